@@ -1,0 +1,3 @@
+//! decklog keeps the deck log of a Kubernetes cluster.
+
+pub mod model;
