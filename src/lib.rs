@@ -1,3 +1,6 @@
 //! decklog keeps the deck log of a Kubernetes cluster.
 
+pub mod change;
+pub mod journal;
 pub mod model;
+pub mod wire;

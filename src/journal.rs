@@ -1,0 +1,462 @@
+//! The journal: one SQLite database that holds the log, the objects' last state and every position.
+//!
+//! One thread writes; everything else reads through read-only connections ([`Reader`]). A [`Journal`] is a handle to
+//! the writer. Its queue is bounded in bytes, so that a slow disk slows the reading of the cluster and never fills
+//! memory. What a call hands over becomes visible (head, sinks, tails) only once the transaction that holds it is on
+//! disk, and one transaction holds entries, the objects' new state and the checkpoint that they bring.
+//!
+//! Deciding what a watch line means (new, changed, replayed, another incarnation) happens here, because only the
+//! state in the same transaction can tell.
+
+mod codec;
+mod reader;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+
+pub use codec::Codec;
+pub use reader::{ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, StoredEntry, Verified};
+
+use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
+use writer::{Command, Queued, Writer};
+
+/// A source as the journal knows it, for the life of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SourceId(pub i64);
+
+/// What the journal remembers of a source when the daemon starts.
+#[derive(Clone, Debug)]
+pub struct SourceMemory {
+    /// Its id.
+    pub id: SourceId,
+    /// Where to resume: everything up to here is in the journal. `None`: never listed, or its scope changed since.
+    pub resume: Option<ResourceVersion>,
+    /// The highest version that is in the journal (never below `resume`); a list older than this went back in time.
+    pub applied: Option<ResourceVersion>,
+    /// The gap that the next list must declare: none on a first list, `Scope` after a change of scope.
+    pub why: Option<Why>,
+}
+
+/// One line of a watch.
+#[derive(Clone, Debug)]
+pub struct WatchChange {
+    /// What the line says happened.
+    pub verb: Verb,
+    /// The object it carries, redacted.
+    pub object: Observed,
+}
+
+/// What a source is doing, for status and metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceState {
+    /// Not started yet.
+    Waiting,
+    /// A list is in progress; how many objects so far.
+    Listing(u64),
+    /// A watch is open.
+    Watching,
+    /// Waiting before the next try; the text says what failed and what to do.
+    Degraded(String),
+    /// The resource is not served any more.
+    Gone,
+}
+
+impl SourceState {
+    /// The word in status and metrics, and what it adds.
+    #[must_use]
+    pub fn describe(&self) -> (&'static str, String) {
+        match self {
+            Self::Waiting => ("waiting", String::new()),
+            Self::Listing(objects) => ("listing", format!("{objects} objects so far")),
+            Self::Watching => ("watching", String::new()),
+            Self::Degraded(text) => ("degraded", text.clone()),
+            Self::Gone => ("gone", String::new()),
+        }
+    }
+}
+
+/// How a sink is doing, for status and metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SinkState {
+    /// Delivering, or waiting for entries.
+    Running,
+    /// The last try failed; the text says why.
+    Retrying(String),
+    /// Waits for an operator; the text says why and what to do.
+    Halted(String),
+}
+
+impl SinkState {
+    /// The word in status and metrics, and what it adds.
+    #[must_use]
+    pub fn describe(&self) -> (&'static str, &str) {
+        match self {
+            Self::Running => ("running", ""),
+            Self::Retrying(text) => ("retrying", text),
+            Self::Halted(text) => ("halted", text),
+        }
+    }
+}
+
+/// Where a sink that the journal has never seen begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SinkStart {
+    /// At the oldest entry.
+    #[default]
+    Start,
+    /// After the newest entry.
+    Now,
+    /// At this entry.
+    Seq(Seq),
+}
+
+/// What can be wrong with a journal. Cloned to every caller when the writer fails.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Another process holds the state directory.
+    #[error("another decklog{} holds the state directory {}; stop it, or set another [state] path", holder(*.pid), .dir.display())]
+    Locked {
+        /// The directory.
+        dir: PathBuf,
+        /// The other process, where the lock file tells.
+        pid: Option<u32>,
+    },
+    /// The database has a schema that this build does not know.
+    #[error("{} was written by a newer decklog (schema {found}, this one knows {known}); run that version, or give this one a new [state] path", .path.display())]
+    Newer {
+        /// The database.
+        path: PathBuf,
+        /// Its schema.
+        found: usize,
+        /// The newest schema that this build knows.
+        known: usize,
+    },
+    /// There is no journal.
+    #[error("there is no journal in {}; start `decklog run`, or name the right directory in [state] path", .0.display())]
+    Missing(PathBuf),
+    /// The journal is of another cluster.
+    #[error(
+        "the journal belongs to the cluster {ours} but the API server is the cluster {theirs}; set another [state] path for another cluster"
+    )]
+    OtherCluster {
+        /// uid that the journal has.
+        ours: String,
+        /// uid that the API server has.
+        theirs: String,
+    },
+    /// The file system refused.
+    #[error("{what}: {source}; check its owner, its permissions and the space on the disk")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// SQLite refused.
+    #[error("{what}: {source}{}", advice(.source))]
+    Sqlite {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: rusqlite::Error,
+    },
+    /// What is stored contradicts itself.
+    #[error("{0}")]
+    Corrupt(String),
+    /// The writer has ended, for this reason.
+    #[error("the journal's writer has stopped: {0}")]
+    Stopped(String),
+}
+
+fn holder(pid: Option<u32>) -> String {
+    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+}
+
+fn advice(error: &rusqlite::Error) -> &'static str {
+    match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::DiskFull) => {
+            "; free some space and start decklog again: nothing that was taken is lost"
+        }
+        Some(
+            rusqlite::ErrorCode::SystemIoFailure | rusqlite::ErrorCode::CannotOpen | rusqlite::ErrorCode::ReadOnly,
+        ) => "; check the disk, the owner and the permissions of the state directory",
+        Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
+            "; run `decklog verify`, and restore the state directory or give a new [state] path"
+        }
+        _ => "",
+    }
+}
+
+/// How many bytes may wait for the writer, in KiB: the bound on memory when the disk is slow.
+const QUEUE_KIB: usize = 32 << 10;
+/// How many commands may wait for the writer.
+const QUEUE_LEN: usize = 1024;
+
+/// A handle to the writer thread; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    dir: PathBuf,
+    epoch: String,
+    commands: mpsc::Sender<Queued>,
+    room: Arc<Semaphore>,
+    head: watch::Receiver<Seq>,
+    failure: Arc<OnceLock<String>>,
+}
+
+/// The running writer thread, to be joined when the daemon stops.
+#[derive(Debug)]
+pub struct WriterThread {
+    thread: std::thread::JoinHandle<Result<(), JournalError>>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl WriterThread {
+    /// Completes when the thread ends, which unasked is a failure.
+    pub async fn ended(&mut self) {
+        // An error means that the sender is gone, which is the same news.
+        let _news = (&mut self.ended).await;
+    }
+
+    /// Waits for the end and says how it went. The thread ends when every [`Journal`] handle is dropped.
+    ///
+    /// # Errors
+    /// What made the writer fail.
+    pub fn join(self) -> Result<(), JournalError> {
+        self.thread.join().unwrap_or_else(|_| Err(JournalError::Stopped("it panicked; this is a bug".to_owned())))
+    }
+}
+
+impl Journal {
+    /// Opens the journal in `dir` (made when missing), finishes a list that a crash interrupted, starts the writer.
+    ///
+    /// # Errors
+    /// Where the directory is held by another process, cannot be used, or holds what this build cannot read.
+    pub fn open(dir: &Path) -> Result<(Self, WriterThread), JournalError> {
+        let lock = schema::lock(dir)?;
+        let conn = schema::open_writer(dir)?;
+        let (commands, receiver) = mpsc::channel(QUEUE_LEN);
+        let (head_sender, head) = watch::channel(Seq(0));
+        let mut writer = Writer::new(conn, head_sender)?;
+        writer.recover()?;
+        let epoch = writer.epoch().to_owned();
+        let failure = Arc::new(OnceLock::new());
+        let (ended_sender, ended) = oneshot::channel::<()>();
+        let thread = std::thread::Builder::new()
+            .name("journal".to_owned())
+            .spawn({
+                let failure = Arc::clone(&failure);
+                move || {
+                    let (_lock, _ended) = (lock, ended_sender);
+                    let result = writer.run(receiver);
+                    if let Err(error) = &result {
+                        // Only the first failure counts, and this thread is the only one that sets it.
+                        failure.get_or_init(|| error.to_string());
+                    }
+                    result
+                }
+            })
+            .map_err(|source| JournalError::Io { what: "cannot start the journal's thread".to_owned(), source })?;
+        let room = Arc::new(Semaphore::new(QUEUE_KIB));
+        let inner = Inner { dir: dir.to_owned(), epoch, commands, room, head, failure };
+        Ok((Self { inner: Arc::new(inner) }, WriterThread { thread, ended }))
+    }
+
+    /// Says which cluster the entries to come are of.
+    ///
+    /// # Errors
+    /// Where the journal belongs to another cluster.
+    pub async fn set_cluster(&self, cluster: Cluster) -> Result<(), JournalError> {
+        self.ask(|reply| Command::Cluster(cluster, reply)).await?
+    }
+
+    /// Registers a source and says what is known of it.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn source(&self, spec: &SourceSpec) -> Result<SourceMemory, JournalError> {
+        self.ask(|reply| Command::Source(Box::new(spec.clone()), reply)).await
+    }
+
+    /// A source is no longer configured: status stops showing it, its state and position stay.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn retire_source(&self, source: SourceId) -> Result<(), JournalError> {
+        self.send(Command::Retire(source), 0).await
+    }
+
+    /// Hands over changes of an open watch, in the order they came. Returns when the queue has taken them, which is
+    /// before they are on disk.
+    ///
+    /// # Errors
+    /// Where the writer has stopped: the process is about to end.
+    pub async fn append(&self, source: SourceId, changes: Vec<WatchChange>) -> Result<(), JournalError> {
+        let bytes = changes.iter().map(|change| change.object.body.bytes.len()).sum();
+        self.send(Command::Changes(source, changes), bytes).await
+    }
+
+    /// Everything up to `version` has been handed over: moves the position on, durably within 10 s.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn bookmark(&self, source: SourceId, version: ResourceVersion) -> Result<(), JournalError> {
+        self.send(Command::Bookmark(source, version), 0).await
+    }
+
+    /// A list begins: drops what an earlier, unfinished one had staged.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn list_begin(&self, source: SourceId) -> Result<(), JournalError> {
+        self.send(Command::ListBegin(source), 0).await
+    }
+
+    /// Stages one page of a list in progress; nothing is visible before [`Journal::list_done`].
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn list_page(&self, source: SourceId, objects: Vec<Observed>) -> Result<(), JournalError> {
+        let bytes = objects.iter().map(|object| object.body.bytes.len()).sum();
+        self.send(Command::ListPage(source, objects), bytes).await
+    }
+
+    /// The list is complete at `version`: declares the gap where `why` is given, writes the net difference, moves the
+    /// position. Returns when it is on disk.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn list_done(
+        &self,
+        source: SourceId,
+        version: ResourceVersion,
+        why: Option<Why>,
+    ) -> Result<(), JournalError> {
+        self.ask(|reply| Command::ListDone(source, version, why, reply)).await
+    }
+
+    /// The resource is confirmed gone from the API: GAP `scope`, an inferred DELETED for every object known of it, and
+    /// no position, so that it is listed as a new one if it comes back.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn source_gone(&self, source: SourceId) -> Result<(), JournalError> {
+        self.ask(|reply| Command::Gone(source, reply)).await
+    }
+
+    /// Says what a source is doing.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn report_source(&self, source: SourceId, state: SourceState) -> Result<(), JournalError> {
+        self.send(Command::ReportSource(source, state), 0).await
+    }
+
+    /// Remembers what discovery last said, for kubectl's spellings in commands that only read.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn remember_resources(&self, resources: Vec<Resource>) -> Result<(), JournalError> {
+        self.send(Command::Resources(resources), 0).await
+    }
+
+    /// Registers a sink under its name and gives its cursor: the last seq it has for good. `start` counts only for a
+    /// name that the journal has never seen.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn sink(&self, name: &str, kind: &str, start: SinkStart) -> Result<Seq, JournalError> {
+        self.ask(|reply| Command::Sink(name.to_owned(), kind.to_owned(), start, reply)).await
+    }
+
+    /// The sink has everything up to `upto` for good. On disk when this returns.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn acknowledge(&self, sink: &str, upto: Seq) -> Result<(), JournalError> {
+        self.ask(|reply| Command::Acknowledge(sink.to_owned(), upto, reply)).await
+    }
+
+    /// The output itself holds less than the cursor says (it was cut, or put back from a backup): the cursor goes
+    /// back to what is there. The only way in which a cursor falls.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn reset_cursor(&self, sink: &str, to: Seq) -> Result<(), JournalError> {
+        self.ask(|reply| Command::ResetCursor(sink.to_owned(), to, reply)).await
+    }
+
+    /// Keeps an entry that the sink will never take, for `decklog replay`. On disk when this returns.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn set_aside(&self, sink: &str, seq: Seq, reason: &str) -> Result<(), JournalError> {
+        self.ask(|reply| Command::SetAside(sink.to_owned(), seq, reason.to_owned(), reply)).await
+    }
+
+    /// Says how a sink is doing.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn report_sink(&self, sink: &str, state: SinkState) -> Result<(), JournalError> {
+        self.send(Command::ReportSink(sink.to_owned(), state), 0).await
+    }
+
+    /// Returns when everything handed over before is on disk.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn flush(&self) -> Result<(), JournalError> {
+        self.ask(Command::Flush).await
+    }
+
+    /// The newest seq on disk; a change of it wakes whoever waits.
+    #[must_use]
+    pub fn head(&self) -> watch::Receiver<Seq> {
+        self.inner.head.clone()
+    }
+
+    /// The name of this journal, part of a gap's id.
+    #[must_use]
+    pub fn epoch(&self) -> &str {
+        &self.inner.epoch
+    }
+
+    /// A read-only connection.
+    ///
+    /// # Errors
+    /// Where the database cannot be opened.
+    pub fn reader(&self) -> Result<Reader, JournalError> {
+        Reader::open(&self.inner.dir)
+    }
+
+    /// Sends a command that waits in the queue with `bytes` bytes.
+    async fn send(&self, command: Command, bytes: usize) -> Result<(), JournalError> {
+        let inner = &self.inner;
+        // One command larger than the whole queue takes all of it and so waits for an empty one.
+        let kib = u32::try_from((bytes / 1024 + 1).min(QUEUE_KIB)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&inner.room).acquire_many_owned(kib).await.map_err(|_| self.stopped())?;
+        inner.commands.send(Queued { command, room }).await.map_err(|_| self.stopped())
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, JournalError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(command(reply), 0).await?;
+        answer.await.map_err(|_| self.stopped())
+    }
+
+    fn stopped(&self) -> JournalError {
+        let reason = self.inner.failure.get().map_or("the daemon is stopping", String::as_str);
+        JournalError::Stopped(reason.to_owned())
+    }
+}

@@ -1,0 +1,111 @@
+//! Compression of entries: alone, or as the difference of another entry.
+//!
+//! Successive versions of one object are nearly equal, so an entry is stored with an earlier one (its base) as the
+//! dictionary: 8 KB of Pod become a few hundred bytes, byte-exact, and reading it costs two rows whatever its age.
+
+use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter};
+
+/// No entry is larger: the API server takes 3 MiB and JSON escapes can multiply that.
+const LARGEST: u64 = 256 << 20;
+
+/// Why stored bytes could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("stored bytes do not decompress: {0}")]
+pub struct CodecError(&'static str);
+
+/// Reused compression contexts of one thread.
+pub struct Codec {
+    compress: CCtx<'static>,
+    decompress: DCtx<'static>,
+}
+
+impl std::fmt::Debug for Codec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Codec")
+    }
+}
+
+impl Default for Codec {
+    fn default() -> Self {
+        let mut compress = CCtx::create();
+        let set = compress.set_parameter(CParameter::CompressionLevel(1));
+        debug_assert!(set.is_ok(), "level 1 exists in every zstd");
+        let mut decompress = DCtx::create();
+        let set = decompress.set_parameter(DParameter::WindowLogMax(31));
+        debug_assert!(set.is_ok(), "31 is the largest window of 64-bit zstd");
+        Self { compress, decompress }
+    }
+}
+
+impl Codec {
+    /// Compresses `bytes`, as the difference of `base` where there is one.
+    pub fn compress(&mut self, base: Option<&[u8]>, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(zstd_safe::compress_bound(bytes.len()));
+        // The window must reach back over the whole base, else only its end helps.
+        let reach = base.map_or(0, <[u8]>::len) + bytes.len();
+        let window = reach.next_power_of_two().trailing_zeros().clamp(10, 27);
+        self.compress
+            .set_parameter(CParameter::WindowLog(window))
+            .and_then(|_| self.compress.load_dictionary(base.unwrap_or_default()))
+            .and_then(|_| self.compress.compress2(&mut out, bytes))
+            .expect("compression into a buffer of the stated bound cannot fail");
+        out
+    }
+
+    /// The inverse of [`Codec::compress`] with the same base.
+    ///
+    /// # Errors
+    /// Where the stored bytes are damaged.
+    pub fn decompress(&mut self, base: Option<&[u8]>, blob: &[u8]) -> Result<Vec<u8>, CodecError> {
+        let size = zstd_safe::get_frame_content_size(blob)
+            .ok()
+            .flatten()
+            .filter(|size| *size <= LARGEST)
+            .and_then(|size| usize::try_from(size).ok())
+            .ok_or(CodecError("no frame with a sane size"))?;
+        let mut out = Vec::with_capacity(size);
+        self.decompress
+            .load_dictionary(base.unwrap_or_default())
+            .and_then(|_| self.decompress.decompress(&mut out, blob))
+            .map_err(|code| CodecError(zstd_safe::get_error_name(code)))?;
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_small_next_to_its_base_and_comes_back_byte_for_byte() {
+        let mut codec = Codec::default();
+        let old: Vec<u8> =
+            (0..2000_u32).flat_map(|n| format!("{{\"k\":{}}}", n.wrapping_mul(2_654_435_761)).into_bytes()).collect();
+        let mut new = old.clone();
+        new[5000] = b'X';
+        let alone = codec.compress(None, &new);
+        let delta = codec.compress(Some(&old), &new);
+        assert!(delta.len() * 50 < alone.len(), "{} against {}", delta.len(), alone.len());
+        assert_eq!(codec.decompress(Some(&old), &delta).unwrap(), new);
+        assert_eq!(codec.decompress(None, &alone).unwrap(), new);
+        assert_eq!(codec.decompress(None, &codec_empty()).unwrap(), b"");
+    }
+
+    fn codec_empty() -> Vec<u8> {
+        Codec::default().compress(None, b"")
+    }
+
+    #[test]
+    fn damage_is_an_error_and_never_a_panic() {
+        let mut codec = Codec::default();
+        let good = codec.compress(None, &[b'a'; 10_000]);
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 0x55;
+            if let Ok(bytes) = codec.decompress(None, &bad) {
+                assert!(bytes.len() as u64 <= LARGEST);
+            }
+        }
+        assert!(codec.decompress(None, b"").is_err());
+    }
+}

@@ -1,0 +1,221 @@
+//! Opening the database: the lock, the pragmas with their reasons, the migrations.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags};
+use rustix::fs::{FlockOperation, flock};
+
+use super::JournalError;
+
+/// The database in the state directory.
+pub(super) const DATABASE: &str = "journal.db";
+const LOCK: &str = "decklog.lock";
+
+/// Every schema change in order; the position (from 1) is `user_version`. None is edited after a release.
+const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_journal.sql")];
+
+/// The first SQLite without the WAL-reset bug that can corrupt a database with several connections.
+const OLDEST_SQLITE: i32 = 3_051_003;
+
+/// The lock on a state directory, held as long as this lives.
+#[derive(Debug)]
+pub(super) struct StateLock(#[expect(dead_code, reason = "the open file is the lock")] File);
+
+/// Makes the state directory (0700) and takes its lock.
+pub(super) fn lock(dir: &Path) -> Result<StateLock, JournalError> {
+    let io = |what: &str| {
+        let what = format!("{what} the state directory {}", dir.display());
+        move |source| JournalError::Io { what, source }
+    };
+    if !dir.exists() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io("cannot create"))?;
+    }
+    let path = dir.join(LOCK);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(io("cannot write to"))?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let mut holder = String::new();
+        let read = file.read_to_string(&mut holder);
+        let pid = read.ok().and_then(|_| holder.trim().parse().ok());
+        return Err(JournalError::Locked { dir: dir.to_owned(), pid });
+    }
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(io("cannot write to"))?;
+    Ok(StateLock(file))
+}
+
+/// Opens the database for the writer, creating or migrating it.
+pub(super) fn open_writer(dir: &Path) -> Result<Connection, JournalError> {
+    if rusqlite::version_number() < OLDEST_SQLITE {
+        return Err(JournalError::Sqlite {
+            what: format!("SQLite {} has a bug that can corrupt the journal", rusqlite::version()),
+            source: rusqlite::Error::InvalidQuery,
+        });
+    }
+    let path = dir.join(DATABASE);
+    // Created by us and not by SQLite, so that it never exists with wider permissions than 0600; its WAL inherits them.
+    if !path.exists() {
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        made.and_then(|file| file.sync_all())
+            .and_then(|()| File::open(dir)?.sync_all())
+            .map_err(|source| JournalError::Io { what: format!("cannot create {}", path.display()), source })?;
+    } else if let Ok(meta) = fs::metadata(&path)
+        && meta.permissions().mode() & 0o077 != 0
+    {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(|source| JournalError::Io {
+            what: format!("cannot close {} to others", path.display()),
+            source,
+        })?;
+    }
+    let sql = |what: &'static str| {
+        let what = format!("{what} {}", path.display());
+        move |source| JournalError::Sqlite { what, source }
+    };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut conn = Connection::open_with_flags(&path, flags).map_err(sql("cannot open"))?;
+    conn.set_prepared_statement_cache_capacity(64);
+    // FULL: a commit is on disk when it returns. NORMAL would lose commits in a power cut that sinks have seen.
+    // auto_vacuum: space that retention frees can go back to the file system; it must be set before the first table.
+    conn.execute_batch(
+        "PRAGMA page_size = 4096;
+         PRAGMA auto_vacuum = INCREMENTAL;
+         PRAGMA journal_mode = WAL;
+         PRAGMA synchronous = FULL;
+         PRAGMA foreign_keys = ON;
+         PRAGMA temp_store = MEMORY;
+         PRAGMA cell_size_check = ON;
+         PRAGMA trusted_schema = OFF;
+         PRAGMA cache_size = -8192;
+         PRAGMA wal_autocheckpoint = 4000;
+         PRAGMA journal_size_limit = 67108864;",
+    )
+    .map_err(sql("cannot open"))?;
+    let synchronous: i64 =
+        conn.pragma_query_value(None, "synchronous", |row| row.get(0)).map_err(sql("cannot open"))?;
+    if synchronous != 2 {
+        return Err(JournalError::Corrupt(format!("{} does not accept synchronous = FULL", path.display())));
+    }
+    migrate(&mut conn, &path, MIGRATIONS)?;
+    Ok(conn)
+}
+
+/// Opens a read-only connection, beside a running daemon or without one.
+pub(super) fn open_reader(dir: &Path) -> Result<Connection, JournalError> {
+    let path = dir.join(DATABASE);
+    if !path.exists() {
+        return Err(JournalError::Missing(dir.to_owned()));
+    }
+    let sql = |source| JournalError::Sqlite { what: format!("cannot read {}", path.display()), source };
+    let open = |path: &Path, more: OpenFlags| {
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | more)
+    };
+    let probe = |conn: Connection| {
+        let version = conn.pragma_query_value(None, "user_version", |row| row.get::<_, usize>(0))?;
+        Ok((conn, version))
+    };
+    let (conn, version) = open(&path, OpenFlags::empty()).and_then(probe).or_else(|error| {
+        // On a medium that cannot be written the WAL index cannot be made. Without a WAL the file alone is whole.
+        let wal = path.with_extension("db-wal");
+        if fs::metadata(&wal).is_ok_and(|meta| meta.len() > 0) {
+            return Err(sql(error));
+        }
+        let uri = PathBuf::from(format!("file:{}?immutable=1", path.display().to_string().replace('?', "%3f")));
+        open(&uri, OpenFlags::SQLITE_OPEN_URI).and_then(probe).map_err(|_| sql(error))
+    })?;
+    check_version(version, &path, MIGRATIONS.len())?;
+    if version < MIGRATIONS.len() {
+        return Err(JournalError::Corrupt(format!(
+            "{} is of an older decklog (schema {version}); start the daemon once to bring it up to date",
+            path.display()
+        )));
+    }
+    conn.busy_timeout(std::time::Duration::from_secs(5)).map_err(sql)?;
+    conn.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -4096; PRAGMA trusted_schema = OFF;")
+        .map_err(sql)?;
+    conn.set_prepared_statement_cache_capacity(32);
+    Ok(conn)
+}
+
+fn check_version(found: usize, path: &Path, known: usize) -> Result<(), JournalError> {
+    if found > known {
+        return Err(JournalError::Newer { path: path.to_owned(), found, known });
+    }
+    Ok(())
+}
+
+fn migrate(conn: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), JournalError> {
+    let sql = |what: String| move |source| JournalError::Sqlite { what, source };
+    let version: usize = conn
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(sql(format!("cannot read {}", path.display())))?;
+    check_version(version, path, migrations.len())?;
+    for (number, text) in migrations.iter().enumerate().skip(version) {
+        let number = number + 1;
+        let failed = || sql(format!("migration {number} of {} failed", path.display()));
+        let tx = conn.transaction().map_err(failed())?;
+        tx.execute_batch(text).map_err(failed())?;
+        tx.pragma_update(None, "user_version", number).map_err(failed())?;
+        tx.commit().map_err(failed())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_daemon_is_refused_with_the_pid_of_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = lock(dir.path()).unwrap();
+        let refused = lock(dir.path()).unwrap_err();
+        assert!(
+            matches!(refused, JournalError::Locked { pid: Some(pid), .. } if pid == std::process::id()),
+            "{refused}"
+        );
+        drop(first);
+        lock(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn state_of_a_newer_decklog_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        open_writer(dir.path()).unwrap().pragma_update(None, "user_version", 99).unwrap();
+        let refused = open_writer(dir.path()).unwrap_err();
+        assert!(matches!(refused, JournalError::Newer { found: 99, .. }), "{refused}");
+        assert!(matches!(open_reader(dir.path()).unwrap_err(), JournalError::Newer { .. }));
+    }
+
+    #[test]
+    fn state_is_closed_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let _lock = lock(&state).unwrap();
+        let conn = open_writer(&state).unwrap();
+        conn.execute("INSERT INTO meta VALUES ('a', 'b')", []).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&state), 0o700);
+        for file in fs::read_dir(&state).unwrap() {
+            let path = file.unwrap().path();
+            assert_eq!(mode(&path), 0o600, "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_migration_that_fails_leaves_nothing_behind() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        let steps = ["CREATE TABLE a (x);", "CREATE TABLE b (x); CREATE TABLE a (x);"];
+        migrate(&mut conn, Path::new("m"), &steps).unwrap_err();
+        let version: i64 = conn.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+        assert_eq!(version, 1);
+        assert!(conn.prepare("SELECT * FROM b").is_err());
+    }
+}

@@ -1,0 +1,403 @@
+//! The journal's promises, each under its name.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::*;
+use crate::model::{EntryType, Redacted};
+use crate::wire::Entry;
+
+fn pods() -> SourceSpec {
+    SourceSpec {
+        resource: Resource {
+            group: String::new(),
+            version: "v1".into(),
+            kind: "Pod".into(),
+            plural: "pods".into(),
+            singular: "pod".into(),
+            short_names: vec!["po".into()],
+            namespaced: true,
+        },
+        namespace: None,
+        label_selector: String::new(),
+        field_selector: String::new(),
+        first_list_silent: false,
+        ignore: Vec::new(),
+    }
+}
+
+fn pod(name: &str, uid: &str, version: u64) -> Observed {
+    let bytes = format!(
+        r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"shop","uid":"{uid}","resourceVersion":"{version}"}},"spec":{{"n":{version}}}}}"#
+    );
+    Observed {
+        namespace: "shop".into(),
+        name: name.into(),
+        uid: uid.into(),
+        version: rv(version),
+        body: Redacted { bytes: bytes.into_bytes(), pointers: Vec::new(), marks: Vec::new() },
+    }
+}
+
+fn rv(version: u64) -> ResourceVersion {
+    ResourceVersion::new(version.to_string())
+}
+
+fn upsert(name: &str, uid: &str, version: u64) -> WatchChange {
+    WatchChange { verb: Verb::Upsert, object: pod(name, uid, version) }
+}
+
+fn delete(name: &str, uid: &str, version: u64) -> WatchChange {
+    WatchChange { verb: Verb::Delete, object: pod(name, uid, version) }
+}
+
+/// A daemon's view: the journal is open, one source is registered.
+struct Open {
+    journal: Journal,
+    thread: WriterThread,
+    memory: SourceMemory,
+}
+
+impl Open {
+    async fn with(dir: &Path, spec: &SourceSpec) -> Self {
+        let (journal, thread) = Journal::open(dir).unwrap();
+        let memory = journal.source(spec).await.unwrap();
+        Self { journal, thread, memory }
+    }
+
+    async fn at(dir: &Path) -> Self {
+        Self::with(dir, &pods()).await
+    }
+
+    async fn list(&self, version: u64, why: Option<Why>, objects: &[Observed]) {
+        self.journal.list_begin(self.memory.id).await.unwrap();
+        for page in objects.chunks(2) {
+            self.journal.list_page(self.memory.id, page.to_vec()).await.unwrap();
+        }
+        self.journal.list_done(self.memory.id, rv(version), why).await.unwrap();
+    }
+
+    async fn watch(&self, changes: Vec<WatchChange>) {
+        self.journal.append(self.memory.id, changes).await.unwrap();
+        self.journal.flush().await.unwrap();
+    }
+
+    fn log(&self) -> Vec<String> {
+        log(&mut self.journal.reader().unwrap())
+    }
+
+    fn close(self) {
+        drop(self.journal);
+        self.thread.join().unwrap();
+    }
+}
+
+/// The log in short: `seq TYPE evidence name/uid@version`, and `seq GAP why from..to`.
+fn log(reader: &mut Reader) -> Vec<String> {
+    let entries = reader.entries_after(Seq(0), 10_000, usize::MAX).unwrap();
+    entries
+        .iter()
+        .map(|stored| {
+            let entry = Entry::parse(&stored.line).unwrap();
+            match entry.gap() {
+                Some(gap) => format!(
+                    "{} GAP {} {}..{}",
+                    entry.seq,
+                    gap.why,
+                    gap.from.unwrap_or_default(),
+                    gap.to.unwrap_or_default()
+                ),
+                None => format!(
+                    "{} {} {} {}/{}@{}",
+                    entry.seq,
+                    entry.type_name,
+                    entry.evidence.as_deref().unwrap(),
+                    entry.name.as_deref().unwrap(),
+                    entry.uid.as_deref().unwrap(),
+                    entry.version()
+                ),
+            }
+        })
+        .collect()
+}
+
+fn assert_whole(reader: &mut Reader) {
+    let found = reader.verify(|_, _| ()).unwrap();
+    assert_eq!(found.problems, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn each_change_is_told_once_across_restarts_and_replays() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    assert!(open.memory.resume.is_none() && open.memory.why.is_none());
+    open.list(10, None, &[pod("b", "u2", 9), pod("a", "u1", 7)]).await;
+    open.watch(vec![upsert("a", "u1", 11), upsert("c", "u3", 12), delete("b", "u2", 13)]).await;
+    open.close();
+
+    let open = Open::at(dir.path()).await;
+    // The newest version can be shared by events that are still to come, so the position is the one before it.
+    assert_eq!((open.memory.resume.clone(), open.memory.applied.clone()), (Some(rv(12)), Some(rv(13))));
+    open.watch(vec![upsert("c", "u3", 12), delete("b", "u2", 13), upsert("b", "u4", 14)]).await;
+    // An API server that is behind tells old things.
+    open.watch(vec![upsert("a", "u1", 7), delete("c", "u3", 9)]).await;
+    assert_eq!(
+        open.log(),
+        [
+            "1 ADDED listed a/u1@7",
+            "2 ADDED listed b/u2@9",
+            "3 MODIFIED watched a/u1@11",
+            "4 ADDED watched c/u3@12",
+            "5 DELETED watched b/u2@13",
+            "6 ADDED watched b/u4@14",
+        ]
+    );
+    assert_whole(&mut open.journal.reader().unwrap());
+}
+
+#[tokio::test]
+async fn deletions_that_share_one_version_are_all_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    let all: Vec<_> = (0..5).map(|n| pod(&format!("e{n}"), &format!("u{n}"), n + 1)).collect();
+    open.list(10, None, &all).await;
+    open.watch(vec![delete("e0", "u0", 20), delete("e1", "u1", 20)]).await;
+    open.close();
+    let open = Open::at(dir.path()).await;
+    assert_eq!(open.memory.resume, Some(rv(10)), "resuming from 20 would skip the other three");
+    open.watch((0..5).map(|n| delete(&format!("e{n}"), &format!("u{n}"), 20)).collect()).await;
+    assert_eq!(open.log().iter().filter(|line| line.contains("DELETED")).count(), 5);
+    assert_whole(&mut open.journal.reader().unwrap());
+}
+
+#[tokio::test]
+async fn a_gap_precedes_what_follows_and_the_net_difference_is_inferred() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    let objects = [pod("gone", "u1", 1), pod("same", "u2", 2), pod("new", "u3", 3), pod("reborn", "u4", 4)];
+    open.list(10, None, &objects).await;
+    open.list(
+        50,
+        Some(Why::Expired),
+        &[pod("same", "u2", 2), pod("new", "u3", 33), pod("reborn", "u5", 40), pod("fresh", "u6", 31)],
+    )
+    .await;
+    assert_eq!(
+        open.log()[4..],
+        [
+            "5 GAP expired 10..50",
+            "6 DELETED inferred gone/u1@1",
+            "7 ADDED inferred fresh/u6@31",
+            "8 MODIFIED inferred new/u3@33",
+            "9 DELETED inferred reborn/u4@4",
+            "10 ADDED inferred reborn/u5@40",
+        ]
+    );
+    let gap = open.journal.reader().unwrap().entry(Seq(5)).unwrap().unwrap();
+    assert!(Entry::parse(&gap.line).unwrap().gap().unwrap().since.is_some());
+    assert_whole(&mut open.journal.reader().unwrap());
+}
+
+#[tokio::test]
+async fn a_list_in_progress_changes_nothing_until_its_last_page_is_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 1)]).await;
+    open.journal.list_begin(open.memory.id).await.unwrap();
+    open.journal.list_page(open.memory.id, vec![pod("b", "u2", 12)]).await.unwrap();
+    open.journal.flush().await.unwrap();
+    assert_eq!(open.log(), ["1 ADDED listed a/u1@1"]);
+    open.close();
+
+    let open = Open::at(dir.path()).await;
+    assert_eq!(open.memory.resume, Some(rv(10)));
+    open.list(20, Some(Why::Expired), &[pod("a", "u1", 1)]).await;
+    assert_eq!(open.log(), ["1 ADDED listed a/u1@1", "2 GAP expired 10..20"], "half a list deletes and adds nothing");
+}
+
+#[tokio::test]
+async fn a_complete_list_that_a_crash_cut_is_finished_and_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 1), pod("z", "u9", 2)]).await;
+    let page = (0..4).map(|n| pod(&format!("n{n}"), &format!("v{n}"), 20 + n)).collect();
+    open.journal.list_begin(open.memory.id).await.unwrap();
+    open.journal.list_page(open.memory.id, page).await.unwrap();
+    open.journal.flush().await.unwrap();
+    let id = open.memory.id.0;
+    open.close();
+    // As a crash leaves it right after the list was complete.
+    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+    conn.execute("UPDATE source SET pending = '30', pending_why = 'expired' WHERE id = ?", [id]).unwrap();
+    drop(conn);
+
+    let expected = [
+        "3 GAP expired 10..30",
+        "4 DELETED inferred a/u1@1",
+        "5 DELETED inferred z/u9@2",
+        "6 ADDED inferred n0/v0@20",
+        "7 ADDED inferred n1/v1@21",
+        "8 ADDED inferred n2/v2@22",
+        "9 ADDED inferred n3/v3@23",
+    ];
+    for _ in 0..2 {
+        let open = Open::at(dir.path()).await;
+        assert_eq!(open.log()[2..], expected);
+        assert_eq!(open.memory.resume, Some(rv(30)));
+        assert_whole(&mut open.journal.reader().unwrap());
+        open.close();
+    }
+}
+
+#[tokio::test]
+async fn a_bookmark_moves_the_position_and_tells_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[]).await;
+    open.journal.bookmark(open.memory.id, rv(90)).await.unwrap();
+    open.journal.bookmark(open.memory.id, rv(80)).await.unwrap();
+    open.close();
+    let open = Open::at(dir.path()).await;
+    assert_eq!(open.memory.resume, Some(rv(90)), "a bookmark that goes back moves nothing");
+    assert!(open.log().is_empty());
+}
+
+#[tokio::test]
+async fn another_selector_is_another_scope() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 1), pod("b", "u2", 2)]).await;
+    open.close();
+    let narrower = SourceSpec { label_selector: "tier=web".into(), ..pods() };
+    let open = Open::with(dir.path(), &narrower).await;
+    assert_eq!((open.memory.resume.clone(), open.memory.why), (None, Some(Why::Scope)));
+    open.list(20, Some(Why::Scope), &[pod("b", "u2", 2)]).await;
+    assert_eq!(open.log()[2..], ["3 GAP scope 10..20", "4 DELETED inferred a/u1@1"]);
+    open.close();
+    // One namespace of what was watched everywhere: what is known there is not told again.
+    let one = SourceSpec { namespace: Some("shop".into()), ..pods() };
+    let open = Open::with(dir.path(), &one).await;
+    assert_eq!((open.memory.resume.clone(), open.memory.why), (None, Some(Why::Scope)));
+    open.list(30, Some(Why::Scope), &[pod("b", "u2", 2)]).await;
+    assert_eq!(open.log()[4..], ["5 GAP scope ..30"]);
+}
+
+#[tokio::test]
+async fn a_silent_first_list_is_remembered_and_not_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::with(dir.path(), &SourceSpec { first_list_silent: true, ..pods() }).await;
+    open.list(10, None, &[pod("a", "u1", 1), pod("b", "u2", 2)]).await;
+    assert!(open.log().is_empty());
+    open.watch(vec![upsert("a", "u1", 11), delete("b", "u2", 12)]).await;
+    assert_eq!(open.log(), ["1 MODIFIED watched a/u1@11", "2 DELETED watched b/u2@12"]);
+    assert_whole(&mut open.journal.reader().unwrap());
+}
+
+#[tokio::test]
+async fn a_resource_that_is_gone_takes_its_objects_along_and_may_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 1)]).await;
+    open.journal.source_gone(open.memory.id).await.unwrap();
+    assert_eq!(open.log()[1..], ["2 GAP scope 10..", "3 DELETED inferred a/u1@1"]);
+    open.close();
+    let open = Open::at(dir.path()).await;
+    assert_eq!((open.memory.resume.clone(), open.memory.why), (None, None));
+    open.list(40, None, &[pod("a", "u7", 35)]).await;
+    assert_eq!(open.log()[3..], ["4 ADDED listed a/u7@35"]);
+}
+
+#[tokio::test]
+async fn every_version_of_an_object_comes_back_byte_for_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(1, None, &[]).await;
+    // Grows and drifts, so that it gets new bases on the way.
+    let version = |n: u64| {
+        let mut object = pod("a", "u1", n);
+        let noise: String = (0..n * 20).map(|k| format!("{:x}", k.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
+        object.body.bytes = format!(r#"{{"n":{n}.50,"noise":"{noise}"}}"#).into_bytes();
+        object
+    };
+    for n in 2..60 {
+        open.watch(vec![WatchChange { verb: Verb::Upsert, object: version(n) }]).await;
+    }
+    let mut reader = open.journal.reader().unwrap();
+    for entry in reader.entries_after(Seq(0), 100, usize::MAX).unwrap() {
+        let object = Entry::parse(&entry.line).unwrap().object.unwrap().get().as_bytes().to_vec();
+        assert_eq!(object, version(entry.seq.0 + 1).body.bytes);
+    }
+    let object = reader.objects(1, None, Some("a")).unwrap().remove(0);
+    let told = reader.told_at(&object, Seq(7), i64::MAX).unwrap().unwrap();
+    assert_eq!((told.seq, told.kind), (Seq(7), EntryType::Modified));
+    assert_eq!(reader.current(&object).unwrap().unwrap(), version(59).body.bytes);
+    assert_whole(&mut reader);
+}
+
+#[tokio::test]
+async fn a_journal_of_another_cluster_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    let cluster = |uid: &str| Cluster { name: "prod".into(), uid: uid.into() };
+    open.journal.set_cluster(cluster("one")).await.unwrap();
+    let refused = open.journal.set_cluster(cluster("two")).await.unwrap_err();
+    assert!(matches!(refused, JournalError::OtherCluster { .. }), "{refused}");
+    // Without the right to read the uid there is nothing to compare.
+    open.journal.set_cluster(cluster("")).await.unwrap();
+    assert_eq!(open.journal.reader().unwrap().cluster().unwrap().uid, "one");
+}
+
+#[tokio::test]
+async fn a_cursor_only_grows_and_outlives_the_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 1), pod("b", "u2", 2)]).await;
+    assert_eq!(open.journal.sink("x", "file", SinkStart::Start).await.unwrap(), Seq(0));
+    assert_eq!(open.journal.sink("y", "file", SinkStart::Now).await.unwrap(), Seq(2));
+    open.journal.acknowledge("x", Seq(2)).await.unwrap();
+    open.journal.acknowledge("x", Seq(1)).await.unwrap();
+    open.close();
+    let open = Open::at(dir.path()).await;
+    assert_eq!(open.journal.sink("x", "file", SinkStart::Now).await.unwrap(), Seq(2));
+}
+
+#[tokio::test]
+async fn verify_finds_what_was_changed_behind_our_back() {
+    let breaks = [
+        ("DELETE FROM entry WHERE seq = 2", "missing"),
+        ("UPDATE entry SET line = (SELECT line FROM entry WHERE seq = 1) WHERE seq = 3", "entry 3"),
+        ("UPDATE entry SET line = x'00' WHERE seq = 1", "damaged"),
+        ("UPDATE object SET version = '999' WHERE name = 'a'", "differs from entry"),
+        ("UPDATE object SET present = 0 WHERE name = 'c'", "is gone in the table"),
+        ("UPDATE sink SET cursor = 77", "past the head"),
+        ("UPDATE entry SET previous = 0 WHERE seq = 4", "follows entry 0"),
+    ];
+    for (sabotage, symptom) in breaks {
+        let dir = tempfile::tempdir().unwrap();
+        let open = Open::at(dir.path()).await;
+        open.list(10, None, &[pod("a", "u1", 1), pod("b", "u2", 2), pod("c", "u3", 3)]).await;
+        open.watch(vec![upsert("a", "u1", 11)]).await;
+        open.journal.sink("x", "file", SinkStart::Start).await.unwrap();
+        open.close();
+        let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+        conn.execute_batch(sabotage).unwrap();
+        drop(conn);
+        let found = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap();
+        assert!(found.problems.iter().any(|problem| problem.contains(symptom)), "{sabotage}: {:?}", found.problems);
+    }
+}
+
+#[tokio::test]
+async fn seqs_stay_dense_and_are_never_used_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..4_u64 {
+        let open = Open::at(dir.path()).await;
+        open.watch(vec![upsert("a", "u1", 10 + round), upsert("b", "u2", 20 + round)]).await;
+        open.close();
+    }
+    let mut reader = Reader::open(dir.path()).unwrap();
+    let seqs: Vec<u64> =
+        reader.entries_after(Seq(0), 100, usize::MAX).unwrap().iter().map(|entry| entry.seq.0).collect();
+    assert_eq!(seqs, (1..=u64::try_from(seqs.len()).unwrap()).collect::<Vec<_>>());
+}

@@ -1,0 +1,1157 @@
+//! The one thread that writes: commands in, entries and state out, many commands to a transaction.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+
+use super::codec::Codec;
+use super::{JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, WatchChange};
+use crate::change::{self, Pattern};
+use crate::model::{
+    Cluster, EntryType, Evidence, Gap, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
+};
+use crate::wire::{self, Draft};
+
+/// A transaction takes what waits, up to this many changes …
+const GROUP_CHANGES: usize = 1000;
+/// … or this many bytes of objects.
+const GROUP_BYTES: usize = 8 << 20;
+/// An idle source's bookmarks reach the disk at most this late, and not more often.
+const BOOKMARK_DELAY: Duration = Duration::from_secs(10);
+/// Stands for a reason in `pending_why` where a first list is only remembered.
+const SILENT: &str = "silent";
+/// Decompressed entries kept at hand, in bytes: objects that change often are then not read again.
+const RECENT_BYTES: usize = 8 << 20;
+
+pub(super) enum Command {
+    Cluster(Cluster, oneshot::Sender<Result<(), JournalError>>),
+    Source(Box<SourceSpec>, oneshot::Sender<SourceMemory>),
+    Retire(SourceId),
+    Changes(SourceId, Vec<WatchChange>),
+    Bookmark(SourceId, ResourceVersion),
+    ListBegin(SourceId),
+    ListPage(SourceId, Vec<Observed>),
+    ListDone(SourceId, ResourceVersion, Option<Why>, oneshot::Sender<()>),
+    Gone(SourceId, oneshot::Sender<()>),
+    ReportSource(SourceId, SourceState),
+    Resources(Vec<Resource>),
+    Sink(String, String, SinkStart, oneshot::Sender<Seq>),
+    Acknowledge(String, Seq, oneshot::Sender<()>),
+    ResetCursor(String, Seq, oneshot::Sender<()>),
+    SetAside(String, Seq, String, oneshot::Sender<()>),
+    ReportSink(String, SinkState),
+    Flush(oneshot::Sender<()>),
+}
+
+/// A command with its share of the queue's bytes, which is free again when the command is done.
+pub(super) struct Queued {
+    pub(super) command: Command,
+    pub(super) room: OwnedSemaphorePermit,
+}
+
+/// A source in the writer's memory. `applied` and `resume` are what the next commit makes durable.
+struct Source {
+    id: i64,
+    resource: i64,
+    namespace: String,
+    api_version: String,
+    kind_name: String,
+    plural: String,
+    silent: bool,
+    ignore: Vec<Pattern>,
+    resume: Option<ResourceVersion>,
+    applied: Option<ResourceVersion>,
+    good_at: i64,
+    moved: bool,
+}
+
+/// A row of `object`.
+struct Known {
+    id: i64,
+    uid: String,
+    version: ResourceVersion,
+    present: bool,
+    last: u64,
+    base: Option<u64>,
+    has_state: bool,
+    marks: Vec<(String, [u8; 16])>,
+}
+
+/// An answer that waits for the commit.
+type Answer = Box<dyn FnOnce() + Send>;
+
+pub(super) struct Writer {
+    conn: Connection,
+    codec: Codec,
+    epoch: String,
+    cluster: Cluster,
+    head: u64,
+    visible: watch::Sender<Seq>,
+    sources: HashMap<i64, Source>,
+    recent: Recent,
+    in_transaction: bool,
+    answers: Vec<Answer>,
+}
+
+/// How writing goes on: an error of SQLite with what was tried.
+type Done<T = ()> = Result<T, JournalError>;
+
+fn sql(what: &'static str) -> impl FnOnce(rusqlite::Error) -> JournalError {
+    move |source| JournalError::Sqlite { what: format!("the journal cannot {what}"), source }
+}
+
+fn micros(time: Timestamp) -> i64 {
+    time.as_microsecond()
+}
+
+/// RFC 3339 UTC with microseconds: the `time` of an entry.
+pub(super) fn rfc3339(micros: i64) -> String {
+    Timestamp::from_microsecond(micros).map_or_else(|_| String::new(), |time| format!("{time:.6}"))
+}
+
+impl Writer {
+    pub(super) fn new(conn: Connection, visible: watch::Sender<Seq>) -> Done<Self> {
+        let mut meta: HashMap<String, String> = HashMap::new();
+        {
+            let mut select = conn.prepare("SELECT key, value FROM meta").map_err(sql("read its facts"))?;
+            let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(sql("read its facts"))?;
+            for row in rows {
+                let (key, value) = row.map_err(sql("read its facts"))?;
+                meta.insert(key, value);
+            }
+        }
+        let epoch = match meta.remove("epoch") {
+            Some(epoch) => epoch,
+            None => {
+                let epoch = uuid::Uuid::now_v7().simple().to_string();
+                conn.execute("INSERT INTO meta VALUES ('epoch', ?)", [&epoch]).map_err(sql("write its epoch"))?;
+                epoch
+            }
+        };
+        let newest: u64 = conn
+            .query_row("SELECT coalesce(max(seq), 0) FROM entry", [], |row| row.get(0))
+            .map_err(sql("read its head"))?;
+        // The head is kept apart too, so that no seq is given out twice after everything was forgotten.
+        let kept: u64 = meta.remove("head").and_then(|head| head.parse().ok()).unwrap_or(0);
+        conn.execute_batch("UPDATE source SET active = 0; UPDATE sink SET active = 0;").map_err(sql("begin"))?;
+        let cluster = Cluster {
+            name: meta.remove("cluster_name").unwrap_or_default(),
+            uid: meta.remove("cluster_uid").unwrap_or_default(),
+        };
+        let head = newest.max(kept);
+        visible.send_replace(Seq(head));
+        Ok(Self {
+            conn,
+            codec: Codec::default(),
+            epoch,
+            cluster,
+            head,
+            visible,
+            sources: HashMap::new(),
+            recent: Recent::default(),
+            in_transaction: false,
+            answers: Vec::new(),
+        })
+    }
+
+    pub(super) fn epoch(&self) -> &str {
+        &self.epoch
+    }
+
+    /// Goes on with complete lists that a crash left half written, and drops those that were not complete.
+    pub(super) fn recover(&mut self) -> Done {
+        let pending: Vec<i64> = {
+            let mut select = self
+                .conn
+                .prepare("SELECT id FROM source WHERE pending IS NOT NULL ORDER BY id")
+                .map_err(sql("find unfinished lists"))?;
+            let rows = select.query_map([], |row| row.get(0)).map_err(sql("find unfinished lists"))?;
+            rows.collect::<Result<_, _>>().map_err(sql("find unfinished lists"))?
+        };
+        for id in pending {
+            self.load_source(id)?;
+            self.write_list(id)?;
+        }
+        self.conn.execute("DELETE FROM listing", []).map_err(sql("drop unfinished lists"))?;
+        self.sources.clear();
+        Ok(())
+    }
+
+    /// Takes commands until every handle is dropped.
+    pub(super) fn run(mut self, mut commands: mpsc::Receiver<Queued>) -> Done {
+        let clock = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .map_err(|source| JournalError::Io { what: "cannot start the journal's clock".to_owned(), source })?;
+        let mut bookmarks_due: Option<Instant> = None;
+        let result = loop {
+            let wait =
+                bookmarks_due.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(Instant::now()));
+            let first = clock.block_on(async { tokio::time::timeout(wait, commands.recv()).await });
+            let step = match first {
+                Ok(Some(first)) => self.group(first, &mut commands),
+                Ok(None) => break self.begin().and_then(|()| self.commit()),
+                Err(_elapsed) => self.begin().and_then(|()| self.commit()),
+            };
+            if let Err(error) = step {
+                break Err(error);
+            }
+            let moved = self.sources.values().any(|source| source.moved);
+            bookmarks_due = match bookmarks_due {
+                Some(due) if moved => Some(due),
+                _ => moved.then(|| Instant::now() + BOOKMARK_DELAY),
+            };
+        };
+        if result.is_err() && self.in_transaction {
+            // The error that counts is the first one; what is not committed is as if it had not come.
+            drop(self.conn.execute_batch("ROLLBACK"));
+        }
+        result
+    }
+
+    /// One transaction: the first command and what waits behind it, up to a bound.
+    fn group(&mut self, first: Queued, commands: &mut mpsc::Receiver<Queued>) -> Done {
+        let (mut changes, mut bytes) = (0, 0);
+        let mut next = Some(first);
+        let mut held = Vec::new();
+        while let Some(queued) = next {
+            if let Command::Changes(_, list) = &queued.command {
+                changes += list.len();
+                bytes += list.iter().map(|change| change.object.body.bytes.len()).sum::<usize>();
+            } else if let Command::ListPage(_, list) = &queued.command {
+                changes += list.len();
+                bytes += list.iter().map(|object| object.body.bytes.len()).sum::<usize>();
+            }
+            let Queued { command, room } = queued;
+            held.push(room);
+            self.perform(command)?;
+            next = if changes < GROUP_CHANGES && bytes < GROUP_BYTES { commands.try_recv().ok() } else { None };
+        }
+        if self.in_transaction {
+            self.commit()?;
+        } else {
+            self.answer();
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Done {
+        if !self.in_transaction {
+            self.conn.execute_batch("BEGIN IMMEDIATE").map_err(sql("begin to write"))?;
+            self.in_transaction = true;
+        }
+        Ok(())
+    }
+
+    /// Makes everything since `begin` durable together with the checkpoints that it brings, then visible.
+    /// Invariant 1: a checkpoint never runs ahead of the journal, because both are in this transaction.
+    fn commit(&mut self) -> Done {
+        for source in self.sources.values_mut().filter(|source| source.moved) {
+            let mut update = self
+                .conn
+                .prepare_cached("UPDATE source SET resume = ?, applied = ?, good_at = ? WHERE id = ?")
+                .map_err(sql("move a checkpoint"))?;
+            update
+                .execute(params![
+                    source.resume.as_ref().map(ResourceVersion::as_str),
+                    source.applied.as_ref().map(ResourceVersion::as_str),
+                    source.good_at,
+                    source.id
+                ])
+                .map_err(sql("move a checkpoint"))?;
+            source.moved = false;
+        }
+        self.conn.execute_batch("COMMIT").map_err(sql("commit"))?;
+        self.in_transaction = false;
+        let head = Seq(self.head);
+        self.visible.send_if_modified(|seen| std::mem::replace(seen, head) != head);
+        self.answer();
+        Ok(())
+    }
+
+    fn answer(&mut self) {
+        for answer in self.answers.drain(..) {
+            answer();
+        }
+    }
+
+    /// Answers after the commit. Whoever asked may be gone, and then nobody needs to know.
+    fn later<T: Send + 'static>(&mut self, reply: oneshot::Sender<T>, value: T) {
+        self.answers.push(Box::new(move || drop(reply.send(value))));
+    }
+
+    fn perform(&mut self, command: Command) -> Done {
+        match command {
+            Command::Cluster(cluster, reply) => {
+                let result = self.set_cluster(cluster)?;
+                self.later(reply, result);
+            }
+            Command::Source(spec, reply) => {
+                self.begin()?;
+                let memory = self.register(&spec)?;
+                self.later(reply, memory);
+            }
+            Command::Retire(SourceId(id)) => {
+                self.begin()?;
+                self.execute("retire a source", "UPDATE source SET active = 0 WHERE id = ?", params![id])?;
+            }
+            Command::Changes(SourceId(id), changes) => {
+                self.begin()?;
+                for change in changes {
+                    self.change(id, change)?;
+                }
+            }
+            Command::Bookmark(SourceId(id), version) => self.bookmark(id, version),
+            Command::ListBegin(SourceId(id)) => {
+                self.begin()?;
+                self.execute("drop an unfinished list", "DELETE FROM listing WHERE source = ?", params![id])?;
+            }
+            Command::ListPage(SourceId(id), objects) => {
+                self.begin()?;
+                for object in objects {
+                    self.stage(id, object)?;
+                }
+            }
+            Command::ListDone(SourceId(id), version, why, reply) => {
+                self.begin()?;
+                self.complete_list(id, &version, why)?;
+                self.write_list(id)?;
+                self.later(reply, ());
+            }
+            Command::Gone(SourceId(id), reply) => {
+                self.gone(id)?;
+                self.later(reply, ());
+            }
+            Command::ReportSource(SourceId(id), state) => {
+                self.begin()?;
+                let (word, detail) = state.describe();
+                self.execute(
+                    "note a source's state",
+                    "UPDATE source SET state_since = CASE WHEN state = ?1 THEN state_since ELSE ?3 END, state = ?1, detail = ?2
+                     WHERE id = ?4",
+                    params![word, detail, micros(Timestamp::now()), id],
+                )?;
+            }
+            Command::Resources(resources) => {
+                self.begin()?;
+                for resource in resources {
+                    self.resource_id(&resource)?;
+                }
+            }
+            Command::Sink(name, kind, start, reply) => {
+                self.begin()?;
+                let cursor = self.register_sink(&name, &kind, start)?;
+                self.later(reply, cursor);
+            }
+            Command::Acknowledge(name, upto, reply) => {
+                self.begin()?;
+                self.execute(
+                    "move a cursor",
+                    // Invariant 5: a cursor only grows.
+                    "UPDATE sink SET cursor = max(cursor, ?), delivered_at = ? WHERE name = ?",
+                    params![upto.0, micros(Timestamp::now()), name],
+                )?;
+                self.later(reply, ());
+            }
+            Command::ResetCursor(name, to, reply) => {
+                self.begin()?;
+                self.execute("reset a cursor", "UPDATE sink SET cursor = ? WHERE name = ?", params![to.0, name])?;
+                self.later(reply, ());
+            }
+            Command::SetAside(name, seq, reason, reply) => {
+                self.begin()?;
+                self.execute(
+                    "set an entry aside",
+                    "INSERT OR REPLACE INTO aside VALUES (?, ?, ?, ?)",
+                    params![name, seq.0, reason, micros(Timestamp::now())],
+                )?;
+                self.later(reply, ());
+            }
+            Command::ReportSink(name, state) => {
+                self.begin()?;
+                let (word, detail) = state.describe();
+                self.execute(
+                    "note a sink's state",
+                    "UPDATE sink SET state_since = CASE WHEN state = ?1 THEN state_since ELSE ?3 END, state = ?1, detail = ?2
+                     WHERE name = ?4",
+                    params![word, detail, micros(Timestamp::now()), name],
+                )?;
+            }
+            Command::Flush(reply) => {
+                if self.sources.values().any(|source| source.moved) {
+                    self.begin()?;
+                }
+                self.later(reply, ());
+            }
+        }
+        Ok(())
+    }
+
+    fn execute(&self, what: &'static str, text: &str, values: impl rusqlite::Params) -> Done<usize> {
+        self.conn.prepare_cached(text).and_then(|mut statement| statement.execute(values)).map_err(sql(what))
+    }
+
+    fn set_cluster(&mut self, cluster: Cluster) -> Done<Result<(), JournalError>> {
+        if !self.cluster.uid.is_empty() && !cluster.uid.is_empty() && self.cluster.uid != cluster.uid {
+            return Ok(Err(JournalError::OtherCluster { ours: self.cluster.uid.clone(), theirs: cluster.uid }));
+        }
+        self.begin()?;
+        let uid = if cluster.uid.is_empty() { std::mem::take(&mut self.cluster.uid) } else { cluster.uid };
+        self.cluster = Cluster { name: cluster.name, uid };
+        for (key, value) in [("cluster_name", &self.cluster.name), ("cluster_uid", &self.cluster.uid)] {
+            self.execute("write its cluster", "INSERT OR REPLACE INTO meta VALUES (?, ?)", params![key, value])?;
+        }
+        Ok(Ok(()))
+    }
+
+    fn resource_id(&mut self, resource: &Resource) -> Done<i64> {
+        let facts = serde_json::to_string(resource).expect("plain strings always serialise");
+        let what = "remember a resource";
+        self.execute(
+            what,
+            "INSERT INTO resource (api_group, plural, facts) VALUES (?1, ?2, ?3)
+             ON CONFLICT (api_group, plural) DO UPDATE SET facts = ?3 WHERE facts <> ?3",
+            params![resource.group, resource.plural, facts],
+        )?;
+        self.conn
+            .prepare_cached("SELECT id FROM resource WHERE api_group = ? AND plural = ?")
+            .and_then(|mut select| select.query_row(params![resource.group, resource.plural], |row| row.get(0)))
+            .map_err(sql(what))
+    }
+
+    fn register(&mut self, spec: &SourceSpec) -> Done<SourceMemory> {
+        let what = "register a source";
+        let resource = self.resource_id(&spec.resource)?;
+        let namespace = spec.namespace.clone().unwrap_or_default();
+        self.execute(
+            what,
+            "INSERT OR IGNORE INTO source (resource, namespace, label_selector, field_selector) VALUES (?, ?, ?, ?)",
+            params![resource, namespace, spec.label_selector, spec.field_selector],
+        )?;
+        let id: i64 = self
+            .conn
+            .query_row(
+                "SELECT id FROM source WHERE resource = ? AND namespace = ?",
+                params![resource, namespace],
+                |row| row.get(0),
+            )
+            .map_err(sql(what))?;
+        // Another selector is another scope: the old position says nothing about it.
+        self.execute(
+            what,
+            "UPDATE source SET rescoped = (resume IS NOT NULL OR rescoped), resume = NULL, label_selector = ?2, field_selector = ?3
+             WHERE id = ?1 AND (label_selector <> ?2 OR field_selector <> ?3)",
+            params![id, spec.label_selector, spec.field_selector],
+        )?;
+        self.execute(what, "UPDATE source SET active = 1, state = 'waiting', detail = '' WHERE id = ?", params![id])?;
+        let (resume, applied, rescoped, good_at): (Option<String>, Option<String>, bool, Option<i64>) = self
+            .conn
+            .query_row("SELECT resume, applied, rescoped, good_at FROM source WHERE id = ?", [id], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            })
+            .map_err(sql(what))?;
+        // Objects in this scope are known already, through a source of another scope: this is no first list.
+        let inherited: bool = self
+            .conn
+            .query_row(
+                "SELECT EXISTS (SELECT 1 FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2))",
+                params![resource, namespace],
+                |row| row.get(0),
+            )
+            .map_err(sql(what))?;
+        let why = (resume.is_none() && (rescoped || inherited)).then_some(Why::Scope);
+        let resume = resume.map(ResourceVersion);
+        let applied = applied.map(ResourceVersion);
+        self.sources.insert(
+            id,
+            Source {
+                id,
+                resource,
+                namespace,
+                api_version: spec.resource.api_version(),
+                kind_name: spec.resource.kind.clone(),
+                plural: spec.resource.plural.clone(),
+                silent: spec.first_list_silent,
+                // The configuration has checked them; one that is no pattern matches nothing.
+                ignore: spec.ignore.iter().filter_map(|text| Pattern::parse(text).ok()).collect(),
+                resume: resume.clone(),
+                applied: applied.clone(),
+                good_at: good_at.unwrap_or(0),
+                moved: false,
+            },
+        );
+        Ok(SourceMemory { id: SourceId(id), resume, applied, why })
+    }
+
+    /// A source as the database has it, for finishing its list before anybody has registered it.
+    fn load_source(&mut self, id: i64) -> Done {
+        let what = "read a source";
+        let (resource, namespace, facts, resume, applied, good_at): (
+            i64,
+            String,
+            String,
+            Option<String>,
+            Option<String>,
+            Option<i64>,
+        ) = self
+            .conn
+            .query_row(
+                "SELECT s.resource, s.namespace, r.facts, s.resume, s.applied, s.good_at
+                 FROM source s JOIN resource r ON r.id = s.resource WHERE s.id = ?",
+                [id],
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?)),
+            )
+            .map_err(sql(what))?;
+        let facts: Resource = serde_json::from_str(&facts)
+            .map_err(|_| JournalError::Corrupt("the journal holds a resource that cannot be read".to_owned()))?;
+        let source = Source {
+            id,
+            resource,
+            namespace,
+            api_version: facts.api_version(),
+            kind_name: facts.kind,
+            plural: facts.plural,
+            silent: false,
+            ignore: Vec::new(),
+            resume: resume.map(ResourceVersion),
+            applied: applied.map(ResourceVersion),
+            good_at: good_at.unwrap_or(0),
+            moved: false,
+        };
+        self.sources.insert(id, source);
+        Ok(())
+    }
+
+    fn source(&self, id: i64) -> Done<&Source> {
+        self.sources
+            .get(&id)
+            .ok_or_else(|| JournalError::Corrupt(format!("source {id} is not registered; this is a bug")))
+    }
+
+    /// Everything up to `version` was handed over.
+    fn bookmark(&mut self, id: i64, version: ResourceVersion) {
+        if let Some(source) = self.sources.get_mut(&id) {
+            source.good_at = micros(Timestamp::now());
+            let behind = source
+                .applied
+                .as_ref()
+                .is_some_and(|applied| version.compare(applied).is_some_and(std::cmp::Ordering::is_lt));
+            if !behind {
+                source.resume = Some(version.clone());
+                source.applied = Some(version);
+            }
+            source.moved = true;
+        }
+    }
+
+    /// One line of a watch: told apart by the state, so that a replayed one changes nothing.
+    fn change(&mut self, id: i64, change: WatchChange) -> Done {
+        let source = self.source(id)?;
+        let object = change.object;
+        let not_after = |version: &ResourceVersion, other: &ResourceVersion| {
+            version.compare(other).map_or(version == other, std::cmp::Ordering::is_le)
+        };
+        let before = |version: &ResourceVersion, other: &ResourceVersion| {
+            version.compare(other).is_some_and(std::cmp::Ordering::is_lt)
+        };
+        if source.applied.as_ref().is_some_and(|applied| before(&object.version, applied)) {
+            return Ok(());
+        }
+        let version = object.version.clone();
+        let known = self.known(source.resource, &object.namespace, &object.name)?;
+        match (change.verb, known) {
+            (Verb::Upsert, Some(known)) if known.present && known.uid == object.uid => {
+                if !not_after(&object.version, &known.version) {
+                    self.modified(id, &known, &object, Evidence::Watched)?;
+                }
+            }
+            (Verb::Upsert, Some(known)) if known.present => {
+                if !before(&object.version, &known.version) {
+                    // The deletion of the older incarnation never came: it is inferred from the newer one.
+                    self.vanished(id, &known, &object.namespace, &object.name)?;
+                    self.added(id, Some(known.id), &object, Evidence::Watched)?;
+                }
+            }
+            (Verb::Upsert, Some(known)) if known.uid == object.uid && not_after(&object.version, &known.version) => {}
+            (Verb::Upsert, known) => self.added(id, known.map(|known| known.id), &object, Evidence::Watched)?,
+            (Verb::Delete, Some(known)) if known.present && known.uid == object.uid => {
+                if !before(&object.version, &known.version) {
+                    self.deleted(id, &known, &object, Evidence::Watched)?;
+                }
+            }
+            (Verb::Delete, _) => {}
+        }
+        if let Some(source) = self.sources.get_mut(&id) {
+            // Several events can share one version (expiry of a lease deletes many at once), so resuming from the
+            // newest version could skip some: the position stays on the distinct one before it.
+            if source.applied.as_ref() != Some(&version) {
+                let previous = source.applied.replace(version);
+                source.resume = previous.or_else(|| source.resume.take());
+            }
+            source.good_at = micros(Timestamp::now());
+            source.moved = true;
+        }
+        Ok(())
+    }
+
+    fn known(&self, resource: i64, namespace: &str, name: &str) -> Done<Option<Known>> {
+        self.conn
+            .prepare_cached(
+                "SELECT id, uid, version, present, last, base, state IS NOT NULL, marks FROM object
+                 WHERE resource = ? AND namespace = ? AND name = ?",
+            )
+            .and_then(|mut select| select.query_row(params![resource, namespace, name], known_row).optional())
+            .map_err(sql("look an object up"))
+    }
+
+    fn added(&mut self, source: i64, row: Option<i64>, object: &Observed, evidence: Evidence) -> Done {
+        let row = self.object_row(source, row, object)?;
+        // Read again: the entry of an older incarnation may have been written a moment ago.
+        let previous = self
+            .conn
+            .prepare_cached("SELECT last FROM object WHERE id = ?")
+            .and_then(|mut select| select.query_row([row], |row| row.get(0)))
+            .map_err(sql("look an object up"))?;
+        let seq = self.emit(source, Some(row), previous, None, EntryType::Added, evidence, object, None)?;
+        self.execute(
+            "remember an object",
+            "UPDATE object SET uid = ?, version = ?, present = 1, last = ?4, base = ?4, state = NULL, marks = ?5, pointers = NULL
+             WHERE id = ?3",
+            params![object.uid, object.version.as_str(), row, seq, marks_json(&object.body)],
+        )?;
+        Ok(())
+    }
+
+    /// The row of an object, made when there is none.
+    fn object_row(&mut self, source: i64, row: Option<i64>, object: &Observed) -> Done<i64> {
+        if let Some(row) = row {
+            return Ok(row);
+        }
+        let resource = self.source(source)?.resource;
+        self.execute(
+            "remember an object",
+            "INSERT INTO object (resource, namespace, name, uid, version, present, last) VALUES (?, ?, ?, ?, ?, 0, 0)",
+            params![resource, object.namespace, object.name, object.uid, object.version.as_str()],
+        )?;
+        Ok(self.conn.last_insert_rowid())
+    }
+
+    fn modified(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
+        let previous = self.told_state(known)?;
+        let change = change::compare(&previous, &object.body.bytes, &known.marks, &object.body.marks)
+            .map_err(|error| JournalError::Corrupt(format!("a stored object cannot be compared: {error}")))?;
+        let ignore = &self.source(source)?.ignore;
+        if !ignore.is_empty() && change::matches_ignore(ignore, &change.touched) {
+            return self.withhold(known.id, object);
+        }
+        let kind = EntryType::Modified;
+        let seq =
+            self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, Some(&change.json))?;
+        self.execute(
+            "remember an object",
+            "UPDATE object SET version = ?, last = ?, base = ?, state = NULL, marks = ?, pointers = NULL WHERE id = ?",
+            params![object.version.as_str(), seq.0, seq.1, marks_json(&object.body), known.id],
+        )?;
+        Ok(())
+    }
+
+    /// State and position move, the log does not.
+    fn withhold(&mut self, row: i64, object: &Observed) -> Done {
+        let state = self.codec.compress(None, &object.body.bytes);
+        let pointers = serde_json::to_string(&object.body.pointers).expect("strings always serialise");
+        self.execute(
+            "remember an object",
+            "UPDATE object SET uid = ?, version = ?, present = 1, state = ?, marks = ?, pointers = ? WHERE id = ?",
+            params![object.uid, object.version.as_str(), state, marks_json(&object.body), pointers, row],
+        )?;
+        Ok(())
+    }
+
+    fn deleted(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
+        let kind = EntryType::Deleted;
+        let seq = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, None)?;
+        self.execute(
+            "forget an object",
+            "UPDATE object SET version = ?, present = 0, last = ?, base = NULL, state = NULL, marks = NULL, pointers = NULL
+             WHERE id = ?",
+            params![object.version.as_str(), seq.0, known.id],
+        )?;
+        Ok(())
+    }
+
+    /// A deletion that nobody saw: told with the last known state.
+    fn vanished(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Done {
+        let (bytes, pointers) = self.current_state(known)?;
+        let object = Observed {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: known.uid.clone(),
+            version: known.version.clone(),
+            body: Redacted { bytes, pointers, marks: Vec::new() },
+        };
+        self.deleted(source, known, &object, Evidence::Inferred)
+    }
+
+    /// Writes one entry. Gives its seq and the seq of the entry that the object's next one is a difference of.
+    #[expect(clippy::too_many_arguments, reason = "the columns of one row, each of another type")]
+    fn emit(
+        &mut self,
+        source_id: i64,
+        row: Option<i64>,
+        previous: u64,
+        base: Option<u64>,
+        kind: EntryType,
+        evidence: Evidence,
+        object: &Observed,
+        change: Option<&str>,
+    ) -> Done<Emitted> {
+        let base_line = base.map(|seq| self.line(seq)).transpose()?;
+        let now = micros(Timestamp::now());
+        let time = rfc3339(now);
+        let source = self.source(source_id)?;
+        let seq = self.head + 1;
+        let rendered = wire::render(&Draft {
+            seq: Seq(seq),
+            epoch: &self.epoch,
+            time: &time,
+            kind,
+            evidence: Some(evidence),
+            cluster: &self.cluster,
+            api_version: &source.api_version,
+            kind_name: &source.kind_name,
+            resource: &source.plural,
+            namespace: &object.namespace,
+            name: &object.name,
+            uid: &object.uid,
+            version: object.version.as_str(),
+            change,
+            object: Some(&object.body.bytes),
+            gap: None,
+            redacted: &object.body.pointers,
+        });
+        let mut used = base;
+        let mut blob = self.codec.compress(base_line.as_ref().map(|line| line.bytes.as_slice()), &rendered.line);
+        // An object that has drifted far from its base gets a new one, where that makes its versions smaller.
+        if base.is_some() && blob.len() > 512 + rendered.line.len() / 12 {
+            let alone = self.codec.compress(None, &rendered.line);
+            if alone.len() < blob.len() * 2 {
+                (blob, used) = (alone, None);
+            }
+        }
+        self.insert(seq, now, kind, source_id, row, previous, used, &rendered.object, &blob)?;
+        self.recent.put(seq, Line { bytes: rendered.line, object: rendered.object });
+        Ok(Emitted(seq, used.unwrap_or(seq)))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the columns of one row, each of another type")]
+    fn insert(
+        &mut self,
+        seq: u64,
+        now: i64,
+        kind: EntryType,
+        source: i64,
+        row: Option<i64>,
+        previous: u64,
+        base: Option<u64>,
+        object: &std::ops::Range<usize>,
+        blob: &[u8],
+    ) -> Done {
+        self.execute(
+            "write an entry",
+            "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            params![seq, now, type_code(kind), source, row, previous, base, object.start, object.end, blob],
+        )?;
+        // Invariant 4: dense, and never given out again, because the row and this number live and die together.
+        self.head = seq;
+        Ok(())
+    }
+
+    fn gap(&mut self, source_id: i64, gap: &Gap) -> Done {
+        let now = micros(Timestamp::now());
+        let source = self.source(source_id)?;
+        let since = (source.good_at > 0).then(|| rfc3339(source.good_at));
+        let seq = self.head + 1;
+        let rendered = wire::render(&Draft {
+            seq: Seq(seq),
+            epoch: &self.epoch,
+            time: &rfc3339(now),
+            kind: EntryType::Gap,
+            evidence: None,
+            cluster: &self.cluster,
+            api_version: &source.api_version,
+            kind_name: &source.kind_name,
+            resource: &source.plural,
+            namespace: &source.namespace,
+            name: "",
+            uid: "",
+            version: "",
+            change: None,
+            object: None,
+            gap: Some((gap, since.as_deref())),
+            redacted: &[],
+        });
+        let blob = self.codec.compress(None, &rendered.line);
+        self.insert(seq, now, EntryType::Gap, source_id, None, 0, None, &(0..0), &blob)?;
+        self.execute("count a gap", "UPDATE source SET gaps = gaps + 1 WHERE id = ?", params![source_id])?;
+        Ok(())
+    }
+
+    /// A stored entry and where its object stands.
+    fn line(&mut self, seq: u64) -> Done<Arc<Line>> {
+        if let Some(line) = self.recent.get(seq) {
+            return Ok(line);
+        }
+        let (base, object, blob) = self
+            .conn
+            .prepare_cached("SELECT base, object_start, object_end, line FROM entry WHERE seq = ?")
+            .and_then(|mut select| {
+                select.query_row([seq], |row| {
+                    Ok((row.get::<_, Option<u64>>(0)?, row.get(1)?..row.get(2)?, row.get::<_, Vec<u8>>(3)?))
+                })
+            })
+            .map_err(sql("read an entry"))?;
+        let base = base.map(|seq| self.line(seq)).transpose()?;
+        let bytes = self
+            .codec
+            .decompress(base.as_ref().map(|line| line.bytes.as_slice()), &blob)
+            .map_err(|error| JournalError::Corrupt(format!("entry {seq}: {error}; run `decklog verify`")))?;
+        if bytes.get(object.clone()).is_none() {
+            return Err(JournalError::Corrupt(format!(
+                "entry {seq} is shorter than it should be; run `decklog verify`"
+            )));
+        }
+        Ok(self.recent.put(seq, Line { bytes, object }))
+    }
+
+    /// The object as the log last told it: what the next patch starts from.
+    fn told_state(&mut self, known: &Known) -> Done<Vec<u8>> {
+        if known.last == 0 {
+            return Ok(self.current_state(known)?.0);
+        }
+        let line = self.line(known.last)?;
+        Ok(line.bytes.get(line.object.clone()).unwrap_or_default().to_vec())
+    }
+
+    /// The object as it was last seen, and what was redacted in it.
+    fn current_state(&mut self, known: &Known) -> Done<(Vec<u8>, Vec<String>)> {
+        if known.has_state {
+            let (blob, pointers): (Vec<u8>, Option<String>) = self
+                .conn
+                .query_row("SELECT state, pointers FROM object WHERE id = ?", [known.id], |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                })
+                .map_err(sql("read an object"))?;
+            let bytes = self
+                .codec
+                .decompress(None, &blob)
+                .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))?;
+            let pointers = pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+            return Ok((bytes, pointers));
+        }
+        let line = self.line(known.last)?;
+        let bytes = line.bytes.get(line.object.clone()).unwrap_or_default().to_vec();
+        let entry = wire::Entry::parse(&line.bytes)
+            .map_err(|error| JournalError::Corrupt(format!("entry {}: {error}", known.last)))?;
+        let pointers = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+        Ok((bytes, pointers))
+    }
+
+    /// Keeps one listed object aside until its list is complete.
+    fn stage(&mut self, id: i64, object: Observed) -> Done {
+        let resource = self.source(id)?.resource;
+        let known = self.known(resource, &object.namespace, &object.name)?;
+        let same =
+            known.is_some_and(|known| known.present && known.uid == object.uid && known.version == object.version);
+        let body = (!same).then(|| self.codec.compress(None, &object.body.bytes));
+        let pointers = serde_json::to_string(&object.body.pointers).expect("strings always serialise");
+        self.execute(
+            "stage a listed object",
+            "INSERT INTO listing (source, namespace, name, uid, version, body, marks, pointers) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            params![
+                id,
+                object.namespace,
+                object.name,
+                object.uid,
+                object.version.as_str(),
+                body,
+                marks_json(&object.body),
+                pointers
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn complete_list(&mut self, id: i64, version: &ResourceVersion, why: Option<Why>) -> Done {
+        // Kept with the list, so that a crash in the middle goes on in the same way.
+        let silent = self.source(id)?.silent.then_some(SILENT);
+        self.execute(
+            "complete a list",
+            "UPDATE source SET pending = ?, pending_why = ?, pending_told = 0 WHERE id = ?",
+            params![version.as_str(), why.map(Why::as_str).or(silent), id],
+        )?;
+        Ok(())
+    }
+
+    /// Writes the difference of a complete list in transactions of bounded size. Each leaves a state from which
+    /// `recover` goes on, so the list is asked for once and told once, wherever a crash falls.
+    fn write_list(&mut self, id: i64) -> Done {
+        let what = "write a list";
+        self.begin()?;
+        self.commit()?;
+        let (version, why, told): (String, Option<String>, bool) = self
+            .conn
+            .query_row("SELECT pending, pending_why, pending_told FROM source WHERE id = ?", [id], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })
+            .map_err(sql(what))?;
+        let version = ResourceVersion(version);
+        let silent = why.as_deref() == Some(SILENT);
+        let why = why.as_deref().and_then(Why::parse);
+        let evidence = if why.is_some() { Evidence::Inferred } else { Evidence::Listed };
+        // Invariant 3: the gap comes before what follows it.
+        if let Some(why) = why
+            && !told
+        {
+            self.begin()?;
+            let from = self.source(id)?.applied.clone();
+            self.gap(id, &Gap { why, from, to: Some(version.clone()) })?;
+            self.execute(what, "UPDATE source SET pending_told = 1 WHERE id = ?", params![id])?;
+        }
+        self.write_deletions(id)?;
+        // In the order of versions, which is the order in which they came to be.
+        let staged: Vec<i64> = {
+            let mut select = self
+                .conn
+                .prepare("SELECT id FROM listing WHERE source = ? AND body IS NOT NULL ORDER BY length(version), version, id")
+                .map_err(sql(what))?;
+            let rows = select.query_map([id], |row| row.get(0)).map_err(sql(what))?;
+            rows.collect::<Result<_, _>>().map_err(sql(what))?
+        };
+        for chunk in staged.chunks(GROUP_CHANGES) {
+            self.begin()?;
+            for row in chunk {
+                self.write_listed(id, *row, evidence, silent)?;
+            }
+            self.commit()?;
+        }
+        self.begin()?;
+        self.execute(what, "DELETE FROM listing WHERE source = ?", params![id])?;
+        self.execute(what, "UPDATE source SET pending = NULL, rescoped = 0 WHERE id = ?", params![id])?;
+        if let Some(source) = self.sources.get_mut(&id) {
+            source.resume = Some(version.clone());
+            source.applied = Some(version);
+            source.good_at = micros(Timestamp::now());
+            source.moved = true;
+        }
+        self.commit()
+    }
+
+    /// Invariant 2: objects that one complete, consistent list does not have are gone.
+    fn write_deletions(&mut self, id: i64) -> Done {
+        let what = "find what is gone";
+        let (resource, scope) = {
+            let source = self.source(id)?;
+            (source.resource, source.namespace.clone())
+        };
+        loop {
+            let gone: Vec<(Known, String, String)> = {
+                let mut select = self
+                    .conn
+                    .prepare_cached(
+                        "SELECT id, uid, version, present, last, base, state IS NOT NULL, marks, namespace, name FROM object o
+                         WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2) AND NOT EXISTS
+                             (SELECT 1 FROM listing l WHERE l.source = ?3 AND l.namespace = o.namespace AND l.name = o.name)
+                         LIMIT ?4",
+                    )
+                    .map_err(sql(what))?;
+                let rows = select
+                    .query_map(params![resource, scope, id, GROUP_CHANGES], |row| {
+                        Ok((known_row(row)?, row.get(8)?, row.get(9)?))
+                    })
+                    .map_err(sql(what))?;
+                rows.collect::<Result<_, _>>().map_err(sql(what))?
+            };
+            if gone.is_empty() {
+                return Ok(());
+            }
+            self.begin()?;
+            for (known, namespace, name) in &gone {
+                self.vanished(id, known, namespace, name)?;
+            }
+            self.commit()?;
+        }
+    }
+
+    fn write_listed(&mut self, id: i64, row: i64, evidence: Evidence, silent: bool) -> Done {
+        let what = "read a staged object";
+        let (mut object, blob): (Observed, Vec<u8>) = self
+            .conn
+            .prepare_cached("SELECT namespace, name, uid, version, body, marks, pointers FROM listing WHERE id = ?")
+            .and_then(|mut select| {
+                select.query_row([row], |row| {
+                    let pointers: Option<String> = row.get(6)?;
+                    let body = Redacted {
+                        bytes: Vec::new(),
+                        marks: marks_of(row.get(5)?),
+                        pointers: pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
+                    };
+                    let (namespace, name, uid) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                    Ok((Observed { namespace, name, uid, version: ResourceVersion(row.get(3)?), body }, row.get(4)?))
+                })
+            })
+            .map_err(sql(what))?;
+        object.body.bytes = self
+            .codec
+            .decompress(None, &blob)
+            .map_err(|error| JournalError::Corrupt(format!("a staged object: {error}")))?;
+        let resource = self.source(id)?.resource;
+        match self.known(resource, &object.namespace, &object.name)? {
+            Some(known) if known.present && known.uid == object.uid => {
+                if known.version != object.version {
+                    self.modified(id, &known, &object, evidence)?;
+                }
+            }
+            Some(known) if known.present => {
+                self.vanished(id, &known, &object.namespace, &object.name)?;
+                self.added(id, Some(known.id), &object, evidence)?;
+            }
+            known if silent => {
+                let row = self.object_row(id, known.map(|known| known.id), &object)?;
+                self.withhold(row, &object)?;
+            }
+            known => self.added(id, known.map(|known| known.id), &object, evidence)?,
+        }
+        // The last state of what was staged is told: a crash after this commit goes on with the next one.
+        self.execute("unstage an object", "UPDATE listing SET body = NULL WHERE id = ?", params![row])?;
+        Ok(())
+    }
+
+    fn gone(&mut self, id: i64) -> Done {
+        self.begin()?;
+        self.execute("drop an unfinished list", "DELETE FROM listing WHERE source = ?", params![id])?;
+        let known: bool = {
+            let source = self.source(id)?;
+            self.conn
+                .query_row(
+                    "SELECT EXISTS (SELECT 1 FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2))",
+                    params![source.resource, source.namespace],
+                    |row| row.get(0),
+                )
+                .map_err(sql("look objects up"))?
+        };
+        if known {
+            let from = self.source(id)?.applied.clone();
+            self.gap(id, &Gap { why: Why::Scope, from, to: None })?;
+            self.write_deletions(id)?;
+        }
+        self.begin()?;
+        if let Some(source) = self.sources.get_mut(&id) {
+            source.resume = None;
+            source.moved = true;
+        }
+        self.execute(
+            "note a source's state",
+            "UPDATE source SET state = 'gone', detail = '' WHERE id = ?",
+            params![id],
+        )?;
+        Ok(())
+    }
+
+    fn register_sink(&mut self, name: &str, kind: &str, start: SinkStart) -> Done<Seq> {
+        let what = "register a sink";
+        let cursor = match start {
+            SinkStart::Start => 0,
+            SinkStart::Now => self.head,
+            SinkStart::Seq(seq) => seq.0.saturating_sub(1).min(self.head),
+        };
+        self.execute(
+            what,
+            "INSERT INTO sink (name, kind, cursor, active) VALUES (?1, ?2, ?3, 1)
+             ON CONFLICT (name) DO UPDATE SET kind = ?2, active = 1",
+            params![name, kind, cursor],
+        )?;
+        let cursor = self
+            .conn
+            .query_row("SELECT cursor FROM sink WHERE name = ?", [name], |row| row.get(0))
+            .map_err(sql(what))?;
+        Ok(Seq(cursor))
+    }
+}
+
+/// The seq of a new entry, and that of the entry which the next version is stored as a difference of.
+#[derive(Clone, Copy)]
+struct Emitted(u64, u64);
+
+impl rusqlite::ToSql for Emitted {
+    fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
+        self.0.to_sql()
+    }
+}
+
+/// A decompressed entry.
+struct Line {
+    bytes: Vec<u8>,
+    object: std::ops::Range<usize>,
+}
+
+/// The entries last used, first in first out, bounded in bytes.
+#[derive(Default)]
+struct Recent {
+    lines: HashMap<u64, Arc<Line>>,
+    order: VecDeque<u64>,
+    bytes: usize,
+}
+
+impl Recent {
+    fn get(&self, seq: u64) -> Option<Arc<Line>> {
+        self.lines.get(&seq).cloned()
+    }
+
+    fn put(&mut self, seq: u64, line: Line) -> Arc<Line> {
+        let line = Arc::new(line);
+        self.bytes += line.bytes.len();
+        self.order.push_back(seq);
+        self.lines.insert(seq, Arc::clone(&line));
+        while self.bytes > RECENT_BYTES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.bytes -= self.lines.remove(&oldest).map_or(0, |line| line.bytes.len());
+        }
+        line
+    }
+}
+
+fn known_row(row: &Row<'_>) -> rusqlite::Result<Known> {
+    Ok(Known {
+        id: row.get(0)?,
+        uid: row.get(1)?,
+        version: ResourceVersion(row.get(2)?),
+        present: row.get(3)?,
+        last: row.get(4)?,
+        base: row.get(5)?,
+        has_state: row.get(6)?,
+        marks: marks_of(row.get(7)?),
+    })
+}
+
+fn marks_json(body: &Redacted) -> Option<String> {
+    (!body.marks.is_empty()).then(|| serde_json::to_string(&body.marks).expect("strings and bytes always serialise"))
+}
+
+fn marks_of(text: Option<String>) -> Vec<(String, [u8; 16])> {
+    text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+}
+
+/// The number that stands for a type in the database.
+pub(super) const fn type_code(kind: EntryType) -> i64 {
+    match kind {
+        EntryType::Added => 0,
+        EntryType::Modified => 1,
+        EntryType::Deleted => 2,
+        EntryType::Gap => 3,
+    }
+}

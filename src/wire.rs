@@ -1,0 +1,463 @@
+//! The only place that knows the JSON of an entry (wire version 1).
+//!
+//! An entry is rendered once, when it is journaled, and its bytes are what every file, tail and sink gets, for ever:
+//! an upgrade of decklog never changes an entry that exists. Keys come in one fixed order and are absent where they
+//! do not apply.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq};
+
+/// The wire version that this build writes, and the only one it reads.
+pub const VERSION: u64 = 1;
+
+/// Everything that an entry is rendered from.
+#[derive(Debug)]
+pub struct Draft<'a> {
+    /// Its place in the journal.
+    pub seq: Seq,
+    /// The journal's name.
+    pub epoch: &'a str,
+    /// When it is journaled, RFC 3339 UTC with microseconds.
+    pub time: &'a str,
+    /// What it says happened.
+    pub kind: EntryType,
+    /// How it is known; none on a gap.
+    pub evidence: Option<Evidence>,
+    /// The cluster it comes from.
+    pub cluster: &'a Cluster,
+    /// `apiVersion` of the resource.
+    pub api_version: &'a str,
+    /// `kind` of the resource.
+    pub kind_name: &'a str,
+    /// Plural of the resource.
+    pub resource: &'a str,
+    /// Namespace of the object (or of the source, on a gap); empty for none.
+    pub namespace: &'a str,
+    /// Name of the object; empty on a gap.
+    pub name: &'a str,
+    /// uid of the object; empty on a gap.
+    pub uid: &'a str,
+    /// resourceVersion of the change; empty on a gap.
+    pub version: &'a str,
+    /// The `change` member as JSON, on MODIFIED.
+    pub change: Option<&'a str>,
+    /// The object as JSON on one line.
+    pub object: Option<&'a [u8]>,
+    /// The gap and the time of the last moment known good.
+    pub gap: Option<(&'a Gap, Option<&'a str>)>,
+    /// JSON pointers of what was redacted.
+    pub redacted: &'a [String],
+}
+
+/// An entry as it is stored and sent.
+#[derive(Debug)]
+pub struct Rendered {
+    /// The JSON, without a newline at its end.
+    pub line: Vec<u8>,
+    /// Where the object stands in it; empty where there is none.
+    pub object: Range<usize>,
+}
+
+/// The id of a change: equal in every resend, and on every decklog that watched it.
+#[must_use]
+pub fn change_id(uid: &str, version: &str, kind: EntryType) -> String {
+    format!("{uid}.{version}.{}", kind.as_str())
+}
+
+/// Renders an entry.
+#[must_use]
+pub fn render(draft: &Draft<'_>) -> Rendered {
+    let mut out = Vec::with_capacity(512 + draft.object.map_or(0, <[u8]>::len) + draft.change.map_or(0, str::len));
+    out.extend_from_slice(b"{\"v\":1,\"seq\":");
+    out.extend_from_slice(draft.seq.0.to_string().as_bytes());
+    text(&mut out, "epoch", draft.epoch);
+    let id = match draft.kind {
+        EntryType::Gap => format!("{}.{}", draft.epoch, draft.seq),
+        EntryType::Added | EntryType::Modified | EntryType::Deleted => change_id(draft.uid, draft.version, draft.kind),
+    };
+    text(&mut out, "id", &id);
+    text(&mut out, "time", draft.time);
+    text(&mut out, "type", draft.kind.as_str());
+    if let Some(evidence) = draft.evidence {
+        text(&mut out, "evidence", evidence.as_str());
+    }
+    out.extend_from_slice(b",\"cluster\":{\"name\":");
+    json_string(&mut out, &draft.cluster.name);
+    text(&mut out, "uid", &draft.cluster.uid);
+    out.push(b'}');
+    text(&mut out, "apiVersion", draft.api_version);
+    text(&mut out, "kind", draft.kind_name);
+    text(&mut out, "resource", draft.resource);
+    for (key, value) in
+        [("namespace", draft.namespace), ("name", draft.name), ("uid", draft.uid), ("resourceVersion", draft.version)]
+    {
+        if !value.is_empty() {
+            text(&mut out, key, value);
+        }
+    }
+    if let Some(change) = draft.change {
+        out.extend_from_slice(b",\"change\":");
+        out.extend_from_slice(change.as_bytes());
+    }
+    let mut object = 0..0;
+    if let Some(bytes) = draft.object {
+        out.extend_from_slice(b",\"object\":");
+        let start = out.len();
+        out.extend_from_slice(bytes);
+        object = start..out.len();
+    }
+    if let Some((gap, since)) = draft.gap {
+        out.extend_from_slice(b",\"gap\":{\"why\":");
+        json_string(&mut out, gap.why.as_str());
+        for (key, version) in [("from", &gap.from), ("to", &gap.to)] {
+            if let Some(version) = version {
+                text(&mut out, key, version.as_str());
+            }
+        }
+        if let Some(since) = since {
+            text(&mut out, "since", since);
+        }
+        out.push(b'}');
+    }
+    if !draft.redacted.is_empty() {
+        out.extend_from_slice(b",\"redacted\":");
+        serde_json::to_writer(&mut out, draft.redacted).expect("strings always serialise into memory");
+    }
+    out.push(b'}');
+    Rendered { line: out, object }
+}
+
+fn text(out: &mut Vec<u8>, key: &str, value: &str) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(b"\":");
+    json_string(out, value);
+}
+
+fn json_string(out: &mut Vec<u8>, value: &str) {
+    serde_json::to_writer(out, value).expect("a string always serialises into memory");
+}
+
+/// A JSON text on one line: white space between tokens is dropped where it holds line breaks, because an entry is
+/// one line. The API server sends compact JSON, so this is nearly always the input itself.
+#[must_use]
+pub fn one_line(json: Vec<u8>) -> Vec<u8> {
+    if memchr::memchr2(b'\n', b'\r', &json).is_none() {
+        return json;
+    }
+    let mut out = Vec::with_capacity(json.len());
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in json {
+        if in_string {
+            (in_string, escaped) = match byte {
+                _ if escaped => (true, false),
+                b'\\' => (true, true),
+                b'"' => (false, false),
+                _ => (true, false),
+            };
+            out.push(byte);
+        } else if !byte.is_ascii_whitespace() {
+            in_string = byte == b'"';
+            out.push(byte);
+        }
+    }
+    out
+}
+
+/// An entry, read without copying what it carries.
+#[derive(Debug, Deserialize)]
+pub struct Entry<'a> {
+    /// Wire version.
+    pub v: u64,
+    /// Place in the journal.
+    pub seq: u64,
+    /// The journal's name.
+    #[serde(borrow)]
+    pub epoch: Cow<'a, str>,
+    /// Stable id.
+    #[serde(borrow)]
+    pub id: Cow<'a, str>,
+    /// When it was journaled.
+    #[serde(borrow)]
+    pub time: Cow<'a, str>,
+    /// ADDED, MODIFIED, DELETED or GAP.
+    #[serde(rename = "type", borrow)]
+    pub type_name: Cow<'a, str>,
+    /// watched, listed or inferred.
+    #[serde(borrow, default)]
+    pub evidence: Option<Cow<'a, str>>,
+    /// Where it comes from.
+    #[serde(borrow)]
+    pub cluster: EntryCluster<'a>,
+    /// apiVersion of the resource.
+    #[serde(rename = "apiVersion", borrow)]
+    pub api_version: Cow<'a, str>,
+    /// Kind of the resource.
+    #[serde(rename = "kind", borrow)]
+    pub kind_name: Cow<'a, str>,
+    /// Plural of the resource.
+    #[serde(borrow)]
+    pub resource: Cow<'a, str>,
+    /// Namespace, where there is one.
+    #[serde(borrow, default)]
+    pub namespace: Option<Cow<'a, str>>,
+    /// Name, on a change.
+    #[serde(borrow, default)]
+    pub name: Option<Cow<'a, str>>,
+    /// uid, on a change.
+    #[serde(borrow, default)]
+    pub uid: Option<Cow<'a, str>>,
+    /// resourceVersion, on a change.
+    #[serde(rename = "resourceVersion", borrow, default)]
+    pub resource_version: Option<Cow<'a, str>>,
+    /// What changed, on MODIFIED.
+    #[serde(borrow, default)]
+    pub change: Option<&'a RawValue>,
+    /// The object.
+    #[serde(borrow, default)]
+    pub object: Option<&'a RawValue>,
+    /// The gap.
+    #[serde(borrow, default)]
+    pub gap: Option<&'a RawValue>,
+    /// JSON pointers of what was redacted.
+    #[serde(borrow, default)]
+    pub redacted: Option<&'a RawValue>,
+}
+
+/// The `cluster` member of an entry.
+#[derive(Debug, Deserialize)]
+pub struct EntryCluster<'a> {
+    /// Name for people.
+    #[serde(borrow)]
+    pub name: Cow<'a, str>,
+    /// uid of the kube-system namespace.
+    #[serde(borrow)]
+    pub uid: Cow<'a, str>,
+}
+
+/// The `gap` member of an entry.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct EntryGap {
+    /// Why changes may be missing.
+    pub why: String,
+    /// Last version known good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Version of the list that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Time of the last moment known good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+}
+
+/// What is wrong with a line that should be an entry. Never quotes it.
+#[derive(Debug, thiserror::Error)]
+pub enum EntryError {
+    /// Not the JSON of an entry.
+    #[error("not an entry of decklog (JSON error at column {0})")]
+    Json(usize),
+    /// Written by a decklog that this one does not know.
+    #[error("an entry of wire version {0}, this decklog reads version 1")]
+    Version(u64),
+    /// A type that version 1 does not have.
+    #[error("an entry of an unknown type")]
+    Type,
+}
+
+impl<'a> Entry<'a> {
+    /// Reads one line, without its newline.
+    ///
+    /// # Errors
+    /// Where the line is not an entry of wire version 1.
+    pub fn parse(line: &'a [u8]) -> Result<Self, EntryError> {
+        let entry: Self = serde_json::from_slice(line).map_err(|e| EntryError::Json(e.column()))?;
+        if entry.v != VERSION {
+            return Err(EntryError::Version(entry.v));
+        }
+        EntryType::parse(&entry.type_name).ok_or(EntryError::Type)?;
+        Ok(entry)
+    }
+
+    /// What it says happened.
+    #[must_use]
+    pub fn kind(&self) -> EntryType {
+        EntryType::parse(&self.type_name).expect("parse refuses unknown types")
+    }
+
+    /// Its place in the journal.
+    #[must_use]
+    pub const fn seq(&self) -> Seq {
+        Seq(self.seq)
+    }
+
+    /// Its resource version; empty on a gap.
+    #[must_use]
+    pub fn version(&self) -> ResourceVersion {
+        ResourceVersion::new(self.resource_version.as_deref().unwrap_or_default())
+    }
+
+    /// The API group of its resource, empty for core.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// The gap it tells, on a GAP.
+    #[must_use]
+    pub fn gap(&self) -> Option<EntryGap> {
+        serde_json::from_str(self.gap?.get()).ok()
+    }
+}
+
+/// How much of an entry a sink wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Payload {
+    /// Everything.
+    #[default]
+    Full,
+    /// The object only on ADDED; on MODIFIED the patch, which a consumer applies to what it has.
+    Diff,
+    /// Neither the object nor the patch: who, what, when.
+    Metadata,
+}
+
+/// The entry as a sink with this payload gets it: the same keys in the same order, fewer of them.
+///
+/// # Errors
+/// Where the line is not an entry.
+pub fn payload(line: &Bytes, payload: Payload) -> Result<Bytes, EntryError> {
+    if payload == Payload::Full {
+        return Ok(line.clone());
+    }
+    let entry = Entry::parse(line)?;
+    let mut out = line.to_vec();
+    // From back to front, so that the earlier spans stay true.
+    if let Some(object) = entry.object
+        && (payload == Payload::Metadata || entry.kind() != EntryType::Added)
+    {
+        let span = span_of(line, object.get());
+        out.drain(span.start - b",\"object\":".len()..span.end);
+    }
+    if let Some(change) = entry.change
+        && payload == Payload::Metadata
+    {
+        #[derive(Deserialize, Serialize)]
+        struct Bare<'b> {
+            #[serde(borrow)]
+            areas: &'b RawValue,
+            #[serde(borrow)]
+            managers: &'b RawValue,
+        }
+        let bare: Bare<'_> = serde_json::from_str(change.get()).map_err(|e| EntryError::Json(e.column()))?;
+        let bare = serde_json::to_vec(&bare).map_err(|e| EntryError::Json(e.column()))?;
+        out.splice(span_of(line, change.get()), bare);
+    }
+    Ok(out.into())
+}
+
+/// Where a borrowed part stands in the line it was borrowed from.
+fn span_of(line: &[u8], part: &str) -> Range<usize> {
+    let start = part.as_ptr() as usize - line.as_ptr() as usize;
+    start..start + part.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Why;
+
+    fn draft<'a>(cluster: &'a Cluster, redacted: &'a [String]) -> Draft<'a> {
+        Draft {
+            seq: Seq(7),
+            epoch: "e",
+            time: "2026-11-21T00:00:00.000000Z",
+            kind: EntryType::Modified,
+            evidence: Some(Evidence::Watched),
+            cluster,
+            api_version: "apps/v1",
+            kind_name: "Deployment",
+            resource: "deployments",
+            namespace: "shop",
+            name: "web",
+            uid: "u",
+            version: "41",
+            change: Some(r#"{"areas":["spec"],"patch":[],"managers":[]}"#),
+            object: Some(br#"{"n":1.0,"big":1e400}"#),
+            gap: None,
+            redacted,
+        }
+    }
+
+    #[test]
+    fn an_entry_has_its_keys_in_the_order_of_the_contract() {
+        let cluster = Cluster { name: "prod \"eu\"".into(), uid: "c".into() };
+        let rendered = render(&draft(&cluster, &["/data/x".into()]));
+        let line = String::from_utf8(rendered.line.clone()).unwrap();
+        assert_eq!(
+            line,
+            r#"{"v":1,"seq":7,"epoch":"e","id":"u.41.MODIFIED","time":"2026-11-21T00:00:00.000000Z","type":"MODIFIED","evidence":"watched","cluster":{"name":"prod \"eu\"","uid":"c"},"apiVersion":"apps/v1","kind":"Deployment","resource":"deployments","namespace":"shop","name":"web","uid":"u","resourceVersion":"41","change":{"areas":["spec"],"patch":[],"managers":[]},"object":{"n":1.0,"big":1e400},"redacted":["/data/x"]}"#
+        );
+        assert_eq!(&rendered.line[rendered.object], br#"{"n":1.0,"big":1e400}"#);
+        let entry = Entry::parse(line.as_bytes()).unwrap();
+        assert_eq!((entry.group(), entry.kind(), entry.seq()), ("apps", EntryType::Modified, Seq(7)));
+    }
+
+    #[test]
+    fn a_gap_is_named_after_its_place() {
+        let cluster = Cluster::default();
+        let gap = Gap { why: Why::Expired, from: Some(ResourceVersion::new("5")), to: Some(ResourceVersion::new("9")) };
+        let line = render(&Draft {
+            kind: EntryType::Gap,
+            evidence: None,
+            name: "",
+            uid: "",
+            version: "",
+            change: None,
+            object: None,
+            gap: Some((&gap, Some("2026-11-20T00:00:00Z"))),
+            ..draft(&cluster, &[])
+        })
+        .line;
+        let entry = Entry::parse(&line).unwrap();
+        assert_eq!(entry.id, "e.7");
+        let told = entry.gap().unwrap();
+        assert_eq!((told.why.as_str(), told.from.as_deref(), told.to.as_deref()), ("expired", Some("5"), Some("9")));
+        assert!(entry.evidence.is_none() && entry.uid.is_none());
+    }
+
+    #[test]
+    fn payloads_leave_out_and_change_nothing_else() {
+        let cluster = Cluster::default();
+        let line: Bytes = render(&draft(&cluster, &["/x".into()])).line.into();
+        assert_eq!(payload(&line, Payload::Full).unwrap(), line);
+        let diff = payload(&line, Payload::Diff).unwrap();
+        let entry = Entry::parse(&diff).unwrap();
+        assert!(entry.object.is_none() && entry.change.unwrap().get().contains("patch") && entry.redacted.is_some());
+        let metadata = payload(&line, Payload::Metadata).unwrap();
+        let entry = Entry::parse(&metadata).unwrap();
+        assert_eq!(entry.change.unwrap().get(), r#"{"areas":["spec"],"managers":[]}"#);
+        assert!(entry.object.is_none() && entry.id == "u.41.MODIFIED");
+    }
+
+    #[test]
+    fn line_breaks_between_tokens_go_and_text_stays() {
+        let pretty = "{\n  \"a b\": \"x \\\" y\",\r\n \"n\": 1.0 }";
+        assert_eq!(one_line(pretty.into()), br#"{"a b":"x \" y","n":1.0}"#);
+        assert_eq!(one_line(b"{ \"a\": 1 }".to_vec()), b"{ \"a\": 1 }");
+    }
+
+    #[test]
+    fn foreign_lines_are_refused_without_quoting_them() {
+        for line in [&b"secret"[..], b"{}", b"{\"v\":1}"] {
+            let error = Entry::parse(line).unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}
