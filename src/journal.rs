@@ -379,6 +379,14 @@ impl Journal {
         self.ask(|reply| Command::Sink(name.to_owned(), kind.to_owned(), start, reply)).await
     }
 
+    /// A sink is no longer configured: status says so, its cursor stays.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn retire_sink(&self, name: &str) -> Result<(), JournalError> {
+        self.send(Command::RetireSink(name.to_owned()), 0).await
+    }
+
     /// The sink has everything up to `upto` for good. On disk when this returns.
     ///
     /// # Errors

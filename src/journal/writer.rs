@@ -42,6 +42,7 @@ pub(super) enum Command {
     ReportSource(SourceId, SourceState),
     Resources(Vec<Resource>),
     Sink(String, String, SinkStart, oneshot::Sender<Seq>),
+    RetireSink(String),
     Acknowledge(String, Seq, oneshot::Sender<()>),
     ResetCursor(String, Seq, oneshot::Sender<()>),
     SetAside(String, Seq, String, oneshot::Sender<()>),
@@ -330,6 +331,10 @@ impl Writer {
                 self.begin()?;
                 let cursor = self.register_sink(&name, &kind, start)?;
                 self.later(reply, cursor);
+            }
+            Command::RetireSink(name) => {
+                self.begin()?;
+                self.execute("retire a sink", "UPDATE sink SET active = 0 WHERE name = ?", params![name])?;
             }
             Command::Acknowledge(name, upto, reply) => {
                 self.begin()?;
