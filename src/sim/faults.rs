@@ -1,9 +1,11 @@
 //! Scripted trouble: which requests it meets, how often, and what it does to them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+
+use crate::model::Resource;
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,7 +16,7 @@ pub enum Asked {
     Watch,
     /// GET of one object.
     Get,
-    /// POST, PUT or DELETE.
+    /// POST, PUT, PATCH or DELETE.
     Write,
     /// Discovery, health, version.
     Other,
@@ -29,12 +31,46 @@ pub struct Seen {
     pub path: String,
     /// Query as it came, without the question mark.
     pub query: String,
+    /// `user-agent` as it came.
+    pub user_agent: String,
+    /// `accept` as it came.
+    pub accept: String,
+    /// `accept-encoding` as it came.
+    pub accept_encoding: String,
     /// `authorization` as it came.
-    pub authorization: Option<String>,
+    pub authorization: String,
     /// What it asks for.
     pub asked: Asked,
     /// `pods`, `deployments.apps`: as kubectl spells it without ambiguity; absent for discovery.
     pub resource: Option<String>,
+    /// The namespace in the path.
+    pub namespace: Option<String>,
+    /// When it came.
+    pub at: Instant,
+    /// The status of the answer, once it has begun; `None` also where there never was one.
+    pub status: Option<u16>,
+}
+
+impl Seen {
+    /// The value of a query parameter, decoded.
+    #[must_use]
+    pub fn param(&self, key: &str) -> Option<String> {
+        let query = format!("/?{}", self.query).parse().ok()?;
+        let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&query).ok()?;
+        pairs.0.into_iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+
+    /// Whether it is a LIST of this resource.
+    #[must_use]
+    pub fn is_list(&self, resource: &str) -> bool {
+        On::list(resource).matches(self)
+    }
+
+    /// Whether it is a WATCH of this resource.
+    #[must_use]
+    pub fn is_watch(&self, resource: &str) -> bool {
+        On::watch(resource).matches(self)
+    }
 }
 
 /// Which requests: the address of a fault, and of a count.
@@ -69,6 +105,12 @@ impl On {
     #[must_use]
     pub fn get(resource: &str) -> Self {
         Self::of(Asked::Get, resource)
+    }
+
+    /// Writes of `resource`.
+    #[must_use]
+    pub fn write(resource: &str) -> Self {
+        Self::of(Asked::Write, resource)
     }
 
     /// Whatever is asked at this very path, such as `/apis`.
@@ -166,6 +208,8 @@ pub enum Act {
     Hang,
     /// The answer comes later.
     Delay(Duration),
+    /// The body comes in chunks of at most so many bytes, cut anywhere.
+    Chop(usize),
     /// The right answer begins, and something happens to its body.
     Tamper(Tamper),
 }
@@ -190,7 +234,7 @@ pub enum At {
     Byte(usize),
 }
 
-/// What is changed at that place. At a byte only `Nothing` has a meaning.
+/// What is changed at that place. At a byte only `Nothing` and `Insert` have a meaning.
 #[derive(Clone, Debug)]
 pub enum How {
     /// Nothing.
@@ -203,6 +247,12 @@ pub enum How {
     Half,
     /// The last event once more.
     Again,
+    /// The next event's line loses its second half, but not its line end: it can not be decoded.
+    Garble,
+    /// The next event's line is filled with blanks to at least so many bytes; it stays valid JSON.
+    Pad(usize),
+    /// The next two events change places.
+    Swap,
 }
 
 /// How the body goes on.
@@ -275,6 +325,36 @@ impl Act {
         Self::tamper(At::Event(events), How::Again, Then::GoOn)
     }
 
+    /// The event that follows so many can not be decoded; the stream goes on after it.
+    #[must_use]
+    pub const fn undecodable(events: usize) -> Self {
+        Self::tamper(At::Event(events), How::Garble, Then::GoOn)
+    }
+
+    /// The event that follows so many comes in a line of at least so many bytes.
+    #[must_use]
+    pub const fn oversize(events: usize, bytes: usize) -> Self {
+        Self::tamper(At::Event(events), How::Pad(bytes), Then::GoOn)
+    }
+
+    /// The two events that follow so many change places.
+    #[must_use]
+    pub const fn swap(events: usize) -> Self {
+        Self::tamper(At::Event(events), How::Swap, Then::GoOn)
+    }
+
+    /// The body ends cleanly after so many bytes, as if that were all of it.
+    #[must_use]
+    pub const fn end_after_bytes(bytes: usize) -> Self {
+        Self::tamper(At::Byte(bytes), How::Nothing, Then::End)
+    }
+
+    /// The body falls silent after so many bytes.
+    #[must_use]
+    pub const fn stall_after_bytes(bytes: usize) -> Self {
+        Self::tamper(At::Byte(bytes), How::Nothing, Then::Stall)
+    }
+
     /// An ERROR event after so many events, then the end, as the API server does it.
     #[must_use]
     pub fn error_event(events: usize, refusal: &Refusal) -> Self {
@@ -301,7 +381,8 @@ impl Act {
     /// What a proxy in front of the API server says.
     #[must_use]
     pub fn html(status: u16) -> Self {
-        let body = format!("<html>\r\n<head><title>{status}</title></head>\r\n<body>no healthy upstream</body></html>\r\n");
+        let body =
+            format!("<html>\r\n<head><title>{status}</title></head>\r\n<body>no healthy upstream</body></html>\r\n");
         Self::Answer(Answer { status, content_type: "text/html", retry_after: None, body: body.into() })
     }
 
@@ -325,8 +406,28 @@ pub struct Answer {
     pub body: Bytes,
 }
 
+/// What the server does to the watches of one resource that are open now, once they have sent all
+/// that happened before.
+#[derive(Clone, Debug)]
+pub enum Signal {
+    /// They end cleanly, as when the server shuts down or their time is over.
+    End,
+    /// Their connections are closed without the end of the body.
+    Cut,
+    /// Their connections are reset.
+    Reset,
+    /// They fall silent.
+    Stall,
+    /// They send an ERROR event and end.
+    Error(Refusal),
+    /// They send this line, which brings its own line end, and go on.
+    Line(Bytes),
+    /// They send a bookmark, if bookmarks were asked for.
+    Bookmark,
+}
+
 /// A refusal as the API server words it: a `Status` object.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{code} {reason}: {message}")]
 pub struct Refusal {
     /// HTTP status code.
@@ -335,19 +436,21 @@ pub struct Refusal {
     pub reason: &'static str,
     /// For people.
     pub message: String,
-    /// `details.causes[0].reason`.
-    pub cause: Option<&'static str>,
+    /// `details.causes[0]`: its reason and message.
+    pub cause: Option<(&'static str, String)>,
     /// `details.retryAfterSeconds`, and `Retry-After`.
     pub retry_after: Option<u32>,
     /// `metadata.continue`: the inconsistent token that comes with an expired one.
     pub token: Option<String>,
+    /// `details.name`, `details.group` and `details.kind`: the object that was meant.
+    pub about: Option<(String, String, String)>,
 }
 
 impl Refusal {
     /// A refusal with any code and reason.
     #[must_use]
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), cause: None, retry_after: None, token: None }
+        Self { code, reason, message: message.into(), ..Self::default() }
     }
 
     /// 400.
@@ -362,16 +465,55 @@ impl Refusal {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
 
+    /// 403, in the words of RBAC.
+    #[must_use]
+    pub fn forbidden(verb: &str, resource: &Resource, namespace: Option<&str>, name: &str) -> Self {
+        let about = if name.is_empty() { String::new() } else { format!(" {name:?}") };
+        let scope =
+            namespace.map_or_else(|| "at the cluster scope".to_owned(), |ns| format!("in the namespace {ns:?}"));
+        let message = format!(
+            "{}{about} is forbidden: User \"{USER}\" cannot {verb} resource {:?} in API group {:?} {scope}",
+            resource.full_name(),
+            resource.plural,
+            resource.group
+        );
+        Self::new(403, "Forbidden", message).about(resource, name)
+    }
+
     /// 404 for an object.
     #[must_use]
-    pub fn not_found(resource: &str, name: &str) -> Self {
-        Self::new(404, "NotFound", format!("{resource} {name:?} not found"))
+    pub fn not_found(resource: &Resource, name: &str) -> Self {
+        Self::new(404, "NotFound", format!("{} {name:?} not found", resource.full_name())).about(resource, name)
     }
 
     /// 404 for a resource that is not served.
     #[must_use]
     pub fn not_served() -> Self {
         Self::new(404, "NotFound", "the server could not find the requested resource")
+    }
+
+    /// 405: the resource is served, but not with this verb.
+    #[must_use]
+    pub fn not_allowed() -> Self {
+        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    }
+
+    /// 409: the name is taken.
+    #[must_use]
+    pub fn already_exists(resource: &Resource, name: &str) -> Self {
+        Self::new(409, "AlreadyExists", format!("{} {name:?} already exists", resource.full_name()))
+            .about(resource, name)
+    }
+
+    /// 409: somebody else was faster.
+    #[must_use]
+    pub fn conflict(resource: &Resource, name: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} {name:?}: the object has been modified; please apply your changes to \
+             the latest version and try again",
+            resource.full_name()
+        );
+        Self::new(409, "Conflict", message).about(resource, name)
     }
 
     /// 410: the history before `oldest` is gone.
@@ -384,13 +526,26 @@ impl Refusal {
     #[must_use]
     pub fn too_large(asked: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
-        Self { cause: Some("ResourceVersionTooLarge"), ..Self::new(504, "Timeout", message).retry_after(1) }
+        let cause = Some(("ResourceVersionTooLarge", "Too large resource version".to_owned()));
+        Self { cause, ..Self::new(504, "Timeout", message).retry_after(1) }
+    }
+
+    /// 422: the options of a list or watch contradict each other.
+    #[must_use]
+    pub fn invalid_options(problem: &str) -> Self {
+        Self::new(422, "Invalid", format!("ListOptions.meta.k8s.io \"\" is invalid: {problem}"))
     }
 
     /// 429 as a Status: the watch cache is not ready.
     #[must_use]
     pub fn not_ready(retry_after: u32) -> Self {
         Self::new(429, "TooManyRequests", "storage is (re)initializing").retry_after(retry_after)
+    }
+
+    /// 500, as the API server puts trouble of its own.
+    #[must_use]
+    pub fn internal(message: &str) -> Self {
+        Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
     }
 
     /// With `Retry-After`.
@@ -400,14 +555,26 @@ impl Refusal {
         self
     }
 
+    fn about(mut self, resource: &Resource, name: &str) -> Self {
+        self.about = Some((name.to_owned(), resource.group.clone(), resource.plural.clone()));
+        self
+    }
+
     /// The `Status` object, compact.
     #[must_use]
     pub fn status(&self) -> String {
         let quoted = |text: &str| Value::from(text).to_string();
         let metadata = self.token.as_ref().map_or_else(|| json!({}), |token| json!({ "continue": token }));
-        let mut details = serde_json::Map::new();
-        if let Some(cause) = self.cause {
-            details.insert("causes".to_owned(), json!([{ "reason": cause, "message": "Too large resource version" }]));
+        let mut details = Map::new();
+        if let Some((name, group, kind)) = &self.about {
+            for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
+                if !value.is_empty() {
+                    details.insert(key.to_owned(), value.as_str().into());
+                }
+            }
+        }
+        if let Some((reason, message)) = &self.cause {
+            details.insert("causes".to_owned(), json!([{ "reason": reason, "message": message }]));
         }
         if let Some(seconds) = self.retry_after {
             details.insert("retryAfterSeconds".to_owned(), seconds.into());
@@ -435,3 +602,6 @@ impl Refusal {
         Answer { status: self.code, content_type: "application/json", retry_after: self.retry_after, body }
     }
 }
+
+/// Who everybody with a token of the simulated server is.
+const USER: &str = "system:serviceaccount:decklog:decklog";

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
+use serde_json::Value;
+
 use super::faults::Refusal;
+use super::object::Row;
 
 /// Which objects a request is about.
 #[derive(Clone, Debug, Default)]
@@ -24,13 +28,29 @@ struct Requirement {
 enum Field {
     Name,
     Namespace,
+    /// Inside the object, at this JSON pointer.
+    At(&'static str),
+}
+
+/// The part of an object that label selectors look at.
+#[derive(Debug, Default, Deserialize)]
+struct Labelled {
+    metadata: Labels,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Labels {
+    labels: BTreeMap<String, String>,
 }
 
 impl Selector {
-    pub(super) fn parse(labels: &str, fields: &str) -> Result<Self, Refusal> {
+    /// Reads the two selectors of a request for `resource`, the plural.
+    pub(super) fn parse(resource: &str, labels: &str, fields: &str) -> Result<Self, Refusal> {
+        let fields = fields.split(',').map(str::trim).filter(|f| !f.is_empty());
         Ok(Self {
             labels: split_outside_parentheses(labels).map(Requirement::parse).collect::<Result<_, _>>()?,
-            fields: fields.split(',').map(str::trim).filter(|f| !f.is_empty()).map(field).collect::<Result<_, _>>()?,
+            fields: fields.map(|text| field(resource, text)).collect::<Result<_, _>>()?,
         })
     }
 
@@ -38,15 +58,21 @@ impl Selector {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    pub(super) fn matches(&self, namespace: &str, name: &str, labels: &BTreeMap<String, String>) -> bool {
-        self.labels.iter().all(|requirement| requirement.matches(labels))
-            && self.fields.iter().all(|(field, equal, value)| {
-                let found = match field {
-                    Field::Name => name,
-                    Field::Namespace => namespace,
-                };
-                (found == value) == *equal
-            })
+    /// Whether the object is one of those meant. Its JSON is only read where a requirement needs it.
+    pub(super) fn matches(&self, row: &Row) -> bool {
+        self.fields.iter().all(|(field, equal, value)| {
+            let found = match field {
+                Field::Name => row.name.to_string(),
+                Field::Namespace => row.namespace.to_string(),
+                Field::At(pointer) => {
+                    row.value().pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+                }
+            };
+            (found == *value) == *equal
+        }) && (self.labels.is_empty() || {
+            let labelled: Labelled = serde_json::from_slice(&row.bytes()).unwrap_or_default();
+            self.labels.iter().all(|requirement| requirement.matches(&labelled.metadata.labels))
+        })
     }
 }
 
@@ -100,7 +126,7 @@ fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
     .filter(|part| !part.is_empty())
 }
 
-fn field(text: &str) -> Result<(Field, bool, String), Refusal> {
+fn field(resource: &str, text: &str) -> Result<(Field, bool, String), Refusal> {
     let (key, equal, value) = if let Some((key, value)) = text.split_once("!=") {
         (key, false, value)
     } else if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
@@ -108,27 +134,46 @@ fn field(text: &str) -> Result<(Field, bool, String), Refusal> {
     } else {
         return Err(Refusal::bad_request(format!("invalid selector: {text:?}; can't understand {text:?}")));
     };
-    let field = match key.trim() {
-        "metadata.name" => Field::Name,
-        "metadata.namespace" => Field::Namespace,
-        other => return Err(Refusal::bad_request(format!("field label not supported: {other}"))),
+    let field = match (resource, key.trim()) {
+        (_, "metadata.name") => Field::Name,
+        (_, "metadata.namespace") => Field::Namespace,
+        ("pods" | "namespaces", "status.phase") => Field::At("/status/phase"),
+        ("pods", "spec.nodeName") => Field::At("/spec/nodeName"),
+        ("secrets", "type") => Field::At("/type"),
+        (_, other) => return Err(Refusal::bad_request(format!("field label not supported: {other}"))),
     };
     Ok((field, equal, value.trim().to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::sim::store::Store;
 
     #[test]
     fn selectors_match_as_kubernetes_does() {
-        let labels = BTreeMap::from([("app".to_owned(), "web".to_owned()), ("tier".to_owned(), "front".to_owned())]);
-        let holds = |labels_text: &str, fields: &str| {
-            Selector::parse(labels_text, fields).unwrap().matches("shop", "web-1", &labels)
-        };
+        let mut store = Store::new(1);
+        let pods = store.resource("pods").unwrap();
+        let pod = json!({
+            "metadata": {"name": "web-1", "namespace": "shop", "labels": {"app": "web", "tier": "front"}},
+            "status": {"phase": "Running"},
+        });
+        let row = store.create(&pods, pod.into()).unwrap();
+        let holds = |labels: &str, fields: &str| Selector::parse("pods", labels, fields).unwrap().matches(&row);
         for yes in [
-            "", "app", "!gone", "app=web", "app==web", "app!=api", "gone!=x", "app in (api, web)", "app notin (api)",
-            "gone notin (x)", "app in (web),tier=front,!gone",
+            "",
+            "app",
+            "!gone",
+            "app=web",
+            "app==web",
+            "app!=api",
+            "gone!=x",
+            "app in (api, web)",
+            "app notin (api)",
+            "gone notin (x)",
+            "app in (web),tier=front,!gone",
         ] {
             assert!(holds(yes, ""), "{yes:?} holds");
         }
@@ -137,9 +182,11 @@ mod tests {
         }
         assert!(holds("", "metadata.name=web-1,metadata.namespace!=pay"));
         assert!(!holds("", "metadata.name==web-2"));
+        assert!(holds("app", "status.phase=Running,spec.nodeName="));
+        assert!(!holds("", "status.phase!=Running"));
         for wrong in ["=x", "a b", "app within (x)"] {
-            assert!(Selector::parse(wrong, "").is_err(), "{wrong:?} is no label selector");
+            assert!(Selector::parse("pods", wrong, "").is_err(), "{wrong:?} is no label selector");
         }
-        assert!(Selector::parse("", "status.phase=Running").is_err());
+        assert!(Selector::parse("configmaps", "", "status.phase=Running").is_err());
     }
 }
