@@ -4,5 +4,6 @@ pub mod change;
 pub mod config;
 pub mod journal;
 pub mod model;
+pub mod sim;
 pub mod supervise;
 pub mod wire;
