@@ -3,4 +3,5 @@
 pub mod change;
 pub mod journal;
 pub mod model;
+pub mod watch;
 pub mod wire;
