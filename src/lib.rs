@@ -2,6 +2,7 @@
 
 pub mod change;
 pub mod config;
+pub mod filter;
 pub mod journal;
 pub mod model;
 pub mod wire;
