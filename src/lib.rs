@@ -1,6 +1,7 @@
 //! decklog keeps the deck log of a Kubernetes cluster.
 
 pub mod change;
+pub mod cluster;
 pub mod config;
 pub mod filter;
 pub mod journal;

@@ -2,5 +2,7 @@
 
 pub mod classify;
 pub mod decode;
+pub mod discovery;
 pub mod frame;
 pub mod machine;
+pub mod select;
