@@ -35,6 +35,22 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Every name that [`Failure::name`] gives.
+    pub const NAMES: [&'static str; 12] = [
+        "expired",
+        "ahead",
+        "busy",
+        "unauthorized",
+        "forbidden",
+        "not_found",
+        "refused",
+        "server",
+        "tls",
+        "unreachable",
+        "undecodable",
+        "oversize",
+    ];
+
     /// A short name for metrics.
     #[must_use]
     pub const fn name(&self) -> &'static str {
