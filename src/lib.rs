@@ -6,5 +6,6 @@ pub mod config;
 pub mod filter;
 pub mod journal;
 pub mod model;
+pub mod sim;
 pub mod watch;
 pub mod wire;
