@@ -1,9 +1,12 @@
 //! decklog keeps the deck log of a Kubernetes cluster.
 
 pub mod change;
+pub mod cluster;
 pub mod config;
+pub mod filter;
 pub mod journal;
 pub mod model;
 pub mod sim;
 pub mod supervise;
+pub mod watch;
 pub mod wire;
