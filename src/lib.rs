@@ -2,6 +2,8 @@
 
 pub mod change;
 pub mod config;
+pub mod delivery;
 pub mod journal;
 pub mod model;
+pub mod sink;
 pub mod wire;
