@@ -3,10 +3,12 @@
 pub mod change;
 pub mod cluster;
 pub mod config;
+pub mod delivery;
 pub mod filter;
 pub mod journal;
 pub mod model;
 pub mod sim;
+pub mod sink;
 pub mod supervise;
 pub mod watch;
 pub mod wire;
