@@ -1,8 +1,10 @@
 //! decklog keeps the deck log of a Kubernetes cluster.
 
 pub mod change;
+pub mod cli;
 pub mod config;
 pub mod filter;
 pub mod journal;
 pub mod model;
+pub mod status;
 pub mod wire;
