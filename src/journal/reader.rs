@@ -577,13 +577,34 @@ impl Reader {
         found.map_or(Ok(None), |seq| self.entry(seq))
     }
 
+    /// The newest GAP entry that is kept.
+    ///
+    /// # Errors
+    /// Where the database cannot be read or the entry is damaged.
+    pub fn last_gap(&mut self) -> Read<Option<StoredEntry>> {
+        let row = self
+            .conn
+            .prepare_cached("SELECT seq, type, base, line FROM entry WHERE type = 3 ORDER BY seq DESC LIMIT 1")
+            .and_then(|mut select| select.query_row([], stored_row).optional())
+            .map_err(sql("the last gap"))?;
+        row.map(|row| self.unpack(row)).transpose()
+    }
+
     /// Proves that the journal is whole: SQLite's own check, dense seqs, each entry readable and in its place, the
     /// replay of the log equal to the object table, no cursor past the head. `progress` is told entries read and
     /// entries in all.
     ///
     /// # Errors
     /// Where the database cannot be read at all; damage is not an error but a problem in the answer.
-    pub fn verify(&mut self, mut progress: impl FnMut(u64, u64)) -> Read<Verified> {
+    pub fn verify(&mut self, progress: impl FnMut(u64, u64)) -> Read<Verified> {
+        // One moment of the journal: a daemon that goes on would else look like damage.
+        self.conn.execute_batch("BEGIN").map_err(sql("its check"))?;
+        let found = self.verify_moment(progress);
+        self.conn.execute_batch("COMMIT").map_err(sql("its check"))?;
+        found
+    }
+
+    fn verify_moment(&mut self, mut progress: impl FnMut(u64, u64)) -> Read<Verified> {
         let mut found = Verified::default();
         let what = "its check";
         {
