@@ -103,14 +103,16 @@ impl Config {
     pub fn parse(text: &str, file: &str, environment: &[(String, String)], files: Files) -> Result<Loaded, Problems> {
         let schema = config_schema();
         let (mut root, mut problems) = tree::parse(text);
-        let unreadable = !problems.is_empty();
+        let broken: Vec<Option<usize>> = problems.iter().map(|problem| problem.place.line()).collect();
         problems.extend(environment::apply(&mut root, &schema, environment));
         expand(&mut root, "", environment, files, &mut problems);
-        problems.extend(check::check(&root, &schema, files));
-        if unreadable {
-            // What stands on the broken lines is missing from the tree; that it is missing is not the mistake.
-            problems.retain(|problem| problem.found != check::MISSING);
-        }
+        let told: Vec<String> = problems.iter().map(|problem| problem.key.clone()).collect();
+        problems.extend(check::check(&root, &schema, files).into_iter().filter(|problem| {
+            // One mistake is told once: not again for what could be read of a broken line or of a path without its
+            // directory, and not for keys that are missing because a broken line holds them.
+            let again = broken.contains(&problem.place.line()) || told.contains(&problem.key);
+            !again && (broken.is_empty() || problem.found != check::MISSING)
+        }));
         if problems.is_empty() {
             match serde_json::from_value::<Self>(root.to_json()) {
                 Ok(mut config) => {
@@ -244,8 +246,6 @@ fn expand(
                     expected: format!("a path, or one that begins with ${{{}}}", DIRECTORIES.join("}, ${")),
                     nearest: problem::nearest(name, DIRECTORIES).filter(|_| !known).map(|name| format!("${{{name}}}")),
                 });
-                // The path is told once; that no such file exists would be told again.
-                *text = "/".to_owned();
             }
         }
         tree::Value::List(nodes) => {

@@ -453,7 +453,7 @@ mod tests {
             ("time-span", "3 days", Some("3d")),
             ("time-span", "0s", None),
             ("time-span", "-1s", None),
-            ("time-span", "99999999999999999999s", Some("99999999999999999999s")),
+            ("time-span", "99999999999999999999s", None),
             ("size", "10gb", Some("10GiB")),
             ("size", "10", Some("10B")),
             ("size", "0B", None),

@@ -18,6 +18,16 @@ pub enum Place {
     Whole,
 }
 
+impl Place {
+    /// The line, in the file.
+    pub(super) fn line(&self) -> Option<usize> {
+        match self {
+            Self::File { line, .. } => Some(*line),
+            Self::Environment(_) | Self::Whole => None,
+        }
+    }
+}
+
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {

@@ -61,6 +61,7 @@ impl Node {
         match &self.value {
             Value::Text(_) if secret => "a string".to_owned(),
             Value::Text(text) => format!("the string {text:?}"),
+            Value::Integer(_) if secret => "an integer".to_owned(),
             Value::Integer(number) => format!("the integer {number}"),
             Value::Boolean(value) => format!("the boolean {value}"),
             Value::Other(kind, _) if secret => (*kind).to_owned(),
@@ -88,7 +89,7 @@ impl Node {
 pub(super) fn parse(text: &str) -> (Node, Vec<Problem>) {
     let lines = Lines::new(text);
     let (table, errors) = DeTable::parse_recoverable(text);
-    let problems = errors
+    let mut problems: Vec<Problem> = errors
         .iter()
         .map(|error| {
             let message = error.message();
@@ -107,6 +108,9 @@ pub(super) fn parse(text: &str) -> (Node, Vec<Problem>) {
             }
         })
         .collect();
+    // A slip early in a line makes what follows look wrong as well.
+    problems.sort_by_cached_key(|problem| order(&problem.place));
+    problems.dedup_by_key(|problem| problem.place.line());
     (Node { place: Place::Whole, value: lines.table(table.get_ref()) }, problems)
 }
 
