@@ -5,4 +5,6 @@ pub mod config;
 pub mod filter;
 pub mod journal;
 pub mod model;
+pub mod systemd;
+pub mod telemetry;
 pub mod wire;
