@@ -15,5 +15,6 @@ pub mod sink;
 pub mod status;
 pub mod supervise;
 pub mod systemd;
+pub mod telemetry;
 pub mod watch;
 pub mod wire;
