@@ -331,9 +331,7 @@ mod tests {
         let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
         assert_eq!(
             names,
-            [
-                "run", "tail", "get", "status", "check", "rbac", "verify", "replay", "demo", "completions", "schema"
-            ]
+            ["run", "tail", "get", "status", "check", "rbac", "verify", "replay", "demo", "completions", "schema"]
         );
     }
 

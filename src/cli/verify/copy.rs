@@ -229,7 +229,8 @@ fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
                 .ok_or("has an evidence that decklog does not know")?,
         ),
     };
-    let cluster = Cluster { name: entry.cluster.name.clone().into_owned(), uid: entry.cluster.uid.clone().into_owned() };
+    let cluster =
+        Cluster { name: entry.cluster.name.clone().into_owned(), uid: entry.cluster.uid.clone().into_owned() };
     let told = entry.gap();
     let gap = match &told {
         None => None,
@@ -239,8 +240,7 @@ fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
             to: told.to.clone().map(ResourceVersion),
         }),
     };
-    let redacted: Vec<String> =
-        entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    let redacted: Vec<String> = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
     let expected = wire::render(&Draft {
         seq: Seq(entry.seq),
         epoch: &entry.epoch,
