@@ -353,7 +353,7 @@ mod tests {
         2026-11-21 (UTC)
            1 10:32:01.123 ADDED    deployments.apps shop/web listed
            2 10:32:01.123 MODIFIED deployments.apps shop/web spec status  /spec/replicas 3→5 +3
-           3 10:32:01.123 MODIFIED deployments.apps shop/web spec  /spec/…/image …1.27.2-alpine→…1.27.3-alpine
+           3 10:32:01.123 MODIFIED deployments.apps shop/web spec  /spec/…/image …1.27.2-alpine→…1.27.3-alp…
            4 10:32:01.123 MODIFIED nodes worker-1            nothing but resourceVersion
         2026-11-22 (UTC)
            5 00:00:07.000 GAP      deployments.apps expired: changes may be missing from 8121 to 9340, since 2026-11-21 23:58:41
@@ -368,12 +368,12 @@ mod tests {
     fn without_a_terminal_each_line_stands_alone_and_is_whole() {
         insta::assert_snapshot!(printed(Look::default()), @r#"
         1 2026-11-21T10:32:01.123Z ADDED    deployments.apps shop/web listed
-           2 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/web spec status  /spec/replicas 3→5, -/spec/paused, /status/replicas 3→4 +1  (kubectl-client-side-apply)
-           3 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/web spec  /spec/template/spec/containers/0/image …1.27.2-alpine→…1.27.3-alpine  (helm)
-           4 2026-11-21T10:32:01.123Z MODIFIED nodes worker-1            nothing but resourceVersion
-           5 2026-11-22T00:00:07.000Z GAP      deployments.apps expired: changes may be missing from 8121 to 9340, since 2026-11-21 23:58:41
-           6 2026-11-22T00:00:07.000Z DELETED  deployments.apps shop/a-name-that-is-longer-than-most-names-one-sees-in-a-cluster inferred
-           7 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/\u{1b}[2J\u{202e}evil  da\u{9b}ta  /da\u{9b}ta 1→"\u001b]0;x\u0007\u{9b}"  (\u{1b}[31m)
+        2 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/web spec status  /spec/replicas 3→5, -/spec/paused, /status/replicas 3→4 +1  (kubectl-client-side-apply)
+        3 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/web spec  /spec/template/spec/containers/0/image …1.27.2-alpine→…1.27.3-alpine  (helm)
+        4 2026-11-21T10:32:01.123Z MODIFIED nodes worker-1            nothing but resourceVersion
+        5 2026-11-22T00:00:07.000Z GAP      deployments.apps expired: changes may be missing from 8121 to 9340, since 2026-11-21 23:58:41
+        6 2026-11-22T00:00:07.000Z DELETED  deployments.apps shop/a-name-that-is-longer-than-most-names-one-sees-in-a-cluster inferred
+        7 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/\u{1b}[2J\u{202e}evil  da\u{9b}ta  /da\u{9b}ta 1→"\u001b]0;x\u0007\u{9b}"  (\u{1b}[31m)
         "#);
     }
 
