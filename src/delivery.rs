@@ -246,15 +246,13 @@ impl Driver {
                     () = self.stop.cancelled() => return Ok(Next::Stop),
                     Ok(()) = self.reopen.changed() => Input::Reopen,
                     () = tokio::time::sleep_until(due), if owed => Input::Due,
-                    news = head.wait_for(|head| *head > after) => match news {
-                        Ok(_) => Input::Woken,
-                        // The writer has ended; asking it for something tells why.
-                        Err(_) => {
-                            drop(news);
+                    more = async { head.wait_for(|head| *head > after).await.is_ok() } => {
+                        if !more {
+                            // The writer has ended; asking it for something tells why.
                             self.journal.flush().await?;
-                            return Ok(Next::Stop);
                         }
-                    },
+                        Input::Woken
+                    }
                 }
             }
             Effect::Wait { attempt, after } => {
