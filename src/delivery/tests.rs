@@ -276,7 +276,10 @@ async fn what_is_set_aside_is_listed_and_passed() {
     world.stop().await;
     assert_eq!(world.row().await.cursor, Seq(6));
     let aside = world.journal.reader().unwrap().set_aside().unwrap();
-    assert_eq!(aside.iter().map(|aside| (aside.seq.0, aside.reason.as_str())).collect::<Vec<_>>(), [(2, "400"), (3, "400")]);
+    assert_eq!(
+        aside.iter().map(|aside| (aside.seq.0, aside.reason.as_str())).collect::<Vec<_>>(),
+        [(2, "400"), (3, "400")]
+    );
 }
 
 #[tokio::test(start_paused = true)]
