@@ -39,7 +39,7 @@ pub use value::{format_duration, format_size, parse_duration, parse_size};
 const MAX_FILE: u64 = 1 << 20;
 
 /// Where the file is looked for when nobody names it.
-const STANDARD_FILES: [&str; 2] = ["./config.toml", "/etc/decklog/config.toml"];
+pub const STANDARD_FILES: [&str; 2] = ["./config.toml", "/etc/decklog/config.toml"];
 
 /// The directories that systemd gives a service, by the variable that names them.
 const DIRECTORIES: [&str; 4] = ["STATE_DIRECTORY", "LOGS_DIRECTORY", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY"];
