@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::Hash;
 
 use super::Change;
 use super::pattern::push_segment;
@@ -13,6 +12,10 @@ const MAX_DEPTH: usize = 256;
 
 /// Objects with more members than this are looked up by hash.
 const FEW: usize = 12;
+
+/// Lists without names are compared in every way where they have no more pairs than this. In longer ones equal
+/// elements are paired in their order, which may find less in common.
+const SMALL: usize = 64 * 64;
 
 /// What may stand beside the values themselves before a container is replaced as a whole.
 const ROOM: usize = 16 << 10;
@@ -213,6 +216,9 @@ impl<'a> Differ<'a> {
             .iter()
             .find_map(|names| Some((true, identities(&self.old, old, names)?, identities(&self.new, new, names)?)))
             .unwrap_or_else(|| (false, texts(&self.old, old), texts(&self.new, new)));
+        if !keyed && before.len() * after.len() <= SMALL {
+            return (false, longest_common(&before, &after));
+        }
         let positions: HashMap<&Identity<'a>, usize> = before.iter().enumerate().map(|(i, key)| (key, i)).collect();
         let pairs: Vec<(usize, usize)> =
             after.iter().enumerate().filter_map(|(j, key)| Some((*positions.get(key)?, j))).collect();
@@ -511,6 +517,37 @@ fn texts<'a>(tree: &Tree<'a>, elements: &[Id]) -> Vec<Identity<'a>> {
             ([text, "", "", ""], *before - 1)
         })
         .collect()
+}
+
+/// The longest list that both lists hold in this order, by its places in them.
+fn longest_common(old: &[Identity<'_>], new: &[Identity<'_>]) -> Vec<(usize, usize)> {
+    // How much the lists from these places on have in common.
+    let width = new.len() + 1;
+    let mut common = vec![0_u16; (old.len() + 1) * width];
+    for i in (0..old.len()).rev() {
+        for j in (0..new.len()).rev() {
+            let at = i * width + j;
+            common[at] = if old[i].0[0] == new[j].0[0] {
+                common[at + width + 1] + 1
+            } else {
+                common[at + width].max(common[at + 1])
+            };
+        }
+    }
+    let (mut i, mut j) = (0, 0);
+    let mut pairs = Vec::new();
+    while i < old.len() && j < new.len() {
+        let at = i * width + j;
+        if old[i].0[0] == new[j].0[0] {
+            pairs.push((i, j));
+            (i, j) = (i + 1, j + 1);
+        } else if common[at + width] >= common[at + 1] {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    pairs
 }
 
 /// The longest part of the pairs (in order of their second) that is in order of the first as well.
