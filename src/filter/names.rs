@@ -62,15 +62,15 @@ const FUNCTIONS: [&str; 19] = [
 pub(super) fn hide_reserved(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    // The last character that is no white space: after a dot, `namespace` is a member and needs no help.
-    let mut before = None;
+    // The last two tokens that are no white space: after `.` and `.?`, `namespace` is a member and needs no help.
+    let mut before = ("", "");
     while let Some(first) = rest.chars().next() {
         let length = token_length(rest);
         let token = &rest[..length];
-        let is_field = before == Some('.') || before == Some('?');
+        let is_field = before.1 == "." || before == (".", "?");
         out.push_str(if token == NAMESPACE && !is_field { HIDDEN } else { token });
         if !first.is_whitespace() {
-            before = token.chars().next_back();
+            before = (before.1, token);
         }
         rest = &rest[length..];
     }
