@@ -17,6 +17,9 @@ const FEW: usize = 12;
 /// elements are paired in their order, which may find less in common.
 const SMALL: usize = 64 * 64;
 
+/// How many marks are looked up in the objects. Were more to change at once, the areas and `touched` tell of them.
+const MANY_MARKS: usize = 1000;
+
 /// What may stand beside the values themselves before a container is replaced as a whole.
 const ROOM: usize = 16 << 10;
 
@@ -349,7 +352,9 @@ impl<'a> Differ<'a> {
                 continue;
             }
             pointer.clone_into(&mut self.path);
-            match (self.old.find(pointer), self.new.find(pointer)) {
+            let both =
+                if seen.len() <= MANY_MARKS { (self.old.find(pointer), self.new.find(pointer)) } else { (None, None) };
+            match both {
                 (Some(_), Some(id)) => {
                     let masked = self.new.raw(id);
                     write_operation(&mut self.patch, "replace", &self.path, Some(masked), Some(masked));

@@ -267,6 +267,16 @@ fn a_redacted_value_that_changed_is_told_though_its_text_is_the_same() {
 }
 
 #[test]
+fn many_marks_cost_no_more_than_their_number() {
+    let names: Vec<String> = (0..20_000).map(|i| format!("k{i}")).collect();
+    let members: Vec<String> = names.iter().map(|name| format!(r#""{name}":"***""#)).collect();
+    let object = format!(r#"{{"data":{{{}}}}}"#, members.join(","));
+    let marks = |digest: u8| names.iter().map(|name| (format!("/data/{name}"), [digest; 16])).collect::<Vec<_>>();
+    let change = compare(object.as_bytes(), object.as_bytes(), &marks(1), &marks(2)).unwrap();
+    assert_eq!((change.areas, change.touched.len()), (vec!["data".to_owned()], 20_000));
+}
+
+#[test]
 fn managers_are_the_entries_that_were_not_there_just_so() {
     let new = POD.replace(
         r#"}}},{"manager":"kubelet""#,

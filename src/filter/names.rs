@@ -221,14 +221,10 @@ impl Resolver<'_> {
     fn expression(&mut self, expression: &mut IdedExpr, loops: usize) -> Result<(), FilterError> {
         self.rename(expression);
         if let Some(path) = self.path(expression, true)? {
-            let (needed, presence) = match &expression.expr {
-                Expr::Select(select) if select.test => (path, true),
-                _ => (path, false),
-            };
-            let need = self.need.at(&needed);
-            need.whole |= !presence;
+            let presence = matches!(&expression.expr, Expr::Select(select) if select.test);
+            self.need.at(&path).whole |= !presence;
             if presence {
-                guard_presence(expression, &needed[0]);
+                guard_presence(expression, &path[0]);
             }
             return Ok(());
         }
@@ -336,7 +332,13 @@ impl Resolver<'_> {
                     names.push(field.inner().to_owned());
                     at = operand;
                 }
-                _ => return Ok(None),
+                Expr::Unspecified
+                | Expr::Call(_)
+                | Expr::Comprehension(_)
+                | Expr::List(_)
+                | Expr::Literal(_)
+                | Expr::Map(_)
+                | Expr::Struct(_) => return Ok(None),
             }
         }
     }
