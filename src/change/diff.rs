@@ -17,6 +17,9 @@ const FEW: usize = 12;
 /// elements are paired in their order, which may find less in common.
 const SMALL: usize = 64 * 64;
 
+/// How many marks are looked up in the objects. Were more to change at once, the areas and `touched` tell of them.
+const MANY_MARKS: usize = 1000;
+
 /// What may stand beside the values themselves before a container is replaced as a whole.
 const ROOM: usize = 16 << 10;
 
@@ -212,10 +215,20 @@ impl<'a> Differ<'a> {
         if old.is_empty() || new.is_empty() {
             return (false, Vec::new());
         }
-        let (keyed, before, after) = IDENTITIES
-            .iter()
-            .find_map(|names| Some((true, identities(&self.old, old, names)?, identities(&self.new, new, names)?)))
-            .unwrap_or_else(|| (false, texts(&self.old, old), texts(&self.new, new)));
+        let mut named = None;
+        for names in IDENTITIES {
+            let Some(before) = identities(&self.old, old, names) else { continue };
+            let Some(after) = identities(&self.new, new, names) else { continue };
+            if before == after {
+                return (true, (0..old.len()).map(|index| (index, index)).collect());
+            }
+            if all_differ(&before) && all_differ(&after) {
+                named = Some((before, after));
+                break;
+            }
+        }
+        let keyed = named.is_some();
+        let (before, after) = named.unwrap_or_else(|| (texts(&self.old, old), texts(&self.new, new)));
         if !keyed && before.len() * after.len() <= SMALL {
             return (false, longest_common(&before, &after));
         }
@@ -339,7 +352,9 @@ impl<'a> Differ<'a> {
                 continue;
             }
             pointer.clone_into(&mut self.path);
-            match (self.old.find(pointer), self.new.find(pointer)) {
+            let both =
+                if seen.len() <= MANY_MARKS { (self.old.find(pointer), self.new.find(pointer)) } else { (None, None) };
+            match both {
                 (Some(_), Some(id)) => {
                     let masked = self.new.raw(id);
                     write_operation(&mut self.patch, "replace", &self.path, Some(masked), Some(masked));
@@ -482,10 +497,14 @@ impl<'a> Members<'a> {
     }
 }
 
-/// The identities of the elements by these members; nothing where that does not name each of them.
+fn all_differ(identities: &[Identity<'_>]) -> bool {
+    let mut seen = HashSet::with_capacity(identities.len());
+    identities.iter().all(|identity| seen.insert(identity))
+}
+
+/// The identities of the elements by these members; nothing where one of them does not have the first.
 fn identities<'a>(tree: &Tree<'a>, elements: &[Id], names: &[&str]) -> Option<Vec<Identity<'a>>> {
-    let mut seen = HashSet::with_capacity(elements.len());
-    let mut list = Vec::with_capacity(elements.len());
+    let mut list = Vec::new();
     for &element in elements {
         if tree.kind(element) != Kind::Object {
             return None;
@@ -497,7 +516,7 @@ fn identities<'a>(tree: &Tree<'a>, elements: &[Id], names: &[&str]) -> Option<Ve
                 identity.0[position] = tree.raw(value);
             }
         }
-        if identity.0[0].is_empty() || !seen.insert(identity) {
+        if identity.0[0].is_empty() {
             return None;
         }
         list.push(identity);

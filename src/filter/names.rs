@@ -62,15 +62,15 @@ const FUNCTIONS: [&str; 19] = [
 pub(super) fn hide_reserved(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    // The last character that is no white space: after a dot, `namespace` is a member and needs no help.
-    let mut before = None;
+    // The last two tokens that are no white space: after `.` and `.?`, `namespace` is a member and needs no help.
+    let mut before = ("", "");
     while let Some(first) = rest.chars().next() {
         let length = token_length(rest);
         let token = &rest[..length];
-        let is_field = before == Some('.') || before == Some('?');
+        let is_field = before.1 == "." || before == (".", "?");
         out.push_str(if token == NAMESPACE && !is_field { HIDDEN } else { token });
         if !first.is_whitespace() {
-            before = token.chars().next_back();
+            before = (before.1, token);
         }
         rest = &rest[length..];
     }
@@ -221,14 +221,10 @@ impl Resolver<'_> {
     fn expression(&mut self, expression: &mut IdedExpr, loops: usize) -> Result<(), FilterError> {
         self.rename(expression);
         if let Some(path) = self.path(expression, true)? {
-            let (needed, presence) = match &expression.expr {
-                Expr::Select(select) if select.test => (path, true),
-                _ => (path, false),
-            };
-            let need = self.need.at(&needed);
-            need.whole |= !presence;
+            let presence = matches!(&expression.expr, Expr::Select(select) if select.test);
+            self.need.at(&path).whole |= !presence;
             if presence {
-                guard_presence(expression, &needed[0]);
+                guard_presence(expression, &path[0]);
             }
             return Ok(());
         }
@@ -336,7 +332,13 @@ impl Resolver<'_> {
                     names.push(field.inner().to_owned());
                     at = operand;
                 }
-                _ => return Ok(None),
+                Expr::Unspecified
+                | Expr::Call(_)
+                | Expr::Comprehension(_)
+                | Expr::List(_)
+                | Expr::Literal(_)
+                | Expr::Map(_)
+                | Expr::Struct(_) => return Ok(None),
             }
         }
     }

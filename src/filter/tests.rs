@@ -41,6 +41,8 @@ fn an_entry_passes_or_not() {
         r#"{"app": "web", "app.kubernetes.io/name": "wéb"} == object.metadata.labels"#,
         r#"type(seq) == int && size(object.metadata) == 1"#,
         r#"name.matches("^w.b$") && resourceVersion == "41" && uid == "u" && apiVersion == "apps/v1""#,
+        r#"(seq == 7 ?namespace: name) == "shop" && !has(object.metadata.namespace)"#,
+        r#"object.metadata.?namespace.orValue(namespace) == "shop""#,
         r#"object.spec.containers.all(namespace, namespace.name != "")"#,
     ] {
         assert_eq!(ask(yes, ENTRY), Ok(true), "{yes}");
