@@ -163,8 +163,9 @@ impl Source {
         let wanted = |entry: &StoredEntry| self.filter.as_ref().is_none_or(|filter| filter(&entry.line));
         let mut items = Vec::with_capacity(entries.len());
         for entry in entries.into_iter().filter(wanted) {
-            let line = wire::payload(&entry.line, self.payload)
-                .map_err(|error| JournalError::Corrupt(format!("entry {} is {error}; run `decklog verify`", entry.seq)))?;
+            let line = wire::payload(&entry.line, self.payload).map_err(|error| {
+                JournalError::Corrupt(format!("entry {} is {error}; run `decklog verify`", entry.seq))
+            })?;
             items.push(Item { seq: entry.seq, kind: entry.kind, line });
         }
         Ok(Batch { upto, hole, items })

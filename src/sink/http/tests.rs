@@ -201,7 +201,10 @@ async fn batches_are_bounded_by_count_and_by_bytes() {
 #[tokio::test]
 async fn each_status_means_what_the_contract_says() {
     let server = Server::start(|_, seen| Does::Answers(seen.header("ask").parse().unwrap())).await;
-    for status in [200, 201, 202, 204, 299, 300, 301, 302, 307, 308, 400, 401, 403, 404, 407, 408, 409, 410, 413, 415, 422, 425, 429, 500, 501, 502, 503, 504, 599] {
+    for status in [
+        200, 201, 202, 204, 299, 300, 301, 302, 307, 308, 400, 401, 403, 404, 407, 408, 409, 410, 413, 415, 422, 425,
+        429, 500, 501, 502, 503, 504, 599,
+    ] {
         let mut config = config(&server.url, CloudEvents::Binary);
         config.headers = [("ask".to_owned(), status.to_string())].into();
         let answer = HttpSink::new(&config).unwrap().deliver(&items(1..=1)).await.map_err(|failure| failure.error);
