@@ -115,7 +115,7 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<(), DeliveryError> {
     let cursor = journal.sink(&plan.name, plan.kind, plan.start).await?;
-    let (mut state, mut effects) = State::start(&plan.name, journal.epoch(), plan.on_refused, cursor);
+    let (mut state, mut effects) = State::start(&plan.name, &journal.epoch(), plan.on_refused, cursor);
     let reader = Some(Source { reader: journal.reader()?, filter: plan.filter, payload: plan.payload });
     let mut driver = Driver { journal, sink, reopen, stop, reader, batch: Vec::new(), acknowledged: Instant::now() };
     loop {
@@ -202,7 +202,7 @@ impl Driver {
                 return Err(DeliveryError::Ahead { sink: name.to_owned(), held, head });
             }
             Effect::AskPosition(cursor) => {
-                let cursor = Position { epoch: self.journal.epoch().to_owned(), seq: cursor };
+                let cursor = Position { epoch: self.journal.epoch(), seq: cursor };
                 let Some(held) = finish(&self.stop, self.sink.position(&cursor)).await else { return Ok(Next::Stop) };
                 let head = *self.journal.head().borrow();
                 held.map_or_else(Input::NotHeld, |held| Input::Held { held, head })
