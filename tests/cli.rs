@@ -1,5 +1,7 @@
 //! The binary as a user meets it: exit codes, what is printed, following, closed pipes.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -201,6 +203,15 @@ async fn without_a_journal_every_reader_says_what_to_do() {
 }
 
 #[tokio::test]
+async fn a_journal_that_cannot_be_looked_for_is_not_called_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let text = Answer::of(decklog(dir.path(), &["tail", "--state", "file"]).output().unwrap()).refused(74);
+    assert!(text.contains("cannot read the journal in file"), "{text}");
+}
+
+#[tokio::test]
 async fn tail_prints_the_last_entries_in_kubectls_spellings() {
     let state = State::told().await;
     let json = |args: &[&str]| seqs(&state.run(&[&["tail", "-o", "json"], args].concat()).done());
@@ -271,6 +282,15 @@ async fn get_shows_an_object_as_it_was() {
         let text = state.run(&[&["get"], args].concat()).refused(1);
         assert!(text.contains(part), "{text}");
     }
+    // In the gap, the state is the last one known and not more.
+    let mut reader = state.journal.reader().unwrap();
+    let gap = reader.entry(decklog::model::Seq(5)).unwrap().unwrap();
+    let gap: serde_json::Value = serde_json::from_slice(&gap.line).unwrap();
+    let ended: jiff::Timestamp = gap["time"].as_str().unwrap().parse().unwrap();
+    let inside = (ended - jiff::Span::new().microseconds(1)).to_string();
+    let doubtful = state.run(&["get", "deploy/web", "-n", "shop", "--at", &inside]);
+    assert!(doubtful.code == 0 && doubtful.out.contains("replicas: 11"), "{doubtful:?}");
+    assert!(doubtful.err.contains("may be missing (GAP, entry 5)"), "{doubtful:?}");
     state.run(&["get", "deploy"]).refused(64);
     state.run(&["get", "deploy/api", "-o", "line"]).refused(64);
     state.run(&["get", "deploy/api", "--at", "noon"]).refused(64);
