@@ -280,7 +280,8 @@ fn last_gap(reader: &mut Reader) -> Result<Option<LastGap>, JournalError> {
 
 /// Whether a daemon holds the state directory. The lock itself is not tried, because a daemon that starts in that
 /// moment would find it taken: the kernel lists who holds which lock.
-fn daemon(dir: &Path) -> DaemonStatus {
+#[must_use]
+pub fn daemon(dir: &Path) -> DaemonStatus {
     let path = dir.join("decklog.lock");
     let Ok(meta) = fs::metadata(&path) else { return DaemonStatus { running: false, pid: None } };
     let named: Option<u32> = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
