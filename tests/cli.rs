@@ -396,6 +396,14 @@ async fn a_closed_pipe_is_a_quiet_end() {
 }
 
 #[tokio::test]
+async fn output_that_cannot_be_written_is_told() {
+    let state = State::told().await;
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let text = Answer::of(state.command(&["tail"]).stdout(full).output().unwrap()).refused(74);
+    assert!(text.contains("cannot write to standard output"), "{text}");
+}
+
+#[tokio::test]
 async fn a_follower_that_stands_still_does_not_hold_the_writer() {
     let state = State::told().await;
     let mut child =
@@ -473,6 +481,9 @@ async fn verify_proves_a_copy_and_finds_what_was_done_to_it() {
     let swapped = [&[lines[1], lines[0]], &lines[2..]].concat();
     let repeated = [&lines[..4], &lines[3..]].concat();
     let holed = [&lines[..2], &lines[3..]].concat();
+    let object = |line: &str| line.split_once("\"object\":").unwrap().1.to_owned();
+    let foreign = lines[0].replace(&object(lines[0]), &object(lines[1]));
+    let swap_objects = [&[foreign.as_str()], &lines[1..]].concat();
     let reordered = lines[0].replacen("\"v\":1,", "", 1).replacen("\"epoch\"", "\"v\":1,\"epoch\"", 1);
     for (text, symptom) in [
         (whole.replace("\"replicas\":33", "\"replicas\":34"), "entry 7 is not what the journal gives"),
@@ -486,6 +497,7 @@ async fn verify_proves_a_copy_and_finds_what_was_done_to_it() {
         (join(&lines) + &lines[6].replace("\"seq\":7", "\"seq\":8") + "\n", "told before"),
         (join(&lines) + &lines[0].replace("\"seq\":1", "\"seq\":8"), "it is cut"),
         (format!("{whole}garbage\n"), "not an entry"),
+        (join(&swap_objects), "entry 1 carries another object"),
     ] {
         let answer = check(&text, &[]);
         assert_eq!((answer.code, answer.err.as_str()), (1, ""), "{symptom}: {answer:?}");
