@@ -284,6 +284,19 @@ impl Global {
     }
 }
 
+/// Runs async work of a command on a runtime of its own.
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("decklog")
+        .build()
+        .map_err(|error| Failure::io("cannot start threads", &error))?;
+    let result = runtime.block_on(work);
+    // Whatever still blocks a thread must not hold up the end of the process.
+    runtime.shutdown_background();
+    result
+}
+
 /// Parses the command line, does what it says, and tells how it went.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {

@@ -2,9 +2,19 @@
 
 pub mod change;
 pub mod cli;
+pub mod cluster;
 pub mod config;
+pub mod daemon;
+pub mod delivery;
 pub mod filter;
+pub mod http;
 pub mod journal;
 pub mod model;
+pub mod sim;
+pub mod sink;
 pub mod status;
+pub mod supervise;
+pub mod systemd;
+pub mod telemetry;
+pub mod watch;
 pub mod wire;

@@ -117,14 +117,11 @@ impl Checker<'_> {
                     Value::Text(text) if wanted == "boolean" => nearest(text, ["true", "false"]),
                     Value::Text(text) if wanted == "array" && !secret => Some(format!("[{text:?}]")),
                     Value::Integer(number) if wanted == "string" && !secret => {
-                        let unit = if schema["format"] == "size" {
-                            "B"
-                        } else if schema["format"] == "time-span" {
-                            "s"
-                        } else {
-                            ""
-                        };
-                        Some(format!("\"{number}{unit}\""))
+                        let name = schema["format"].as_str().unwrap_or_default();
+                        match format::check(name, &number.to_string(), self.files) {
+                            Ok(()) => Some(format!("\"{number}\"")),
+                            Err(wrong) => wrong.nearest.map(|near| format!("{near:?}")),
+                        }
                     }
                     Value::Table(_) if wanted == "array" => Some(format!("[[{path}]]")),
                     Value::Text(_)
@@ -178,17 +175,12 @@ impl Checker<'_> {
                 let key = format!("{path}.type");
                 let word = given.text().unwrap_or_default();
                 if LATER.contains(&word) {
+                    // Its keys are not known yet, so that nothing can be said about them.
                     let found = format!("{word:?}, a type that comes with a later release");
-                    self.tell(&given.place, &key, found, one_of(&tags));
-                } else {
-                    self.tell_near(
-                        &given.place,
-                        &key,
-                        given.described(false),
-                        one_of(&tags),
-                        nearest(word, tags.clone()),
-                    );
+                    return self.tell(&given.place, &key, found, one_of(&tags));
                 }
+                let near = nearest(word, tags.iter().copied());
+                self.tell_near(&given.place, &key, given.described(false), one_of(&tags), near);
             }
             (None, None) => self.tell(&node.place, &format!("{path}.type"), MISSING, one_of(&tags)),
         }

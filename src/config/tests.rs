@@ -85,7 +85,6 @@ config.toml:14:8: sink[1].name
 config.toml:18:9: log.level
     found     the integer 3
     expected  error, warn, info, debug, trace or off; or directives such as "info,decklog::watch=debug"
-    nearest   "3"
 5 problems in the configuration
 "#);
 }
@@ -189,7 +188,6 @@ kepp = 3
     8:1 sink[0].rotate_size: a key of sinks of type "file"; this one is "http"
     9:1 sink[1].path: no such key
     14:8 sink[2].type: "kafka", a type that comes with a later release
-    15:1 sink[2].topic: an unknown key
     16:1 sink[3].type: no such key
     19:1 sink[3].kepp: an unknown key → keep
     "#);
@@ -216,7 +214,7 @@ resources = 'pods'
         3:18 state.max_size: the integer 10 → "10B"
         4:17 state.max_age: the integer 30 → "30s"
         5:19 redact.defaults: the string "ture" → true
-        6:15 http.listen: the integer 9465 → "9465"
+        6:15 http.listen: the integer 9465 → "127.0.0.1:9465"
         7:14 log.format: an array
         8:1 watch: a table → [[watch]]
         "#
