@@ -2,12 +2,17 @@
 //!
 //! The truth is what etcd itself says of every write (`oracle.rs`); the judge shares no code with decklog and knows
 //! only the contract of an entry. Outside of gaps the log of a source has to equal the truth row by row, in order;
-//! a first list and the inferred entries after a GAP have to equal the state at one moment of the truth.
+//! a first list and the inferred entries after a GAP have to equal the state at one moment of the truth. What an
+//! entry carries is judged as well: its keys and their order, the patch that leads from the version before to this
+//! one, the last state on a deletion.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// How many differences are worth reading.
 const SHOWN: usize = 20;
@@ -39,8 +44,8 @@ pub struct Row {
     /// The revision of the write: the resourceVersion of what it made, or of the deletion.
     pub rev: u64,
     pub kind: Kind,
-    /// The revision that created this incarnation of the object.
-    pub created: u64,
+    /// The incarnation of the object.
+    pub uid: String,
     /// `plural.group`, or the plural alone for core.
     pub resource: String,
     pub key: Key,
@@ -65,25 +70,21 @@ pub struct Entry {
     pub name: String,
     pub uid: String,
     pub resource_version: String,
-    pub object: Option<Object>,
+    pub change: Option<Change>,
+    pub object: Option<Box<RawValue>>,
     pub gap: Option<Gap>,
+    pub redacted: Vec<String>,
+    /// What is wrong with the line itself.
+    #[serde(skip)]
+    pub malformed: Option<String>,
 }
 
-/// The identity inside an entry's object.
+/// The `change` of a MODIFIED.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Object {
-    pub metadata: Metadata,
-}
-
-/// See [`Object`].
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Metadata {
-    pub namespace: String,
-    pub name: String,
-    pub uid: String,
-    pub resource_version: String,
+pub struct Change {
+    pub areas: Vec<String>,
+    pub patch: Vec<Value>,
 }
 
 /// The gap of a GAP entry.
@@ -96,7 +97,59 @@ pub struct Gap {
     pub since: Option<String>,
 }
 
+/// The keys of an entry in the order of the contract.
+const KEYS: [&str; 18] = [
+    "v", "seq", "epoch", "id", "time", "type", "evidence", "cluster", "apiVersion", "kind", "resource", "namespace", "name",
+    "uid", "resourceVersion", "change", "object", "gap",
+];
+
+/// The keys of a JSON object as they stand in the text.
+struct KeysInOrder(Vec<String>);
+
+impl<'de> Deserialize<'de> for KeysInOrder {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keys;
+        impl<'de> Visitor<'de> for Keys {
+            type Value = KeysInOrder;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<KeysInOrder, A::Error> {
+                let mut keys = Vec::new();
+                while let Some((key, IgnoredAny)) = map.next_entry()? {
+                    keys.push(key);
+                }
+                Ok(KeysInOrder(keys))
+            }
+        }
+        deserializer.deserialize_map(Keys)
+    }
+}
+
 impl Entry {
+    /// Reads one line of the log.
+    pub fn parse(line: &str) -> Self {
+        let unreadable = |error| Self { malformed: Some(format!("no entry: {error}: {line:.200}")), ..Self::default() };
+        let keys = match serde_json::from_str::<KeysInOrder>(line) {
+            Ok(KeysInOrder(keys)) => keys,
+            Err(error) => return unreadable(error),
+        };
+        let mut entry = match serde_json::from_str::<Self>(line) {
+            Ok(entry) => entry,
+            Err(error) => return unreadable(error),
+        };
+        let mut order = KEYS.iter().copied().chain(["redacted"]);
+        if !keys.iter().all(|key| order.any(|next| next == key)) {
+            entry.malformed = Some(format!("keys are unknown, twice or out of order: {keys:?}"));
+        }
+        entry
+    }
+
+    /// The object it carries.
+    fn value(&self) -> Option<Value> {
+        self.object.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok())
+    }
+
     /// `plural.group`. Events are stored once and served under two groups; either is right.
     pub fn full_resource(&self) -> String {
         match self.api_version.split_once('/') {
@@ -124,6 +177,10 @@ impl Entry {
 
     fn is_gap(&self) -> bool {
         self.kind == "GAP"
+    }
+
+    fn is_rollback(&self) -> bool {
+        self.gap.as_ref().is_some_and(|gap| gap.why == "rollback")
     }
 }
 
@@ -199,33 +256,159 @@ impl Scope {
     }
 }
 
-/// Compares a whole log with the whole truth (in revision order).
-pub fn judge(truth: &[Row], log: &[Entry], scope: &Scope) -> Verdict {
+/// Compares a whole log with the whole truth (in revision order). After a restore of etcd there are two truths: what
+/// the log saw before, and what the restored etcd tells; a GAP that says `rollback` leads from one to the other.
+pub fn judge(truth: &[Row], restored: Option<&[Row]>, log: &[Entry], scope: &Scope) -> Verdict {
     let mut verdict = Verdict::default();
     whole_log(log, &mut verdict.wrong);
-    let mut sources: BTreeMap<String, (Vec<&Row>, Vec<&Entry>)> = BTreeMap::new();
+    let mut sources: BTreeMap<String, (Vec<&Row>, Vec<&Row>, Vec<&Entry>)> = BTreeMap::new();
     for row in truth {
         if let Some(source) = scope.source(&row.resource, &row.key.0) {
             sources.entry(source).or_default().0.push(row);
         }
     }
+    for row in restored.unwrap_or_default() {
+        if let Some(source) = scope.source(&row.resource, &row.key.0) {
+            sources.entry(source).or_default().1.push(row);
+        }
+    }
     for entry in log {
         match scope.source(&entry.full_resource(), &entry.namespace) {
-            Some(source) => sources.entry(source).or_default().1.push(entry),
+            Some(source) => sources.entry(source).or_default().2.push(entry),
             None => verdict.wrong.push(format!("{}: nobody asked for {entry}", entry.full_resource())),
         }
     }
-    for (name, (rows, entries)) in sources {
-        Source { name, rows, entries, scope, at: 0, next: 0, known: BTreeMap::new(), uids: HashMap::new() }
-            .judge(&mut verdict);
+    for (name, (before, after, entries)) in sources {
+        // A source whose position is older than the restored state sees nothing of the restore.
+        let rolled_back = entries.iter().any(|entry| entry.is_rollback());
+        let (rows, restored) = match restored {
+            None => (before, None),
+            Some(_) if rolled_back => (before, Some(after)),
+            Some(_) => (after, None),
+        };
+        contents(&name, &entries, &mut verdict.wrong);
+        Source { name, rows, restored, entries, scope, at: 0, next: 0, known: BTreeMap::new() }.judge(&mut verdict);
     }
     verdict
+}
+
+/// What the entries of one source carry: a patch leads from the version before to this one, and says what was there;
+/// a deletion carries the last state.
+fn contents(name: &str, entries: &[&Entry], wrong: &mut Vec<String>) {
+    let mut last: HashMap<(Key, &str), Value> = HashMap::new();
+    for entry in entries.iter().filter(|entry| !entry.is_gap()) {
+        let mut say = |what: &str| wrong.push(format!("{name}: {what}: {entry}"));
+        let Some(object) = entry.value() else { continue };
+        let before = last.remove(&(entry.key(), entry.uid.as_str()));
+        match (entry.type_of(), &entry.change, before) {
+            (Some(Kind::Modified), Some(change), Some(mut before)) => {
+                let areas = areas(&before, &object);
+                // Values that were redacted can change without a trace in the text.
+                let fits = |area: &String| areas.contains(area.as_str()) || !entry.redacted.is_empty();
+                if !areas.iter().all(|area| change.areas.iter().any(|other| other == area))
+                    || !change.areas.iter().all(fits)
+                    || !change.areas.is_sorted()
+                {
+                    say(&format!("areas are {:?} and should be {areas:?}", change.areas));
+                }
+                if let Err(error) = apply_patch(&mut before, &change.patch) {
+                    say(&format!("the patch cannot be applied: {error}"));
+                } else if without_version(before) != without_version(object.clone()) {
+                    say("the patch does not lead from the version before to this one");
+                }
+            }
+            (Some(Kind::Modified), None, _) => say("no change"),
+            (Some(Kind::Deleted), None, Some(before)) if entry.evidence == "watched" => {
+                // The API server gives the last state the version of the deletion.
+                if before["apiVersion"] == object["apiVersion"] && without_version(before) != without_version(object) {
+                    say("the deletion does not carry the last state");
+                }
+                continue;
+            }
+            (Some(Kind::Deleted), None, before) => {
+                if before.is_some_and(|before| before != object) {
+                    say("the deletion does not carry the last state");
+                }
+                continue;
+            }
+            (_, Some(_), _) if entry.kind != "MODIFIED" => say("a change on what is no MODIFIED"),
+            _ => {}
+        }
+        last.insert((entry.key(), entry.uid.as_str()), object);
+    }
+}
+
+fn without_version(mut object: Value) -> Value {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+    }
+    object
+}
+
+/// The areas in which two versions differ.
+fn areas<'a>(before: &'a Value, after: &'a Value) -> BTreeSet<&'a str> {
+    let (Some(old), Some(new)) = (before.as_object(), after.as_object()) else { return BTreeSet::new() };
+    let mut areas: BTreeSet<&str> = old
+        .keys()
+        .chain(new.keys())
+        .map(String::as_str)
+        .filter(|key| *key != "metadata" && old.get(*key) != new.get(*key))
+        .collect();
+    if before["metadata"]["managedFields"] != after["metadata"]["managedFields"] {
+        areas.insert("managedFields");
+    }
+    let rest = |object: &Value| {
+        let mut object = without_version(object.clone());
+        object["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
+        object["metadata"].take()
+    };
+    if rest(before) != rest(after) {
+        areas.insert("metadata");
+    }
+    areas
+}
+
+/// RFC 6902 as far as the contract uses it, with `was` checked.
+fn apply_patch(document: &mut Value, patch: &[Value]) -> Result<(), String> {
+    for step in patch {
+        let (Some(op), Some(path)) = (step["op"].as_str(), step["path"].as_str()) else {
+            return Err(format!("no operation: {step}"));
+        };
+        let (parent, token) = path.rsplit_once('/').ok_or_else(|| format!("no path: {step}"))?;
+        let token = token.replace("~1", "/").replace("~0", "~");
+        let parent = document.pointer_mut(parent).ok_or_else(|| format!("nothing at {parent:?}"))?;
+        let found = match &*parent {
+            Value::Object(map) => map.get(&token),
+            Value::Array(items) => token.parse::<usize>().ok().and_then(|index| items.get(index)),
+            _ => None,
+        };
+        if op != "add" && (found.is_none() || found != step.get("was")) {
+            return Err(format!("{path} was {found:?}, not {:?}", step.get("was")));
+        }
+        let value = || step.get("value").cloned().ok_or_else(|| format!("no value: {step}"));
+        match (op, parent) {
+            ("add" | "replace", Value::Object(map)) => drop(map.insert(token, value()?)),
+            ("remove", Value::Object(map)) => drop(map.remove(&token)),
+            ("add", Value::Array(items)) => {
+                let index = if token == "-" { items.len() } else { token.parse().map_err(|_| token)? };
+                if index > items.len() {
+                    return Err(format!("{path} is beyond the end"));
+                }
+                items.insert(index, value()?);
+            }
+            ("replace", Value::Array(items)) => items[token.parse::<usize>().map_err(|_| token)?] = value()?,
+            ("remove", Value::Array(items)) => drop(items.remove(token.parse().map_err(|_| token)?)),
+            _ => return Err(format!("cannot {op} at {path}")),
+        }
+    }
+    Ok(())
 }
 
 /// What holds for the log as a whole: dense seq, one epoch, ids that are unique and well formed, objects that are the
 /// ones the entry names.
 fn whole_log(log: &[Entry], wrong: &mut Vec<String>) {
     let mut ids = HashSet::new();
+    let mut rollbacks: HashMap<String, usize> = HashMap::new();
     for (index, entry) in log.iter().enumerate() {
         let mut say = |what: &str| wrong.push(format!("{what}: {} {entry}", entry.full_resource()));
         if entry.v != 1 {
@@ -237,7 +420,15 @@ fn whole_log(log: &[Entry], wrong: &mut Vec<String>) {
         if entry.epoch != log[0].epoch || entry.epoch.is_empty() {
             say("epoch changed");
         }
-        if !ids.insert(&entry.id) {
+        if let Some(problem) = &entry.malformed {
+            say(problem);
+        }
+        if entry.is_rollback() {
+            *rollbacks.entry(entry.full_resource()).or_default() += 1;
+        }
+        // The versions that a restored etcd gives out are given out for the second time.
+        let timeline = rollbacks.get(&entry.full_resource()).copied().unwrap_or(0);
+        if !ids.insert((&entry.id, timeline)) {
             say(&format!("id {} appears twice", entry.id));
         }
         if entry.is_gap() {
@@ -255,14 +446,15 @@ fn whole_log(log: &[Entry], wrong: &mut Vec<String>) {
         if entry.id != format!("{}.{}.{}", entry.uid, entry.resource_version, entry.kind) {
             say(&format!("id {} is not UID.RESOURCEVERSION.TYPE", entry.id));
         }
-        let Some(Object { metadata }) = &entry.object else {
+        let Some(object) = entry.value() else {
             say("no object");
             continue;
         };
-        if (&metadata.namespace, &metadata.name, &metadata.uid) != (&entry.namespace, &entry.name, &entry.uid) {
+        let inside = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
+        if (inside("namespace"), inside("name"), inside("uid")) != (&entry.namespace, &entry.name, &entry.uid) {
             say("the object inside is another one");
         }
-        if entry.kind != "DELETED" && metadata.resource_version != entry.resource_version {
+        if inside("resourceVersion") != entry.resource_version {
             say("the object inside has another resourceVersion");
         }
     }
@@ -271,7 +463,7 @@ fn whole_log(log: &[Entry], wrong: &mut Vec<String>) {
 /// An object as the log last told it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
-    created: u64,
+    uid: String,
     rev: u64,
 }
 
@@ -281,7 +473,7 @@ fn apply(state: &mut State, row: &Row) {
     match row.kind {
         Kind::Deleted => state.remove(&row.key),
         Kind::Added | Kind::Modified => {
-            state.insert(row.key.clone(), Known { created: row.created, rev: row.rev })
+            state.insert(row.key.clone(), Known { uid: row.uid.clone(), rev: row.rev })
         }
     };
 }
@@ -290,6 +482,8 @@ fn apply(state: &mut State, row: &Row) {
 struct Source<'a> {
     name: String,
     rows: Vec<&'a Row>,
+    /// What the restored etcd tells instead.
+    restored: Option<Vec<&'a Row>>,
     entries: Vec<&'a Entry>,
     scope: &'a Scope,
     /// The next entry to look at.
@@ -297,8 +491,6 @@ struct Source<'a> {
     /// The next row that the log has to tell.
     next: usize,
     known: State,
-    /// The incarnation that a uid names: key and creating revision.
-    uids: HashMap<&'a str, (Key, u64)>,
 }
 
 impl<'a> Source<'a> {
@@ -383,8 +575,7 @@ impl<'a> Source<'a> {
         self.known = self.state_after(self.next);
         for entry in listed {
             if let Some(known) = self.known.get(&entry.key()) {
-                let created = known.created;
-                self.bind(entry, created, verdict);
+                self.bind(entry, &known.uid, verdict);
             }
         }
     }
@@ -423,6 +614,10 @@ impl<'a> Source<'a> {
                 self.next += 1;
             }
         }
+        if let Some(restored) = self.restored.take_if(|_| entry.is_rollback()) {
+            self.rows = restored;
+            self.next = 0;
+        }
         let difference: Vec<&'a Entry> =
             self.entries[self.at..].iter().copied().take_while(|entry| entry.evidence == "inferred").collect();
         self.at += difference.len();
@@ -433,16 +628,17 @@ impl<'a> Source<'a> {
             verdict.wrong.push(format!("{}: the gap ends before what is in the log already: {entry}", self.name));
         }
 
-        let mut expected: BTreeMap<Key, Vec<(Kind, Option<u64>)>> = BTreeMap::new();
+        let mut expected: BTreeMap<Key, Vec<(Kind, u64)>> = BTreeMap::new();
         for key in self.known.keys().chain(state.keys()).collect::<BTreeSet<_>>() {
             let steps = match (self.known.get(key), state.get(key)) {
-                (Some(old), Some(new)) if old.created != new.created => {
-                    vec![(Kind::Deleted, None), (Kind::Added, Some(new.rev))]
+                (Some(old), Some(new)) if old.uid != new.uid => {
+                    vec![(Kind::Deleted, old.rev), (Kind::Added, new.rev)]
                 }
-                (Some(old), Some(new)) if old.rev != new.rev => vec![(Kind::Modified, Some(new.rev))],
+                (Some(old), Some(new)) if old.rev != new.rev => vec![(Kind::Modified, new.rev)],
                 (Some(_), Some(_)) => continue,
-                (Some(_), None) => vec![(Kind::Deleted, None)],
-                (None, new) => vec![(Kind::Added, new.map(|known| known.rev))],
+                (Some(old), None) => vec![(Kind::Deleted, old.rev)],
+                (None, Some(new)) => vec![(Kind::Added, new.rev)],
+                (None, None) => continue,
             };
             expected.insert(key.clone(), steps);
         }
@@ -456,13 +652,13 @@ impl<'a> Source<'a> {
             let entries = found.remove(&key).unwrap_or_default();
             let fits = steps.len() >= entries.len()
                 && steps.iter().zip(&entries).all(|((kind, rev), entry)| {
-                    entry.type_of() == Some(*kind) && rev.is_none_or(|rev| rev == entry.rv())
+                    entry.type_of() == Some(*kind) && *rev == entry.rv()
                 });
             if fits {
                 for ((kind, _), entry) in steps.iter().zip(&entries) {
                     let known = if *kind == Kind::Deleted { self.known.get(&key) } else { state.get(&key) };
-                    if let Some(created) = known.map(|known| known.created) {
-                        self.bind(entry, created, verdict);
+                    if let Some(known) = known {
+                        self.bind(entry, &known.uid, verdict);
                     }
                 }
             }
@@ -504,27 +700,14 @@ impl<'a> Source<'a> {
         self.next += ahead;
         let row = self.rows[self.next];
         self.next += 1;
-        self.bind(entry, row.created, verdict);
+        self.bind(entry, &row.uid, verdict);
         apply(&mut self.known, row);
     }
 
-    /// One uid per incarnation, one incarnation per uid.
-    fn bind(&mut self, entry: &'a Entry, created: u64, verdict: &mut Verdict) {
-        let incarnation = (entry.key(), created);
-        if entry.uid.is_empty() {
-            verdict.wrong.push(format!("{}: no uid: {entry}", self.name));
-        }
-        match self.uids.get(entry.uid.as_str()) {
-            Some(before) if *before != incarnation => {
-                verdict.wrong.push(format!("{}: uid {} was {before:?}: {entry}", self.name, entry.uid));
-            }
-            Some(_) => {}
-            None if entry.kind != "ADDED" => {
-                verdict.wrong.push(format!("{}: uid {} was never ADDED: {entry}", self.name, entry.uid));
-            }
-            None => {
-                self.uids.insert(&entry.uid, incarnation);
-            }
+    /// The uid is the one that etcd holds.
+    fn bind(&self, entry: &Entry, uid: &str, verdict: &mut Verdict) {
+        if entry.uid != uid {
+            verdict.wrong.push(format!("{}: uid is {}, not {uid}: {entry}", self.name, entry.uid));
         }
     }
 
@@ -551,6 +734,8 @@ impl<'a> Source<'a> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     /// A small generator of numbers, so that a seed names a run.
@@ -577,9 +762,14 @@ mod tests {
                     Some(created) => (Kind::Modified, created),
                 };
                 if kind == Kind::Deleted { alive.remove(&object) } else { alive.insert(object, created) };
-                Row { rev, kind, created, resource, key }
+                let uid = uid(&resource, &key, created);
+                Row { rev, kind, uid, resource, key }
             })
             .collect()
+    }
+
+    fn uid(resource: &str, key: &Key, created: u64) -> String {
+        format!("{resource}-{}-{created}", key.1)
     }
 
     /// The entries of a log that lists at `first`, watches up to `lost`, and lists again at `found`.
@@ -597,10 +787,10 @@ mod tests {
             let old = state(lost);
             let new = state(found);
             for (key, known) in state(first) {
-                log.push(entry(resource, &key, Kind::Added, "listed", known.created, known.rev));
+                log.push(entry(resource, &key, Kind::Added, "listed", &known.uid, known.rev));
             }
             for row in of(first + 1..=lost) {
-                log.push(entry(resource, &row.key, row.kind, "watched", row.created, row.rev));
+                log.push(entry(resource, &row.key, row.kind, "watched", &row.uid, row.rev));
             }
             if found > lost {
                 log.push(Entry {
@@ -610,32 +800,32 @@ mod tests {
                         to: Some(found.to_string()),
                         since: None,
                     }),
-                    ..entry(resource, &Key::default(), Kind::Added, "", 0, 0)
+                    ..entry(resource, &Key::default(), Kind::Added, "", "", 0)
                 });
                 for (key, known) in &old {
-                    if new.get(key).is_none_or(|other| other.created != known.created) {
-                        log.push(entry(resource, key, Kind::Deleted, "inferred", known.created, known.rev));
+                    if new.get(key).is_none_or(|other| other.uid != known.uid) {
+                        log.push(entry(resource, key, Kind::Deleted, "inferred", &known.uid, known.rev));
                     }
                 }
                 for (key, known) in &new {
                     match old.get(key) {
                         Some(other) if other == known => {}
-                        Some(other) if other.created == known.created => {
-                            log.push(entry(resource, key, Kind::Modified, "inferred", known.created, known.rev));
+                        Some(other) if other.uid == known.uid => {
+                            log.push(entry(resource, key, Kind::Modified, "inferred", &known.uid, known.rev));
                         }
-                        _ => log.push(entry(resource, key, Kind::Added, "inferred", known.created, known.rev)),
+                        _ => log.push(entry(resource, key, Kind::Added, "inferred", &known.uid, known.rev)),
                     }
                 }
             }
             for row in of(lost.max(found) + 1..=u64::MAX) {
-                log.push(entry(resource, &row.key, row.kind, "watched", row.created, row.rev));
+                log.push(entry(resource, &row.key, row.kind, "watched", &row.uid, row.rev));
             }
         }
         number(&mut log);
         log
     }
 
-    fn entry(resource: &str, key: &Key, kind: Kind, evidence: &str, created: u64, rev: u64) -> Entry {
+    fn entry(resource: &str, key: &Key, kind: Kind, evidence: &str, uid: &str, rev: u64) -> Entry {
         let (plural, api_version) = match resource.split_once('.') {
             Some((plural, group)) => (plural, format!("{group}/v1")),
             None => (resource, "v1".to_owned()),
@@ -648,15 +838,17 @@ mod tests {
             resource: plural.to_owned(),
             namespace: key.0.clone(),
             name: key.1.clone(),
-            uid: format!("{plural}-{}-{created}", key.1),
+            uid: uid.to_owned(),
             resource_version: rev.to_string(),
             ..Entry::default()
         }
     }
 
-    /// Gives a log the numbers, ids and objects that a journal would.
+    /// Gives a log the numbers, ids, objects and changes that a journal would.
     fn number(log: &mut [Entry]) {
+        let mut last: HashMap<(String, Key), Value> = HashMap::new();
         for (index, entry) in log.iter_mut().enumerate() {
+            entry.v = 1;
             entry.seq = index as u64 + 1;
             entry.epoch = "e".to_owned();
             if entry.gap.is_some() {
@@ -665,15 +857,31 @@ mod tests {
                 continue;
             }
             entry.id = format!("{}.{}.{}", entry.uid, entry.resource_version, entry.kind);
-            entry.object = Some(Object {
-                metadata: Metadata {
-                    namespace: entry.namespace.clone(),
-                    name: entry.name.clone(),
-                    uid: entry.uid.clone(),
-                    resource_version: entry.resource_version.clone(),
+            let object = (entry.full_resource(), entry.key());
+            let mut value = json!({
+                "metadata": {
+                    "namespace": entry.namespace, "name": entry.name, "uid": entry.uid, "resourceVersion": entry.resource_version,
                 },
+                "data": {"n": entry.rv()},
             });
+            let before = last.remove(&object);
+            entry.change = before.as_ref().filter(|_| entry.kind == "MODIFIED").map(|before| Change {
+                areas: vec!["data".to_owned()],
+                patch: vec![
+                    json!({"op": "replace", "path": "/data/n", "value": value["data"]["n"], "was": before["data"]["n"]}),
+                ],
+            });
+            if entry.kind != "DELETED" {
+                last.insert(object, value.clone());
+            } else if let Some(before) = before {
+                value["data"] = before["data"].clone();
+            }
+            entry.object = Some(raw(&value));
         }
+    }
+
+    fn raw(value: &Value) -> Box<RawValue> {
+        serde_json::value::to_raw_value(value).unwrap()
     }
 
     fn scope() -> Scope {
@@ -681,7 +889,7 @@ mod tests {
     }
 
     fn caught(rows: &[Row], log: &[Entry], what: &str) {
-        assert!(!judge(rows, log, &scope()).is_right(), "the judge has to catch: {what}");
+        assert!(!judge(rows, None, log, &scope()).is_right(), "the judge has to catch: {what}");
     }
 
     #[test]
@@ -691,7 +899,7 @@ mod tests {
             let rows = history(&mut dice, 120);
             for (lost, found) in [(120, 120), (60, 80), (20, 119), (20, 20)] {
                 let log = log(&rows, 20, lost, found);
-                let verdict = judge(&rows, &log, &scope());
+                let verdict = judge(&rows, None, &log, &scope());
                 assert!(verdict.is_right(), "seed {seed}, gap {lost} to {found}:\n{verdict}");
             }
         }
@@ -708,7 +916,7 @@ mod tests {
             // Where the log breaks off between the row before a gap and the GAP itself, or inside a list that the
             // entries so far already explain, it is only late.
             for length in 0..one.len() {
-                let verdict = judge(&rows, &one[..length], &scope);
+                let verdict = judge(&rows, None, &one[..length], &scope);
                 assert!(verdict.wrong.is_empty(), "seed {seed}, {length} entries:\n{verdict}");
             }
         }
@@ -748,9 +956,7 @@ mod tests {
                     caught(&rows, &broken(&|log| log[at].evidence = evidence.to_owned()), &name(evidence));
                 }
                 caught(&rows, &broken(&|log| log[at].uid = "another".to_owned()), &name("other uid"));
-                if (victim.evidence.as_str(), victim.kind.as_str()) != ("inferred", "DELETED") {
-                    caught(&rows, &broken(&|log| log[at].resource_version = "9999".to_owned()), &name("other version"));
-                }
+                caught(&rows, &broken(&|log| log[at].resource_version = "9999".to_owned()), &name("other version"));
                 // Inside one list or one difference only the order per object matters.
                 let neighbour = good.get(at + 1).filter(|next| next.resource == victim.resource);
                 if neighbour.is_some_and(|next| next.evidence != victim.evidence || next.evidence == "watched") {
@@ -764,13 +970,24 @@ mod tests {
     fn breaks_of_the_numbering_are_caught() {
         let rows = history(&mut Dice(1), 120);
         let good = log(&rows, 20, 60, 80);
-        let edits: [(&str, fn(&mut Entry)); 6] = [
+        let edits: [(&str, fn(&mut Entry)); 9] = [
             ("seq", |entry| entry.seq += 1),
             ("id", |entry| entry.id += "x"),
             ("epoch", |entry| entry.epoch += "x"),
             ("v", |entry| entry.v = 2),
             ("object", |entry| entry.object = None),
-            ("other object", |entry| entry.object = Some(Object::default())),
+            ("other object", |entry| entry.object = Some(raw(&json!({})))),
+            ("malformed", |entry| entry.malformed = Some("keys".to_owned())),
+            ("an addition has no change", |entry| {
+                entry.kind = "ADDED".to_owned();
+                entry.id = format!("{}.{}.ADDED", entry.uid, entry.resource_version);
+                entry.change = Some(Change::default());
+            }),
+            ("other version inside", |entry| {
+                let mut object = entry.value().unwrap();
+                object["metadata"]["resourceVersion"] = json!("1");
+                entry.object = Some(raw(&object));
+            }),
         ];
         for (what, edit) in edits {
             let mut log = good.clone();
@@ -780,11 +997,121 @@ mod tests {
     }
 
     #[test]
+    fn breaks_of_what_entries_carry_are_caught() {
+        let rows = history(&mut Dice(1), 120);
+        let good = log(&rows, 20, 60, 80);
+        let spoil = |kind: &str, evidence: &str, what: &str, edit: fn(&mut Entry)| {
+            let mut log = good.clone();
+            edit(log.iter_mut().rfind(|entry| entry.kind == kind && entry.evidence == evidence).unwrap());
+            caught(&rows, &log, what);
+        };
+        for evidence in ["watched", "inferred"] {
+            spoil("DELETED", evidence, "an older state", |entry| {
+                let mut object = entry.value().unwrap();
+                object["data"] = json!({"n": 0});
+                entry.object = Some(raw(&object));
+            });
+            spoil("MODIFIED", evidence, "no change", |entry| entry.change = None);
+            spoil("MODIFIED", evidence, "no areas", |entry| entry.change.as_mut().unwrap().areas.clear());
+            spoil("MODIFIED", evidence, "too many areas", |entry| {
+                entry.change.as_mut().unwrap().areas.push("spec".to_owned());
+            });
+            spoil("MODIFIED", evidence, "no patch", |entry| entry.change.as_mut().unwrap().patch.clear());
+            spoil("MODIFIED", evidence, "another patch", |entry| {
+                entry.change.as_mut().unwrap().patch[0]["value"] = json!(0);
+            });
+            spoil("MODIFIED", evidence, "another was", |entry| {
+                entry.change.as_mut().unwrap().patch[0]["was"] = json!(0);
+            });
+        }
+    }
+
+    #[test]
+    fn patches_are_applied_as_the_rfc_says() {
+        let mut document = json!({"a": [1, 2, 3], "b/c": {"~": 1}});
+        let patch = json!([
+            {"op": "remove", "path": "/a/1", "was": 2},
+            {"op": "add", "path": "/a/-", "value": 4},
+            {"op": "add", "path": "/a/0", "value": 0},
+            {"op": "replace", "path": "/b~1c/~0", "value": 2, "was": 1},
+        ]);
+        apply_patch(&mut document, patch.as_array().unwrap()).unwrap();
+        assert_eq!(document, json!({"a": [0, 1, 3, 4], "b/c": {"~": 2}}));
+        for wrong in [
+            json!({"op": "remove", "path": "/x", "was": 1}),
+            json!({"op": "remove", "path": "/a/0"}),
+            json!({"op": "replace", "path": "/a/9", "value": 1, "was": 1}),
+            json!({"op": "add", "path": "/a/9", "value": 1}),
+            json!({"op": "frobnicate", "path": "/a/0", "was": 0}),
+        ] {
+            assert!(apply_patch(&mut document.clone(), &[wrong.clone()]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn lines_are_read_and_their_keys_have_an_order() {
+        let line = |keys: &str| Entry::parse(&format!("{{{keys}}}"));
+        assert_eq!(line(r#""v":1,"seq":7,"epoch":"e","object":{"z":1,"a":2}"#).malformed, None);
+        for wrong in [r#""seq":7,"v":1"#, r#""v":1,"v":1"#, r#""v":1,"new":1"#, r#""v":1,"seq":"#, r#""v":"1""#] {
+            assert!(line(wrong).malformed.is_some(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_restore_leads_from_one_truth_to_the_other() {
+        let row = |rev, kind, uid: &str, name: &str| Row {
+            rev,
+            kind,
+            uid: uid.to_owned(),
+            resource: "pods".to_owned(),
+            key: (String::new(), name.to_owned()),
+        };
+        let line = |name: &str, kind, evidence, uid: &str, rev| {
+            entry("pods", &(String::new(), name.to_owned()), kind, evidence, uid, rev)
+        };
+        let kept = [row(11, Kind::Added, "a1", "a"), row(12, Kind::Added, "b1", "b")];
+        let lost = [row(13, Kind::Modified, "a1", "a"), row(14, Kind::Deleted, "b1", "b"), row(15, Kind::Added, "c1", "c")];
+        let new = [row(13, Kind::Added, "c2", "c"), row(14, Kind::Modified, "b1", "b")];
+        let gap = Entry {
+            gap: Some(Gap {
+                why: "rollback".to_owned(),
+                from: Some("15".to_owned()),
+                to: Some("13".to_owned()),
+                since: None,
+            }),
+            ..line("", Kind::Added, "", "", 0)
+        };
+        let mut log = vec![
+            line("a", Kind::Added, "watched", "a1", 11),
+            line("b", Kind::Added, "watched", "b1", 12),
+            line("a", Kind::Modified, "watched", "a1", 13),
+            line("b", Kind::Deleted, "watched", "b1", 14),
+            line("c", Kind::Added, "watched", "c1", 15),
+            gap,
+            line("a", Kind::Modified, "inferred", "a1", 11),
+            line("b", Kind::Added, "inferred", "b1", 12),
+            line("c", Kind::Deleted, "inferred", "c1", 15),
+            line("c", Kind::Added, "inferred", "c2", 13),
+            line("b", Kind::Modified, "watched", "b1", 14),
+        ];
+        number(&mut log);
+        let (before, after) = ([&kept[..], &lost].concat(), [&kept[..], &new].concat());
+        let verdict = judge(&before, Some(&after), &log, &scope());
+        assert!(verdict.is_right(), "{verdict}");
+        for at in 0..log.len() {
+            let mut log = log.clone();
+            log.remove(at);
+            number(&mut log);
+            assert!(!judge(&before, Some(&after), &log, &scope()).is_right(), "one entry less: {at}");
+        }
+    }
+
+    #[test]
     fn a_resource_that_went_and_came_again_is_judged() {
         let row = |rev, kind, created, name: &str| Row {
             rev,
             kind,
-            created,
+            uid: format!("{name}{created}"),
             resource: "widgets.example.com".to_owned(),
             key: (String::new(), name.to_owned()),
         };
@@ -796,8 +1123,9 @@ mod tests {
             row(20, Kind::Added, 20, "a"),
             row(21, Kind::Modified, 20, "a"),
         ];
-        let line = |key: &str, kind, evidence, created, rev| {
-            entry("widgets.example.com", &(String::new(), key.to_owned()), kind, evidence, created, rev)
+        let line = |name: &str, kind, evidence, created: u64, rev| {
+            let key = (String::new(), name.to_owned());
+            entry("widgets.example.com", &key, kind, evidence, &format!("{name}{created}"), rev)
         };
         let gone = Entry {
             gap: Some(Gap { why: "scope".to_owned(), from: Some("13".to_owned()), to: None, since: None }),
@@ -813,7 +1141,7 @@ mod tests {
             line("a", Kind::Modified, "watched", 20, 21),
         ];
         number(&mut log);
-        let verdict = judge(&rows, &log, &scope());
+        let verdict = judge(&rows, None, &log, &scope());
         assert!(verdict.is_right(), "{verdict}");
         for at in 0..log.len() {
             let mut log = log.clone();
