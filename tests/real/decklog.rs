@@ -110,11 +110,6 @@ impl Decklog {
         self.running.take().unwrap().kill();
     }
 
-    /// Asks for a reload.
-    pub fn hang_up(&self) {
-        self.running.as_ref().unwrap().signal(Signal::HUP);
-    }
-
     fn last_words(&self) -> String {
         let said = self.said();
         let lines: Vec<&str> = said.lines().collect();

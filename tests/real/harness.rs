@@ -398,6 +398,13 @@ impl Cluster {
         (status, serde_json::from_slice(&bytes).unwrap_or_default())
     }
 
+    /// Opens a stream as the administrator.
+    pub async fn open(&self, path: &str) -> Body {
+        let answer = self.client.get().unwrap().send(http::Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        assert!(answer.status().is_success(), "GET {path}: {}", answer.status());
+        answer.into_body()
+    }
+
     /// Sends a request that has to succeed.
     pub async fn must(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
         let (status, answer) = self.call(method, path, body).await;

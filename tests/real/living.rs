@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::decklog::Decklog;
 use crate::harness::{Cluster, LIMIT, Parts, Version, until};
 use crate::judge::Scope;
-use crate::load::{Dice, Load, SECRET, coded_secret};
+use crate::load::{self, Dice, SECRET, coded_secret};
 
 /// What the disturbed daemons read: what the load moves, cached by the API server or not (events).
 const BUSY: [&str; 14] = [
@@ -35,7 +35,7 @@ const KILLS: usize = 30;
 /// (a), (b) and (c) of the proof.
 pub async fn scenario(version: Version) {
     let seed = 20_240_607;
-    let cluster = Arc::new(Cluster::start(version, Parts::Full).await);
+    let cluster = Cluster::start(version, Parts::Full).await;
     let started = cluster.oracle().sync().await;
     let busy = format!("resources = {BUSY:?}");
     let mut calm = Decklog::new(&cluster, "calm", "resources = [\"*\"]");
@@ -43,9 +43,12 @@ pub async fn scenario(version: Version) {
     let mut killed = Decklog::new(&cluster, "killed", &busy);
     calm.start();
     calm.ready().await;
-    let load = Load::start(&cluster, seed).await;
-    tokio::join!(stops(&cluster, &mut paused), kills(&mut killed, seed));
-    load.stop().await;
+    let stop = AtomicBool::new(false);
+    let disturbed = async {
+        tokio::join!(stops(&cluster, &mut paused), kills(&mut killed, seed));
+        stop.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(load::run(&cluster, seed, &stop), disturbed);
 
     let upto = cluster.oracle().sync().await;
     let all = Scope { started, upto, namespaces: None, resources: None };

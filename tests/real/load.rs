@@ -1,14 +1,12 @@
 //! A cluster that lives: Deployments that roll, objects that come, change and go, several applies of one new name at
 //! the same moment.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
 use crate::harness::{Cluster, LIMIT, until};
 
@@ -35,41 +33,19 @@ pub fn coded_secret() -> String {
 /// How many rounds each part of the load does at least.
 const ROUNDS: usize = 4;
 
-/// A load that runs until it is told to stop.
-pub struct Load {
-    stop: Arc<AtomicBool>,
-    tasks: JoinSet<()>,
-}
-
-impl Load {
-    /// Starts all of it.
-    pub async fn start(cluster: &Arc<Cluster>, seed: u64) -> Self {
-        for name in ["shop", "pay"] {
-            cluster.create("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await;
-        }
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut tasks = JoinSet::new();
-        macro_rules! part {
-            ($part:ident) => {
-                let (cluster, stop) = (Arc::clone(cluster), Arc::clone(&stop));
-                tasks.spawn(async move { $part(&cluster, &Until { stop: &stop, seed }).await });
-            };
-        }
-        part!(churn);
-        part!(secrets);
-        part!(rollouts);
-        part!(races);
-        part!(lives);
-        Self { stop, tasks }
+/// Runs all of it until `stop` is true, and every part has finished its round.
+pub async fn run(cluster: &Cluster, seed: u64, stop: &AtomicBool) {
+    for name in ["shop", "pay"] {
+        cluster.create("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await;
     }
-
-    /// Lets every part finish its round; fails when one of them failed.
-    pub async fn stop(mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        while let Some(ended) = self.tasks.join_next().await {
-            ended.unwrap();
-        }
-    }
+    let until = Until { stop, seed };
+    tokio::join!(
+        churn(cluster, &until),
+        secrets(cluster, &until),
+        rollouts(cluster, &until),
+        races(cluster, &until),
+        lives(cluster, &until),
+    );
 }
 
 struct Until<'a> {

@@ -13,6 +13,7 @@ mod living;
 mod load;
 mod oracle;
 mod rights;
+mod second;
 
 /// Every scenario, against one minor of Kubernetes.
 macro_rules! against {
@@ -42,6 +43,11 @@ macro_rules! against {
             }
         }
     };
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_judge_agrees_with_a_plain_client() {
+    Box::pin(second::scenario(harness::Version::V1_36)).await;
 }
 
 against!(kubernetes_1_36, V1_36);
