@@ -5,8 +5,6 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use rustix::process::Signal;
-
 use crate::harness::{Cluster, LIMIT, Process, until};
 use crate::judge::{Entry, Row, Scope, Verdict, judge};
 

@@ -58,7 +58,10 @@ pub async fn scenario(version: Version) {
     caught_up(&mut daemon).await;
     let uids = |daemon: &mut Decklog, name: &str| -> BTreeSet<String> {
         let entries = daemon.entries().iter();
-        entries.filter(|entry| entry.resource == "widgets" && entry.name == name).map(|entry| entry.uid.clone()).collect()
+        entries
+            .filter(|entry| entry.resource == "widgets" && entry.name == name)
+            .map(|entry| entry.uid.clone())
+            .collect()
     };
     assert_eq!(uids(&mut daemon, "one").len(), 1, "another version of the API makes no other object");
 

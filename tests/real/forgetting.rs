@@ -109,10 +109,11 @@ pub async fn scenario(version: Version) {
     create(&cluster, "twice").await;
     touch(&cluster, "changed").await;
     daemon.start();
-    daemon.tells("the restore", |entry| {
-        entry.resource == "configmaps" && entry.gap.as_ref().is_some_and(|gap| gap.why == "rollback")
-    })
-    .await;
+    daemon
+        .tells("the restore", |entry| {
+            entry.resource == "configmaps" && entry.gap.as_ref().is_some_and(|gap| gap.why == "rollback")
+        })
+        .await;
     touch(&cluster, "kept").await;
     let scope = scope(cluster.oracle().sync().await);
     daemon.catch_up(&cluster, Some(&history), &scope).await;

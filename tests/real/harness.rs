@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::judge::Row;
 use crate::oracle::Oracle;
 
 /// How long a condition may take that always comes; generous, because the machine may be busy.
@@ -70,7 +71,13 @@ pub struct Process {
 
 impl Process {
     /// Starts a program; its stderr is appended to `log`, its stdout as well unless it is wanted elsewhere.
-    pub fn start(name: &str, program: &Path, arguments: &[String], log: &Path, edit: impl FnOnce(&mut Command)) -> Self {
+    pub fn start(
+        name: &str,
+        program: &Path,
+        arguments: &[String],
+        log: &Path,
+        edit: impl FnOnce(&mut Command),
+    ) -> Self {
         let log = File::options().create(true).append(true).open(log).unwrap();
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments);
@@ -185,7 +192,7 @@ impl Cluster {
         for user in ["admin", "calm", "paused", "killed", "restricted", "confined"] {
             fs::write(cluster.kubeconfig(user), cluster.kubeconfig_text(user)).unwrap();
         }
-        cluster.start_etcd().await;
+        cluster.start_etcd(None).await;
         cluster.start_api().await;
         if parts == Parts::Full {
             cluster.start_others().await;
@@ -227,7 +234,7 @@ impl Cluster {
         }
     }
 
-    async fn start_etcd(&mut self) {
+    async fn start_etcd(&mut self, known: Option<Vec<Row>>) {
         let (client, peer) =
             (format!("http://127.0.0.1:{}", self.etcd_port), format!("http://127.0.0.1:{}", self.peer_port));
         let data = self.path("etcd");
@@ -250,7 +257,6 @@ impl Cluster {
             if text.contains(r#""health":"true""#) { Ok(()) } else { Err(text) }
         })
         .await;
-        let known = self.oracle.take().map(|oracle| oracle.rows());
         self.oracle = Some(Oracle::follow(&client, known).await);
     }
 
@@ -371,9 +377,14 @@ impl Cluster {
     /// the beginning of what it now holds.
     pub async fn with_etcd_stopped(&mut self, edit: impl FnOnce(&Path)) {
         self.stop_api(false).await;
+        // An etcd that is being watched takes its time to end.
+        let oracle = self.oracle.take().unwrap();
+        oracle.sync().await;
+        let known = oracle.rows();
+        drop(oracle);
         self.etcd.take().unwrap().stop().await;
         edit(&self.path("etcd"));
-        self.start_etcd().await;
+        self.start_etcd(Some(known)).await;
         self.start_api().await;
     }
 
@@ -400,7 +411,8 @@ impl Cluster {
 
     /// Opens a stream as the administrator.
     pub async fn open(&self, path: &str) -> Body {
-        let answer = self.client.get().unwrap().send(http::Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        let answer =
+            self.client.get().unwrap().send(http::Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
         assert!(answer.status().is_success(), "GET {path}: {}", answer.status());
         answer.into_body()
     }
@@ -478,9 +490,8 @@ fn plain_http() -> reqwest::Client {
 
 /// A port that nobody has, below those that the kernel gives to outgoing connections.
 fn free_port() -> u16 {
-    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
-        AtomicU16::new(20_000 + u16::try_from(std::process::id() * 37 % 10_000).unwrap())
-    });
+    static NEXT: LazyLock<AtomicU16> =
+        LazyLock::new(|| AtomicU16::new(20_000 + u16::try_from(std::process::id() * 37 % 10_000).unwrap()));
     loop {
         let port = NEXT.fetch_add(1, Ordering::Relaxed);
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {

@@ -99,8 +99,24 @@ pub struct Gap {
 
 /// The keys of an entry in the order of the contract.
 const KEYS: [&str; 18] = [
-    "v", "seq", "epoch", "id", "time", "type", "evidence", "cluster", "apiVersion", "kind", "resource", "namespace", "name",
-    "uid", "resourceVersion", "change", "object", "gap",
+    "v",
+    "seq",
+    "epoch",
+    "id",
+    "time",
+    "type",
+    "evidence",
+    "cluster",
+    "apiVersion",
+    "kind",
+    "resource",
+    "namespace",
+    "name",
+    "uid",
+    "resourceVersion",
+    "change",
+    "object",
+    "gap",
 ];
 
 /// The keys of a JSON object as they stand in the text.
@@ -472,9 +488,7 @@ type State = BTreeMap<Key, Known>;
 fn apply(state: &mut State, row: &Row) {
     match row.kind {
         Kind::Deleted => state.remove(&row.key),
-        Kind::Added | Kind::Modified => {
-            state.insert(row.key.clone(), Known { uid: row.uid.clone(), rev: row.rev })
-        }
+        Kind::Added | Kind::Modified => state.insert(row.key.clone(), Known { uid: row.uid.clone(), rev: row.rev }),
     };
 }
 
@@ -537,9 +551,8 @@ impl<'a> Source<'a> {
         for consumed in 0..=self.rows.len() {
             if consumed > 0 {
                 let row = self.rows[consumed - 1];
-                let as_listed = |state: &State| {
-                    state.get(&row.key).is_some_and(|known| wanted.get(&row.key) == Some(&known.rev))
-                };
+                let as_listed =
+                    |state: &State| state.get(&row.key).is_some_and(|known| wanted.get(&row.key) == Some(&known.rev));
                 let before = as_listed(&state);
                 apply(&mut state, row);
                 matching = matching + usize::from(as_listed(&state)) - usize::from(before);
@@ -652,9 +665,10 @@ impl<'a> Source<'a> {
             let steps = expected.remove(&key).unwrap_or_default();
             let entries = found.remove(&key).unwrap_or_default();
             let fits = steps.len() >= entries.len()
-                && steps.iter().zip(&entries).all(|((kind, rev), entry)| {
-                    entry.type_of() == Some(*kind) && *rev == entry.rv()
-                });
+                && steps
+                    .iter()
+                    .zip(&entries)
+                    .all(|((kind, rev), entry)| entry.type_of() == Some(*kind) && *rev == entry.rv());
             if fits {
                 for ((kind, _), entry) in steps.iter().zip(&entries) {
                     let known = if *kind == Kind::Deleted { self.known.get(&key) } else { state.get(&key) };
@@ -684,7 +698,10 @@ impl<'a> Source<'a> {
             verdict.wrong.push(format!("{}: {} without a list or a gap: {entry}", self.name, entry.evidence));
         }
         let is_it = |row: &&Row| {
-            row.rev == entry.rv() && Some(row.kind) == entry.type_of() && row.key.0 == entry.namespace && row.key.1 == entry.name
+            row.rev == entry.rv()
+                && Some(row.kind) == entry.type_of()
+                && row.key.0 == entry.namespace
+                && row.key.1 == entry.name
         };
         let Some(ahead) = self.rows[self.next..].iter().position(is_it) else {
             let why = if self.rows[..self.next].iter().any(is_it) {
@@ -762,7 +779,11 @@ mod tests {
                     Some(created) if dice.roll(3) == 0 => (Kind::Deleted, created),
                     Some(created) => (Kind::Modified, created),
                 };
-                if kind == Kind::Deleted { alive.remove(&object) } else { alive.insert(object, created) };
+                if kind == Kind::Deleted {
+                    alive.remove(&object)
+                } else {
+                    alive.insert(object, created)
+                };
                 let uid = uid(&resource, &key, created);
                 Row { rev, kind, uid, resource, key }
             })
@@ -941,9 +962,7 @@ mod tests {
                 caught(&rows, &broken(&|log| log.insert(at, victim.clone())), &name("duplicated"));
                 caught(&rows, &broken(&|log| log[at].api_version = "other/v1".to_owned()), &name("other group"));
                 if victim.gap.is_some() {
-                    let gap = |edit: &dyn Fn(&mut Gap)| {
-                        broken(&|log| edit(log[at].gap.as_mut().unwrap()))
-                    };
+                    let gap = |edit: &dyn Fn(&mut Gap)| broken(&|log| edit(log[at].gap.as_mut().unwrap()));
                     caught(&rows, &gap(&|gap| gap.from = Some("75".to_owned())), &name("gap begins too late"));
                     caught(&rows, &gap(&|gap| gap.to = Some("200".to_owned())), &name("gap ends too late"));
                     caught(&rows, &gap(&|gap| gap.to = None), &name("gap without end"));
@@ -955,9 +974,9 @@ mod tests {
                 }
                 // A list that is one row longer or shorter can be true as well.
                 let edge = |index: Option<usize>, evidence: &str| {
-                    index.and_then(|index| good.get(index)).is_none_or(|other| {
-                        other.evidence != evidence || other.resource != victim.resource
-                    })
+                    index
+                        .and_then(|index| good.get(index))
+                        .is_none_or(|other| other.evidence != evidence || other.resource != victim.resource)
                 };
                 let first_watched = victim.evidence == "watched" && !edge(at.checked_sub(1), "listed");
                 let last_listed = victim.evidence == "listed" && edge(Some(at + 1), "listed");
@@ -1080,7 +1099,8 @@ mod tests {
             entry("pods", &(String::new(), name.to_owned()), kind, evidence, uid, rev)
         };
         let kept = [row(11, Kind::Added, "a1", "a"), row(12, Kind::Added, "b1", "b")];
-        let lost = [row(13, Kind::Modified, "a1", "a"), row(14, Kind::Deleted, "b1", "b"), row(15, Kind::Added, "c1", "c")];
+        let lost =
+            [row(13, Kind::Modified, "a1", "a"), row(14, Kind::Deleted, "b1", "b"), row(15, Kind::Added, "c1", "c")];
         let new = [row(13, Kind::Added, "c2", "c"), row(14, Kind::Modified, "b1", "b")];
         let gap = Entry {
             gap: Some(Gap {

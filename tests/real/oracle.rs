@@ -129,7 +129,13 @@ impl Oracle {
                     buffer.extend_from_slice(&chunk);
                     while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
                         let line: Vec<u8> = buffer.drain(..=end).collect();
-                        let last = history.lock().unwrap().take(&serde_json::from_slice(&line).unwrap());
+                        let message: Value = serde_json::from_slice(&line).unwrap();
+                        let result = &message["result"];
+                        if !message["error"].is_null() || !result["canceled"].is_null() {
+                            eprintln!("etcd breaks the watch off: {message}");
+                            return;
+                        }
+                        let last = history.lock().unwrap().take(result);
                         if let Some(last) = last {
                             sender.send_replace(last);
                         }
@@ -169,7 +175,8 @@ impl Oracle {
     /// Makes etcd forget everything before the revision it is at.
     pub async fn compact(&self) {
         let revision = self.sync().await;
-        post(&self.http, &self.url, "/v3/kv/compaction", &json!({"revision": revision.to_string(), "physical": true})).await;
+        post(&self.http, &self.url, "/v3/kv/compaction", &json!({"revision": revision.to_string(), "physical": true}))
+            .await;
     }
 }
 
@@ -196,9 +203,7 @@ impl History {
     }
 
     /// Takes one message of the watch; the revision it leads to.
-    fn take(&mut self, message: &Value) -> Option<u64> {
-        let result = &message["result"];
-        assert!(message["error"].is_null() && result["canceled"].is_null(), "etcd broke the watch off: {message}");
+    fn take(&mut self, result: &Value) -> Option<u64> {
         let mut last = None;
         for event in result["events"].as_array().into_iter().flatten() {
             let kv = &event["kv"];
@@ -316,7 +321,8 @@ mod tests {
     #[test]
     fn places_name_objects() {
         let mut history = History::default();
-        let mut place = |path: &str| history.place(path).map(|(resource, key)| format!("{resource} {}/{}", key.0, key.1));
+        let mut place =
+            |path: &str| history.place(path).map(|(resource, key)| format!("{resource} {}/{}", key.0, key.1));
         assert_eq!(place("/registry/pods/shop/web").as_deref(), Some("pods shop/web"));
         assert_eq!(place("/registry/minions/n1").as_deref(), Some("nodes /n1"));
         assert_eq!(place("/registry/services/specs/shop/web").as_deref(), Some("services shop/web"));

@@ -80,7 +80,9 @@ async fn grant(cluster: &Cluster, daemon: &Decklog, user: &str, resources: &[&st
             }
             "Role" => {
                 let role = format!("--role={name}");
-                cluster.kubectl_must(&["create", "rolebinding", "-n", namespace, &binding, &role, "--user", user]).await;
+                cluster
+                    .kubectl_must(&["create", "rolebinding", "-n", namespace, &binding, &role, "--user", user])
+                    .await;
             }
             _ => continue,
         }

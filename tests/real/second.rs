@@ -95,7 +95,8 @@ fn entries(seen: &[Mutex<Vec<Value>>]) -> Vec<Entry> {
             let object = &line["object"];
             let metadata = &object["metadata"];
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let (uid, version, kind) = (text(&metadata["uid"]), text(&metadata["resourceVersion"]), text(&line["type"]));
+            let (uid, version, kind) =
+                (text(&metadata["uid"]), text(&metadata["resourceVersion"]), text(&line["type"]));
             let before = last.insert(uid.clone(), object.clone());
             let change = before.filter(|_| kind == "MODIFIED").map(|before| {
                 let remove = |(key, value)| json!({"op": "remove", "path": format!("/{key}"), "was": value});
@@ -108,7 +109,11 @@ fn entries(seen: &[Mutex<Vec<Value>>]) -> Vec<Entry> {
             let id = format!("{uid}.{version}.{kind}");
             let mut whole = format!(
                 r#"{{"v":1,"seq":{seq},"epoch":"e","id":{id:?},"type":{kind:?},"evidence":{},"apiVersion":{},"resource":{},"namespace":{:?},"name":{:?},"uid":{uid:?},"resourceVersion":{version:?}"#,
-                line["evidence"], line["apiVersion"], line["resource"], text(&metadata["namespace"]), text(&metadata["name"]),
+                line["evidence"],
+                line["apiVersion"],
+                line["resource"],
+                text(&metadata["namespace"]),
+                text(&metadata["name"]),
             );
             if let Some(change) = change {
                 whole += &format!(r#","change":{change}"#);
