@@ -1,6 +1,16 @@
 //! decklog keeps the deck log of a Kubernetes cluster.
 
 pub mod change;
+pub mod cli;
+pub mod cluster;
+pub mod config;
+pub mod delivery;
+pub mod filter;
 pub mod journal;
 pub mod model;
+pub mod sim;
+pub mod sink;
+pub mod status;
+pub mod supervise;
+pub mod watch;
 pub mod wire;

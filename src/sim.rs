@@ -1,0 +1,707 @@
+//! A simulated Kubernetes API server, for tests, benches and `decklog demo`.
+//!
+//! It speaks real HTTP/1.1 on a loopback port, so that a client meets it as it meets a cluster, and
+//! it can do on demand what a cluster does rarely: forget, go back in time, break off in the middle
+//! of a line. What it answers follows `kube-apiserver`; what it does not do is listed here, not hidden:
+//! one etcd and one API server, no TLS, no HTTP/2, no compression, no admission, no garbage collection.
+//!
+//! ```text
+//!   Sim ── writes ──→ store (revisions, history)  ←── list, watch ── server ←── HTTP
+//!    │                                                                 │
+//!    └─ faults, settings, tokens ──────────────────────────────────────┘
+//! ```
+//!
+//! [`Sim::history`] is the truth that a test compares with what a client saw. [`world::World`] makes a
+//! simulated cluster live; [`objects`] makes objects that look like real ones.
+
+mod discovery;
+pub mod faults;
+mod list;
+mod object;
+pub mod objects;
+mod resources;
+mod selector;
+mod server;
+mod store;
+#[cfg(test)]
+mod tests;
+mod watching;
+mod wire;
+pub mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::watch;
+
+use faults::{Asked, Fault, On, Refusal, Seen, Signal};
+use object::Pattern;
+pub use object::{Kind, Object, Row};
+use resources::Served;
+use server::Listening;
+use store::{CRDS, Store};
+
+/// How the server behaves; can be changed while it runs with [`Sim::set`].
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Seeds the uids and generated names.
+    pub seed: u64,
+    /// uid of the namespace kube-system, by which clusters are told apart.
+    pub cluster_uid: String,
+    /// What `/version` says.
+    pub version: String,
+    /// How often a quiet watch gets a bookmark.
+    pub bookmarks_every: Duration,
+    /// Whether watches may ask for the current state first (`sendInitialEvents`).
+    pub watch_list: bool,
+    /// A watch from a forgotten revision gets HTTP 410, not an ERROR event. Some proxies and
+    /// aggregated API servers do that.
+    pub http_410: bool,
+    /// How long a request waits for a revision in the future before it gets 504.
+    pub too_large_wait: Duration,
+    /// Discovery has only the old form.
+    pub legacy_discovery: bool,
+    /// API groups whose backend does not answer.
+    pub stale_groups: BTreeSet<String>,
+    /// Compaction also drops the rows from memory and from [`Sim::history`].
+    pub drop_compacted: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            cluster_uid: "7b1f3c2e-5a60-4a52-9d7e-0c51f0e1a001".to_owned(),
+            version: "v1.35.2".to_owned(),
+            bookmarks_every: Duration::from_secs(60),
+            watch_list: true,
+            http_410: false,
+            too_large_wait: list::TOO_LARGE_WAIT,
+            legacy_discovery: false,
+            stale_groups: BTreeSet::new(),
+            drop_compacted: false,
+        }
+    }
+}
+
+/// A condition was not met in time.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("after {after:?} the simulated cluster still does not {condition}; {state}")]
+pub struct TimedOut {
+    after: Duration,
+    condition: String,
+    state: String,
+}
+
+/// How long conditions are waited for: far longer than anything takes, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The token in [`Sim::kubeconfig`].
+pub const TOKEN: &str = "simulated-token";
+
+/// What the tasks of the server share with the handle.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// Told of everything that a condition can be about.
+    tick: watch::Sender<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    store: Store,
+    settings: Settings,
+    faults: Vec<Fault>,
+    requests: Vec<Seen>,
+    tokens: BTreeSet<String>,
+    denials: Vec<Denial>,
+    /// How many watches of each resource are open.
+    open: BTreeMap<String, usize>,
+    /// `apiserver_request_total`, by its labels in the order of their names.
+    counters: BTreeMap<[String; 7], u64>,
+    /// Counts the rounds of [`Sim::touch_bulk`].
+    turn: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Denial {
+    verb: String,
+    resource: String,
+    namespace: Option<String>,
+}
+
+impl Shared {
+    /// A panic elsewhere does not make the state wrong: each change of it is complete.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self) {
+        self.tick.send_replace(());
+    }
+
+    /// Waits for a revision in the future.
+    async fn reach(&self, revision: u64) -> Result<(), Refusal> {
+        let wait = self.lock().settings.too_large_wait;
+        let mut tick = self.tick.subscribe();
+        let reached = tick.wait_for(|()| self.lock().store.revision >= revision);
+        match tokio::time::timeout(wait, reached).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(Refusal::too_large(revision, self.lock().store.revision)),
+        }
+    }
+
+    fn watch_closed(&self, served: &Served) {
+        if let Some(open) = self.lock().open.get_mut(&served.resource.full_name()) {
+            *open = open.saturating_sub(1);
+        }
+        self.tell();
+    }
+}
+
+impl State {
+    fn authenticate(&self, seen: &Seen) -> Result<(), Refusal> {
+        let token = seen.authorization.strip_prefix("Bearer ").unwrap_or_default();
+        if self.tokens.contains(token) { Ok(()) } else { Err(Refusal::unauthorized()) }
+    }
+
+    fn authorize(&self, verb: &str, served: &Served, namespace: Option<&str>, name: &str) -> Result<(), Refusal> {
+        let resource = served.resource.full_name();
+        let denied = self.denials.iter().any(|denial| {
+            (denial.verb == "*" || denial.verb == verb)
+                && (denial.resource == "*" || denial.resource == resource)
+                && denial.namespace.as_deref().is_none_or(|ns| namespace == Some(ns))
+        });
+        if denied { Err(Refusal::forbidden(verb, &served.resource, namespace, name)) } else { Ok(()) }
+    }
+
+    /// Notes the answer to a request, and counts it as the real server does.
+    fn answered(&mut self, number: usize, status: u16) {
+        let Some(seen) = self.requests.get_mut(number) else { return };
+        seen.status = Some(status);
+        let seen = seen.clone();
+        let Some(resource) = &seen.resource else { return };
+        let verb = match (seen.asked, seen.method.as_str()) {
+            (Asked::List, _) => "LIST",
+            (Asked::Watch, _) => "WATCH",
+            (_, method) => method,
+        };
+        let version = seen.path.split('/').nth(if resource.contains('.') { 3 } else { 2 }).unwrap_or_default();
+        let scope = match (seen.asked, &seen.namespace) {
+            (Asked::List | Asked::Watch, None) => "cluster",
+            (Asked::List | Asked::Watch, Some(_)) => "namespace",
+            (Asked::Get | Asked::Write | Asked::Other, _) => "resource",
+        };
+        self.count(verb, resource, version, scope, status);
+    }
+
+    fn count(&mut self, verb: &str, resource: &str, version: &str, scope: &str, status: u16) {
+        let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
+        let labels = [&status.to_string(), group, plural, scope, "", verb, version].map(str::to_owned);
+        *self.counters.entry(labels).or_default() += 1;
+    }
+}
+
+/// A simulated cluster. Clones are handles of the same; it ends with the last of them.
+#[derive(Clone, Debug)]
+pub struct Sim {
+    shared: Arc<Shared>,
+    listening: Arc<tokio::sync::Mutex<Option<Listening>>>,
+    port: u16,
+}
+
+impl Sim {
+    /// Starts an empty cluster: four namespaces, nothing else.
+    ///
+    /// # Errors
+    /// Where no port can be opened on loopback.
+    pub async fn start() -> io::Result<Self> {
+        Self::start_with(Settings::default()).await
+    }
+
+    /// Starts an empty cluster that behaves like this.
+    ///
+    /// # Errors
+    /// Where no port can be opened on loopback.
+    pub async fn start_with(settings: Settings) -> io::Result<Self> {
+        let mut store = Store::new(settings.seed);
+        let namespaces = store.resource("namespaces").map_err(io::Error::other)?;
+        for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+            let mut namespace = objects::namespace(name);
+            if name == "kube-system" {
+                namespace["metadata"]["uid"] = settings.cluster_uid.as_str().into();
+            }
+            store.create(&namespaces, namespace.into()).map_err(io::Error::other)?;
+        }
+        let state = State {
+            store,
+            settings,
+            faults: Vec::new(),
+            requests: Vec::new(),
+            tokens: BTreeSet::from([TOKEN.to_owned()]),
+            denials: Vec::new(),
+            open: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            turn: 0,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), tick: watch::Sender::new(()) });
+        let listening = Listening::open(&shared, 0).await?;
+        let port = listening.address.port();
+        Ok(Self { shared, listening: Arc::new(tokio::sync::Mutex::new(Some(listening))), port })
+    }
+
+    /// Changes how the server behaves.
+    pub fn set(&self, change: impl FnOnce(&mut Settings)) {
+        change(&mut self.shared.lock().settings);
+        self.shared.tell();
+    }
+
+    // --- where it is ---
+
+    /// `http://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// A kubeconfig for it, YAML.
+    #[must_use]
+    pub fn kubeconfig(&self) -> String {
+        self.kubeconfig_with_token(TOKEN)
+    }
+
+    /// A kubeconfig with this token.
+    #[must_use]
+    pub fn kubeconfig_with_token(&self, token: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: sim\n\
+             clusters:\n- name: sim\n  cluster:\n    server: {}\n\
+             contexts:\n- name: sim\n  context:\n    cluster: sim\n    user: sim\n\
+             users:\n- name: sim\n  user:\n    token: {token}\n",
+            self.url()
+        )
+    }
+
+    /// Writes the kubeconfig to a file.
+    ///
+    /// # Errors
+    /// Where the file can not be written.
+    pub fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
+        std::fs::write(path, self.kubeconfig())
+    }
+
+    /// Closes the port and every connection: clients get "connection refused" from now on.
+    pub async fn stop_listening(&self) {
+        if let Some(listening) = self.listening.lock().await.take() {
+            listening.close().await;
+        }
+    }
+
+    /// Opens the same port again after [`Sim::stop_listening`].
+    ///
+    /// # Errors
+    /// Where somebody else has taken the port meanwhile.
+    pub async fn start_listening(&self) -> io::Result<()> {
+        let mut listening = self.listening.lock().await;
+        if listening.is_none() {
+            *listening = Some(Listening::open(&self.shared, self.port).await?);
+        }
+        Ok(())
+    }
+
+    // --- writes ---
+
+    fn write(
+        &self,
+        verb: &str,
+        resource: &str,
+        write: impl FnOnce(&mut Store, &Served) -> Result<Arc<Row>, Refusal>,
+    ) -> Result<Arc<Row>, Refusal> {
+        let mut state = self.shared.lock();
+        let served = state.store.resource(resource)?;
+        let written = write(&mut state.store, &served);
+        let status = match &written {
+            Ok(_) if verb == "POST" => 201,
+            Ok(_) => 200,
+            Err(refusal) => refusal.code,
+        };
+        state.count(verb, resource, &served.resource.version, "resource", status);
+        drop(state);
+        self.shared.tell();
+        written
+    }
+
+    /// Creates an object of this resource (`pods`, `deployments.apps`) in the namespace that its
+    /// metadata names, else in `default`.
+    ///
+    /// # Errors
+    /// As the server refuses it: the name is taken or absent, the resource is not served.
+    pub fn create(&self, resource: &str, object: impl Into<Object>) -> Result<Arc<Row>, Refusal> {
+        self.write("POST", resource, |store, served| store.create(served, object.into()))
+    }
+
+    /// Puts a whole new form in the place of an object; with a resourceVersion in it only if that is
+    /// the current one. A form that says the same makes no revision, as in Kubernetes.
+    ///
+    /// # Errors
+    /// As the server refuses it: not found, conflict.
+    pub fn replace(
+        &self,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        object: impl Into<Object>,
+    ) -> Result<Arc<Row>, Refusal> {
+        self.write("PUT", resource, |store, served| store.replace(served, namespace, name, object.into()))
+    }
+
+    /// Changes an object in place.
+    ///
+    /// # Errors
+    /// As the server refuses it.
+    pub fn update(
+        &self,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<Arc<Row>, Refusal> {
+        self.write("PUT", resource, |store, served| {
+            let mut value = store.find(served, namespace, name)?.value();
+            change(&mut value);
+            store.replace(served, namespace, name, value.into())
+        })
+    }
+
+    /// Applies a JSON merge patch to an object.
+    ///
+    /// # Errors
+    /// As the server refuses it.
+    pub fn patch(&self, resource: &str, namespace: &str, name: &str, patch: &Value) -> Result<Arc<Row>, Refusal> {
+        self.write("PATCH", resource, |store, served| {
+            let mut value = store.find(served, namespace, name)?.value();
+            server::merge(&mut value, patch);
+            store.replace(served, namespace, name, value.into())
+        })
+    }
+
+    /// Deletes an object; one with finalizers is only marked as being deleted.
+    ///
+    /// # Errors
+    /// As the server refuses it.
+    pub fn delete(&self, resource: &str, namespace: &str, name: &str) -> Result<Arc<Row>, Refusal> {
+        self.write("DELETE", resource, |store, served| store.delete(served, namespace, name))
+    }
+
+    /// Deletes every object of a resource, each in a revision of its own.
+    ///
+    /// # Errors
+    /// As the server refuses it.
+    pub fn delete_all(&self, resource: &str) -> Result<usize, Refusal> {
+        let rows = self.objects(resource)?;
+        for row in &rows {
+            self.delete(resource, &row.namespace, &row.name)?;
+        }
+        Ok(rows.len())
+    }
+
+    /// Deletes these objects (namespace and name) in one revision, as when a lease of etcd runs out.
+    ///
+    /// # Errors
+    /// Where one of them is not found; then none is deleted.
+    pub fn expire_together(&self, resource: &str, objects: &[(&str, &str)]) -> Result<u64, Refusal> {
+        let mut state = self.shared.lock();
+        let served = state.store.resource(resource)?;
+        let rows = objects
+            .iter()
+            .map(|(namespace, name)| state.store.find(&served, namespace, name))
+            .collect::<Result<Vec<_>, _>>()?;
+        state.store.expire(&rows);
+        let revision = state.store.revision;
+        drop(state);
+        self.shared.tell();
+        Ok(revision)
+    }
+
+    /// Creates a namespace.
+    ///
+    /// # Errors
+    /// Where it exists.
+    pub fn create_namespace(&self, name: &str) -> Result<Arc<Row>, Refusal> {
+        self.create("namespaces", objects::namespace(name))
+    }
+
+    /// Deletes a namespace with everything in it, as the namespace controller does.
+    ///
+    /// # Errors
+    /// Where it does not exist.
+    pub fn delete_namespace(&self, name: &str) -> Result<Arc<Row>, Refusal> {
+        let resources: Vec<String> = {
+            let state = self.shared.lock();
+            let mut storages = BTreeSet::new();
+            let namespaced = state.store.served.iter().filter(|served| served.resource.namespaced);
+            namespaced.filter(|s| storages.insert(s.storage.clone())).map(|s| s.resource.full_name()).collect()
+        };
+        for resource in resources {
+            for row in self.objects(&resource)? {
+                if *row.namespace == *name {
+                    self.delete(&resource, name, &row.name)?;
+                }
+            }
+        }
+        self.delete("namespaces", "", name)
+    }
+
+    /// Defines a custom resource by a CRD, such as one of [`objects::crd`].
+    ///
+    /// # Errors
+    /// Where it is defined already.
+    pub fn define(&self, crd: Value) -> Result<Arc<Row>, Refusal> {
+        self.create(CRDS, crd)
+    }
+
+    /// Deletes a CRD, its objects first.
+    ///
+    /// # Errors
+    /// Where it is not defined.
+    pub fn undefine(&self, name: &str) -> Result<Arc<Row>, Refusal> {
+        self.delete(CRDS, "", name)
+    }
+
+    /// Serves a custom resource in exactly these versions from now on; its watches end.
+    ///
+    /// # Errors
+    /// Where it is not defined.
+    pub fn serve_versions(&self, name: &str, versions: &[&str]) -> Result<Arc<Row>, Refusal> {
+        self.update(CRDS, "", name, |crd| {
+            crd["spec"]["versions"] = objects::crd_versions(versions);
+        })
+    }
+
+    /// Creates `count` Pods of about 8 KB in the namespace `bulk`. They are made anew each time they
+    /// are read, so that a hundred thousand of them need little memory.
+    ///
+    /// # Errors
+    /// Never, as long as Pods are served.
+    pub fn bulk_pods(&self, count: usize) -> Result<(), Refusal> {
+        let mut state = self.shared.lock();
+        let pods = state.store.resource("pods")?;
+        let pattern = Pattern::new(&objects::pod_pattern().into(), &pods.head());
+        state.store.create_bulk(&pods, "bulk", &Arc::new(pattern), count);
+        drop(state);
+        self.shared.tell();
+        Ok(())
+    }
+
+    /// Gives `count` of those Pods a new form, each in a revision of its own, round and round.
+    pub fn touch_bulk(&self, count: usize) {
+        let mut state = self.shared.lock();
+        state.turn += 1;
+        let turn = state.turn;
+        state.store.touch_bulk("pods", count, turn);
+        drop(state);
+        self.shared.tell();
+    }
+
+    // --- the truth ---
+
+    /// The newest revision.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.shared.lock().store.revision
+    }
+
+    /// Everything that ever happened, in order. A restore takes what it undoes out of it.
+    #[must_use]
+    pub fn history(&self) -> Vec<Arc<Row>> {
+        self.shared.lock().store.truth.clone()
+    }
+
+    /// What happened to one resource, in order.
+    #[must_use]
+    pub fn history_of(&self, resource: &str) -> Vec<Arc<Row>> {
+        self.history().into_iter().filter(|row| *row.resource == *resource).collect()
+    }
+
+    /// What restores have undone, in the order it once happened.
+    #[must_use]
+    pub fn undone(&self) -> Vec<Arc<Row>> {
+        self.shared.lock().store.undone.clone()
+    }
+
+    /// The objects of a resource as they are now, by namespace and name.
+    ///
+    /// # Errors
+    /// Where the resource is not served.
+    pub fn objects(&self, resource: &str) -> Result<Vec<Arc<Row>>, Refusal> {
+        let state = self.shared.lock();
+        let served = state.store.resource(resource)?;
+        Ok(state.store.all(&served.storage))
+    }
+
+    /// An object as it is now.
+    ///
+    /// # Errors
+    /// Where it is not found.
+    pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Result<Arc<Row>, Refusal> {
+        let state = self.shared.lock();
+        let served = state.store.resource(resource)?;
+        state.store.find(&served, namespace, name)
+    }
+
+    // --- time ---
+
+    /// Forgets everything before this revision: it is still true, but can no longer be had.
+    pub fn compact(&self, revision: u64) {
+        let mut state = self.shared.lock();
+        let drop_rows = state.settings.drop_compacted;
+        state.store.compact(revision, drop_rows);
+    }
+
+    /// Forgets everything before the newest revision.
+    pub fn compact_all(&self) {
+        self.compact(self.revision());
+    }
+
+    /// Watches of this resource can no longer begin before this revision; lists can: the window of
+    /// the watch cache has moved on.
+    pub fn forget_watch_history(&self, resource: &str, revision: u64) {
+        let mut state = self.shared.lock();
+        if let Ok(served) = state.store.resource(resource) {
+            state.store.storage_mut(&served.storage).oldest = revision;
+        }
+    }
+
+    /// etcd comes back as it was at this revision; what came later never happened. Watches end.
+    pub fn restore(&self, revision: u64) {
+        self.shared.lock().store.restore(revision);
+        self.shared.tell();
+    }
+
+    // --- access ---
+
+    /// Takes this token from now on.
+    pub fn admit(&self, token: &str) {
+        self.shared.lock().tokens.insert(token.to_owned());
+    }
+
+    /// No longer takes this token; what is open stays open.
+    pub fn revoke(&self, token: &str) {
+        self.shared.lock().tokens.remove(token);
+    }
+
+    /// Denies a verb (`*` for all) on a resource (`*` for all), everywhere or in one namespace.
+    pub fn deny(&self, verb: &str, resource: &str, namespace: Option<&str>) {
+        let denial =
+            Denial { verb: verb.to_owned(), resource: resource.to_owned(), namespace: namespace.map(str::to_owned) };
+        self.shared.lock().denials.push(denial);
+    }
+
+    /// Takes back every denial of this resource.
+    pub fn grant(&self, resource: &str) {
+        self.shared.lock().denials.retain(|denial| denial.resource != resource);
+    }
+
+    // --- trouble ---
+
+    /// Adds a fault to the script. Of several that match, delays add up and the oldest other wins.
+    pub fn fault(&self, fault: Fault) {
+        self.shared.lock().faults.push(fault);
+    }
+
+    /// Takes all faults out of the script.
+    pub fn heal(&self) {
+        self.shared.lock().faults.clear();
+    }
+
+    /// Does this to the watches of a resource (`*` for all) that are open now.
+    pub fn signal(&self, resource: &str, signal: &Signal) {
+        let mut state = self.shared.lock();
+        let only = state.store.resource(resource).map(|served| served.storage.clone()).ok();
+        for storage in state.store.storages_mut() {
+            if resource == "*" || only.as_deref() == Some(&**storage.name()) {
+                storage.signals.push(signal.clone());
+                storage.changed.send_replace(());
+            }
+        }
+    }
+
+    // --- what clients did ---
+
+    /// Every request so far.
+    #[must_use]
+    pub fn requests(&self) -> Vec<Seen> {
+        self.shared.lock().requests.clone()
+    }
+
+    /// How many of the requests so far are of this kind.
+    #[must_use]
+    pub fn count(&self, on: &On) -> usize {
+        self.shared.lock().requests.iter().filter(|seen| on.matches(seen)).count()
+    }
+
+    /// Forgets the requests so far.
+    pub fn clear_requests(&self) {
+        self.shared.lock().requests.clear();
+    }
+
+    /// How many watches of a resource (`*` for all) are open.
+    #[must_use]
+    pub fn open_watches(&self, resource: &str) -> usize {
+        self.shared.lock().open.iter().filter(|(name, _)| resource == "*" || *name == resource).map(|(_, n)| n).sum()
+    }
+
+    /// Waits until this holds; `condition` completes "the cluster does not ..." in the error.
+    ///
+    /// # Errors
+    /// Where it does not hold within a minute.
+    pub async fn wait_until(&self, condition: &str, holds: impl Fn(&Self) -> bool) -> Result<(), TimedOut> {
+        let mut tick = self.shared.tick.subscribe();
+        let waiting = tick.wait_for(|()| holds(self));
+        if let Ok(Ok(_)) = tokio::time::timeout(PATIENCE, waiting).await {
+            return Ok(());
+        }
+        let requests: Vec<String> = self
+            .requests()
+            .iter()
+            .rev()
+            .take(10)
+            .map(|seen| format!("{} {}?{} -> {:?}", seen.method, seen.path, seen.query, seen.status))
+            .collect();
+        let state = format!(
+            "revision {}, {} watches open, last requests first: {requests:#?}",
+            self.revision(),
+            self.open_watches("*")
+        );
+        Err(TimedOut { after: PATIENCE, condition: condition.to_owned(), state })
+    }
+
+    /// Waits until the log of requests is like this.
+    ///
+    /// # Errors
+    /// Where it is not within a minute.
+    pub async fn wait_for_requests(&self, like: impl Fn(&[Seen]) -> bool) -> Result<(), TimedOut> {
+        self.wait_until("have the requests waited for", |sim| like(&sim.shared.lock().requests)).await
+    }
+
+    /// Waits until at least `count` requests of this kind were seen.
+    ///
+    /// # Errors
+    /// Where they were not within a minute.
+    pub async fn wait_for_count(&self, on: &On, count: usize) -> Result<(), TimedOut> {
+        self.wait_until(&format!("have {count} requests {on:?}"), |sim| sim.count(on) >= count).await
+    }
+
+    /// Waits until exactly `count` watches of a resource (`*` for all) are open.
+    ///
+    /// # Errors
+    /// Where they are not within a minute.
+    pub async fn wait_for_watches(&self, resource: &str, count: usize) -> Result<(), TimedOut> {
+        let condition = format!("have {count} watches of {resource} open");
+        self.wait_until(&condition, |sim| sim.open_watches(resource) == count).await
+    }
+}

@@ -1,0 +1,249 @@
+//! LIST: pages of one consistent snapshot.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::faults::Refusal;
+use super::object::{Form, Row};
+use super::resources::Served;
+use super::selector::Selector;
+use super::store::Store;
+
+/// About how much is rendered at a time.
+pub(super) const BATCH: usize = 64 * 1024;
+
+/// The query of a LIST or WATCH.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Options {
+    pub(super) label_selector: String,
+    pub(super) field_selector: String,
+    pub(super) resource_version: String,
+    pub(super) resource_version_match: String,
+    pub(super) limit: String,
+    #[serde(rename = "continue")]
+    pub(super) token: String,
+    pub(super) watch: String,
+    pub(super) allow_watch_bookmarks: String,
+    pub(super) send_initial_events: String,
+    pub(super) timeout_seconds: String,
+}
+
+/// Go's idea of a boolean in a query: `watch` and `watch=1` are true.
+pub(super) fn is_true(text: &str) -> bool {
+    matches!(text, "1" | "true" | "True" | "TRUE" | "t" | "T")
+}
+
+impl Options {
+    pub(super) fn selector(&self, served: &Served) -> Result<Selector, Refusal> {
+        Selector::parse(&served.resource.plural, &self.label_selector, &self.field_selector)
+    }
+
+    /// The revision asked for: `None` where there is none, 0 for any.
+    pub(super) fn revision(&self) -> Result<Option<u64>, Refusal> {
+        if self.resource_version.is_empty() {
+            return Ok(None);
+        }
+        self.resource_version.parse().map(Some).map_err(|_| {
+            let text = &self.resource_version;
+            Refusal::bad_request(format!(
+                "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+            ))
+        })
+    }
+}
+
+/// A continue token, as the API server writes it. `rv` -1 is the inconsistent kind.
+#[derive(Debug, Serialize, Deserialize)]
+struct Token {
+    v: String,
+    rv: i64,
+    start: String,
+}
+
+impl Token {
+    fn write(revision: i64, after: &str) -> String {
+        let token = Self { v: "meta.k8s.io/v1".to_owned(), rv: revision, start: format!("{after}\u{0}") };
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
+    }
+
+    fn read(text: &str) -> Result<(i64, String), Refusal> {
+        let wrong = || Refusal::bad_request(format!("continue key is not valid: {text}"));
+        let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| wrong())?;
+        let token: Self = serde_json::from_slice(&bytes).map_err(|_| wrong())?;
+        if token.v != "meta.k8s.io/v1" || token.rv == 0 {
+            return Err(wrong());
+        }
+        Ok((token.rv, token.start.trim_end_matches('\u{0}').to_owned()))
+    }
+}
+
+/// A LIST that has to be answered, or has to wait for a revision in the future.
+pub(super) enum Decided {
+    Pages(Pages),
+    Later(u64),
+}
+
+/// Decides a LIST: the table of resourceVersion, resourceVersionMatch, limit and continue.
+pub(super) fn decide(
+    store: &Store,
+    served: &Served,
+    namespace: Option<&str>,
+    options: &Options,
+    metadata_only: bool,
+) -> Result<Decided, Refusal> {
+    let selector = options.selector(served)?;
+    let asked = options.revision()?;
+    let limit: usize = options.limit.parse().unwrap_or(0);
+    let exact = match (options.resource_version_match.as_str(), asked) {
+        _ if !options.send_initial_events.is_empty() => {
+            return Err(Refusal::invalid_options(
+                "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
+            ));
+        }
+        ("", _) if !options.token.is_empty() && asked.is_some_and(|revision| revision > 0) => {
+            return Err(Refusal::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        ("", Some(revision)) => limit > 0 && revision > 0,
+        ("", None) => false,
+        (_, _) if !options.token.is_empty() => {
+            return Err(Refusal::invalid_options(
+                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided",
+            ));
+        }
+        (_, None) => {
+            return Err(Refusal::invalid_options(
+                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ));
+        }
+        ("Exact", Some(0)) => {
+            return Err(Refusal::invalid_options(
+                "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            ));
+        }
+        ("Exact", Some(_)) => true,
+        ("NotOlderThan", Some(_)) => false,
+        (other, Some(_)) => {
+            return Err(Refusal::invalid_options(&format!(
+                "resourceVersionMatch: Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
+            )));
+        }
+    };
+    let mut start = String::new();
+    let revision = if options.token.is_empty() {
+        match asked {
+            Some(revision) if revision > store.revision => return Ok(Decided::Later(revision)),
+            Some(revision) if exact && revision < store.compacted => {
+                return Err(Refusal::new(410, "Expired", "The resourceVersion for the provided list is too old."));
+            }
+            Some(revision) if exact => revision,
+            Some(_) | None => store.revision,
+        }
+    } else {
+        let (revision, after) = Token::read(&options.token)?;
+        start = after;
+        match u64::try_from(revision) {
+            // The inconsistent token: whatever there is now.
+            Err(_) => store.revision,
+            Ok(revision) if revision < store.compacted || revision > store.revision => {
+                return Err(Refusal { token: Some(Token::write(-1, &start)), ..too_old_token() });
+            }
+            Ok(revision) => revision,
+        }
+    };
+    let limit = if asked == Some(0) || limit == 0 { usize::MAX } else { limit };
+    let mut rows = store
+        .storage(&served.storage)
+        .into_iter()
+        .flat_map(|storage| storage.view(revision, &start))
+        .filter(|row| namespace.is_none_or(|namespace| *row.namespace == *namespace))
+        .filter(|row| selector.matches(row));
+    let page: Vec<Arc<Row>> = rows.by_ref().take(limit).cloned().collect();
+    let left = rows.count();
+    let mut metadata = format!(r#""resourceVersion":"{revision}""#);
+    if let (true, Some(last)) = (left > 0, page.last()) {
+        let token = Token::write(i64::try_from(revision).unwrap_or(i64::MAX), &last.key());
+        metadata.push_str(&format!(r#","continue":"{token}""#));
+        // With selectors the real server does not count what is left.
+        if selector.is_empty() {
+            metadata.push_str(&format!(r#","remainingItemCount":{left}"#));
+        }
+    }
+    let kind = format!("{}List", served.resource.kind);
+    let (kind, version) = if metadata_only {
+        ("PartialObjectMetadataList", "meta.k8s.io/v1".to_owned())
+    } else {
+        (kind.as_str(), served.resource.api_version())
+    };
+    let head = format!(r#"{{"kind":"{kind}","apiVersion":"{version}","metadata":{{{metadata}}},"items":["#);
+    let item_head = (served.custom && !metadata_only).then(|| served.head());
+    Ok(Decided::Pages(Pages {
+        head: Some(head),
+        item_head,
+        metadata_only,
+        rows: page.into_iter(),
+        any: false,
+        over: false,
+    }))
+}
+
+fn too_old_token() -> Refusal {
+    Refusal::new(
+        410,
+        "Expired",
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+         without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
+         results. Continuing with the provided token results in an inconsistent list - objects that were created, \
+         modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+    )
+}
+
+/// The body of a LIST, rendered while it is sent.
+pub(super) struct Pages {
+    head: Option<String>,
+    item_head: Option<String>,
+    metadata_only: bool,
+    rows: std::vec::IntoIter<Arc<Row>>,
+    any: bool,
+    over: bool,
+}
+
+impl Pages {
+    /// The next piece: about 64 KiB, or the head, one item or the tail.
+    pub(super) fn next(&mut self, one_item: bool) -> Option<Bytes> {
+        if self.over {
+            return None;
+        }
+        let mut out = Vec::with_capacity(if one_item { 8 * 1024 } else { BATCH + 16 * 1024 });
+        if let Some(head) = self.head.take() {
+            out.extend_from_slice(head.as_bytes());
+        }
+        let most = if one_item { 1 } else { BATCH };
+        let form = match &self.item_head {
+            _ if self.metadata_only => Form::Metadata,
+            Some(head) => Form::Whole(head),
+            None => Form::Item,
+        };
+        while out.len() < most {
+            let Some(row) = self.rows.next() else {
+                out.extend_from_slice(b"]}\n");
+                self.over = true;
+                break;
+            };
+            if self.any {
+                out.push(b',');
+            }
+            self.any = true;
+            row.write(&mut out, form);
+        }
+        Some(out.into())
+    }
+}
+
+/// How long the real server waits for a revision in the future, unless the settings say less.
+pub(super) const TOO_LARGE_WAIT: Duration = Duration::from_secs(3);

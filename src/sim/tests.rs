@@ -1,0 +1,1 @@
+//! The simulated server through real HTTP.

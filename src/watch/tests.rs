@@ -1,0 +1,1 @@
+//! The sources over the simulated API server.
