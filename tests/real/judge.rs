@@ -59,6 +59,8 @@ pub struct Entry {
     pub seq: u64,
     pub epoch: String,
     pub id: String,
+    pub time: String,
+    pub cluster: BTreeMap<String, String>,
     #[serde(rename = "type")]
     pub kind: String,
     pub evidence: String,
@@ -443,6 +445,14 @@ fn whole_log(log: &[Entry], wrong: &mut Vec<String>) {
         }
         if entry.epoch != log[0].epoch || entry.epoch.is_empty() {
             say("epoch changed");
+        }
+        // RFC 3339 in UTC with microseconds has one length, and sorts as text.
+        let earlier = index.checked_sub(1).is_some_and(|before| log[before].time > entry.time);
+        if entry.time.len() != "2000-01-01T00:00:00.000000Z".len() || !entry.time.ends_with('Z') || earlier {
+            say(&format!("time is {:?}", entry.time));
+        }
+        if entry.cluster != log[0].cluster || !entry.cluster.keys().eq(["name", "uid"]) {
+            say(&format!("cluster is {:?}", entry.cluster));
         }
         if let Some(problem) = &entry.malformed {
             say(problem);
@@ -881,6 +891,8 @@ mod tests {
             entry.v = 1;
             entry.seq = index as u64 + 1;
             entry.epoch = "e".to_owned();
+            entry.time = "2000-01-01T00:00:00.000000Z".to_owned();
+            entry.cluster = BTreeMap::from(["name", "uid"].map(|key| (key.to_owned(), key.to_owned())));
             if entry.gap.is_some() {
                 entry.kind = "GAP".to_owned();
                 entry.id = format!("e.{}", entry.seq);
@@ -1012,10 +1024,13 @@ mod tests {
         let rows = history(&mut Dice(1), 120);
         let good = log(&rows, 20, 60, 80);
         type Edit = (&'static str, fn(&mut Entry));
-        let edits: [Edit; 9] = [
+        let edits: [Edit; 12] = [
             ("seq", |entry| entry.seq += 1),
             ("id", |entry| entry.id += "x"),
             ("epoch", |entry| entry.epoch += "x"),
+            ("time", |entry| entry.time = "2000-01-01T00:00:00Z".to_owned()),
+            ("time that goes back", |entry| entry.time = "1999-01-01T00:00:00.000000Z".to_owned()),
+            ("cluster", |entry| entry.cluster.clear()),
             ("v", |entry| entry.v = 2),
             ("object", |entry| entry.object = None),
             ("other object", |entry| entry.object = Some(raw(&json!({})))),
