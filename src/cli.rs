@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{Config, Loaded};
+use crate::config::{self, Config, Loaded, Problems};
 use crate::journal::{JournalError, Reader};
 
 pub mod check;
@@ -223,17 +223,33 @@ impl From<JournalError> for Failure {
 pub type Outcome = Result<Exit, Failure>;
 
 impl Global {
-    /// The configuration, with `--state` in its place.
+    /// The configuration for whoever runs the daemon or does its work, with `--state` in its place.
     ///
     /// # Errors
     /// Everything that is wrong with it, exit 78.
     pub fn load(&self) -> Result<Loaded, Failure> {
-        let mut loaded = Config::load(self.config.as_deref())
-            .map_err(|problems| Failure::new(Exit::Config, problems.to_string()))?;
+        self.with_state(Config::load(self.config_file()))
+    }
+
+    /// The configuration for commands that only read: what the daemon alone can see is not looked at.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, exit 78.
+    pub fn load_for_reading(&self) -> Result<Loaded, Failure> {
+        self.with_state(Config::load_for_reading(self.config_file()))
+    }
+
+    fn with_state(&self, loaded: Result<Loaded, Problems>) -> Result<Loaded, Failure> {
+        let mut loaded = loaded.map_err(|problems| Failure::new(Exit::Config, problems.to_string()))?;
         if let Some(state) = &self.state {
             loaded.config.state.path.clone_from(state);
         }
         Ok(loaded)
+    }
+
+    /// An empty `$DECKLOG_CONFIG` names no file.
+    fn config_file(&self) -> Option<&Path> {
+        self.config.as_deref().filter(|path| !path.as_os_str().is_empty())
     }
 
     /// The state directory: `--state`, else what the configuration says, else the default of a machine without one.
@@ -244,12 +260,13 @@ impl Global {
         if let Some(state) = &self.state {
             return Ok(state.clone());
         }
-        let standard = ["./config.toml", "/etc/decklog/config.toml"];
-        if self.config.is_some() || standard.iter().any(|path| Path::new(path).exists()) {
-            return Ok(self.load()?.config.state.path);
+        if self.config_file().is_some() || config::STANDARD_FILES.iter().any(|path| Path::new(path).exists()) {
+            return Ok(self.load_for_reading()?.config.state.path);
         }
-        let named = ["DECKLOG_STATE_PATH", "STATE_DIRECTORY"].into_iter().find_map(std::env::var_os);
-        Ok(named.map_or_else(|| PathBuf::from("./decklog-state"), PathBuf::from))
+        let named = ["DECKLOG_STATE_PATH", "STATE_DIRECTORY"].into_iter().find_map(|name| std::env::var(name).ok());
+        // systemd joins several directories with colons; the first is the service's own.
+        let named = named.and_then(|text| text.split(':').next().map(PathBuf::from));
+        Ok(named.unwrap_or_else(|| config::State::default().path))
     }
 
     /// The journal, for reading.
@@ -260,6 +277,19 @@ impl Global {
         let dir = self.state_dir()?;
         Ok((Reader::open(&dir)?, dir))
     }
+}
+
+/// Runs async work of a command on a runtime of its own.
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("decklog")
+        .build()
+        .map_err(|error| Failure::io("cannot start threads", &error))?;
+    let result = runtime.block_on(work);
+    // Whatever still blocks a thread must not hold up the end of the process.
+    runtime.shutdown_background();
+    result
 }
 
 /// Parses the command line, does what it says, and tells how it went.
@@ -331,9 +361,7 @@ mod tests {
         let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
         assert_eq!(
             names,
-            [
-                "run", "tail", "get", "status", "check", "rbac", "verify", "replay", "demo", "completions", "schema"
-            ]
+            ["run", "tail", "get", "status", "check", "rbac", "verify", "replay", "demo", "completions", "schema"]
         );
     }
 

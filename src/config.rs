@@ -8,18 +8,260 @@
 //! its place, the key's path, what was found, what was expected and the nearest valid spelling.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::wire::Payload;
 
+mod check;
+mod environment;
+mod format;
+mod problem;
+mod schema;
+mod tree;
 mod value;
 
+#[cfg(test)]
+mod tests;
+
+pub use problem::{Place, Problem, Problems};
+pub use schema::{config_schema, entry_schema};
 pub use value::{format_duration, format_size, parse_duration, parse_size};
+
+/// A configuration file has at most this many bytes: more is some other file.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Where the file is looked for when nobody names it.
+pub const STANDARD_FILES: [&str; 2] = ["./config.toml", "/etc/decklog/config.toml"];
+
+/// The directories that systemd gives a service, by the variable that names them.
+const DIRECTORIES: [&str; 4] =
+    ["STATE_DIRECTORY", "LOGS_DIRECTORY", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY"];
+
+/// A configuration that was found right, and where it came from.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What it says.
+    pub config: Config,
+    /// The file.
+    pub path: PathBuf,
+    /// What is allowed and yet worth a word to who runs it, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// Whether files that the configuration names are read while it is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// They are: the daemon needs them.
+    Check,
+    /// They are not: a command that only reads the journal must not need the daemon's secrets.
+    Ignore,
+}
+
+impl Config {
+    /// Reads the configuration for the daemon: from `path`, else `$DECKLOG_CONFIG`, `./config.toml`,
+    /// `/etc/decklog/config.toml`; with what the environment overrides.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, at once.
+    pub fn load(path: Option<&Path>) -> Result<Loaded, Problems> {
+        Self::load_with(path, &environment(), Files::Check)
+    }
+
+    /// As [`Config::load`], for commands that only read the journal: secrets that this user cannot read, and
+    /// directories that only the service has, are no problem.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, at once.
+    pub fn load_for_reading(path: Option<&Path>) -> Result<Loaded, Problems> {
+        Self::load_with(path, &environment(), Files::Ignore)
+    }
+
+    /// As [`Config::load`], with this environment.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, at once.
+    pub fn load_with(path: Option<&Path>, environment: &[(String, String)], files: Files) -> Result<Loaded, Problems> {
+        let path = find(path, environment)?;
+        let text = read(&path)?;
+        let mut loaded = Self::parse(&text, &path.display().to_string(), environment, files)?;
+        loaded.path = path;
+        Ok(loaded)
+    }
+
+    /// Reads a configuration out of a text. `file` is what messages call it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, at once.
+    pub fn parse(text: &str, file: &str, environment: &[(String, String)], files: Files) -> Result<Loaded, Problems> {
+        let schema = config_schema();
+        let (mut root, mut problems) = tree::parse(text);
+        let broken: Vec<Option<usize>> = problems.iter().map(|problem| problem.place.line()).collect();
+        problems.extend(environment::apply(&mut root, &schema, environment));
+        expand(&mut root, "", environment, files, &mut problems);
+        let told: Vec<String> = problems.iter().map(|problem| problem.key.clone()).collect();
+        problems.extend(check::check(&root, &schema, files).into_iter().filter(|problem| {
+            // One mistake is told once: not again for what could be read of a broken line or of a path without its
+            // directory, and not for keys that are missing because a broken line holds them.
+            let again = broken.contains(&problem.place.line()) || told.contains(&problem.key);
+            !again && (broken.is_empty() || problem.found != check::MISSING)
+        }));
+        if problems.is_empty() {
+            match serde_json::from_value::<Self>(root.to_json()) {
+                Ok(mut config) => {
+                    if root.get("state").and_then(|state| state.get("path")).is_none()
+                        && let Some(directory) = variable(environment, "STATE_DIRECTORY")
+                    {
+                        config.state.path = directory.split(':').next().unwrap_or(directory).into();
+                    }
+                    let warnings = config.warnings();
+                    return Ok(Loaded { config, path: PathBuf::from(file), warnings });
+                }
+                Err(error) => {
+                    // The checker and the types come from one description, so this is a bug; it is told all the same.
+                    let expected = "a value that the types take; please report this".to_owned();
+                    return Err(Problems::whole(file.to_owned(), error.to_string(), expected));
+                }
+            }
+        }
+        problems.sort_by_cached_key(|problem| tree::order(&problem.place));
+        problems.dedup();
+        Err(Problems { file: file.to_owned(), list: problems })
+    }
+
+    /// What is allowed and yet worth a word.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let Some(Http { listen }) = &self.http
+            && !listen.is_local()
+        {
+            warnings.push(format!(
+                "http.listen = \"{listen}\" can be reached from other machines, without a password: \
+                 put a firewall or a proxy before it, or listen on 127.0.0.1 or a unix socket"
+            ));
+        }
+        for sink in &self.sink {
+            if let SinkKind::Http(http) = &sink.kind
+                && http.url.to_ascii_lowercase().starts_with("http://")
+                && (http.bearer_file.is_some() || http.headers_file.is_some())
+            {
+                warnings.push(format!(
+                    "the sink {:?} sends its credentials over http:// in clear: use https://, unless the network is trusted",
+                    sink.name
+                ));
+            }
+        }
+        warnings
+    }
+}
+
+impl Redact {
+    /// The key of the digests, made out of `key_file`; none where the configuration names no file.
+    ///
+    /// # Errors
+    /// Where the file cannot be read.
+    pub fn read_key(&self) -> io::Result<Option<[u8; 32]>> {
+        let Some(path) = &self.key_file else { return Ok(None) };
+        let mut bytes = Vec::new();
+        File::open(path)?.take(MAX_FILE).read_to_end(&mut bytes)?;
+        Ok(Some(Sha256::digest(&bytes).into()))
+    }
+}
+
+/// The environment of this process, as far as it is of use here. An empty variable is as good as none.
+fn environment() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+        .filter(|(name, value)| {
+            !value.is_empty() && (name.starts_with("DECKLOG_") || DIRECTORIES.contains(&name.as_str()))
+        })
+        .collect()
+}
+
+fn variable<'e>(environment: &'e [(String, String)], name: &str) -> Option<&'e str> {
+    environment.iter().find(|(known, value)| known == name && !value.is_empty()).map(|(_, value)| value.as_str())
+}
+
+fn find(path: Option<&Path>, environment: &[(String, String)]) -> Result<PathBuf, Problems> {
+    if let Some(path) = path {
+        return Ok(path.to_owned());
+    }
+    if let Some(path) = variable(environment, "DECKLOG_CONFIG") {
+        return Ok(path.into());
+    }
+    STANDARD_FILES.iter().map(PathBuf::from).find(|path| path.exists()).ok_or_else(|| {
+        Problems::whole(
+            "config.toml".to_owned(),
+            format!("no file: $DECKLOG_CONFIG is not set, and there is no {}", STANDARD_FILES.join(" and no ")),
+            "a configuration. Copy config.toml from decklog's repository to one of these places, \
+             or name a file with --config FILE; `decklog demo` needs none"
+                .to_owned(),
+        )
+    })
+}
+
+fn read(path: &Path) -> Result<String, Problems> {
+    let whole = |found: String, expected: &str| Problems::whole(path.display().to_string(), found, expected.to_owned());
+    let failed = |error: io::Error| {
+        whole(format!("a file that cannot be read: {error}"), "a file in TOML that this user can read")
+    };
+    let mut bytes = Vec::new();
+    File::open(path).map_err(failed)?.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(whole(format!("more than {}", format_size(MAX_FILE)), "a configuration in TOML"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+        whole(format!("bytes that are not UTF-8 in line {line}"), "a text in UTF-8")
+    })
+}
+
+/// Puts systemd's directories in the place of `${CREDENTIALS_DIRECTORY}` and its like at the beginning of a value.
+fn expand(
+    node: &mut tree::Node,
+    path: &str,
+    environment: &[(String, String)],
+    files: Files,
+    problems: &mut Vec<Problem>,
+) {
+    match &mut node.value {
+        tree::Value::Text(text) => {
+            let Some((name, rest)) = text.strip_prefix("${").and_then(|text| text.split_once('}')) else { return };
+            let known = DIRECTORIES.contains(&name);
+            if let Some(directory) = variable(environment, name).filter(|_| known) {
+                *text = format!("{}{rest}", directory.split(':').next().unwrap_or(directory));
+            } else if !known || files == Files::Check {
+                let why = if known { "which is not set: systemd sets it for a service" } else { "which is never used" };
+                problems.push(Problem {
+                    place: node.place.clone(),
+                    key: path.to_owned(),
+                    found: format!("${{{name}}}, {why}"),
+                    expected: format!("a path, or one that begins with ${{{}}}", DIRECTORIES.join("}, ${")),
+                    nearest: problem::nearest(name, DIRECTORIES).filter(|_| !known).map(|name| format!("${{{name}}}")),
+                });
+            }
+        }
+        tree::Value::List(nodes) => {
+            for (index, node) in nodes.iter_mut().enumerate() {
+                expand(node, &format!("{path}[{index}]"), environment, files, problems);
+            }
+        }
+        tree::Value::Table(members) => {
+            for member in members {
+                let path = if path.is_empty() { member.key.clone() } else { format!("{path}.{}", member.key) };
+                expand(&mut member.node, &path, environment, files, problems);
+            }
+        }
+        tree::Value::Integer(_) | tree::Value::Boolean(_) | tree::Value::Other(..) => {}
+    }
+}
 
 /// Everything that `config.toml` and the environment say.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -76,7 +318,7 @@ pub struct State {
     pub max_size: u64,
     /// Entries older than this and taken by every sink may be forgotten.
     #[serde(with = "value::duration")]
-    #[schemars(with = "String", extend("format" = "duration"))]
+    #[schemars(with = "String", extend("format" = "time-span"))]
     pub max_age: Duration,
     /// What happens when the journal has its full size.
     pub on_full: OnFull,
@@ -156,7 +398,7 @@ pub struct Redact {
     /// Rules beside the built-in ones.
     pub rules: Vec<RedactRule>,
     /// A file with the key of the digests, at least 16 bytes. Default: a key made once, kept in the state directory.
-    #[schemars(extend("format" = "readable-file"))]
+    #[schemars(extend("format" = "key-file"))]
     pub key_file: Option<PathBuf>,
 }
 
@@ -265,7 +507,7 @@ pub struct FileSink {
     pub rotate_size: Option<u64>,
     /// Begin a new file after this time. Default: never.
     #[serde(default, with = "value::optional_duration")]
-    #[schemars(with = "Option<String>", extend("format" = "duration"))]
+    #[schemars(with = "Option<String>", extend("format" = "time-span"))]
     pub rotate_every: Option<Duration>,
     /// How many rotated files are kept.
     #[serde(default = "value::keep")]
@@ -317,7 +559,7 @@ pub struct HttpSink {
     pub ca_file: Option<PathBuf>,
     /// How long one request may take.
     #[serde(default = "value::timeout", with = "value::duration")]
-    #[schemars(with = "String", extend("format" = "duration"))]
+    #[schemars(with = "String", extend("format" = "time-span"))]
     pub timeout: Duration,
 }
 

@@ -6,12 +6,10 @@
 mod redaction;
 mod sinks;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Api, ClusterError, Limits};
@@ -19,7 +17,6 @@ use crate::config::{Config, Loaded};
 use crate::delivery::DeliveryError;
 use crate::http::{self, Endpoints};
 use crate::journal::{Journal, JournalError, WriterThread};
-use crate::model::Seq;
 use crate::supervise::{Ended, Failed, Supervisor};
 use crate::systemd::{Notifier, Watchdog};
 use crate::watch::{Fleet, FleetError, FleetHandle, Plan, Timings};
@@ -150,7 +147,7 @@ impl Running {
         let mut tasks = Supervisor::new(CancellationToken::new());
         let mut sinks = Sinks::default();
         sinks.open(&config.sink, &journal).await?;
-        sinks.start(&journal, &mut tasks)?;
+        sinks.start(&journal, &mut tasks);
         let plan = Plan { watch: config.watch.clone(), redactor };
         let (fleet, handle) = Fleet::new(api, journal.clone(), plan, Timings::default());
         let stop = tasks.stop();

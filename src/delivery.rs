@@ -158,7 +158,8 @@ impl Source {
     fn read(&mut self, after: Seq, limits: Limits) -> Result<Batch, JournalError> {
         let entries = self.reader.entries_after(after, limits.entries.max(1), limits.bytes)?;
         let upto = entries.last().map(|entry| entry.seq);
-        let hole = entries.first().is_some_and(|first| first.seq > after.next());
+        // A sink that begins with the oldest entry lacks nothing.
+        let hole = after > Seq(0) && entries.first().is_some_and(|first| first.seq > after.next());
         let wanted = |entry: &StoredEntry| self.filter.as_ref().is_none_or(|filter| filter(&entry.line));
         let mut items = Vec::with_capacity(entries.len());
         for entry in entries.into_iter().filter(wanted) {

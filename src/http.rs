@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Listen;
 use crate::journal::{JournalError, Reader};
-use crate::status::{self, Status};
+use crate::status::Status;
 
 /// What the endpoints read.
 #[derive(Clone, Debug)]
@@ -106,14 +106,18 @@ async fn readyz(State(endpoints): State<Endpoints>) -> Response {
 
 async fn scrape(State(endpoints): State<Endpoints>) -> Response {
     let text = read(&endpoints, |state| {
-        metrics::render(&Reader::open(state)?, status::journal_bytes(state), Timestamp::now())
+        let mut reader = Reader::open(state)?;
+        let now = Timestamp::now();
+        let journal = Status::gather(&mut reader, state, now)?.journal;
+        metrics::render(&reader, journal.size_bytes + journal.wal_bytes, now)
     });
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     answer(text.await.map(|text| ([(header::CONTENT_TYPE, kind)], text)))
 }
 
 async fn show_status(State(endpoints): State<Endpoints>) -> Response {
-    answer(read(&endpoints, |state| Status::gather(state)).await.map(axum::Json))
+    let status = read(&endpoints, |state| Status::gather(&mut Reader::open(state)?, state, Timestamp::now()));
+    answer(status.await.map(axum::Json))
 }
 
 /// Reads the journal on a thread that may block.

@@ -14,7 +14,7 @@ pub struct Pattern {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Segment {
+enum Segment {
     /// This text.
     Literal(String),
     /// A text with `*` in it.
@@ -25,7 +25,7 @@ pub(super) enum Segment {
 
 impl Segment {
     /// Whether a member name or an element's index matches. `AnyDepth` is not one segment: its reader handles it.
-    pub(super) fn matches(&self, name: &str) -> bool {
+    fn matches(&self, name: &str) -> bool {
         match self {
             Self::Literal(text) => text == name,
             Self::Glob(glob) => glob_matches(glob.as_bytes(), name.as_bytes()),
@@ -67,15 +67,65 @@ impl Pattern {
         Ok(Self { segments })
     }
 
-    pub(super) fn segments(&self) -> &[Segment] {
-        &self.segments
-    }
-
     /// Whether the pattern matches what `pointer` names, or something above it.
     pub(super) fn covers(&self, pointer: &str) -> bool {
-        let names: Vec<Cow<'_, str>> =
-            pointer.split('/').skip(1).map(|name| unescape(name).unwrap_or(Cow::Borrowed(name))).collect();
-        covers(&self.segments, &names)
+        let mut at = Vec::new();
+        self.start(&mut at);
+        for name in pointer.split('/').skip(1) {
+            if at.contains(&self.end()) {
+                return true;
+            }
+            let name = unescape(name).unwrap_or(Cow::Borrowed(name));
+            let mut next = Vec::with_capacity(at.len());
+            for position in at {
+                self.step(position, &name, &mut next);
+            }
+            at = next;
+        }
+        at.contains(&self.end())
+    }
+
+    /// The position at which the pattern matches the value that was walked to.
+    pub(super) fn end(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// The text of the pattern where it holds no `*`.
+    pub(super) fn literal(&self) -> Option<String> {
+        let mut pointer = String::new();
+        for segment in &self.segments {
+            let Segment::Literal(name) = segment else { return None };
+            push_segment(&mut pointer, name);
+        }
+        Some(pointer)
+    }
+
+    /// The positions before the first name. All positions are followed at once, so that many `**` cost no more than
+    /// their number.
+    pub(super) fn start(&self, at: &mut Vec<usize>) {
+        self.reach(0, at);
+    }
+
+    /// Adds the positions below a member called `name`, given one above it.
+    pub(super) fn step(&self, position: usize, name: &str, next: &mut Vec<usize>) {
+        if let Some(segment) = self.segments.get(position)
+            && segment.matches(name)
+        {
+            self.reach(if *segment == Segment::AnyDepth { position } else { position + 1 }, next);
+        }
+    }
+
+    /// `**` may stand for no segment at all, so the position after it is reached with it.
+    fn reach(&self, mut position: usize, at: &mut Vec<usize>) {
+        loop {
+            if !at.contains(&position) {
+                at.push(position);
+            }
+            if self.segments.get(position) != Some(&Segment::AnyDepth) {
+                return;
+            }
+            position += 1;
+        }
     }
 }
 
@@ -84,44 +134,6 @@ impl FromStr for Pattern {
 
     fn from_str(text: &str) -> Result<Self, String> {
         Self::parse(text)
-    }
-}
-
-/// Follows every position of the pattern at once, so that many `**` cost no more than their number.
-fn covers(segments: &[Segment], names: &[Cow<'_, str>]) -> bool {
-    let mut at = vec![0];
-    skip_any_depth(segments, &mut at);
-    for name in names {
-        if at.contains(&segments.len()) {
-            return true;
-        }
-        at = step(segments, &at, name);
-    }
-    at.contains(&segments.len())
-}
-
-/// The positions of a pattern below a member called `name`, given those above it. A position equal to the number of
-/// segments says that the pattern matches this member.
-pub(super) fn step(segments: &[Segment], at: &[usize], name: &str) -> Vec<usize> {
-    let mut next = Vec::with_capacity(at.len());
-    for &position in at {
-        let Some(segment) = segments.get(position) else { continue };
-        if segment.matches(name) {
-            next.push(if *segment == Segment::AnyDepth { position } else { position + 1 });
-        }
-    }
-    skip_any_depth(segments, &mut next);
-    next
-}
-
-/// `**` may stand for no segment at all.
-pub(super) fn skip_any_depth(segments: &[Segment], at: &mut Vec<usize>) {
-    let mut index = 0;
-    while let Some(&position) = at.get(index) {
-        if segments.get(position) == Some(&Segment::AnyDepth) && !at.contains(&(position + 1)) {
-            at.push(position + 1);
-        }
-        index += 1;
     }
 }
 

@@ -63,7 +63,9 @@ impl Follow {
                 let dir = self.dir.display();
                 return Err(Failure::new(
                     Exit::Io,
-                    format!("the journal in {dir} was replaced or removed while it was followed; run the command again"),
+                    format!(
+                        "the journal in {dir} was replaced or removed while it was followed; run the command again"
+                    ),
                 ));
             }
         }

@@ -95,8 +95,9 @@ pub fn main(args: GetArgs, global: &Global) -> Outcome {
     if format == Format::Json {
         out.json(&object)?;
     } else {
-        let text = yaml::from_json(&object)
-            .map_err(|error| Failure::new(Exit::Io, format!("the stored object is damaged ({error}); run `decklog verify`")))?;
+        let text = yaml::from_json(&object).map_err(|error| {
+            Failure::new(Exit::Io, format!("the stored object is damaged ({error}); run `decklog verify`"))
+        })?;
         out.bytes(text.as_bytes())?;
     }
     out.flush()?;
@@ -121,8 +122,9 @@ fn look(reader: &mut Reader, resource: i64, row: &ObjectRow, at: Option<At>) -> 
         Some(At::Time(time)) => reader.told_at(row, Seq(u64::MAX), time.as_microsecond())?,
     };
     let Some(told) = told else { return Ok(Known::Not(not_yet(reader, resource, row)?)) };
-    let entry = Entry::parse(&told.line)
-        .map_err(|error| Failure::new(Exit::Io, format!("entry {} is damaged ({error}); run `decklog verify`", told.seq)))?;
+    let entry = Entry::parse(&told.line).map_err(|error| {
+        Failure::new(Exit::Io, format!("entry {} is damaged ({error}); run `decklog verify`", told.seq))
+    })?;
     if entry.kind() == EntryType::Deleted {
         return Ok(Known::Not(format!(
             "{} was deleted at {} (entry {}); --at {} shows it as it was before",
@@ -149,11 +151,15 @@ fn not_yet(reader: &mut Reader, resource: i64, row: &ObjectRow) -> Result<String
     let name = spell(row);
     let first = reader.select(&position, Seq(0), None, false, 1)?.pop();
     let Some((entry, seq)) = first.as_ref().and_then(|first| Some((Entry::parse(&first.line).ok()?, first.seq))) else {
-        return Ok(format!("the journal has no entry of {name}: it was found on a first list that is not told, and has not changed since"));
+        return Ok(format!(
+            "the journal has no entry of {name}: it was found on a first list that is not told, and has not changed since"
+        ));
     };
     let time = time_of(&entry);
     Ok(match (entry.kind(), entry.evidence.as_deref()) {
-        (EntryType::Added, Some("watched")) => format!("{name} did not exist yet: it came to be at {time} (entry {seq})"),
+        (EntryType::Added, Some("watched")) => {
+            format!("{name} did not exist yet: it came to be at {time} (entry {seq})")
+        }
         (EntryType::Added, _) => format!("nothing is known of {name} then: it was first seen at {time} (entry {seq})"),
         _ => format!("nothing is known of {name} then: what the journal keeps of it begins at {time} (entry {seq})"),
     })

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! 2026-11-21 (UTC)
-//!   412 10:32:01.123 MODIFIED deployments.apps shop/web   spec  /spec/replicas 3→5  (kubectl)
-//!   413 10:35:00.000 GAP      pods                        expired: changes from 8121 to 9340 may be missing
+//!  412 10:32:01.123 MODIFIED deployments.apps shop/web   spec  /spec/replicas 3→5  (kubectl)
+//!  413 10:35:00.000 GAP      pods expired: changes may be missing from 8121 to 9340, since 10:29:41
 //! ```
 //!
 //! On a terminal the day stands on a line of its own when it changes, and a line ends with the terminal. Everywhere
@@ -62,6 +62,10 @@ impl Lines {
             row.put(Some(Ink::Faint), &format!("{:>width$} {day}T{time}Z", entry.seq, width = self.seq_width));
         }
         let kind = entry.kind();
+        if kind == EntryType::Gap {
+            // Never cut: it tells what the log does not know.
+            row.uncut();
+        }
         let ink = match kind {
             EntryType::Added => Ink::Good,
             EntryType::Modified => Ink::Change,
@@ -72,7 +76,7 @@ impl Lines {
         let start = row.columns();
         put_target(&mut row, &entry);
         self.target_width = self.target_width.max((row.columns() - start).min(WIDEST_TARGET));
-        row.to(start + self.target_width + 1);
+        row.to(if kind == EntryType::Gap { 0 } else { start + self.target_width + 1 });
         match kind {
             EntryType::Modified => put_change(&mut row, &entry),
             EntryType::Gap => put_gap(&mut row, &entry),
@@ -80,7 +84,8 @@ impl Lines {
         }
         // What the API server said on a watch is the rule and goes without saying.
         if let Some(evidence) = entry.evidence.as_deref().filter(|evidence| *evidence != "watched") {
-            row.put(Some(Ink::Faint), &format!(" {}", printable(evidence)));
+            let apart = if kind == EntryType::Modified { "  " } else { "" };
+            row.put(None, apart).put(Some(Ink::Faint), &printable(evidence));
         }
         out.push_str(&row.finish());
         Ok(out)
@@ -90,8 +95,7 @@ impl Lines {
 /// `deployments.apps shop/web`.
 fn put_target(row: &mut Row, entry: &Entry<'_>) {
     let group = entry.group();
-    let resource =
-        if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) };
+    let resource = if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) };
     row.put(None, &printable(&resource));
     let object = match (entry.namespace.as_deref(), entry.name.as_deref()) {
         (None, None) => return,
@@ -137,7 +141,7 @@ fn put_change(row: &mut Row, entry: &Entry<'_>) {
     if areas.is_empty() {
         areas = change.areas.iter().map(String::as_str).collect();
     }
-    let areas = if areas.is_empty() { "nothing".to_owned() } else { areas.join(" ") };
+    let areas = if areas.is_empty() { "nothing but resourceVersion".to_owned() } else { areas.join(" ") };
     row.put(Some(Ink::Change), &printable(&areas));
 
     let mut managers: Vec<&str> = change.managers.iter().map(|manager| manager.manager.as_str()).collect();
@@ -146,29 +150,43 @@ fn put_change(row: &mut Row, entry: &Entry<'_>) {
 
     change.patch.retain(|op| rank(&op.path) < NOISE);
     change.patch.sort_by_key(|op| rank(&op.path));
-    let values: Vec<String> = change.patch.iter().map(Op::describe).collect();
-    // As many values as there is room for, but one in any case: it is cut rather than left out.
-    let most = (1..=values.len().min(MOST_VALUES)).rev();
-    let fits = |text: &str| {
-        row.room().is_none_or(|room| text.chars().count() + managers.chars().count() <= room)
+    let values: Vec<String> = change.patch.iter().take(MOST_VALUES).map(|op| op.describe(&op.path)).collect();
+    let rest = |told: usize| match change.patch.len() - told {
+        0 => String::new(),
+        rest => format!(" +{rest}"),
     };
-    let mut told = most.map(|n| tell(&values, n)).find(|text| fits(text));
-    if told.is_none() && !values.is_empty() {
-        let rest = values.len() - 1;
-        let more = if rest == 0 { String::new() } else { format!(" +{rest}") };
-        let room = row.room().unwrap_or(usize::MAX).saturating_sub(managers.chars().count() + more.len() + 2);
-        told = Some(format!("  {}{more}", cut(&values[0], room.max(12))));
+    // What changed counts more than who did it, and one change in full more than many that are cut.
+    let several = (1..=values.len()).rev().map(|n| (format!("  {}{}", values[..n].join(", "), rest(n)), true));
+    let one = change.patch.first().map(|op| {
+        let short = op.describe(&shorten(&op.path));
+        [
+            (format!("  {}{}", values[0], rest(1)), false),
+            (format!("  {short}{}", rest(1)), true),
+            (format!("  {short}{}", rest(1)), false),
+        ]
+    });
+    let candidates: Vec<(String, bool)> = several.chain(one.into_iter().flatten()).collect();
+    let fits = |(text, with): &&(String, bool)| {
+        let columns = text.chars().count() + if *with { managers.chars().count() } else { 0 };
+        row.room().is_none_or(|room| columns <= room)
+    };
+    let (text, with) = match candidates.iter().find(fits).or(candidates.last()) {
+        Some((text, with)) => (text.as_str(), *with),
+        None => ("", true),
+    };
+    row.put(None, text);
+    if with {
+        row.put(Some(Ink::Faint), &managers);
     }
-    row.put(None, &told.unwrap_or_default()).put(Some(Ink::Faint), &managers);
 }
 
-/// The first `n` values, and how many there are beside them.
-fn tell(values: &[String], n: usize) -> String {
-    let mut text = format!("  {}", values[..n].join(", "));
-    if values.len() > n {
-        text.push_str(&format!(" +{}", values.len() - n));
+/// A path without its middle: `/spec/…/image`.
+fn shorten(path: &str) -> Cow<'_, str> {
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts.as_slice() {
+        ["", first, _, .., last] => Cow::Owned(format!("/{first}/…/{last}")),
+        _ => Cow::Borrowed(path),
     }
-    text
 }
 
 /// From here on a path tells nothing that people look for.
@@ -189,20 +207,36 @@ fn rank(path: &str) -> u8 {
 
 impl Op<'_> {
     /// `/spec/replicas 3→5`, `+/metadata/labels/tier "web"`, `-/spec/paused`.
-    fn describe(&self) -> String {
-        let path = printable(&self.path);
+    fn describe(&self, path: &str) -> String {
+        let path = printable(path);
         match (self.op.as_str(), self.was, self.value) {
-            ("add", _, Some(value)) => format!("+{path} {}", short(value)),
+            ("add", _, Some(value)) => format!("+{path} {}", short(value.get())),
             ("remove", ..) => format!("-{path}"),
-            (_, Some(was), Some(value)) => format!("{path} {}→{}", short(was), short(value)),
-            (_, _, Some(value)) => format!("{path} →{}", short(value)),
+            (_, Some(was), Some(value)) => {
+                let same = common(was.get(), value.get());
+                let part = |text: &str| match same {
+                    0 => short(text),
+                    same => short(&format!("…{}", text.get(same..).unwrap_or_default().trim_end_matches('"'))),
+                };
+                format!("{path} {}→{}", part(was.get()), part(value.get()))
+            }
+            (_, _, Some(value)) => format!("{path} →{}", short(value.get())),
             (op, _, None) => format!("{} {path}", printable(op)),
         }
     }
 }
 
-fn short(value: &RawValue) -> String {
-    let text = value.get();
+/// How many bytes of two long texts are the same up to the word in which they differ, so that an image shows its tag
+/// and not its registry. 0 for short texts: they are shown whole.
+fn common(a: &str, b: &str) -> usize {
+    if a.len().max(b.len()) <= VALUE / 2 || !a.starts_with('"') || !b.starts_with('"') {
+        return 0;
+    }
+    let same = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    a.as_bytes()[..same].iter().rposition(|byte| b":/ ,=@".contains(byte)).map_or(0, |at| at + 1)
+}
+
+fn short(text: &str) -> String {
     match text.as_bytes().first() {
         Some(b'{') if text.len() > VALUE => "{…}".to_owned(),
         Some(b'[') if text.len() > VALUE => "[…]".to_owned(),
@@ -222,11 +256,10 @@ fn put_gap(row: &mut Row, entry: &Entry<'_>) {
     };
     let since = gap.since.map_or_else(String::new, |since| {
         let (day, time) = day_and_time(&since);
-        let same_day = entry.time.starts_with(&day);
-        format!(", since {}{}", if same_day { String::new() } else { format!("{day} ") }, &time[..time.len().min(8)])
+        let day = if entry.time.starts_with(&day) { String::new() } else { format!("{day} ") };
+        format!(", since {day}{}", time.get(..8).unwrap_or(&time))
     });
-    row.put(Some(Ink::Alarm), &printable(&gap.why));
-    row.put(Some(Ink::Alarm), &format!(": changes{range} may be missing{since}"));
+    row.put(Some(Ink::Alarm), &format!("{}: changes may be missing{range}{since}", printable(&gap.why)));
 }
 
 /// The day and the time to the millisecond, in UTC.
@@ -273,7 +306,8 @@ mod tests {
 
     fn log() -> Vec<Vec<u8>> {
         let cluster = Cluster::default();
-        let gap = Gap { why: Why::Expired, from: Some(ResourceVersion::new("8121")), to: Some(ResourceVersion::new("9340")) };
+        let gap =
+            Gap { why: Why::Expired, from: Some(ResourceVersion::new("8121")), to: Some(ResourceVersion::new("9340")) };
         let bare = r#"{"areas":[],"patch":[],"managers":[]}"#;
         [
             Draft { evidence: Some(Evidence::Listed), ..draft(1, &cluster, "web", None) },
@@ -315,13 +349,32 @@ mod tests {
     #[test]
     fn a_log_reads_well_in_100_columns() {
         let text = printed(Look { color: false, terminal: true, width: Some(100) });
-        insta::assert_snapshot!(text, @"");
-        assert!(text.lines().all(|line| line.chars().count() <= 100));
+        insta::assert_snapshot!(text, @r#"
+        2026-11-21 (UTC)
+           1 10:32:01.123 ADDED    deployments.apps shop/web listed
+           2 10:32:01.123 MODIFIED deployments.apps shop/web spec status  /spec/replicas 3→5 +3
+           3 10:32:01.123 MODIFIED deployments.apps shop/web spec  /spec/…/image …1.27.2-alpine→…1.27.3-alp…
+           4 10:32:01.123 MODIFIED nodes worker-1            nothing but resourceVersion
+        2026-11-22 (UTC)
+           5 00:00:07.000 GAP      deployments.apps expired: changes may be missing from 8121 to 9340, since 2026-11-21 23:58:41
+           6 00:00:07.000 DELETED  deployments.apps shop/a-name-that-is-longer-than-most-names-one-sees-in-…
+        2026-11-21 (UTC)
+           7 10:32:01.123 MODIFIED deployments.apps shop/\u{1b}[2J\u{202e}evil  da\u{9b}ta  /da\u{9b}ta 1→"…
+        "#);
+        assert!(text.lines().all(|line| line.contains("GAP") || line.chars().count() <= 100));
     }
 
     #[test]
     fn without_a_terminal_each_line_stands_alone_and_is_whole() {
-        insta::assert_snapshot!(printed(Look::default()), @"");
+        insta::assert_snapshot!(printed(Look::default()), @r#"
+        1 2026-11-21T10:32:01.123Z ADDED    deployments.apps shop/web listed
+        2 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/web spec status  /spec/replicas 3→5, -/spec/paused, /status/replicas 3→4 +1  (kubectl-client-side-apply)
+        3 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/web spec  /spec/template/spec/containers/0/image …1.27.2-alpine→…1.27.3-alpine  (helm)
+        4 2026-11-21T10:32:01.123Z MODIFIED nodes worker-1            nothing but resourceVersion
+        5 2026-11-22T00:00:07.000Z GAP      deployments.apps expired: changes may be missing from 8121 to 9340, since 2026-11-21 23:58:41
+        6 2026-11-22T00:00:07.000Z DELETED  deployments.apps shop/a-name-that-is-longer-than-most-names-one-sees-in-a-cluster inferred
+        7 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/\u{1b}[2J\u{202e}evil  da\u{9b}ta  /da\u{9b}ta 1→"\u001b]0;x\u0007\u{9b}"  (\u{1b}[31m)
+        "#);
     }
 
     #[test]

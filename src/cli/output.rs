@@ -153,6 +153,11 @@ impl Row {
         self.columns
     }
 
+    /// Lets the line be as long as it needs.
+    pub fn uncut(&mut self) {
+        self.look.width = None;
+    }
+
     /// Columns that are left, where there is an end.
     #[must_use]
     pub fn room(&self) -> Option<usize> {
@@ -296,7 +301,11 @@ pub fn size(bytes: u64) -> String {
         tenths /= 1024;
         unit = larger;
     }
-    if unit == "B" || tenths >= 1000 { format!("{} {unit}", tenths / 10) } else { format!("{}.{} {unit}", tenths / 10, tenths % 10) }
+    if unit == "B" || tenths >= 1000 {
+        format!("{} {unit}", tenths / 10)
+    } else {
+        format!("{}.{} {unit}", tenths / 10, tenths % 10)
+    }
 }
 
 /// A number with its thousands apart: `12,345`.
@@ -365,7 +374,10 @@ mod tests {
 
     #[test]
     fn a_table_aligns_its_columns() {
-        let rows = [vec![(None, "pods".to_owned()), (None, "1".to_owned())], vec![(None, "x".to_owned()), (None, "22".to_owned())]];
+        let rows = [
+            vec![(None, "pods".to_owned()), (None, "1".to_owned())],
+            vec![(None, "x".to_owned()), (None, "22".to_owned())],
+        ];
         assert_eq!(table(Look::default(), &["SOURCE", "N"], &rows), ["SOURCE  N", "pods    1", "x       22"]);
     }
 }

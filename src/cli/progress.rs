@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn without_a_terminal_nothing_is_written() {
-        let mut progress = Progress { shown: None, ..Progress::new("x", "y") };
+        let mut progress = Progress::new("x", "y");
+        progress.shown = None;
         progress.at(1, 2);
         assert!(!progress.written);
     }

@@ -50,9 +50,7 @@ pub fn ago(text: &str) -> Result<Timestamp, String> {
         .ok()
         .and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok())
         .and_then(|duration| Timestamp::now().checked_sub(duration.abs()).ok())
-        .ok_or_else(|| {
-            "expected a duration like 10m, 1h30m or 2d, or a time like 2026-11-21T10:30:00Z".to_owned()
-        })
+        .ok_or_else(|| "expected a duration like 10m, 1h30m or 2d, or a time like 2026-11-21T10:30:00Z".to_owned())
 }
 
 /// A place in history: an entry or a moment.
@@ -143,7 +141,8 @@ impl Spellings {
             Some(rest) => {
                 rest == resource.group
                     || rest.strip_prefix(&resource.version.to_ascii_lowercase()).is_some_and(|rest| {
-                        rest.strip_prefix('.') == Some(&resource.group) || (rest.is_empty() && resource.group.is_empty())
+                        rest.strip_prefix('.') == Some(&resource.group)
+                            || (rest.is_empty() && resource.group.is_empty())
                     })
             }
         };
@@ -154,8 +153,7 @@ impl Spellings {
             |resource, word| resource.kind.eq_ignore_ascii_case(word),
         ];
         for form in forms {
-            let found: Vec<_> =
-                self.resources.iter().filter(|(_, r)| in_group(r) && form(r, word)).cloned().collect();
+            let found: Vec<_> = self.resources.iter().filter(|(_, r)| in_group(r) && form(r, word)).cloned().collect();
             if !found.is_empty() {
                 return found;
             }

@@ -88,13 +88,17 @@ fn head(status: &Status, look: Look) -> Vec<String> {
         _ => ", empty".to_owned(),
     };
     let free = journal.free_bytes.map_or_else(String::new, |free| format!(", {} free", size(free)));
-    let disk = format!("{} and {} not yet folded in{free}", size(journal.size_bytes), size(journal.wal_bytes));
+    let disk = format!("{} journal, {} write-ahead log{free}", size(journal.size_bytes), size(journal.wal_bytes));
     let (ink_gaps, gaps, last) = match (&status.gaps.last, status.gaps.count) {
         (_, 0) => (None, "none".to_owned(), String::new()),
         (None, told) => (Some(Ink::Alarm), count(told), ", all forgotten by now".to_owned()),
         (Some(last), told) => {
             let place = format!("entry {}, {}", last.place.seq, moment(last.place.time));
-            (Some(Ink::Alarm), count(told), format!(", the last of {} ({}): {place}", printable(&last.resource), last.gap.why))
+            (
+                Some(Ink::Alarm),
+                count(told),
+                format!(", the last of {} ({}): {place}", printable(&last.resource), last.gap.why),
+            )
         }
     };
     vec![
@@ -186,9 +190,7 @@ fn with_details(table: Vec<String>, details: &[Vec<String>], look: Look) -> Vec<
 mod tests {
     use super::*;
     use crate::model::Seq;
-    use crate::status::{
-        ClusterStatus, DaemonStatus, GapsStatus, JournalStatus, LastGap, Place, Refused,
-    };
+    use crate::status::{ClusterStatus, DaemonStatus, GapsStatus, JournalStatus, LastGap, Place, Refused};
     use crate::wire::EntryGap;
 
     fn status(running: bool) -> Status {
@@ -269,7 +271,31 @@ mod tests {
     #[test]
     fn every_position_fits_into_100_columns() {
         let look = Look { color: false, terminal: true, width: Some(100) };
-        insta::assert_snapshot!(lines(&status(true), look).join("\n"), @"");
+        insta::assert_snapshot!(lines(&status(true), look).join("\n"), @r"
+        daemon   running (process 4321)
+        cluster  prod-eu1 (5f1c0c2e-58f0-4c4b-9f0d-0a51c6d2a2d1)
+        journal  /var/lib/decklog, 51,000 entries (201 to 51200), newest 2s ago
+        epoch    0193
+        disk     12.0 MiB journal, 4.0 MiB write-ahead log, 80.0 GiB free
+        gaps     2, the last of pods (expired): entry 416, 2026-11-20T03:00:00Z
+
+        SOURCE                      STATE           FOR  OBJECTS  RESUMES AT  KNOWN GOOD  GAPS
+        deployments.apps            watching        40m  1,204    81234       12s ago     0
+        pods/shop                   degraded        40m  1,204    a list      never       2
+          may not be listed (403); grant it: decklog rbac | kubectl apply -f -\u{1b}[2J
+        leases.coordination.k8s.io  not configured  40m  1,204    81234       12s ago     0
+
+        SINK   TYPE  STATE    FOR    CURSOR  BEHIND               SET ASIDE
+        audit  file  running  1h40m  51200   nothing              0
+        hook   http  halted   1h40m  51000   200 entries (4m12s)  7
+          refused with 413
+          set aside: entry 1: too large
+          set aside: entry 2: too large
+          set aside: entry 3: too large
+          set aside: entry 4: too large
+          set aside: entry 5: too large
+          set aside: and 2 more, see -o json
+        ");
     }
 
     #[test]

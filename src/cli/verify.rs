@@ -11,7 +11,7 @@ use super::output::{Ink, Look, Out, Row, count, plural, printable};
 use super::progress::Progress;
 use super::{Exit, Failure, Format, Global, Outcome};
 use crate::filter::Filter;
-use crate::journal::{Reader, Verified};
+use crate::journal::Verified;
 use copy::{Checker, Copied};
 
 mod copy;
@@ -144,9 +144,7 @@ fn summary(found: &Copied, why_not: &str) -> Vec<String> {
     lines.push(match found.compared {
         0 if !why_not.is_empty() => format!("not compared with the journal: {why_not}"),
         0 => "not compared with the journal: it has none of these entries (any more)".to_owned(),
-        compared if compared == found.entries => {
-            "every entry is byte for byte what the journal gives".to_owned()
-        }
+        compared if compared == found.entries => "every entry is byte for byte what the journal gives".to_owned(),
         compared => format!("{} of them are byte for byte what the journal still has", count(compared)),
     });
     lines
@@ -199,9 +197,7 @@ struct Source {
 impl Source {
     fn open(path: &Path) -> Result<Self, Failure> {
         let name = path.display().to_string();
-        let failed = |error: io::Error| {
-            Failure::io(format!("cannot read {name}"), &error)
-        };
+        let failed = |error: io::Error| Failure::io(format!("cannot read {name}"), &error);
         let (raw, size): (Box<dyn Read>, u64) = if path == Path::new("-") {
             (Box::new(io::stdin()), 0)
         } else {
@@ -225,9 +221,8 @@ impl Source {
 /// Epoch and seq of the first entry, which stand in the first bytes of its line. Nothing is consumed.
 fn first(lines: &mut dyn BufRead) -> Option<(String, u64)> {
     let start = lines.fill_buf().ok()?;
-    let text = std::str::from_utf8(&start[..start.len().min(256)]).unwrap_or_else(|error| {
-        std::str::from_utf8(&start[..error.valid_up_to()]).unwrap_or_default()
-    });
+    let text = std::str::from_utf8(&start[..start.len().min(256)])
+        .unwrap_or_else(|error| std::str::from_utf8(&start[..error.valid_up_to()]).unwrap_or_default());
     let (seq, rest) = text.strip_prefix("{\"v\":1,\"seq\":")?.split_once(",\"epoch\":\"")?;
     Some((rest.split_once('"')?.0.to_owned(), seq.parse().ok()?))
 }

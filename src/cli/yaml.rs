@@ -217,7 +217,7 @@ mod tests {
             - /etc/x
             ports: []
           - image: b
-          n: 1.50
+          "n": 1.50
           big: 1e400
           huge: 123456789012345678901234567890
         data:
@@ -238,15 +238,49 @@ mod tests {
 
     #[test]
     fn texts_that_look_like_something_else_are_quoted() {
-        for text in ["1.0", "yes", "NO", "null", "0x1f", "12:30", "2026-11-21", "~", "", " a", "a ", "- a", "a: b", "a #b", "#", "key:", "1e3", ".inf", "=", "<<", "@x", "`x", "'x", "*x", "&x", "!x", "%x", "|", ">"] {
+        for text in [
+            "1.0",
+            "yes",
+            "NO",
+            "null",
+            "0x1f",
+            "12:30",
+            "2026-11-21",
+            "~",
+            "",
+            " a",
+            "a ",
+            "- a",
+            "a: b",
+            "a #b",
+            "#",
+            "key:",
+            "1e3",
+            ".inf",
+            "=",
+            "<<",
+            "@x",
+            "`x",
+            "'x",
+            "*x",
+            "&x",
+            "!x",
+            "%x",
+            "|",
+            ">",
+        ] {
             let json = serde_json::to_string(&[text]).unwrap();
             assert_eq!(yaml(&json), format!("- \"{text}\"\n"));
         }
-        assert_eq!(yaml(r#"{"a":"\u001b[2J\u009b","\u202e":1}"#), "a: \"\\U0000001B[2J\\U0000009B\"\n\"\\U0000202E\": 1\n");
+        assert_eq!(
+            yaml(r#"{"a":"\u001b[2J\u009b","\u202e":1}"#),
+            "a: \"\\U0000001B[2J\\U0000009B\"\n\"\\U0000202E\": 1\n"
+        );
     }
 
     fn json() -> impl Strategy<Value = serde_json::Value> {
-        let text = prop_oneof!["[a-z:/ #\\-\n]{0,12}", any::<String>(), "(yes|no|on|1|1\\.0|~|null)\n{0,2}", "[ \n\tx]{0,8}"];
+        let text =
+            prop_oneof!["[a-z:/ #\\-\n]{0,12}", any::<String>(), "(yes|no|on|1|1\\.0|~|null)\n{0,2}", "[ \n\tx]{0,8}"];
         let leaf = prop_oneof![
             Just(serde_json::Value::Null),
             any::<bool>().prop_map(Into::into),
@@ -256,9 +290,8 @@ mod tests {
         leaf.prop_recursive(5, 60, 6, move |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..5).prop_map(Into::into),
-                prop::collection::vec((text.clone(), inner), 0..5).prop_map(|members| {
-                    serde_json::Value::Object(members.into_iter().collect())
-                }),
+                prop::collection::vec((text.clone(), inner), 0..5)
+                    .prop_map(|members| { serde_json::Value::Object(members.into_iter().collect()) }),
             ]
         })
     }

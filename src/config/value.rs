@@ -181,7 +181,8 @@ pub(super) mod optional_duration {
     }
 }
 
-/// The words of [`Payload`], which itself knows nothing of the configuration.
+/// How much of an entry a sink wants.
+// The words of `wire::Payload`, which itself knows nothing of the configuration.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(remote = "Payload", rename_all = "lowercase")]
 pub(super) enum PayloadText {

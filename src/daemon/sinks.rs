@@ -10,8 +10,7 @@ use super::{DaemonError, TaskError};
 use crate::config;
 use crate::delivery::{self, Wanted};
 use crate::filter::Filter;
-use crate::journal::{Journal, SinkStart};
-use crate::model::Seq;
+use crate::journal::Journal;
 use crate::sink::{self, Position, Sink};
 use crate::supervise::{Ended, Supervisor};
 

@@ -179,14 +179,14 @@ fn aggregated_group(group: &APIGroupDiscovery, into: &mut Discovered) {
             into.uncertain.insert(name.clone());
         }
         for resource in version.resources.iter().filter(|resource| can_be_followed(&resource.verbs)) {
-            let kind = resource.response_kind.as_ref();
+            let kind = resource.response_kind.as_ref().and_then(|kind| kind.kind.clone());
             let (Some(plural), Some(version), Some(kind)) = (&resource.resource, &version.version, kind) else {
                 continue;
             };
             into.served.push(Resource {
                 group: name.clone(),
                 version: version.clone(),
-                kind: kind.kind.clone(),
+                kind,
                 plural: plural.clone(),
                 singular: resource.singular_resource.clone().unwrap_or_default(),
                 short_names: resource.short_names.clone(),
