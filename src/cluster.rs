@@ -133,11 +133,8 @@ async fn find(settings: &config::Cluster) -> Result<Found, ClusterError> {
     let Some(wanted) = settings.context.clone().or_else(|| kubeconfig.current_context.clone()) else {
         return Err(ClusterError::NoCurrentContext { file, known });
     };
-    let Some(context) = kubeconfig
-        .contexts
-        .iter()
-        .find(|context| context.name == wanted)
-        .and_then(|context| context.context.clone())
+    let Some(context) =
+        kubeconfig.contexts.iter().find(|context| context.name == wanted).and_then(|context| context.context.clone())
     else {
         return Err(ClusterError::NoContext { file, wanted, known });
     };
@@ -206,8 +203,7 @@ async fn build(settings: &config::Cluster, limits: &Limits) -> Result<(Current, 
     config.read_timeout = None;
     // Stamped before they are read again, so that a change in between is seen as one.
     let files = files.into_iter().map(|path| (path.clone(), stamp(&path))).collect();
-    let client =
-        Client::try_from(config).map_err(|source| ClusterError::Client { file, source: Box::new(source) })?;
+    let client = Client::try_from(config).map_err(|source| ClusterError::Client { file, source: Box::new(source) })?;
     let now = Instant::now();
     Ok((Current { client, built: now, looked: now, files }, cluster))
 }
@@ -478,7 +474,8 @@ impl Api {
             } },
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        let body = self.send(Method::POST, path, "application/json", review.to_string().into_bytes()).await?.into_body();
+        let body =
+            self.send(Method::POST, path, "application/json", review.to_string().into_bytes()).await?.into_body();
         let bytes = self.read(body, 1 << 20).await?;
         let review: Review = serde_json::from_slice(&bytes)
             .map_err(|_| Failure::Undecodable("the answer about our permissions cannot be read".to_owned()))?;
@@ -544,7 +541,8 @@ users:
     #[tokio::test]
     async fn what_is_wrong_with_a_kubeconfig_is_one_sentence() {
         let dir = tempfile::tempdir().unwrap();
-        let error = async |context| Api::open(&at(dir.path(), context), Limits::default()).await.unwrap_err().to_string();
+        let error =
+            async |context| Api::open(&at(dir.path(), context), Limits::default()).await.unwrap_err().to_string();
         assert!(error(None).await.contains("config cannot be used: failed to read"), "a missing file");
         std::fs::write(dir.path().join("config"), TWO).unwrap();
         assert!(error(Some("prdo")).await.ends_with(r#"has no context "prdo"; it has prod, test"#));

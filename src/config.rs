@@ -42,8 +42,7 @@ const MAX_FILE: u64 = 1 << 20;
 pub const STANDARD_FILES: [&str; 2] = ["./config.toml", "/etc/decklog/config.toml"];
 
 /// The directories that systemd gives a service, by the variable that names them.
-const DIRECTORIES: [&str; 4] =
-    ["STATE_DIRECTORY", "LOGS_DIRECTORY", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY"];
+const DIRECTORIES: [&str; 4] = ["STATE_DIRECTORY", "LOGS_DIRECTORY", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY"];
 
 /// A configuration that was found right, and where it came from.
 #[derive(Clone, Debug)]

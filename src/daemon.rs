@@ -19,6 +19,7 @@ use crate::http::{self, Endpoints};
 use crate::journal::{Journal, JournalError, WriterThread};
 use crate::supervise::{Ended, Failed, Supervisor};
 use crate::systemd::{Notifier, Watchdog};
+use crate::telemetry::Telemetry;
 use crate::watch::{Fleet, FleetError, FleetHandle, Plan, Timings};
 use sinks::Sinks;
 
@@ -26,6 +27,8 @@ use sinks::Sinks;
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// How often progress is looked at, for systemd's watchdog and its status line.
 const LOOK: Duration = Duration::from_secs(2);
+/// How long the journal's thread may take to answer before its turns alone have to prove that it lives.
+const PING: Duration = Duration::from_millis(200);
 
 /// Why the daemon ended.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +79,6 @@ impl TaskError {
 }
 
 /// What the outside gives to a daemon.
-#[derive(Debug)]
 pub struct Setting {
     /// The configuration it begins with.
     pub loaded: Loaded,
@@ -84,25 +86,8 @@ pub struct Setting {
     pub notifier: Notifier,
     /// Reads the configuration anew, on SIGHUP.
     pub reload: fn(&Loaded) -> Result<Loaded, String>,
-    /// Takes a new log level.
-    pub relog: Relog,
-}
-
-/// Changes what decklog's own log shows while it runs.
-#[derive(Clone)]
-pub struct Relog(Arc<dyn Fn(&crate::config::Log) -> Result<(), String> + Send + Sync>);
-
-impl Relog {
-    /// `change` takes the new section.
-    pub fn new(change: impl Fn(&crate::config::Log) -> Result<(), String> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(change))
-    }
-}
-
-impl std::fmt::Debug for Relog {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Relog")
-    }
+    /// decklog's own log, which takes a new level.
+    pub telemetry: Telemetry,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -175,7 +160,8 @@ impl Running {
         let mut told_ready = false;
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut watchdog = Watchdog::new(notifier);
+        let watchdog = Watchdog::new(notifier);
+        let (reading, writing) = (watchdog.watch("reading the cluster"), watchdog.watch("the journal"));
         let reason = loop {
             tokio::select! {
                 Some(ended) = self.tasks.ended() => match self.sinks.ended(ended) {
@@ -193,7 +179,11 @@ impl Running {
                 }
                 _ = look.tick() => {
                     notifier.status(&self.line());
-                    self.prove(&mut watchdog).await;
+                    reading.at(self.fleet.progress());
+                    // It may be writing a long list, which counts its turns too.
+                    drop(tokio::time::timeout(PING, self.journal.ping()).await);
+                    writing.at(self.journal.turns());
+                    watchdog.look(!told_ready);
                 }
             }
         };
@@ -210,12 +200,6 @@ impl Running {
             line.push_str(&format!(", {} not served yet", overview.waiting.len()));
         }
         line
-    }
-
-    /// Feeds the watchdog with what has been done: discovery has looked, and the journal has answered.
-    async fn prove(&self, watchdog: &mut Watchdog) {
-        let journal_answers = tokio::time::timeout(LOOK, self.journal.flush()).await.is_ok_and(|flushed| flushed.is_ok());
-        watchdog.beat(self.fleet.progress(), journal_answers);
     }
 
     /// Takes a new configuration, or refuses it and goes on with the old one; files are opened anew either way.
@@ -244,7 +228,7 @@ impl Running {
             }
         }
         let redactor = redaction::redactor(&config).map_err(|error| error.to_string())?;
-        (setting.relog.0)(&config.log)?;
+        setting.telemetry.reload(&config.log)?;
         self.sinks.change(&config.sink, &self.journal, &mut self.tasks).await.map_err(|error| error.to_string())?;
         if config.watch != self.config.watch || config.redact != self.config.redact {
             self.fleet.reload(Plan { watch: config.watch.clone(), redactor });

@@ -115,7 +115,7 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<(), DeliveryError> {
     let cursor = journal.sink(&plan.name, plan.kind, plan.start).await?;
-    let (mut state, mut effects) = State::start(&plan.name, journal.epoch(), plan.on_refused, cursor);
+    let (mut state, mut effects) = State::start(&plan.name, &journal.epoch(), plan.on_refused, cursor);
     let reader = Some(Source { reader: journal.reader()?, filter: plan.filter, payload: plan.payload });
     let mut driver = Driver { journal, sink, reopen, stop, reader, batch: Vec::new(), acknowledged: Instant::now() };
     loop {
@@ -163,8 +163,9 @@ impl Source {
         let wanted = |entry: &StoredEntry| self.filter.as_ref().is_none_or(|filter| filter(&entry.line));
         let mut items = Vec::with_capacity(entries.len());
         for entry in entries.into_iter().filter(wanted) {
-            let line = wire::payload(&entry.line, self.payload)
-                .map_err(|error| JournalError::Corrupt(format!("entry {} is {error}; run `decklog verify`", entry.seq)))?;
+            let line = wire::payload(&entry.line, self.payload).map_err(|error| {
+                JournalError::Corrupt(format!("entry {} is {error}; run `decklog verify`", entry.seq))
+            })?;
             items.push(Item { seq: entry.seq, kind: entry.kind, line });
         }
         Ok(Batch { upto, hole, items })
@@ -201,7 +202,7 @@ impl Driver {
                 return Err(DeliveryError::Ahead { sink: name.to_owned(), held, head });
             }
             Effect::AskPosition(cursor) => {
-                let cursor = Position { epoch: self.journal.epoch().to_owned(), seq: cursor };
+                let cursor = Position { epoch: self.journal.epoch(), seq: cursor };
                 let Some(held) = finish(&self.stop, self.sink.position(&cursor)).await else { return Ok(Next::Stop) };
                 let head = *self.journal.head().borrow();
                 held.map_or_else(Input::NotHeld, |held| Input::Held { held, head })
@@ -246,15 +247,13 @@ impl Driver {
                     () = self.stop.cancelled() => return Ok(Next::Stop),
                     Ok(()) = self.reopen.changed() => Input::Reopen,
                     () = tokio::time::sleep_until(due), if owed => Input::Due,
-                    news = head.wait_for(|head| *head > after) => match news {
-                        Ok(_) => Input::Woken,
-                        // The writer has ended; asking it for something tells why.
-                        Err(_) => {
-                            drop(news);
+                    more = async { head.wait_for(|head| *head > after).await.is_ok() } => {
+                        if !more {
+                            // The writer has ended; asking it for something tells why.
                             self.journal.flush().await?;
-                            return Ok(Next::Stop);
                         }
-                    },
+                        Input::Woken
+                    }
                 }
             }
             Effect::Wait { attempt, after } => {

@@ -98,9 +98,12 @@ async fn readyz(State(endpoints): State<Endpoints>) -> Response {
     let waiting = read(&endpoints, |state| {
         let sources = Reader::open(state)?.sources()?;
         let waiting = sources.iter().filter(|source| source.active && ["waiting", "listing"].contains(&&*source.state));
-        Ok(waiting.map(|source| format!("{} is {} {}\n", source.name(), source.state, source.detail)).collect::<String>())
+        Ok(waiting
+            .map(|source| format!("{} is {} {}\n", source.name(), source.state, source.detail))
+            .collect::<String>())
     });
-    let text = format!("not ready: not every source has finished its first list\n{}", waiting.await.unwrap_or_default());
+    let text =
+        format!("not ready: not every source has finished its first list\n{}", waiting.await.unwrap_or_default());
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 

@@ -16,6 +16,7 @@ mod tests;
 mod writer;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -212,6 +213,7 @@ struct Inner {
     room: Arc<Semaphore>,
     head: watch::Receiver<Seq>,
     failure: Arc<OnceLock<String>>,
+    turns: Arc<AtomicU64>,
 }
 
 /// The running writer thread, to be joined when the daemon stops.
@@ -249,6 +251,7 @@ impl Journal {
         let (head_sender, head) = watch::channel(Seq(0));
         let mut writer = Writer::new(conn, head_sender)?;
         writer.recover()?;
+        let turns = writer.turns();
         let epoch = RwLock::new(writer.epoch().to_owned());
         let failure = Arc::new(OnceLock::new());
         let (ended_sender, ended) = oneshot::channel::<()>();
@@ -268,7 +271,7 @@ impl Journal {
             })
             .map_err(|source| JournalError::Io { what: "cannot start the journal's thread".to_owned(), source })?;
         let room = Arc::new(Semaphore::new(QUEUE_KIB));
-        let inner = Inner { dir: dir.to_owned(), epoch, commands, room, head, failure };
+        let inner = Inner { dir: dir.to_owned(), epoch, commands, room, head, failure, turns };
         Ok((Self { inner: Arc::new(inner) }, WriterThread { thread, ended }))
     }
 
@@ -426,6 +429,20 @@ impl Journal {
     /// Where the writer has stopped.
     pub async fn flush(&self) -> Result<(), JournalError> {
         self.ask(Command::Flush).await
+    }
+
+    /// Returns when the writer has come to this, without asking it to write anything: a proof of life.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn ping(&self) -> Result<(), JournalError> {
+        self.ask(Command::Ping).await
+    }
+
+    /// Counts the writer's turns: it grows with every transaction and every answer, also within a long list.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.inner.turns.load(Ordering::Relaxed)
     }
 
     /// The newest seq on disk; a change of it wakes whoever waits.

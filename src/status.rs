@@ -280,7 +280,8 @@ fn last_gap(reader: &mut Reader) -> Result<Option<LastGap>, JournalError> {
 
 /// Whether a daemon holds the state directory. The lock itself is not tried, because a daemon that starts in that
 /// moment would find it taken: the kernel lists who holds which lock.
-fn daemon(dir: &Path) -> DaemonStatus {
+#[must_use]
+pub fn daemon(dir: &Path) -> DaemonStatus {
     let path = dir.join("decklog.lock");
     let stopped = DaemonStatus { running: false, pid: None };
     let Ok(meta) = fs::metadata(&path) else { return stopped };

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::Args;
 use serde::Serialize;
 
-use super::output::{Ink, Out, plural};
+use super::output::{Ink, Look, Out, Row, plural, printable};
 use super::{Exit, Failure, Format, Global, Outcome};
 use crate::cluster::{Api, Limits};
 use crate::config::Config;
@@ -92,9 +92,10 @@ fn print(found: &[Finding], global: &Global) -> Outcome {
         Some(Format::Line) | None => {
             for finding in found {
                 let (ink, word) = if finding.ok { (Ink::Good, "ok     ") } else { (Ink::Bad, "problem") };
-                let mut line = out.look.line();
+                // Not cut at the width of a terminal: the end of the sentence says what to do.
+                let mut line = Row::new(Look { width: None, ..out.look });
                 line.put(Some(ink), word).put(None, "  ").put(Some(Ink::Strong), &format!("{:<8}", finding.about));
-                line.put(None, &super::output::printable(&finding.text));
+                line.put(None, &printable(&finding.text));
                 let line = line.finish();
                 out.line(&line)?;
             }
@@ -115,10 +116,8 @@ fn state(config: &Config, found: &mut Findings) -> bool {
             Some(parent) if writable(parent) => {
                 found.good("state", format!("{} will be made at the first start", dir.display()));
             }
-            _ => found.bad(
-                "state",
-                format!("{} is missing and cannot be made; make it, or set [state] path", dir.display()),
-            ),
+            _ => found
+                .bad("state", format!("{} is missing and cannot be made; make it, or set [state] path", dir.display())),
         },
         Err(error) => found.bad("state", format!("{} cannot be read: {error}", dir.display())),
         Ok(meta) if !meta.is_dir() => {
@@ -126,7 +125,10 @@ fn state(config: &Config, found: &mut Findings) -> bool {
         }
         Ok(_) if !writable(dir) => found.bad(
             "state",
-            format!("{} is not writable for this user; run as the user of the service, or change its owner", dir.display()),
+            format!(
+                "{} is not writable for this user; run as the user of the service, or change its owner",
+                dir.display()
+            ),
         ),
         Ok(_) => match Reader::open(dir).and_then(|reader| reader.head()) {
             Ok(head) => found.good("state", format!("the journal in {} is at seq {head}", dir.display())),
@@ -145,7 +147,10 @@ fn state(config: &Config, found: &mut Findings) -> bool {
 }
 
 fn nearest(dir: &Path) -> Option<&Path> {
-    dir.ancestors().skip(1).map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir }).find(|dir| dir.exists())
+    dir.ancestors()
+        .skip(1)
+        .map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir })
+        .find(|dir| dir.exists())
 }
 
 fn writable(dir: &Path) -> bool {
@@ -197,7 +202,8 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
         found.bad("watch", problem);
     }
     for waiting in &selection.waiting {
-        found.bad("watch", format!("{waiting}; decklog waits for it to appear"));
+        let meant = waiting.suggestion.as_ref().map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
+        found.bad("watch", format!("the cluster serves no {}{meant}; decklog waits for it to appear", waiting.name));
     }
     match check_access(&api, &selection.sources).await {
         Err(error) => found.bad("rights", format!("the API server does not tell what is granted: {error}")),
@@ -206,12 +212,19 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
             for access in &denied {
                 found.bad(
                     "rights",
-                    format!("{} may not be {}ed; `decklog rbac | kubectl apply -f -` and a binding grant it", access.source.name(), access.verb),
+                    format!(
+                        "{} may not be {}ed; `decklog rbac | kubectl apply -f -` and a binding grant it",
+                        access.source.name(),
+                        access.verb
+                    ),
                 );
             }
             if denied.is_empty() {
                 let count = selection.sources.len();
-                found.good("rights", format!("{count} {} may be listed and watched", plural(count as u64, "source", "sources")));
+                found.good(
+                    "rights",
+                    format!("{count} {} may be listed and watched", plural(count as u64, "source", "sources")),
+                );
             }
         }
     }

@@ -38,7 +38,9 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
 }
 
 async fn discover(config: &Config) -> Result<Discovered, Failure> {
-    let api = Api::open(&config.cluster, Limits::default()).await.map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
+    let api = Api::open(&config.cluster, Limits::default())
+        .await
+        .map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
     Discoverer::default().discover(&api).await.map_err(|error| {
         Failure::new(
             Exit::Config,
@@ -120,7 +122,9 @@ fn manifests(rights: &Rights) -> String {
     }
     out.push_str("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: decklog\nrules:\n");
     out.push_str("# Its uid tells one cluster from another.\n");
-    out.push_str("- apiGroups: [\"\"]\n  resources: [\"namespaces\"]\n  resourceNames: [\"kube-system\"]\n  verbs: [\"get\"]\n");
+    out.push_str(
+        "- apiGroups: [\"\"]\n  resources: [\"namespaces\"]\n  resourceNames: [\"kube-system\"]\n  verbs: [\"get\"]\n",
+    );
     rules(&mut out, &rights.everywhere);
     for (namespace, rights) in &rights.namespaces {
         out.push_str("---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: decklog\n");

@@ -56,7 +56,9 @@ pub fn main(args: ReplayArgs, global: &Global) -> Outcome {
     let to = Seq(args.to.unwrap_or(head.0));
     let from = Seq(args.from);
     if from > to || from < oldest || to > head || from == Seq(0) {
-        return Err(Failure::no(format!("the journal has the entries {oldest} to {head}; {from} to {to} cannot be delivered")));
+        return Err(Failure::no(format!(
+            "the journal has the entries {oldest} to {head}; {from} to {to} cannot be delivered"
+        )));
     }
     super::block_on(replay(sink, &mut reader, from, to))
 }
@@ -75,8 +77,9 @@ async fn replay(config: &config::Sink, reader: &mut Reader, from: Seq, to: Seq) 
         for entry in entries.into_iter().filter(|entry| entry.seq <= to) {
             // As in delivery: what cannot be told is delivered.
             if filter.as_ref().is_none_or(|filter| filter.matches(&entry.line).unwrap_or(true)) {
-                let line = wire::payload(&entry.line, config.payload)
-                    .map_err(|error| Failure::new(Exit::Io, format!("entry {} is {error}; run `decklog verify`", entry.seq)))?;
+                let line = wire::payload(&entry.line, config.payload).map_err(|error| {
+                    Failure::new(Exit::Io, format!("entry {} is {error}; run `decklog verify`", entry.seq))
+                })?;
                 items.push(Item { seq: entry.seq, kind: entry.kind, line });
             }
         }
@@ -87,7 +90,12 @@ async fn replay(config: &config::Sink, reader: &mut Reader, from: Seq, to: Seq) 
     }
     drop(progress);
     let told = delivered - refused;
-    complain(&format!("{} {} delivered to {} again", count(told), plural(told, "entry was", "entries were"), config.name));
+    complain(&format!(
+        "{} {} delivered to {} again",
+        count(told),
+        plural(told, "entry was", "entries were"),
+        config.name
+    ));
     Ok(if refused == 0 { Exit::Done } else { Exit::No })
 }
 

@@ -4,9 +4,9 @@ use clap::Args;
 
 use super::{Exit, Failure, Global, Outcome};
 use crate::config::{Config, Loaded};
-use crate::daemon::{self, DaemonError, Relog, Setting};
+use crate::daemon::{self, DaemonError, Setting};
 use crate::systemd::Notifier;
-use crate::telemetry;
+use crate::telemetry::Telemetry;
 
 /// Arguments of `decklog run`.
 #[derive(Args, Debug)]
@@ -30,16 +30,11 @@ impl From<DaemonError> for Failure {
 /// What ended it otherwise.
 pub fn main(_args: RunArgs, global: &Global) -> Outcome {
     let loaded = global.load()?;
-    let log = telemetry::init(&loaded.config.log).map_err(|text| Failure::new(Exit::Config, text))?;
+    let telemetry = Telemetry::init(&loaded.config.log).map_err(|text| Failure::new(Exit::Config, text))?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let setting = Setting {
-        loaded,
-        notifier: Notifier::from_env(),
-        reload: again,
-        relog: Relog::new(move |section| log.set_level(&section.level)),
-    };
+    let setting = Setting { loaded, notifier: Notifier::of_this_process(), reload: again, telemetry };
     super::block_on(async move { daemon::run(setting).await.map_err(Failure::from) })?;
     Ok(Exit::Done)
 }

@@ -101,11 +101,19 @@ impl Sinks {
         journal: &Journal,
         tasks: &mut Supervisor<TaskError>,
     ) -> Result<(), DaemonError> {
-        let changed = |name: &str, running: &Running| !configs.iter().any(|config| config.name == name && *config == running.config);
-        let fresh = configs.iter().filter(|config| self.running.get(&config.name).is_none_or(|running| running.config != **config));
+        let changed = |name: &str, running: &Running| {
+            !configs.iter().any(|config| config.name == name && *config == running.config)
+        };
+        let fresh = configs
+            .iter()
+            .filter(|config| self.running.get(&config.name).is_none_or(|running| running.config != **config));
         let opened: Vec<Opened> = fresh.map(open).collect::<Result<_, _>>()?;
-        let leaving: Vec<String> =
-            self.running.iter().filter(|(name, running)| changed(name, running)).map(|(name, _)| name.clone()).collect();
+        let leaving: Vec<String> = self
+            .running
+            .iter()
+            .filter(|(name, running)| changed(name, running))
+            .map(|(name, _)| name.clone())
+            .collect();
         for name in leaving {
             if let Some(mut running) = self.running.remove(&name) {
                 running.stop.cancel();

@@ -4,6 +4,8 @@ mod listing;
 mod store;
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -49,6 +51,7 @@ pub(super) enum Command {
     ReportSink(String, SinkState),
     Epoch(oneshot::Sender<String>),
     Flush(oneshot::Sender<()>),
+    Ping(oneshot::Sender<()>),
 }
 
 /// A command with its share of the queue's bytes, which is free again when the command is done.
@@ -99,6 +102,7 @@ pub(super) struct Writer {
     recent: Recent,
     in_transaction: bool,
     answers: Vec<Answer>,
+    turns: Arc<AtomicU64>,
 }
 
 /// How writing goes on: an error of SQLite with what was tried.
@@ -159,6 +163,7 @@ impl Writer {
             recent: Recent::default(),
             in_transaction: false,
             answers: Vec::new(),
+            turns: Arc::default(),
         })
     }
 
@@ -258,7 +263,12 @@ impl Writer {
         Ok(())
     }
 
+    pub(super) fn turns(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.turns)
+    }
+
     fn answer(&mut self) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
         for answer in self.answers.drain(..) {
             answer();
         }
@@ -378,6 +388,7 @@ impl Writer {
                 let epoch = self.epoch.clone();
                 self.later(reply, epoch);
             }
+            Command::Ping(reply) => self.later(reply, ()),
             Command::Flush(reply) => {
                 if self.sources.values().any(|source| source.moved) {
                     self.begin()?;

@@ -119,7 +119,8 @@ async fn pages_of_a_list_are_one_snapshot() {
         items.extend(page["items"].as_array().unwrap().clone());
         token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
     }
-    let seen: Vec<_> = items.iter().map(|item| (item["metadata"]["name"].as_str().unwrap(), &item["data"]["value"])).collect();
+    let seen: Vec<_> =
+        items.iter().map(|item| (item["metadata"]["name"].as_str().unwrap(), &item["data"]["value"])).collect();
     assert_eq!(seen.len(), 7);
     assert!(seen.iter().all(|(_, value)| **value == "old"), "{seen:?}");
 
@@ -202,11 +203,16 @@ async fn a_watch_resumes_exactly_where_it_is_told() {
 #[tokio::test]
 async fn objects_go_over_the_wire_byte_by_byte() {
     let sim = sim().await;
-    let text = r#"{"zeta":1.0e10,"metadata":{"name":"odd","namespace":"shop"},"alpha":[12345678901234567890123,  "é\u0000"]}"#;
+    let text =
+        r#"{"zeta":1.0e10,"metadata":{"name":"odd","namespace":"shop"},"alpha":[12345678901234567890123,  "é\u0000"]}"#;
     let object = super::Object::parse(text.as_bytes()).unwrap();
     let row = sim.create("configmaps", object).unwrap();
     let bytes = String::from_utf8(row.bytes().to_vec()).unwrap();
-    assert!(bytes.starts_with(r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"odd","namespace":"shop","uid":"#), "{bytes}");
+    assert!(
+        bytes
+            .starts_with(r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"odd","namespace":"shop","uid":"#),
+        "{bytes}"
+    );
     assert!(bytes.ends_with(r#","zeta":1.0e10,"alpha":[12345678901234567890123,  "é\u0000"]}"#), "{bytes}");
     let line = Lines::open(&sim, &format!("{MAPS}?watch=1&resourceVersion=1")).await.line().await.unwrap();
     assert_eq!(String::from_utf8(line).unwrap(), format!("{{\"type\":\"ADDED\",\"object\":{bytes}}}\n"));
@@ -637,7 +643,8 @@ async fn the_request_log_can_be_waited_for() {
     let asking = async {
         ask(&sim, &format!("{MAPS}?limit=500&labelSelector=a%3Db")).await;
     };
-    let (waited, ()) = tokio::join!(sim.wait_for_requests(|log| log.iter().any(|seen| seen.is_list("configmaps"))), asking);
+    let (waited, ()) =
+        tokio::join!(sim.wait_for_requests(|log| log.iter().any(|seen| seen.is_list("configmaps"))), asking);
     waited.unwrap();
     let seen = sim.requests().pop().unwrap();
     assert_eq!((seen.method.as_str(), seen.status), ("GET", Some(200)));
@@ -650,7 +657,8 @@ async fn the_request_log_can_be_waited_for() {
 
 async fn kube_client(sim: &Sim) -> kube::Client {
     let config = kube::config::Kubeconfig::from_yaml(&sim.kubeconfig()).unwrap();
-    let mut config = kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await.unwrap();
+    let mut config =
+        kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await.unwrap();
     config.default_retry = false;
     kube::Client::try_from(config).unwrap()
 }
@@ -690,7 +698,10 @@ async fn kube_discovers_it_in_both_forms() {
         for group in discovery.groups() {
             for (resource, capabilities) in group.recommended_resources() {
                 let verbs = ["list", "watch"].map(|verb| capabilities.supports_operation(verb));
-                found.insert(format!("{}.{}", resource.plural, resource.group), (resource.version, resource.kind, verbs));
+                found.insert(
+                    format!("{}.{}", resource.plural, resource.group),
+                    (resource.version, resource.kind, verbs),
+                );
             }
         }
         found

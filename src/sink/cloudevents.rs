@@ -135,7 +135,8 @@ mod tests {
     #[test]
     fn groups_and_namespaces_are_named() {
         let cluster = Cluster { name: "prod-eu1".into(), uid: "c".into() };
-        let namespaced = Draft { api_version: "apps/v1", resource: "deployments", namespace: "shop", ..draft(&cluster) };
+        let namespaced =
+            Draft { api_version: "apps/v1", resource: "deployments", namespace: "shop", ..draft(&cluster) };
         let line = render(&Draft { kind: EntryType::Deleted, name: "web", ..namespaced }).line;
         let event = Event::of(&line).unwrap();
         assert_eq!(event.source, "//prod-eu1/apis/apps/v1/deployments");

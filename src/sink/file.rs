@@ -132,7 +132,9 @@ impl Writer {
         let (path, dir) = (self.layout.path.display(), self.layout.dir.display());
         let text = match error.kind() {
             ErrorKind::NotFound => {
-                format!("the directory {dir} does not exist; create it, writable for decklog's user: delivery then goes on")
+                format!(
+                    "the directory {dir} does not exist; create it, writable for decklog's user: delivery then goes on"
+                )
             }
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
                 format!("cannot {what} {path}: {error}; let decklog's user write to the file and to its directory")
@@ -174,13 +176,15 @@ impl Writer {
     fn reopen(&mut self) -> Result<Option<Position>, SinkError> {
         self.open = None;
         let path = self.layout.path.clone();
-        let opened = self.disk.step().and_then(|()| {
-            OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path)
-        });
+        let opened = self
+            .disk
+            .step()
+            .and_then(|()| OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path));
         let file = opened.map_err(|error| self.trouble("open", &error))?;
         let meta = file.metadata().map_err(|error| self.trouble("open", &error))?;
         if !meta.is_file() {
-            let text = format!("{} is not a regular file; a sink of the type \"stdout\" writes to pipes", path.display());
+            let text =
+                format!("{} is not a regular file; a sink of the type \"stdout\" writes to pipes", path.display());
             return Err(SinkError::halt(text));
         }
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {

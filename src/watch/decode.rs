@@ -221,7 +221,13 @@ mod tests {
     const POD: &str = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"shop","uid":"u1","resourceVersion":"7","labels":{"name":"other"}},"spec":{"n":1.50,"uid":"no"}}"#;
 
     fn pod() -> Object<'static> {
-        Object { namespace: "shop".into(), name: "web".into(), uid: "u1".into(), version: "7".into(), bytes: POD.as_bytes().into() }
+        Object {
+            namespace: "shop".into(),
+            name: "web".into(),
+            uid: "u1".into(),
+            version: "7".into(),
+            bytes: POD.as_bytes().into(),
+        }
     }
 
     #[test]
@@ -263,7 +269,9 @@ mod tests {
             format!(r#"{{"type":"ADDED","object":"{secret}"}}"#),
             format!(r#"{{"type":"ADDED","object":{{"metadata":"{secret}"}}}}"#),
             format!(r#"{{"type":"ADDED","object":{POD}"#),
-            format!(r#"{{"type":"ADDED","object":{{"metadata":{{"name":"a","uid":"u","resourceVersion":"{secret}"}}}}{secret}}}"#),
+            format!(
+                r#"{{"type":"ADDED","object":{{"metadata":{{"name":"a","uid":"u","resourceVersion":"{secret}"}}}}{secret}}}"#
+            ),
             r#"{"type":"BOOKMARK","object":{"metadata":{}}}"#.to_owned(),
         ] {
             let error = line(text.as_bytes()).expect_err(&text);
@@ -274,8 +282,13 @@ mod tests {
 
     fn pods() -> Resource {
         Resource {
-            group: String::new(), version: "v1".into(), kind: "Pod".into(), plural: "pods".into(),
-            singular: "pod".into(), short_names: vec![], namespaced: true,
+            group: String::new(),
+            version: "v1".into(),
+            kind: "Pod".into(),
+            plural: "pods".into(),
+            singular: "pod".into(),
+            short_names: vec![],
+            namespaced: true,
         }
     }
 
@@ -294,7 +307,10 @@ mod tests {
             assert_eq!(item(&pods(), custom.as_bytes()).unwrap().bytes, custom.as_bytes());
         }
         let completed = format!(r#"{{"kind":"Pod","apiVersion":"v1","data":1,{metadata}}}"#);
-        assert_eq!(item(&pods(), format!(r#"{{"data":1,{metadata}}}"#).as_bytes()).unwrap().bytes, completed.as_bytes());
+        assert_eq!(
+            item(&pods(), format!(r#"{{"data":1,{metadata}}}"#).as_bytes()).unwrap().bytes,
+            completed.as_bytes()
+        );
         for broken in ["", "{}", "null", "{", r#"{"metadata":{"name":"a","uid":"u"}}"#] {
             assert!(item(&pods(), broken.as_bytes()).is_err(), "{broken}");
         }
@@ -304,9 +320,18 @@ mod tests {
     fn an_envelope_tells_version_and_next_page() {
         let page = |text: &str| envelope(text.as_bytes());
         let whole = Page { version: ResourceVersion::new("7"), next: Some("abc".into()) };
-        assert_eq!(page(r#"{"metadata":{"resourceVersion":"7","continue":"abc","remainingItemCount":3},"items":[]}"#), Ok(whole));
+        assert_eq!(
+            page(r#"{"metadata":{"resourceVersion":"7","continue":"abc","remainingItemCount":3},"items":[]}"#),
+            Ok(whole)
+        );
         assert_eq!(page(r#"{"metadata":{"resourceVersion":"7","continue":""},"items":null}"#).unwrap().next, None);
-        for broken in [r#"{"metadata":{"resourceVersion":"7"},"items":["#, r#"{"metadata":{},"items":[]}"#, r#"{"items":[]}"#, "", "<html>"] {
+        for broken in [
+            r#"{"metadata":{"resourceVersion":"7"},"items":["#,
+            r#"{"metadata":{},"items":[]}"#,
+            r#"{"items":[]}"#,
+            "",
+            "<html>",
+        ] {
             assert!(page(broken).is_err(), "{broken}");
         }
     }

@@ -330,15 +330,22 @@ mod tests {
 
     #[test]
     fn a_group_that_is_away_is_not_gone() {
-        let earlier = Discovered { served: vec![resource("a.io", "v1", "as"), resource("b.io", "v1", "bs")], ..Discovered::default() };
-        let now = Discovered { served: vec![], uncertain: BTreeSet::from(["a.io".to_owned()]) }.completed_from(&earlier);
+        let earlier = Discovered {
+            served: vec![resource("a.io", "v1", "as"), resource("b.io", "v1", "bs")],
+            ..Discovered::default()
+        };
+        let now =
+            Discovered { served: vec![], uncertain: BTreeSet::from(["a.io".to_owned()]) }.completed_from(&earlier);
         assert_eq!(now.served, [resource("a.io", "v1", "as")]);
         assert!(!now.lacks(&earlier.served[0]) && now.lacks(&earlier.served[1]));
     }
 
     #[test]
     fn a_version_in_use_is_kept_while_it_is_served() {
-        let both = Discovered { served: vec![resource("a.io", "v2", "as"), resource("a.io", "v1", "as")], ..Discovered::default() };
+        let both = Discovered {
+            served: vec![resource("a.io", "v2", "as"), resource("a.io", "v1", "as")],
+            ..Discovered::default()
+        };
         let old = resource("a.io", "v1", "as");
         assert_eq!(both.with_in_use([&old]).preferred(), [&old]);
         let only_new = Discovered { served: vec![resource("a.io", "v2", "as")], ..Discovered::default() };

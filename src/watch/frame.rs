@@ -178,12 +178,7 @@ impl Items {
         }
     }
 
-    fn take_item<E>(
-        &mut self,
-        byte: u8,
-        taken: &[u8],
-        each: &mut impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn take_item<E>(&mut self, byte: u8, taken: &[u8], each: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let outside = self.outside_of_strings(byte);
         if outside && self.depth == 0 && matches!(byte, b',' | b']') {
             if byte == b']' {
@@ -292,13 +287,20 @@ mod tests {
         for size in [1, 2, 3, 1000] {
             let (items, envelope) = split(text, &[size], 1000).unwrap();
             assert_eq!(items, [r#"{"a":"]}\\"}"#, r#"{"b":[1,{"items":[2]}]}"#]);
-            assert_eq!(envelope, r#"{"kind":"PodList","metadata":{"items":["no"],"x":"\"items\":["},"items": [] ,"z":"items"}"#);
+            assert_eq!(
+                envelope,
+                r#"{"kind":"PodList","metadata":{"items":["no"],"x":"\"items\":["},"items": [] ,"z":"items"}"#
+            );
         }
     }
 
     #[test]
     fn a_list_without_items_has_none() {
-        for (text, envelope) in [(r#"{"items":[]}"#, r#"{"items":[]}"#), (r#"{"items":[ ]}"#, r#"{"items":[]}"#), (r#"{"items":null}"#, r#"{"items":null}"#)] {
+        for (text, envelope) in [
+            (r#"{"items":[]}"#, r#"{"items":[]}"#),
+            (r#"{"items":[ ]}"#, r#"{"items":[]}"#),
+            (r#"{"items":null}"#, r#"{"items":null}"#),
+        ] {
             assert_eq!(split(text.as_bytes(), &[1], 100).unwrap(), (vec![], envelope.to_owned()));
         }
     }

@@ -418,9 +418,7 @@ impl Machine {
 
     fn ended(&mut self, now: Duration, end: End, out: &mut Vec<Effect>) {
         let lived = match self.phase {
-            Phase::Watching { since, progress } => {
-                progress || now.saturating_sub(since) >= self.patience.short_watch
-            }
+            Phase::Watching { since, progress } => progress || now.saturating_sub(since) >= self.patience.short_watch,
             _ => false,
         };
         match end {
@@ -485,7 +483,12 @@ impl Machine {
             }
             Failure::Unauthorized => {
                 out.push(Effect::Refresh);
-                self.blocked(now, Duration::ZERO, "the API server does not accept the credentials (401)".to_owned(), out);
+                self.blocked(
+                    now,
+                    Duration::ZERO,
+                    "the API server does not accept the credentials (401)".to_owned(),
+                    out,
+                );
             }
             Failure::Forbidden(text) => self.blocked(now, self.patience.slow, text, out),
             Failure::NotFound => {

@@ -60,7 +60,8 @@ pub fn select(watches: &[Watch], discovered: &Discovered) -> Selection {
             if found.is_empty() && (name != "*") {
                 let suggestion = if wildcard { None } else { suggest(name, discovered) };
                 let waiting = Waiting { name: name.clone(), suggestion };
-                if !selection.waiting.contains(&waiting) && !(wildcard && resolve(name, discovered).len() > found.len()) {
+                if !selection.waiting.contains(&waiting) && !(wildcard && resolve(name, discovered).len() > found.len())
+                {
                     selection.waiting.push(waiting);
                 }
             }
@@ -82,8 +83,7 @@ pub fn select(watches: &[Watch], discovered: &Discovered) -> Selection {
                 let (group, plural) = storage(resource);
                 let holders = taken.entry((group.to_owned(), plural.to_owned())).or_default();
                 for scope in scopes {
-                    let overlaps =
-                        |other: &Option<String>| *other == scope || other.is_none() || scope.is_none();
+                    let overlaps = |other: &Option<String>| *other == scope || other.is_none() || scope.is_none();
                     if let Some((_, holder)) = holders.iter().find(|(other, _)| overlaps(other)) {
                         // Within one entry it is no mistake: `["*", "pods"]`, or a name twice.
                         if *holder != number {
@@ -260,7 +260,10 @@ mod tests {
         let mut all = watch(&["*"]);
         all.exclude = vec!["events".into(), "*.autoscaling".into(), "no".into()];
         let found = select(&[all], &served());
-        assert_eq!(names(&found), ["pods v1", "deployments.apps v1", "orders.shop.example.com v1", "prices.shop.example.com v1"]);
+        assert_eq!(
+            names(&found),
+            ["pods v1", "deployments.apps v1", "orders.shop.example.com v1", "prices.shop.example.com v1"]
+        );
         let found = select(&[watch(&["*"])], &served());
         assert_eq!(names(&found).iter().filter(|name| name.starts_with("events")).collect::<Vec<_>>(), ["events v1"]);
         assert_eq!(names(&select(&[watch(&["*.shop.example.com"])], &served())).len(), 2);

@@ -184,7 +184,8 @@ impl Driver {
     /// Full jitter: any time up to a bound that doubles with each failure.
     fn pause(&self, tries: u32, at_least: Duration) -> Duration {
         let timings = &self.shared.timings;
-        let bound = timings.backoff_first.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(timings.backoff_most);
+        let bound =
+            timings.backoff_first.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(timings.backoff_most);
         // What the server asked for is honoured in full, and spread so that not everybody comes back at once.
         if at_least.is_zero() { random_up_to(bound) } else { at_least + random_up_to(timings.backoff_first) }
     }

@@ -60,10 +60,7 @@ fn quick() -> Timings {
 }
 
 fn watch(resources: &[&str]) -> config::Watch {
-    config::Watch {
-        resources: resources.iter().map(|name| (*name).to_owned()).collect(),
-        ..config::Watch::default()
-    }
+    config::Watch { resources: resources.iter().map(|name| (*name).to_owned()).collect(), ..config::Watch::default() }
 }
 
 fn plan(watch: Vec<config::Watch>) -> Plan {
@@ -93,10 +90,8 @@ impl Place {
 
     async fn start(&self, watches: Vec<config::Watch>) -> Daemon {
         let (journal, thread) = Journal::open(&self.state()).unwrap();
-        let settings = config::Cluster {
-            kubeconfig: Some(self.dir.path().join("kubeconfig")),
-            ..config::Cluster::default()
-        };
+        let settings =
+            config::Cluster { kubeconfig: Some(self.dir.path().join("kubeconfig")), ..config::Cluster::default() };
         let limits = Limits { head: Duration::from_secs(2), read: Duration::from_secs(2), ..Limits::default() };
         let api = Api::open(&settings, limits).await.unwrap();
         let (fleet, handle) = Fleet::new(api, journal.clone(), plan(watches), self.timings.clone());
@@ -411,7 +406,10 @@ async fn a_restored_server_is_noticed_and_told_as_a_rollback() {
     assert_eq!(log[3], "GAP rollback");
     let mut rest: Vec<&str> = log[4..].iter().map(String::as_str).collect();
     rest.sort_unstable();
-    assert_eq!(rest, ["DELETED inferred lost@".to_owned() + &(then + 1).to_string(), format!("MODIFIED inferred old@{then}")]);
+    assert_eq!(
+        rest,
+        ["DELETED inferred lost@".to_owned() + &(then + 1).to_string(), format!("MODIFIED inferred old@{then}")]
+    );
     place.map("after", "1");
     daemon.until_last(&place, "ADDED watched after").await;
     daemon.stop().await;
@@ -423,9 +421,9 @@ async fn an_undecodable_event_is_given_up_with_a_gap_and_never_passed_over() {
     let daemon = place.ready(maps()).await;
     place.map("a", "1");
     daemon.until_last(&place, "a@").await;
-    place.sim.fault(
-        Fault::new(On::watch("configmaps"), Act::replace(1, "{\"type\":\"ADDED\",\"object\":{]}\n")).always(),
-    );
+    place
+        .sim
+        .fault(Fault::new(On::watch("configmaps"), Act::replace(1, "{\"type\":\"ADDED\",\"object\":{]}\n")).always());
     place.sim.signal("configmaps", &Signal::End);
     place.map("b", "1");
     let log = daemon.until(&place, |log| log.len() == 3).await;
@@ -469,7 +467,9 @@ async fn a_new_token_in_the_kubeconfig_is_taken_up() {
     let daemon = place.ready(maps()).await;
     place.sim.revoke(crate::sim::TOKEN);
     place.sim.signal("configmaps", &Signal::End);
-    daemon.until_state("configmaps", |state| matches!(state, SourceState::Degraded(text) if text.contains("401"))).await;
+    daemon
+        .until_state("configmaps", |state| matches!(state, SourceState::Degraded(text) if text.contains("401")))
+        .await;
     place.sim.admit("fresh");
     std::fs::write(place.dir.path().join("kubeconfig"), place.sim.kubeconfig_with_token("fresh")).unwrap();
     place.map("a", "1");
@@ -516,7 +516,8 @@ async fn custom_resources_come_go_and_come_again() {
     let log = daemon.log(&place);
     let words: Vec<&str> =
         log.iter().filter(|line| !line.starts_with("GAP")).map(|line| line.split('@').next().unwrap()).collect();
-    let plain: Vec<String> = words.iter().map(|word| word.replace("inferred", "x").replace("watched", "x").replace("listed", "x")).collect();
+    let plain: Vec<String> =
+        words.iter().map(|word| word.replace("inferred", "x").replace("watched", "x").replace("listed", "x")).collect();
     assert_eq!(plain, ["ADDED x w0", "DELETED x w0", "ADDED x w1", "DELETED x w1"]);
     daemon.stop().await;
 }
@@ -545,9 +546,9 @@ async fn a_page_token_that_expires_begins_the_list_again() {
     for n in 0..7 {
         place.map(&format!("m{n}"), "1");
     }
-    place.sim.fault(
-        Fault::new(On::list("configmaps").query("continue="), Act::refuse(&Refusal::expired(1, 2))).times(2),
-    );
+    place
+        .sim
+        .fault(Fault::new(On::list("configmaps").query("continue="), Act::refuse(&Refusal::expired(1, 2))).times(2));
     let daemon = place.ready(maps()).await;
     let log = daemon.until(&place, |log| log.len() == 7).await;
     assert!(log.iter().all(|line| line.starts_with("ADDED listed")), "{log:?}");
@@ -749,7 +750,8 @@ async fn another_cluster_at_the_same_address_is_refused() {
     let uid = place.sim.get("namespaces", "", "kube-system").unwrap().value()["metadata"]["uid"].clone();
     if uid != "another" {
         // The simulated cluster keeps uids, as a real one does: another cluster is another server.
-        let other = Sim::start_with(Settings { cluster_uid: "another".to_owned(), ..Settings::default() }).await.unwrap();
+        let other =
+            Sim::start_with(Settings { cluster_uid: "another".to_owned(), ..Settings::default() }).await.unwrap();
         other.write_kubeconfig(&place.dir.path().join("kubeconfig")).unwrap();
         let mut daemon = place.start(maps()).await;
         let error = daemon.tasks.join_next().await.unwrap().unwrap().unwrap_err();
@@ -765,9 +767,10 @@ async fn an_api_server_that_is_away_is_waited_for() {
     place.sim.wait_for_watches("configmaps", 1).await.unwrap();
     place.sim.stop_listening().await;
     daemon
-        .until_state("configmaps", |state| {
-            matches!(state, SourceState::Degraded(text) if text.contains("refuses connections"))
-        })
+        .until_state(
+            "configmaps",
+            |state| matches!(state, SourceState::Degraded(text) if text.contains("refuses connections")),
+        )
         .await;
     place.map("meanwhile", "1");
     place.sim.start_listening().await.unwrap();

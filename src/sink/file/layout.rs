@@ -129,7 +129,8 @@ impl Layout {
     /// The furthest position that a file shows which decklog rotated or somebody moved away (logrotate's way).
     pub(super) fn newest_elsewhere(&self, epoch: &str) -> Option<Position> {
         let mut candidates = Vec::new();
-        if let Some(newest) = self.rotated().ok().and_then(|rotated| rotated.names().last().map(|name| (*name).clone())) {
+        if let Some(newest) = self.rotated().ok().and_then(|rotated| rotated.names().last().map(|name| (*name).clone()))
+        {
             // The plain one may be replaced by the compressed one at any moment.
             candidates.extend([self.plain(&newest), self.compressed(&newest)]);
         }

@@ -77,7 +77,9 @@ impl Link {
             Err(text) => tracing::warn!("{text}; the headers that were read last are used"),
         }
         let roots = match &self.ca_file {
-            Some(path) => tokio::fs::read(path).await.map_err(|error| format!("cannot read {}: {error}", path.display())),
+            Some(path) => {
+                tokio::fs::read(path).await.map_err(|error| format!("cannot read {}: {error}", path.display()))
+            }
             None => Ok(Vec::new()),
         };
         match (roots, &self.client) {
@@ -95,7 +97,8 @@ impl Link {
     async fn read_headers(&self) -> Result<HeaderMap, String> {
         let mut headers = self.fixed.clone();
         if let Some(path) = &self.headers_file {
-            let problem = |error: &dyn std::fmt::Display| format!("cannot use the headers in {}: {error}", path.display());
+            let problem =
+                |error: &dyn std::fmt::Display| format!("cannot use the headers in {}: {error}", path.display());
             let text = tokio::fs::read_to_string(path).await.map_err(|error| problem(&error))?;
             for (number, line) in text.lines().enumerate() {
                 if line.trim().is_empty() {
@@ -109,7 +112,8 @@ impl Link {
             }
         }
         if let Some(path) = &self.bearer_file {
-            let problem = |error: &dyn std::fmt::Display| format!("cannot use the token in {}: {error}", path.display());
+            let problem =
+                |error: &dyn std::fmt::Display| format!("cannot use the token in {}: {error}", path.display());
             let text = tokio::fs::read_to_string(path).await.map_err(|error| problem(&error))?;
             let value = format!("Bearer {}", text.trim());
             let mut value = HeaderValue::try_from(value).map_err(|_| problem(&"it holds more than a token"))?;
