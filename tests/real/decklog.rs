@@ -13,6 +13,8 @@ pub struct Decklog {
     name: String,
     dir: PathBuf,
     notify: UnixDatagram,
+    /// What it told systemd since it was started.
+    told: String,
     running: Option<Process>,
     /// The entries read so far, and where in the file they end.
     entries: Vec<Entry>,
@@ -35,7 +37,7 @@ impl Decklog {
         fs::write(dir.join("config.toml"), config).unwrap();
         let notify = UnixDatagram::bind(dir.join("notify")).unwrap();
         notify.set_nonblocking(true).unwrap();
-        Self { name: name.to_owned(), dir, notify, running: None, entries: Vec::new(), read: 0 }
+        Self { name: name.to_owned(), dir, notify, told: String::new(), running: None, entries: Vec::new(), read: 0 }
     }
 
     /// Where the log file is.
@@ -56,7 +58,8 @@ impl Decklog {
     /// Starts it, as systemd would.
     pub fn start(&mut self) {
         assert!(self.running.is_none(), "{} runs already", self.name);
-        self.notifications();
+        self.listen();
+        self.told.clear();
         let arguments = ["run".to_owned(), "-c".to_owned(), self.dir.join("config.toml").display().to_string()];
         let program = Path::new(env!("CARGO_BIN_EXE_decklog"));
         self.running = Some(Process::start(&self.name, program, &arguments, &self.dir.join("stderr"), |command| {
@@ -64,19 +67,18 @@ impl Decklog {
         }));
     }
 
-    /// What it told systemd since the last call.
-    fn notifications(&self) -> String {
+    /// Takes what it tells systemd, as systemd would, so that the socket never fills.
+    fn listen(&mut self) {
         let mut buffer = [0; 4096];
-        let mut all = String::new();
         while let Ok(length) = self.notify.recv(&mut buffer) {
-            all += &String::from_utf8_lossy(&buffer[..length]);
-            all.push('\n');
+            self.told += &String::from_utf8_lossy(&buffer[..length]);
+            self.told.push('\n');
         }
-        all
     }
 
     /// Fails when it ended by itself.
     pub fn must_run(&mut self) {
+        self.listen();
         let ended = self.running.as_mut().and_then(Process::ended);
         if let Some(status) = ended {
             panic!("{} ended by itself, {status}:\n{}", self.name, self.last_words());
@@ -85,12 +87,10 @@ impl Decklog {
 
     /// Waits until it says that every source has resumed or finished its first list.
     pub async fn ready(&mut self) {
-        let mut told = String::new();
         until(&format!("{} to be ready", self.name), LIMIT, async || {
             self.must_run();
-            told += &self.notifications();
-            let ready = told.lines().any(|line| line == "READY=1");
-            if ready { Ok(()) } else { Err(format!("it told systemd {told:?} and said\n{}", self.last_words())) }
+            let ready = self.told.lines().any(|line| line == "READY=1");
+            if ready { Ok(()) } else { Err(format!("it told systemd {:?} and said\n{}", self.told, self.last_words())) }
         })
         .await;
     }
