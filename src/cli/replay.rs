@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::output::{count, plural};
+use super::output::plural;
 use super::progress::Progress;
 use super::{Exit, Failure, Global, Outcome, complain};
 use crate::config::{self, SinkKind};
