@@ -16,7 +16,8 @@ mod tests;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -207,11 +208,12 @@ pub struct Journal {
 #[derive(Debug)]
 struct Inner {
     dir: PathBuf,
-    epoch: String,
+    epoch: RwLock<String>,
     commands: mpsc::Sender<Queued>,
     room: Arc<Semaphore>,
     head: watch::Receiver<Seq>,
     failure: Arc<OnceLock<String>>,
+    turns: Arc<AtomicU64>,
 }
 
 /// The running writer thread, to be joined when the daemon stops.
@@ -249,7 +251,8 @@ impl Journal {
         let (head_sender, head) = watch::channel(Seq(0));
         let mut writer = Writer::new(conn, head_sender)?;
         writer.recover()?;
-        let epoch = writer.epoch().to_owned();
+        let turns = writer.turns();
+        let epoch = RwLock::new(writer.epoch().to_owned());
         let failure = Arc::new(OnceLock::new());
         let (ended_sender, ended) = oneshot::channel::<()>();
         let thread = std::thread::Builder::new()
@@ -268,7 +271,7 @@ impl Journal {
             })
             .map_err(|source| JournalError::Io { what: "cannot start the journal's thread".to_owned(), source })?;
         let room = Arc::new(Semaphore::new(QUEUE_KIB));
-        let inner = Inner { dir: dir.to_owned(), epoch, commands, room, head, failure };
+        let inner = Inner { dir: dir.to_owned(), epoch, commands, room, head, failure, turns };
         Ok((Self { inner: Arc::new(inner) }, WriterThread { thread, ended }))
     }
 
@@ -379,6 +382,14 @@ impl Journal {
         self.ask(|reply| Command::Sink(name.to_owned(), kind.to_owned(), start, reply)).await
     }
 
+    /// A sink is no longer configured: status says so, its cursor stays.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn retire_sink(&self, name: &str) -> Result<(), JournalError> {
+        self.send(Command::RetireSink(name.to_owned()), 0).await
+    }
+
     /// The sink has everything up to `upto` for good. On disk when this returns.
     ///
     /// # Errors
@@ -420,6 +431,20 @@ impl Journal {
         self.ask(Command::Flush).await
     }
 
+    /// Returns when the writer has come to this, without asking it to write anything: a proof of life.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn ping(&self) -> Result<(), JournalError> {
+        self.ask(Command::Ping).await
+    }
+
+    /// Counts the writer's turns: it grows with every transaction and every answer, also within a long list.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.inner.turns.load(Ordering::Relaxed)
+    }
+
     /// The newest seq on disk; a change of it wakes whoever waits.
     #[must_use]
     pub fn head(&self) -> watch::Receiver<Seq> {
@@ -428,8 +453,19 @@ impl Journal {
 
     /// The name of this journal, part of a gap's id.
     #[must_use]
-    pub fn epoch(&self) -> &str {
-        &self.inner.epoch
+    pub fn epoch(&self) -> String {
+        self.inner.epoch.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Begins a new epoch: this journal was found behind what a sink already holds (put back from a backup), so its
+    /// next seqs were given out before. Entries that exist keep theirs.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn begin_epoch(&self) -> Result<String, JournalError> {
+        let epoch = self.ask(Command::Epoch).await?;
+        self.inner.epoch.write().unwrap_or_else(PoisonError::into_inner).clone_from(&epoch);
+        Ok(epoch)
     }
 
     /// A read-only connection.

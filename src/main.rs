@@ -1,1 +1,7 @@
-fn main() {}
+//! The `decklog` command: everything is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    decklog::cli::main(std::env::args_os())
+}

@@ -242,7 +242,7 @@ pub struct EntryCluster<'a> {
 }
 
 /// The `gap` member of an entry.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct EntryGap {
     /// Why changes may be missing.
     pub why: String,

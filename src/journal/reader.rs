@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::codec::Codec;
-use super::writer::type_code;
+use super::writer::{rfc3339, type_code};
 use super::{JournalError, schema};
 use crate::model::{Cluster, EntryType, Resource, Seq};
 use crate::wire;
@@ -577,13 +577,34 @@ impl Reader {
         found.map_or(Ok(None), |seq| self.entry(seq))
     }
 
+    /// The newest GAP entry that is kept.
+    ///
+    /// # Errors
+    /// Where the database cannot be read or the entry is damaged.
+    pub fn last_gap(&mut self) -> Read<Option<StoredEntry>> {
+        let row = self
+            .conn
+            .prepare_cached("SELECT seq, type, base, line FROM entry WHERE type = 3 ORDER BY seq DESC LIMIT 1")
+            .and_then(|mut select| select.query_row([], stored_row).optional())
+            .map_err(sql("the last gap"))?;
+        row.map(|row| self.unpack(row)).transpose()
+    }
+
     /// Proves that the journal is whole: SQLite's own check, dense seqs, each entry readable and in its place, the
     /// replay of the log equal to the object table, no cursor past the head. `progress` is told entries read and
     /// entries in all.
     ///
     /// # Errors
     /// Where the database cannot be read at all; damage is not an error but a problem in the answer.
-    pub fn verify(&mut self, mut progress: impl FnMut(u64, u64)) -> Read<Verified> {
+    pub fn verify(&mut self, progress: impl FnMut(u64, u64)) -> Read<Verified> {
+        // One moment of the journal: a daemon that goes on would else look like damage.
+        self.conn.execute_batch("BEGIN").map_err(sql("its check"))?;
+        let found = self.verify_moment(progress);
+        self.conn.execute_batch("COMMIT").map_err(sql("its check"))?;
+        found
+    }
+
+    fn verify_moment(&mut self, mut progress: impl FnMut(u64, u64)) -> Read<Verified> {
         let mut found = Verified::default();
         let what = "its check";
         {
@@ -601,21 +622,21 @@ impl Reader {
         let mut newest: HashMap<i64, (u64, bool)> = HashMap::new();
         let (mut at, mut expected) = (oldest.0.saturating_sub(1), oldest.0);
         loop {
-            let rows: Vec<(Stored, Option<i64>, u64)> = {
+            let rows: Vec<(Stored, Option<i64>, u64, i64)> = {
                 let mut select = self
                     .conn
                     .prepare_cached(
-                        "SELECT seq, type, base, line, object, previous FROM entry WHERE seq > ? ORDER BY seq LIMIT 500",
+                        "SELECT seq, type, base, line, object, previous, time FROM entry WHERE seq > ? ORDER BY seq LIMIT 500",
                     )
                     .map_err(sql(what))?;
                 let rows = select
-                    .query_map([at], |row| Ok((stored_row(row)?, row.get(4)?, row.get(5)?)))
+                    .query_map([at], |row| Ok((stored_row(row)?, row.get(4)?, row.get(5)?, row.get(6)?)))
                     .map_err(sql(what))?;
                 rows.collect::<Result<_, _>>().map_err(sql(what))?
             };
-            let Some((last, _, _)) = rows.last() else { break };
+            let Some((last, ..)) = rows.last() else { break };
             at = last.seq;
-            for (row, object, previous) in rows {
+            for (row, object, previous, time) in rows {
                 let seq = row.seq;
                 if seq != expected {
                     found.problem(format!("entries {expected} to {} are missing", seq - 1));
@@ -629,7 +650,7 @@ impl Reader {
                         continue;
                     }
                 };
-                if let Err(problem) = check_entry(&entry, &epoch) {
+                if let Err(problem) = check_entry(&entry, time, &epoch) {
                     found.problem(format!("entry {seq}: {problem}"));
                 }
                 found.gaps += u64::from(entry.kind == EntryType::Gap);
@@ -724,7 +745,7 @@ fn presence(present: bool) -> &'static str {
     if present { "present" } else { "gone" }
 }
 
-fn check_entry(entry: &StoredEntry, epoch: &str) -> Result<(), String> {
+fn check_entry(entry: &StoredEntry, time: i64, epoch: &str) -> Result<(), String> {
     let parsed = wire::Entry::parse(&entry.line).map_err(|error| error.to_string())?;
     if parsed.seq() != entry.seq || parsed.kind() != entry.kind {
         return Err("it says another seq or type than its row".to_owned());
@@ -738,8 +759,12 @@ fn check_entry(entry: &StoredEntry, epoch: &str) -> Result<(), String> {
     if parsed.id != id {
         return Err(format!("its id is not {id}"));
     }
-    if parsed.epoch.is_empty() || epoch.is_empty() {
-        return Err("it has no epoch".to_owned());
+    // Names of epochs sort by their beginning.
+    if parsed.epoch.is_empty() || *parsed.epoch > *epoch {
+        return Err("its epoch is not one of this journal".to_owned());
+    }
+    if parsed.time != rfc3339(time) {
+        return Err("it says another time than its row".to_owned());
     }
     Ok(())
 }

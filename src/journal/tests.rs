@@ -401,3 +401,22 @@ async fn seqs_stay_dense_and_are_never_used_again() {
         reader.entries_after(Seq(0), 100, usize::MAX).unwrap().iter().map(|entry| entry.seq.0).collect();
     assert_eq!(seqs, (1..=u64::try_from(seqs.len()).unwrap()).collect::<Vec<_>>());
 }
+
+#[tokio::test]
+async fn a_new_epoch_names_what_follows_and_leaves_what_exists() {
+    let dir = tempfile::tempdir().unwrap();
+    let Open { journal, thread, memory } = Open::at(dir.path()).await;
+    journal.append(memory.id, vec![upsert("a", "1", 5)]).await.unwrap();
+    let old = journal.epoch();
+    let new = journal.begin_epoch().await.unwrap();
+    assert!(new > old && journal.epoch() == new);
+    journal.append(memory.id, vec![upsert("b", "2", 6)]).await.unwrap();
+    journal.flush().await.unwrap();
+    let mut reader = journal.reader().unwrap();
+    let entries = reader.entries_after(Seq(0), 10, usize::MAX).unwrap();
+    let epochs: Vec<_> = entries.iter().map(|stored| Entry::parse(&stored.line).unwrap().epoch.into_owned()).collect();
+    assert_eq!(epochs, [old, new]);
+    assert!(reader.verify(|_, _| ()).unwrap().problems.is_empty());
+    drop(journal);
+    thread.join().unwrap();
+}

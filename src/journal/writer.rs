@@ -1,7 +1,11 @@
 //! The one thread that writes: commands in, entries and state out, many commands to a transaction.
 
-use std::collections::{HashMap, VecDeque};
+mod listing;
+mod store;
+
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -12,9 +16,9 @@ use super::codec::Codec;
 use super::{JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, WatchChange};
 use crate::change::{self, Pattern};
 use crate::model::{
-    Cluster, EntryType, Evidence, Gap, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
+    Cluster, EntryType, Evidence, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
 };
-use crate::wire::{self, Draft};
+use store::Recent;
 
 /// A transaction takes what waits, up to this many changes …
 const GROUP_CHANGES: usize = 1000;
@@ -40,11 +44,14 @@ pub(super) enum Command {
     ReportSource(SourceId, SourceState),
     Resources(Vec<Resource>),
     Sink(String, String, SinkStart, oneshot::Sender<Seq>),
+    RetireSink(String),
     Acknowledge(String, Seq, oneshot::Sender<()>),
     ResetCursor(String, Seq, oneshot::Sender<()>),
     SetAside(String, Seq, String, oneshot::Sender<()>),
     ReportSink(String, SinkState),
+    Epoch(oneshot::Sender<String>),
     Flush(oneshot::Sender<()>),
+    Ping(oneshot::Sender<()>),
 }
 
 /// A command with its share of the queue's bytes, which is free again when the command is done.
@@ -95,6 +102,7 @@ pub(super) struct Writer {
     recent: Recent,
     in_transaction: bool,
     answers: Vec<Answer>,
+    turns: Arc<AtomicU64>,
 }
 
 /// How writing goes on: an error of SQLite with what was tried.
@@ -127,7 +135,7 @@ impl Writer {
         let epoch = match meta.remove("epoch") {
             Some(epoch) => epoch,
             None => {
-                let epoch = uuid::Uuid::now_v7().simple().to_string();
+                let epoch = new_epoch();
                 conn.execute("INSERT INTO meta VALUES ('epoch', ?)", [&epoch]).map_err(sql("write its epoch"))?;
                 epoch
             }
@@ -155,30 +163,12 @@ impl Writer {
             recent: Recent::default(),
             in_transaction: false,
             answers: Vec::new(),
+            turns: Arc::default(),
         })
     }
 
     pub(super) fn epoch(&self) -> &str {
         &self.epoch
-    }
-
-    /// Goes on with complete lists that a crash left half written, and drops those that were not complete.
-    pub(super) fn recover(&mut self) -> Done {
-        let pending: Vec<i64> = {
-            let mut select = self
-                .conn
-                .prepare("SELECT id FROM source WHERE pending IS NOT NULL ORDER BY id")
-                .map_err(sql("find unfinished lists"))?;
-            let rows = select.query_map([], |row| row.get(0)).map_err(sql("find unfinished lists"))?;
-            rows.collect::<Result<_, _>>().map_err(sql("find unfinished lists"))?
-        };
-        for id in pending {
-            self.load_source(id)?;
-            self.write_list(id)?;
-        }
-        self.conn.execute("DELETE FROM listing", []).map_err(sql("drop unfinished lists"))?;
-        self.sources.clear();
-        Ok(())
     }
 
     /// Takes commands until every handle is dropped.
@@ -273,7 +263,12 @@ impl Writer {
         Ok(())
     }
 
+    pub(super) fn turns(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.turns)
+    }
+
     fn answer(&mut self) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
         for answer in self.answers.drain(..) {
             answer();
         }
@@ -347,6 +342,10 @@ impl Writer {
                 let cursor = self.register_sink(&name, &kind, start)?;
                 self.later(reply, cursor);
             }
+            Command::RetireSink(name) => {
+                self.begin()?;
+                self.execute("retire a sink", "UPDATE sink SET active = 0 WHERE name = ?", params![name])?;
+            }
             Command::Acknowledge(name, upto, reply) => {
                 self.begin()?;
                 self.execute(
@@ -381,6 +380,15 @@ impl Writer {
                     params![word, detail, micros(Timestamp::now()), name],
                 )?;
             }
+            Command::Epoch(reply) => {
+                self.begin()?;
+                self.epoch = new_epoch();
+                let what = "begin an epoch";
+                self.execute(what, "UPDATE meta SET value = ? WHERE key = 'epoch'", params![self.epoch])?;
+                let epoch = self.epoch.clone();
+                self.later(reply, epoch);
+            }
+            Command::Ping(reply) => self.later(reply, ()),
             Command::Flush(reply) => {
                 if self.sources.values().any(|source| source.moved) {
                     self.begin()?;
@@ -616,12 +624,12 @@ impl Writer {
             .prepare_cached("SELECT last FROM object WHERE id = ?")
             .and_then(|mut select| select.query_row([row], |row| row.get(0)))
             .map_err(sql("look an object up"))?;
-        let seq = self.emit(source, Some(row), previous, None, EntryType::Added, evidence, object, None)?;
+        let told = self.emit(source, Some(row), previous, None, EntryType::Added, evidence, object, None)?;
         self.execute(
             "remember an object",
             "UPDATE object SET uid = ?, version = ?, present = 1, last = ?4, base = ?4, state = NULL, marks = ?5, pointers = NULL
              WHERE id = ?3",
-            params![object.uid, object.version.as_str(), row, seq, marks_json(&object.body)],
+            params![object.uid, object.version.as_str(), row, told.seq, marks_json(&object.body)],
         )?;
         Ok(())
     }
@@ -649,12 +657,12 @@ impl Writer {
             return self.withhold(known.id, object);
         }
         let kind = EntryType::Modified;
-        let seq =
+        let told =
             self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, Some(&change.json))?;
         self.execute(
             "remember an object",
             "UPDATE object SET version = ?, last = ?, base = ?, state = NULL, marks = ?, pointers = NULL WHERE id = ?",
-            params![object.version.as_str(), seq.0, seq.1, marks_json(&object.body), known.id],
+            params![object.version.as_str(), told.seq, told.base, marks_json(&object.body), known.id],
         )?;
         Ok(())
     }
@@ -673,12 +681,12 @@ impl Writer {
 
     fn deleted(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
         let kind = EntryType::Deleted;
-        let seq = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, None)?;
+        let told = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, None)?;
         self.execute(
             "forget an object",
             "UPDATE object SET version = ?, present = 0, last = ?, base = NULL, state = NULL, marks = NULL, pointers = NULL
              WHERE id = ?",
-            params![object.version.as_str(), seq.0, known.id],
+            params![object.version.as_str(), told.seq, known.id],
         )?;
         Ok(())
     }
@@ -694,371 +702,6 @@ impl Writer {
             body: Redacted { bytes, pointers, marks: Vec::new() },
         };
         self.deleted(source, known, &object, Evidence::Inferred)
-    }
-
-    /// Writes one entry. Gives its seq and the seq of the entry that the object's next one is a difference of.
-    #[expect(clippy::too_many_arguments, reason = "the columns of one row, each of another type")]
-    fn emit(
-        &mut self,
-        source_id: i64,
-        row: Option<i64>,
-        previous: u64,
-        base: Option<u64>,
-        kind: EntryType,
-        evidence: Evidence,
-        object: &Observed,
-        change: Option<&str>,
-    ) -> Done<Emitted> {
-        let base_line = base.map(|seq| self.line(seq)).transpose()?;
-        let now = micros(Timestamp::now());
-        let time = rfc3339(now);
-        let source = self.source(source_id)?;
-        let seq = self.head + 1;
-        let rendered = wire::render(&Draft {
-            seq: Seq(seq),
-            epoch: &self.epoch,
-            time: &time,
-            kind,
-            evidence: Some(evidence),
-            cluster: &self.cluster,
-            api_version: &source.api_version,
-            kind_name: &source.kind_name,
-            resource: &source.plural,
-            namespace: &object.namespace,
-            name: &object.name,
-            uid: &object.uid,
-            version: object.version.as_str(),
-            change,
-            object: Some(&object.body.bytes),
-            gap: None,
-            redacted: &object.body.pointers,
-        });
-        let mut used = base;
-        let mut blob = self.codec.compress(base_line.as_ref().map(|line| line.bytes.as_slice()), &rendered.line);
-        // An object that has drifted far from its base gets a new one, where that makes its versions smaller.
-        if base.is_some() && blob.len() > 512 + rendered.line.len() / 12 {
-            let alone = self.codec.compress(None, &rendered.line);
-            if alone.len() < blob.len() * 2 {
-                (blob, used) = (alone, None);
-            }
-        }
-        self.insert(seq, now, kind, source_id, row, previous, used, &rendered.object, &blob)?;
-        self.recent.put(seq, Line { bytes: rendered.line, object: rendered.object });
-        Ok(Emitted(seq, used.unwrap_or(seq)))
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the columns of one row, each of another type")]
-    fn insert(
-        &mut self,
-        seq: u64,
-        now: i64,
-        kind: EntryType,
-        source: i64,
-        row: Option<i64>,
-        previous: u64,
-        base: Option<u64>,
-        object: &std::ops::Range<usize>,
-        blob: &[u8],
-    ) -> Done {
-        self.execute(
-            "write an entry",
-            "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            params![seq, now, type_code(kind), source, row, previous, base, object.start, object.end, blob],
-        )?;
-        // Invariant 4: dense, and never given out again, because the row and this number live and die together.
-        self.head = seq;
-        Ok(())
-    }
-
-    fn gap(&mut self, source_id: i64, gap: &Gap) -> Done {
-        let now = micros(Timestamp::now());
-        let source = self.source(source_id)?;
-        let since = (source.good_at > 0).then(|| rfc3339(source.good_at));
-        let seq = self.head + 1;
-        let rendered = wire::render(&Draft {
-            seq: Seq(seq),
-            epoch: &self.epoch,
-            time: &rfc3339(now),
-            kind: EntryType::Gap,
-            evidence: None,
-            cluster: &self.cluster,
-            api_version: &source.api_version,
-            kind_name: &source.kind_name,
-            resource: &source.plural,
-            namespace: &source.namespace,
-            name: "",
-            uid: "",
-            version: "",
-            change: None,
-            object: None,
-            gap: Some((gap, since.as_deref())),
-            redacted: &[],
-        });
-        let blob = self.codec.compress(None, &rendered.line);
-        self.insert(seq, now, EntryType::Gap, source_id, None, 0, None, &(0..0), &blob)?;
-        self.execute("count a gap", "UPDATE source SET gaps = gaps + 1 WHERE id = ?", params![source_id])?;
-        Ok(())
-    }
-
-    /// A stored entry and where its object stands.
-    fn line(&mut self, seq: u64) -> Done<Arc<Line>> {
-        if let Some(line) = self.recent.get(seq) {
-            return Ok(line);
-        }
-        let (base, object, blob) = self
-            .conn
-            .prepare_cached("SELECT base, object_start, object_end, line FROM entry WHERE seq = ?")
-            .and_then(|mut select| {
-                select.query_row([seq], |row| {
-                    Ok((row.get::<_, Option<u64>>(0)?, row.get(1)?..row.get(2)?, row.get::<_, Vec<u8>>(3)?))
-                })
-            })
-            .map_err(sql("read an entry"))?;
-        let base = base.map(|seq| self.line(seq)).transpose()?;
-        let bytes = self
-            .codec
-            .decompress(base.as_ref().map(|line| line.bytes.as_slice()), &blob)
-            .map_err(|error| JournalError::Corrupt(format!("entry {seq}: {error}; run `decklog verify`")))?;
-        if bytes.get(object.clone()).is_none() {
-            return Err(JournalError::Corrupt(format!(
-                "entry {seq} is shorter than it should be; run `decklog verify`"
-            )));
-        }
-        Ok(self.recent.put(seq, Line { bytes, object }))
-    }
-
-    /// The object as the log last told it: what the next patch starts from.
-    fn told_state(&mut self, known: &Known) -> Done<Vec<u8>> {
-        if known.last == 0 {
-            return Ok(self.current_state(known)?.0);
-        }
-        let line = self.line(known.last)?;
-        Ok(line.bytes.get(line.object.clone()).unwrap_or_default().to_vec())
-    }
-
-    /// The object as it was last seen, and what was redacted in it.
-    fn current_state(&mut self, known: &Known) -> Done<(Vec<u8>, Vec<String>)> {
-        if known.has_state {
-            let (blob, pointers): (Vec<u8>, Option<String>) = self
-                .conn
-                .query_row("SELECT state, pointers FROM object WHERE id = ?", [known.id], |row| {
-                    Ok((row.get(0)?, row.get(1)?))
-                })
-                .map_err(sql("read an object"))?;
-            let bytes = self
-                .codec
-                .decompress(None, &blob)
-                .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))?;
-            let pointers = pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-            return Ok((bytes, pointers));
-        }
-        let line = self.line(known.last)?;
-        let bytes = line.bytes.get(line.object.clone()).unwrap_or_default().to_vec();
-        let entry = wire::Entry::parse(&line.bytes)
-            .map_err(|error| JournalError::Corrupt(format!("entry {}: {error}", known.last)))?;
-        let pointers = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-        Ok((bytes, pointers))
-    }
-
-    /// Keeps one listed object aside until its list is complete.
-    fn stage(&mut self, id: i64, object: Observed) -> Done {
-        let resource = self.source(id)?.resource;
-        let known = self.known(resource, &object.namespace, &object.name)?;
-        let same =
-            known.is_some_and(|known| known.present && known.uid == object.uid && known.version == object.version);
-        let body = (!same).then(|| self.codec.compress(None, &object.body.bytes));
-        let pointers = serde_json::to_string(&object.body.pointers).expect("strings always serialise");
-        self.execute(
-            "stage a listed object",
-            "INSERT INTO listing (source, namespace, name, uid, version, body, marks, pointers) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            params![
-                id,
-                object.namespace,
-                object.name,
-                object.uid,
-                object.version.as_str(),
-                body,
-                marks_json(&object.body),
-                pointers
-            ],
-        )?;
-        Ok(())
-    }
-
-    fn complete_list(&mut self, id: i64, version: &ResourceVersion, why: Option<Why>) -> Done {
-        // Kept with the list, so that a crash in the middle goes on in the same way.
-        let silent = self.source(id)?.silent.then_some(SILENT);
-        self.execute(
-            "complete a list",
-            "UPDATE source SET pending = ?, pending_why = ?, pending_told = 0 WHERE id = ?",
-            params![version.as_str(), why.map(Why::as_str).or(silent), id],
-        )?;
-        Ok(())
-    }
-
-    /// Writes the difference of a complete list in transactions of bounded size. Each leaves a state from which
-    /// `recover` goes on, so the list is asked for once and told once, wherever a crash falls.
-    fn write_list(&mut self, id: i64) -> Done {
-        let what = "write a list";
-        self.begin()?;
-        self.commit()?;
-        let (version, why, told): (String, Option<String>, bool) = self
-            .conn
-            .query_row("SELECT pending, pending_why, pending_told FROM source WHERE id = ?", [id], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-            })
-            .map_err(sql(what))?;
-        let version = ResourceVersion(version);
-        let silent = why.as_deref() == Some(SILENT);
-        let why = why.as_deref().and_then(Why::parse);
-        let evidence = if why.is_some() { Evidence::Inferred } else { Evidence::Listed };
-        // Invariant 3: the gap comes before what follows it.
-        if let Some(why) = why
-            && !told
-        {
-            self.begin()?;
-            let from = self.source(id)?.applied.clone();
-            self.gap(id, &Gap { why, from, to: Some(version.clone()) })?;
-            self.execute(what, "UPDATE source SET pending_told = 1 WHERE id = ?", params![id])?;
-        }
-        self.write_deletions(id)?;
-        // In the order of versions, which is the order in which they came to be.
-        let staged: Vec<i64> = {
-            let mut select = self
-                .conn
-                .prepare("SELECT id FROM listing WHERE source = ? AND body IS NOT NULL ORDER BY length(version), version, id")
-                .map_err(sql(what))?;
-            let rows = select.query_map([id], |row| row.get(0)).map_err(sql(what))?;
-            rows.collect::<Result<_, _>>().map_err(sql(what))?
-        };
-        for chunk in staged.chunks(GROUP_CHANGES) {
-            self.begin()?;
-            for row in chunk {
-                self.write_listed(id, *row, evidence, silent)?;
-            }
-            self.commit()?;
-        }
-        self.begin()?;
-        self.execute(what, "DELETE FROM listing WHERE source = ?", params![id])?;
-        self.execute(what, "UPDATE source SET pending = NULL, rescoped = 0 WHERE id = ?", params![id])?;
-        if let Some(source) = self.sources.get_mut(&id) {
-            source.resume = Some(version.clone());
-            source.applied = Some(version);
-            source.good_at = micros(Timestamp::now());
-            source.moved = true;
-        }
-        self.commit()
-    }
-
-    /// Invariant 2: objects that one complete, consistent list does not have are gone.
-    fn write_deletions(&mut self, id: i64) -> Done {
-        let what = "find what is gone";
-        let (resource, scope) = {
-            let source = self.source(id)?;
-            (source.resource, source.namespace.clone())
-        };
-        loop {
-            let gone: Vec<(Known, String, String)> = {
-                let mut select = self
-                    .conn
-                    .prepare_cached(
-                        "SELECT id, uid, version, present, last, base, state IS NOT NULL, marks, namespace, name FROM object o
-                         WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2) AND NOT EXISTS
-                             (SELECT 1 FROM listing l WHERE l.source = ?3 AND l.namespace = o.namespace AND l.name = o.name)
-                         LIMIT ?4",
-                    )
-                    .map_err(sql(what))?;
-                let rows = select
-                    .query_map(params![resource, scope, id, GROUP_CHANGES], |row| {
-                        Ok((known_row(row)?, row.get(8)?, row.get(9)?))
-                    })
-                    .map_err(sql(what))?;
-                rows.collect::<Result<_, _>>().map_err(sql(what))?
-            };
-            if gone.is_empty() {
-                return Ok(());
-            }
-            self.begin()?;
-            for (known, namespace, name) in &gone {
-                self.vanished(id, known, namespace, name)?;
-            }
-            self.commit()?;
-        }
-    }
-
-    fn write_listed(&mut self, id: i64, row: i64, evidence: Evidence, silent: bool) -> Done {
-        let what = "read a staged object";
-        let (mut object, blob): (Observed, Vec<u8>) = self
-            .conn
-            .prepare_cached("SELECT namespace, name, uid, version, body, marks, pointers FROM listing WHERE id = ?")
-            .and_then(|mut select| {
-                select.query_row([row], |row| {
-                    let pointers: Option<String> = row.get(6)?;
-                    let body = Redacted {
-                        bytes: Vec::new(),
-                        marks: marks_of(row.get(5)?),
-                        pointers: pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
-                    };
-                    let (namespace, name, uid) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                    Ok((Observed { namespace, name, uid, version: ResourceVersion(row.get(3)?), body }, row.get(4)?))
-                })
-            })
-            .map_err(sql(what))?;
-        object.body.bytes = self
-            .codec
-            .decompress(None, &blob)
-            .map_err(|error| JournalError::Corrupt(format!("a staged object: {error}")))?;
-        let resource = self.source(id)?.resource;
-        match self.known(resource, &object.namespace, &object.name)? {
-            Some(known) if known.present && known.uid == object.uid => {
-                if known.version != object.version {
-                    self.modified(id, &known, &object, evidence)?;
-                }
-            }
-            Some(known) if known.present => {
-                self.vanished(id, &known, &object.namespace, &object.name)?;
-                self.added(id, Some(known.id), &object, evidence)?;
-            }
-            known if silent => {
-                let row = self.object_row(id, known.map(|known| known.id), &object)?;
-                self.withhold(row, &object)?;
-            }
-            known => self.added(id, known.map(|known| known.id), &object, evidence)?,
-        }
-        // The last state of what was staged is told: a crash after this commit goes on with the next one.
-        self.execute("unstage an object", "UPDATE listing SET body = NULL WHERE id = ?", params![row])?;
-        Ok(())
-    }
-
-    fn gone(&mut self, id: i64) -> Done {
-        self.begin()?;
-        self.execute("drop an unfinished list", "DELETE FROM listing WHERE source = ?", params![id])?;
-        let known: bool = {
-            let source = self.source(id)?;
-            self.conn
-                .query_row(
-                    "SELECT EXISTS (SELECT 1 FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2))",
-                    params![source.resource, source.namespace],
-                    |row| row.get(0),
-                )
-                .map_err(sql("look objects up"))?
-        };
-        if known {
-            let from = self.source(id)?.applied.clone();
-            self.gap(id, &Gap { why: Why::Scope, from, to: None })?;
-            self.write_deletions(id)?;
-        }
-        self.begin()?;
-        if let Some(source) = self.sources.get_mut(&id) {
-            source.resume = None;
-            source.moved = true;
-        }
-        self.execute(
-            "note a source's state",
-            "UPDATE source SET state = 'gone', detail = '' WHERE id = ?",
-            params![id],
-        )?;
-        Ok(())
     }
 
     fn register_sink(&mut self, name: &str, kind: &str, start: SinkStart) -> Done<Seq> {
@@ -1082,47 +725,9 @@ impl Writer {
     }
 }
 
-/// The seq of a new entry, and that of the entry which the next version is stored as a difference of.
-#[derive(Clone, Copy)]
-struct Emitted(u64, u64);
-
-impl rusqlite::ToSql for Emitted {
-    fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
-        self.0.to_sql()
-    }
-}
-
-/// A decompressed entry.
-struct Line {
-    bytes: Vec<u8>,
-    object: std::ops::Range<usize>,
-}
-
-/// The entries last used, first in first out, bounded in bytes.
-#[derive(Default)]
-struct Recent {
-    lines: HashMap<u64, Arc<Line>>,
-    order: VecDeque<u64>,
-    bytes: usize,
-}
-
-impl Recent {
-    fn get(&self, seq: u64) -> Option<Arc<Line>> {
-        self.lines.get(&seq).cloned()
-    }
-
-    fn put(&mut self, seq: u64, line: Line) -> Arc<Line> {
-        let line = Arc::new(line);
-        self.bytes += line.bytes.len();
-        self.order.push_back(seq);
-        self.lines.insert(seq, Arc::clone(&line));
-        while self.bytes > RECENT_BYTES
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.bytes -= self.lines.remove(&oldest).map_or(0, |line| line.bytes.len());
-        }
-        line
-    }
+/// Names of epochs sort by the time they began.
+fn new_epoch() -> String {
+    uuid::Uuid::now_v7().simple().to_string()
 }
 
 fn known_row(row: &Row<'_>) -> rusqlite::Result<Known> {

@@ -1,0 +1,145 @@
+//! The journal against a textbook schema and against a plain append, on the same disk, in the same run.
+//!
+//! `cargo bench --bench journal`. One hundred changes to a transaction everywhere, objects of 8 KB that change a little
+//! from version to version, as Pods do.
+
+mod support;
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use decklog::journal::{Journal, WatchChange};
+use decklog::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb};
+use rusqlite::{Connection, params};
+use support::{Table, median};
+
+const OBJECTS: usize = 200;
+const BATCH: usize = 100;
+const BATCHES: usize = 200;
+const ROUNDS: usize = 3;
+
+fn main() {
+    let versions: Vec<Vec<Observed>> = (0..BATCHES).map(batch).collect();
+    let (mut ours, mut textbook, mut append) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        // In turns, so that a disk that gets slower is slower for all of them.
+        append.push(timed(|dir| plain_append(dir, &versions)));
+        textbook.push(timed(|dir| rows(dir, &versions)));
+        ours.push(timed(|dir| journal(dir, &versions)));
+    }
+    let (ours, textbook, append) = (median(ours), median(textbook), median(append));
+    let mut table = Table::new("journal, 100 changes of 8 KB to a transaction", ["", "changes/s", "against ours"]);
+    for (name, seconds) in [("decklog", ours), ("textbook rows", textbook), ("append + fdatasync", append)] {
+        let rate = (BATCH * BATCHES) as f64 / seconds;
+        table.row([name.to_owned(), format!("{rate:.0}"), format!("{:.2}x", seconds / ours)]);
+    }
+    table.print();
+}
+
+fn timed(work: impl FnOnce(&Path)) -> f64 {
+    let dir = tempfile::tempdir().expect("a directory for the bench");
+    let start = Instant::now();
+    work(dir.path());
+    start.elapsed().as_secs_f64()
+}
+
+/// Our journal: entry with its patch, state and checkpoint, each batch awaited until it is on disk.
+fn journal(dir: &Path, versions: &[Vec<Observed>]) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(async {
+        let (journal, thread) = Journal::open(dir).expect("an empty journal");
+        let source = journal.source(&pods()).await.expect("a source").id;
+        for batch in versions {
+            let changes = batch.iter().map(|object| WatchChange { verb: Verb::Upsert, object: object.clone() });
+            journal.append(source, changes.collect()).await.expect("room");
+            journal.flush().await.expect("a commit");
+        }
+        drop(journal);
+        thread.join().expect("a clean end");
+    });
+}
+
+/// What a careful programmer writes first: an event table, an object table, a position, one transaction a batch,
+/// as durable as ours.
+fn rows(dir: &Path, versions: &[Vec<Observed>]) {
+    let mut conn = Connection::open(dir.join("textbook.db")).expect("a database");
+    conn.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
+         CREATE TABLE event (seq INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT, type TEXT, namespace TEXT, name TEXT, uid TEXT, version TEXT, object TEXT);
+         CREATE INDEX event_by_object ON event (namespace, name, seq);
+         CREATE TABLE object (uid TEXT PRIMARY KEY, namespace TEXT, name TEXT, version TEXT, object TEXT);
+         CREATE TABLE position (resource TEXT PRIMARY KEY, version TEXT);",
+    )
+    .expect("a schema");
+    for batch in versions {
+        let tx = conn.transaction().expect("a transaction");
+        for object in batch {
+            let text = std::str::from_utf8(&object.body.bytes).expect("JSON is UTF-8");
+            let version = object.version.as_str();
+            tx.prepare_cached("INSERT INTO event (time, type, namespace, name, uid, version, object) VALUES (datetime('now'), 'MODIFIED', ?, ?, ?, ?, ?)")
+                .and_then(|mut insert| insert.execute(params![object.namespace, object.name, object.uid, version, text]))
+                .expect("a row");
+            tx.prepare_cached("INSERT INTO object VALUES (?, ?, ?, ?, ?) ON CONFLICT (uid) DO UPDATE SET version = excluded.version, object = excluded.object")
+                .and_then(|mut insert| insert.execute(params![object.uid, object.namespace, object.name, version, text]))
+                .expect("a row");
+            tx.prepare_cached("INSERT INTO position VALUES ('pods', ?) ON CONFLICT DO UPDATE SET version = excluded.version")
+                .and_then(|mut insert| insert.execute([version]))
+                .expect("a row");
+        }
+        tx.commit().expect("a commit");
+    }
+}
+
+/// The least that any log does.
+fn plain_append(dir: &Path, versions: &[Vec<Observed>]) {
+    let mut file = OpenOptions::new().create(true).append(true).open(dir.join("log")).expect("a file");
+    let mut out = Vec::new();
+    for batch in versions {
+        out.clear();
+        for object in batch {
+            out.extend_from_slice(&object.body.bytes);
+            out.push(b'\n');
+        }
+        file.write_all(&out).and_then(|()| file.sync_data()).expect("space on the disk");
+    }
+}
+
+fn batch(number: usize) -> Vec<Observed> {
+    (0..BATCH)
+        .map(|at| {
+            let count = number * BATCH + at;
+            let (index, version) = (count % OBJECTS, 1000 + count);
+            let name = format!("web-{index}");
+            let uid = format!("00000000-0000-4000-8000-{index:012}");
+            let body = support::pod(&name, &uid, version as u64, count / OBJECTS);
+            Observed {
+                namespace: "shop".to_owned(),
+                name,
+                uid,
+                version: ResourceVersion::new(version.to_string()),
+                body: Redacted { bytes: body.into_bytes(), pointers: Vec::new(), marks: Vec::new() },
+            }
+        })
+        .collect()
+}
+
+fn pods() -> SourceSpec {
+    SourceSpec {
+        resource: Resource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            plural: "pods".to_owned(),
+            singular: "pod".to_owned(),
+            short_names: vec!["po".to_owned()],
+            namespaced: true,
+        },
+        namespace: None,
+        label_selector: String::new(),
+        field_selector: String::new(),
+        first_list_silent: false,
+        ignore: Vec::new(),
+    }
+}

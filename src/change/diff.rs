@@ -1,0 +1,596 @@
+//! The difference of two versions of an object, as a patch (RFC 6902).
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use super::Change;
+use super::pattern::push_segment;
+use super::span::{Id, Kind, Tree};
+
+/// Below this depth a value that differs is replaced as a whole.
+const MAX_DEPTH: usize = 256;
+
+/// Objects with more members than this are looked up by hash.
+const FEW: usize = 12;
+
+/// Lists without names are compared in every way where they have no more pairs than this. In longer ones equal
+/// elements are paired in their order, which may find less in common.
+const SMALL: usize = 64 * 64;
+
+/// How many marks are looked up in the objects. Were more to change at once, the areas and `touched` tell of them.
+const MANY_MARKS: usize = 1000;
+
+/// What may stand beside the values themselves before a container is replaced as a whole.
+const ROOM: usize = 16 << 10;
+
+/// Members that tell the elements of a list apart. The first has to be there, the others may be missing; the first
+/// line that gives every element a name of its own is used. These are the merge keys of the Kubernetes API and what
+/// custom resources are wont to take.
+const IDENTITIES: [&[&str]; 14] = [
+    &["mountPath"],
+    &["devicePath"],
+    &["uid"],
+    &["name"],
+    &["type"],
+    &["type", "address"],
+    &["containerPort", "protocol"],
+    &["port", "protocol"],
+    &["manager", "operation", "subresource", "apiVersion"],
+    &["key", "operator", "effect", "value"],
+    &["topologyKey", "whenUnsatisfiable"],
+    &["ip"],
+    &["host"],
+    &["id"],
+];
+
+/// What names an element: the texts of its members, or its own text and how often that came before.
+type Identity<'a> = ([&'a str; 4], usize);
+
+/// The keyed digest of a value that was masked or dropped, and where the value was.
+pub(super) type Mark = (String, [u8; 16]);
+
+pub(super) fn compare(old: &[u8], new: &[u8], old_marks: &[Mark], new_marks: &[Mark]) -> Result<Change, String> {
+    let old = Tree::parse(old).map_err(|error| format!("the version before is {error}"))?;
+    let new = Tree::parse(new).map_err(|error| format!("the new version is {error}"))?;
+    for tree in [&old, &new] {
+        if tree.kind(Tree::ROOT) != Kind::Object {
+            return Err("not a JSON object".to_owned());
+        }
+    }
+    let mut differ = Differ {
+        room: 2 * (old.raw(Tree::ROOT).len() + new.raw(Tree::ROOT).len()) + ROOM,
+        old,
+        new,
+        path: String::new(),
+        patch: Vec::with_capacity(2048),
+        touched: Vec::new(),
+        touched_bytes: 0,
+        areas: BTreeSet::new(),
+    };
+    differ.value(Tree::ROOT, Tree::ROOT, 0);
+    differ.marks(old_marks, new_marks);
+    Ok(differ.finish())
+}
+
+struct Differ<'a> {
+    old: Tree<'a>,
+    new: Tree<'a>,
+    /// Where the walk is, as a JSON pointer that is right at this point of the patch.
+    path: String,
+    /// The operations, each with a comma after it.
+    patch: Vec<u8>,
+    touched: Vec<String>,
+    touched_bytes: usize,
+    /// How many bytes of pointers are told before whole containers are.
+    room: usize,
+    areas: BTreeSet<String>,
+}
+
+impl<'a> Differ<'a> {
+    fn value(&mut self, old: Id, new: Id, depth: usize) {
+        let (before, after) = (self.old.raw(old), self.new.raw(new));
+        if before == after {
+            return;
+        }
+        let (patch, touched) = (self.patch.len(), self.touched.len());
+        // Long names above many changes would make a patch far longer than the object.
+        let room = 4 * (before.len() + after.len()) + ROOM;
+        let whole = match (self.old.kind(old), self.new.kind(new)) {
+            (Kind::Object, Kind::Object) if depth < MAX_DEPTH => !self.members(old, new, depth, patch + room),
+            (Kind::Array, Kind::Array) if depth < MAX_DEPTH => !self.elements(old, new, depth, patch + room),
+            _ => true,
+        };
+        if whole {
+            self.patch.truncate(patch);
+            if let Some(dropped) = self.touched.get(touched..) {
+                self.touched_bytes -= dropped.iter().map(String::len).sum::<usize>();
+            }
+            self.touched.truncate(touched);
+            self.operation("replace", Some(old), Some(new));
+            self.leaves(Side::Old, old, depth);
+            if self.old.is_container(old) || self.new.is_container(new) {
+                self.leaves(Side::New, new, depth);
+            }
+        }
+    }
+
+    /// Tells whether it kept within the room it has.
+    fn members(&mut self, old: Id, new: Id, depth: usize, room: usize) -> bool {
+        let before = Members::of(&self.old, old);
+        let after = Members::of(&self.new, new);
+        let length = self.path.len();
+        for (name, id) in &before.list {
+            if after.find(name, 0).is_none() {
+                push_segment(&mut self.path, name);
+                self.operation("remove", Some(*id), None);
+                self.leaves(Side::Old, *id, depth + 1);
+                self.path.truncate(length);
+                if self.patch.len() > room {
+                    return false;
+                }
+            }
+        }
+        let mut likely = 0;
+        for (name, id) in &after.list {
+            let known = before.find(name, likely);
+            if let Some(position) = known {
+                likely = position + 1;
+                if self.old.raw(before.list[position].1) == self.new.raw(*id) {
+                    continue;
+                }
+            }
+            push_segment(&mut self.path, name);
+            if let Some(position) = known {
+                self.value(before.list[position].1, *id, depth + 1);
+            } else {
+                self.operation("add", None, Some(*id));
+                self.leaves(Side::New, *id, depth + 1);
+            }
+            self.path.truncate(length);
+            if self.patch.len() > room {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Tells whether it kept within the room it has.
+    fn elements(&mut self, old: Id, new: Id, depth: usize, room: usize) -> bool {
+        let before: Vec<Id> = self.old.elements(old).collect();
+        let after: Vec<Id> = self.new.elements(new).collect();
+        let same = |(old, new): &(&Id, &Id)| self.old.raw(**old) == self.new.raw(**new);
+        let head = before.iter().zip(&after).take_while(same).count();
+        let tail = before[head..].iter().rev().zip(after[head..].iter().rev()).take_while(same).count();
+        let before = &before[head..before.len() - tail];
+        let after = &after[head..after.len() - tail];
+
+        let (keyed, pairs) = self.align(before, after);
+        // Indexes of the old and the new list up to which all is said. The operations are applied one after the
+        // other, so at each of them the list is new before this index and old from there on.
+        let (mut i, mut j) = (0, 0);
+        for (next_i, next_j) in pairs.into_iter().chain([(before.len(), after.len())]) {
+            if !keyed {
+                while i < next_i && j < next_j {
+                    self.element(head + j, |differ| differ.value(before[i], after[j], depth + 1));
+                    (i, j) = (i + 1, j + 1);
+                    if self.patch.len() > room {
+                        return false;
+                    }
+                }
+            }
+            for (gone, id) in before.iter().enumerate().take(next_i).skip(i) {
+                self.element(head + j, |differ| differ.operation("remove", Some(*id), None));
+                self.element(head + gone, |differ| differ.leaves(Side::Old, *id, depth + 1));
+                if self.patch.len() > room {
+                    return false;
+                }
+            }
+            for (position, id) in after.iter().enumerate().take(next_j).skip(j) {
+                self.element(head + position, |differ| {
+                    differ.operation("add", None, Some(*id));
+                    differ.leaves(Side::New, *id, depth + 1);
+                });
+                if self.patch.len() > room {
+                    return false;
+                }
+            }
+            if let (Some(&old), Some(&new)) = (before.get(next_i), after.get(next_j)) {
+                self.element(head + next_j, |differ| differ.value(old, new, depth + 1));
+            }
+            (i, j) = (next_i + 1, next_j + 1);
+        }
+        self.patch.len() <= room
+    }
+
+    /// Runs a step with the path of one element.
+    fn element(&mut self, index: usize, step: impl FnOnce(&mut Self)) {
+        let length = self.path.len();
+        push_segment(&mut self.path, &index.to_string());
+        step(self);
+        self.path.truncate(length);
+    }
+
+    /// Which elements are the same one in both lists, in an order that both share, and whether they have names.
+    fn align(&self, old: &[Id], new: &[Id]) -> (bool, Vec<(usize, usize)>) {
+        if old.is_empty() || new.is_empty() {
+            return (false, Vec::new());
+        }
+        let mut named = None;
+        for names in IDENTITIES {
+            let Some(before) = identities(&self.old, old, names) else { continue };
+            let Some(after) = identities(&self.new, new, names) else { continue };
+            if before == after {
+                return (true, (0..old.len()).map(|index| (index, index)).collect());
+            }
+            if all_differ(&before) && all_differ(&after) {
+                named = Some((before, after));
+                break;
+            }
+        }
+        let keyed = named.is_some();
+        let (before, after) = named.unwrap_or_else(|| (texts(&self.old, old), texts(&self.new, new)));
+        if !keyed && before.len() * after.len() <= SMALL {
+            return (false, longest_common(&before, &after));
+        }
+        let positions: HashMap<&Identity<'a>, usize> = before.iter().enumerate().map(|(i, key)| (key, i)).collect();
+        let pairs: Vec<(usize, usize)> =
+            after.iter().enumerate().filter_map(|(j, key)| Some((*positions.get(key)?, j))).collect();
+        (keyed, longest_increasing(&pairs))
+    }
+
+    /// Writes one operation at the current path.
+    fn operation(&mut self, name: &str, old: Option<Id>, new: Option<Id>) {
+        let was = old.map(|id| self.old.raw(id));
+        let value = new.map(|id| self.new.raw(id));
+        write_operation(&mut self.patch, name, &self.path, value, was);
+        self.note_area(old, new);
+    }
+
+    fn note_area(&mut self, old: Option<Id>, new: Option<Id>) {
+        let mut names = self.path.split('/').skip(1);
+        match (names.next(), names.next()) {
+            (Some("metadata"), Some(name)) => {
+                if let Some(area) = metadata_area(name) {
+                    insert(&mut self.areas, area);
+                }
+            }
+            (Some("metadata"), None) => self.metadata_areas(old, new),
+            (Some(name), _) => {
+                let name = super::pattern::unescape(name).unwrap_or(Cow::Borrowed(name)).into_owned();
+                insert(&mut self.areas, &name);
+            }
+            (None, _) => {
+                for name in self.differing(old, new) {
+                    if name == "metadata" {
+                        self.metadata_areas(self.old.member(Tree::ROOT, &name), self.new.member(Tree::ROOT, &name));
+                    } else {
+                        insert(&mut self.areas, &name);
+                    }
+                }
+            }
+        }
+    }
+
+    fn metadata_areas(&mut self, old: Option<Id>, new: Option<Id>) {
+        let names = self.differing(old, new);
+        for name in &names {
+            if let Some(area) = metadata_area(name) {
+                insert(&mut self.areas, area);
+            }
+        }
+        if names.is_empty() {
+            insert(&mut self.areas, "metadata");
+        }
+    }
+
+    /// The members that two objects do not have alike.
+    fn differing(&self, old: Option<Id>, new: Option<Id>) -> Vec<String> {
+        let of = |tree: &Tree<'a>, id: Option<Id>| {
+            id.filter(|&id| tree.kind(id) == Kind::Object)
+                .map(|id| Members::of(tree, id).list.into_iter().map(|(name, id)| (name, tree.raw(id))).collect())
+                .unwrap_or_default()
+        };
+        let before: HashMap<Cow<'a, str>, &str> = of(&self.old, old);
+        let after: HashMap<Cow<'a, str>, &str> = of(&self.new, new);
+        let names: BTreeSet<&Cow<'a, str>> = before.keys().chain(after.keys()).collect();
+        names
+            .into_iter()
+            .filter(|name| before.get(*name) != after.get(*name))
+            .map(|name| name.clone().into_owned())
+            .collect()
+    }
+
+    /// Tells the leaves of a value at the current path as touched.
+    fn leaves(&mut self, side: Side, id: Id, depth: usize) {
+        let tree = match side {
+            Side::Old => &self.old,
+            Side::New => &self.new,
+        };
+        let below: Vec<(Cow<'a, str>, Id)> = match tree.kind(id) {
+            _ if depth >= MAX_DEPTH || self.touched_bytes > self.room => Vec::new(),
+            Kind::Object => Members::of(tree, id).list,
+            Kind::Array => {
+                tree.elements(id).enumerate().map(|(index, id)| (Cow::Owned(index.to_string()), id)).collect()
+            }
+            Kind::String | Kind::Scalar => Vec::new(),
+        };
+        if below.is_empty() {
+            self.touch();
+        }
+        let length = self.path.len();
+        for (name, id) in below {
+            push_segment(&mut self.path, &name);
+            self.leaves(side, id, depth + 1);
+            self.path.truncate(length);
+            if self.touched_bytes > self.room {
+                // Whoever asks for less than this much has to see that more was touched.
+                self.touch();
+                return;
+            }
+        }
+    }
+
+    fn touch(&mut self) {
+        if self.path != "/metadata/resourceVersion" && self.touched.last() != Some(&self.path) {
+            self.touched_bytes += self.path.len();
+            self.touched.push(self.path.clone());
+        }
+    }
+
+    /// Values that were masked or dropped and are not what they were, though their text is.
+    fn marks(&mut self, old: &[Mark], new: &[Mark]) {
+        if old == new {
+            return;
+        }
+        let before: HashMap<&str, &[u8; 16]> = old.iter().map(|(pointer, digest)| (pointer.as_str(), digest)).collect();
+        let after: HashMap<&str, &[u8; 16]> = new.iter().map(|(pointer, digest)| (pointer.as_str(), digest)).collect();
+        let told: HashSet<String> = self.touched.iter().cloned().collect();
+        let mut seen = HashSet::new();
+        for (pointer, _) in new.iter().chain(old) {
+            let pointer = pointer.as_str();
+            if before.get(pointer) == after.get(pointer) || told.contains(pointer) || !seen.insert(pointer) {
+                continue;
+            }
+            pointer.clone_into(&mut self.path);
+            let both =
+                if seen.len() <= MANY_MARKS { (self.old.find(pointer), self.new.find(pointer)) } else { (None, None) };
+            match both {
+                (Some(_), Some(id)) => {
+                    let masked = self.new.raw(id);
+                    write_operation(&mut self.patch, "replace", &self.path, Some(masked), Some(masked));
+                }
+                // One side alone has it, so the text of the patch tells it.
+                (Some(_), None) | (None, Some(_)) => continue,
+                (None, None) => {}
+            }
+            self.note_area(None, None);
+            self.touch();
+        }
+    }
+
+    fn finish(mut self) -> Change {
+        let managers = self.managers();
+        let mut json = Vec::with_capacity(self.patch.len() + managers.len() + 64);
+        json.extend_from_slice(b"{\"areas\":");
+        let areas: Vec<String> = self.areas.into_iter().collect();
+        write_json(&mut json, &areas);
+        json.extend_from_slice(b",\"patch\":[");
+        self.patch.pop();
+        json.append(&mut self.patch);
+        json.extend_from_slice(b"],\"managers\":[");
+        json.extend_from_slice(&managers);
+        json.extend_from_slice(b"]}");
+        let json = String::from_utf8(crate::wire::one_line(json)).expect("it is made of parts of valid texts");
+        Change { areas, touched: self.touched, json }
+    }
+
+    /// The entries of managedFields that the version before did not have just so.
+    fn managers(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        if !self.areas.contains("managedFields") {
+            return out;
+        }
+        let entries = |tree: &Tree<'a>| {
+            tree.find("/metadata/managedFields")
+                .filter(|&id| tree.kind(id) == Kind::Array)
+                .map_or_else(Vec::new, |id| tree.elements(id).collect())
+        };
+        let known: HashSet<&str> = entries(&self.old).into_iter().map(|id| self.old.raw(id)).collect();
+        for entry in entries(&self.new).into_iter().filter(|&id| !known.contains(self.new.raw(id))) {
+            let mut separator = if out.is_empty() { "{" } else { ",{" };
+            for name in ["manager", "operation", "subresource", "time"] {
+                let Some(value) = self.new.member(entry, name).map(|id| self.new.raw(id)) else { continue };
+                if name == "subresource" && value == "\"\"" {
+                    continue;
+                }
+                out.extend_from_slice(separator.as_bytes());
+                write_json(&mut out, name);
+                out.push(b':');
+                out.extend_from_slice(value.as_bytes());
+                separator = ",";
+            }
+            if separator == "," {
+                out.push(b'}');
+            }
+        }
+        out
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Old,
+    New,
+}
+
+/// The area that a member of metadata belongs to; resourceVersion is none.
+fn metadata_area(name: &str) -> Option<&'static str> {
+    match name {
+        "resourceVersion" => None,
+        "managedFields" => Some("managedFields"),
+        _ => Some("metadata"),
+    }
+}
+
+fn insert(areas: &mut BTreeSet<String>, area: &str) {
+    if !areas.contains(area) {
+        areas.insert(area.to_owned());
+    }
+}
+
+fn write_operation(out: &mut Vec<u8>, name: &str, path: &str, value: Option<&str>, was: Option<&str>) {
+    out.extend_from_slice(b"{\"op\":\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\",\"path\":");
+    write_json(out, path);
+    for (key, text) in [(",\"value\":", value), (",\"was\":", was)] {
+        if let Some(text) = text {
+            out.extend_from_slice(key.as_bytes());
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+    out.extend_from_slice(b"},");
+}
+
+fn write_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    serde_json::to_writer(out, value).expect("strings always serialise into memory");
+}
+
+/// The members of an object, of duplicate names only the last.
+struct Members<'a> {
+    list: Vec<(Cow<'a, str>, Id)>,
+    /// Where each name stands, for objects of more than a few members.
+    index: HashMap<Cow<'a, str>, usize>,
+}
+
+impl<'a> Members<'a> {
+    fn of(tree: &Tree<'a>, id: Id) -> Self {
+        let mut members = Self { list: Vec::new(), index: HashMap::new() };
+        for (name, value) in tree.members(id) {
+            let name = tree.string(name);
+            if let Some(position) = members.find(&name, 0) {
+                members.list[position].1 = value;
+                continue;
+            }
+            let position = members.list.len();
+            if position == FEW {
+                members.index =
+                    members.list.iter().enumerate().map(|(position, (name, _))| (name.clone(), position)).collect();
+            }
+            if position >= FEW {
+                members.index.insert(name.clone(), position);
+            }
+            members.list.push((name, value));
+        }
+        members
+    }
+
+    /// Where a name stands; `likely` is where it does when nothing came or went.
+    fn find(&self, name: &str, likely: usize) -> Option<usize> {
+        if self.list.get(likely).is_some_and(|(known, _)| known == name) {
+            return Some(likely);
+        }
+        if self.list.len() > FEW {
+            return self.index.get(name).copied();
+        }
+        self.list.iter().position(|(known, _)| known == name)
+    }
+}
+
+fn all_differ(identities: &[Identity<'_>]) -> bool {
+    let mut seen = HashSet::with_capacity(identities.len());
+    identities.iter().all(|identity| seen.insert(identity))
+}
+
+/// The identities of the elements by these members; nothing where one of them does not have the first.
+fn identities<'a>(tree: &Tree<'a>, elements: &[Id], names: &[&str]) -> Option<Vec<Identity<'a>>> {
+    let mut list = Vec::new();
+    for &element in elements {
+        if tree.kind(element) != Kind::Object {
+            return None;
+        }
+        let mut identity = ([""; 4], 0);
+        for (name, value) in tree.members(element) {
+            let name = tree.string(name);
+            if let Some(position) = names.iter().position(|wanted| *wanted == name) {
+                identity.0[position] = tree.raw(value);
+            }
+        }
+        if identity.0[0].is_empty() {
+            return None;
+        }
+        list.push(identity);
+    }
+    Some(list)
+}
+
+/// The identities of elements that have no names: their texts.
+fn texts<'a>(tree: &Tree<'a>, elements: &[Id]) -> Vec<Identity<'a>> {
+    let mut count: HashMap<&str, usize> = HashMap::with_capacity(elements.len());
+    elements
+        .iter()
+        .map(|&element| {
+            let text = tree.raw(element);
+            let before = count.entry(text).or_default();
+            *before += 1;
+            ([text, "", "", ""], *before - 1)
+        })
+        .collect()
+}
+
+/// The longest list that both lists hold in this order, by its places in them.
+fn longest_common(old: &[Identity<'_>], new: &[Identity<'_>]) -> Vec<(usize, usize)> {
+    // How much the lists from these places on have in common.
+    let width = new.len() + 1;
+    let mut common = vec![0_u16; (old.len() + 1) * width];
+    for i in (0..old.len()).rev() {
+        for j in (0..new.len()).rev() {
+            let at = i * width + j;
+            common[at] = if old[i].0[0] == new[j].0[0] {
+                common[at + width + 1] + 1
+            } else {
+                common[at + width].max(common[at + 1])
+            };
+        }
+    }
+    let (mut i, mut j) = (0, 0);
+    let mut pairs = Vec::new();
+    while i < old.len() && j < new.len() {
+        let at = i * width + j;
+        if old[i].0[0] == new[j].0[0] {
+            pairs.push((i, j));
+            (i, j) = (i + 1, j + 1);
+        } else if common[at + width] >= common[at + 1] {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    pairs
+}
+
+/// The longest part of the pairs (in order of their second) that is in order of the first as well.
+fn longest_increasing(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
+    // For each length the pair that ends such a part with the smallest first, and for each pair the one before it.
+    let mut ends: Vec<usize> = Vec::new();
+    let mut previous = vec![usize::MAX; pairs.len()];
+    for (index, (first, _)) in pairs.iter().enumerate() {
+        let length = ends.partition_point(|&end| pairs[end].0 < *first);
+        if length > 0 {
+            previous[index] = ends[length - 1];
+        }
+        if length == ends.len() {
+            ends.push(index);
+        } else {
+            ends[length] = index;
+        }
+    }
+    let mut chain = Vec::with_capacity(ends.len());
+    let mut at = ends.last().copied();
+    while let Some(index) = at {
+        chain.push(pairs[index]);
+        at = Some(previous[index]).filter(|&index| index != usize::MAX);
+    }
+    chain.reverse();
+    chain
+}

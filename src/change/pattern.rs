@@ -1,0 +1,251 @@
+//! Patterns of JSON pointers.
+
+use std::borrow::Cow;
+use std::str::FromStr;
+
+/// A JSON pointer (RFC 6901) whose segments may hold `*`.
+///
+/// `*` stands for any run of characters inside one segment, so a whole `*` is any one member or element, and `**`
+/// as a whole segment is any number of segments, none included. A pattern matches what it names and, where that is
+/// asked for, everything below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern {
+    segments: Vec<Segment>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Segment {
+    /// This text.
+    Literal(String),
+    /// A text with `*` in it.
+    Glob(String),
+    /// `**`.
+    AnyDepth,
+}
+
+impl Segment {
+    /// Whether a member name or an element's index matches. `AnyDepth` is not one segment: its reader handles it.
+    fn matches(&self, name: &str) -> bool {
+        match self {
+            Self::Literal(text) => text == name,
+            Self::Glob(glob) => glob_matches(glob.as_bytes(), name.as_bytes()),
+            Self::AnyDepth => true,
+        }
+    }
+}
+
+impl Pattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// One sentence that says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("a JSON pointer is expected, such as /metadata/managedFields; this one is empty".to_owned());
+        }
+        let Some(rest) = text.strip_prefix('/') else {
+            return Err(format!("{text:?} is no JSON pointer: it has to begin with `/`, as in /{text}"));
+        };
+        let segments = rest.split('/').map(|part| {
+            if part == "**" {
+                return Ok(Segment::AnyDepth);
+            }
+            if part.contains("**") {
+                return Err(format!(
+                    "{text:?}: `**` stands for whole segments, as in /a/**/b; use one `*` inside {part:?}"
+                ));
+            }
+            let part = unescape(part)
+                .ok_or_else(|| format!("{text:?}: `~` has to be written `~0`, and `/` inside a name `~1`"))?
+                .into_owned();
+            Ok(if part.contains('*') { Segment::Glob(part) } else { Segment::Literal(part) })
+        });
+        let segments: Vec<Segment> = segments.collect::<Result<_, _>>()?;
+        if segments.iter().all(|segment| *segment == Segment::AnyDepth) {
+            return Err(format!("{text:?} matches everything: name at least one member"));
+        }
+        Ok(Self { segments })
+    }
+
+    /// Whether the pattern matches what `pointer` names, or something above it.
+    pub(super) fn covers(&self, pointer: &str) -> bool {
+        let mut at = Vec::new();
+        self.start(&mut at);
+        for name in pointer.split('/').skip(1) {
+            if at.contains(&self.end()) {
+                return true;
+            }
+            let name = unescape(name).unwrap_or(Cow::Borrowed(name));
+            let mut next = Vec::with_capacity(at.len());
+            for position in at {
+                self.step(position, &name, &mut next);
+            }
+            at = next;
+        }
+        at.contains(&self.end())
+    }
+
+    /// The position at which the pattern matches the value that was walked to.
+    pub(super) fn end(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// The text of the pattern where it holds no `*`.
+    pub(super) fn literal(&self) -> Option<String> {
+        let mut pointer = String::new();
+        for segment in &self.segments {
+            let Segment::Literal(name) = segment else { return None };
+            push_segment(&mut pointer, name);
+        }
+        Some(pointer)
+    }
+
+    /// The positions before the first name. All positions are followed at once, so that many `**` cost no more than
+    /// their number.
+    pub(super) fn start(&self, at: &mut Vec<usize>) {
+        self.reach(0, at);
+    }
+
+    /// Adds the positions below a member called `name`, given one above it.
+    pub(super) fn step(&self, position: usize, name: &str, next: &mut Vec<usize>) {
+        if let Some(segment) = self.segments.get(position)
+            && segment.matches(name)
+        {
+            self.reach(if *segment == Segment::AnyDepth { position } else { position + 1 }, next);
+        }
+    }
+
+    /// `**` may stand for no segment at all, so the position after it is reached with it.
+    fn reach(&self, mut position: usize, at: &mut Vec<usize>) {
+        loop {
+            if !at.contains(&position) {
+                at.push(position);
+            }
+            if self.segments.get(position) != Some(&Segment::AnyDepth) {
+                return;
+            }
+            position += 1;
+        }
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(text)
+    }
+}
+
+/// The name that a segment of a JSON pointer stands for; nothing where an escape is wrong.
+pub(super) fn unescape(segment: &str) -> Option<Cow<'_, str>> {
+    if !segment.contains('~') {
+        return Some(Cow::Borrowed(segment));
+    }
+    let mut parts = segment.split('~');
+    let mut name = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        name.push(match part.as_bytes().first()? {
+            b'0' => '~',
+            b'1' => '/',
+            _ => return None,
+        });
+        name.push_str(&part[1..]);
+    }
+    Some(Cow::Owned(name))
+}
+
+/// Appends a member name to a JSON pointer.
+pub(super) fn push_segment(pointer: &mut String, name: &str) {
+    pointer.push('/');
+    if name.contains(['~', '/']) {
+        for character in name.chars() {
+            match character {
+                '~' => pointer.push_str("~0"),
+                '/' => pointer.push_str("~1"),
+                other => pointer.push(other),
+            }
+        }
+    } else {
+        pointer.push_str(name);
+    }
+}
+
+/// The classic walk with one way back: at most one step per pair of bytes.
+fn glob_matches(glob: &[u8], text: &[u8]) -> bool {
+    let (mut g, mut t) = (0, 0);
+    let mut star = None;
+    while t < text.len() {
+        if glob.get(g) == Some(&b'*') {
+            star = Some((g + 1, t));
+            g += 1;
+        } else if glob.get(g) == text.get(t) {
+            g += 1;
+            t += 1;
+        } else if let Some((after, from)) = star {
+            star = Some((after, from + 1));
+            (g, t) = (after, from + 1);
+        } else {
+            return false;
+        }
+    }
+    glob[g..].iter().all(|&byte| byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn covers(pattern: &str, pointer: &str) -> bool {
+        Pattern::parse(pattern).unwrap().covers(pointer)
+    }
+
+    #[test]
+    fn a_pattern_matches_what_it_names_and_what_is_below() {
+        assert!(covers("/metadata/managedFields", "/metadata/managedFields"));
+        assert!(covers("/metadata/managedFields", "/metadata/managedFields/0/time"));
+        assert!(!covers("/metadata/managedFields", "/metadata"));
+        assert!(!covers("/metadata/managedFields", "/metadata/managedFields2"));
+    }
+
+    #[test]
+    fn stars_stand_for_text_inside_one_segment() {
+        assert!(covers("/status/conditions/*/lastHeartbeatTime", "/status/conditions/3/lastHeartbeatTime"));
+        assert!(!covers("/status/*/lastHeartbeatTime", "/status/conditions/3/lastHeartbeatTime"));
+        assert!(covers("/data/*password*", "/data/db_password_2"));
+        assert!(covers("/data/*password*", "/data/password"));
+        assert!(covers("/data/a*b*c", "/data/a-b-b-c"));
+        assert!(!covers("/data/a*b*c", "/data/a-b-b-c-d"));
+    }
+
+    #[test]
+    fn two_stars_stand_for_any_depth() {
+        assert!(covers("/**/password", "/password"));
+        assert!(covers("/**/password", "/a/b/c/password/d"));
+        assert!(!covers("/**/password", "/a/b"));
+        assert!(covers("/spec/**/env/*/value", "/spec/template/spec/containers/0/env/1/value"));
+        let many = format!("{}/x", "/**/a".repeat(40));
+        assert!(!covers(&many, &"/a".repeat(400)));
+    }
+
+    #[test]
+    fn names_are_escaped_as_rfc_6901_says() {
+        assert!(covers("/metadata/annotations/a.b~1c~0d", "/metadata/annotations/a.b~1c~0d"));
+        assert!(covers("/metadata/annotations/a.b~1*", "/metadata/annotations/a.b~1c"));
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        for (text, part) in [
+            ("", "empty"),
+            ("metadata", "begin with `/`"),
+            ("/a~2", "~0"),
+            ("/a~", "~0"),
+            ("/a**", "whole segments"),
+            ("/**", "everything"),
+        ] {
+            let error = Pattern::parse(text).unwrap_err();
+            assert!(error.contains(part), "{text:?}: {error}");
+        }
+    }
+}

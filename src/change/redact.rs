@@ -1,0 +1,568 @@
+//! What of an object may be kept: secrets go before anything is written down (invariant 10).
+//!
+//! **Built in** (`defaults = true`): in Secrets every value of `data` and `stringData`; the same wherever an object
+//! inside another one, or inside a text of JSON in it, says that it is of kind Secret; in Secrets everything under
+//! those names in annotations that hold JSON (last-applied), and the whole annotation where that cannot be read;
+//! in every string of every object what looks like a service account token (a JSON Web Token).
+//!
+//! **Rules** name values by JSON pointers. They hold for the object and for every annotation of it that is a text of
+//! JSON, because `kubectl apply` keeps a copy of the object there. Where several match a value the strictest counts:
+//! drop, then mask, then hmac. What names the object (apiVersion, kind, and name, namespace, uid and resourceVersion
+//! in its metadata) stays, whatever the rules say.
+//!
+//! What stands in the place of a value:
+//! * *hmac*: `"hmac:"` and 32 hexadecimal digits: HMAC-SHA256 over the object's uid, the pointer (the places in lists
+//!   left out, so that an element keeps its text when it moves) and the value, cut to 16 bytes. Equal texts in one
+//!   object under one pointer are equal values, so a change, and a change back, can be seen. Texts of other objects
+//!   or other pointers cannot be compared. A last-applied annotation uses the pointers of the object it holds.
+//! * *mask*: `"***"`, and for tokens `redacted:token` in the midst of the text.
+//! * *drop*: nothing, the member goes; in lists `null`, so that the others keep their places.
+//!
+//! For mask, drop and tokens a keyed digest is kept beside the object (a *mark*), so that their changes show.
+//! `null` is left as it is. All other bytes of the object stay what they were.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use memchr::memmem;
+use sha2::Sha256;
+
+use super::pattern::{Pattern, push_segment};
+use super::span::{Id, Kind, Tree};
+use crate::config::{Redact, RedactMode};
+use crate::model::{Redacted, Resource};
+
+/// Texts of JSON inside texts of JSON are read this deep. What lies deeper is redacted as a whole where it could
+/// hold something.
+const MAX_EMBEDDED: usize = 4;
+
+/// What names an object.
+const IDENTITY: [&str; 7] = [
+    "/apiVersion",
+    "/kind",
+    "/metadata",
+    "/metadata/name",
+    "/metadata/namespace",
+    "/metadata/uid",
+    "/metadata/resourceVersion",
+];
+
+const MASK: &str = "\"***\"";
+const TOKEN: &str = "redacted:token";
+
+/// Takes secrets out of objects before anything is written down.
+#[derive(Clone)]
+pub struct Redactor {
+    defaults: bool,
+    rules: Vec<Rule>,
+    keyed: Hmac<Sha256>,
+}
+
+/// The key stays out of every log.
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redactor").field("defaults", &self.defaults).field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    resources: Vec<String>,
+    paths: Vec<Pattern>,
+    mode: RedactMode,
+}
+
+impl Redactor {
+    /// Reads the rules; `key` keys the digests.
+    ///
+    /// # Errors
+    /// Every rule that is wrong, one sentence each.
+    pub fn new(config: &Redact, key: [u8; 32]) -> Result<Self, Vec<String>> {
+        let mut errors = Vec::new();
+        let mut rules = Vec::new();
+        for (index, rule) in config.rules.iter().enumerate() {
+            let mut wrong = |what: String| errors.push(format!("redaction rule {}: {what}", index + 1));
+            if rule.resources.is_empty() {
+                wrong("it names no resources; \"*\" is all of them".to_owned());
+            }
+            if rule.paths.is_empty() {
+                wrong("it names no paths".to_owned());
+            }
+            for resource in &rule.resources {
+                if resource.is_empty() || resource.starts_with('.') || resource.contains([' ', '/', ',']) {
+                    wrong(format!("{resource:?} is no resource; expected PLURAL[.GROUP], *.GROUP or *"));
+                }
+            }
+            let mut paths = Vec::new();
+            for path in &rule.paths {
+                match Pattern::parse(path) {
+                    Ok(pattern) if pattern.literal().is_some_and(|path| IDENTITY.contains(&path.as_str())) => {
+                        wrong(format!("{path:?} is part of what names the object and cannot be redacted"));
+                    }
+                    Ok(pattern) => paths.push(pattern),
+                    Err(error) => wrong(error),
+                }
+            }
+            rules.push(Rule { resources: rule.resources.clone(), paths, mode: rule.mode });
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let keyed = Hmac::new_from_slice(&key).expect("HMAC takes keys of every length");
+        Ok(Self { defaults: config.defaults, rules, keyed })
+    }
+
+    /// The object without its secrets.
+    ///
+    /// # Errors
+    /// Where `raw` is not JSON, and has to be read because something of it might have to go. The text quotes nothing
+    /// of it. Nothing of an object that cannot be read may be kept.
+    pub fn apply(&self, resource: &Resource, uid: &str, raw: &[u8]) -> Result<Redacted, String> {
+        let patterns: Vec<(&Pattern, RedactMode)> = self
+            .rules
+            .iter()
+            .filter(|rule| rule.resources.iter().any(|spelling| names(spelling, resource)))
+            .flat_map(|rule| rule.paths.iter().map(|path| (path, rule.mode)))
+            .collect();
+        let secret = self.defaults && resource.group.is_empty() && resource.plural == "secrets";
+        if patterns.is_empty() && !secret && !(self.defaults && may_hold_secrets(raw)) {
+            return Ok(Redacted { bytes: raw.to_vec(), ..Redacted::default() });
+        }
+        let task = Task { redactor: self, uid, patterns };
+        let mut redacted = Redacted::default();
+        let scope = if secret { Scope::Secret } else { Scope::Plain };
+        let bytes = task.document(raw, scope, 0, &mut redacted)?;
+        redacted.bytes = bytes.unwrap_or_else(|| raw.to_vec());
+        Ok(redacted)
+    }
+}
+
+/// Whether kubectl's spelling names this resource. A name without a group names it in every group.
+fn names(spelling: &str, resource: &Resource) -> bool {
+    let (name, group) = spelling.split_once('.').map_or((spelling, None), |(name, group)| (name, Some(group)));
+    let is = |known: &str| !known.is_empty() && known.eq_ignore_ascii_case(name);
+    let versioned = || format!("{}.{}", resource.version, resource.group);
+    (name == "*"
+        || is(&resource.plural)
+        || is(&resource.singular)
+        || is(&resource.kind)
+        || resource.short_names.iter().any(|known| is(known)))
+        && group.is_none_or(|group| group == resource.group || group == versioned().trim_end_matches('.'))
+}
+
+/// Whether the built-in rules can find anything in an object that is no Secret. Escapes of ASCII characters, which the
+/// API server does not write except for `<`, `>` and `&`, could hide what is looked for.
+fn may_hold_secrets(raw: &[u8]) -> bool {
+    memmem::find(raw, b"eyJ").is_some() || memmem::find(raw, b"\\u00").is_some() || says_secret(raw)
+}
+
+/// Whether a text holds `"Secret"`, in a text inside it (`\"Secret\"`) as well.
+fn says_secret(raw: &[u8]) -> bool {
+    memmem::find_iter(raw, b"\"Secret").any(|at| matches!(raw.get(at + 7), Some(b'"' | b'\\')))
+        || memmem::find(raw, b"\\u00").is_some()
+}
+
+/// What the objects of a document are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// Secrets where they say so.
+    Plain,
+    /// The outermost one is a Secret.
+    Secret,
+    /// Part of a Secret: all of them count as one.
+    InSecret,
+}
+
+/// One object to redact.
+struct Task<'r> {
+    redactor: &'r Redactor,
+    uid: &'r str,
+    patterns: Vec<(&'r Pattern, RedactMode)>,
+}
+
+/// An object or array that the walk is in.
+struct Frame {
+    /// The next member (its name) or element.
+    next: Id,
+    end: Id,
+    is_object: bool,
+    index: usize,
+    /// How long the pointer was here.
+    pointer: usize,
+    places: usize,
+    /// The positions of the patterns here begin at this one.
+    positions: usize,
+    /// Its `data` and `stringData` are secret.
+    secret: bool,
+    /// Each of its values is secret.
+    values_secret: bool,
+    /// Its values may be texts of JSON that repeat the object.
+    annotations: bool,
+    /// A member before is kept.
+    kept: bool,
+    /// Where the member before ends.
+    previous_end: usize,
+}
+
+impl Task<'_> {
+    /// The text of a document after redaction; nothing where nothing of it had to go.
+    fn document(
+        &self,
+        raw: &[u8],
+        scope: Scope,
+        embedded: usize,
+        report: &mut Redacted,
+    ) -> Result<Option<Vec<u8>>, String> {
+        let tree = Tree::parse(raw)?;
+        let defaults = self.redactor.defaults;
+        let mut walk = Walk {
+            task: self,
+            raw,
+            out: Vec::new(),
+            copied: 0,
+            pointer: String::new(),
+            places: String::new(),
+            positions: Vec::new(),
+            report,
+            scope,
+            embedded,
+            secrets: defaults && says_secret(raw),
+            tokens: defaults && (memmem::find(raw, b"eyJ").is_some() || memmem::find(raw, b"\\u00").is_some()),
+            tree,
+        };
+        walk.run();
+        Ok(walk.finish())
+    }
+
+    fn digest(&self, places: &str, kind: u8, value: &[u8]) -> [u8; 16] {
+        let mut mac = self.redactor.keyed.clone();
+        mac.update(b"decklog 1\0");
+        mac.update(self.uid.as_bytes());
+        mac.update(b"\0");
+        mac.update(places.as_bytes());
+        mac.update(&[0, kind]);
+        mac.update(value);
+        let full = mac.finalize().into_bytes();
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&full[..16]);
+        digest
+    }
+}
+
+/// The walk over one document. It keeps its own stack, so that depth costs no more than width.
+struct Walk<'a, 't> {
+    task: &'a Task<'t>,
+    raw: &'a [u8],
+    tree: Tree<'a>,
+    out: Vec<u8>,
+    /// Up to here the document is in `out`, or gone.
+    copied: usize,
+    pointer: String,
+    /// The pointer with `-` for each place in a list.
+    places: String,
+    /// Of each pattern that still can match: which one, and how far.
+    positions: Vec<(usize, usize)>,
+    report: &'a mut Redacted,
+    scope: Scope,
+    embedded: usize,
+    /// The document holds something that says that it is a Secret.
+    secrets: bool,
+    /// The document holds something that looks like the beginning of a token.
+    tokens: bool,
+}
+
+impl Walk<'_, '_> {
+    fn run(&mut self) {
+        let mut at = Vec::new();
+        for (index, (pattern, _)) in self.task.patterns.iter().enumerate() {
+            at.clear();
+            pattern.start(&mut at);
+            self.positions.extend(at.iter().map(|&position| (index, position)));
+        }
+        let mut frames = Vec::new();
+        if self.tree.is_container(Tree::ROOT) {
+            let secret = self.scope == Scope::Secret;
+            frames.push(self.frame(Tree::ROOT, 0, secret, false, false));
+        }
+        while let Some(frame) = frames.last_mut() {
+            self.pointer.truncate(frame.pointer);
+            self.places.truncate(frame.places);
+            if frame.next >= frame.end {
+                self.positions.truncate(frame.positions);
+                frames.pop();
+                continue;
+            }
+            if let Some(below) = self.child(frame) {
+                frames.push(below);
+            }
+        }
+    }
+
+    fn frame(&self, id: Id, positions: usize, secret: bool, values_secret: bool, annotations: bool) -> Frame {
+        let is_object = self.tree.kind(id) == Kind::Object;
+        let says_so = || {
+            let mut members = self.tree.members(id);
+            members.any(|(name, value)| self.tree.string(name) == "kind" && self.is_text(value, "Secret"))
+        };
+        Frame {
+            next: id + 1,
+            end: self.tree.next(id),
+            is_object,
+            index: 0,
+            pointer: self.pointer.len(),
+            places: self.places.len(),
+            positions,
+            secret: is_object && (secret || self.scope == Scope::InSecret || (self.secrets && says_so())),
+            values_secret,
+            annotations,
+            kept: false,
+            previous_end: 0,
+        }
+    }
+
+    fn is_text(&self, id: Id, text: &str) -> bool {
+        self.tree.kind(id) == Kind::String && self.tree.string(id) == text
+    }
+
+    /// Handles the next member or element; gives the frame to walk where it is to be walked.
+    fn child(&mut self, frame: &mut Frame) -> Option<Frame> {
+        let first = frame.next;
+        let value = if frame.is_object { first + 1 } else { first };
+        frame.next = self.tree.next(value);
+        let name = if frame.is_object { self.tree.string(first) } else { frame.index.to_string().into() };
+        push_segment(&mut self.pointer, &name);
+        push_segment(&mut self.places, if frame.is_object { &name } else { "-" });
+        frame.index += 1;
+        let begin = self.tree.span(first).start;
+        let span = self.tree.span(value);
+        let previous_end = std::mem::replace(&mut frame.previous_end, span.end);
+
+        let own = self.positions.len();
+        let secret_name = frame.secret && (name == "data" || name == "stringData");
+        let mut mode = self.follow(frame.positions, own, &name);
+        let is_object = self.tree.kind(value) == Kind::Object;
+        let is_null = self.tree.raw(value) == "null";
+        if frame.values_secret || (secret_name && !is_object) {
+            mode = mode.or(Some(RedactMode::Hmac));
+        }
+        if let Some(mode) = mode
+            && !is_null
+        {
+            self.positions.truncate(own);
+            self.redacted(mode, value, frame.is_object);
+            if matches!(mode, RedactMode::Drop) && frame.is_object {
+                let cut = if frame.kept {
+                    previous_end..span.end
+                } else if frame.next < frame.end {
+                    begin..self.tree.span(frame.next).start
+                } else {
+                    begin..span.end
+                };
+                self.replace(cut, "");
+                return None;
+            }
+            frame.kept = true;
+            return None;
+        }
+        frame.kept = true;
+        match self.tree.kind(value) {
+            Kind::Object | Kind::Array => {
+                let annotations = is_object && name == "annotations";
+                return Some(self.frame(value, own, false, secret_name, annotations));
+            }
+            Kind::String => self.text(value, &name, frame.annotations),
+            Kind::Scalar => {}
+        }
+        self.positions.truncate(own);
+        None
+    }
+
+    /// Moves the patterns on by one name, and tells the strictest mode of those that match here. The positions of the
+    /// container lie between `from` and `to`; those of the child are added after them.
+    fn follow(&mut self, from: usize, to: usize, name: &str) -> Option<RedactMode> {
+        let mut strictest = None;
+        let mut next = Vec::new();
+        for at in from..to {
+            let (index, position) = self.positions[at];
+            let (pattern, mode) = self.task.patterns[index];
+            next.clear();
+            pattern.step(position, name, &mut next);
+            for &position in &next {
+                if position == pattern.end() {
+                    strictest = stricter(strictest, mode);
+                } else if !self.positions[to..].contains(&(index, position)) {
+                    self.positions.push((index, position));
+                }
+            }
+        }
+        strictest.filter(|_| !IDENTITY.contains(&self.pointer.as_str()))
+    }
+
+    /// Redacts a whole value.
+    fn redacted(&mut self, mode: RedactMode, value: Id, is_member: bool) {
+        let digest = if self.tree.kind(value) == Kind::String {
+            self.task.digest(&self.places, b's', self.tree.string(value).as_bytes())
+        } else {
+            self.task.digest(&self.places, b'j', self.tree.raw(value).as_bytes())
+        };
+        self.tell();
+        match mode {
+            RedactMode::Hmac => {
+                let mut text = String::from("\"hmac:");
+                for byte in digest {
+                    use fmt::Write as _;
+                    write!(text, "{byte:02x}").expect("a String takes all text");
+                }
+                text.push('"');
+                self.replace(self.tree.span(value), &text);
+            }
+            RedactMode::Mask => {
+                self.report.marks.push((self.pointer.clone(), digest));
+                self.replace(self.tree.span(value), MASK);
+            }
+            RedactMode::Drop => {
+                self.report.marks.push((self.pointer.clone(), digest));
+                // A member is cut by the caller; an element leaves its place.
+                if !is_member {
+                    self.replace(self.tree.span(value), "null");
+                }
+            }
+        }
+    }
+
+    /// Looks into a string: a text of JSON that may repeat the object, and tokens.
+    fn text(&mut self, value: Id, name: &str, annotation: bool) {
+        let last_applied = annotation && name.contains("last-applied");
+        let in_secret = self.scope == Scope::InSecret || (annotation && self.scope == Scope::Secret);
+        let rules = annotation && !self.task.patterns.is_empty();
+        let look_inside = last_applied || in_secret || rules || self.secrets;
+        if !look_inside && !self.tokens {
+            return;
+        }
+        let text = self.tree.string(value);
+        let json = text.trim_start().starts_with(['{', '[']);
+        if look_inside && (json || last_applied) {
+            // What might hold a secret and cannot be read goes as a whole.
+            let suspect = in_secret || rules || (self.secrets && says_secret(text.as_bytes()));
+            let scope = if in_secret { Scope::InSecret } else { Scope::Plain };
+            let mut inner = Redacted::default();
+            let result = if json && self.embedded < MAX_EMBEDDED {
+                self.task.document(text.as_bytes(), scope, self.embedded + 1, &mut inner)
+            } else {
+                Err(String::new())
+            };
+            match result {
+                Ok(Some(bytes)) => {
+                    if !inner.marks.is_empty() {
+                        let digest = self.task.digest(&self.places, b's', text.as_bytes());
+                        self.report.marks.push((self.pointer.clone(), digest));
+                    }
+                    let bytes = String::from_utf8(bytes).expect("it is made of parts of valid texts");
+                    self.rewrite(value, &bytes);
+                    return;
+                }
+                Ok(None) => return,
+                Err(_) if suspect => return self.redacted(RedactMode::Hmac, value, true),
+                Err(_) => {}
+            }
+        }
+        if self.tokens
+            && let Some(masked) = mask_tokens(&text)
+        {
+            let digest = self.task.digest(&self.places, b's', text.as_bytes());
+            self.report.marks.push((self.pointer.clone(), digest));
+            self.rewrite(value, &masked);
+        }
+    }
+
+    /// Another text in the place of a string.
+    fn rewrite(&mut self, value: Id, text: &str) {
+        self.tell();
+        let text = serde_json::to_string(text).expect("a string always serialises");
+        self.replace(self.tree.span(value), &text);
+    }
+
+    fn tell(&mut self) {
+        if self.report.pointers.last() != Some(&self.pointer) {
+            self.report.pointers.push(self.pointer.clone());
+        }
+    }
+
+    /// Puts a text in the place of a part. The walk goes forward, and so do the parts.
+    fn replace(&mut self, part: std::ops::Range<usize>, text: &str) {
+        self.out.extend_from_slice(&self.raw[self.copied..part.start]);
+        self.out.extend_from_slice(text.as_bytes());
+        self.copied = part.end;
+    }
+
+    fn finish(mut self) -> Option<Vec<u8>> {
+        if self.copied == 0 {
+            return None;
+        }
+        self.out.extend_from_slice(&self.raw[self.copied..]);
+        Some(self.out)
+    }
+}
+
+fn stricter(one: Option<RedactMode>, other: RedactMode) -> Option<RedactMode> {
+    let rank = |mode| match mode {
+        RedactMode::Drop => 2,
+        RedactMode::Mask => 1,
+        RedactMode::Hmac => 0,
+    };
+    one.filter(|&one| rank(one) >= rank(other)).or(Some(other))
+}
+
+/// The text with its JSON Web Tokens masked; nothing where it has none. A token is three runs of base64url characters
+/// with dots between, the first of which is a JSON object that names an algorithm.
+fn mask_tokens(text: &str) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Header {
+        #[serde(rename = "alg")]
+        _alg: serde::de::IgnoredAny,
+    }
+    // A run that begins so more often is no header, and one that is longer is none that a server makes.
+    const MAX_TRIES: usize = 8;
+    const MAX_HEADER: usize = 8 << 10;
+    let bytes = text.as_bytes();
+    let run = |from: usize| {
+        let is_ours = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        from + bytes[from..].iter().take_while(is_ours).count()
+    };
+    let mut out = String::new();
+    let (mut copied, mut at) = (0, 0);
+    while let Some(found) = memmem::find(&bytes[at..], b"eyJ") {
+        let begin = at + found;
+        let header_end = run(begin);
+        at = header_end;
+        if bytes.get(header_end) != Some(&b'.') {
+            continue;
+        }
+        let payload_end = run(header_end + 1);
+        if payload_end == header_end + 1 || bytes.get(payload_end) != Some(&b'.') {
+            continue;
+        }
+        let header =
+            memmem::find_iter(&bytes[begin..header_end], b"eyJ").take(MAX_TRIES).map(|at| begin + at).find(|&start| {
+                header_end - start <= MAX_HEADER
+                    && BASE64_URL_SAFE_NO_PAD
+                        .decode(&bytes[start..header_end])
+                        .is_ok_and(|json| serde_json::from_slice::<Header>(&json).is_ok())
+            });
+        if let Some(start) = header {
+            out.push_str(&text[copied..start]);
+            out.push_str(TOKEN);
+            copied = run(payload_end + 1);
+            at = copied;
+        }
+    }
+    (copied > 0).then(|| {
+        out.push_str(&text[copied..]);
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests;

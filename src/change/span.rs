@@ -1,0 +1,414 @@
+//! JSON as spans of its own text: one pass, one flat list, no value is ever rendered anew.
+
+use std::borrow::Cow;
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// `{`: below it a key and a value in turn.
+    Object,
+    /// `[`
+    Array,
+    /// `"`, member names included.
+    String,
+    /// A number, `true`, `false` or `null`.
+    Scalar,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    start: u32,
+    end: u32,
+    /// The node after everything below this one.
+    next: u32,
+    kind: Kind,
+    /// A string that holds a backslash.
+    escaped: bool,
+}
+
+/// A node of a tree.
+pub(super) type Id = usize;
+
+/// A JSON text and where its values stand in it. Nesting costs no stack, however deep it is.
+#[derive(Debug)]
+pub(super) struct Tree<'a> {
+    text: &'a str,
+    nodes: Vec<Node>,
+}
+
+impl<'a> Tree<'a> {
+    /// The whole value.
+    pub(super) const ROOT: Id = 0;
+
+    /// Reads a JSON text (RFC 8259, any depth, duplicate names allowed).
+    ///
+    /// # Errors
+    /// Where it is none; the text quotes nothing of it.
+    pub(super) fn parse(text: &'a [u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(text).map_err(|error| format!("not UTF-8 at byte {}", error.valid_up_to()))?;
+        if u32::try_from(text.len()).is_err() {
+            return Err("longer than 4 GiB".to_owned());
+        }
+        let mut parser = Parser { bytes: text.as_bytes(), at: 0, nodes: Vec::with_capacity(text.len() / 16 + 1) };
+        match parser.document() {
+            Some(()) => Ok(Self { text, nodes: parser.nodes }),
+            None => Err(format!("not JSON at byte {}", parser.at)),
+        }
+    }
+
+    pub(super) fn kind(&self, id: Id) -> Kind {
+        self.nodes[id].kind
+    }
+
+    /// The text of a value as it came.
+    pub(super) fn raw(&self, id: Id) -> &'a str {
+        let node = &self.nodes[id];
+        &self.text[node.start as usize..node.end as usize]
+    }
+
+    /// Where a value begins and ends in the text.
+    pub(super) fn span(&self, id: Id) -> std::ops::Range<usize> {
+        let node = &self.nodes[id];
+        node.start as usize..node.end as usize
+    }
+
+    /// What a string says. A lone surrogate, which no text can hold, reads as U+FFFD, as in Go.
+    pub(super) fn string(&self, id: Id) -> Cow<'a, str> {
+        let raw = self.raw(id);
+        let inner = &raw[1..raw.len() - 1];
+        if self.nodes[id].escaped { Cow::Owned(unescape(inner)) } else { Cow::Borrowed(inner) }
+    }
+
+    /// The node after everything below this one.
+    pub(super) fn next(&self, id: Id) -> Id {
+        self.nodes[id].next as usize
+    }
+
+    pub(super) fn is_container(&self, id: Id) -> bool {
+        matches!(self.kind(id), Kind::Object | Kind::Array)
+    }
+
+    /// The elements of an array.
+    pub(super) fn elements(&self, id: Id) -> impl Iterator<Item = Id> {
+        let end = self.next(id);
+        let mut at = id + 1;
+        std::iter::from_fn(move || {
+            let element = at;
+            (element < end).then(|| {
+                at = self.next(element);
+                element
+            })
+        })
+    }
+
+    /// The members of an object as they stand, name and value.
+    pub(super) fn members(&self, id: Id) -> impl Iterator<Item = (Id, Id)> {
+        let end = self.next(id);
+        let mut at = id + 1;
+        std::iter::from_fn(move || {
+            let name = at;
+            (name < end).then(|| {
+                at = self.next(name + 1);
+                (name, name + 1)
+            })
+        })
+    }
+
+    /// The value of a member; of duplicates the last, as Go reads them. Nothing where this is no object.
+    pub(super) fn member(&self, id: Id, name: &str) -> Option<Id> {
+        if self.kind(id) != Kind::Object {
+            return None;
+        }
+        self.members(id).filter(|&(key, _)| self.string(key) == name).last().map(|(_, value)| value)
+    }
+
+    /// The value that a JSON pointer names.
+    pub(super) fn find(&self, pointer: &str) -> Option<Id> {
+        let mut at = Self::ROOT;
+        for segment in pointer.split('/').skip(1) {
+            at = match self.kind(at) {
+                Kind::Object => self.member(at, &super::pattern::unescape(segment)?)?,
+                Kind::Array => self.elements(at).nth(segment.parse().ok()?)?,
+                Kind::String | Kind::Scalar => return None,
+            };
+        }
+        Some(at)
+    }
+}
+
+/// What the inside of a JSON string says.
+fn unescape(inner: &str) -> String {
+    let mut out = String::with_capacity(inner.len());
+    let mut rest = inner;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        let code = rest.as_bytes()[at + 1];
+        rest = &rest[at + 2..];
+        out.push(match code {
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => {
+                let high = hex4(rest);
+                rest = &rest[4..];
+                let low = rest.strip_prefix("\\u").map(hex4).filter(|low| (0xDC00..0xE000).contains(low));
+                match low {
+                    Some(low) if (0xD800..0xDC00).contains(&high) => {
+                        rest = &rest[6..];
+                        char::from_u32(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
+                    }
+                    _ => char::from_u32(high),
+                }
+                .unwrap_or(char::REPLACEMENT_CHARACTER)
+            }
+            other => char::from(other),
+        });
+    }
+    out.push_str(rest);
+    out
+}
+
+fn hex4(text: &str) -> u32 {
+    u32::from_str_radix(&text[..4], 16).expect("the parser let only hexadecimal digits through")
+}
+
+/// What a byte means inside a string.
+const ORDINARY: u8 = 0;
+const QUOTE: u8 = 1;
+const BACKSLASH: u8 = 2;
+const CONTROL: u8 = 3;
+
+static IN_STRING: [u8; 256] = {
+    let mut table = [ORDINARY; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        table[byte] = CONTROL;
+        byte += 1;
+    }
+    table[b'"' as usize] = QUOTE;
+    table[b'\\' as usize] = BACKSLASH;
+    table
+};
+
+struct Parser<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    nodes: Vec<Node>,
+}
+
+impl Parser<'_> {
+    /// Each step returns nothing where the text is not JSON; `at` is then about where.
+    fn document(&mut self) -> Option<()> {
+        let mut open: Vec<usize> = Vec::new();
+        'value: loop {
+            match self.peek()? {
+                kind @ (b'{' | b'[') => {
+                    let is_object = kind == b'{';
+                    open.push(self.nodes.len());
+                    self.push(self.at, if is_object { Kind::Object } else { Kind::Array });
+                    self.at += 1;
+                    let empty = self.peek()? == if is_object { b'}' } else { b']' };
+                    if !empty {
+                        if is_object {
+                            self.name()?;
+                        }
+                        continue 'value;
+                    }
+                }
+                b'"' => self.string()?,
+                b't' => self.word(b"true")?,
+                b'f' => self.word(b"false")?,
+                b'n' => self.word(b"null")?,
+                b'-' | b'0'..=b'9' => self.number()?,
+                _ => return None,
+            }
+            loop {
+                let Some(&container) = open.last() else {
+                    self.skip_space();
+                    return (self.at == self.bytes.len()).then_some(());
+                };
+                let is_object = self.nodes[container].kind == Kind::Object;
+                match self.peek()? {
+                    b',' => {
+                        self.at += 1;
+                        if is_object {
+                            self.name()?;
+                        }
+                        continue 'value;
+                    }
+                    b'}' if is_object => {}
+                    b']' if !is_object => {}
+                    _ => return None,
+                }
+                self.at += 1;
+                let next = self.nodes.len();
+                open.pop();
+                let node = &mut self.nodes[container];
+                node.end = short(self.at);
+                node.next = short(next);
+            }
+        }
+    }
+
+    fn push(&mut self, start: usize, kind: Kind) {
+        let next = short(self.nodes.len() + 1);
+        self.nodes.push(Node { start: short(start), end: short(self.at), next, kind, escaped: false });
+    }
+
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.bytes.get(self.at) {
+            self.at += 1;
+        }
+    }
+
+    fn peek(&mut self) -> Option<u8> {
+        self.skip_space();
+        self.bytes.get(self.at).copied()
+    }
+
+    /// A member name and the colon after it.
+    fn name(&mut self) -> Option<()> {
+        if self.peek()? != b'"' {
+            return None;
+        }
+        self.string()?;
+        if self.peek()? != b':' {
+            return None;
+        }
+        self.at += 1;
+        Some(())
+    }
+
+    fn string(&mut self) -> Option<()> {
+        let start = self.at;
+        self.at += 1;
+        let mut escaped = false;
+        loop {
+            let byte = *self.bytes.get(self.at)?;
+            match IN_STRING[byte as usize] {
+                ORDINARY => self.at += 1,
+                QUOTE => break,
+                BACKSLASH => {
+                    escaped = true;
+                    match self.bytes.get(self.at + 1)? {
+                        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 2,
+                        b'u' => {
+                            let digits = self.bytes.get(self.at + 2..self.at + 6)?;
+                            if !digits.iter().all(u8::is_ascii_hexdigit) {
+                                return None;
+                            }
+                            self.at += 6;
+                        }
+                        _ => return None,
+                    }
+                }
+                _ => return None,
+            }
+        }
+        self.at += 1;
+        self.push(start, Kind::String);
+        if let Some(node) = self.nodes.last_mut() {
+            node.escaped = escaped;
+        }
+        Some(())
+    }
+
+    fn word(&mut self, word: &[u8]) -> Option<()> {
+        let start = self.at;
+        if !self.bytes[start..].starts_with(word) {
+            return None;
+        }
+        self.at += word.len();
+        self.push(start, Kind::Scalar);
+        Some(())
+    }
+
+    fn number(&mut self) -> Option<()> {
+        let start = self.at;
+        if self.bytes[self.at] == b'-' {
+            self.at += 1;
+        }
+        if self.bytes.get(self.at) == Some(&b'0') {
+            self.at += 1;
+        } else {
+            self.digits()?;
+        }
+        if self.bytes.get(self.at) == Some(&b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.bytes.get(self.at) {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.bytes.get(self.at) {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        self.push(start, Kind::Scalar);
+        Some(())
+    }
+
+    fn digits(&mut self) -> Option<()> {
+        let start = self.at;
+        while self.bytes.get(self.at).is_some_and(u8::is_ascii_digit) {
+            self.at += 1;
+        }
+        (self.at > start).then_some(())
+    }
+}
+
+fn short(position: usize) -> u32 {
+    u32::try_from(position).expect("parse refuses texts longer than 4 GiB, and a node takes at least one byte")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    #[test]
+    fn values_are_their_own_text() {
+        let tree = Tree::parse(br#" {"a" : [1.0, 1e400 ,-0] ,"b\u0061":"x\n\ud83d\ude00\ud800"} "#).unwrap();
+        let array = tree.member(Tree::ROOT, "a").unwrap();
+        let numbers: Vec<&str> = tree.elements(array).map(|id| tree.raw(id)).collect();
+        assert_eq!(numbers, ["1.0", "1e400", "-0"]);
+        let text = tree.member(Tree::ROOT, "ba").unwrap();
+        assert_eq!(tree.string(text), "x\n\u{1f600}\u{fffd}");
+        assert_eq!(tree.find("/a/1").map(|id| tree.raw(id)), Some("1e400"));
+        assert_eq!(tree.find("/a/3"), None);
+    }
+
+    #[test]
+    fn depth_costs_no_stack() {
+        let deep = format!("{}1{}", "[".repeat(200_000), "]".repeat(200_000));
+        assert!(Tree::parse(deep.as_bytes()).is_ok());
+        assert!(Tree::parse(&deep.as_bytes()[..deep.len() - 1]).is_err());
+    }
+
+    #[test]
+    fn of_duplicate_names_the_last_counts() {
+        let tree = Tree::parse(br#"{"a":1,"a":2}"#).unwrap();
+        assert_eq!(tree.raw(tree.member(0, "a").unwrap()), "2");
+    }
+
+    fn check(text: &[u8]) {
+        let theirs = serde_json::from_slice::<&RawValue>(text);
+        assert_eq!(Tree::parse(text).is_ok(), theirs.is_ok(), "{:?}", String::from_utf8_lossy(text));
+    }
+
+    proptest! {
+        #[test]
+        fn what_serde_reads_is_read(text in r#"([\[\]{},: ]|"a"|"\\"|"\\u12"|"\\u00e9"|0|-1|01|1\.5|2e9|3e|\.|null|true|falsy|x|é|\n){0,12}"#) {
+            check(text.as_bytes());
+        }
+
+        #[test]
+        fn any_bytes_are_read_as_serde_reads_them(bytes in prop::collection::vec(any::<u8>(), 0..12)) {
+            check(&bytes);
+        }
+    }
+}

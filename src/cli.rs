@@ -1,0 +1,383 @@
+//! The command line: what can be said, who answers, and how the process ends.
+//!
+//! Each command has one file below with its arguments and its `main`. Commands that only read the journal (`tail`,
+//! `get`, `status`, `verify`) need nothing but the state directory, and never hold the daemon up.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{self, Config, Loaded, Problems};
+use crate::journal::{JournalError, Reader};
+
+pub mod check;
+pub mod completions;
+pub mod demo;
+pub mod get;
+pub mod output;
+pub mod progress;
+pub mod rbac;
+pub mod replay;
+pub mod run;
+pub mod schema;
+pub mod select;
+pub mod status;
+pub mod tail;
+pub mod verify;
+
+mod follow;
+mod line;
+mod yaml;
+
+/// Keeps the log of everything that happens to the objects of a Kubernetes cluster, exactly once and in order.
+#[derive(Debug, Parser)]
+#[command(name = "decklog", version, max_term_width = 100, disable_help_flag = true)]
+pub struct Cli {
+    /// What every command takes.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Print help
+    // One form of help, the compact one, for -h and --help.
+    #[arg(short, long, global = true, action = ArgAction::HelpShort, help_heading = COMMON)]
+    help: Option<bool>,
+}
+
+/// What every command takes.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Global {
+    /// Configuration [default: ./config.toml, then /etc/decklog/config.toml]
+    #[arg(short, long, global = true, value_name = "FILE", env = "DECKLOG_CONFIG", hide_env_values = true, help_heading = COMMON)]
+    pub config: Option<PathBuf>,
+    /// State directory, instead of [state] path of the configuration
+    #[arg(long, global = true, value_name = "DIR", help_heading = COMMON)]
+    pub state: Option<PathBuf>,
+    /// How to print
+    #[arg(short, long, global = true, value_name = "FORMAT", help_heading = COMMON)]
+    pub output: Option<Format>,
+    /// When to use colours; NO_COLOR switches them off too
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = COMMON)]
+    pub color: Color,
+}
+
+const COMMON: &str = "Common options";
+
+/// How a command prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Line,
+    /// JSON; entries one per line, the very bytes that a file sink writes
+    Json,
+    /// YAML
+    Yaml,
+}
+
+impl Format {
+    /// The word on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Line => "line",
+            Self::Json => "json",
+            Self::Yaml => "yaml",
+        }
+    }
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the daemon: watch the cluster, keep the log, deliver it
+    Run(run::RunArgs),
+    /// Print the log, newest last
+    Tail(tail::TailArgs),
+    /// Print an object as it is, or as it was
+    Get(get::GetArgs),
+    /// Print every position: sources, head, sinks, lag, gaps, disk
+    Status(status::StatusArgs),
+    /// Find everything that is wrong with config, cluster, permissions, state directory and sinks
+    Check(check::CheckArgs),
+    /// Print the least rights that this configuration needs, for `kubectl apply -f -`
+    Rbac(rbac::RbacArgs),
+    /// Prove that the journal, or a copy that a sink wrote, is whole and unaltered
+    Verify(verify::VerifyArgs),
+    /// Deliver entries to a sink again, with the same ids
+    Replay(replay::ReplayArgs),
+    /// See all of it at work on a simulated cluster
+    Demo(demo::DemoArgs),
+    /// Print completions for a shell
+    Completions(completions::CompletionsArgs),
+    /// Print the JSON Schema of config.toml, or of an entry
+    Schema(schema::SchemaArgs),
+}
+
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// The answer is no: a problem, damage, nothing found.
+    No = 1,
+    /// The command line is wrong.
+    Usage = 64,
+    /// A bug in decklog.
+    Internal = 70,
+    /// Input or output failed, such as the disk.
+    Io = 74,
+    /// Another decklog holds the state directory.
+    Held = 75,
+    /// The configuration, or what it points to, is wrong.
+    Config = 78,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command could not be done: one sentence that says what to do, and how the process ends.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Failure {
+    exit: Exit,
+    text: String,
+}
+
+impl Failure {
+    /// A failure that ends the process with `exit` after `text` was printed.
+    pub fn new(exit: Exit, text: impl Into<String>) -> Self {
+        Self { exit, text: text.into() }
+    }
+
+    /// The command line is wrong.
+    pub fn usage(text: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, text)
+    }
+
+    /// The answer is no.
+    pub fn no(text: impl Into<String>) -> Self {
+        Self::new(Exit::No, text)
+    }
+
+    /// A bug in decklog.
+    pub fn internal(text: impl Into<String>) -> Self {
+        Self::new(Exit::Internal, text)
+    }
+
+    /// `what` failed with an error of the operating system.
+    pub fn io(what: impl std::fmt::Display, error: &io::Error) -> Self {
+        Self::new(Exit::Io, format!("{what}: {error}"))
+    }
+
+    /// Writing to standard output failed. A closed pipe ends the command quietly: the reader has what it wanted.
+    #[must_use]
+    pub fn stdout(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::closed_pipe();
+        }
+        Self::io("cannot write to standard output", error)
+    }
+
+    /// Whoever reads standard output has gone: a quiet end.
+    #[must_use]
+    pub const fn closed_pipe() -> Self {
+        Self { exit: Exit::Done, text: String::new() }
+    }
+
+    /// How the process ends.
+    #[must_use]
+    pub const fn exit(&self) -> Exit {
+        self.exit
+    }
+}
+
+impl From<JournalError> for Failure {
+    fn from(error: JournalError) -> Self {
+        let exit = match &error {
+            JournalError::Locked { .. } => Exit::Held,
+            JournalError::Newer { .. } | JournalError::Missing(_) | JournalError::OtherCluster { .. } => Exit::Config,
+            JournalError::Io { .. } | JournalError::Sqlite { .. } | JournalError::Corrupt(_) => Exit::Io,
+            JournalError::Stopped(_) => Exit::Internal,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+/// What a command gives back.
+pub type Outcome = Result<Exit, Failure>;
+
+impl Global {
+    /// The configuration for whoever runs the daemon or does its work, with `--state` in its place.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, exit 78.
+    pub fn load(&self) -> Result<Loaded, Failure> {
+        self.with_state(Config::load(self.config_file()))
+    }
+
+    /// The configuration for commands that only read: what the daemon alone can see is not looked at.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, exit 78.
+    pub fn load_for_reading(&self) -> Result<Loaded, Failure> {
+        self.with_state(Config::load_for_reading(self.config_file()))
+    }
+
+    fn with_state(&self, loaded: Result<Loaded, Problems>) -> Result<Loaded, Failure> {
+        let mut loaded = loaded.map_err(|problems| Failure::new(Exit::Config, problems.to_string()))?;
+        if let Some(state) = &self.state {
+            loaded.config.state.path.clone_from(state);
+        }
+        Ok(loaded)
+    }
+
+    /// An empty `$DECKLOG_CONFIG` names no file.
+    fn config_file(&self) -> Option<&Path> {
+        self.config.as_deref().filter(|path| !path.as_os_str().is_empty())
+    }
+
+    /// The state directory: `--state`, else what the configuration says, else the default of a machine without one.
+    ///
+    /// # Errors
+    /// Where there is a configuration and it is wrong.
+    pub fn state_dir(&self) -> Result<PathBuf, Failure> {
+        if let Some(state) = &self.state {
+            return Ok(state.clone());
+        }
+        if self.config_file().is_some() || config::STANDARD_FILES.iter().any(|path| Path::new(path).exists()) {
+            return Ok(self.load_for_reading()?.config.state.path);
+        }
+        let named = ["DECKLOG_STATE_PATH", "STATE_DIRECTORY"].into_iter().find_map(|name| std::env::var(name).ok());
+        // systemd joins several directories with colons; the first is the service's own.
+        let named = named.and_then(|text| text.split(':').next().map(PathBuf::from));
+        Ok(named.unwrap_or_else(|| config::State::default().path))
+    }
+
+    /// The journal, for reading.
+    ///
+    /// # Errors
+    /// Where there is none or it cannot be read.
+    pub fn reader(&self) -> Result<(Reader, PathBuf), Failure> {
+        let dir = self.state_dir()?;
+        Ok((Reader::open(&dir)?, dir))
+    }
+}
+
+/// Runs async work of a command on a runtime of its own.
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("decklog")
+        .build()
+        .map_err(|error| Failure::io("cannot start threads", &error))?;
+    let result = runtime.block_on(work);
+    // Whatever still blocks a thread must not hold up the end of the process.
+    runtime.shutdown_background();
+    result
+}
+
+/// Parses the command line, does what it says, and tells how it went.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error).into(),
+    };
+    match dispatch(cli) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            if !failure.text.is_empty() {
+                complain(&failure.text);
+            }
+            failure.exit.into()
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Outcome {
+    let global = cli.global;
+    match cli.command {
+        Command::Run(args) => run::main(args, &global),
+        Command::Tail(args) => tail::main(args, &global),
+        Command::Get(args) => get::main(args, &global),
+        Command::Status(args) => status::main(args, &global),
+        Command::Check(args) => check::main(args, &global),
+        Command::Rbac(args) => rbac::main(args, &global),
+        Command::Verify(args) => verify::main(args, &global),
+        Command::Replay(args) => replay::main(args, &global),
+        Command::Demo(args) => demo::main(args, &global),
+        Command::Completions(args) => completions::main(args, &global),
+        Command::Schema(args) => schema::main(args, &global),
+    }
+}
+
+/// Prints help, the version, or what is wrong with the command line.
+fn refused(error: &clap::Error) -> Exit {
+    if !error.use_stderr() {
+        // A closed pipe is no news to someone who asked for help.
+        drop(error.print());
+        return Exit::Done;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        drop(error.print());
+        return Exit::Usage;
+    }
+    let text = error.render().to_string();
+    complain(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    Exit::Usage
+}
+
+/// Says on standard error what went wrong.
+pub fn complain(text: &str) {
+    // Where standard error is closed there is nobody to tell.
+    drop(writeln!(io::stderr().lock(), "decklog: {}", output::printable_text(text)));
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_of_this_version_is_there() {
+        let command = Cli::command();
+        let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+        assert_eq!(
+            names,
+            ["run", "tail", "get", "status", "check", "rbac", "verify", "replay", "demo", "completions", "schema"]
+        );
+    }
+
+    #[test]
+    fn a_closed_pipe_is_a_quiet_end() {
+        let failure = Failure::stdout(&io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!((failure.exit(), failure.to_string().as_str()), (Exit::Done, ""));
+        assert_eq!(Failure::stdout(&io::Error::from(io::ErrorKind::StorageFull)).exit(), Exit::Io);
+    }
+}

@@ -1,0 +1,263 @@
+//! `decklog check`: everything that is wrong, at once.
+
+use std::fs;
+use std::path::Path;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::output::{Ink, Look, Out, Row, plural, printable};
+use super::{Exit, Failure, Format, Global, Outcome};
+use crate::cluster::{Api, Limits};
+use crate::config::Config;
+use crate::filter::Filter;
+use crate::http;
+use crate::journal::{JournalError, Reader};
+use crate::model::Cluster;
+use crate::sink;
+use crate::status;
+use crate::watch::discovery::Discoverer;
+use crate::watch::select::{check_access, select};
+
+/// Arguments of `decklog check`.
+#[derive(Args, Debug)]
+pub struct CheckArgs {}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Finding {
+    /// What part of decklog it is about.
+    about: &'static str,
+    /// Whether it is as it should be.
+    ok: bool,
+    /// One sentence.
+    text: String,
+}
+
+#[derive(Debug, Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn good(&mut self, about: &'static str, text: impl Into<String>) {
+        self.0.push(Finding { about, ok: true, text: text.into() });
+    }
+
+    fn bad(&mut self, about: &'static str, text: impl Into<String>) {
+        self.0.push(Finding { about, ok: false, text: text.into() });
+    }
+}
+
+/// Finds everything that is wrong, at once.
+///
+/// # Errors
+/// Where the configuration itself is wrong, exit 78.
+pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
+    let loaded = global.load()?;
+    let config = &loaded.config;
+    let mut found = Findings::default();
+    found.good("config", format!("{} is right", loaded.path.display()));
+    for warning in &loaded.warnings {
+        found.bad("config", warning.clone());
+    }
+    let running = state(config, &mut found);
+    super::block_on(async {
+        let cluster = cluster(config, &mut found).await;
+        same_cluster(config, cluster.as_ref(), &mut found);
+        sinks(config, running, &mut found).await;
+        if let Some(section) = &config.http
+            && !running
+        {
+            match http::bind(&section.listen).await {
+                Ok(bound) => {
+                    drop(bound);
+                    if let crate::config::Listen::Unix(path) = &section.listen {
+                        // It was made by this check; the daemon makes its own.
+                        drop(fs::remove_file(path));
+                    }
+                    found.good("http", "the address is free");
+                }
+                Err(text) => found.bad("http", text),
+            }
+        }
+        Ok::<_, Failure>(())
+    })?;
+    print(&found.0, global)
+}
+
+fn print(found: &[Finding], global: &Global) -> Outcome {
+    let problems = found.iter().filter(|finding| !finding.ok).count();
+    let mut out = Out::new(global);
+    match global.output {
+        Some(format @ (Format::Json | Format::Yaml)) => out.document(format, &found)?,
+        Some(Format::Line) | None => {
+            for finding in found {
+                let (ink, word) = if finding.ok { (Ink::Good, "ok     ") } else { (Ink::Bad, "problem") };
+                // Not cut at the width of a terminal: the end of the sentence says what to do.
+                let mut line = Row::new(Look { width: None, ..out.look });
+                line.put(Some(ink), word).put(None, "  ").put(Some(Ink::Strong), &format!("{:<8}", finding.about));
+                line.put(None, &printable(&finding.text));
+                let line = line.finish();
+                out.line(&line)?;
+            }
+            if problems > 0 {
+                out.line(&format!("{problems} {} found", plural(problems as u64, "problem", "problems")))?;
+            }
+        }
+    }
+    out.flush()?;
+    Ok(if problems == 0 { Exit::Done } else { Exit::No })
+}
+
+/// The state directory. Says whether a daemon holds it.
+fn state(config: &Config, found: &mut Findings) -> bool {
+    let dir = &config.state.path;
+    match fs::metadata(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => match nearest(dir) {
+            Some(parent) if writable(parent) => {
+                found.good("state", format!("{} will be made at the first start", dir.display()));
+            }
+            _ => found
+                .bad("state", format!("{} is missing and cannot be made; make it, or set [state] path", dir.display())),
+        },
+        Err(error) => found.bad("state", format!("{} cannot be read: {error}", dir.display())),
+        Ok(meta) if !meta.is_dir() => {
+            found.bad("state", format!("{} is no directory; set [state] path to one", dir.display()));
+        }
+        Ok(_) if !writable(dir) => found.bad(
+            "state",
+            format!(
+                "{} is not writable for this user; run as the user of the service, or change its owner",
+                dir.display()
+            ),
+        ),
+        Ok(_) => match Reader::open(dir).and_then(|reader| reader.head()) {
+            Ok(head) => found.good("state", format!("the journal in {} is at seq {head}", dir.display())),
+            Err(JournalError::Missing(_)) => {
+                found.good("state", format!("{} is writable, and has no journal yet", dir.display()));
+            }
+            Err(error) => found.bad("state", error.to_string()),
+        },
+    }
+    let daemon = status::daemon(dir);
+    if daemon.running {
+        let pid = daemon.pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+        found.good("state", format!("a decklog{pid} is running on it"));
+    }
+    daemon.running
+}
+
+fn nearest(dir: &Path) -> Option<&Path> {
+    dir.ancestors()
+        .skip(1)
+        .map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir })
+        .find(|dir| dir.exists())
+}
+
+fn writable(dir: &Path) -> bool {
+    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
+    let api = match Api::open(&config.cluster, Limits::default()).await {
+        Ok(api) => api,
+        Err(error) => {
+            found.bad("cluster", error.to_string());
+            return None;
+        }
+    };
+    let version = match api.version().await {
+        Ok(version) => version,
+        Err(error) => {
+            found.bad("cluster", format!("{}: {error}", api.name()));
+            return None;
+        }
+    };
+    found.good("cluster", format!("{} answers, version {version}", api.name()));
+    let identity = match api.identity().await {
+        Ok(cluster) if cluster.uid.is_empty() => {
+            found.bad(
+                "rights",
+                "the namespace kube-system may not be read, so that another cluster under the same address would not be noticed; `decklog rbac` prints what is needed",
+            );
+            Some(cluster)
+        }
+        Ok(cluster) => Some(cluster),
+        Err(error) => {
+            found.bad("cluster", format!("its identity cannot be read: {error}"));
+            None
+        }
+    };
+    let discovered = match Discoverer::default().discover(&api).await {
+        Ok(discovered) => discovered,
+        Err(error) => {
+            found.bad("cluster", format!("it does not tell which resources there are: {error}"));
+            return identity;
+        }
+    };
+    for group in &discovered.uncertain {
+        found.bad("cluster", format!("the API group {group} does not answer at the moment; its resources wait"));
+    }
+    let selection = select(&config.watch, &discovered);
+    for problem in selection.problems {
+        found.bad("watch", problem);
+    }
+    for waiting in &selection.waiting {
+        let meant = waiting.suggestion.as_ref().map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
+        found.bad("watch", format!("the cluster serves no {}{meant}; decklog waits for it to appear", waiting.name));
+    }
+    match check_access(&api, &selection.sources).await {
+        Err(error) => found.bad("rights", format!("the API server does not tell what is granted: {error}")),
+        Ok(access) => {
+            let denied: Vec<_> = access.iter().filter(|access| !access.allowed).collect();
+            for access in &denied {
+                found.bad(
+                    "rights",
+                    format!(
+                        "{} may not be {}ed; `decklog rbac | kubectl apply -f -` and a binding grant it",
+                        access.source.name(),
+                        access.verb
+                    ),
+                );
+            }
+            if denied.is_empty() {
+                let count = selection.sources.len();
+                found.good(
+                    "rights",
+                    format!("{count} {} may be listed and watched", plural(count as u64, "source", "sources")),
+                );
+            }
+        }
+    }
+    identity
+}
+
+/// Whether the journal is of this cluster.
+fn same_cluster(config: &Config, cluster: Option<&Cluster>, found: &mut Findings) {
+    let Ok(known) = Reader::open(&config.state.path).and_then(|reader| reader.cluster()) else { return };
+    if let Some(cluster) = cluster
+        && !known.uid.is_empty()
+        && !cluster.uid.is_empty()
+        && known.uid != cluster.uid
+    {
+        found.bad("state", JournalError::OtherCluster { ours: known.uid, theirs: cluster.uid.clone() }.to_string());
+    }
+}
+
+async fn sinks(config: &Config, running: bool, found: &mut Findings) {
+    for config in &config.sink {
+        if let Some(Err(error)) = config.filter.as_deref().map(Filter::compile) {
+            found.bad("sink", format!("{}: {error}", config.name));
+        }
+        // A running daemon holds the files of its sinks, and status tells how they do.
+        if running {
+            continue;
+        }
+        match sink::open(&config.kind) {
+            Err(text) => found.bad("sink", format!("{}: {text}", config.name)),
+            Ok(mut sink) => match sink.check().await {
+                Ok(()) => found.good("sink", format!("{} can be delivered to", config.name)),
+                Err(error) => found.bad("sink", format!("{}: {error}", config.name)),
+            },
+        }
+    }
+}

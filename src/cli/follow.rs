@@ -1,0 +1,102 @@
+//! Waking up when the daemon commits, without asking the disk again and again.
+//!
+//! The kernel tells when a file in the state directory is written (inotify). That is a little before the commit is
+//! visible, which SQLite's `data_version` tells from shared memory; so after a wake-up it is asked a few times, ever
+//! more slowly. Without inotify it is asked once a second.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify;
+
+use super::{Exit, Failure};
+use crate::journal::Reader;
+
+/// The first wait after a file was written …
+const SOON: Duration = Duration::from_millis(2);
+/// … and the longest of all: it bounds the delay where the kernel tells nothing.
+const LATE: Duration = Duration::from_secs(1);
+
+/// Waits for commits of another process.
+#[derive(Debug)]
+pub(super) struct Follow {
+    dir: PathBuf,
+    inotify: Option<OwnedFd>,
+    inode: Option<u64>,
+    version: i64,
+}
+
+impl Follow {
+    /// Begins to follow: every commit from here on ends a [`Follow::wait`].
+    pub(super) fn new(reader: &Reader, dir: &Path) -> Result<Self, Failure> {
+        let flags = inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC;
+        // The directory and not the WAL: that file comes and goes with the daemon.
+        let events = inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
+        let inotify = inotify::init(flags).and_then(|fd| inotify::add_watch(&fd, dir, events).map(|_| fd)).ok();
+        let version = reader.data_version()?;
+        Ok(Self { dir: dir.to_owned(), inotify, inode: inode(dir), version })
+    }
+
+    /// Returns after the next commit, which may have happened since the last call.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read any more, or nobody reads standard output any more.
+    pub(super) fn wait(&mut self, reader: &Reader) -> Result<(), Failure> {
+        let mut pause = LATE;
+        loop {
+            let version = reader.data_version()?;
+            if version != self.version {
+                self.version = version;
+                return Ok(());
+            }
+            if self.sleep(pause)? {
+                pause = SOON;
+            } else {
+                pause = (pause * 2).min(LATE);
+            }
+            if pause == LATE && inode(&self.dir) != self.inode {
+                let dir = self.dir.display();
+                return Err(Failure::new(
+                    Exit::Io,
+                    format!(
+                        "the journal in {dir} was replaced or removed while it was followed; run the command again"
+                    ),
+                ));
+            }
+        }
+    }
+
+    /// Waits at most `pause`; says whether something was written.
+    fn sleep(&self, pause: Duration) -> Result<bool, Failure> {
+        let stdout = io::stdout();
+        // A pipe whose reader has gone reports an error without being asked for anything.
+        let mut fds = vec![PollFd::new(&stdout, PollFlags::empty())];
+        fds.extend(self.inotify.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        let pause = Timespec::try_from(pause).expect("a pause is at most a second");
+        match poll(&mut fds, Some(&pause)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Failure::io("cannot wait for new entries", &error.into())),
+        }
+        if fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+            return Err(Failure::closed_pipe());
+        }
+        let mut written = false;
+        if let Some(fd) = &self.inotify {
+            let mut events = [0; 4096];
+            // What happened does not matter, only that something did.
+            while rustix::io::read(fd, &mut events).is_ok_and(|read| read > 0) {
+                written = true;
+            }
+        }
+        Ok(written)
+    }
+}
+
+fn inode(dir: &Path) -> Option<u64> {
+    fs::metadata(dir.join("journal.db")).ok().map(|meta| meta.ino())
+}

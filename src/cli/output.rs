@@ -1,0 +1,383 @@
+//! Printing for people: colours, widths, tables, times, and text that cannot do anything to a terminal.
+//!
+//! Names and values come from the cluster, where anyone with the right to write an object chooses them. Nothing of
+//! them is printed before [`printable`] has taken away what a terminal would obey.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use anstyle::{AnsiColor, Style};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{Color, Failure, Format, Global, yaml};
+
+/// Standard output, buffered, with what is known of whoever reads it.
+#[derive(Debug)]
+pub struct Out {
+    writer: BufWriter<StdoutLock<'static>>,
+    /// How lines may look.
+    pub look: Look,
+}
+
+/// How lines may look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// With colours.
+    pub color: bool,
+    /// Whether a terminal shows them.
+    pub terminal: bool,
+    /// Columns, on a terminal that says how many it has.
+    pub width: Option<usize>,
+}
+
+impl Out {
+    /// Standard output, as the flags want it.
+    #[must_use]
+    pub fn new(global: &Global) -> Self {
+        let stdout = io::stdout();
+        let terminal = stdout.is_terminal();
+        let color = match global.color {
+            Color::Always => true,
+            Color::Never => false,
+            // Knows NO_COLOR, CLICOLOR and dumb terminals.
+            Color::Auto => anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never,
+        };
+        let width = terminal.then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
+        let width = width.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
+        Self { writer: BufWriter::with_capacity(64 << 10, stdout.lock()), look: Look { color, terminal, width } }
+    }
+
+    /// Writes bytes as they are.
+    ///
+    /// # Errors
+    /// Where they cannot be written; a closed pipe is a quiet end.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.writer.write_all(bytes).map_err(|error| Failure::stdout(&error))
+    }
+
+    /// Writes one line.
+    ///
+    /// # Errors
+    /// As [`Out::bytes`].
+    pub fn line(&mut self, text: &str) -> Result<(), Failure> {
+        self.bytes(text.as_bytes())?;
+        self.bytes(b"\n")
+    }
+
+    /// Writes JSON, one line of it. On a terminal, characters that it would obey are written as JSON escapes, which
+    /// mean the same; everyone else gets the very bytes.
+    ///
+    /// # Errors
+    /// As [`Out::bytes`].
+    pub fn json(&mut self, json: &[u8]) -> Result<(), Failure> {
+        match std::str::from_utf8(json) {
+            Ok(text) if self.look.terminal => self.bytes(escape(text, json_escape).as_bytes())?,
+            _ => self.bytes(json)?,
+        }
+        self.bytes(b"\n")
+    }
+
+    /// Writes a value as JSON or YAML, for people and programs.
+    ///
+    /// # Errors
+    /// As [`Out::bytes`].
+    pub fn document(&mut self, format: Format, value: &impl Serialize) -> Result<(), Failure> {
+        let bug = |error: serde_json::Error| Failure::internal(format!("cannot print the answer: {error}"));
+        let json = serde_json::to_vec_pretty(value).map_err(bug)?;
+        match format {
+            Format::Yaml => self.bytes(yaml::from_json(&json).map_err(bug)?.as_bytes()),
+            Format::Json | Format::Line => self.json(&json),
+        }
+    }
+
+    /// Hands over what is buffered.
+    ///
+    /// # Errors
+    /// As [`Out::bytes`].
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        self.writer.flush().map_err(|error| Failure::stdout(&error))
+    }
+}
+
+/// Meanings that have a colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ink {
+    /// Came to be, is well.
+    Good,
+    /// Changed, needs a look.
+    Change,
+    /// Went, is broken.
+    Bad,
+    /// Must not be overlooked.
+    Alarm,
+    /// What matters on a line.
+    Strong,
+    /// What matters less.
+    Faint,
+}
+
+impl Ink {
+    const fn style(self) -> Style {
+        match self {
+            Self::Good => AnsiColor::Green.on_default(),
+            Self::Change => AnsiColor::Yellow.on_default(),
+            Self::Bad => AnsiColor::Red.on_default(),
+            Self::Alarm => AnsiColor::Magenta.on_default().bold(),
+            Self::Strong => Style::new().bold(),
+            Self::Faint => Style::new().dimmed(),
+        }
+    }
+}
+
+/// One line being put together: pieces with their ink, cut at the width of a terminal.
+#[derive(Debug)]
+pub struct Row {
+    look: Look,
+    text: String,
+    columns: usize,
+}
+
+impl Row {
+    /// An empty line.
+    #[must_use]
+    pub const fn new(look: Look) -> Self {
+        Self { look, text: String::new(), columns: 0 }
+    }
+
+    /// Columns used so far. One character counts as one column, which is right for everything that Kubernetes lets
+    /// into a name.
+    #[must_use]
+    pub const fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Lets the line be as long as it needs.
+    pub fn uncut(&mut self) {
+        self.look.width = None;
+    }
+
+    /// Columns that are left, where there is an end.
+    #[must_use]
+    pub fn room(&self) -> Option<usize> {
+        self.look.width.map(|width| width.saturating_sub(self.columns))
+    }
+
+    /// Adds a piece that is already [`printable`].
+    pub fn put(&mut self, ink: Option<Ink>, piece: &str) -> &mut Self {
+        let piece = match self.room() {
+            Some(room) => cut(piece, room),
+            None => Cow::Borrowed(piece),
+        };
+        if piece.is_empty() {
+            return self;
+        }
+        self.columns += piece.chars().count();
+        match ink.filter(|_| self.look.color).map(Ink::style) {
+            Some(style) => {
+                let written = write!(self.text, "{style}{piece}{style:#}");
+                debug_assert!(written.is_ok(), "writing into memory does not fail");
+            }
+            None => self.text.push_str(&piece),
+        }
+        self
+    }
+
+    /// Adds blanks up to `column`, at least one.
+    pub fn to(&mut self, column: usize) -> &mut Self {
+        let blanks = column.saturating_sub(self.columns).max(1);
+        self.put(None, &" ".repeat(blanks))
+    }
+
+    /// The line.
+    #[must_use]
+    pub fn finish(self) -> String {
+        self.text.trim_end().to_owned()
+    }
+}
+
+/// At most `columns` characters of `text`, with `…` where something was cut.
+#[must_use]
+pub fn cut(text: &str, columns: usize) -> Cow<'_, str> {
+    if text.len() <= columns || text.chars().count() <= columns {
+        return Cow::Borrowed(text);
+    }
+    let Some(keep) = columns.checked_sub(1) else { return Cow::Borrowed("") };
+    Cow::Owned(text.chars().take(keep).chain(['…']).collect())
+}
+
+/// Whether a terminal obeys this character instead of showing it, or a reader would not see it: controls (C0, DEL,
+/// C1), marks that turn the direction of text, invisible characters and line separators.
+#[must_use]
+pub fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// `text` with every unprintable character written as `\u{1b}`.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    escape(text, |c| Some(c.escape_unicode().to_string()))
+}
+
+/// As [`printable`], but line breaks stay: for texts of several lines that decklog wrote itself.
+#[must_use]
+pub fn printable_text(text: &str) -> Cow<'_, str> {
+    escape(text, |c| (c != '\n').then(|| c.escape_unicode().to_string()))
+}
+
+fn json_escape(c: char) -> Option<String> {
+    let mut units = [0; 2];
+    Some(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect())
+}
+
+fn escape(text: &str, how: impl Fn(char) -> Option<String>) -> Cow<'_, str> {
+    if !text.contains(is_unprintable) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match is_unprintable(c).then(|| how(c)).flatten() {
+            Some(escaped) => out.push_str(&escaped),
+            None => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Rows under aligned columns, two blanks apart. A cell is text with its ink.
+#[must_use]
+pub fn table(look: Look, head: &[&str], rows: &[Vec<(Option<Ink>, String)>]) -> Vec<String> {
+    let mut widths: Vec<usize> = head.iter().map(|cell| cell.len()).collect();
+    for row in rows {
+        for (width, (_, cell)) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &mut dyn Iterator<Item = (Option<Ink>, &str)>| {
+        let (mut row, mut column) = (Row::new(look), 0);
+        for ((ink, cell), width) in cells.zip(&widths) {
+            if column > 0 {
+                row.to(column);
+            }
+            row.put(ink, cell);
+            column += width + 2;
+        }
+        row.finish()
+    };
+    let head = line(&mut head.iter().map(|cell| (Some(Ink::Faint), *cell)));
+    let body = rows.iter().map(|row| line(&mut row.iter().map(|(ink, cell)| (*ink, cell.as_str()))));
+    std::iter::once(head).chain(body).collect()
+}
+
+/// How long something took or is ago, in its two largest units: `3m12s`, `2d4h`.
+#[must_use]
+pub fn span(seconds: i64) -> String {
+    let seconds = seconds.max(0);
+    let (days, hours, minutes, rest) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let pair = |a: i64, unit: &str, b: i64, small: &str| {
+        if b == 0 { format!("{a}{unit}") } else { format!("{a}{unit}{b}{small}") }
+    };
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{rest}s"),
+        (0, 0, minutes) => pair(minutes, "m", rest, "s"),
+        (0, hours, minutes) => pair(hours, "h", minutes, "m"),
+        (days, hours, _) => pair(days, "d", hours, "h"),
+    }
+}
+
+/// A size in bytes as people read it: `1.2 MiB`.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    let mut unit = "B";
+    // In tenths, so that no float is needed; the largest u64 has 1.8e19 bytes and fits as tenths in u128.
+    let mut tenths = u128::from(bytes) * 10;
+    for larger in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
+        if tenths < 10_240 {
+            break;
+        }
+        tenths /= 1024;
+        unit = larger;
+    }
+    if unit == "B" || tenths >= 1000 {
+        format!("{} {unit}", tenths / 10)
+    } else {
+        format!("{}.{} {unit}", tenths / 10, tenths % 10)
+    }
+}
+
+/// A number with its thousands apart: `12,345`.
+#[must_use]
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `1 entry`, `2 entries`.
+#[must_use]
+pub fn plural(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
+}
+
+/// A moment to the second, RFC 3339 UTC.
+#[must_use]
+pub fn moment(time: Timestamp) -> String {
+    format!("{time:.0}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_printed() {
+        assert_eq!(printable("a\u{1b}[31mred\u{7}\u{9b}2J"), "a\\u{1b}[31mred\\u{7}\\u{9b}2J");
+        assert_eq!(printable("\u{202e}gnp.exe\r\n\t"), "\\u{202e}gnp.exe\\u{d}\\u{a}\\u{9}");
+        assert!(matches!(printable("shop/web-ünïcode-日本"), Cow::Borrowed(_)));
+        assert_eq!(printable_text("one\ntwo\u{1b}"), "one\ntwo\\u{1b}");
+        let json = "{\"a\":\"x\u{9b}\u{e0001}\"}";
+        let escaped = escape(json, json_escape);
+        assert!(!escaped.contains(is_unprintable));
+        let (a, b): (serde_json::Value, serde_json::Value) =
+            (serde_json::from_str(json).unwrap(), serde_json::from_str(&escaped).unwrap());
+        assert_eq!(a, b, "the escapes mean the same");
+    }
+
+    #[test]
+    fn a_row_is_cut_at_the_width_and_colours_do_not_count() {
+        let mut row = Row::new(Look { color: true, terminal: true, width: Some(10) });
+        row.put(Some(Ink::Good), "ADDED").to(8).put(None, "web-1").put(None, "more");
+        assert_eq!(row.finish(), "\u{1b}[32mADDED\u{1b}[0m   w…");
+        let mut row = Row::new(Look::default());
+        row.put(Some(Ink::Good), "ADDED").to(2).put(None, "x");
+        assert_eq!(row.finish(), "ADDED x");
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!([0, 59, 60, 192, 7200, 93_600].map(span), ["0s", "59s", "1m", "3m12s", "2h", "1d2h"]);
+        assert_eq!(
+            [0, 1023, 1024, 1_258_291, 900 << 20, u64::MAX].map(size),
+            ["0 B", "1023 B", "1.0 KiB", "1.1 MiB", "900 MiB", "15.9 EiB"]
+        );
+        assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn a_table_aligns_its_columns() {
+        let rows = [
+            vec![(None, "pods".to_owned()), (None, "1".to_owned())],
+            vec![(None, "x".to_owned()), (None, "22".to_owned())],
+        ];
+        assert_eq!(table(Look::default(), &["SOURCE", "N"], &rows), ["SOURCE  N", "pods    1", "x       22"]);
+    }
+}

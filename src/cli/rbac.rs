@@ -1,0 +1,229 @@
+//! `decklog rbac`: the least rights, as manifests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use clap::Args;
+
+use super::output::Out;
+use super::{Exit, Failure, Global, Outcome};
+use crate::cluster::{Api, Limits};
+use crate::config::{Config, Watch};
+use crate::watch::discovery::{Discovered, Discoverer};
+use crate::watch::select::{resolve, select};
+
+/// Arguments of `decklog rbac`.
+#[derive(Args, Debug)]
+pub struct RbacArgs {}
+
+/// Prints the least rights that the configuration needs.
+///
+/// # Errors
+/// Where a name can only be looked up in the cluster, and the cluster does not answer.
+pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
+    let loaded = global.load()?;
+    let config = &loaded.config;
+    let discovered = super::block_on(discover(config))?;
+    let rights = rights(&config.watch, &discovered);
+    if !rights.unknown.is_empty() {
+        super::complain(&format!(
+            "the cluster does not serve {} now; the rights for that are printed as the configuration spells it, which has to be PLURAL.GROUP",
+            rights.unknown.iter().cloned().collect::<Vec<_>>().join(", ")
+        ));
+    }
+    let mut out = Out::new(global);
+    out.bytes(manifests(&rights).as_bytes())?;
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+async fn discover(config: &Config) -> Result<Discovered, Failure> {
+    let api = Api::open(&config.cluster, Limits::default())
+        .await
+        .map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
+    Discoverer::default().discover(&api).await.map_err(|error| {
+        Failure::new(
+            Exit::Config,
+            format!("the API server is asked which resources there are, and does not tell: {error}; `decklog check` says more"),
+        )
+    })
+}
+
+/// Which plurals, by group: what one rule of a role has room for.
+type Rules = BTreeMap<String, BTreeSet<String>>;
+
+/// What may be listed and watched, and where.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Rights {
+    everywhere: Rules,
+    namespaces: BTreeMap<String, Rules>,
+    unknown: BTreeSet<String>,
+}
+
+fn rights(watches: &[Watch], discovered: &Discovered) -> Rights {
+    let mut rights = Rights::default();
+    let mut grant = |namespace: Option<&str>, group: &str, plural: &str| {
+        let rules = match namespace {
+            None => &mut rights.everywhere,
+            Some(namespace) => rights.namespaces.entry(namespace.to_owned()).or_default(),
+        };
+        rules.entry(group.to_owned()).or_default().insert(plural.to_owned());
+    };
+    // What is there now …
+    for source in select(watches, discovered).sources {
+        grant(source.namespace.as_deref(), &source.resource.group, &source.resource.plural);
+    }
+    let mut unknown = BTreeSet::new();
+    for watch in watches {
+        for name in &watch.resources {
+            // … what a wildcard will take in when it appears …
+            let (plural, group) = name.split_once('.').unwrap_or((name, ""));
+            let found = if plural == "*" {
+                Some(if name == "*" { "*" } else { group })
+            } else if resolve(name, discovered).is_empty() {
+                // … and what the configuration waits for.
+                unknown.insert(name.clone());
+                Some(group)
+            } else {
+                None
+            };
+            let Some(group) = found else { continue };
+            if watch.namespaces.is_empty() {
+                grant(None, group, plural);
+            }
+            for namespace in &watch.namespaces {
+                grant(Some(namespace), group, plural);
+            }
+        }
+    }
+    rights.unknown = unknown;
+    // A wildcard says the rest.
+    let all = |rules: &mut Rules| {
+        let has = |plurals: Option<&BTreeSet<String>>| plurals.is_some_and(|plurals| plurals.contains("*"));
+        if has(rules.get("*")) {
+            rules.retain(|group, _| group == "*");
+        }
+        for plurals in rules.values_mut().filter(|plurals| plurals.contains("*")) {
+            plurals.retain(|plural| plural == "*");
+        }
+    };
+    all(&mut rights.everywhere);
+    rights.namespaces.values_mut().for_each(all);
+    rights
+}
+
+fn manifests(rights: &Rights) -> String {
+    let mut out = String::from(
+        "# The least rights that this configuration needs. Bind them to whoever decklog runs as, for example\n\
+         #   kubectl create clusterrolebinding decklog --clusterrole=decklog --serviceaccount=NAMESPACE:NAME\n",
+    );
+    if !rights.namespaces.is_empty() {
+        out.push_str("# and in each namespace\n#   kubectl create rolebinding decklog -n NAMESPACE --role=decklog --serviceaccount=NAMESPACE:NAME\n");
+    }
+    out.push_str("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: decklog\nrules:\n");
+    out.push_str("# Its uid tells one cluster from another.\n");
+    out.push_str(
+        "- apiGroups: [\"\"]\n  resources: [\"namespaces\"]\n  resourceNames: [\"kube-system\"]\n  verbs: [\"get\"]\n",
+    );
+    rules(&mut out, &rights.everywhere);
+    for (namespace, rights) in &rights.namespaces {
+        out.push_str("---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: decklog\n");
+        // A namespace's name needs no quotes but where YAML would read a number or a word of its own.
+        write!(out, "  namespace: {namespace:?}\nrules:\n").expect("a String takes all text");
+        rules(&mut out, rights);
+    }
+    out
+}
+
+fn rules(out: &mut String, rules: &Rules) {
+    for (group, plurals) in rules {
+        let plurals: Vec<String> = plurals.iter().map(|plural| format!("{plural:?}")).collect();
+        let plurals = plurals.join(", ");
+        write!(out, "- apiGroups: [{group:?}]\n  resources: [{plurals}]\n  verbs: [\"list\", \"watch\"]\n")
+            .expect("a String takes all text");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Resource;
+
+    fn served() -> Discovered {
+        let one = |group: &str, kind: &str, plural: &str, namespaced| Resource {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+            singular: kind.to_lowercase(),
+            short_names: Vec::new(),
+            namespaced,
+        };
+        let served = vec![
+            one("", "Pod", "pods", true),
+            one("", "Node", "nodes", false),
+            one("apps", "Deployment", "deployments", true),
+            one("example.com", "Widget", "widgets", true),
+        ];
+        Discovered { served, ..Discovered::default() }
+    }
+
+    fn watch(resources: &[&str], namespaces: &[&str]) -> Watch {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Watch { resources: owned(resources), namespaces: owned(namespaces), ..Watch::default() }
+    }
+
+    #[test]
+    fn names_are_looked_up_and_scopes_kept_apart() {
+        let rights = rights(&[watch(&["Deployment", "nodes"], &[]), watch(&["pods"], &["shop", "123"])], &served());
+        assert_eq!(
+            manifests(&rights).lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n"),
+            r#"apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: decklog
+rules:
+- apiGroups: [""]
+  resources: ["namespaces"]
+  resourceNames: ["kube-system"]
+  verbs: ["get"]
+- apiGroups: [""]
+  resources: ["nodes"]
+  verbs: ["list", "watch"]
+- apiGroups: ["apps"]
+  resources: ["deployments"]
+  verbs: ["list", "watch"]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: decklog
+  namespace: "123"
+rules:
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: ["list", "watch"]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: decklog
+  namespace: "shop"
+rules:
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: ["list", "watch"]"#
+        );
+    }
+
+    #[test]
+    fn wildcards_stand_for_what_is_to_come() {
+        let all = rights(&[watch(&["*"], &[])], &served());
+        assert_eq!(all.everywhere, Rules::from([("*".to_owned(), BTreeSet::from(["*".to_owned()]))]));
+        let group = rights(&[watch(&["pods", "*.example.com", "later.example.org"], &[])], &served());
+        let expected = [("", "pods"), ("example.com", "*"), ("example.org", "later")];
+        let expected = expected.map(|(group, plural)| (group.to_owned(), BTreeSet::from([plural.to_owned()])));
+        assert_eq!(group.everywhere, Rules::from(expected));
+        assert_eq!(group.unknown, BTreeSet::from(["later.example.org".to_owned()]));
+    }
+}

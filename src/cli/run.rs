@@ -1,0 +1,47 @@
+//! `decklog run`: the daemon, and how its end becomes that of the process.
+
+use clap::Args;
+
+use super::{Exit, Failure, Global, Outcome};
+use crate::config::{Config, Loaded};
+use crate::daemon::{self, DaemonError, Setting};
+use crate::systemd::Notifier;
+use crate::telemetry::Telemetry;
+
+/// Arguments of `decklog run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {}
+
+impl From<DaemonError> for Failure {
+    fn from(error: DaemonError) -> Self {
+        let exit = match error {
+            DaemonError::Journal(error) => return error.into(),
+            DaemonError::Config(_) | DaemonError::Cluster(_) => Exit::Config,
+            DaemonError::Io(_) => Exit::Io,
+            DaemonError::Task { .. } | DaemonError::Hurried => Exit::Internal,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+/// Runs the daemon until it is told to stop.
+///
+/// # Errors
+/// What ended it otherwise.
+pub fn main(_args: RunArgs, global: &Global) -> Outcome {
+    let loaded = global.load()?;
+    let telemetry = Telemetry::init(&loaded.config.log).map_err(|text| Failure::new(Exit::Config, text))?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let setting = Setting { loaded, notifier: Notifier::of_this_process(), reload: again, telemetry };
+    super::block_on(async move { daemon::run(setting).await.map_err(Failure::from) })?;
+    Ok(Exit::Done)
+}
+
+/// The same file, read again; the state directory stays, because its journal is open.
+fn again(running: &Loaded) -> Result<Loaded, String> {
+    let mut loaded = Config::load(Some(&running.path)).map_err(|problems| problems.to_string())?;
+    loaded.config.state.path.clone_from(&running.config.state.path);
+    Ok(loaded)
+}

@@ -1,0 +1,281 @@
+//! Which entries a command is about: kubectl's spellings, namespaces, types, moments, and a CEL expression.
+
+use clap::Args;
+use jiff::{SpanRelativeTo, Timestamp};
+
+use super::Failure;
+use crate::filter::Filter;
+use crate::journal::{Position, Reader, StoredEntry};
+use crate::model::{EntryType, Resource, Seq};
+
+/// What `tail` and its siblings take to choose entries.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SelectArgs {
+    /// Resources and objects as kubectl spells them: deploy, deployments.apps, deploy/web [default: everything]
+    #[arg(value_name = "KIND[/NAME]")]
+    pub objects: Vec<String>,
+    /// Only this namespace
+    #[arg(short, long, value_name = "NS")]
+    pub namespace: Option<String>,
+    /// All namespaces, which is the default
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+    /// Only these types: ADDED, MODIFIED, DELETED, GAP
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = entry_type)]
+    pub types: Vec<EntryType>,
+    /// Not before: a duration like 10m, 1h30m or 2d ago, or a time in RFC 3339
+    #[arg(long, value_name = "WHEN", value_parser = ago)]
+    pub since: Option<Timestamp>,
+    /// Not after: a duration ago, or a time in RFC 3339
+    #[arg(long, value_name = "WHEN", value_parser = ago)]
+    pub until: Option<Timestamp>,
+    /// Only entries for which this CEL expression over the entry is true: 'type == "DELETED" && namespace == "shop"'
+    #[arg(long = "where", value_name = "CEL")]
+    pub filter: Option<String>,
+}
+
+fn entry_type(word: &str) -> Result<EntryType, String> {
+    EntryType::parse(&word.to_ascii_uppercase()).ok_or_else(|| "expected ADDED, MODIFIED, DELETED or GAP".to_owned())
+}
+
+/// A moment: so long ago, or a time.
+///
+/// # Errors
+/// What is expected instead.
+pub fn ago(text: &str) -> Result<Timestamp, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    text.parse::<jiff::Span>()
+        .ok()
+        .and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok())
+        .and_then(|duration| Timestamp::now().checked_sub(duration.abs()).ok())
+        .ok_or_else(|| "expected a duration like 10m, 1h30m or 2d, or a time like 2026-11-21T10:30:00Z".to_owned())
+}
+
+/// A place in history: an entry or a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// Right after this entry.
+    Seq(Seq),
+    /// At this moment.
+    Time(Timestamp),
+}
+
+/// A seq, or what [`ago`] takes.
+///
+/// # Errors
+/// What is expected instead.
+pub fn at(text: &str) -> Result<At, String> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.parse().map(|seq| At::Seq(Seq(seq))).map_err(|_| "no seq is that large".to_owned());
+    }
+    ago(text).map(At::Time).map_err(|expected| format!("{expected}, or a seq like 1234"))
+}
+
+/// What a spelling such as `deploy/web` means in a journal.
+#[derive(Clone, Debug)]
+pub struct Named {
+    /// The resources that it can mean, with their ids in the journal. Never empty.
+    pub resources: Vec<(i64, Resource)>,
+    /// The one name, where one was given.
+    pub name: Option<String>,
+}
+
+/// Reads kubectl's spellings with what discovery last said.
+#[derive(Debug)]
+pub struct Spellings {
+    resources: Vec<(i64, Resource)>,
+    /// Resources that have ever been watched.
+    watched: Vec<i64>,
+}
+
+impl Spellings {
+    /// What the journal knows.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub fn load(reader: &Reader) -> Result<Self, Failure> {
+        let resources = reader.resources()?;
+        let names: Vec<String> = reader.sources()?.iter().map(|source| source.resource.full_name()).collect();
+        let watched = resources.iter().filter(|(_, r)| names.contains(&r.full_name())).map(|(id, _)| *id).collect();
+        Ok(Self { resources, watched })
+    }
+
+    /// What `KIND[/NAME]` means.
+    ///
+    /// # Errors
+    /// Where nothing is spelled so, with the nearest spelling, or where it is not watched, with what is.
+    pub fn read(&self, text: &str) -> Result<Named, Failure> {
+        let (kind, name) = match text.split_once('/') {
+            Some((kind, name)) => (kind, Some(name)),
+            None => (text, None),
+        };
+        if kind.is_empty() || name.is_some_and(|name| name.is_empty() || name.contains('/')) {
+            return Err(Failure::usage(format!("{text:?} is not KIND or KIND/NAME, such as deploy/web or pods")));
+        }
+        let found = self.matching(kind);
+        if found.is_empty() {
+            return Err(self.unknown(kind));
+        }
+        let resources: Vec<_> = found.iter().filter(|(id, _)| self.watched.contains(id)).cloned().collect();
+        if resources.is_empty() {
+            let mut watched = self.watched_names();
+            watched.truncate(12);
+            return Err(Failure::no(format!(
+                "{} is not watched, so the journal knows nothing of it; watched: {}",
+                found[0].1.full_name(),
+                if watched.is_empty() { "nothing yet".to_owned() } else { watched.join(", ") },
+            )));
+        }
+        Ok(Named { resources, name: name.map(str::to_owned) })
+    }
+
+    /// Every resource that `kind` can mean, by the first of kubectl's forms that fits any: plural, singular, short
+    /// name, kind; each alone, with its group, or with version and group.
+    fn matching(&self, kind: &str) -> Vec<(i64, Resource)> {
+        let kind = kind.to_ascii_lowercase();
+        let (word, rest) = kind.split_once('.').map_or((kind.as_str(), None), |(word, rest)| (word, Some(rest)));
+        let in_group = |resource: &Resource| match rest {
+            None => true,
+            Some(rest) => {
+                rest == resource.group
+                    || rest.strip_prefix(&resource.version.to_ascii_lowercase()).is_some_and(|rest| {
+                        rest.strip_prefix('.') == Some(&resource.group)
+                            || (rest.is_empty() && resource.group.is_empty())
+                    })
+            }
+        };
+        let forms: [fn(&Resource, &str) -> bool; 4] = [
+            |resource, word| resource.plural == word,
+            |resource, word| resource.singular == word,
+            |resource, word| resource.short_names.iter().any(|short| short == word),
+            |resource, word| resource.kind.eq_ignore_ascii_case(word),
+        ];
+        for form in forms {
+            let found: Vec<_> = self.resources.iter().filter(|(_, r)| in_group(r) && form(r, word)).cloned().collect();
+            if !found.is_empty() {
+                return found;
+            }
+        }
+        Vec::new()
+    }
+
+    fn watched_names(&self) -> Vec<String> {
+        self.resources.iter().filter(|(id, _)| self.watched.contains(id)).map(|(_, r)| r.full_name()).collect()
+    }
+
+    fn unknown(&self, kind: &str) -> Failure {
+        if self.resources.is_empty() {
+            return Failure::no("the journal knows no resources yet; start `decklog run` and let it reach the cluster");
+        }
+        let spellings = self.resources.iter().flat_map(|(_, resource)| {
+            [resource.plural.clone(), resource.singular.clone(), resource.full_name()]
+                .into_iter()
+                .chain(resource.short_names.iter().cloned())
+        });
+        let lower = kind.to_ascii_lowercase();
+        let nearest = spellings
+            .filter(|spelling| !spelling.is_empty())
+            .map(|spelling| (strsim::damerau_levenshtein(&lower, &spelling), spelling))
+            .min_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.cmp(y)))
+            .filter(|(distance, spelling)| *distance <= spelling.len().max(3) / 3);
+        let hint = match nearest {
+            Some((_, spelling)) => format!("did you mean {spelling}?"),
+            None => "`decklog status` lists what is watched".to_owned(),
+        };
+        Failure::usage(format!("the cluster has no resource {kind:?}; {hint}"))
+    }
+}
+
+/// A selection of entries, ready to read with.
+#[derive(Debug)]
+pub struct Selection {
+    position: Position,
+    filter: Option<Filter>,
+}
+
+/// How many entries are read at once.
+const PAGE: usize = 64;
+
+impl Selection {
+    /// What the arguments select in this journal.
+    ///
+    /// # Errors
+    /// Where the arguments name what the journal does not know, or the expression is wrong.
+    pub fn new(args: &SelectArgs, reader: &Reader) -> Result<Self, Failure> {
+        let filter = args.filter.as_deref().map(Filter::compile).transpose();
+        let filter = filter.map_err(|error| Failure::usage(format!("--where: {error}")))?;
+        let mut objects = Vec::new();
+        if !args.objects.is_empty() {
+            let spellings = Spellings::load(reader)?;
+            for text in args.objects.iter().flat_map(|text| text.split(',')) {
+                let named = spellings.read(text)?;
+                objects.extend(named.resources.iter().map(|(id, _)| (*id, named.name.clone())));
+            }
+        }
+        let position = Position {
+            objects,
+            namespace: args.namespace.clone(),
+            types: args.types.clone(),
+            since: args.since.map(Timestamp::as_microsecond),
+            until: args.until.map(Timestamp::as_microsecond),
+        };
+        Ok(Self { position, filter })
+    }
+
+    /// The last seq before everything that can be selected.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub fn begin(&self, reader: &Reader) -> Result<Seq, Failure> {
+        Ok(match self.position.since {
+            Some(since) => reader.last_before(since)?,
+            None => Seq(0),
+        })
+    }
+
+    /// Entries selected between `after` and `upto`, oldest first: a page of them, and how far it looked. Fewer than
+    /// asked for, even none, does not mean the end: `upto` reached does.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub fn page(&self, reader: &mut Reader, after: Seq, upto: Seq) -> Result<(Vec<StoredEntry>, Seq), Failure> {
+        let entries = reader.select(&self.position, after, Some(upto.next()), false, PAGE)?;
+        let reached = match entries.last() {
+            Some(last) if entries.len() == PAGE => last.seq,
+            _ => upto,
+        };
+        Ok((self.keep(entries), reached))
+    }
+
+    /// The last seq before the newest `count` entries that are selected after `after`.
+    ///
+    /// # Errors
+    /// As [`Selection::page`].
+    pub fn newest(&self, reader: &mut Reader, after: Seq, count: usize) -> Result<Seq, Failure> {
+        let head = reader.head()?;
+        let (mut before, mut left) = (head.next(), count);
+        while left > 0 {
+            let page = PAGE.min(if self.filter.is_some() { PAGE } else { left });
+            let entries = reader.select(&self.position, after, Some(before), true, page)?;
+            let Some(last) = entries.last().map(|entry| entry.seq) else { return Ok(after) };
+            for entry in self.keep(entries) {
+                left -= 1;
+                if left == 0 {
+                    return Ok(Seq(entry.seq.0 - 1));
+                }
+            }
+            before = last;
+        }
+        Ok(head)
+    }
+
+    fn keep(&self, mut entries: Vec<StoredEntry>) -> Vec<StoredEntry> {
+        if let Some(filter) = &self.filter {
+            // Where the expression has no answer the entry is shown, as a sink would get it.
+            entries.retain(|entry| filter.matches(&entry.line).unwrap_or(true));
+        }
+        entries
+    }
+}

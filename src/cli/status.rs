@@ -1,0 +1,306 @@
+//! `decklog status`: every position, for people or as JSON.
+
+use clap::Args;
+use jiff::Timestamp;
+
+use super::output::{Ink, Look, Out, Row, count, moment, plural, printable, size, span, table};
+use super::{Exit, Format, Global, Outcome};
+use crate::status::{SinkStatus, SourceStatus, Status};
+
+/// Arguments of `decklog status`.
+#[derive(Args, Debug)]
+pub struct StatusArgs {}
+
+/// At most so many entries that a sink has refused are listed; JSON has them all.
+const REFUSED: usize = 5;
+
+/// Prints every position.
+///
+/// # Errors
+/// Where the journal cannot be read.
+pub fn main(_args: StatusArgs, global: &Global) -> Outcome {
+    let (mut reader, dir) = global.reader()?;
+    let status = Status::gather(&mut reader, &dir, Timestamp::now())?;
+    let mut out = Out::new(global);
+    match global.output.unwrap_or(Format::Line) {
+        Format::Line => {
+            for line in lines(&status, out.look) {
+                out.line(&line)?;
+            }
+        }
+        format @ (Format::Json | Format::Yaml) => out.document(format, &status)?,
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+type Cell = (Option<Ink>, String);
+
+fn plain(text: impl Into<String>) -> Cell {
+    (None, text.into())
+}
+
+/// The status for people.
+fn lines(status: &Status, look: Look) -> Vec<String> {
+    let mut lines = head(status, look);
+    if !status.sources.is_empty() {
+        lines.push(String::new());
+        let cells: Vec<_> = status.sources.iter().map(|source| source_row(source, status)).collect();
+        let details = status.sources.iter().map(|source| vec![source.detail.clone()]).collect::<Vec<_>>();
+        let titles = ["SOURCE", "STATE", "FOR", "OBJECTS", "RESUMES AT", "KNOWN GOOD", "GAPS"];
+        lines.extend(with_details(table(look, &titles, &cells), &details, look));
+    }
+    if !status.sinks.is_empty() {
+        lines.push(String::new());
+        let cells: Vec<_> = status.sinks.iter().map(|sink| sink_row(sink, status)).collect();
+        let details: Vec<_> = status.sinks.iter().map(sink_details).collect();
+        let titles = ["SINK", "TYPE", "STATE", "FOR", "CURSOR", "BEHIND", "SET ASIDE"];
+        lines.extend(with_details(table(look, &titles, &cells), &details, look));
+    }
+    lines
+}
+
+fn head(status: &Status, look: Look) -> Vec<String> {
+    let line = |title: &str, ink: Option<Ink>, first: &str, rest: &str| {
+        let mut row = Row::new(look);
+        row.put(Some(Ink::Faint), title).to(9).put(ink, first).put(None, rest);
+        row.finish()
+    };
+    let (ink, daemon) = match status.daemon.pid {
+        Some(pid) => (Ink::Good, format!("running (process {pid})")),
+        None if status.daemon.running => (Ink::Good, "running".to_owned()),
+        None => (Ink::Change, "not running".to_owned()),
+    };
+    let cluster = match (status.cluster.name.as_str(), status.cluster.uid.as_str()) {
+        ("", "") => "not reached yet".to_owned(),
+        (name, "") => name.to_owned(),
+        (name, uid) => format!("{name} ({uid})"),
+    };
+    let journal = &status.journal;
+    let entries = match (journal.oldest, journal.head) {
+        (Some(oldest), Some(head)) => format!(
+            ", {} ({} to {}), newest {} ago",
+            plural(journal.entries, "entry", "entries"),
+            oldest.seq,
+            head.seq,
+            span(status.time.duration_since(head.time).as_secs())
+        ),
+        _ => ", empty".to_owned(),
+    };
+    let free = journal.free_bytes.map_or_else(String::new, |free| format!(", {} free", size(free)));
+    let disk = format!("{} journal, {} write-ahead log{free}", size(journal.size_bytes), size(journal.wal_bytes));
+    let (ink_gaps, gaps, last) = match (&status.gaps.last, status.gaps.count) {
+        (_, 0) => (None, "none".to_owned(), String::new()),
+        (None, told) => (Some(Ink::Alarm), count(told), ", all forgotten by now".to_owned()),
+        (Some(last), told) => {
+            let place = format!("entry {}, {}", last.place.seq, moment(last.place.time));
+            (
+                Some(Ink::Alarm),
+                count(told),
+                format!(", the last of {} ({}): {place}", printable(&last.resource), last.gap.why),
+            )
+        }
+    };
+    vec![
+        line("daemon", Some(ink), &daemon, ""),
+        line("cluster", None, &printable(&cluster), ""),
+        line("journal", None, &printable(&journal.path.display().to_string()), &entries),
+        line("epoch", None, &printable(&journal.epoch), ""),
+        line("disk", None, &disk, ""),
+        line("gaps", ink_gaps, &gaps, &last),
+    ]
+}
+
+/// What a source or sink was last doing, or why it does nothing.
+fn state(word: &str, active: bool, running: bool) -> Cell {
+    let ink = match word {
+        "watching" | "running" => Ink::Good,
+        "degraded" | "halted" | "gone" => Ink::Bad,
+        _ => Ink::Change,
+    };
+    match (active, running) {
+        (false, _) => (Some(Ink::Faint), "not configured".to_owned()),
+        // What the daemon said when it last ran.
+        (true, false) => (Some(Ink::Faint), format!("was {}", printable(word))),
+        (true, true) => (Some(ink), printable(word).into_owned()),
+    }
+}
+
+fn since(time: Option<Timestamp>, now: Timestamp) -> String {
+    time.map_or_else(|| "-".to_owned(), |time| span(now.duration_since(time).as_secs()))
+}
+
+fn source_row(source: &SourceStatus, status: &Status) -> Vec<Cell> {
+    let known_good = source.lag_seconds.map_or_else(|| "never".to_owned(), |lag| format!("{} ago", span(lag)));
+    vec![
+        plain(printable(&source.name)),
+        state(&source.state, source.active, status.daemon.running),
+        plain(since(source.since, status.time)),
+        plain(count(source.objects)),
+        plain(source.resume.as_deref().map_or_else(|| "a list".to_owned(), |version| printable(version).into_owned())),
+        plain(known_good),
+        (Some(Ink::Alarm).filter(|_| source.gaps > 0), count(source.gaps)),
+    ]
+}
+
+fn sink_row(sink: &SinkStatus, status: &Status) -> Vec<Cell> {
+    let behind = match sink.lag_entries {
+        0 => "nothing".to_owned(),
+        lag => format!("{} ({})", plural(lag, "entry", "entries"), span(sink.lag_seconds)),
+    };
+    let aside = sink.set_aside.len();
+    vec![
+        plain(printable(&sink.name)),
+        plain(printable(&sink.kind)),
+        state(&sink.state, sink.active, status.daemon.running),
+        plain(since(sink.since, status.time)),
+        plain(sink.cursor.to_string()),
+        plain(behind),
+        (Some(Ink::Alarm).filter(|_| aside > 0), aside.to_string()),
+    ]
+}
+
+fn sink_details(sink: &SinkStatus) -> Vec<String> {
+    let refused = sink.set_aside.iter().take(REFUSED);
+    let mut details = vec![sink.detail.clone()];
+    details.extend(refused.map(|refused| format!("set aside: entry {}: {}", refused.seq, refused.reason)));
+    if sink.set_aside.len() > REFUSED {
+        details.push(format!("set aside: and {} more, see -o json", sink.set_aside.len() - REFUSED));
+    }
+    details
+}
+
+/// A table with what each row adds under it.
+fn with_details(table: Vec<String>, details: &[Vec<String>], look: Look) -> Vec<String> {
+    let mut table = table.into_iter();
+    let mut lines: Vec<String> = table.next().into_iter().collect();
+    for (line, details) in table.zip(details) {
+        lines.push(line);
+        for detail in details.iter().filter(|detail| !detail.is_empty()) {
+            // Whole, whatever its length: it says what to do.
+            let mut row = Row::new(Look { width: None, ..look });
+            row.put(None, "  ").put(Some(Ink::Change), &printable(detail));
+            lines.push(row.finish());
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Seq;
+    use crate::status::{ClusterStatus, DaemonStatus, GapsStatus, JournalStatus, LastGap, Place, Refused};
+    use crate::wire::EntryGap;
+
+    fn status(running: bool) -> Status {
+        let time = |text: &str| text.parse::<Timestamp>().unwrap();
+        let now = time("2026-11-21T10:40:00Z");
+        let source = |name: &str, state: &str, active: bool| SourceStatus {
+            name: name.into(),
+            state: state.into(),
+            detail: String::new(),
+            since: Some(time("2026-11-21T10:00:00Z")),
+            resume: Some("81234".into()),
+            objects: 1204,
+            known_good: Some(time("2026-11-21T10:39:48Z")),
+            lag_seconds: Some(12),
+            gaps: 0,
+            active,
+        };
+        let sink = |name: &str, state: &str| SinkStatus {
+            name: name.into(),
+            kind: "file".into(),
+            state: state.into(),
+            detail: String::new(),
+            since: Some(time("2026-11-21T09:00:00Z")),
+            cursor: Seq(51_200),
+            lag_entries: 0,
+            lag_seconds: 0,
+            delivered: None,
+            set_aside: Vec::new(),
+            active: true,
+        };
+        let place = |seq: u64, text: &str| Place { seq: Seq(seq), time: time(text) };
+        let gap = EntryGap { why: "expired".into(), from: None, to: None, since: None };
+        Status {
+            time: now,
+            cluster: ClusterStatus { name: "prod-eu1".into(), uid: "5f1c0c2e-58f0-4c4b-9f0d-0a51c6d2a2d1".into() },
+            daemon: DaemonStatus { running, pid: running.then_some(4321) },
+            journal: JournalStatus {
+                path: "/var/lib/decklog".into(),
+                epoch: "0193".into(),
+                head: Some(place(51_200, "2026-11-21T10:39:58Z")),
+                oldest: Some(place(201, "2026-11-01T00:00:00Z")),
+                entries: 51_000,
+                size_bytes: 12 << 20,
+                wal_bytes: 4 << 20,
+                free_bytes: Some(80 << 30),
+            },
+            gaps: GapsStatus {
+                count: 2,
+                last: Some(LastGap { place: place(416, "2026-11-20T03:00:00Z"), resource: "pods".into(), gap }),
+            },
+            sources: vec![
+                source("deployments.apps", "watching", true),
+                SourceStatus {
+                    detail: "may not be listed (403); grant it: decklog rbac | kubectl apply -f -\u{1b}[2J".into(),
+                    resume: None,
+                    known_good: None,
+                    lag_seconds: None,
+                    gaps: 2,
+                    ..source("pods/shop", "degraded", true)
+                },
+                source("leases.coordination.k8s.io", "watching", false),
+            ],
+            sinks: vec![
+                sink("audit", "running"),
+                SinkStatus {
+                    kind: "http".into(),
+                    detail: "refused with 413".into(),
+                    cursor: Seq(51_000),
+                    lag_entries: 200,
+                    lag_seconds: 252,
+                    set_aside: (1..=7).map(|seq| Refused { seq: Seq(seq), reason: "too large".into() }).collect(),
+                    ..sink("hook", "halted")
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn every_position_fits_into_100_columns() {
+        let look = Look { color: false, terminal: true, width: Some(100) };
+        insta::assert_snapshot!(lines(&status(true), look).join("\n"), @r"
+        daemon   running (process 4321)
+        cluster  prod-eu1 (5f1c0c2e-58f0-4c4b-9f0d-0a51c6d2a2d1)
+        journal  /var/lib/decklog, 51,000 entries (201 to 51200), newest 2s ago
+        epoch    0193
+        disk     12.0 MiB journal, 4.0 MiB write-ahead log, 80.0 GiB free
+        gaps     2, the last of pods (expired): entry 416, 2026-11-20T03:00:00Z
+
+        SOURCE                      STATE           FOR  OBJECTS  RESUMES AT  KNOWN GOOD  GAPS
+        deployments.apps            watching        40m  1,204    81234       12s ago     0
+        pods/shop                   degraded        40m  1,204    a list      never       2
+          may not be listed (403); grant it: decklog rbac | kubectl apply -f -\u{1b}[2J
+        leases.coordination.k8s.io  not configured  40m  1,204    81234       12s ago     0
+
+        SINK   TYPE  STATE    FOR    CURSOR  BEHIND               SET ASIDE
+        audit  file  running  1h40m  51200   nothing              0
+        hook   http  halted   1h40m  51000   200 entries (4m12s)  7
+          refused with 413
+          set aside: entry 1: too large
+          set aside: entry 2: too large
+          set aside: entry 3: too large
+          set aside: entry 4: too large
+          set aside: entry 5: too large
+          set aside: and 2 more, see -o json
+        ");
+    }
+
+    #[test]
+    fn what_the_daemon_last_said_is_not_told_as_news() {
+        let text = lines(&status(false), Look::default()).join("\n");
+        assert!(text.contains("not running") && text.contains("was watching") && text.contains("was halted"), "{text}");
+    }
+}

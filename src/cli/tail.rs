@@ -1,0 +1,97 @@
+//! `decklog tail`: prints the log, newest last, and follows it.
+
+use clap::Args;
+
+use super::follow::Follow;
+use super::line::Lines;
+use super::output::{Out, plural};
+use super::select::{SelectArgs, Selection};
+use super::{Exit, Failure, Format, Global, Outcome, complain, yaml};
+use crate::journal::StoredEntry;
+use crate::model::Seq;
+
+/// How many entries are printed unless told.
+const LAST: usize = 10;
+
+/// Arguments of `decklog tail`.
+#[derive(Args, Debug)]
+pub struct TailArgs {
+    /// Which entries.
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Go on with entries as they come
+    #[arg(short, long, conflicts_with = "until")]
+    pub follow: bool,
+    /// Only the newest so many [default: 10, with --since all]
+    #[arg(long, value_name = "COUNT")]
+    pub last: Option<usize>,
+}
+
+/// Prints the log.
+///
+/// # Errors
+/// Where the journal cannot be read or the arguments name what it does not know.
+pub fn main(args: TailArgs, global: &Global) -> Outcome {
+    let (mut reader, dir) = global.reader()?;
+    // Before the first read, so that no commit falls between reading and following.
+    let mut follow = if args.follow { Some(Follow::new(&reader, &dir)?) } else { None };
+    let selection = Selection::new(&args.select, &reader)?;
+    let mut out = Out::new(global);
+    let mut printer = Printer::new(&out, global, reader.head()?);
+
+    let begin = selection.begin(&reader)?;
+    let count = args.last.or_else(|| args.select.since.is_none().then_some(LAST));
+    let mut after = match count {
+        Some(count) => selection.newest(&mut reader, begin, count)?,
+        None => begin,
+    };
+    loop {
+        let head = reader.head()?;
+        while after < head {
+            let (entries, reached) = selection.page(&mut reader, after, head)?;
+            for entry in &entries {
+                printer.print(&mut out, entry)?;
+            }
+            after = reached;
+        }
+        out.flush()?;
+        let Some(follow) = &mut follow else { return Ok(Exit::Done) };
+        follow.wait(&reader)?;
+        let oldest = reader.oldest()?;
+        if oldest > after.next() {
+            let missed = plural(oldest.0 - after.0 - 1, "entry was", "entries were");
+            complain(&format!("{missed} forgotten before they could be printed (up to seq {})", oldest.0 - 1));
+        }
+    }
+}
+
+/// Prints entries in the format asked for.
+struct Printer {
+    format: Format,
+    lines: Lines,
+    first: bool,
+}
+
+impl Printer {
+    fn new(out: &Out, global: &Global, head: Seq) -> Self {
+        let format = global.output.unwrap_or(Format::Line);
+        Self { format, lines: Lines::new(out.look, head.0), first: true }
+    }
+
+    fn print(&mut self, out: &mut Out, entry: &StoredEntry) -> Result<(), Failure> {
+        let first = std::mem::replace(&mut self.first, false);
+        let damaged = |why: &dyn std::fmt::Display| {
+            Failure::new(Exit::Io, format!("entry {} is damaged ({why}); run `decklog verify`", entry.seq))
+        };
+        match self.format {
+            Format::Line => out.line(&self.lines.render(&entry.line).map_err(|error| damaged(&error))?),
+            Format::Json => out.json(&entry.line),
+            Format::Yaml => {
+                if !first {
+                    out.line("---")?;
+                }
+                out.bytes(yaml::from_json(&entry.line).map_err(|error| damaged(&error))?.as_bytes())
+            }
+        }
+    }
+}

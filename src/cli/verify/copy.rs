@@ -1,0 +1,343 @@
+//! Checks a copy of the log, line by line, against itself and against the journal.
+//!
+//! What can be checked depends on the copy. Always: every line is an entry in the very form that decklog writes, the
+//! seqs of an epoch go up without a hole, no change is told twice, and what is told of an object can follow what was
+//! told of it before. With the journal at hand: every line is what the journal gives for it, byte for byte, in the
+//! same payload. A copy that a `where` thinned out has holes by intent; they are told apart by the same expression.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::Failure;
+use crate::filter::Filter;
+use crate::journal::{Reader, StoredEntry, Verified};
+use crate::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
+use crate::wire::{self, Draft, Entry, Payload};
+
+/// What a copy holds.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Copied {
+    pub(super) entries: u64,
+    pub(super) gaps: u64,
+    pub(super) epochs: Vec<EpochPart>,
+    /// Entries that the journal has too, and the same.
+    pub(super) compared: u64,
+    /// Entries that the filter leaves out.
+    pub(super) left_out: u64,
+}
+
+/// What a copy holds of one epoch.
+#[derive(Debug, Serialize)]
+pub(super) struct EpochPart {
+    pub(super) epoch: String,
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) entries: u64,
+}
+
+/// What was told of an object last.
+struct Told {
+    exists: bool,
+    change: u64,
+}
+
+pub(super) struct Checker {
+    journal: Option<Journal>,
+    filter: Option<Filter>,
+    hasher: RandomState,
+    objects: HashMap<u64, Told>,
+    payload: Option<Payload>,
+    found: Copied,
+    problems: Vec<String>,
+}
+
+impl Checker {
+    pub(super) fn new(reader: Option<Reader>, filter: Option<Filter>) -> Result<Self, Failure> {
+        Ok(Self {
+            journal: reader.map(Journal::new).transpose()?,
+            filter,
+            hasher: RandomState::new(),
+            objects: HashMap::new(),
+            payload: None,
+            found: Copied::default(),
+            problems: Vec::new(),
+        })
+    }
+
+    /// Notes that something is wrong.
+    pub(super) fn problem(&mut self, text: String) {
+        if self.problems.len() < Verified::MOST {
+            self.problems.push(text);
+        }
+    }
+
+    /// What was found, and what is wrong.
+    pub(super) fn finish(self) -> (Copied, Vec<String>) {
+        (self.found, self.problems)
+    }
+
+    /// Checks one line, without its line break; `place` says where it stands.
+    pub(super) fn check(&mut self, place: &str, line: &[u8]) -> Result<(), Failure> {
+        let entry = match Entry::parse(line) {
+            Ok(entry) => entry,
+            Err(error) => {
+                self.problem(format!("{place}: {error}"));
+                return Ok(());
+            }
+        };
+        self.found.entries += 1;
+        self.found.gaps += u64::from(entry.kind() == EntryType::Gap);
+        if let Err(why) = check_form(&entry, line) {
+            self.problem(format!("{place}: entry {} {why}", entry.seq));
+        }
+        if !carries_its_own(&entry) {
+            self.problem(format!("{place}: entry {} carries another object than the one it names", entry.seq));
+        }
+        if let Some(payload) = payload_of(&entry) {
+            if self.payload.is_some_and(|before| before != payload) {
+                self.problem(format!(
+                    "{place}: entry {} carries more or less than the entries before it (unless the sink's `payload` was changed)",
+                    entry.seq
+                ));
+            }
+            self.payload = Some(payload);
+        }
+        self.check_seq(place, &entry)?;
+        if self.filter.is_none() {
+            self.check_story(place, &entry);
+        }
+        self.check_bytes(place, &entry, line)
+    }
+
+    /// Within an epoch seqs go up, and what is between two of them was left out by intent.
+    fn check_seq(&mut self, place: &str, entry: &Entry<'_>) -> Result<(), Failure> {
+        let seq = entry.seq;
+        if self.found.epochs.last().is_none_or(|part| part.epoch != entry.epoch) {
+            if self.found.epochs.iter().any(|part| part.epoch == entry.epoch) {
+                self.problem(format!("{place}: entry {seq} goes back to an epoch that had ended"));
+            }
+            // Another journal tells everything anew.
+            self.objects.clear();
+            let epoch = entry.epoch.clone().into_owned();
+            self.found.epochs.push(EpochPart { epoch, first: seq, last: seq, entries: 1 });
+            return Ok(());
+        }
+        let Some(part) = self.found.epochs.last_mut() else { return Ok(()) };
+        let last = part.last;
+        part.entries += 1;
+        part.last = last.max(seq);
+        if seq <= last {
+            self.problem(format!("{place}: entry {seq} comes after entry {last}"));
+        } else if seq > last + 1 {
+            self.check_hole(place, &entry.epoch, last + 1, seq - 1)?;
+        }
+        Ok(())
+    }
+
+    fn check_hole(&mut self, place: &str, epoch: &str, from: u64, to: u64) -> Result<(), Failure> {
+        let range = if from == to { format!("entry {from} is") } else { format!("entries {from} to {to} are") };
+        let Some(filter) = &self.filter else {
+            self.problem(format!(
+                "{place}: {range} missing before it (if the sink has a `where`, give it with --where)"
+            ));
+            return Ok(());
+        };
+        self.found.left_out += to - from + 1;
+        let Some(journal) = self.journal.as_mut().filter(|journal| journal.epoch == epoch) else { return Ok(()) };
+        let (mut missing, mut at) = (Vec::new(), from);
+        while let Some(stored) = journal.at_or_after(at)?.filter(|stored| stored.seq.0 <= to) {
+            if filter.matches(&stored.line).unwrap_or(true) {
+                missing.push(stored.seq);
+            }
+            at = stored.seq.0 + 1;
+        }
+        for seq in missing {
+            self.found.left_out -= 1;
+            self.problem(format!("{place}: entry {seq} is missing before it, and the filter does not leave it out"));
+        }
+        Ok(())
+    }
+
+    /// ADDED, then MODIFIED, then DELETED; nothing twice. The first that is told of an object may be anything: a copy
+    /// may begin anywhere.
+    fn check_story(&mut self, place: &str, entry: &Entry<'_>) {
+        let Some(uid) = entry.uid.as_deref() else { return };
+        let change = self.hasher.hash_one((&entry.resource_version, &entry.type_name));
+        let exists = entry.kind() != EntryType::Deleted;
+        // One object can be served as two resources, and each has its own log.
+        let object = self.hasher.hash_one((entry.group(), &entry.resource, uid));
+        let Some(before) = self.objects.insert(object, Told { exists, change }) else { return };
+        let seq = entry.seq;
+        if before.change == change {
+            self.problem(format!("{place}: entry {seq} tells a change that was told before"));
+        } else if entry.kind() == EntryType::Added && before.exists {
+            self.problem(format!("{place}: entry {seq} adds an object that exists"));
+        } else if entry.kind() != EntryType::Added && !before.exists {
+            self.problem(format!("{place}: entry {seq} changes an object that was deleted"));
+        }
+    }
+
+    fn check_bytes(&mut self, place: &str, entry: &Entry<'_>, line: &[u8]) -> Result<(), Failure> {
+        let Some(journal) = self.journal.as_mut().filter(|journal| journal.epoch == entry.epoch) else {
+            return Ok(());
+        };
+        let seq = entry.seq;
+        let Some(stored) = journal.entry(seq)? else {
+            if seq > journal.head {
+                self.problem(format!("{place}: the journal never told an entry {seq}"));
+            }
+            return Ok(());
+        };
+        // Where the line does not tell, the payloads that are left look the same.
+        let without = entry.kind() == EntryType::Deleted && entry.object.is_none();
+        let payload = payload_of(entry).unwrap_or(if without { Payload::Diff } else { Payload::Full });
+        match wire::payload(&stored, payload) {
+            Ok(expected) if expected == line => self.found.compared += 1,
+            Ok(_) => self.problem(format!("{place}: entry {seq} is not what the journal gives for it")),
+            Err(error) => self.problem(format!("the journal's own entry {seq} is damaged: {error}")),
+        }
+        Ok(())
+    }
+}
+
+/// What a line says of how much its copy carries: nothing on a GAP and wherever two payloads look the same.
+fn payload_of(entry: &Entry<'_>) -> Option<Payload> {
+    match (entry.kind(), entry.object.is_some()) {
+        (EntryType::Modified | EntryType::Deleted, true) => Some(Payload::Full),
+        (EntryType::Added, false) => Some(Payload::Metadata),
+        (EntryType::Modified, false) => {
+            #[derive(serde::Deserialize)]
+            struct Patch<'a> {
+                #[serde(borrow, default)]
+                patch: Option<&'a serde_json::value::RawValue>,
+            }
+            let change = entry.change.and_then(|change| serde_json::from_str::<Patch<'_>>(change.get()).ok());
+            Some(if change.is_some_and(|change| change.patch.is_some()) { Payload::Diff } else { Payload::Metadata })
+        }
+        (EntryType::Deleted, false) => None,
+        (EntryType::Added, true) | (EntryType::Gap, _) => None,
+    }
+}
+
+/// Whether the object in the entry is the one that the entry is about, as far as redaction has left that in it.
+fn carries_its_own(entry: &Entry<'_>) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Object<'a> {
+        #[serde(borrow, default)]
+        metadata: Option<Metadata<'a>>,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata<'a> {
+        #[serde(borrow, default)]
+        name: Option<Cow<'a, str>>,
+        #[serde(borrow, default)]
+        namespace: Option<Cow<'a, str>>,
+        #[serde(borrow, default)]
+        uid: Option<Cow<'a, str>>,
+        #[serde(borrow, default)]
+        resource_version: Option<Cow<'a, str>>,
+    }
+    let Some(object) = entry.object else { return true };
+    let Ok(Object { metadata }) = serde_json::from_str(object.get()) else { return false };
+    let Some(metadata) = metadata else { return true };
+    [
+        (metadata.name, &entry.name),
+        (metadata.namespace, &entry.namespace),
+        (metadata.uid, &entry.uid),
+        (metadata.resource_version, &entry.resource_version),
+    ]
+    .iter()
+    .all(|(inside, outside)| inside.is_none() || inside == *outside)
+}
+
+/// Whether the line is, to the byte, what decklog writes for what it says: keys, their order, the id, no more.
+fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
+    let evidence = match entry.evidence.as_deref() {
+        None => None,
+        Some(word) => Some(
+            [Evidence::Watched, Evidence::Listed, Evidence::Inferred]
+                .into_iter()
+                .find(|evidence| evidence.as_str() == word)
+                .ok_or("has an evidence that decklog does not know")?,
+        ),
+    };
+    let cluster =
+        Cluster { name: entry.cluster.name.clone().into_owned(), uid: entry.cluster.uid.clone().into_owned() };
+    let told = entry.gap();
+    let gap = match &told {
+        None => None,
+        Some(told) => Some(Gap {
+            why: Why::parse(&told.why).ok_or("has a gap for a reason that decklog does not know")?,
+            from: told.from.clone().map(ResourceVersion),
+            to: told.to.clone().map(ResourceVersion),
+        }),
+    };
+    let redacted: Vec<String> = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    let expected = wire::render(&Draft {
+        seq: Seq(entry.seq),
+        epoch: &entry.epoch,
+        time: &entry.time,
+        kind: entry.kind(),
+        evidence,
+        cluster: &cluster,
+        api_version: &entry.api_version,
+        kind_name: &entry.kind_name,
+        resource: &entry.resource,
+        namespace: entry.namespace.as_deref().unwrap_or_default(),
+        name: entry.name.as_deref().unwrap_or_default(),
+        uid: entry.uid.as_deref().unwrap_or_default(),
+        version: entry.resource_version.as_deref().unwrap_or_default(),
+        change: entry.change.map(serde_json::value::RawValue::get),
+        object: entry.object.map(|object| object.get().as_bytes()),
+        gap: gap.as_ref().zip(told.as_ref()).map(|(gap, told)| (gap, told.since.as_deref())),
+        redacted: &redacted,
+    });
+    if expected.line == line { Ok(()) } else { Err("is not in the form in which decklog writes it") }
+}
+
+/// The journal's entries, read ahead in order.
+struct Journal {
+    reader: Reader,
+    epoch: String,
+    head: u64,
+    /// What is read ahead begins after this seq.
+    before: u64,
+    ahead: VecDeque<StoredEntry>,
+}
+
+/// Entries and bytes read ahead.
+const AHEAD: (usize, usize) = (500, 8 << 20);
+
+impl Journal {
+    fn new(reader: Reader) -> Result<Self, Failure> {
+        let (epoch, head) = (reader.epoch()?, reader.head()?.0);
+        Ok(Self { reader, epoch, head, before: 0, ahead: VecDeque::new() })
+    }
+
+    /// The entry's line, where the journal still has it.
+    fn entry(&mut self, seq: u64) -> Result<Option<Bytes>, Failure> {
+        Ok(self.at_or_after(seq)?.filter(|entry| entry.seq.0 == seq).map(|entry| entry.line))
+    }
+
+    /// The first entry that is kept from `seq` on.
+    fn at_or_after(&mut self, seq: u64) -> Result<Option<StoredEntry>, Failure> {
+        if seq > self.head {
+            // The daemon goes on while a copy is read.
+            self.head = self.reader.head()?.0;
+        }
+        // What is read ahead is dense up to forgotten entries, so it answers for the seqs that it spans.
+        while self.ahead.front().is_some_and(|entry| entry.seq.0 < seq) {
+            self.before = self.ahead.pop_front().map_or(0, |entry| entry.seq.0);
+        }
+        if self.ahead.is_empty() || seq <= self.before {
+            self.before = seq.saturating_sub(1);
+            self.ahead = self.reader.entries_after(Seq(self.before), AHEAD.0, AHEAD.1)?.into();
+        }
+        Ok(self.ahead.front().cloned())
+    }
+}

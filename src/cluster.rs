@@ -1,0 +1,568 @@
+//! The connection to the API server: where it is, who we are there, and requests with a bound on everything.
+//!
+//! An [`Api`] lives as long as the daemon. The client behind it is built anew when a credential file changes, before
+//! a credential runs out and when the API server stops accepting it, because `kube` reads most of them only once.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use jiff::Timestamp;
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use crate::config;
+use crate::model::Cluster;
+use crate::watch::classify::{self, Failure};
+
+/// How often credential files are looked at, at most.
+const LOOK: Duration = Duration::from_secs(5);
+/// A client is built anew this long before its credentials run out.
+const BEFORE_EXPIRY: Duration = Duration::from_secs(60);
+/// An answer other than 2xx is read up to here.
+const ERROR_BODY: usize = 64 << 10;
+/// What decklog calls itself in the API server's audit log.
+const USER_AGENT: &str = concat!("decklog/", env!("CARGO_PKG_VERSION"));
+
+/// How long the parts of a request may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Until there is a connection.
+    pub connect: Duration,
+    /// From the request to the head of its answer. An API server gives up on its own requests after 60 s.
+    pub head: Duration,
+    /// Between two parts of an answer that should come in one go.
+    pub read: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(10), head: Duration::from_secs(70), read: Duration::from_secs(60) }
+    }
+}
+
+/// Why there is no way to the API server.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// Nothing says where the API server is.
+    #[error(
+        "no kubeconfig was found: looked at {}, and this is no pod with a service account; name the file in [cluster] kubeconfig",
+        looked.join(", ")
+    )]
+    NoKubeconfig {
+        /// Where we looked.
+        looked: Vec<String>,
+    },
+    /// The kubeconfig has no such context.
+    #[error("{file} has no context {wanted:?}; it has {}", list(known))]
+    NoContext {
+        /// The file, or files.
+        file: String,
+        /// The context asked for.
+        wanted: String,
+        /// The contexts that there are.
+        known: Vec<String>,
+    },
+    /// The kubeconfig names no current context, and the configuration none either.
+    #[error("{file} has no current-context; set [cluster] context to one of {}", list(known))]
+    NoCurrentContext {
+        /// The file, or files.
+        file: String,
+        /// The contexts that there are.
+        known: Vec<String>,
+    },
+    /// The kubeconfig cannot be used.
+    #[error("{file} cannot be used: {source}")]
+    Kubeconfig {
+        /// The file, or files.
+        file: String,
+        /// Why.
+        source: Box<kube::config::KubeconfigError>,
+    },
+    /// No client can be made of it.
+    #[error("no connection to the API server can be made with {file}: {source}")]
+    Client {
+        /// The file, or files.
+        file: String,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// A configuration as it was found, and the files that it came from.
+struct Found {
+    config: Config,
+    /// For people.
+    file: String,
+    cluster: String,
+    files: Vec<PathBuf>,
+}
+
+async fn find(settings: &config::Cluster) -> Result<Found, ClusterError> {
+    let (paths, looked) = candidates(settings);
+    if paths.is_empty() {
+        return match Config::incluster() {
+            Ok(config) => Ok(Found {
+                config,
+                file: "the in-cluster service account".to_owned(),
+                cluster: "in-cluster".to_owned(),
+                // kube reads the token and the authority again by itself.
+                files: Vec::new(),
+            }),
+            Err(_) => Err(ClusterError::NoKubeconfig { looked }),
+        };
+    }
+    let file = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let broken = |source| ClusterError::Kubeconfig { file: file.clone(), source: Box::new(source) };
+    let kubeconfig = paths
+        .iter()
+        .try_fold(Kubeconfig::default(), |merged, path| Kubeconfig::read_from(path).and_then(|next| merged.merge(next)))
+        .map_err(broken)?;
+    let known: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
+    let Some(wanted) = settings.context.clone().or_else(|| kubeconfig.current_context.clone()) else {
+        return Err(ClusterError::NoCurrentContext { file, known });
+    };
+    let Some(context) =
+        kubeconfig.contexts.iter().find(|context| context.name == wanted).and_then(|context| context.context.clone())
+    else {
+        return Err(ClusterError::NoContext { file, wanted, known });
+    };
+    let mut files = paths;
+    files.extend(credential_files(&kubeconfig, &context));
+    let options = KubeConfigOptions { context: Some(wanted), cluster: None, user: None };
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(broken)?;
+    Ok(Found { config, file, cluster: context.cluster, files })
+}
+
+/// The kubeconfig files to read, and for people where we looked. None: try the service account.
+fn candidates(settings: &config::Cluster) -> (Vec<PathBuf>, Vec<String>) {
+    if let Some(path) = &settings.kubeconfig {
+        return (vec![path.clone()], Vec::new());
+    }
+    let mut looked = Vec::new();
+    if let Some(value) = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty()) {
+        let named: Vec<PathBuf> = std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()).collect();
+        looked.extend(named.iter().map(|path| format!("{} ($KUBECONFIG)", path.display())));
+        // As kubectl does: of several files, some may be missing.
+        let present: Vec<PathBuf> = named.into_iter().filter(|path| path.exists()).collect();
+        return (present, looked);
+    }
+    looked.push("$KUBECONFIG (not set)".to_owned());
+    match std::env::home_dir() {
+        Some(home) => {
+            let path = home.join(".kube/config");
+            looked.push(path.display().to_string());
+            (path.exists().then_some(path).into_iter().collect(), looked)
+        }
+        None => (Vec::new(), looked),
+    }
+}
+
+fn credential_files(kubeconfig: &Kubeconfig, context: &kube::config::Context) -> Vec<PathBuf> {
+    let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster);
+    let authority = cluster.and_then(|named| named.cluster.as_ref()?.certificate_authority.clone());
+    let user = context.user.as_ref();
+    let user = kubeconfig.auth_infos.iter().find(|named| Some(&named.name) == user);
+    let user = user.and_then(|named| named.auth_info.as_ref());
+    let own = user.map(|user| [user.client_certificate.clone(), user.client_key.clone(), user.token_file.clone()]);
+    authority.into_iter().chain(own.into_iter().flatten().flatten()).map(PathBuf::from).collect()
+}
+
+/// A client, and what it was made of.
+struct Current {
+    client: Client,
+    /// When it was made, and when the files were last looked at.
+    built: Instant,
+    looked: Instant,
+    files: Vec<(PathBuf, Option<(SystemTime, u64)>)>,
+}
+
+fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+async fn build(settings: &config::Cluster, limits: &Limits) -> Result<(Current, String), ClusterError> {
+    let Found { mut config, file, cluster, files } = find(settings).await?;
+    // We retry ourselves: kube's own retries would hide for minutes what the API server says.
+    config.default_retry = false;
+    config.connect_timeout = Some(limits.connect);
+    // A write that takes longer has no one at the other end. Reading has its own bounds, here and in the watch.
+    config.write_timeout = Some(limits.read);
+    config.read_timeout = None;
+    // Stamped before they are read again, so that a change in between is seen as one.
+    let files = files.into_iter().map(|path| (path.clone(), stamp(&path))).collect();
+    let client = Client::try_from(config).map_err(|source| ClusterError::Client { file, source: Box::new(source) })?;
+    let now = Instant::now();
+    Ok((Current { client, built: now, looked: now, files }, cluster))
+}
+
+/// The API server, for the whole life of the daemon; cheap to clone.
+#[derive(Clone)]
+pub struct Api {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    settings: config::Cluster,
+    limits: Limits,
+    name: String,
+    current: RwLock<Current>,
+    /// Held while a client is built: one at a time.
+    building: Mutex<()>,
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").field("name", &self.inner.name).finish_non_exhaustive()
+    }
+}
+
+impl Api {
+    /// Reads the kubeconfig and makes a client. Nothing is asked of the API server yet.
+    ///
+    /// # Errors
+    /// Where no usable configuration is found.
+    pub async fn open(settings: &config::Cluster, limits: Limits) -> Result<Self, ClusterError> {
+        let (current, cluster) = build(settings, &limits).await?;
+        let name = settings.name.clone().unwrap_or(cluster);
+        let (settings, current) = (settings.clone(), RwLock::new(current));
+        Ok(Self { inner: Arc::new(Inner { settings, limits, name, current, building: Mutex::new(()) }) })
+    }
+
+    /// The cluster's name for people.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// How long the parts of a request may take.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+
+    fn current<T>(&self, read: impl FnOnce(&Current) -> T) -> T {
+        read(&self.inner.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The client, built anew first where its credentials have changed or are about to run out.
+    async fn client(&self) -> Client {
+        let due = self.current(|current| {
+            let expires = current.client.valid_until().is_some_and(|end| {
+                let left = end.as_second().saturating_sub(Timestamp::now().as_second());
+                left < i64::try_from(BEFORE_EXPIRY.as_secs()).unwrap_or(i64::MAX) && current.built.elapsed() > LOOK
+            });
+            expires || current.looked.elapsed() > LOOK
+        });
+        if due {
+            let changed = {
+                let mut current = self.inner.current.write().unwrap_or_else(PoisonError::into_inner);
+                current.looked = Instant::now();
+                current.files.iter().any(|(path, seen)| stamp(path) != *seen)
+            };
+            let expires = self.current(|current| current.client.valid_until().is_some());
+            if changed || expires {
+                self.rebuild().await;
+            }
+        }
+        self.current(|current| current.client.clone())
+    }
+
+    /// Reads every credential again. Many callers at once make one new client.
+    pub async fn refresh(&self) {
+        let asked = Instant::now();
+        let _building = self.inner.building.lock().await;
+        // Somebody else did it while we waited, or a moment ago: the same files would give the same client.
+        let fresh = self.current(|current| current.built >= asked || current.built.elapsed() < Duration::from_secs(1));
+        if !fresh {
+            self.build_again().await;
+        }
+    }
+
+    async fn rebuild(&self) {
+        let asked = Instant::now();
+        let _building = self.inner.building.lock().await;
+        if self.current(|current| current.built < asked) {
+            self.build_again().await;
+        }
+    }
+
+    async fn build_again(&self) {
+        match build(&self.inner.settings, &self.inner.limits).await {
+            Ok((current, _)) => {
+                *self.inner.current.write().unwrap_or_else(PoisonError::into_inner) = current;
+                tracing::info!("read the cluster's credentials again");
+            }
+            // A file may be half written; the old client goes on, and the next look tries again.
+            Err(error) => tracing::warn!(%error, "cannot read the cluster's credentials again"),
+        }
+    }
+
+    /// Sends a request and waits for the head of a good answer.
+    ///
+    /// # Errors
+    /// What any other answer means, or that there was none.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &str,
+        body: Vec<u8>,
+    ) -> Result<Response<Body>, Failure> {
+        self.ask(method, path, accept, body, None).await
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &str,
+        body: Vec<u8>,
+        etag: Option<&str>,
+    ) -> Result<Response<Body>, Failure> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::ACCEPT, accept)
+            .header(header::USER_AGENT, HeaderValue::from_static(USER_AGENT))
+            // API servers compress in a way that decoders of one stream cut short.
+            .header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if !body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        if let Some(etag) = etag {
+            request = request.header(header::IF_NONE_MATCH, etag);
+        }
+        let request = request
+            .body(Body::from(body))
+            .map_err(|error| Failure::Refused(format!("the request {path} cannot be made: {error}")))?;
+        let client = self.client().await;
+        let response = match timeout(self.inner.limits.head, client.send(request)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(classify::no_answer(&error)),
+            Err(_elapsed) => return Err(Failure::Unreachable("the API server does not answer".to_owned())),
+        };
+        let unchanged = etag.is_some() && response.status() == StatusCode::NOT_MODIFIED;
+        if response.status().is_success() || unchanged {
+            return Ok(response);
+        }
+        let (head, body) = response.into_parts();
+        // What cannot be read of an error's text does not change what its code means.
+        let text = self.read(body, ERROR_BODY).await.unwrap_or_default();
+        Err(classify::answer(head.status, &head.headers, &text))
+    }
+
+    /// A GET whose answer is open-ended.
+    ///
+    /// # Errors
+    /// As [`Api::send`].
+    pub async fn stream(&self, path: &str) -> Result<Body, Failure> {
+        Ok(self.send(Method::GET, path, "application/json", Vec::new()).await?.into_body())
+    }
+
+    /// A GET whose whole answer has at most `limit` bytes.
+    ///
+    /// # Errors
+    /// As [`Api::send`], and where the answer is longer or breaks off.
+    pub async fn get(&self, path: &str, accept: &str, limit: usize) -> Result<Bytes, Failure> {
+        let body = self.send(Method::GET, path, accept, Vec::new()).await?.into_body();
+        self.read(body, limit).await
+    }
+
+    /// As [`Api::get`], where `etag` is that of the answer which the caller has.
+    ///
+    /// # Errors
+    /// As [`Api::get`].
+    pub async fn fetch(&self, path: &str, accept: &str, limit: usize, etag: Option<&str>) -> Result<Fetched, Failure> {
+        let response = self.ask(Method::GET, path, accept, Vec::new(), etag).await?;
+        if response.status() == StatusCode::NOT_MODIFIED {
+            return Ok(Fetched::Unchanged);
+        }
+        let etag = response.headers().get(header::ETAG).and_then(|value| Some(value.to_str().ok()?.to_owned()));
+        Ok(Fetched::Whole(self.read(response.into_body(), limit).await?, etag))
+    }
+
+    async fn read(&self, mut body: Body, limit: usize) -> Result<Bytes, Failure> {
+        let mut whole = bytes::BytesMut::new();
+        while let Some(part) = next_part(&mut body, self.inner.limits.read).await? {
+            if whole.len() + part.len() > limit {
+                return Err(Failure::Oversize(format!("an answer of the API server is longer than {limit} bytes")));
+            }
+            whole.extend_from_slice(&part);
+        }
+        Ok(whole.freeze())
+    }
+
+    /// Who this cluster is: its name, and the uid of its kube-system namespace where we may read that.
+    ///
+    /// # Errors
+    /// Where the API server does not answer, for another reason than that permission.
+    pub async fn identity(&self) -> Result<Cluster, Failure> {
+        #[derive(Deserialize)]
+        struct Namespace {
+            metadata: Metadata,
+        }
+        #[derive(Deserialize)]
+        struct Metadata {
+            uid: String,
+        }
+        let name = self.inner.name.clone();
+        match self.get("/api/v1/namespaces/kube-system", "application/json", 1 << 20).await {
+            Ok(bytes) => {
+                let namespace: Namespace = serde_json::from_slice(&bytes)
+                    .map_err(|_| Failure::Undecodable("the namespace kube-system has no uid".to_owned()))?;
+                Ok(Cluster { name, uid: namespace.metadata.uid })
+            }
+            // Another object's uid in its place would make one cluster look like two when permissions change.
+            Err(Failure::Forbidden(_)) => {
+                tracing::warn!(
+                    "cannot read the namespace kube-system, so another cluster at the same address would not be noticed; `decklog rbac` prints the permission"
+                );
+                Ok(Cluster { name, uid: String::new() })
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The API server's version, such as `v1.36.0`.
+    ///
+    /// # Errors
+    /// Where the API server does not answer.
+    pub async fn version(&self) -> Result<String, Failure> {
+        #[derive(Deserialize)]
+        struct Version {
+            #[serde(rename = "gitVersion")]
+            version: String,
+        }
+        let bytes = self.get("/version", "application/json", 1 << 20).await?;
+        let version: Version = serde_json::from_slice(&bytes)
+            .map_err(|_| Failure::Undecodable("the API server's version cannot be read".to_owned()))?;
+        Ok(version.version)
+    }
+
+    /// Whether we may use `verb` on a resource, in one namespace or in all.
+    ///
+    /// # Errors
+    /// Where the API server does not answer.
+    pub async fn may(&self, verb: &str, group: &str, resource: &str, namespace: Option<&str>) -> Result<bool, Failure> {
+        #[derive(Deserialize)]
+        struct Review {
+            status: Status,
+        }
+        #[derive(Deserialize)]
+        struct Status {
+            #[serde(default)]
+            allowed: bool,
+        }
+        let review = serde_json::json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": { "resourceAttributes": {
+                "verb": verb, "group": group, "resource": resource, "namespace": namespace.unwrap_or_default(),
+            } },
+        });
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let body =
+            self.send(Method::POST, path, "application/json", review.to_string().into_bytes()).await?.into_body();
+        let bytes = self.read(body, 1 << 20).await?;
+        let review: Review = serde_json::from_slice(&bytes)
+            .map_err(|_| Failure::Undecodable("the answer about our permissions cannot be read".to_owned()))?;
+        Ok(review.status.allowed)
+    }
+}
+
+/// An answer that the caller may have already.
+#[derive(Clone, Debug)]
+pub enum Fetched {
+    /// It is what the caller has.
+    Unchanged,
+    /// Another one, and its ETag.
+    Whole(Bytes, Option<String>),
+}
+
+/// The next bytes of a body, or its proper end.
+///
+/// # Errors
+/// Where the connection breaks, or nothing comes for `patience`.
+pub async fn next_part(body: &mut Body, patience: Duration) -> Result<Option<Bytes>, Failure> {
+    loop {
+        return match timeout(patience, body.frame()).await {
+            Ok(None) => Ok(None),
+            Ok(Some(Ok(frame))) => match frame.into_data() {
+                Ok(data) => Ok(Some(data)),
+                Err(_trailers) => continue,
+            },
+            Ok(Some(Err(error))) => Err(classify::no_answer(&error)),
+            Err(_elapsed) => Err(Failure::Unreachable("the API server stopped in the middle of its answer".to_owned())),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: &str = r#"
+apiVersion: v1
+kind: Config
+contexts:
+- name: prod
+  context: {cluster: prod-eu1, user: me}
+- name: test
+  context: {cluster: prod-eu1, user: me}
+clusters:
+- name: prod-eu1
+  cluster: {server: "http://127.0.0.1:1"}
+users:
+- name: me
+  user: {tokenFile: token}
+"#;
+
+    fn at(dir: &Path, context: Option<&str>) -> config::Cluster {
+        config::Cluster {
+            kubeconfig: Some(dir.join("config")),
+            context: context.map(str::to_owned),
+            ..config::Cluster::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_a_kubeconfig_is_one_sentence() {
+        let dir = tempfile::tempdir().unwrap();
+        let error =
+            async |context| Api::open(&at(dir.path(), context), Limits::default()).await.unwrap_err().to_string();
+        assert!(error(None).await.contains("config cannot be used: failed to read"), "a missing file");
+        std::fs::write(dir.path().join("config"), TWO).unwrap();
+        assert!(error(Some("prdo")).await.ends_with(r#"has no context "prdo"; it has prod, test"#));
+        assert!(error(None).await.ends_with("has no current-context; set [cluster] context to one of prod, test"));
+        std::fs::write(dir.path().join("config"), "a: [").unwrap();
+        assert!(error(None).await.contains("cannot be used"));
+    }
+
+    #[tokio::test]
+    async fn the_name_is_the_configured_one_or_the_contexts_cluster() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("config"), TWO).unwrap();
+        std::fs::write(dir.path().join("token"), "t").unwrap();
+        let mut settings = at(dir.path(), Some("prod"));
+        assert_eq!(Api::open(&settings, Limits::default()).await.unwrap().name(), "prod-eu1");
+        settings.name = Some("ours".to_owned());
+        let api = Api::open(&settings, Limits::default()).await.unwrap();
+        assert_eq!(api.name(), "ours");
+        assert_eq!(api.current(|current| current.files.len()), 2, "the kubeconfig and the token are looked after");
+        let failure = api.version().await.unwrap_err();
+        assert!(matches!(&failure, Failure::Unreachable(text) if text.contains("refuses connections")), "{failure}");
+    }
+}

@@ -1,0 +1,409 @@
+//! The checker: walks the tree along the schema and tells every problem at once.
+
+use std::collections::HashMap;
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::Value as Json;
+
+use super::Files;
+use super::format;
+use super::problem::{Place, Problem, nearest};
+use super::tree::{Node, Value};
+
+/// Sink types of later releases: who asks for one learns that it is not his spelling.
+const LATER: [&str; 9] = ["kafka", "nats", "postgres", "s3", "redis", "otlp", "elasticsearch", "syslog", "journald"];
+
+/// What is found where a key is missing.
+pub(super) const MISSING: &str = "no such key";
+
+/// Everything that is wrong with the tree.
+pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
+    let mut checker = Checker { schema, files, problems: Vec::new() };
+    checker.node(root, schema, "", false);
+    checker.duplicate_names(root);
+    checker.one_file_twice(root);
+    checker.one_resource_twice(root);
+    checker.problems
+}
+
+/// The schema with its `$ref` followed; what stands beside the reference stays.
+pub(super) fn resolve(root: &Json, schema: &Json) -> Json {
+    let Some(name) = schema.get("$ref").and_then(Json::as_str).and_then(|r| r.strip_prefix("#/$defs/")) else {
+        return schema.clone();
+    };
+    let mut resolved = resolve(root, &root["$defs"][name]);
+    merge(&mut resolved, schema);
+    resolved
+}
+
+/// Lays `over` on `schema`: the keys of a table and what it requires are joined, the rest is replaced.
+fn merge(schema: &mut Json, over: &Json) {
+    let (Some(schema), Some(over)) = (schema.as_object_mut(), over.as_object()) else { return };
+    for (key, value) in over {
+        match (key.as_str(), schema.get_mut(key), value) {
+            ("properties", Some(Json::Object(into)), Json::Object(from)) => {
+                into.extend(from.iter().map(|(key, value)| (key.clone(), value.clone())));
+            }
+            ("required", Some(Json::Array(into)), Json::Array(from)) => into.extend(from.iter().cloned()),
+            ("$ref", ..) => {}
+            _ => {
+                schema.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+struct Checker<'s> {
+    schema: &'s Json,
+    files: Files,
+    problems: Vec<Problem>,
+}
+
+impl Checker<'_> {
+    fn tell(&mut self, place: &Place, key: &str, found: impl Into<String>, expected: impl Into<String>) {
+        self.tell_near(place, key, found, expected, None);
+    }
+
+    fn tell_near(
+        &mut self,
+        place: &Place,
+        key: &str,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+        nearest: Option<String>,
+    ) {
+        let (place, key) = (place.clone(), key.to_owned());
+        self.problems.push(Problem { place, key, found: found.into(), expected: expected.into(), nearest });
+    }
+
+    fn node(&mut self, node: &Node, schema: &Json, path: &str, secret: bool) {
+        let schema = resolve(self.schema, schema);
+        let secret = secret || schema["writeOnly"] == true;
+        if is_tagged(&schema) {
+            return self.tagged(node, &schema, path, secret);
+        }
+        if schema.get("oneOf").is_some() || schema.get("enum").is_some() {
+            return self.choice(node, &schema, path);
+        }
+        match (schema["type"].as_str().unwrap_or_default(), &node.value) {
+            ("object", Value::Table(_)) => self.table(node, &schema, path, secret, None),
+            ("array", Value::List(nodes)) => {
+                let least = schema["minItems"].as_u64().unwrap_or(0);
+                if (nodes.len() as u64) < least {
+                    self.tell(&node.place, path, "an empty array", expected(self.schema, &schema));
+                }
+                for (index, element) in nodes.iter().enumerate() {
+                    self.node(element, &schema["items"], &format!("{path}[{index}]"), secret);
+                }
+            }
+            ("string", Value::Text(text)) => {
+                let name = schema["format"].as_str().unwrap_or_default();
+                if let Err(wrong) = format::check(name, text, self.files) {
+                    let expected = expected(self.schema, &schema);
+                    self.tell_near(&node.place, path, wrong.found, expected, wrong.nearest);
+                }
+            }
+            ("integer", Value::Integer(number)) => {
+                let below = schema["minimum"].as_i64().is_some_and(|least| *number < least);
+                if below || *number > limit(&schema) {
+                    self.tell(&node.place, path, node.described(secret), expected(self.schema, &schema));
+                }
+            }
+            ("boolean", Value::Boolean(_)) => {}
+            (wanted, value) => {
+                let nearest = match value {
+                    // The commonest slips: quotes too many, quotes or brackets too few.
+                    Value::Text(text) if wanted == "integer" => text.parse::<i64>().ok().map(|n| n.to_string()),
+                    Value::Text(text) if wanted == "boolean" => nearest(text, ["true", "false"]),
+                    Value::Text(text) if wanted == "array" && !secret => Some(format!("[{text:?}]")),
+                    Value::Integer(number) if wanted == "string" && !secret => {
+                        let name = schema["format"].as_str().unwrap_or_default();
+                        match format::check(name, &number.to_string(), self.files) {
+                            Ok(()) => Some(format!("\"{number}\"")),
+                            Err(wrong) => wrong.nearest.map(|near| format!("{near:?}")),
+                        }
+                    }
+                    Value::Table(_) if wanted == "array" => Some(format!("[[{path}]]")),
+                    Value::Text(_)
+                    | Value::Integer(_)
+                    | Value::Boolean(_)
+                    | Value::Other(..)
+                    | Value::List(_)
+                    | Value::Table(_) => None,
+                };
+                self.tell_near(&node.place, path, node.described(secret), expected(self.schema, &schema), nearest);
+            }
+        }
+    }
+
+    /// One of some words, or something that is no word.
+    fn choice(&mut self, node: &Node, schema: &Json, path: &str) {
+        let fits = alternatives(schema).iter().any(|alternative| match &node.value {
+            Value::Text(text) => words(alternative).contains(&text.as_str()),
+            Value::Integer(number) => {
+                alternative["type"] == "integer" && alternative["minimum"].as_i64().is_none_or(|least| *number >= least)
+            }
+            Value::Boolean(_) | Value::Other(..) | Value::List(_) | Value::Table(_) => false,
+        });
+        if !fits {
+            let all = alternatives(schema);
+            let words = all.iter().flat_map(words);
+            let nearest = node.text().and_then(|text| nearest(text, words));
+            self.tell_near(&node.place, path, node.described(false), expected(self.schema, schema), nearest);
+        }
+    }
+
+    /// A table whose keys depend on its `type`.
+    fn tagged(&mut self, node: &Node, schema: &Json, path: &str, secret: bool) {
+        if !matches!(node.value, Value::Table(_)) {
+            return self.tell(&node.place, path, node.described(secret), "a table");
+        }
+        let variants: Vec<Json> = alternatives(schema).iter().map(|variant| resolve(self.schema, variant)).collect();
+        let tags: Vec<&str> = variants.iter().filter_map(tag).collect();
+        let given = node.get("type");
+        let chosen = given.and_then(Node::text).and_then(|word| variants.iter().find(|v| tag(v) == Some(word)));
+        let mut whole = schema.clone();
+        if let Some(table) = whole.as_object_mut() {
+            table.remove("oneOf");
+        }
+        match (chosen, given) {
+            (Some(variant), _) => {
+                merge(&mut whole, variant);
+                return self.table(node, &whole, path, secret, Some(&variants));
+            }
+            (None, Some(given)) => {
+                let key = format!("{path}.type");
+                let word = given.text().unwrap_or_default();
+                if LATER.contains(&word) {
+                    // Its keys are not known yet, so that nothing can be said about them.
+                    let found = format!("{word:?}, a type that comes with a later release");
+                    return self.tell(&given.place, &key, found, one_of(&tags));
+                }
+                let near = nearest(word, tags.iter().copied());
+                self.tell_near(&given.place, &key, given.described(false), one_of(&tags), near);
+            }
+            (None, None) => self.tell(&node.place, &format!("{path}.type"), MISSING, one_of(&tags)),
+        }
+        // Without a type, the keys of every type may be meant: what is required cannot be told.
+        for variant in &variants {
+            merge(&mut whole, &serde_json::json!({ "properties": variant["properties"] }));
+        }
+        whole["properties"]["type"] = serde_json::json!({});
+        let common = schema["required"].clone();
+        whole["required"] = common;
+        self.table(node, &whole, path, secret, None);
+    }
+
+    fn table(&mut self, node: &Node, schema: &Json, path: &str, secret: bool, variants: Option<&[Json]>) {
+        let Value::Table(members) = &node.value else { return };
+        let none = serde_json::Map::new();
+        let properties = schema["properties"].as_object().unwrap_or(&none);
+        for member in members {
+            let key = if path.is_empty() { quoted(&member.key) } else { format!("{path}.{}", quoted(&member.key)) };
+            if let Some(property) = properties.get(&member.key) {
+                if property.as_object().is_some_and(|property| !property.is_empty()) {
+                    self.node(&member.node, property, &key, secret);
+                }
+            } else if schema["additionalProperties"].is_object() {
+                self.node(&member.node, &schema["additionalProperties"], &key, true);
+                if schema["format"] == "headers" {
+                    self.header(&member.place, &member.node, &key, &member.key);
+                }
+            } else {
+                let found = match variants.and_then(|variants| other_type(variants, &member.key)) {
+                    Some(other) => format!("a key of sinks of type {other}; this one is {:?}", tag_of(node)),
+                    None => match self.sections_with(&member.key).as_slice() {
+                        [] => "an unknown key".to_owned(),
+                        sections => format!("an unknown key here (it is one of {})", sections.join(" and ")),
+                    },
+                };
+                let names: Vec<&str> = properties.keys().map(String::as_str).collect();
+                let nearest = nearest(&member.key, names.iter().copied());
+                self.tell_near(&member.place, &key, found, format!("one of {}", names.join(", ")), nearest);
+            }
+        }
+        let required = schema["required"].as_array().into_iter().flatten().filter_map(Json::as_str);
+        for key in required.filter(|key| node.get(key).is_none()) {
+            let expected = match properties.get(key) {
+                Some(_) if key == "watch" => "at least one [[watch]] with the resources to watch".to_owned(),
+                Some(property) => expected(self.schema, &resolve(self.schema, property)),
+                None => "a value".to_owned(),
+            };
+            let key = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+            self.tell(&node.place, &key, MISSING, expected);
+        }
+    }
+
+    fn header(&mut self, place: &Place, node: &Node, key: &str, name: &str) {
+        if http::HeaderName::try_from(name).is_err() {
+            self.tell(place, key, "a name that no HTTP header can have", "letters, digits and \"-\"");
+        }
+        if node.text().is_some_and(|text| http::HeaderValue::from_str(text).is_err()) {
+            self.tell(&node.place, key, "a string with control characters", "a string that a header can carry");
+        }
+    }
+
+    /// The sections that have a key of this name.
+    fn sections_with(&self, key: &str) -> Vec<String> {
+        let sections = self.schema["properties"].as_object().into_iter().flatten();
+        sections
+            .filter_map(|(name, section)| {
+                let section = resolve(self.schema, section);
+                let (item, list) = match section.get("items") {
+                    Some(items) => (resolve(self.schema, items), true),
+                    None => (section, false),
+                };
+                item["properties"].get(key)?;
+                Some(if list { format!("[[{name}]]") } else { format!("[{name}]") })
+            })
+            .collect()
+    }
+
+    fn duplicate_names(&mut self, root: &Node) {
+        let mut seen: HashMap<&str, usize> = HashMap::new();
+        for (index, sink) in root.get("sink").map_or(&[][..], Node::elements).iter().enumerate() {
+            let Some((node, name)) = sink.get("name").and_then(|node| Some((node, node.text()?))) else { continue };
+            match seen.get(name) {
+                Some(first) => {
+                    let found = format!("{name:?}, which is the name of sink[{first}]");
+                    self.tell(&node.place, &format!("sink[{index}].name"), found, "a name that no other sink has");
+                }
+                None => {
+                    seen.insert(name, index);
+                }
+            }
+        }
+    }
+
+    fn one_file_twice(&mut self, root: &Node) {
+        let mut seen: HashMap<PathBuf, usize> = HashMap::new();
+        for (index, sink) in root.get("sink").map_or(&[][..], Node::elements).iter().enumerate() {
+            let Some((node, path)) = sink.get("path").and_then(|node| Some((node, node.text()?))) else { continue };
+            let plain: PathBuf = Path::new(path).components().filter(|c| *c != Component::CurDir).collect();
+            match seen.get(&plain) {
+                Some(first) => {
+                    let found = format!("{path:?}, which is the file of sink[{first}]");
+                    self.tell(&node.place, &format!("sink[{index}].path"), found, "a file that no other sink writes");
+                }
+                None => {
+                    seen.insert(plain, index);
+                }
+            }
+        }
+    }
+
+    /// The same resource twice in the same namespace, where both are spelled out: the log would have each change twice.
+    fn one_resource_twice(&mut self, root: &Node) {
+        let mut seen: Vec<(String, Vec<String>, String)> = Vec::new();
+        for (index, watch) in root.get("watch").map_or(&[][..], Node::elements).iter().enumerate() {
+            let texts = |key: &str| -> Vec<(&Node, String)> {
+                let nodes = watch.get(key).map_or(&[][..], Node::elements);
+                nodes.iter().filter_map(|node| Some((node, node.text()?.to_lowercase()))).collect()
+            };
+            let namespaces: Vec<String> = texts("namespaces").into_iter().map(|(_, name)| name).collect();
+            for (at, (node, resource)) in texts("resources").into_iter().enumerate() {
+                let key = format!("watch[{index}].resources[{at}]");
+                let overlap = seen.iter().find(|(other, others, _)| {
+                    *other == resource
+                        && !resource.starts_with('*')
+                        && (namespaces.is_empty() || others.is_empty() || namespaces.iter().any(|n| others.contains(n)))
+                });
+                match overlap {
+                    Some((_, _, first)) => {
+                        let found = format!("{resource:?}, which {first} watches in the same namespaces");
+                        self.tell(&node.place, &key, found, "each resource at most once in a namespace");
+                    }
+                    None => seen.push((resource, namespaces.clone(), key)),
+                }
+            }
+        }
+    }
+}
+
+fn is_tagged(schema: &Json) -> bool {
+    schema.get("oneOf").is_some() && schema.get("properties").is_some()
+}
+
+fn alternatives(schema: &Json) -> Vec<Json> {
+    schema["oneOf"].as_array().cloned().unwrap_or_else(|| vec![schema.clone()])
+}
+
+/// The words that a schema takes.
+fn words(schema: &Json) -> Vec<&str> {
+    schema["enum"].as_array().into_iter().flatten().chain(schema.get("const")).filter_map(Json::as_str).collect()
+}
+
+/// The word of a variant's `type`.
+fn tag(variant: &Json) -> Option<&str> {
+    variant["properties"]["type"]["const"].as_str()
+}
+
+fn tag_of(node: &Node) -> &str {
+    node.get("type").and_then(Node::text).unwrap_or_default()
+}
+
+/// The types that have this key.
+fn other_type(variants: &[Json], key: &str) -> Option<String> {
+    let types: Vec<&str> = variants.iter().filter(|v| v["properties"].get(key).is_some()).filter_map(tag).collect();
+    (!types.is_empty()).then(|| one_of(&types))
+}
+
+fn one_of(words: &[&str]) -> String {
+    join(words.iter().map(|word| format!("{word:?}")).collect())
+}
+
+fn join(mut parts: Vec<String>) -> String {
+    match parts.pop() {
+        Some(last) if !parts.is_empty() => format!("{} or {last}", parts.join(", ")),
+        Some(last) => last,
+        None => String::new(),
+    }
+}
+
+/// What a schema takes, for people.
+fn expected(root: &Json, schema: &Json) -> String {
+    let schema = resolve(root, schema);
+    if is_tagged(&schema) {
+        return "a table".to_owned();
+    }
+    let mut parts: Vec<String> = Vec::new();
+    for alternative in alternatives(&schema) {
+        let words = words(&alternative);
+        if !words.is_empty() {
+            parts.extend(words.iter().map(|word| format!("{word:?}")));
+            continue;
+        }
+        parts.push(match alternative["type"].as_str().unwrap_or_default() {
+            "string" => format::expected(alternative["format"].as_str().unwrap_or_default()).to_owned(),
+            "boolean" => "true or false".to_owned(),
+            "integer" => match (alternative["minimum"].as_i64(), limit(&alternative)) {
+                (Some(least), i64::MAX) => format!("an integer of at least {least}"),
+                (Some(least), most) => format!("an integer from {least} to {most}"),
+                (None, _) => "an integer".to_owned(),
+            },
+            "array" => {
+                let items = resolve(root, &alternative["items"]);
+                let some = if alternative["minItems"].is_u64() { "an array of at least one" } else { "an array" };
+                if items["type"] == "string" {
+                    format!("{some}, each {}", expected(root, &items))
+                } else {
+                    format!("{some} of tables")
+                }
+            }
+            _ => "a table".to_owned(),
+        });
+    }
+    join(parts)
+}
+
+/// The largest integer that a schema takes.
+fn limit(schema: &Json) -> i64 {
+    let of_type = if schema["format"] == "uint32" { i64::from(u32::MAX) } else { i64::MAX };
+    schema["maximum"].as_i64().unwrap_or(of_type)
+}
+
+/// A key as TOML writes it.
+fn quoted(key: &str) -> String {
+    let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    if bare { key.to_owned() } else { format!("{key:?}") }
+}

@@ -1,0 +1,113 @@
+//! Problems: what is wrong with a configuration, and where.
+
+use std::fmt;
+
+/// Where a key or value was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the file, as a line and column from 1; the column counts characters.
+    File {
+        /// The line.
+        line: usize,
+        /// The column.
+        column: usize,
+    },
+    /// In this environment variable.
+    Environment(String),
+    /// The file as a whole.
+    Whole,
+}
+
+impl Place {
+    /// The line, in the file.
+    pub(super) fn line(&self) -> Option<usize> {
+        match self {
+            Self::File { line, .. } => Some(*line),
+            Self::Environment(_) | Self::Whole => None,
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it was written.
+    pub place: Place,
+    /// The key's path, such as `sink[1].rotate_size`; empty where there is none.
+    pub key: String,
+    /// What was found. Never the value of a key that may hold a secret.
+    pub found: String,
+    /// What was expected.
+    pub expected: String,
+    /// The nearest valid spelling, where one is near.
+    pub nearest: Option<String>,
+}
+
+/// Everything that is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems {
+    /// The file, as it was named.
+    pub file: String,
+    /// At least one problem, in the order of the file.
+    pub list: Vec<Problem>,
+}
+
+impl Problems {
+    /// A file that cannot be read at all.
+    pub(super) fn whole(file: String, found: String, expected: String) -> Self {
+        Self { file, list: vec![Problem { place: Place::Whole, key: String::new(), found, expected, nearest: None }] }
+    }
+}
+
+impl std::error::Error for Problems {}
+
+impl fmt::Display for Problems {
+    /// One block for each problem, then how many there are. Control characters of the file reach no terminal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for problem in &self.list {
+            match &problem.place {
+                Place::File { line, column } => write!(f, "{}:{line}:{column}", self.file)?,
+                Place::Environment(name) => write!(f, "environment variable {}", printable(name))?,
+                Place::Whole => f.write_str(&self.file)?,
+            }
+            if !problem.key.is_empty() {
+                write!(f, ": {}", printable(&problem.key))?;
+            }
+            writeln!(f)?;
+            writeln!(f, "    found     {}", printable(&problem.found))?;
+            writeln!(f, "    expected  {}", printable(&problem.expected))?;
+            if let Some(nearest) = &problem.nearest {
+                writeln!(f, "    nearest   {}", printable(nearest))?;
+            }
+        }
+        match self.list.len() {
+            1 => f.write_str("1 problem in the configuration"),
+            count => write!(f, "{count} problems in the configuration"),
+        }
+    }
+}
+
+fn printable(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let unsafe_here = c.is_control()
+                || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            let escaped: Box<dyn Iterator<Item = char>> =
+                if unsafe_here { Box::new(c.escape_default()) } else { Box::new(std::iter::once(c)) };
+            escaped
+        })
+        .collect()
+}
+
+/// The candidate that `word` was most likely meant to be: few edits away for its length, or equal in another case.
+pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let normal = |text: &str| text.to_lowercase().replace('-', "_");
+    let word = normal(word);
+    let allowed = (word.chars().count() / 3).clamp(1, 3);
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(&word, &normal(candidate)), candidate))
+        .filter(|(distance, candidate)| *distance <= allowed && *distance < candidate.chars().count())
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate.to_owned())
+}

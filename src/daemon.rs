@@ -1,0 +1,297 @@
+//! The daemon: the only place that knows everybody.
+//!
+//! It opens the journal, connects the cluster and the sinks to it, tells systemd how it is doing, and ends in order:
+//! the cluster first, then the sinks, then the journal's thread, which commits what it was given.
+
+mod redaction;
+mod sinks;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::{Api, ClusterError, Limits};
+use crate::config::{Config, Loaded};
+use crate::delivery::DeliveryError;
+use crate::http::{self, Endpoints};
+use crate::journal::{Journal, JournalError, WriterThread};
+use crate::supervise::{Ended, Failed, Supervisor};
+use crate::systemd::{Notifier, Watchdog};
+use crate::telemetry::Telemetry;
+use crate::watch::{Fleet, FleetError, FleetHandle, Plan, Timings};
+use sinks::Sinks;
+
+/// How long the tasks may take to end when the daemon is told to stop.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+/// How often progress is looked at, for systemd's watchdog and its status line.
+const LOOK: Duration = Duration::from_secs(2);
+/// How long the journal's thread may take to answer before its turns alone have to prove that it lives.
+const PING: Duration = Duration::from_millis(200);
+
+/// Why the daemon ended.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The journal cannot be used, or not any more.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// What the configuration points to cannot be used.
+    #[error("{0}")]
+    Config(String),
+    /// There is no way to an API server.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The operating system refused.
+    #[error("{0}")]
+    Io(String),
+    /// A part ended although nobody asked it to.
+    #[error("{name}: {why}")]
+    Task {
+        /// Which.
+        name: String,
+        /// How.
+        why: String,
+    },
+    /// A second signal came before everything had ended.
+    #[error("stopped at once; what was not yet on disk is read again at the next start")]
+    Hurried,
+}
+
+/// Why a task of the daemon ended.
+#[derive(Debug, thiserror::Error)]
+enum TaskError {
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
+    #[error(transparent)]
+    Delivery(#[from] DeliveryError),
+    #[error(transparent)]
+    Http(#[from] std::io::Error),
+}
+
+impl TaskError {
+    fn into_daemon(self, name: String) -> DaemonError {
+        match self {
+            Self::Fleet(FleetError::Journal(error)) | Self::Delivery(DeliveryError::Journal(error)) => error.into(),
+            other => DaemonError::Task { name, why: other.to_string() },
+        }
+    }
+}
+
+/// What the outside gives to a daemon.
+pub struct Setting {
+    /// The configuration it begins with.
+    pub loaded: Loaded,
+    /// Where systemd listens.
+    pub notifier: Notifier,
+    /// Reads the configuration anew, on SIGHUP.
+    pub reload: fn(&Loaded) -> Result<Loaded, String>,
+    /// decklog's own log, which takes a new level.
+    pub telemetry: Telemetry,
+}
+
+/// Runs until SIGTERM or SIGINT.
+///
+/// # Errors
+/// What ended it otherwise.
+pub async fn run(setting: Setting) -> Result<(), DaemonError> {
+    let mut signals = Signals::new().map_err(|error| DaemonError::Io(format!("cannot watch for signals: {error}")))?;
+    let config = &setting.loaded.config;
+    // The journal comes first: its lock is what keeps a second daemon out, and nothing else happens before.
+    let (journal, thread) = Journal::open(&config.state.path)?;
+    let started = Running::start(&setting, journal.clone()).await;
+    drop(journal);
+    match started {
+        Ok(mut running) => {
+            running.writer = Some(thread);
+            running.follow(&setting, &mut signals).await
+        }
+        Err(error) => thread.join().map_err(DaemonError::from).and(Err(error)),
+    }
+}
+
+/// Everything that runs.
+struct Running {
+    config: Config,
+    journal: Journal,
+    tasks: Supervisor<TaskError>,
+    sinks: Sinks,
+    fleet: FleetHandle,
+    writer: Option<WriterThread>,
+}
+
+impl Running {
+    async fn start(setting: &Setting, journal: Journal) -> Result<Self, DaemonError> {
+        let config = setting.loaded.config.clone();
+        let redactor = redaction::redactor(&config)?;
+        let api = Api::open(&config.cluster, Limits::default()).await?;
+        let bound = match &config.http {
+            Some(section) => Some(http::bind(&section.listen).await.map_err(DaemonError::Config)?),
+            None => None,
+        };
+        let mut tasks = Supervisor::new(CancellationToken::new());
+        let mut sinks = Sinks::default();
+        sinks.open(&config.sink, &journal).await?;
+        sinks.start(&journal, &mut tasks);
+        let plan = Plan { watch: config.watch.clone(), redactor };
+        let (fleet, handle) = Fleet::new(api, journal.clone(), plan, Timings::default());
+        let stop = tasks.stop();
+        tasks.spawn("reading the cluster", async move { Ok(fleet.run(stop).await?) });
+        if let Some(bound) = bound {
+            let endpoints = Endpoints { state: Arc::new(config.state.path.clone()), ready: handle.ready() };
+            let stop = tasks.stop();
+            tasks.spawn("http", async move { Ok(http::serve(bound, endpoints, stop).await?) });
+        }
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            config = %setting.loaded.path.display(),
+            state = %config.state.path.display(),
+            epoch = journal.epoch(),
+            head = journal.head().borrow().0,
+            "decklog has started"
+        );
+        Ok(Self { config, journal, tasks, sinks, fleet: handle, writer: None })
+    }
+
+    async fn follow(mut self, setting: &Setting, signals: &mut Signals) -> Result<(), DaemonError> {
+        let notifier = &setting.notifier;
+        let mut writer = self.writer.take().expect("the writer is given before anything is followed");
+        let mut ready = self.fleet.ready();
+        let mut told_ready = false;
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let watchdog = Watchdog::new(notifier);
+        let (reading, writing) = (watchdog.watch("reading the cluster"), watchdog.watch("the journal"));
+        let reason = loop {
+            tokio::select! {
+                Some(ended) = self.tasks.ended() => match self.sinks.ended(ended) {
+                    None => {}
+                    Some(ended) => break Some(ended),
+                },
+                () = writer.ended() => break None,
+                _ = signals.terminate.recv() => { tracing::info!("SIGTERM: stopping"); break None; }
+                _ = signals.interrupt.recv() => { tracing::info!("SIGINT: stopping"); break None; }
+                _ = signals.hang_up.recv() => self.reload(setting).await,
+                Ok(_) = ready.wait_for(|ready| *ready), if !told_ready => {
+                    told_ready = true;
+                    tracing::info!("ready: every source has resumed or finished its first list");
+                    notifier.ready();
+                }
+                _ = look.tick() => {
+                    notifier.status(&self.line());
+                    reading.at(self.fleet.progress());
+                    // It may be writing a long list, which counts its turns too.
+                    drop(tokio::time::timeout(PING, self.journal.ping()).await);
+                    writing.at(self.journal.turns());
+                    watchdog.look(!told_ready);
+                }
+            }
+        };
+        notifier.stopping();
+        self.end(reason, writer, signals).await
+    }
+
+    /// One line for `systemctl status`.
+    fn line(&self) -> String {
+        let overview = self.fleet.overview();
+        let head = self.journal.head().borrow().0;
+        let mut line = format!("seq {head}; {} sources", overview.sources.len());
+        if !overview.waiting.is_empty() {
+            line.push_str(&format!(", {} not served yet", overview.waiting.len()));
+        }
+        line
+    }
+
+    /// Takes a new configuration, or refuses it and goes on with the old one; files are opened anew either way.
+    async fn reload(&mut self, setting: &Setting) {
+        setting.notifier.reloading();
+        match self.try_reload(setting).await {
+            Ok(()) => tracing::info!("SIGHUP: the configuration was read again, and files are opened anew"),
+            Err(text) => {
+                tracing::error!("SIGHUP: the new configuration is refused and the running one kept:\n{text}");
+            }
+        }
+        self.sinks.reopen();
+        setting.notifier.ready();
+    }
+
+    async fn try_reload(&mut self, setting: &Setting) -> Result<(), String> {
+        let config = (setting.reload)(&setting.loaded)?.config;
+        for (section, changed) in [
+            ("[cluster]", self.config.cluster != config.cluster),
+            ("[state]", self.config.state != config.state),
+            ("[http]", self.config.http != config.http),
+            ("[log] format", self.config.log.format != config.log.format),
+        ] {
+            if changed {
+                tracing::warn!("{section} has changed: that takes effect when decklog is started again");
+            }
+        }
+        let redactor = redaction::redactor(&config).map_err(|error| error.to_string())?;
+        setting.telemetry.reload(&config.log)?;
+        self.sinks.change(&config.sink, &self.journal, &mut self.tasks).await.map_err(|error| error.to_string())?;
+        if config.watch != self.config.watch || config.redact != self.config.redact {
+            self.fleet.reload(Plan { watch: config.watch.clone(), redactor });
+        }
+        self.config = config;
+        Ok(())
+    }
+
+    /// Ends everything in order, and says why it ended where nobody had asked for it.
+    async fn end(
+        self,
+        reason: Option<Ended<TaskError>>,
+        writer: WriterThread,
+        signals: &mut Signals,
+    ) -> Result<(), DaemonError> {
+        let Self { journal, tasks, sinks, fleet, .. } = self;
+        let ending = async move {
+            let (failed, late) = tasks.shut_down(STOP_LIMIT).await;
+            for ended in failed {
+                if let Err(error) = ended.result {
+                    tracing::error!(task = ended.name, "{error}");
+                }
+            }
+            if !late.is_empty() {
+                tracing::warn!(tasks = late.join(", "), "did not end in time");
+            }
+            drop((sinks, fleet, journal));
+            // The last handle is gone: the thread commits what it was given, and ends.
+            match tokio::task::spawn_blocking(move || writer.join()).await {
+                Ok(result) => result.map_err(DaemonError::from),
+                Err(error) => Err(DaemonError::Task { name: "journal".to_owned(), why: error.to_string() }),
+            }
+        };
+        let joined = tokio::select! {
+            joined = ending => joined,
+            _ = signals.terminate.recv() => return Err(DaemonError::Hurried),
+            _ = signals.interrupt.recv() => return Err(DaemonError::Hurried),
+        };
+        // What the journal says is the cause of whatever else failed.
+        joined?;
+        match reason {
+            None => Ok(()),
+            Some(Ended { name, result: Err(Failed::Error(error)) }) => Err(error.into_daemon(name)),
+            Some(Ended { name, result: Err(panicked) }) => Err(DaemonError::Task { name, why: panicked.to_string() }),
+            Some(Ended { name, result: Ok(()) }) => {
+                Err(DaemonError::Task { name, why: "it ended unasked; this is a bug".to_owned() })
+            }
+        }
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+}

@@ -1,0 +1,528 @@
+//! What delivery decides, as a pure machine: no clock, no randomness, no I/O.
+//!
+//! One thing is under way at any time. An input tells how it went; the effects say what to do next, and the last of
+//! them brings the next input. The sink's output comes first and the cursor second: at no point is the cursor ahead of
+//! what the sink has for good (invariant 5).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::config::OnRefused;
+use crate::journal::SinkState;
+use crate::model::Seq;
+use crate::sink::{Position, SinkError};
+
+/// What has happened.
+#[derive(Debug)]
+pub(super) enum Input {
+    /// The sink said what its output holds; `head` is the journal's.
+    Held { held: Option<Position>, head: Seq },
+    /// The sink could not say it.
+    NotHeld(SinkError),
+    /// Entries were read up to `upto`, and those in `wanted` passed the filter. `due`: a cursor that only moves past
+    /// unwanted entries may move now.
+    Read { upto: Seq, wanted: Vec<Seq>, due: bool },
+    /// There is nothing after what was read last.
+    Nothing,
+    /// An entry cannot be read.
+    Unreadable(String),
+    /// The sink has the whole batch.
+    Delivered,
+    /// The sink has the first `taken` of the batch.
+    Failed { taken: usize, error: SinkError },
+    /// What was asked of the journal is on disk.
+    Done,
+    /// The wait is over.
+    Woken,
+    /// A cursor that only moves past unwanted entries may move.
+    Due,
+    /// The operator asks to begin anew.
+    Reopen,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Say how the sink is doing. Brings no input.
+    Report(SinkState),
+    /// Tell the sink to open its files anew. Brings no input.
+    Reopen,
+    /// The sink holds more than the journal: delivery ends.
+    GiveUp { held: Seq, head: Seq },
+    /// Ask what the output holds.
+    AskPosition(Seq),
+    /// Move the cursor on.
+    Acknowledge(Seq),
+    /// Move the cursor back to what the output holds.
+    Reset(Seq),
+    /// Keep an entry for `replay`.
+    SetAside(Seq, String),
+    /// Read a batch.
+    Read { after: Seq },
+    /// Deliver what is left of the batch, from this position in it.
+    Deliver { from: usize },
+    /// Wait for entries after this; with `owed`, only until the cursor may move.
+    AwaitEntries { after: Seq, owed: bool },
+    /// Wait before try number `attempt`, at least `after`.
+    Wait { attempt: u32, after: Option<Duration> },
+    /// Wait for the operator.
+    AwaitOperator,
+}
+
+/// What the answer that is under way will mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The position is asked.
+    Opening,
+    /// A batch is read.
+    Reading,
+    /// A batch is with the sink; or, with `Effect::Wait`, will be again.
+    Delivering,
+    /// The journal moves the cursor; then this follows.
+    Moving(Next),
+    /// An entry is set aside.
+    SettingAside,
+    /// Nothing to do.
+    Idle,
+    /// An operator has to act.
+    Halted,
+}
+
+/// What follows a moved cursor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Next {
+    Read,
+    Wait(Option<Duration>),
+    Halt,
+    SetAside(String),
+}
+
+/// What delivery to one sink knows.
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    name: String,
+    epoch: String,
+    on_refused: OnRefused,
+    phase: Phase,
+    /// The last seq that the sink has for good, as the journal has it on disk.
+    cursor: Seq,
+    /// The last seq that was read; what lies between the cursor and it is unwanted, or in `batch`.
+    seen: Seq,
+    /// The rest of the batch: seqs that the sink does not have yet.
+    batch: VecDeque<Seq>,
+    /// How many entries of the batch are dealt with.
+    gone: usize,
+    /// Failed tries since something last went well.
+    attempt: u32,
+    /// What was last told.
+    told: Option<SinkState>,
+}
+
+impl State {
+    /// The beginning, and the first thing to do.
+    pub(super) fn start(name: &str, epoch: &str, on_refused: OnRefused, cursor: Seq) -> (Self, Vec<Effect>) {
+        let state = Self {
+            name: name.to_owned(),
+            epoch: epoch.to_owned(),
+            on_refused,
+            phase: Phase::Opening,
+            cursor,
+            seen: cursor,
+            batch: VecDeque::new(),
+            gone: 0,
+            attempt: 0,
+            told: None,
+        };
+        (state, vec![Effect::AskPosition(cursor)])
+    }
+
+    /// Takes an input to the next state.
+    pub(super) fn on(mut self, input: Input) -> (Self, Vec<Effect>) {
+        let mut effects = Vec::new();
+        self.step(input, &mut effects);
+        (self, effects)
+    }
+
+    fn step(&mut self, input: Input, effects: &mut Vec<Effect>) {
+        match (self.phase.clone(), input) {
+            (_, Input::Reopen) => {
+                effects.push(Effect::Reopen);
+                self.begin(effects);
+            }
+            (Phase::Opening, Input::Held { held, head }) => self.opened(held, head, effects),
+            (Phase::Opening, Input::NotHeld(error)) => self.failed(error, effects),
+            (Phase::Opening, Input::Woken) => self.begin(effects),
+            (Phase::Reading, Input::Read { upto, wanted, due }) => {
+                self.seen = upto;
+                self.batch = wanted.into();
+                self.gone = 0;
+                if !self.batch.is_empty() {
+                    self.deliver(effects);
+                } else if due {
+                    self.acknowledge(upto, Next::Read, effects);
+                } else {
+                    self.read(effects);
+                }
+            }
+            (Phase::Reading, Input::Nothing) => {
+                self.went_well(effects);
+                self.idle(effects);
+            }
+            (Phase::Reading, Input::Unreadable(text)) => self.halt(text, effects),
+            (Phase::Idle, Input::Woken) => self.read(effects),
+            (Phase::Idle, Input::Due) => self.acknowledge(self.seen, Next::Read, effects),
+            (Phase::Delivering, Input::Delivered) => {
+                self.batch.clear();
+                self.went_well(effects);
+                self.acknowledge(self.seen, Next::Read, effects);
+            }
+            (Phase::Delivering, Input::Failed { taken, error }) => self.refused(taken, error, effects),
+            (Phase::Delivering, Input::Woken) => self.deliver(effects),
+            (Phase::Moving(next), Input::Done) => match next {
+                Next::Read => self.read(effects),
+                Next::Wait(after) => self.wait(after, effects),
+                Next::Halt => {
+                    self.phase = Phase::Halted;
+                    effects.push(Effect::AwaitOperator);
+                }
+                Next::SetAside(reason) => self.set_aside(reason, effects),
+            },
+            (Phase::SettingAside, Input::Done) => {
+                self.drop_first(1);
+                if self.batch.is_empty() {
+                    self.acknowledge(self.seen, Next::Read, effects);
+                } else {
+                    self.deliver(effects);
+                }
+            }
+            (phase, input) => unreachable!("no {input:?} can come while {phase:?}"),
+        }
+    }
+
+    /// Asks the sink where it is: its output decides what is read next.
+    fn begin(&mut self, effects: &mut Vec<Effect>) {
+        self.phase = Phase::Opening;
+        self.batch.clear();
+        self.seen = self.cursor;
+        effects.push(Effect::AskPosition(self.cursor));
+    }
+
+    fn opened(&mut self, held: Option<Position>, head: Seq, effects: &mut Vec<Effect>) {
+        // The lines of another journal say nothing about this one.
+        let held = held.filter(|held| held.epoch == self.epoch).map_or(self.cursor, |held| held.seq);
+        if held > head {
+            effects.push(Effect::GiveUp { held, head });
+        } else if held > self.cursor {
+            self.acknowledge(held, Next::Read, effects);
+        } else if held < self.cursor {
+            (self.cursor, self.seen) = (held, held);
+            self.phase = Phase::Moving(Next::Read);
+            effects.push(Effect::Reset(held));
+        } else {
+            self.read(effects);
+        }
+    }
+
+    fn read(&mut self, effects: &mut Vec<Effect>) {
+        self.phase = Phase::Reading;
+        effects.push(Effect::Read { after: self.seen });
+    }
+
+    fn idle(&mut self, effects: &mut Vec<Effect>) {
+        self.phase = Phase::Idle;
+        effects.push(Effect::AwaitEntries { after: self.seen, owed: self.seen > self.cursor });
+    }
+
+    fn deliver(&mut self, effects: &mut Vec<Effect>) {
+        self.phase = Phase::Delivering;
+        effects.push(Effect::Deliver { from: self.gone });
+    }
+
+    fn acknowledge(&mut self, upto: Seq, next: Next, effects: &mut Vec<Effect>) {
+        self.cursor = upto;
+        self.seen = self.seen.max(upto);
+        self.phase = Phase::Moving(next);
+        effects.push(Effect::Acknowledge(upto));
+    }
+
+    fn set_aside(&mut self, reason: String, effects: &mut Vec<Effect>) {
+        self.phase = Phase::SettingAside;
+        effects.push(Effect::SetAside(self.batch[0], reason));
+    }
+
+    fn drop_first(&mut self, count: usize) {
+        self.batch.drain(..count);
+        self.gone += count;
+        self.attempt = 0;
+    }
+
+    /// The sink has the first `taken` and not the next.
+    fn refused(&mut self, taken: usize, error: SinkError, effects: &mut Vec<Effect>) {
+        if taken > 0 {
+            self.drop_first(taken);
+        }
+        let Some(first) = self.batch.front().copied() else {
+            // A sink that has everything and fails all the same has everything.
+            return self.step(Input::Delivered, effects);
+        };
+        // Everything before the first that is left is with the sink or unwanted.
+        let before = Seq(first.0 - 1);
+        let next = match error {
+            SinkError::Retry { text, after } => {
+                self.report(SinkState::Retrying(text), effects);
+                Next::Wait(after)
+            }
+            SinkError::Refused { text } => match self.on_refused {
+                OnRefused::SetAside => Next::SetAside(text),
+                OnRefused::Halt => {
+                    self.report(SinkState::Halted(refusal(first, &text)), effects);
+                    Next::Halt
+                }
+            },
+            SinkError::Halt { text } => {
+                self.report(SinkState::Halted(text), effects);
+                Next::Halt
+            }
+        };
+        if before > self.cursor {
+            return self.acknowledge(before, next, effects);
+        }
+        self.phase = Phase::Moving(next);
+        self.step(Input::Done, effects);
+    }
+
+    /// The sink cannot say where it is.
+    fn failed(&mut self, error: SinkError, effects: &mut Vec<Effect>) {
+        match error {
+            SinkError::Retry { text, after } => {
+                self.report(SinkState::Retrying(text), effects);
+                self.attempt += 1;
+                effects.push(Effect::Wait { attempt: self.attempt, after });
+            }
+            SinkError::Refused { text } | SinkError::Halt { text } => self.halt(text, effects),
+        }
+    }
+
+    fn wait(&mut self, after: Option<Duration>, effects: &mut Vec<Effect>) {
+        self.phase = Phase::Delivering;
+        self.attempt += 1;
+        effects.push(Effect::Wait { attempt: self.attempt, after });
+    }
+
+    fn halt(&mut self, text: String, effects: &mut Vec<Effect>) {
+        self.report(SinkState::Halted(text), effects);
+        self.phase = Phase::Halted;
+        effects.push(Effect::AwaitOperator);
+    }
+
+    fn went_well(&mut self, effects: &mut Vec<Effect>) {
+        self.attempt = 0;
+        self.report(SinkState::Running, effects);
+    }
+
+    /// Only what has changed is told.
+    fn report(&mut self, state: SinkState, effects: &mut Vec<Effect>) {
+        if self.told.as_ref() != Some(&state) {
+            self.told = Some(state.clone());
+            effects.push(Effect::Report(state));
+        }
+    }
+
+    /// The name of the sink.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+fn refusal(seq: Seq, text: &str) -> String {
+    format!(
+        "entry {seq} was refused: {text}; correct the server and send SIGHUP to try again, or set on_refused = \"set_aside\" to keep such entries for `decklog replay` and go on"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine whose effects are read one by one.
+    struct Trace {
+        state: Option<State>,
+        effects: VecDeque<Effect>,
+    }
+
+    impl Trace {
+        fn new(on_refused: OnRefused, cursor: u64) -> Self {
+            let (state, effects) = State::start("s", "e", on_refused, Seq(cursor));
+            Self { state: Some(state), effects: effects.into() }
+        }
+
+        fn on(&mut self, input: Input) -> &mut Self {
+            assert!(self.effects.is_empty(), "not looked at: {:?}", self.effects);
+            let (state, effects) = self.state.take().unwrap().on(input);
+            self.state = Some(state);
+            self.effects = effects.into();
+            self
+        }
+
+        fn gives(&mut self, effects: &[Effect]) -> &mut Self {
+            assert_eq!(self.effects.drain(..).collect::<Vec<_>>(), effects);
+            self
+        }
+
+        /// The sink holds nothing of its own.
+        fn opened(on_refused: OnRefused, cursor: u64) -> Self {
+            let mut trace = Self::new(on_refused, cursor);
+            trace.gives(&[Effect::AskPosition(Seq(cursor))]).on(held(None, 100)).gives(&[read(cursor)]);
+            trace
+        }
+    }
+
+    fn held(held: Option<(&str, u64)>, head: u64) -> Input {
+        Input::Held { held: held.map(|(epoch, seq)| Position { epoch: epoch.into(), seq: Seq(seq) }), head: Seq(head) }
+    }
+
+    fn read(after: u64) -> Effect {
+        Effect::Read { after: Seq(after) }
+    }
+
+    fn batch(upto: u64, wanted: &[u64]) -> Input {
+        Input::Read { upto: Seq(upto), wanted: wanted.iter().copied().map(Seq).collect(), due: false }
+    }
+
+    fn running() -> Effect {
+        Effect::Report(SinkState::Running)
+    }
+
+    fn ack(upto: u64) -> Effect {
+        Effect::Acknowledge(Seq(upto))
+    }
+
+    fn retrying(text: &str) -> Effect {
+        Effect::Report(SinkState::Retrying(text.into()))
+    }
+
+    fn wait(attempt: u32) -> Effect {
+        Effect::Wait { attempt, after: None }
+    }
+
+    fn failed(taken: usize, error: SinkError) -> Input {
+        Input::Failed { taken, error }
+    }
+
+    #[test]
+    fn the_cursor_follows_the_sink() {
+        let mut trace = Trace::opened(OnRefused::Halt, 0);
+        trace.on(batch(5, &[2, 4])).gives(&[Effect::Deliver { from: 0 }]);
+        trace.on(Input::Delivered).gives(&[running(), ack(5)]);
+        trace.on(Input::Done).gives(&[read(5)]);
+        trace.on(Input::Nothing).gives(&[Effect::AwaitEntries { after: Seq(5), owed: false }]);
+        trace.on(Input::Woken).gives(&[read(5)]);
+    }
+
+    #[test]
+    fn the_output_decides_where_delivery_goes_on() {
+        let cases = [
+            (None, vec![read(50)]),
+            (Some(("e", 50)), vec![read(50)]),
+            (Some(("e", 60)), vec![ack(60)]),
+            (Some(("e", 40)), vec![Effect::Reset(Seq(40))]),
+            (Some(("older", 400)), vec![read(50)]),
+            (Some(("e", 101)), vec![Effect::GiveUp { held: Seq(101), head: Seq(100) }]),
+        ];
+        for (what, effects) in cases {
+            let mut trace = Trace::new(OnRefused::Halt, 50);
+            trace.gives(&[Effect::AskPosition(Seq(50))]).on(held(what, 100)).gives(&effects);
+        }
+        let mut trace = Trace::new(OnRefused::Halt, 50);
+        trace.gives(&[Effect::AskPosition(Seq(50))]).on(held(Some(("e", 40)), 100)).gives(&[Effect::Reset(Seq(40))]);
+        trace.on(Input::Done).gives(&[read(40)]);
+    }
+
+    #[test]
+    fn entries_that_nobody_wants_cost_no_commit_each() {
+        let mut trace = Trace::opened(OnRefused::Halt, 0);
+        trace.on(batch(3, &[])).gives(&[read(3)]);
+        trace.on(Input::Nothing).gives(&[running(), Effect::AwaitEntries { after: Seq(3), owed: true }]);
+        trace.on(Input::Woken).gives(&[read(3)]);
+        trace.on(Input::Read { upto: Seq(9), wanted: vec![], due: true }).gives(&[ack(9)]);
+        trace.on(Input::Done).gives(&[read(9)]);
+        trace.on(batch(11, &[])).gives(&[read(11)]);
+        trace.on(Input::Nothing).gives(&[Effect::AwaitEntries { after: Seq(11), owed: true }]);
+        trace.on(Input::Due).gives(&[ack(11)]);
+    }
+
+    #[test]
+    fn a_failure_is_told_once_and_tried_again_for_ever() {
+        let mut trace = Trace::opened(OnRefused::Halt, 0);
+        trace.on(batch(5, &[2, 4, 5])).gives(&[Effect::Deliver { from: 0 }]);
+        trace.on(failed(0, SinkError::retry("down"))).gives(&[retrying("down"), ack(1)]);
+        trace.on(Input::Done).gives(&[wait(1)]);
+        trace.on(Input::Woken).gives(&[Effect::Deliver { from: 0 }]);
+        for attempt in 2..40 {
+            trace.on(failed(0, SinkError::retry("down"))).gives(&[wait(attempt)]);
+            trace.on(Input::Woken).gives(&[Effect::Deliver { from: 0 }]);
+        }
+        // What it took is acknowledged, and the tries begin anew.
+        trace.on(failed(2, SinkError::retry("down"))).gives(&[ack(4)]);
+        trace.on(Input::Done).gives(&[wait(1)]);
+        trace.on(Input::Woken).gives(&[Effect::Deliver { from: 2 }]);
+        trace.on(Input::Delivered).gives(&[running(), ack(5)]);
+    }
+
+    #[test]
+    fn the_wait_that_the_server_asks_for_is_kept() {
+        let after = Some(Duration::from_secs(7));
+        let mut trace = Trace::opened(OnRefused::Halt, 0);
+        trace.on(batch(1, &[1])).gives(&[Effect::Deliver { from: 0 }]);
+        trace.on(failed(0, SinkError::Retry { text: "busy".into(), after }));
+        trace.gives(&[retrying("busy"), Effect::Wait { attempt: 1, after }]);
+    }
+
+    #[test]
+    fn a_refusal_halts_until_the_operator_asks_again() {
+        let mut trace = Trace::opened(OnRefused::Halt, 0);
+        trace.on(batch(5, &[2, 4])).gives(&[Effect::Deliver { from: 0 }]);
+        trace.on(failed(1, SinkError::Refused { text: "400".into() }));
+        trace.gives(&[Effect::Report(SinkState::Halted(refusal(Seq(4), "400"))), ack(3)]);
+        trace.on(Input::Done).gives(&[Effect::AwaitOperator]);
+        trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(3))]);
+        trace.on(held(None, 100)).gives(&[read(3)]);
+        trace.on(batch(5, &[4])).gives(&[Effect::Deliver { from: 0 }]);
+        trace.on(Input::Delivered).gives(&[running(), ack(5)]);
+    }
+
+    #[test]
+    fn an_entry_is_set_aside_before_the_cursor_passes_it() {
+        let mut trace = Trace::opened(OnRefused::SetAside, 0);
+        trace.on(batch(5, &[2, 4])).gives(&[Effect::Deliver { from: 0 }]);
+        trace.on(failed(0, SinkError::Refused { text: "400".into() })).gives(&[ack(1)]);
+        trace.on(Input::Done).gives(&[Effect::SetAside(Seq(2), "400".into())]);
+        trace.on(Input::Done).gives(&[Effect::Deliver { from: 1 }]);
+        trace.on(failed(0, SinkError::Refused { text: "413".into() })).gives(&[ack(3)]);
+        trace.on(Input::Done).gives(&[Effect::SetAside(Seq(4), "413".into())]);
+        trace.on(Input::Done).gives(&[ack(5)]);
+        trace.on(Input::Done).gives(&[read(5)]);
+    }
+
+    #[test]
+    fn a_sink_that_cannot_say_where_it_is_is_asked_again() {
+        let mut trace = Trace::new(OnRefused::Halt, 7);
+        trace.gives(&[Effect::AskPosition(Seq(7))]);
+        trace.on(Input::NotHeld(SinkError::retry("no directory"))).gives(&[retrying("no directory"), wait(1)]);
+        trace.on(Input::Woken).gives(&[Effect::AskPosition(Seq(7))]);
+        trace.on(Input::NotHeld(SinkError::halt("foreign")));
+        trace.gives(&[Effect::Report(SinkState::Halted("foreign".into())), Effect::AwaitOperator]);
+        trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(7))]);
+        trace.on(held(None, 9)).gives(&[read(7)]);
+        trace.on(Input::Nothing).gives(&[running(), Effect::AwaitEntries { after: Seq(7), owed: false }]);
+    }
+
+    #[test]
+    fn a_reopened_sink_goes_on_from_its_cursor() {
+        let mut trace = Trace::opened(OnRefused::Halt, 0);
+        trace.on(batch(5, &[2, 4])).gives(&[Effect::Deliver { from: 0 }]);
+        trace.on(failed(1, SinkError::retry("down"))).gives(&[retrying("down"), ack(3)]);
+        trace.on(Input::Done).gives(&[wait(1)]);
+        trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(3))]);
+    }
+}

@@ -1,0 +1,408 @@
+//! Delivery from a real journal, to sinks of the test and to a real file.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::config::{Compress, FileSink};
+use crate::journal::{SinkRow, SourceId, WatchChange, WriterThread};
+use crate::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb};
+use crate::sink::{Failure, SinkError};
+
+/// A journal with one source, and whatever the test delivers from it.
+struct World {
+    dir: tempfile::TempDir,
+    journal: Journal,
+    _thread: WriterThread,
+    source: SourceId,
+    written: u64,
+    reopen: watch::Sender<u64>,
+    stop: CancellationToken,
+    tasks: JoinSet<Result<(), DeliveryError>>,
+}
+
+impl World {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, thread) = Journal::open(&dir.path().join("state")).unwrap();
+        let spec = SourceSpec {
+            resource: Resource {
+                group: String::new(),
+                version: "v1".into(),
+                kind: "Pod".into(),
+                plural: "pods".into(),
+                singular: "pod".into(),
+                short_names: Vec::new(),
+                namespaced: true,
+            },
+            namespace: None,
+            label_selector: String::new(),
+            field_selector: String::new(),
+            first_list_silent: false,
+            ignore: Vec::new(),
+        };
+        let source = journal.source(&spec).await.unwrap().id;
+        journal.list_begin(source).await.unwrap();
+        journal.list_done(source, ResourceVersion::new("1"), None).await.unwrap();
+        Self {
+            dir,
+            journal,
+            _thread: thread,
+            source,
+            written: 0,
+            reopen: watch::Sender::new(0),
+            stop: CancellationToken::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// Appends this many entries, each a new pod.
+    async fn write(&mut self, count: u64) {
+        let changes = (self.written + 1..=self.written + count).map(|number| {
+            let version = ResourceVersion::new((number + 1).to_string());
+            let bytes = format!(
+                r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"p{number}","namespace":"shop","uid":"u{number}","resourceVersion":"{version}"}}}}"#
+            );
+            let body = Redacted { bytes: bytes.into_bytes(), ..Redacted::default() };
+            let (namespace, name, uid) = ("shop".into(), format!("p{number}"), format!("u{number}"));
+            WatchChange { verb: Verb::Upsert, object: Observed { namespace, name, uid, version, body } }
+        });
+        self.journal.append(self.source, changes.collect()).await.unwrap();
+        self.journal.flush().await.unwrap();
+        self.written += count;
+    }
+
+    fn plan(&self) -> Plan {
+        Plan {
+            name: "s".into(),
+            kind: "fake",
+            start: SinkStart::Start,
+            filter: None,
+            payload: Payload::Full,
+            on_refused: OnRefused::Halt,
+        }
+    }
+
+    fn start(&mut self, plan: Plan, sink: impl Sink + 'static) {
+        let (journal, reopen) = (self.journal.clone(), self.reopen.subscribe());
+        self.tasks.spawn(run(journal, plan, Box::new(sink), reopen, self.stop.clone()));
+    }
+
+    /// Stops delivery as SIGTERM does.
+    async fn stop(&mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.unwrap().unwrap();
+        }
+        self.stop = CancellationToken::new();
+    }
+
+    /// Drops delivery where it stands, which is what a crash does to it.
+    async fn crash(&mut self) {
+        self.tasks.shutdown().await;
+    }
+
+    /// The sink as the journal knows it; none before it is registered.
+    async fn registered(&self) -> Option<SinkRow> {
+        self.journal.flush().await.unwrap();
+        self.journal.reader().unwrap().sinks().unwrap().into_iter().find(|row| row.name == "s")
+    }
+
+    async fn row(&self) -> SinkRow {
+        self.registered().await.unwrap()
+    }
+
+    /// Waits until the journal says this of the sink.
+    async fn until(&self, what: impl Fn(&SinkRow) -> bool) -> SinkRow {
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let row = self.registered().await;
+            assert!(std::time::Instant::now() < deadline, "still {row:?}");
+            if let Some(row) = row.filter(&what) {
+                return row;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn lines(&self, seqs: std::ops::RangeInclusive<u64>) -> Vec<u8> {
+        let mut reader = self.journal.reader().unwrap();
+        let line = |seq| [&reader.entry(Seq(seq)).unwrap().unwrap().line[..], b"\n"].concat();
+        seqs.flat_map(line).collect()
+    }
+}
+
+/// Takes what its script lets it take.
+#[derive(Clone)]
+struct Fake {
+    /// What each delivery does; when there is nothing left, it takes everything.
+    script: Arc<Mutex<VecDeque<Failure>>>,
+    held: Option<Position>,
+    taken: watch::Sender<Vec<u64>>,
+    /// How often it was told to open its files anew.
+    reopened: watch::Sender<u64>,
+}
+
+impl Fake {
+    fn new(script: impl IntoIterator<Item = Failure>) -> Self {
+        let script = Arc::new(Mutex::new(script.into_iter().collect()));
+        Self { script, held: None, taken: watch::Sender::default(), reopened: watch::Sender::default() }
+    }
+
+    async fn taken(&self, count: usize) -> Vec<u64> {
+        self.taken.subscribe().wait_for(|taken| taken.len() >= count).await.unwrap().clone()
+    }
+}
+
+impl Sink for Fake {
+    fn class(&self) -> crate::sink::Class {
+        crate::sink::Class::AtLeastOnce
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { entries: 4, bytes: 1 << 20 }
+    }
+
+    fn position<'a>(&'a mut self, _: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+        std::future::ready(Ok(self.held.clone())).boxed()
+    }
+
+    fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
+        let step = self.script.lock().unwrap().pop_front();
+        let count = step.as_ref().map_or(batch.len(), |failure| failure.taken.min(batch.len()));
+        self.taken.send_modify(|taken| taken.extend(batch[..count].iter().map(|item| item.seq.0)));
+        std::future::ready(step.map_or(Ok(()), Err)).boxed()
+    }
+
+    fn reopen(&mut self) {
+        self.reopened.send_modify(|count| *count += 1);
+    }
+
+    fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
+        std::future::ready(Ok(())).boxed()
+    }
+}
+
+fn retry(taken: usize) -> Failure {
+    Failure { taken, error: SinkError::retry("down") }
+}
+
+fn refused(taken: usize) -> Failure {
+    Failure { taken, error: SinkError::Refused { text: "400".into() } }
+}
+
+#[tokio::test]
+async fn everything_is_delivered_in_order_and_goes_on_after_a_restart() {
+    let mut world = World::new().await;
+    world.write(10).await;
+    let fake = Fake::new([]);
+    world.start(world.plan(), fake.clone());
+    fake.taken(10).await;
+    world.write(3).await;
+    fake.taken(13).await;
+    world.stop().await;
+    assert_eq!(world.row().await.cursor, Seq(13));
+    world.write(2).await;
+    world.start(world.plan(), fake.clone());
+    assert_eq!(fake.taken(15).await, (1..=15).collect::<Vec<_>>());
+    world.until(|row| row.state == "running" && row.cursor == Seq(15)).await;
+}
+
+#[tokio::test]
+async fn a_new_sink_begins_where_it_is_told_to() {
+    for (start, first) in [(SinkStart::Start, 1), (SinkStart::Now, 6), (SinkStart::Seq(Seq(3)), 3)] {
+        let mut world = World::new().await;
+        world.write(5).await;
+        let fake = Fake::new([]);
+        world.start(Plan { start, ..world.plan() }, fake.clone());
+        world.until(|row| row.cursor >= Seq(5)).await;
+        world.write(1).await;
+        let taken = fake.taken(7 - first).await;
+        assert_eq!(taken, (first as u64..=6).collect::<Vec<_>>(), "{start:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_is_down_for_long_loses_nothing() {
+    let mut world = World::new().await;
+    world.write(6).await;
+    let fake = Fake::new((0..50).map(|number| retry(usize::from(number == 20))));
+    world.start(world.plan(), fake.clone());
+    assert_eq!(fake.taken(6).await, [1, 2, 3, 4, 5, 6]);
+    world.until(|row| row.state == "running").await;
+    world.stop().await;
+    assert_eq!(world.row().await.cursor, Seq(6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_grows_and_is_never_below_what_the_server_asks() {
+    assert_eq!(backoff(1, 1.0), FIRST_WAIT);
+    assert_eq!(backoff(3, 1.0), 4 * FIRST_WAIT);
+    assert_eq!(backoff(u32::MAX, 1.0), LONGEST_WAIT);
+    assert_eq!(backoff(9, 0.0), Duration::ZERO);
+    let mut world = World::new().await;
+    world.write(1).await;
+    let after = Some(Duration::from_secs(600));
+    let fake = Fake::new([Failure { taken: 0, error: SinkError::Retry { text: "busy".into(), after } }]);
+    let begin = Instant::now();
+    world.start(world.plan(), fake.clone());
+    fake.taken(1).await;
+    assert!(begin.elapsed() >= Duration::from_secs(600), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn a_refusal_halts_until_sighup_and_delays_nobody_else() {
+    let mut world = World::new().await;
+    world.write(5).await;
+    let fake = Fake::new([refused(2)]);
+    world.start(world.plan(), fake.clone());
+    let row = world.until(|row| row.state == "halted" && row.cursor == Seq(2)).await;
+    assert!(row.detail.contains("entry 3 was refused: 400") && row.detail.contains("SIGHUP"), "{}", row.detail);
+    let other = Fake::new([]);
+    world.start(Plan { name: "other".into(), ..world.plan() }, other.clone());
+    other.taken(5).await;
+    assert_eq!(fake.taken(2).await, [1, 2]);
+    world.reopen.send_modify(|count| *count += 1);
+    assert_eq!(fake.taken(5).await, [1, 2, 3, 4, 5]);
+    assert_eq!(*fake.reopened.borrow(), 1);
+}
+
+#[tokio::test]
+async fn what_is_set_aside_is_listed_and_passed() {
+    let mut world = World::new().await;
+    world.write(6).await;
+    let fake = Fake::new([refused(1), refused(0)]);
+    world.start(Plan { on_refused: OnRefused::SetAside, ..world.plan() }, fake.clone());
+    assert_eq!(fake.taken(4).await, [1, 4, 5, 6]);
+    world.stop().await;
+    assert_eq!(world.row().await.cursor, Seq(6));
+    let aside = world.journal.reader().unwrap().set_aside().unwrap();
+    assert_eq!(
+        aside.iter().map(|aside| (aside.seq.0, aside.reason.as_str())).collect::<Vec<_>>(),
+        [(2, "400"), (3, "400")]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn unwanted_entries_are_passed_without_a_commit_each() {
+    let mut world = World::new().await;
+    world.write(20).await;
+    let fake = Fake::new([]);
+    let filter: Wanted = Box::new(|line| memchr::memmem::find(line, b"\"name\":\"p7\"").is_some());
+    world.start(Plan { filter: Some(filter), ..world.plan() }, fake.clone());
+    assert_eq!(fake.taken(1).await, [7]);
+    // The rest is only passed; the cursor follows all the same.
+    world.until(|row| row.cursor == Seq(20)).await;
+    for _ in 0..5 {
+        world.write(1).await;
+    }
+    world.until(|row| row.cursor == Seq(25)).await;
+    assert_eq!(fake.taken(1).await, [7]);
+}
+
+#[tokio::test]
+async fn stopping_does_not_wait_for_a_retry() {
+    let mut world = World::new().await;
+    world.write(1).await;
+    let after = Some(Duration::from_hours(1));
+    let fake = Fake::new([Failure { taken: 0, error: SinkError::Retry { text: "busy".into(), after } }]);
+    world.start(world.plan(), fake);
+    world.until(|row| row.state == "retrying").await;
+    tokio::time::timeout(Duration::from_secs(10), world.stop()).await.unwrap();
+    assert_eq!(world.row().await.cursor, Seq(0));
+}
+
+#[tokio::test]
+async fn an_output_ahead_of_the_journal_is_told_apart() {
+    let mut world = World::new().await;
+    world.write(3).await;
+    let mut fake = Fake::new([]);
+    fake.held = Some(Position { epoch: world.journal.epoch().to_owned(), seq: Seq(9) });
+    world.start(world.plan(), fake.clone());
+    let ended = world.tasks.join_next().await.unwrap().unwrap();
+    assert!(matches!(ended, Err(DeliveryError::Ahead { held: Seq(9), head: Seq(3), .. })), "{ended:?}");
+    assert_eq!(world.row().await.state, "halted");
+    // Lines of another journal say nothing.
+    fake.held = Some(Position { epoch: "another".into(), seq: Seq(9) });
+    world.start(world.plan(), fake.clone());
+    assert_eq!(fake.taken(3).await, [1, 2, 3]);
+}
+
+fn file(path: &Path, rotate_size: Option<u64>) -> crate::sink::file::FileSink {
+    crate::sink::file::FileSink::new(&FileSink {
+        path: path.to_owned(),
+        rotate_size,
+        rotate_every: None,
+        keep: 1000,
+        compress: Compress::Zstd,
+    })
+}
+
+#[tokio::test]
+async fn a_file_has_each_entry_once_through_crashes_at_any_moment() {
+    let mut world = World::new().await;
+    let path = world.dir.path().join("events.jsonl");
+    for round in 0..30 {
+        world.write(round % 7).await;
+        world.start(world.plan(), file(&path, None));
+        for _ in 0..round % 11 {
+            world.journal.flush().await.unwrap();
+        }
+        world.crash().await;
+    }
+    world.write(5).await;
+    world.start(world.plan(), file(&path, None));
+    let head = Seq(world.written);
+    world.until(|row| row.cursor == head).await;
+    assert!(std::fs::read(&path).unwrap() == world.lines(1..=head.0));
+}
+
+#[tokio::test]
+async fn a_file_that_was_cut_or_put_back_gets_what_it_lacks() {
+    let mut world = World::new().await;
+    let path = world.dir.path().join("events.jsonl");
+    world.write(8).await;
+    world.start(world.plan(), file(&path, None));
+    world.until(|row| row.cursor == Seq(8)).await;
+    world.stop().await;
+    std::fs::write(&path, world.lines(1..=5)).unwrap();
+    world.start(world.plan(), file(&path, None));
+    world.write(1).await;
+    world.until(|row| row.cursor == Seq(9)).await;
+    assert!(std::fs::read(&path).unwrap() == world.lines(1..=9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_directory_is_waited_for() {
+    let mut world = World::new().await;
+    let dir = world.dir.path().join("later");
+    world.write(2).await;
+    world.start(world.plan(), file(&dir.join("events.jsonl"), None));
+    let row = world.until(|row| row.state == "retrying").await;
+    assert!(row.detail.contains("does not exist; create it"), "{}", row.detail);
+    std::fs::create_dir(&dir).unwrap();
+    world.until(|row| row.state == "running" && row.cursor == Seq(2)).await;
+    assert!(std::fs::read(dir.join("events.jsonl")).unwrap() == world.lines(1..=2));
+}
+
+#[tokio::test]
+async fn payload_says_how_much_of_an_entry_is_delivered() {
+    let mut world = World::new().await;
+    let path = world.dir.path().join("events.jsonl");
+    world.write(3).await;
+    world.start(Plan { payload: Payload::Metadata, ..world.plan() }, file(&path, None));
+    world.until(|row| row.cursor == Seq(3)).await;
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.lines().count() == 3 && !text.contains("\"object\""), "{text}");
+    world.stop().await;
+    // The position is read back from such lines as well.
+    world.journal.reset_cursor("s", Seq(1)).await.unwrap();
+    world.start(Plan { payload: Payload::Metadata, ..world.plan() }, file(&path, None));
+    world.until(|row| row.cursor == Seq(3)).await;
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+}

@@ -1,0 +1,163 @@
+//! Filters: CEL over an entry.
+//!
+//! The variables are the keys of an entry (`type`, `kind`, `object`, ...; all of them in [`VARIABLES`]). A key that an
+//! entry does not have is `null`, and `has(object.spec)` is false where there is no `object`. Deeper down it is
+//! CEL's own rule: to read a member that is not there is an error, which `has(...)`, `object.?spec.?replicas` with
+//! `.orValue(...)`, and the other side of `||` and `&&` avoid. An expression that has no answer for an entry gives an
+//! error, and the caller delivers the entry: a filter never loses what it does not understand.
+//!
+//! Of an entry only what the expression names is turned into values, so `kind == "Pod"` costs the same whatever the
+//! size of the object.
+
+mod entry;
+mod names;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, LazyLock};
+
+use cel::common::types::CelBool;
+use cel::parser::{Expression, Parser};
+use cel::{Context, Env, ExecutionError, Value};
+
+use entry::Need;
+
+/// The keys of an entry, which are the variables of a filter.
+pub const VARIABLES: [&str; 19] = [
+    "v",
+    "seq",
+    "epoch",
+    "id",
+    "time",
+    "type",
+    "evidence",
+    "cluster",
+    "apiVersion",
+    "kind",
+    "resource",
+    "namespace",
+    "name",
+    "uid",
+    "resourceVersion",
+    "change",
+    "object",
+    "gap",
+    "redacted",
+];
+
+/// The longest filter: far more than a person writes, and short enough for the parser's stack.
+const MAX_LENGTH: usize = 4096;
+
+/// How deep an expression may be nested: the parser and the interpreter take some kilobytes of stack for each level.
+const MAX_NESTING: usize = 48;
+
+/// What is wrong with a filter, or with its answer for one entry. Quotes nothing of an entry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    /// The text is no filter.
+    #[error("line {line}, column {column}: {message}")]
+    Compile {
+        /// Line in the text, from 1.
+        line: usize,
+        /// Column in the line, from 1, in characters.
+        column: usize,
+        /// What is wrong, in one sentence.
+        message: String,
+    },
+    /// It has no answer for this entry: the caller delivers the entry.
+    #[error("{0}")]
+    Evaluate(String),
+}
+
+/// The standard functions of CEL, made once.
+static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
+
+/// A compiled filter.
+#[derive(Debug)]
+pub struct Filter {
+    text: String,
+    expression: Expression,
+    need: Need,
+}
+
+impl Filter {
+    /// Compiles a CEL expression over the keys of an entry.
+    ///
+    /// # Errors
+    /// Where the text is not a CEL expression, or names something that an entry does not have.
+    pub fn compile(text: &str) -> Result<Self, FilterError> {
+        let first = |message: String| FilterError::Compile { line: 1, column: 1, message };
+        if text.trim().is_empty() {
+            return Err(first("the filter is empty; leave it out to get everything".to_owned()));
+        }
+        if text.len() > MAX_LENGTH {
+            return Err(first(format!("the filter is longer than {MAX_LENGTH} bytes")));
+        }
+        names::check_nesting(text)?;
+        let source = names::hide_reserved(text);
+        let parser = Parser::new().enable_optional_syntax(true).enable_ident_escape_syntax(true);
+        // The parser is not ours: whatever it does with odd input ends here.
+        let parsed = catch_unwind(AssertUnwindSafe(|| parser.parse_with_source_info(&source)))
+            .map_err(|_| first("the CEL parser cannot read this".to_owned()))?;
+        let (mut expression, positions) = parsed.map_err(|errors| names::parse_error(&errors))?;
+        let need = names::resolve(&mut expression, text, &positions)?;
+        Ok(Self { text: text.to_owned(), expression, need })
+    }
+
+    /// The text that it was compiled from.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the entry passes.
+    ///
+    /// # Errors
+    /// Where the expression has no answer for this entry, or one that is no bool: the caller delivers the entry.
+    pub fn matches(&self, line: &[u8]) -> Result<bool, FilterError> {
+        let values = entry::read(line, &self.need)
+            .map_err(|error| FilterError::Evaluate(format!("the entry cannot be read: {}", entry::category(&error))))?;
+        let mut context = Context::with_env(Arc::clone(&ENV));
+        context.set_variable_resolver(&values);
+        // The interpreter is not ours either.
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let value = Value::resolve_val(&self.expression, &context).map_err(|error| self.explain(&error))?;
+            value
+                .downcast_ref::<CelBool>()
+                .map(|answer| *answer.inner())
+                .ok_or_else(|| format!("the answer is of type {}, not bool", value.get_type().name()))
+        }));
+        result.unwrap_or_else(|_| Err("the CEL interpreter failed".to_owned())).map_err(FilterError::Evaluate)
+    }
+
+    /// What went wrong, without the values that the crate's own texts quote.
+    fn explain(&self, error: &ExecutionError) -> String {
+        if let ExecutionError::NoSuchKey(key) = error {
+            // A name that the expression spells out is not the entry's.
+            return if self.text.contains(key.as_str()) {
+                format!("there is no member {key:?}; has(...) tells whether there is")
+            } else {
+                "there is no such member; has(...) tells whether there is".to_owned()
+            };
+        }
+        if let ExecutionError::NoSuchOverload(error) = error {
+            return format!(
+                "{:?} does not go with values of type {}",
+                names::operator(error.function()),
+                error.argument_types().join(" and ")
+            );
+        }
+        if let ExecutionError::FunctionError { function, .. } = error {
+            return format!("{function}(...) fails");
+        }
+        if matches!(error, ExecutionError::IndexOutOfBounds(_)) {
+            return "the list is shorter".to_owned();
+        }
+        if matches!(error, ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_)) {
+            return "division by zero".to_owned();
+        }
+        "the expression has no answer for these values".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests;

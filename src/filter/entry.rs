@@ -1,0 +1,185 @@
+//! An entry as the values of a filter: only what the filter names.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use cel::common::types::{CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString, CelUInt};
+use cel::common::value::{CowVal, Val};
+use cel::context::VariableResolver;
+use serde::Deserialize as _;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::VARIABLES;
+
+/// What an expression needs of a value.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Need {
+    /// All of it.
+    pub(super) whole: bool,
+    /// Of these members this much. Where there are none and not all is needed, only whether it is there and not null.
+    pub(super) members: BTreeMap<String, Need>,
+}
+
+/// All of a value.
+static WHOLE: Need = Need { whole: true, members: BTreeMap::new() };
+
+impl Need {
+    /// What is needed of the value that these names lead to.
+    pub(super) fn at(&mut self, path: &[String]) -> &mut Self {
+        path.iter().fold(self, |need, name| need.members.entry(name.clone()).or_default())
+    }
+}
+
+/// The variables of one entry.
+pub(super) struct Values<'a>(HashMap<CelMapKey<'a>, Box<dyn Val + 'a>>);
+
+impl VariableResolver for Values<'_> {
+    fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
+        if let Some(value) = self.0.get(&CelMapKey::from(variable.to_owned())) {
+            return Some(CowVal::Borrowed(value.as_ref()));
+        }
+        VARIABLES.contains(&variable).then_some(CowVal::Borrowed(&CelNull))
+    }
+}
+
+/// Reads what is needed of an entry.
+pub(super) fn read<'a>(line: &'a [u8], need: &Need) -> Result<Values<'a>, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(line);
+    let values = deserializer.deserialize_map(Members(need))?;
+    deserializer.end()?;
+    Ok(Values(values))
+}
+
+/// What kind of error it is: the text of the error itself may quote the entry.
+pub(super) fn category(error: &serde_json::Error) -> &'static str {
+    match error.classify() {
+        serde_json::error::Category::Io => "I/O error",
+        serde_json::error::Category::Syntax => "it is not JSON, or nested too deeply",
+        serde_json::error::Category::Data => "a number that CEL does not have",
+        serde_json::error::Category::Eof => "it ends too early",
+    }
+}
+
+/// Reads the members of an object that are needed.
+struct Members<'n>(&'n Need);
+
+impl<'de> Visitor<'de> for Members<'_> {
+    type Value = HashMap<CelMapKey<'de>, Box<dyn Val + 'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = HashMap::new();
+        while let Some(name) = map.next_key_seed(Name)? {
+            let need = if self.0.whole { Some(&WHOLE) } else { self.0.members.get(name.as_ref()) };
+            let Some(need) = need else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let value = map.next_value_seed(Needed(need))?;
+            let key = match name {
+                Cow::Borrowed(name) => CelMapKey::from(name),
+                Cow::Owned(name) => CelMapKey::from(name),
+            };
+            members.insert(key, value);
+        }
+        Ok(members)
+    }
+}
+
+/// A member name, borrowed where it can be.
+struct Name;
+
+impl<'de> DeserializeSeed<'de> for Name {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Name {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(name))
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(name.to_owned()))
+    }
+}
+
+/// Reads as much of a value as is needed.
+struct Needed<'n>(&'n Need);
+
+impl<'de> DeserializeSeed<'de> for Needed<'_> {
+    type Value = Box<dyn Val + 'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        if !self.0.whole && self.0.members.is_empty() {
+            let present = Option::<IgnoredAny>::deserialize(deserializer)?.is_some();
+            return Ok(if present { Box::new(CelBool::from(true)) } else { Box::new(CelNull) });
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Needed<'_> {
+    type Value = Box<dyn Val + 'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Box::new(CelNull))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
+        Ok(Box::new(CelBool::from(value)))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
+        Ok(Box::new(CelInt::from(value)))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
+        Ok(match i64::try_from(value) {
+            Ok(value) => Box::new(CelInt::from(value)),
+            Err(_) => Box::new(CelUInt::from(value)),
+        })
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Self::Value, E> {
+        if value.is_finite() { Ok(Box::new(CelDouble::from(value))) } else { Err(E::custom("not finite")) }
+    }
+
+    fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Self::Value, E> {
+        Ok(Box::new(CelString::from(value)))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
+        Ok(Box::new(CelString::from(value.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = seq.next_element_seed(Needed(&WHOLE))? {
+            elements.push(element);
+        }
+        Ok(Box::new(CelList::from(elements)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        let members = Members(self.0).visit_map(map).map_err(A::Error::custom)?;
+        Ok(Box::new(CelMap::from(members)))
+    }
+}

@@ -1,0 +1,173 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const ENTRY: &str = r#"{"v":1,"seq":7,"epoch":"e","id":"u.41.MODIFIED","time":"2026-11-21T00:00:00.000000Z","type":"MODIFIED","evidence":"watched","cluster":{"name":"prod","uid":"c"},"apiVersion":"apps/v1","kind":"Deployment","resource":"deployments","namespace":"shop","name":"web","uid":"u","resourceVersion":"41","change":{"areas":["spec","status"],"patch":[],"managers":[{"manager":"kubectl"}]},"object":{"metadata":{"labels":{"app":"web","app.kubernetes.io/name":"w\u00e9b"}},"spec":{"replicas":3,"ratio":0.5,"paused":false,"big":18446744073709551615,"containers":[{"name":"a","image":"x:1"},{"name":"b","image":"y:2"}]},"odd":1e400}}"#;
+
+const GAP: &str = r#"{"v":1,"seq":8,"epoch":"e","id":"e.8","time":"2026-11-21T00:00:00.000000Z","type":"GAP","cluster":{"name":"prod","uid":"c"},"apiVersion":"v1","kind":"Node","resource":"nodes","gap":{"why":"expired","from":"5"}}"#;
+
+fn ask(filter: &str, entry: &str) -> Result<bool, String> {
+    let filter = Filter::compile(filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
+    filter.matches(entry.as_bytes()).map_err(|error| error.to_string())
+}
+
+#[track_caller]
+fn wrong(filter: &str) -> String {
+    Filter::compile(filter).expect_err(filter).to_string()
+}
+
+#[test]
+fn an_entry_passes_or_not() {
+    for yes in [
+        r#"type == "DELETED" || kind == "Deployment""#,
+        r#"namespace == "shop" && name.startsWith("we")"#,
+        r#"namespace in ["shop", "pay"]"#,
+        r#"object.metadata.labels["app"] == "web""#,
+        r#"object.metadata.labels.app == "web""#,
+        "object.metadata.labels.`app.kubernetes.io/name` == \"w\u{e9}b\"",
+        r#""app" in object.metadata.labels"#,
+        r#"object.spec.containers.exists(c, c.image.startsWith("y:"))"#,
+        r#"object.spec.containers.map(c, c.name) == ["a", "b"]"#,
+        r#"object.spec.containers[1].name == "b""#,
+        r#"object.spec.replicas > 2 && object.spec.ratio < 1.0 && !object.spec.paused"#,
+        r#"object.spec.big > 1"#,
+        r#"has(object.spec) && has(object.spec.replicas) && !has(object.status)"#,
+        r#"object.?status.?phase.orValue("none") == "none""#,
+        r#"object.?spec.?replicas.orValue(0) == 3"#,
+        r#""spec" in change.areas && change.managers.exists(m, m.manager == "kubectl")"#,
+        r#"cluster.name == "prod" && seq == 7 && v == 1"#,
+        r#"timestamp(time) > timestamp("2026-11-20T00:00:00Z")"#,
+        r#"has(object.odd) && object.odd != null && gap == null && redacted == null && object != null"#,
+        r#"{"app": "web", "app.kubernetes.io/name": "wéb"} == object.metadata.labels"#,
+        r#"type(seq) == int && size(object.metadata) == 1"#,
+        r#"name.matches("^w.b$") && resourceVersion == "41" && uid == "u" && apiVersion == "apps/v1""#,
+        r#"(seq == 7 ?namespace: name) == "shop" && !has(object.metadata.namespace)"#,
+        r#"object.metadata.?namespace.orValue(namespace) == "shop""#,
+        r#"object.spec.containers.all(namespace, namespace.name != "")"#,
+    ] {
+        assert_eq!(ask(yes, ENTRY), Ok(true), "{yes}");
+        assert_eq!(ask(&format!("!({yes})"), ENTRY), Ok(false), "{yes}");
+    }
+}
+
+#[test]
+fn a_key_that_an_entry_lacks_is_null() {
+    for yes in [
+        r#"namespace != "shop" && namespace == null && null == object"#,
+        "!has(object.spec) && !has(change.areas) && has(gap.from) && !has(gap.to)",
+        r#"gap.why == "expired" || object.spec.replicas > 1"#,
+        r#"object.spec.replicas > 1 || type == "GAP""#,
+    ] {
+        assert_eq!(ask(yes, GAP), Ok(true), "{yes}");
+    }
+    assert_eq!(ask("has(object.spec) && object.spec.replicas > 1", GAP), Ok(false));
+}
+
+#[test]
+fn without_an_answer_there_is_an_error_that_quotes_nothing() {
+    let answer = |filter: &str| ask(filter, ENTRY).unwrap_err();
+    assert_eq!(answer("object.spec.nothing > 1"), "there is no member \"nothing\"; has(...) tells whether there is");
+    assert_eq!(answer("kind"), "the answer is of type string, not bool");
+    assert_eq!(answer("object.spec.replicas > name"), "\">\" does not go with values of type int and string");
+    assert!(!answer("object[name] == 1").contains("web"));
+    assert!(!answer("timestamp(name) == timestamp(name)").contains("web"));
+    assert!(!answer("name + 1 == name").contains("web"));
+    assert!(answer("object.odd > 1.0").contains("number"), "{}", answer("object.odd > 1.0"));
+    assert_eq!(ask("kind == \"Deployment\" && has(object.odd)", ENTRY), Ok(true), "what is not needed is not read");
+    assert!(ask("kind == 'x'", "{\"kind\":\"web").unwrap_err().contains("cannot be read"));
+    assert!(ask("kind == 'x'", "[]").is_err());
+}
+
+#[test]
+fn mistakes_are_told_with_their_place() {
+    assert_eq!(wrong("knd == \"Pod\""), "line 1, column 1: an entry has no \"knd\"; did you mean \"kind\"?");
+    assert_eq!(
+        wrong("kind == \"é\" &&\n  Namespace == 1"),
+        "line 2, column 3: an entry has no \"Namespace\"; did you mean \"namespace\"?"
+    );
+    assert!(
+        wrong("\"é\" == spec.x").starts_with("line 1, column 8: an entry has no \"spec\"; "),
+        "{}",
+        wrong("\"é\" == spec.x")
+    );
+    assert_eq!(
+        wrong("name.startWith(\"x\")"),
+        "line 1, column 6: there is no function \"startWith\" with these arguments; did you mean \"startsWith\"?"
+    );
+    assert!(wrong("sizes(name) == 1").contains("no function \"sizes\""));
+    assert!(wrong("object.spec.containers.exists(c, d.name == c.name)").contains("no \"d\""));
+    assert!(wrong("object.spec.containers.exists(c, true) && c.name == 1").contains("no \"c\""));
+    for (text, place) in
+        [("kind == ", "line 1, column 9"), ("kind = 1", "line 1, column 6"), ("(kind == 'x'", "line 1, column 13")]
+    {
+        let error = wrong(text);
+        assert!(
+            error.starts_with(place) && error.contains("not a CEL expression") && error.len() < 160,
+            "{text}: {error}"
+        );
+    }
+    assert!(wrong("  ").contains("empty"));
+    assert!(!wrong("namespace =").contains("namespac_"));
+}
+
+#[test]
+fn texts_that_would_take_too_much_are_refused_or_survive() {
+    let long = 4096;
+    for text in [
+        "(".repeat(long),
+        "[".repeat(long),
+        "!".repeat(long),
+        format!("{}true", "!".repeat(long - 4)),
+        format!("{}kind{}", "(".repeat(2000), ")".repeat(2000)),
+        format!("object{}", ".a".repeat(2000)),
+        format!("1{} == 1", "+1".repeat(1000)),
+        format!("1{} == 1", "-1".repeat(2000)),
+        format!("true{}", "?true:true".repeat(400)),
+        format!("{}true", "true||".repeat(600)),
+        "object.all(a,".repeat(300),
+        format!("size({})", "size(".repeat(600)),
+        "\"".to_owned(),
+        "'''".to_owned(),
+        "r'\\".to_owned(),
+        "`".to_owned(),
+        "//".to_owned(),
+        "a".repeat(5000),
+    ] {
+        let result = std::thread::Builder::new().stack_size(1 << 20).spawn(move || {
+            if let Ok(filter) = Filter::compile(&text) {
+                filter.matches(ENTRY.as_bytes()).ok();
+            }
+        });
+        result.unwrap().join().unwrap();
+    }
+    assert!(wrong("object.all(a, object.all(b, object.all(c, a == b)))").contains("loops"));
+    assert!(ask("object.spec.containers.all(a, object.spec.containers.exists(b, a == b))", ENTRY).unwrap());
+}
+
+#[test]
+fn only_what_is_named_is_read() {
+    let need = |text: &str| Filter::compile(text).unwrap().need;
+    assert_eq!(need("kind == 'Pod'").members.keys().collect::<Vec<_>>(), ["kind"]);
+    let spec = need("has(object.spec) && object.spec.replicas > 1 && object['metadata'].?name == optional.of('x')");
+    let object = &spec.members["object"];
+    assert!(!object.whole && object.members.keys().eq(["metadata", "spec"]));
+    assert!(!object.members["spec"].whole && object.members["spec"].members["replicas"].whole);
+    assert!(!need("object == null && null != object.spec").members["object"].whole);
+    assert!(need("object == gap").members["object"].whole);
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_handled(text in r#"(namespace|kind|object|\.spec|\["a"\]|has\(|\)|==|&&|\|\||!|"x|'|`|\?|:|\(|1|[ -~é]){0,12}"#) {
+        if let Ok(filter) = Filter::compile(&text) {
+            filter.matches(ENTRY.as_bytes()).ok();
+            filter.matches(GAP.as_bytes()).ok();
+        }
+    }
+
+    #[test]
+    fn text_in_strings_is_left_alone(inner in r#"[a-z "\\n]{0,8}"#) {
+        let text = format!("'namespace{}' == \"namespace\" // namespace", inner.replace('\\', "\\\\"));
+        prop_assert_eq!(names::hide_reserved(&text), text);
+    }
+}

@@ -1,0 +1,143 @@
+//! What the daemon answers over HTTP: is it alive, is it ready, how is it doing.
+//!
+//! Meant for loopback or a unix socket: there is no authentication, and nothing here shows the content of an object.
+
+mod metrics;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use jiff::Timestamp;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Listen;
+use crate::journal::{JournalError, Reader};
+use crate::status::Status;
+
+/// What the endpoints read.
+#[derive(Clone, Debug)]
+pub struct Endpoints {
+    /// The state directory.
+    pub state: Arc<PathBuf>,
+    /// Whether every source has resumed or finished its first list.
+    pub ready: watch::Receiver<bool>,
+}
+
+/// A socket that is bound, before anything is served on it.
+#[derive(Debug)]
+pub enum Bound {
+    /// TCP.
+    Tcp(TcpListener),
+    /// A unix socket.
+    Unix(UnixListener),
+}
+
+/// Binds where the configuration says.
+///
+/// # Errors
+/// One sentence that says what is in the way and what to do.
+pub async fn bind(listen: &Listen) -> Result<Bound, String> {
+    match listen {
+        Listen::Tcp(address) => TcpListener::bind(address).await.map(Bound::Tcp).map_err(|error| {
+            let why = if error.kind() == io::ErrorKind::AddrInUse {
+                "another process listens there".to_owned()
+            } else {
+                error.to_string()
+            };
+            format!("cannot listen on {address}: {why}; set another address in [http] listen, or stop that process")
+        }),
+        Listen::Unix(path) => {
+            let failed = |error: io::Error| {
+                format!("cannot listen on the unix socket {}: {error}; check [http] listen", path.display())
+            };
+            // A socket that nobody answers on is left over from a crash; one that answers belongs to somebody.
+            if path.exists() {
+                if tokio::net::UnixStream::connect(path).await.is_ok() {
+                    return Err(format!(
+                        "cannot listen on the unix socket {}: another process listens there; set another path in [http] listen",
+                        path.display()
+                    ));
+                }
+                std::fs::remove_file(path).map_err(failed)?;
+            }
+            UnixListener::bind(path).map(Bound::Unix).map_err(failed)
+        }
+    }
+}
+
+/// Serves until `stop`.
+///
+/// # Errors
+/// Where the socket fails.
+pub async fn serve(bound: Bound, endpoints: Endpoints, stop: CancellationToken) -> io::Result<()> {
+    let router = Router::new()
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(scrape))
+        .route("/status", get(show_status))
+        .with_state(endpoints);
+    let stopped = async move { stop.cancelled().await };
+    match bound {
+        Bound::Tcp(listener) => axum::serve(listener, router).with_graceful_shutdown(stopped).await,
+        Bound::Unix(listener) => axum::serve(listener, router).with_graceful_shutdown(stopped).await,
+    }
+}
+
+async fn readyz(State(endpoints): State<Endpoints>) -> Response {
+    if *endpoints.ready.borrow() {
+        return "ok\n".into_response();
+    }
+    let waiting = read(&endpoints, |state| {
+        let sources = Reader::open(state)?.sources()?;
+        let waiting = sources.iter().filter(|source| source.active && ["waiting", "listing"].contains(&&*source.state));
+        Ok(waiting
+            .map(|source| format!("{} is {} {}\n", source.name(), source.state, source.detail))
+            .collect::<String>())
+    });
+    let text =
+        format!("not ready: not every source has finished its first list\n{}", waiting.await.unwrap_or_default());
+    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+}
+
+async fn scrape(State(endpoints): State<Endpoints>) -> Response {
+    let text = read(&endpoints, |state| {
+        let mut reader = Reader::open(state)?;
+        let now = Timestamp::now();
+        let journal = Status::gather(&mut reader, state, now)?.journal;
+        metrics::render(&reader, journal.size_bytes + journal.wal_bytes, now)
+    });
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    answer(text.await.map(|text| ([(header::CONTENT_TYPE, kind)], text)))
+}
+
+async fn show_status(State(endpoints): State<Endpoints>) -> Response {
+    let status = read(&endpoints, |state| Status::gather(&mut Reader::open(state)?, state, Timestamp::now()));
+    answer(status.await.map(axum::Json))
+}
+
+/// Reads the journal on a thread that may block.
+async fn read<T: Send + 'static>(
+    endpoints: &Endpoints,
+    work: impl FnOnce(&std::path::Path) -> Result<T, JournalError> + Send + 'static,
+) -> Result<T, String> {
+    let state = Arc::clone(&endpoints.state);
+    match tokio::task::spawn_blocking(move || work(&state)).await {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn answer(result: Result<impl IntoResponse, String>) -> Response {
+    match result {
+        Ok(response) => response.into_response(),
+        Err(text) => (StatusCode::INTERNAL_SERVER_ERROR, text + "\n").into_response(),
+    }
+}

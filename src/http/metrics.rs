@@ -1,0 +1,103 @@
+//! The metrics, named as Prometheus asks: base units, `_total` on counters. Read from the journal at each scrape, so
+//! that they say what is on disk and a restart does not set them back.
+
+use std::fmt;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
+use jiff::Timestamp;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::journal::{JournalError, Reader, SinkRow, SourceRow};
+
+type Labels = Vec<(&'static str, String)>;
+type Int = Family<Labels, Gauge<i64, AtomicI64>>;
+type Float = Family<Labels, Gauge<f64, AtomicU64>>;
+type Count = Family<Labels, Counter>;
+
+/// States of sources, each a time series of 0 or 1 per source.
+const SOURCE_STATES: [&str; 5] = ["waiting", "listing", "watching", "degraded", "gone"];
+/// States of sinks, likewise.
+const SINK_STATES: [&str; 3] = ["running", "retrying", "halted"];
+
+/// Everything, in the OpenMetrics text format.
+pub(super) fn render(reader: &Reader, journal_bytes: u64, now: Timestamp) -> Result<String, JournalError> {
+    let mut registry = Registry::with_prefix("decklog");
+    let build: Int = register(&mut registry, "build_info", "The version that runs; always 1");
+    build.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1);
+    let head = reader.head()?;
+    let entries: Count = register(&mut registry, "journal_entries", "Entries ever journaled: the newest seq");
+    entries.get_or_create(&Vec::new()).inc_by(head.0);
+    let size: Int =
+        register(&mut registry, "journal_size_bytes", "Size of the journal's files, its write-ahead log included");
+    size.get_or_create(&Vec::new()).set(int(journal_bytes));
+    sources(&mut registry, &reader.sources()?, now);
+    sinks(&mut registry, &reader.sinks()?, head.0, now);
+    let mut out = String::new();
+    encode(&mut out, &registry).map_err(|fmt::Error| JournalError::Corrupt("metrics cannot be written".to_owned()))?;
+    Ok(out)
+}
+
+fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
+    let state: Int = register(registry, "source_state", "1 for the state that the source is in");
+    let objects: Int = register(registry, "source_objects", "Objects known to exist");
+    let gaps: Count = register(registry, "source_gaps", "GAP entries written for the source");
+    let good: Float =
+        register(registry, "source_lag_seconds", "Time since the last event, bookmark or list of the source");
+    for row in rows.iter().filter(|row| row.active) {
+        let labels: Labels = vec![("resource", row.resource.full_name()), ("namespace", row.namespace.clone())];
+        for name in SOURCE_STATES {
+            let mut labels = labels.clone();
+            labels.push(("state", name.to_owned()));
+            state.get_or_create(&labels).set(i64::from(row.state == name));
+        }
+        objects.get_or_create(&labels).set(int(row.objects));
+        gaps.get_or_create(&labels).inc_by(row.gaps);
+        if let Some(good_at) = row.good_at {
+            good.get_or_create(&labels).set(seconds_since(good_at, now));
+        }
+    }
+}
+
+fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
+    let state: Int = register(registry, "sink_state", "1 for the state that the sink is in");
+    let cursor: Int = register(registry, "sink_cursor_seq", "The newest seq that the sink has for good");
+    let entries: Int = register(registry, "sink_lag_entries", "Entries that the sink has not taken yet");
+    let seconds: Float = register(registry, "sink_lag_seconds", "Age of the oldest entry that the sink has not taken");
+    let aside: Int = register(registry, "sink_set_aside_entries", "Entries that the sink refused for ever");
+    for row in rows.iter().filter(|row| row.active) {
+        let labels: Labels = vec![("sink", row.name.clone()), ("type", row.kind.clone())];
+        for name in SINK_STATES {
+            let mut labels = labels.clone();
+            labels.push(("state", name.to_owned()));
+            state.get_or_create(&labels).set(i64::from(row.state == name));
+        }
+        cursor.get_or_create(&labels).set(int(row.cursor.0));
+        entries.get_or_create(&labels).set(int(head.saturating_sub(row.cursor.0)));
+        seconds.get_or_create(&labels).set(row.oldest_undelivered.map_or(0.0, |time| seconds_since(time, now)));
+        aside.get_or_create(&labels).set(int(row.aside));
+    }
+}
+
+fn register<M: Clone + Default + prometheus_client::registry::Metric>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Never negative: a clock that was set back is no lag.
+fn seconds_since(micros: i64, now: Timestamp) -> f64 {
+    let elapsed = now.as_microsecond().saturating_sub(micros).max(0);
+    std::time::Duration::from_micros(elapsed.unsigned_abs()).as_secs_f64()
+}

@@ -1,0 +1,218 @@
+//! Entries on their way to the table and back: rendered once, kept as differences.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use rusqlite::params;
+
+use super::{Done, Known, RECENT_BYTES, Writer, micros, rfc3339, sql, type_code};
+use crate::journal::JournalError;
+use crate::model::{EntryType, Evidence, Gap, Observed, Seq};
+use crate::wire::{self, Draft};
+
+/// The seq of a new entry, and that of the entry which the next version is stored as a difference of.
+#[derive(Clone, Copy)]
+pub(super) struct Emitted {
+    pub(super) seq: u64,
+    pub(super) base: u64,
+}
+
+/// A decompressed entry.
+pub(super) struct Line {
+    bytes: Vec<u8>,
+    object: std::ops::Range<usize>,
+}
+
+/// The entries last used, first in first out, bounded in bytes.
+#[derive(Default)]
+pub(super) struct Recent {
+    lines: HashMap<u64, Arc<Line>>,
+    order: VecDeque<u64>,
+    bytes: usize,
+}
+
+impl Recent {
+    pub(super) fn get(&self, seq: u64) -> Option<Arc<Line>> {
+        self.lines.get(&seq).cloned()
+    }
+
+    pub(super) fn put(&mut self, seq: u64, line: Line) -> Arc<Line> {
+        let line = Arc::new(line);
+        self.bytes += line.bytes.len();
+        self.order.push_back(seq);
+        self.lines.insert(seq, Arc::clone(&line));
+        while self.bytes > RECENT_BYTES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.bytes -= self.lines.remove(&oldest).map_or(0, |line| line.bytes.len());
+        }
+        line
+    }
+}
+
+impl Writer {
+    /// Writes one entry. Gives its seq and the seq of the entry that the object's next one is a difference of.
+    #[expect(clippy::too_many_arguments, reason = "the columns of one row, each of another type")]
+    pub(super) fn emit(
+        &mut self,
+        source_id: i64,
+        row: Option<i64>,
+        previous: u64,
+        base: Option<u64>,
+        kind: EntryType,
+        evidence: Evidence,
+        object: &Observed,
+        change: Option<&str>,
+    ) -> Done<Emitted> {
+        let base_line = base.map(|seq| self.line(seq)).transpose()?;
+        let now = micros(Timestamp::now());
+        let time = rfc3339(now);
+        let source = self.source(source_id)?;
+        let seq = self.head + 1;
+        let rendered = wire::render(&Draft {
+            seq: Seq(seq),
+            epoch: &self.epoch,
+            time: &time,
+            kind,
+            evidence: Some(evidence),
+            cluster: &self.cluster,
+            api_version: &source.api_version,
+            kind_name: &source.kind_name,
+            resource: &source.plural,
+            namespace: &object.namespace,
+            name: &object.name,
+            uid: &object.uid,
+            version: object.version.as_str(),
+            change,
+            object: Some(&object.body.bytes),
+            gap: None,
+            redacted: &object.body.pointers,
+        });
+        let mut used = base;
+        let mut blob = self.codec.compress(base_line.as_ref().map(|line| line.bytes.as_slice()), &rendered.line);
+        // An object that has drifted far from its base gets a new one, where that makes its versions smaller.
+        if base.is_some() && blob.len() > 512 + rendered.line.len() / 12 {
+            let alone = self.codec.compress(None, &rendered.line);
+            if alone.len() < blob.len() * 2 {
+                (blob, used) = (alone, None);
+            }
+        }
+        self.insert(seq, now, kind, source_id, row, previous, used, &rendered.object, &blob)?;
+        self.recent.put(seq, Line { bytes: rendered.line, object: rendered.object });
+        Ok(Emitted { seq, base: used.unwrap_or(seq) })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the columns of one row, each of another type")]
+    pub(super) fn insert(
+        &mut self,
+        seq: u64,
+        now: i64,
+        kind: EntryType,
+        source: i64,
+        row: Option<i64>,
+        previous: u64,
+        base: Option<u64>,
+        object: &std::ops::Range<usize>,
+        blob: &[u8],
+    ) -> Done {
+        self.execute(
+            "write an entry",
+            "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            params![seq, now, type_code(kind), source, row, previous, base, object.start, object.end, blob],
+        )?;
+        // Invariant 4: dense, and never given out again, because the row and this number live and die together.
+        self.head = seq;
+        Ok(())
+    }
+
+    pub(super) fn gap(&mut self, source_id: i64, gap: &Gap) -> Done {
+        let now = micros(Timestamp::now());
+        let source = self.source(source_id)?;
+        let since = (source.good_at > 0).then(|| rfc3339(source.good_at));
+        let seq = self.head + 1;
+        let rendered = wire::render(&Draft {
+            seq: Seq(seq),
+            epoch: &self.epoch,
+            time: &rfc3339(now),
+            kind: EntryType::Gap,
+            evidence: None,
+            cluster: &self.cluster,
+            api_version: &source.api_version,
+            kind_name: &source.kind_name,
+            resource: &source.plural,
+            namespace: &source.namespace,
+            name: "",
+            uid: "",
+            version: "",
+            change: None,
+            object: None,
+            gap: Some((gap, since.as_deref())),
+            redacted: &[],
+        });
+        let blob = self.codec.compress(None, &rendered.line);
+        self.insert(seq, now, EntryType::Gap, source_id, None, 0, None, &(0..0), &blob)?;
+        self.execute("count a gap", "UPDATE source SET gaps = gaps + 1 WHERE id = ?", params![source_id])?;
+        Ok(())
+    }
+
+    /// A stored entry and where its object stands.
+    pub(super) fn line(&mut self, seq: u64) -> Done<Arc<Line>> {
+        if let Some(line) = self.recent.get(seq) {
+            return Ok(line);
+        }
+        let (base, object, blob) = self
+            .conn
+            .prepare_cached("SELECT base, object_start, object_end, line FROM entry WHERE seq = ?")
+            .and_then(|mut select| {
+                select.query_row([seq], |row| {
+                    Ok((row.get::<_, Option<u64>>(0)?, row.get(1)?..row.get(2)?, row.get::<_, Vec<u8>>(3)?))
+                })
+            })
+            .map_err(sql("read an entry"))?;
+        let base = base.map(|seq| self.line(seq)).transpose()?;
+        let bytes = self
+            .codec
+            .decompress(base.as_ref().map(|line| line.bytes.as_slice()), &blob)
+            .map_err(|error| JournalError::Corrupt(format!("entry {seq}: {error}; run `decklog verify`")))?;
+        if bytes.get(object.clone()).is_none() {
+            return Err(JournalError::Corrupt(format!(
+                "entry {seq} is shorter than it should be; run `decklog verify`"
+            )));
+        }
+        Ok(self.recent.put(seq, Line { bytes, object }))
+    }
+
+    /// The object as the log last told it: what the next patch starts from.
+    pub(super) fn told_state(&mut self, known: &Known) -> Done<Vec<u8>> {
+        if known.last == 0 {
+            return Ok(self.current_state(known)?.0);
+        }
+        let line = self.line(known.last)?;
+        Ok(line.bytes.get(line.object.clone()).unwrap_or_default().to_vec())
+    }
+
+    /// The object as it was last seen, and what was redacted in it.
+    pub(super) fn current_state(&mut self, known: &Known) -> Done<(Vec<u8>, Vec<String>)> {
+        if known.has_state {
+            let (blob, pointers): (Vec<u8>, Option<String>) = self
+                .conn
+                .query_row("SELECT state, pointers FROM object WHERE id = ?", [known.id], |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                })
+                .map_err(sql("read an object"))?;
+            let bytes = self
+                .codec
+                .decompress(None, &blob)
+                .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))?;
+            let pointers = pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+            return Ok((bytes, pointers));
+        }
+        let line = self.line(known.last)?;
+        let bytes = line.bytes.get(line.object.clone()).unwrap_or_default().to_vec();
+        let entry = wire::Entry::parse(&line.bytes)
+            .map_err(|error| JournalError::Corrupt(format!("entry {}: {error}", known.last)))?;
+        let pointers = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+        Ok((bytes, pointers))
+    }
+}

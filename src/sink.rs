@@ -1,0 +1,197 @@
+//! A sink is where the log is delivered to. What it promises is its [`Class`]; who drives it is [`crate::delivery`].
+//!
+//! A sink takes a batch in order and says how many entries of it it has for good. It never decides what to do about a
+//! failure: it only says of which of three sorts it is ([`SinkError`]), and delivery retries, sets aside or halts.
+
+pub mod cloudevents;
+pub mod file;
+pub mod http;
+pub mod stdout;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+use crate::config;
+use crate::model::{EntryType, Seq};
+
+/// What a sink promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Each seq once, in order, across crashes: the position lives where the output lives.
+    ExactlyOnce,
+    /// In order; a repeat has the same id and the same bytes, and only follows a crash or a lost answer.
+    AtLeastOnce,
+    /// Holes are visible by seq.
+    BestEffort,
+}
+
+/// A place in the log of one journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Which journal.
+    pub epoch: String,
+    /// The last seq that is there.
+    pub seq: Seq,
+}
+
+/// One entry as a sink gets it.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Its place in the journal.
+    pub seq: Seq,
+    /// What it says happened.
+    pub kind: EntryType,
+    /// The entry after `payload`, without a newline: the same bytes at every delivery.
+    pub line: Bytes,
+}
+
+/// How much a sink wants in one batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How many entries are read for one batch at most.
+    pub entries: usize,
+    /// About how many bytes they have together.
+    pub bytes: usize,
+}
+
+/// Why a sink did not do what it was asked. The texts are for people: they say what to do, and never quote an entry or
+/// a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SinkError {
+    /// It may work later.
+    #[error("{text}")]
+    Retry {
+        /// What failed.
+        text: String,
+        /// Not before this time has passed, where the sink knows.
+        after: Option<Duration>,
+    },
+    /// The first entry that was not taken will never be taken.
+    #[error("{text}")]
+    Refused {
+        /// Why.
+        text: String,
+    },
+    /// Nothing can be delivered before an operator has acted.
+    #[error("{text}")]
+    Halt {
+        /// What to do.
+        text: String,
+    },
+}
+
+impl SinkError {
+    /// It may work later.
+    pub fn retry(text: impl Into<String>) -> Self {
+        Self::Retry { text: text.into(), after: None }
+    }
+
+    /// An operator must act.
+    pub fn halt(text: impl Into<String>) -> Self {
+        Self::Halt { text: text.into() }
+    }
+}
+
+/// A batch that was not taken as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{error} (after {taken} entries)")]
+pub struct Failure {
+    /// How many entries from its beginning the sink has for good.
+    pub taken: usize,
+    /// What happened to the next one.
+    pub error: SinkError,
+}
+
+/// A place that the log is delivered to.
+pub trait Sink: Send {
+    /// What it promises.
+    fn class(&self) -> Class;
+
+    /// How much it wants at once.
+    fn limits(&self) -> Limits;
+
+    /// What the output itself holds. `None` where it cannot know, or holds nothing: the cursor counts then. `cursor` is
+    /// what the journal believes: everything up to it is in the output for good, what is beyond may be torn.
+    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>>;
+
+    /// Takes entries in order, all of them or as many as the error says, and has them for good when it returns.
+    fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>>;
+
+    /// The operator asks to open files anew (SIGHUP). Takes effect with the next use.
+    fn reopen(&mut self);
+
+    /// What would keep it from working, for `decklog check`. Delivers nothing and changes nothing.
+    fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>>;
+}
+
+/// Builds the sink that a configuration describes. Nothing is opened or connected before it is used.
+///
+/// # Errors
+/// A sentence, where the configuration can never work.
+pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
+    Ok(match config {
+        config::SinkKind::Stdout => Box::new(stdout::StdoutSink::new()),
+        config::SinkKind::File(config) => Box::new(file::FileSink::new(config)),
+        config::SinkKind::Http(config) => Box::new(http::HttpSink::new(config)?),
+    })
+}
+
+/// The word for a type of sink, as in the configuration.
+#[must_use]
+pub const fn kind(config: &config::SinkKind) -> &'static str {
+    match config {
+        config::SinkKind::Stdout => "stdout",
+        config::SinkKind::File(_) => "file",
+        config::SinkKind::Http(_) => "http",
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::model::{Cluster, Evidence};
+    use crate::wire::{Draft, render};
+
+    /// An entry of epoch `e`, whose length varies with its seq.
+    pub(crate) fn item(seq: u64) -> Item {
+        item_of("e", seq)
+    }
+
+    /// An entry of any epoch.
+    pub(crate) fn item_of(epoch: &str, seq: u64) -> Item {
+        let object = format!(r#"{{"metadata":{{"name":"web"}},"spec":"{}"}}"#, "é".repeat((seq % 5) as usize));
+        let line = render(&Draft {
+            seq: Seq(seq),
+            epoch,
+            time: "2026-11-21T10:15:00.000000Z",
+            kind: EntryType::Modified,
+            evidence: Some(Evidence::Watched),
+            cluster: &Cluster { name: "prod".into(), uid: "c".into() },
+            api_version: "apps/v1",
+            kind_name: "Deployment",
+            resource: "deployments",
+            namespace: "shop",
+            name: "web",
+            uid: "u",
+            version: &seq.to_string(),
+            change: Some(r#"{"areas":["spec"],"patch":[],"managers":[]}"#),
+            object: Some(object.as_bytes()),
+            gap: None,
+            redacted: &[],
+        })
+        .line;
+        Item { seq: Seq(seq), kind: EntryType::Modified, line: line.into() }
+    }
+
+    #[test]
+    fn every_type_of_the_configuration_opens() {
+        let url = "http://127.0.0.1:1/".to_owned();
+        let http = serde_json::json!({"type": "http", "url": url});
+        let http: config::SinkKind = serde_json::from_value(http).unwrap();
+        for (config, class) in [(config::SinkKind::Stdout, Class::BestEffort), (http, Class::AtLeastOnce)] {
+            assert_eq!(open(&config).unwrap().class(), class, "{}", kind(&config));
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! An entry as a CloudEvent 1.0: the attributes, and the two ways in which HTTP carries them.
+
+use std::borrow::Cow;
+
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::model::EntryType;
+use crate::wire::{Entry, EntryError};
+
+/// What the authority of a URI reference cannot hold as it is (RFC 3986 reg-name).
+const AUTHORITY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// What a header value of the HTTP binding cannot hold as it is (§3.1.3.2): space, double quote, percent sign, and
+/// everything outside of printable ASCII.
+const HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
+
+/// The attributes of one entry, around the entry itself.
+#[derive(Debug, Serialize)]
+pub struct Event<'a> {
+    specversion: &'static str,
+    id: Cow<'a, str>,
+    source: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
+    time: Cow<'a, str>,
+    datacontenttype: &'static str,
+    data: &'a RawValue,
+}
+
+impl<'a> Event<'a> {
+    /// The event of an entry.
+    ///
+    /// # Errors
+    /// Where the line is not an entry.
+    pub fn of(line: &'a [u8]) -> Result<Self, EntryError> {
+        let entry = Entry::parse(line)?;
+        let cluster = utf8_percent_encode(&entry.cluster.name, AUTHORITY);
+        let root = if entry.group().is_empty() { "api" } else { "apis" };
+        let source = format!("//{cluster}/{root}/{}/{}", entry.api_version, entry.resource);
+        let kind = match entry.kind() {
+            EntryType::Added => "io.decklog.added.v1",
+            EntryType::Modified => "io.decklog.modified.v1",
+            EntryType::Deleted => "io.decklog.deleted.v1",
+            EntryType::Gap => "io.decklog.gap.v1",
+        };
+        let subject = entry.name.as_deref().map(|name| match entry.namespace.as_deref() {
+            Some(namespace) => format!("{namespace}/{name}"),
+            None => name.to_owned(),
+        });
+        let data = serde_json::from_slice(line).map_err(|error| EntryError::Json(error.column()))?;
+        Ok(Self {
+            specversion: "1.0",
+            id: entry.id,
+            source,
+            kind,
+            subject,
+            time: entry.time,
+            datacontenttype: "application/json",
+            data,
+        })
+    }
+
+    /// Attributes around the entry, as JSON.
+    #[must_use]
+    pub fn structured(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("texts and raw JSON always serialise into memory")
+    }
+
+    /// The headers of the binary mode; the entry itself is the body.
+    #[must_use]
+    pub fn headers(&self) -> Vec<(&'static str, String)> {
+        let encode = |value: &str| utf8_percent_encode(value, HEADER).to_string();
+        let mut headers = vec![
+            ("ce-specversion", self.specversion.to_owned()),
+            ("ce-id", encode(&self.id)),
+            ("ce-source", encode(&self.source)),
+            ("ce-type", self.kind.to_owned()),
+            ("ce-time", encode(&self.time)),
+        ];
+        headers.extend(self.subject.as_deref().map(|subject| ("ce-subject", encode(subject))));
+        headers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Cluster, Gap, ResourceVersion, Seq, Why};
+    use crate::wire::{Draft, render};
+
+    fn draft(cluster: &Cluster) -> Draft<'_> {
+        Draft {
+            seq: Seq(7),
+            epoch: "e",
+            time: "2026-11-21T00:00:00.000000Z",
+            kind: EntryType::Added,
+            evidence: None,
+            cluster,
+            api_version: "v1",
+            kind_name: "Namespace",
+            resource: "namespaces",
+            namespace: "",
+            name: "shop",
+            uid: "u",
+            version: "41",
+            change: None,
+            object: Some(b"{\"n\":1.0,\"big\":1e400}"),
+            gap: None,
+            redacted: &[],
+        }
+    }
+
+    #[test]
+    fn attributes_are_those_of_the_contract() {
+        let cluster = Cluster { name: "arn:eks/prod é".into(), uid: "c".into() };
+        let line = render(&draft(&cluster)).line;
+        let event = Event::of(&line).unwrap();
+        let text = String::from_utf8(event.structured()).unwrap();
+        assert_eq!(
+            text,
+            format!(
+                r#"{{"specversion":"1.0","id":"u.41.ADDED","source":"//arn%3Aeks%2Fprod%20%C3%A9/api/v1/namespaces","type":"io.decklog.added.v1","subject":"shop","time":"2026-11-21T00:00:00.000000Z","datacontenttype":"application/json","data":{}}}"#,
+                String::from_utf8(line.clone()).unwrap()
+            )
+        );
+        let headers = event.headers();
+        assert!(headers.contains(&("ce-source", "//arn%253Aeks%252Fprod%2520%25C3%25A9/api/v1/namespaces".into())));
+        assert!(headers.contains(&("ce-subject", "shop".into())));
+    }
+
+    #[test]
+    fn groups_and_namespaces_are_named() {
+        let cluster = Cluster { name: "prod-eu1".into(), uid: "c".into() };
+        let namespaced =
+            Draft { api_version: "apps/v1", resource: "deployments", namespace: "shop", ..draft(&cluster) };
+        let line = render(&Draft { kind: EntryType::Deleted, name: "web", ..namespaced }).line;
+        let event = Event::of(&line).unwrap();
+        assert_eq!(event.source, "//prod-eu1/apis/apps/v1/deployments");
+        assert_eq!((event.subject.as_deref(), event.kind), (Some("shop/web"), "io.decklog.deleted.v1"));
+    }
+
+    #[test]
+    fn a_gap_of_a_whole_source_has_no_subject() {
+        let cluster = Cluster::default();
+        let gap = Gap { why: Why::Expired, from: None, to: Some(ResourceVersion::new("9")) };
+        let gap = Draft {
+            kind: EntryType::Gap,
+            namespace: "shop",
+            name: "",
+            uid: "",
+            version: "",
+            object: None,
+            gap: Some((&gap, None)),
+            ..draft(&cluster)
+        };
+        let line = render(&gap).line;
+        let event = Event::of(&line).unwrap();
+        assert_eq!((event.id.as_ref(), event.kind, event.subject.as_deref()), ("e.7", "io.decklog.gap.v1", None));
+        assert!(!String::from_utf8(event.structured()).unwrap().contains("subject"));
+    }
+}

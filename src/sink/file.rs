@@ -1,0 +1,410 @@
+//! Entries in a file, one per line: each seq exactly once and in order, across crashes.
+//!
+//! The position lives in the file itself. A batch is one `write`, made durable before it is acknowledged; when decklog
+//! starts it reads back from the end of the file how far it came, cuts off what a crash left unfinished, and goes on
+//! after the last whole line. So a crash between the write and the acknowledgement repeats nothing, and one in the
+//! middle of a write loses nothing.
+//!
+//! Whatever somebody else does to the file is found before each batch: moved or removed (a new one is begun), copied
+//! and truncated (writing goes on at its new end), written to (the last line must be an entry, or the sink halts).
+//! Only the torn end of decklog's own writing is ever cut off.
+
+mod layout;
+mod tail;
+#[cfg(test)]
+mod tests;
+mod tidy;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use rustix::fs::{Access, FlockOperation, access, flock};
+
+use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use crate::config;
+use layout::Layout;
+use tidy::Tidy;
+
+/// Counts what is done to the disk, so that a test can stop it at every single step. Free outside of tests.
+#[derive(Clone, Debug, Default)]
+struct Disk {
+    #[cfg(test)]
+    left: Option<Arc<std::sync::atomic::AtomicI64>>,
+}
+
+impl Disk {
+    /// Called before each step; fails from the step on at which the test cuts the power.
+    #[cfg_attr(not(test), expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "only tests stop the disk"))]
+    fn step(&self) -> io::Result<()> {
+        #[cfg(test)]
+        if let Some(left) = &self.left
+            && left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) <= 0
+        {
+            return Err(io::Error::other("the test has stopped the disk"));
+        }
+        Ok(())
+    }
+
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.step()?;
+        File::open(dir)?.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step()?;
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        std::fs::remove_file(path)
+    }
+
+    fn set_len(&self, file: &File, len: u64) -> io::Result<()> {
+        self.step()?;
+        file.set_len(len)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        self.step()?;
+        file.sync_data()
+    }
+
+    fn write(&self, mut file: &File, bytes: &[u8]) -> io::Result<()> {
+        // A stopped disk has a part of what was written last.
+        if let Err(error) = self.step() {
+            file.write_all(&bytes[..bytes.len() / 2])?;
+            return Err(error);
+        }
+        file.write_all(bytes)
+    }
+}
+
+/// The file as it is open, locked, and known to end with a whole line.
+#[derive(Debug)]
+struct Open {
+    file: File,
+    /// Device and inode: what `path` must still name before the next batch.
+    identity: (u64, u64),
+    len: u64,
+    /// When it was last written to.
+    written: SystemTime,
+}
+
+/// The blocking part: everything that touches the disk.
+#[derive(Debug)]
+struct Writer {
+    layout: Layout,
+    rotate_size: u64,
+    rotate_every: Option<Duration>,
+    disk: Disk,
+    open: Option<Open>,
+    /// The journal's name and the highest seq known to be in the output for good.
+    known: Option<Position>,
+    /// A write into this file failed: what stands after this length was never acknowledged and is not to be believed.
+    cut: Option<((u64, u64), u64)>,
+    tidy: Option<Tidy>,
+}
+
+impl Writer {
+    fn new(config: &config::FileSink, disk: Disk) -> Self {
+        Self {
+            layout: Layout::new(config),
+            rotate_size: config.rotate_size.unwrap_or(u64::MAX),
+            rotate_every: config.rotate_every.filter(|every| !every.is_zero()),
+            disk,
+            open: None,
+            known: None,
+            cut: None,
+            tidy: None,
+        }
+    }
+
+    /// A sentence about a failure of the file system.
+    fn trouble(&self, what: &str, error: &io::Error) -> SinkError {
+        let (path, dir) = (self.layout.path.display(), self.layout.dir.display());
+        let text = match error.kind() {
+            ErrorKind::NotFound => {
+                format!(
+                    "the directory {dir} does not exist; create it, writable for decklog's user: delivery then goes on"
+                )
+            }
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                format!("cannot {what} {path}: {error}; let decklog's user write to the file and to its directory")
+            }
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                format!("cannot {what} {path}: {error}; free some space: nothing is lost, delivery then goes on")
+            }
+            _ => format!("cannot {what} {path}: {error}"),
+        };
+        SinkError::retry(text)
+    }
+
+    /// What the output holds, after whatever a crash left unfinished is cut off.
+    fn position(&mut self, cursor: &Position) -> Result<Option<Position>, SinkError> {
+        if self.known.as_ref().is_none_or(|known| known.epoch != cursor.epoch || known.seq < cursor.seq) {
+            self.known = Some(cursor.clone());
+        }
+        self.open = None;
+        let held = self.reopen()?;
+        let position = match held {
+            // The file itself speaks, also where it holds less than the cursor says.
+            Some(held) => Some(held),
+            // It is empty: a file that was rotated or moved away can only show that more was delivered than the
+            // cursor knows. What else may have happened to it is not known.
+            None => self.layout.newest_elsewhere(&cursor.epoch).filter(|held| held.seq > cursor.seq),
+        };
+        if let Some(held) = &position
+            && held.epoch == cursor.epoch
+        {
+            self.known = Some(held.clone());
+        }
+        if let Some(tidy) = &self.tidy {
+            tidy.wake();
+        }
+        Ok(position)
+    }
+
+    /// Opens the file, locks it, cuts off a torn end. Gives what its last line says.
+    fn reopen(&mut self) -> Result<Option<Position>, SinkError> {
+        self.open = None;
+        let path = self.layout.path.clone();
+        let opened = self
+            .disk
+            .step()
+            .and_then(|()| OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path));
+        let file = opened.map_err(|error| self.trouble("open", &error))?;
+        let meta = file.metadata().map_err(|error| self.trouble("open", &error))?;
+        if !meta.is_file() {
+            let text =
+                format!("{} is not a regular file; a sink of the type \"stdout\" writes to pipes", path.display());
+            return Err(SinkError::halt(text));
+        }
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let text = format!(
+                "another sink or another decklog writes to {}; give each its own path: delivery goes on when the other ends",
+                path.display()
+            );
+            return Err(SinkError::retry(text));
+        }
+        let identity = (meta.dev(), meta.ino());
+        if identity_of(&path) != Some(identity) {
+            return Err(SinkError::retry(format!("{} was moved while it was opened", path.display())));
+        }
+        if let Some((cut, len)) = self.cut.take_if(|(cut, _)| *cut == identity)
+            && meta.len() > len
+        {
+            self.disk.set_len(&file, len).map_err(|error| {
+                self.cut = Some((cut, len));
+                self.trouble("shorten", &error)
+            })?;
+        }
+        let tail = tail::read(&file, self.known.as_ref()).map_err(|error| self.trouble("read", &error))?;
+        let tail = tail.map_err(|foreign| SinkError::halt(foreign.text(&path)))?;
+        let len = file.metadata().map_err(|error| self.trouble("open", &error))?.len();
+        if tail.good < len {
+            tracing::info!(path = %path.display(), bytes = len - tail.good, "cut off an unfinished end");
+            self.disk.set_len(&file, tail.good).map_err(|error| self.trouble("shorten", &error))?;
+        }
+        // What a killed process wrote may still be only in memory: it counts from here on, so it goes to disk first.
+        self.disk
+            .sync(&file)
+            .and_then(|()| self.disk.sync_dir(&self.layout.dir))
+            .map_err(|error| self.trouble("write", &error))?;
+        let written = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        self.open = Some(Open { file, identity, len: tail.good, written });
+        Ok(tail.last)
+    }
+
+    /// Makes sure that the file is open, that its path still names it, and that nobody else wrote to it.
+    fn ready(&mut self) -> Result<(), SinkError> {
+        let same = self.open.as_ref().is_some_and(|open| {
+            identity_of(&self.layout.path) == Some(open.identity)
+                && open.file.metadata().is_ok_and(|meta| meta.len() == open.len)
+        });
+        if same {
+            return Ok(());
+        }
+        if let Some(held) = self.reopen()?
+            && let Some(known) = &mut self.known
+            && held.epoch == known.epoch
+        {
+            known.seq = known.seq.max(held.seq);
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, batch: &[Item]) -> Result<(), Failure> {
+        let mut taken = 0;
+        while taken < batch.len() {
+            taken += self.run(&batch[taken..]).map_err(|error| Failure { taken, error })?;
+        }
+        Ok(())
+    }
+
+    /// Writes as many entries as go into the current file, after beginning a new one where it is time to.
+    fn run(&mut self, batch: &[Item]) -> Result<usize, SinkError> {
+        self.ready()?;
+        if let Some(known) = &self.known {
+            // A write that failed half-way can have left whole lines, which `reopen` has found.
+            let held = batch.partition_point(|item| item.seq <= known.seq);
+            if held > 0 {
+                return Ok(held);
+            }
+        }
+        let size = |item: &Item| item.line.len() as u64 + 1;
+        let now = SystemTime::now();
+        if self.is_due(size(&batch[0]), now) {
+            self.rotate(now)?;
+        }
+        let open = self.open.as_mut().expect("ready and rotate leave the file open");
+        let mut bytes = Vec::new();
+        let mut count = 0;
+        for item in batch {
+            if count > 0 && open.len + bytes.len() as u64 + size(item) > self.rotate_size {
+                break;
+            }
+            bytes.extend_from_slice(&item.line);
+            bytes.push(b'\n');
+            count += 1;
+        }
+        let written = self.disk.write(&open.file, &bytes).and_then(|()| self.disk.sync(&open.file));
+        if let Err(error) = written {
+            // After a failed sync nobody can tell what is on disk: the batch is taken back and written again.
+            let (identity, len) = (open.identity, open.len);
+            if self.disk.set_len(&open.file, len).is_err() {
+                self.cut = Some((identity, len));
+            }
+            self.open = None;
+            return Err(self.trouble("write to", &error));
+        }
+        open.len += bytes.len() as u64;
+        open.written = now;
+        if let Some(known) = &mut self.known {
+            known.seq = batch[count - 1].seq;
+        }
+        Ok(count)
+    }
+
+    /// Whether a line of this size goes into a new file.
+    fn is_due(&self, size: u64, now: SystemTime) -> bool {
+        let Some(open) = self.open.as_ref().filter(|open| open.len > 0) else { return false };
+        let period = |every: Duration, at: SystemTime| {
+            at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() / every.as_nanos())
+        };
+        open.len + size > self.rotate_size
+            || self.rotate_every.is_some_and(|every| period(every, open.written) < period(every, now))
+    }
+
+    /// Moves the file, which is on disk as a whole, to its rotated name and begins a new one. A crash in between
+    /// leaves no current file: the position is then found in the rotated one.
+    fn rotate(&mut self, now: SystemTime) -> Result<(), SinkError> {
+        let first = self.open.as_ref().and_then(|open| tail::first_seq(&open.file).ok().flatten()).unwrap_or_default();
+        self.open = None;
+        let to = self.layout.next_name(now, first).map_err(|error| self.trouble("rotate", &error))?;
+        self.disk
+            .rename(&self.layout.path, &to)
+            .and_then(|()| self.disk.sync_dir(&self.layout.dir))
+            .map_err(|error| self.trouble("rotate", &error))?;
+        self.reopen()?;
+        if let Some(tidy) = &self.tidy {
+            tidy.wake();
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), SinkError> {
+        let dir = &self.layout.dir;
+        access(dir, Access::EXISTS).map_err(|error| self.trouble("open", &error.into()))?;
+        if !dir.is_dir() {
+            return Err(SinkError::halt(format!("{} is not a directory; correct `path`", dir.display())));
+        }
+        let path = &self.layout.path;
+        if path.exists() {
+            let file = OpenOptions::new().read(true).append(true).open(path);
+            let file = file.map_err(|error| self.trouble("write to", &error))?;
+            let tail = tail::read(&file, None).map_err(|error| self.trouble("read", &error))?;
+            tail.map_err(|foreign| SinkError::halt(foreign.text(path)))?;
+        }
+        // Rotation and logrotate's way both make new files.
+        access(dir, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| self.trouble("create", &error.into()))
+    }
+}
+
+fn identity_of(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// A file of JSON Lines.
+#[derive(Debug)]
+pub struct FileSink {
+    writer: Arc<Mutex<Writer>>,
+    reopen: bool,
+}
+
+impl FileSink {
+    /// A sink that writes where the configuration says; nothing is opened yet.
+    #[must_use]
+    pub fn new(config: &config::FileSink) -> Self {
+        let mut writer = Writer::new(config, Disk::default());
+        if writer.rotate_size < u64::MAX || writer.rotate_every.is_some() {
+            writer.tidy = Some(Tidy::new(writer.layout.clone(), writer.disk.clone()));
+        }
+        Self { writer: Arc::new(Mutex::new(writer)), reopen: false }
+    }
+
+    /// Does blocking work with the writer. A caller that stops waiting does not stop the work.
+    async fn blocking<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Writer) -> T + Send + 'static) -> T {
+        let (writer, reopen) = (Arc::clone(&self.writer), std::mem::take(&mut self.reopen));
+        let done = tokio::task::spawn_blocking(move || {
+            let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+            if reopen {
+                writer.open = None;
+            }
+            work(&mut writer)
+        });
+        match done.await {
+            Ok(done) => done,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is shutting down and drops this future next.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+}
+
+impl Sink for FileSink {
+    fn class(&self) -> Class {
+        Class::ExactlyOnce
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { entries: 1024, bytes: 2 << 20 }
+    }
+
+    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+        let cursor = cursor.clone();
+        self.blocking(move |writer| writer.position(&cursor)).boxed()
+    }
+
+    fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
+        let batch = batch.to_vec();
+        self.blocking(move |writer| writer.deliver(&batch)).boxed()
+    }
+
+    fn reopen(&mut self) {
+        self.reopen = true;
+    }
+
+    fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
+        self.blocking(|writer| writer.check()).boxed()
+    }
+}

@@ -1,0 +1,132 @@
+//! What the end of a file says: how much of it is whole, and the position of its last line.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::model::Seq;
+use crate::sink::Position;
+use crate::wire::{Entry, EntryError};
+
+/// How every entry begins: what tells a torn line of decklog's from somebody else's text.
+const BEGINNING: &[u8] = b"{\"v\":1,\"seq\":";
+
+/// How far back lines are examined at most. Only what was written since the last acknowledgement can be torn, which
+/// is one batch.
+const EXAMINED: u64 = 64 << 20;
+
+/// How much is read at once.
+const CHUNK: usize = 64 << 10;
+
+/// The end of a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Tail {
+    /// The length up to which it is whole.
+    pub(super) good: u64,
+    /// The position of its last whole line; none in an empty file.
+    pub(super) last: Option<Position>,
+}
+
+/// The file ends with something that decklog did not write, and so does not touch.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Foreign {
+    /// A line that is not an entry.
+    Text,
+    /// An entry of another wire version.
+    Version(u64),
+}
+
+impl Foreign {
+    /// A sentence for people.
+    pub(super) fn text(&self, path: &Path) -> String {
+        let path = path.display();
+        match self {
+            Self::Text => format!(
+                "{path} ends with a line that decklog did not write; move the file away and send SIGHUP: decklog then begins a new one"
+            ),
+            Self::Version(version) => format!(
+                "{path} ends with an entry of wire version {version}, written by another decklog; move the file away and send SIGHUP"
+            ),
+        }
+    }
+}
+
+/// Reads the end of a file. Everything up to `known` is whole; lines after it are examined one by one, because a power
+/// cut can leave a hole before a later line that is whole.
+pub(super) fn read(file: &File, known: Option<&Position>) -> io::Result<Result<Tail, Foreign>> {
+    let len = file.metadata()?.len();
+    let mut tail: Option<Tail> = None;
+    let mut end = len;
+    while end > 0 {
+        let start = line_start(file, end)?;
+        let mut line = vec![0; usize::try_from(end - start).map_err(io::Error::other)?];
+        file.read_exact_at(&mut line, start)?;
+        let entry = match line.strip_suffix(b"\n") {
+            Some(whole) => Entry::parse(whole).map(Some),
+            None => Ok(None),
+        };
+        match entry {
+            Ok(Some(entry)) => {
+                let position = Position { epoch: entry.epoch.to_string(), seq: entry.seq() };
+                let known = known.is_none_or(|known| position.epoch != known.epoch || position.seq <= known.seq);
+                tail.get_or_insert(Tail { good: end, last: Some(position) });
+                if known || len - start > EXAMINED {
+                    break;
+                }
+            }
+            Err(EntryError::Version(version)) => return Ok(Err(Foreign::Version(version))),
+            Ok(None) | Err(EntryError::Json(_) | EntryError::Type) => {
+                let torn = line.starts_with(&BEGINNING[..BEGINNING.len().min(line.len())]) || line.contains(&0);
+                if !torn {
+                    return Ok(Err(Foreign::Text));
+                }
+                tail = None;
+            }
+        }
+        end = start;
+    }
+    Ok(Ok(tail.unwrap_or(Tail { good: 0, last: None })))
+}
+
+/// Where the line begins whose last byte is before `end`.
+fn line_start(file: &File, end: u64) -> io::Result<u64> {
+    let mut chunk = vec![0; CHUNK];
+    // The newline at the very end belongs to the line itself.
+    let mut before = end - 1;
+    while before > 0 {
+        let start = before.saturating_sub(CHUNK as u64);
+        let part = &mut chunk[..usize::try_from(before - start).map_err(io::Error::other)?];
+        file.read_exact_at(part, start)?;
+        if let Some(at) = memchr::memrchr(b'\n', part) {
+            return Ok(start + at as u64 + 1);
+        }
+        before = start;
+    }
+    Ok(0)
+}
+
+/// The seq of the first line, for the name of a rotated file.
+pub(super) fn first_seq(file: &File) -> io::Result<Option<Seq>> {
+    let mut head = [0; 64];
+    let count = file.read_at(&mut head, 0)?;
+    let digits = head[..count].strip_prefix(BEGINNING).unwrap_or_default();
+    let digits = digits.split(|byte| !byte.is_ascii_digit()).next().unwrap_or_default();
+    Ok(std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).map(Seq))
+}
+
+/// The position of the last line of a file that is whole, plain or compressed. `None` where it has none.
+pub(super) fn last_of(path: &Path) -> io::Result<Option<Position>> {
+    let file = File::open(path)?;
+    if path.extension().is_none_or(|extension| extension != "zst") {
+        return Ok(read(&file, None)?.ok().and_then(|tail| tail.last));
+    }
+    let mut lines = BufReader::with_capacity(CHUNK, zstd::stream::read::Decoder::new(file)?);
+    let (mut line, mut last) = (Vec::new(), Vec::new());
+    while lines.by_ref().read_until(b'\n', &mut line)? > 0 {
+        std::mem::swap(&mut line, &mut last);
+        line.clear();
+    }
+    let entry = last.strip_suffix(b"\n").and_then(|line| Entry::parse(line).ok());
+    Ok(entry.map(|entry| Position { epoch: entry.epoch.to_string(), seq: entry.seq() }))
+}

@@ -1,0 +1,434 @@
+//! The file's promise, each seq once and in order, whatever interrupts it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI64};
+
+use super::*;
+use crate::config::Compress;
+use crate::model::Seq;
+use crate::sink::tests::{item, item_of};
+use crate::wire::Entry;
+
+const PLAIN: config::FileSink = config::FileSink {
+    path: PathBuf::new(),
+    rotate_size: None,
+    rotate_every: None,
+    keep: 100,
+    compress: Compress::None,
+};
+
+/// A file sink in a directory of its own, and the journal's side of it.
+struct Place {
+    dir: tempfile::TempDir,
+    config: config::FileSink,
+    /// What is acknowledged.
+    cursor: u64,
+}
+
+impl Place {
+    fn new(config: config::FileSink) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config::FileSink { path: dir.path().join("events.jsonl"), ..config };
+        Self { dir, config, cursor: 0 }
+    }
+
+    fn path(&self) -> &Path {
+        &self.config.path
+    }
+
+    fn writer(&self) -> Writer {
+        Writer::new(&self.config, Disk::default())
+    }
+
+    /// A writer whose disk stops after some steps.
+    fn stopping_after(&self, steps: i64) -> Writer {
+        Writer::new(&self.config, Disk { left: Some(Arc::new(AtomicI64::new(steps))) })
+    }
+
+    fn cursor(&self) -> Position {
+        Position { epoch: "e".into(), seq: Seq(self.cursor) }
+    }
+
+    fn held(&self) -> Option<u64> {
+        self.writer().position(&self.cursor()).unwrap().map(|held| held.seq.0)
+    }
+
+    /// What delivery does with one writer until all of `1..=last` is acknowledged or something fails.
+    fn deliver(&mut self, writer: &mut Writer, last: u64) -> Result<(), SinkError> {
+        if let Some(held) = writer.position(&self.cursor())?
+            && held.epoch == "e"
+        {
+            self.cursor = held.seq.0;
+        }
+        while self.cursor < last {
+            let upto = last.min(self.cursor + 3);
+            let batch: Vec<Item> = (self.cursor + 1..=upto).map(item).collect();
+            writer.deliver(&batch).map_err(|failure| failure.error)?;
+            self.cursor = upto;
+        }
+        Ok(())
+    }
+
+    /// Every finished file, oldest first, with what is in it.
+    fn files(&self) -> Vec<(String, Vec<u8>)> {
+        let mut files: Vec<_> = fs::read_dir(self.dir.path())
+            .unwrap()
+            .map(|entry| {
+                let entry = entry.unwrap();
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let bytes = fs::read(entry.path()).unwrap();
+                let bytes = if name.ends_with(".zst") { zstd::decode_all(&bytes[..]).unwrap() } else { bytes };
+                (name, bytes)
+            })
+            .collect();
+        // The current file is the newest one.
+        files.sort_by_key(|(name, _)| (name == "events.jsonl", name.clone()));
+        files
+    }
+
+    fn names(&self) -> Vec<String> {
+        let names = fs::read_dir(self.dir.path()).unwrap();
+        names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// The lines of all files are those of `1..=last`, each once, in order, byte for byte.
+    fn assert_exact(&self, last: u64, context: &str) {
+        let found: Vec<u8> = self.files().into_iter().flat_map(|(_, bytes)| bytes).collect();
+        let expected: Vec<u8> = (1..=last).flat_map(|seq| [&item(seq).line[..], b"\n"].concat()).collect();
+        let seqs = |bytes: &[u8]| -> Vec<String> {
+            let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            lines.map(|line| Entry::parse(line).map_or("torn".into(), |entry| entry.seq.to_string())).collect()
+        };
+        assert_eq!(seqs(&found), seqs(&expected), "{context}");
+        assert!(found == expected, "{context}: the lines are not byte for byte those of the journal");
+    }
+}
+
+fn tidy_up(place: &Place, disk: &Disk) -> io::Result<()> {
+    tidy::tidy(&Layout::new(&place.config), disk, &AtomicBool::new(false))
+}
+
+#[test]
+fn a_line_is_the_entry_and_the_file_is_closed_to_others() {
+    let mut place = Place::new(PLAIN);
+    place.deliver(&mut place.writer(), 7).unwrap();
+    place.assert_exact(7, "undisturbed");
+    assert_eq!(fs::metadata(place.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(place.held(), Some(7));
+}
+
+#[test]
+fn a_file_cut_at_any_byte_is_completed() {
+    let mut place = Place::new(PLAIN);
+    place.deliver(&mut place.writer(), 6).unwrap();
+    let whole = fs::read(place.path()).unwrap();
+    let mut ends = vec![0];
+    ends.extend(memchr::memchr_iter(b'\n', &whole).map(|at| at + 1));
+    for cut in 0..=whole.len() {
+        for filler in [0, 1, 40] {
+            fs::write(place.path(), [&whole[..cut], &vec![0; filler]].concat()).unwrap();
+            let file = File::open(place.path()).unwrap();
+            let tail = tail::read(&file, Some(&place.cursor())).unwrap().unwrap();
+            let lines = ends.partition_point(|end| *end <= cut) - 1;
+            assert_eq!(tail.good, ends[lines] as u64, "cut at {cut}, {filler} bytes behind it");
+            assert_eq!(tail.last.map_or(0, |last| last.seq.0), lines as u64, "cut at {cut}");
+        }
+        // The whole way, with its many syncs, for the cuts around line ends and some between.
+        if ends.iter().any(|end| end.abs_diff(cut) <= 1) || cut % 97 == 0 {
+            fs::write(place.path(), &whole[..cut]).unwrap();
+            // Nothing is acknowledged: an empty file begins at the beginning.
+            place.cursor = 0;
+            place.deliver(&mut place.writer(), 9).unwrap();
+            place.assert_exact(9, &format!("cut at {cut}"));
+        }
+    }
+}
+
+#[test]
+fn a_hole_before_a_whole_line_is_found() {
+    let mut place = Place::new(PLAIN);
+    place.deliver(&mut place.writer(), 6).unwrap();
+    let mut bytes = fs::read(place.path()).unwrap();
+    // The power was cut when entry 4 was not on disk yet, though 5 and 6 were.
+    let start: usize = (1..=3).map(|seq| item(seq).line.len() + 1).sum();
+    bytes[start + 10..start + 60].fill(0);
+    fs::write(place.path(), bytes).unwrap();
+    place.cursor = 3;
+    assert_eq!(place.held(), Some(3));
+    place.deliver(&mut place.writer(), 8).unwrap();
+    place.assert_exact(8, "a hole");
+}
+
+/// Stops the disk at every single step of writing, rotating and tidying up, starts anew, and looks at what is there.
+#[test]
+fn a_crash_at_any_step_loses_and_repeats_nothing() {
+    let length = item(1).line.len() as u64 + 1;
+    let configs = [
+        ("plain", PLAIN),
+        ("rotated", config::FileSink { rotate_size: Some(4 * length), ..PLAIN }),
+        ("each line", config::FileSink { rotate_size: Some(1), ..PLAIN }),
+        ("compressed", config::FileSink { rotate_size: Some(4 * length), compress: Compress::Zstd, ..PLAIN }),
+    ];
+    for (name, config) in configs {
+        let mut steps = 0;
+        loop {
+            let context = format!("{name}, stopped after {steps} steps");
+            let mut place = Place::new(config.clone());
+            let mut writer = place.stopping_after(steps);
+            let disk = writer.disk.clone();
+            let mut done = place.deliver(&mut writer, 7).is_ok();
+            done &= tidy_up(&place, &disk).is_ok();
+            done &= place.deliver(&mut writer, 14).is_ok();
+            done &= tidy_up(&place, &disk).is_ok();
+            drop(writer);
+            // The crash; and another one while it recovers.
+            place.deliver(&mut place.stopping_after(steps % 5), 17).ok();
+            let disk = Disk { left: Some(Arc::new(AtomicI64::new(steps % 7))) };
+            tidy_up(&place, &disk).ok();
+            place.deliver(&mut place.writer(), 20).unwrap_or_else(|error| panic!("{context}: {error}"));
+            tidy_up(&place, &Disk::default()).unwrap();
+            place.assert_exact(20, &context);
+            assert!(!place.names().iter().any(|name| name.ends_with(".tmp")), "{context}");
+            if done {
+                break;
+            }
+            steps += 1;
+        }
+        assert!(steps > 5, "{name} took {steps} steps");
+    }
+}
+
+/// As above, but the last acknowledgement never reached the journal.
+#[test]
+fn a_crash_before_the_acknowledgement_repeats_nothing() {
+    let length = item(1).line.len() as u64 + 1;
+    for (compress, size) in [(Compress::None, u64::MAX), (Compress::None, 3 * length), (Compress::Zstd, 3 * length)] {
+        let mut place = Place::new(config::FileSink { rotate_size: Some(size), compress, ..PLAIN });
+        for last in [3, 6, 8, 11] {
+            let acknowledged = place.cursor;
+            place.deliver(&mut place.writer(), last).unwrap();
+            tidy_up(&place, &Disk::default()).unwrap();
+            place.cursor = acknowledged;
+        }
+        place.deliver(&mut place.writer(), 12).unwrap();
+        place.assert_exact(12, "unacknowledged");
+    }
+}
+
+#[test]
+fn a_position_in_a_rotated_file_counts_when_there_is_no_other() {
+    for compress in [Compress::None, Compress::Zstd] {
+        let mut place = Place::new(config::FileSink { rotate_size: Some(1), compress, ..PLAIN });
+        place.deliver(&mut place.writer(), 3).unwrap();
+        // A crash between the two halves of a rotation.
+        let layout = Layout::new(&place.config);
+        fs::rename(place.path(), layout.next_name(SystemTime::now(), Seq(3)).unwrap()).unwrap();
+        tidy_up(&place, &Disk::default()).unwrap();
+        place.cursor = 1;
+        assert_eq!(place.held(), Some(3), "{compress:?}");
+        // It never takes the cursor back: nobody knows what became of the files after it.
+        place.cursor = 9;
+        assert_eq!(place.held(), None, "{compress:?}");
+    }
+}
+
+#[test]
+fn rotation_by_size_keeps_lines_whole_and_names_sort() {
+    let length = item(1).line.len() as u64 + 1;
+    let mut place = Place::new(config::FileSink { rotate_size: Some(3 * length), keep: 2, ..PLAIN });
+    let mut writer = place.writer();
+    place.deliver(&mut writer, 20).unwrap();
+    place.assert_exact(20, "before anything is removed");
+    for (name, bytes) in place.files() {
+        assert!(bytes.len() as u64 <= 3 * length && bytes.ends_with(b"\n"), "{name} has {} bytes", bytes.len());
+    }
+    let before = place.files();
+    tidy_up(&place, &Disk::default()).unwrap();
+    let after = place.files();
+    assert_eq!(after, before[before.len() - 3..], "the two newest and the current one stay");
+    let layout = Layout::new(&place.config);
+    // Also where the clock was set back by years.
+    let next = layout.next_name(SystemTime::UNIX_EPOCH, Seq(1)).unwrap();
+    assert!(next.file_name().unwrap().to_str().unwrap() > after[1].0.as_str(), "{}", next.display());
+}
+
+#[test]
+fn rotation_by_time_follows_the_calendar() {
+    let day = Duration::from_secs(86_400);
+    let mut place = Place::new(config::FileSink { rotate_every: Some(day), ..PLAIN });
+    place.deliver(&mut place.writer(), 3).unwrap();
+    place.deliver(&mut place.writer(), 5).unwrap();
+    // A test that runs at midnight may have rotated once already.
+    let before = place.names().len();
+    let yesterday = SystemTime::now() - day;
+    File::options().append(true).open(place.path()).unwrap().set_modified(yesterday).unwrap();
+    place.deliver(&mut place.writer(), 8).unwrap();
+    assert_eq!(place.names().len(), before + 1, "{:?}", place.names());
+    place.assert_exact(8, "rotated by time");
+}
+
+#[test]
+fn a_rotated_file_is_compressed_in_the_background() {
+    let mut place = Place::new(config::FileSink { rotate_size: Some(1), compress: Compress::Zstd, ..PLAIN });
+    let mut writer = place.writer();
+    writer.tidy = Some(Tidy::new(writer.layout.clone(), Disk::default()));
+    place.deliver(&mut writer, 5).unwrap();
+    let settled = || place.names().iter().filter(|name| name.ends_with(".jsonl.zst")).count() >= 4;
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while !settled() {
+        assert!(std::time::Instant::now() < deadline, "{:?}", place.names());
+        writer.tidy.as_ref().unwrap().wake();
+        std::thread::yield_now();
+    }
+    drop(writer);
+    place.assert_exact(5, "compressed");
+    assert!(
+        place
+            .dir
+            .path()
+            .read_dir()
+            .unwrap()
+            .all(|file| { file.unwrap().metadata().unwrap().permissions().mode() & 0o777 == 0o600 })
+    );
+}
+
+#[test]
+fn two_writers_are_one_too_many() {
+    let mut place = Place::new(PLAIN);
+    let mut first = place.writer();
+    place.deliver(&mut first, 3).unwrap();
+    let refused = place.writer().position(&place.cursor()).unwrap_err();
+    assert!(matches!(&refused, SinkError::Retry { text, .. } if text.contains("another decklog writes")), "{refused}");
+    drop(first);
+    assert_eq!(place.held(), Some(3));
+}
+
+#[test]
+fn a_file_moved_away_is_begun_anew() {
+    let mut place = Place::new(PLAIN);
+    let mut writer = place.writer();
+    place.deliver(&mut writer, 3).unwrap();
+    fs::rename(place.path(), place.dir.path().join("events.jsonl.1")).unwrap();
+    // With SIGHUP or without: the writer looks before each batch.
+    place.deliver(&mut writer, 6).unwrap();
+    place.assert_exact(6, "moved");
+    drop(writer);
+    // Moved again, and a crash before the acknowledgement: the moved file shows it.
+    fs::rename(place.path(), place.dir.path().join("events.jsonl.2")).unwrap();
+    place.cursor = 4;
+    assert_eq!(place.held(), Some(6));
+    fs::remove_file(place.dir.path().join("events.jsonl.2")).unwrap();
+    place.cursor = 6;
+    assert_eq!(place.held(), None, "the cursor counts");
+}
+
+#[test]
+fn a_file_copied_and_truncated_goes_on() {
+    let mut place = Place::new(PLAIN);
+    let mut writer = place.writer();
+    place.deliver(&mut writer, 3).unwrap();
+    fs::copy(place.path(), place.dir.path().join("events.jsonl.1")).unwrap();
+    File::options().write(true).open(place.path()).unwrap().set_len(0).unwrap();
+    place.deliver(&mut writer, 6).unwrap();
+    place.assert_exact(6, "copied and truncated");
+}
+
+#[test]
+fn a_file_removed_is_begun_anew() {
+    let mut place = Place::new(PLAIN);
+    let mut writer = place.writer();
+    place.deliver(&mut writer, 3).unwrap();
+    fs::remove_file(place.path()).unwrap();
+    writer.deliver(&[item(4)]).unwrap();
+    assert_eq!(fs::read(place.path()).unwrap(), [&item(4).line[..], b"\n"].concat());
+}
+
+#[test]
+fn text_of_somebody_else_is_never_touched() {
+    for text in ["hello\n", "hello", "{\"level\":\"info\"}\n", "{\"v\":2,\"seq\":1}\n"] {
+        let place = Place::new(PLAIN);
+        fs::write(place.path(), text).unwrap();
+        let refused = place.writer().position(&place.cursor()).unwrap_err();
+        assert!(matches!(&refused, SinkError::Halt { text } if text.contains("SIGHUP")), "{refused}");
+        assert!(place.writer().check().is_err());
+        assert_eq!(fs::read_to_string(place.path()).unwrap(), text);
+    }
+    let mut place = Place::new(PLAIN);
+    let mut writer = place.writer();
+    place.deliver(&mut writer, 3).unwrap();
+    File::options().append(true).open(place.path()).unwrap().write_all(b"note to self").unwrap();
+    let failure = writer.deliver(&[item(4)]).unwrap_err();
+    assert!(matches!(failure.error, SinkError::Halt { .. }), "{failure}");
+    assert!(fs::read_to_string(place.path()).unwrap().ends_with("note to self"));
+}
+
+#[test]
+fn another_epoch_is_told_and_followed() {
+    let place = Place::new(PLAIN);
+    let mut writer = place.writer();
+    writer.position(&Position { epoch: "old".into(), seq: Seq(0) }).unwrap();
+    writer.deliver(&[item_of("old", 1), item_of("old", 2)]).unwrap();
+    drop(writer);
+    let mut writer = place.writer();
+    let held = writer.position(&place.cursor()).unwrap();
+    assert_eq!(held, Some(Position { epoch: "old".into(), seq: Seq(2) }));
+    writer.deliver(&[item(1)]).unwrap();
+    drop(writer);
+    assert_eq!(place.held(), Some(1));
+}
+
+#[test]
+fn what_is_wrong_with_a_directory_is_said() {
+    let mut place = Place::new(PLAIN);
+    place.config.path = place.dir.path().join("missing").join("events.jsonl");
+    for refused in [place.writer().position(&place.cursor()).unwrap_err(), place.writer().check().unwrap_err()] {
+        assert!(
+            matches!(&refused, SinkError::Retry { text, .. } if text.contains("does not exist; create it")),
+            "{refused}"
+        );
+    }
+    fs::create_dir(place.dir.path().join("missing")).unwrap();
+    place.writer().check().unwrap();
+    assert!(!place.config.path.exists(), "check creates nothing");
+    place.deliver(&mut place.writer(), 3).unwrap();
+    place.writer().check().unwrap();
+    place.config.path = "/dev/full".into();
+    let refused = place.writer().position(&place.cursor()).unwrap_err();
+    assert!(matches!(&refused, SinkError::Halt { text } if text.contains("not a regular file")), "{refused}");
+}
+
+#[test]
+fn a_write_that_fails_half_way_is_taken_back_and_done_again() {
+    let mut place = Place::new(PLAIN);
+    place.deliver(&mut place.writer(), 3).unwrap();
+    let before = fs::read(place.path()).unwrap();
+    let left = Arc::new(AtomicI64::new(i64::MAX));
+    let mut writer = Writer::new(&place.config, Disk { left: Some(Arc::clone(&left)) });
+    writer.position(&place.cursor()).unwrap();
+    // The write fails half-way, and so does taking it back.
+    left.store(0, std::sync::atomic::Ordering::Relaxed);
+    let failure = writer.deliver(&[item(4), item(5)]).unwrap_err();
+    assert!(matches!(failure, Failure { taken: 0, error: SinkError::Retry { .. } }), "{failure}");
+    assert!(fs::read(place.path()).unwrap().len() > before.len());
+    left.store(i64::MAX, std::sync::atomic::Ordering::Relaxed);
+    writer.deliver(&[item(4), item(5)]).unwrap();
+    let expected: Vec<u8> = (1..=5).flat_map(|seq| [&item(seq).line[..], b"\n"].concat()).collect();
+    assert!(fs::read(place.path()).unwrap() == expected);
+}
+
+#[tokio::test]
+async fn sighup_opens_the_file_anew() {
+    let place = Place::new(PLAIN);
+    let mut sink = FileSink::new(&place.config);
+    assert_eq!(sink.position(&place.cursor()).await.unwrap(), None);
+    sink.deliver(&[item(1)]).await.unwrap();
+    fs::rename(place.path(), place.dir.path().join("events.jsonl.1")).unwrap();
+    sink.reopen();
+    let cursor = Position { epoch: "e".into(), seq: Seq(1) };
+    assert_eq!(sink.position(&cursor).await.unwrap(), None);
+    assert_eq!(fs::metadata(place.path()).unwrap().len(), 0, "there is a new file at once, as logrotate expects");
+    sink.deliver(&[item(2)]).await.unwrap();
+    place.assert_exact(2, "reopened");
+}

@@ -1,0 +1,337 @@
+//! Every position at one moment: what `decklog status`, `/status` and `/metrics` tell.
+//!
+//! All of it is read from the journal and its directory, so that the answer is the same with and without a running
+//! daemon, and asking never waits for the daemon or holds it up.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::journal::{JournalError, Reader};
+use crate::model::Seq;
+use crate::wire::{Entry, EntryGap};
+
+/// Every position at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// When it was so.
+    pub time: Timestamp,
+    /// The cluster that the journal belongs to.
+    pub cluster: ClusterStatus,
+    /// The daemon.
+    pub daemon: DaemonStatus,
+    /// The journal.
+    pub journal: JournalStatus,
+    /// Gaps told.
+    pub gaps: GapsStatus,
+    /// Sources, those configured first.
+    pub sources: Vec<SourceStatus>,
+    /// Sinks, those configured first.
+    pub sinks: Vec<SinkStatus>,
+}
+
+/// The cluster that the journal belongs to.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClusterStatus {
+    /// A name for people.
+    pub name: String,
+    /// uid of the kube-system namespace; empty where it may not be read.
+    pub uid: String,
+}
+
+/// The daemon of this state directory.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DaemonStatus {
+    /// Whether one holds the state directory.
+    pub running: bool,
+    /// Its process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+}
+
+/// An entry and when it was journaled.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Place {
+    /// Its seq.
+    pub seq: Seq,
+    /// When it was journaled.
+    pub time: Timestamp,
+}
+
+/// The journal and its disk.
+#[derive(Clone, Debug, Serialize)]
+pub struct JournalStatus {
+    /// The state directory.
+    pub path: PathBuf,
+    /// The journal's name.
+    pub epoch: String,
+    /// The newest entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<Place>,
+    /// The oldest entry that is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<Place>,
+    /// Entries kept.
+    pub entries: u64,
+    /// Bytes of the database.
+    pub size_bytes: u64,
+    /// Bytes of its write-ahead log.
+    pub wal_bytes: u64,
+    /// Bytes that are free on its disk; absent where the system does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
+}
+
+/// Gaps told.
+#[derive(Clone, Debug, Serialize)]
+pub struct GapsStatus {
+    /// How many, over the life of the journal.
+    pub count: u64,
+    /// The newest that is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<LastGap>,
+}
+
+/// A gap that was told.
+#[derive(Clone, Debug, Serialize)]
+pub struct LastGap {
+    /// Its entry.
+    #[serde(flatten)]
+    pub place: Place,
+    /// Its resource: `deployments.apps`.
+    pub resource: String,
+    /// What it says.
+    #[serde(flatten)]
+    pub gap: EntryGap,
+}
+
+/// One source.
+#[derive(Clone, Debug, Serialize)]
+pub struct SourceStatus {
+    /// `deployments.apps`, or `deployments.apps/shop` for one namespace.
+    pub name: String,
+    /// waiting, listing, watching, degraded or gone: as the daemon last said.
+    pub state: String,
+    /// What the state adds, such as what failed and what to do.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+    /// When the state began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// The checkpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resume: Option<String>,
+    /// Objects known now.
+    pub objects: u64,
+    /// The last moment known good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub known_good: Option<Timestamp>,
+    /// Seconds since then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag_seconds: Option<i64>,
+    /// Gaps told.
+    pub gaps: u64,
+    /// Whether it is configured.
+    pub active: bool,
+}
+
+/// One sink.
+#[derive(Clone, Debug, Serialize)]
+pub struct SinkStatus {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// running, retrying or halted: as the daemon last said.
+    pub state: String,
+    /// What the state adds, such as why it is halted.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+    /// When the state began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// The last seq it has for good.
+    pub cursor: Seq,
+    /// Entries that it does not have yet.
+    pub lag_entries: u64,
+    /// Seconds since the oldest of them was journaled; 0 where there is none.
+    pub lag_seconds: i64,
+    /// When it last took something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivered: Option<Timestamp>,
+    /// Entries that it refused for ever, kept for `decklog replay`.
+    pub set_aside: Vec<Refused>,
+    /// Whether it is configured.
+    pub active: bool,
+}
+
+/// An entry that a sink refused for ever.
+#[derive(Clone, Debug, Serialize)]
+pub struct Refused {
+    /// The entry.
+    pub seq: Seq,
+    /// Why.
+    pub reason: String,
+}
+
+impl Status {
+    /// What the journal in `dir` says at `now`.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub fn gather(reader: &mut Reader, dir: &Path, now: Timestamp) -> Result<Self, JournalError> {
+        // Cursors before the head, so that none is seen past it while the daemon goes on.
+        let sinks = reader.sinks()?;
+        let refused = reader.set_aside()?;
+        let sources = reader.sources()?;
+        let (oldest, head) = (reader.oldest()?, reader.head()?);
+        let count = sources.iter().map(|source| source.gaps).sum();
+        let cluster = reader.cluster()?;
+        let size = |name: &str| fs::metadata(dir.join(name)).map_or(0, |meta| meta.len());
+        let mut status = Self {
+            time: now,
+            cluster: ClusterStatus { name: cluster.name, uid: cluster.uid },
+            daemon: daemon(dir),
+            journal: JournalStatus {
+                path: dir.to_owned(),
+                epoch: reader.epoch()?,
+                head: place(reader, head)?,
+                oldest: place(reader, oldest)?,
+                entries: if head == Seq(0) { 0 } else { head.0 - oldest.0 + 1 },
+                size_bytes: size("journal.db"),
+                wal_bytes: size("journal.db-wal"),
+                free_bytes: rustix::fs::statvfs(dir).ok().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
+            },
+            gaps: GapsStatus { count, last: if count > 0 { last_gap(reader)? } else { None } },
+            sources: sources
+                .into_iter()
+                .map(|source| {
+                    let known_good = source.good_at.and_then(timestamp);
+                    SourceStatus {
+                        name: source.name(),
+                        state: source.state,
+                        detail: source.detail,
+                        since: timestamp(source.state_since),
+                        resume: source.resume,
+                        objects: source.objects,
+                        known_good,
+                        lag_seconds: known_good.map(|good| seconds(good, now)),
+                        gaps: source.gaps,
+                        active: source.active,
+                    }
+                })
+                .collect(),
+            sinks: sinks
+                .into_iter()
+                .map(|sink| SinkStatus {
+                    set_aside: refused
+                        .iter()
+                        .filter(|refused| refused.sink == sink.name)
+                        .map(|refused| Refused { seq: refused.seq, reason: refused.reason.clone() })
+                        .collect(),
+                    name: sink.name,
+                    kind: sink.kind,
+                    state: sink.state,
+                    detail: sink.detail,
+                    since: timestamp(sink.state_since),
+                    cursor: sink.cursor,
+                    lag_entries: head.0.saturating_sub(sink.cursor.0),
+                    lag_seconds: sink.oldest_undelivered.and_then(timestamp).map_or(0, |time| seconds(time, now)),
+                    delivered: timestamp(sink.delivered_at),
+                    active: sink.active,
+                })
+                .collect(),
+        };
+        status.sources.sort_by_key(|source| !source.active);
+        status.sinks.sort_by_key(|sink| !sink.active);
+        Ok(status)
+    }
+}
+
+/// A moment of the journal, where 0 stands for never.
+fn timestamp(micros: i64) -> Option<Timestamp> {
+    (micros != 0).then(|| Timestamp::from_microsecond(micros).ok()).flatten()
+}
+
+fn seconds(from: Timestamp, to: Timestamp) -> i64 {
+    to.duration_since(from).as_secs().max(0)
+}
+
+fn place(reader: &mut Reader, seq: Seq) -> Result<Option<Place>, JournalError> {
+    let Some(stored) = reader.entry(seq)? else { return Ok(None) };
+    Ok(Entry::parse(&stored.line).ok().and_then(|entry| Some(Place { seq, time: entry.time.parse().ok()? })))
+}
+
+fn last_gap(reader: &mut Reader) -> Result<Option<LastGap>, JournalError> {
+    let Some(stored) = reader.last_gap()? else { return Ok(None) };
+    let told = Entry::parse(&stored.line).ok().and_then(|entry| {
+        let group = entry.group();
+        let resource =
+            if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) };
+        Some(LastGap { place: Place { seq: entry.seq(), time: entry.time.parse().ok()? }, resource, gap: entry.gap()? })
+    });
+    Ok(told)
+}
+
+/// Whether a daemon holds the state directory. The lock itself is not tried, because a daemon that starts in that
+/// moment would find it taken: the kernel lists who holds which lock.
+#[must_use]
+pub fn daemon(dir: &Path) -> DaemonStatus {
+    let path = dir.join("decklog.lock");
+    let Ok(meta) = fs::metadata(&path) else { return DaemonStatus { running: false, pid: None } };
+    let named: Option<u32> = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+    let named = named.filter(|pid| alive(*pid));
+    // On a busy machine the list moves while it is read and a line can be missed, so that a process which should be
+    // in it is looked for more than once.
+    for _ in 0..READS {
+        let Ok(locks) = fs::read_to_string("/proc/locks") else {
+            // Without the list: the process that the lock file names, where there is one.
+            return DaemonStatus { running: named.is_some(), pid: named };
+        };
+        let pid = holder(&locks, meta.ino());
+        if pid.is_some() || named.is_none() {
+            return DaemonStatus { running: pid.is_some(), pid };
+        }
+    }
+    DaemonStatus { running: false, pid: None }
+}
+
+/// How often the list of locks is read before a process is said to hold none.
+const READS: usize = 10;
+
+/// The process that holds a flock on this inode, by `/proc/locks`. The device is not compared: some file systems name
+/// another one there than `stat` does.
+fn holder(locks: &str, inode: u64) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", "ADVISORY", "WRITE", pid, file, ..] = words.as_slice() else { return None };
+        let same = file.rsplit(':').next().and_then(|number| number.parse().ok()) == Some(inode);
+        same.then(|| pid.parse().ok()).flatten()
+    })
+}
+
+fn alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| match rustix::process::test_kill_process(pid) {
+        Ok(()) => true,
+        Err(error) => io::Error::from(error).kind() == io::ErrorKind::PermissionDenied,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_lock_is_read_from_the_kernels_list() {
+        let locks = "1: POSIX  ADVISORY  READ 11 fd:01:77 128 128\n2: FLOCK  ADVISORY  WRITE 4321 fd:01:77 0 EOF\n2: -> FLOCK  ADVISORY  WRITE 9 fd:01:77 0 EOF\n";
+        assert_eq!(holder(locks, 77), Some(4321));
+        assert_eq!(holder(locks, 7), None);
+        assert_eq!(holder("1: FLOCK  ADVISORY  READ 5 fd:01:77 0 EOF\n", 77), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! Reading the cluster.
+//!
+//! Every watched resource and scope is a *source*: a pure [`machine`] that decides, and a thin driver that carries
+//! out. The [`Fleet`] owns all of them, follows what the API server serves and what the configuration asks for, and
+//! ends when one of them ends unasked.
+//!
+//! ```text
+//!  bytes ─ frame ─→ lines ─ decode ─→ identity + bytes ─ redact ─→ journal
+//!                                  ╲
+//!                       answers ─ classify ─→ machine ─→ what to do next
+//! ```
+//!
+//! The watch is read by ourselves and not by `kube_runtime`, because that one cannot begin at a version, shows no
+//! bookmarks, goes past what it cannot decode, and keeps no bytes.
+
+pub mod classify;
+pub mod decode;
+pub mod discovery;
+mod fleet;
+pub mod frame;
+mod limiter;
+pub mod machine;
+pub mod select;
+mod source;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Mutex, Notify, watch};
+
+pub use fleet::{Fleet, FleetError, FleetHandle, Overview, Plan, SourceView};
+pub use stats::SourceStats;
+
+use crate::change::redact::Redactor;
+use crate::cluster::Api;
+use crate::journal::Journal;
+use crate::model::Resource;
+use discovery::{Discovered, Discoverer};
+use limiter::Limiter;
+use machine::Patience;
+
+/// Every duration and bound of reading a cluster. Only tests need others than the default.
+#[derive(Clone, Debug)]
+pub struct Timings {
+    /// How long the machines bear with what may heal by itself.
+    pub patience: Patience,
+    /// How long the API server is asked to keep a watch open: seconds, drawn anew for each.
+    pub watch_seconds: RangeInclusive<u32>,
+    /// A watch on which nothing comes for this long is taken for dead. Bookmarks come about every minute.
+    pub silence: Duration,
+    /// The bound on the first wait after a failure; it doubles with each further one …
+    pub backoff_first: Duration,
+    /// … up to this.
+    pub backoff_most: Duration,
+    /// Objects in a page of a list.
+    pub page: u32,
+    /// The longest line of a watch, and the largest item of a list, in bytes.
+    pub line_limit: usize,
+    /// Lists in progress at once.
+    pub lists: usize,
+    /// Other requests at once that wait for the head of their answer.
+    pub requests: usize,
+    /// How often discovery is asked where one document tells it all. An unchanged one is not sent again.
+    pub discovery: Duration,
+    /// How often an old server is asked, group by group.
+    pub legacy_discovery: Duration,
+}
+
+impl Default for Timings {
+    fn default() -> Self {
+        Self {
+            patience: Patience::default(),
+            watch_seconds: 300..=600,
+            silence: Duration::from_secs(150),
+            backoff_first: Duration::from_millis(800),
+            backoff_most: Duration::from_secs(30),
+            page: 500,
+            line_limit: 32 << 20,
+            lists: 4,
+            requests: 16,
+            discovery: Duration::from_secs(5),
+            legacy_discovery: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What every source uses.
+struct Shared {
+    api: Api,
+    journal: Journal,
+    redactor: Arc<Redactor>,
+    timings: Timings,
+    limiter: Limiter,
+    /// Told when a source has settled for the first time.
+    settled: Arc<Notify>,
+    /// Counts steps of every source and of discovery: proof of life for a watchdog.
+    progress: Arc<AtomicU64>,
+    discoverer: Arc<Mutex<Discoverer>>,
+    discovered: watch::Sender<Option<Discovered>>,
+}
+
+impl Shared {
+    fn progressed(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Asks discovery now, and tells the fleet what it says.
+    async fn discover(&self) -> Result<Discovered, classify::Failure> {
+        let found = self.discoverer.lock().await.discover(&self.api).await?;
+        self.progressed();
+        self.discovered.send_if_modified(|last| {
+            let changed = last.as_ref() != Some(&found);
+            if changed {
+                *last = Some(found.clone());
+            }
+            changed
+        });
+        Ok(found)
+    }
+
+    /// Whether discovery says for certain, now, that the resource is not served.
+    async fn lacks(&self, resource: &Resource) -> bool {
+        self.discover().await.is_ok_and(|found| found.lacks(resource))
+    }
+}
+
+/// Any time up to `bound`.
+fn random_up_to(bound: Duration) -> Duration {
+    let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
+    let bound = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
+    // The low bits of a version 4 UUID's first half are random, apart from four that say so.
+    Duration::from_millis((random >> 16) % bound.saturating_add(1))
+}

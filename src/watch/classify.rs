@@ -1,0 +1,313 @@
+//! What an answer means. This module alone knows HTTP codes and the reasons of a Kubernetes `Status`.
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
+
+/// Why something failed, as far as it makes a difference to what is done about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The version, or the page token, is too old.
+    Expired,
+    /// The version is newer than anything that the API server has.
+    Ahead,
+    /// Not now; perhaps after this long.
+    Busy(Option<Duration>),
+    /// The credentials are not accepted.
+    Unauthorized,
+    /// The credentials may not do this; the text says what to do.
+    Forbidden(String),
+    /// There is no such resource.
+    NotFound,
+    /// The request is not one that the API server takes.
+    Refused(String),
+    /// The API server failed in a way that has no known meaning.
+    Server(String),
+    /// TLS failed: certificates may have been replaced.
+    Tls(String),
+    /// There was no answer, or not all of it.
+    Unreachable(String),
+    /// What came is not what it should be.
+    Undecodable(String),
+    /// What came is larger than decklog takes.
+    Oversize(String),
+}
+
+impl Failure {
+    /// Every name that [`Failure::name`] gives.
+    pub const NAMES: [&'static str; 12] = [
+        "expired",
+        "ahead",
+        "busy",
+        "unauthorized",
+        "forbidden",
+        "not_found",
+        "refused",
+        "server",
+        "tls",
+        "unreachable",
+        "undecodable",
+        "oversize",
+    ];
+
+    /// A short name for metrics.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Ahead => "ahead",
+            Self::Busy(_) => "busy",
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden(_) => "forbidden",
+            Self::NotFound => "not_found",
+            Self::Refused(_) => "refused",
+            Self::Server(_) => "server",
+            Self::Tls(_) => "tls",
+            Self::Unreachable(_) => "unreachable",
+            Self::Undecodable(_) => "undecodable",
+            Self::Oversize(_) => "oversize",
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Expired => f.write_str("the API server no longer has this version"),
+            Self::Ahead => f.write_str("the API server does not have this version yet"),
+            Self::Busy(_) => f.write_str("the API server is busy"),
+            Self::Unauthorized => f.write_str("the API server does not accept the credentials"),
+            Self::NotFound => f.write_str("the API server does not serve this"),
+            Self::Forbidden(text)
+            | Self::Refused(text)
+            | Self::Server(text)
+            | Self::Tls(text)
+            | Self::Unreachable(text)
+            | Self::Undecodable(text)
+            | Self::Oversize(text) => f.write_str(text),
+        }
+    }
+}
+
+/// A `metav1.Status`, as far as anything depends on it. Every field may be missing: proxies answer in the name of
+/// the API server.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    kind: String,
+    message: String,
+    reason: String,
+    code: u16,
+    details: Details,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Details {
+    causes: Vec<Cause>,
+    #[serde(rename = "retryAfterSeconds")]
+    retry_after: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Cause {
+    reason: String,
+}
+
+/// How long a text of the API server may be in a text of ours.
+const TEXT: usize = 300;
+
+/// What an answer other than 2xx means.
+#[must_use]
+pub fn answer(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> Failure {
+    let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.kind == "Status");
+    let after = headers
+        .get(header::RETRY_AFTER)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| text.trim().parse().ok())
+        .map(Duration::from_secs);
+    let status = status.unwrap_or_default();
+    meaning(code.as_u16(), &status, after)
+}
+
+/// What the object of an ERROR line means.
+#[must_use]
+pub fn error_event(object: &[u8]) -> Failure {
+    match serde_json::from_slice::<Status>(object) {
+        Ok(status) => meaning(status.code, &status, None),
+        Err(_) => Failure::Undecodable("an ERROR of the API server cannot be read".to_owned()),
+    }
+}
+
+fn meaning(code: u16, status: &Status, after: Option<Duration>) -> Failure {
+    let said = (status.details.retry_after > 0).then(|| Duration::from_secs(status.details.retry_after));
+    let after = after.max(said);
+    let text = text_of(code, status);
+    let ahead = status.details.causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge");
+    match (code, status.reason.as_str()) {
+        (410, _) | (_, "Expired" | "Gone") => Failure::Expired,
+        _ if ahead => Failure::Ahead,
+        (401, _) | (_, "Unauthorized") => Failure::Unauthorized,
+        (403, _) | (_, "Forbidden") => Failure::Forbidden(text),
+        (404, _) | (_, "NotFound") => Failure::NotFound,
+        // A gateway in between, or an API server that has not got to the request.
+        (429 | 502 | 503 | 504, _) | (_, "TooManyRequests" | "ServiceUnavailable" | "Timeout" | "ServerTimeout") => {
+            Failure::Busy(after)
+        }
+        (500.., _) => Failure::Server(text),
+        (400..=499, _) => Failure::Refused(text),
+        _ => Failure::Server(text),
+    }
+}
+
+fn text_of(code: u16, status: &Status) -> String {
+    let mut text = format!("the API server answered {code}");
+    if !status.message.is_empty() {
+        text.push_str(": ");
+        text.extend(status.message.chars().filter(|c| !c.is_control()).take(TEXT));
+    }
+    text
+}
+
+/// What it means that there was no answer.
+#[must_use]
+pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
+    let mut innermost = error;
+    let mut tls = None;
+    let mut refused = false;
+    let mut next = Some(error);
+    while let Some(current) = next {
+        if let Some(error) = current.downcast_ref::<rustls::Error>() {
+            tls = Some(error.clone());
+        }
+        if let Some(error) = current.downcast_ref::<std::io::Error>() {
+            refused |= error.kind() == std::io::ErrorKind::ConnectionRefused;
+            // An io::Error hides what it wraps from `source`.
+            if let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+                tls = Some(error.clone());
+            }
+        }
+        innermost = current;
+        next = current.source();
+    }
+    if let Some(error) = tls {
+        return Failure::Tls(tls_text(&error));
+    }
+    if refused {
+        return Failure::Unreachable(
+            "the API server refuses connections; check that it runs and that the address is right".to_owned(),
+        );
+    }
+    Failure::Unreachable(format!("cannot reach the API server: {innermost}"))
+}
+
+fn tls_text(error: &rustls::Error) -> String {
+    use rustls::{AlertDescription, CertificateError, Error};
+    match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "the API server's certificate is not signed by the authority in the kubeconfig; renew certificate-authority"
+                .to_owned()
+        }
+        Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            "the API server's certificate has expired; renew it, or check this machine's clock".to_owned()
+        }
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "the API server's certificate is for another name; set tls-server-name in the kubeconfig, or use an address that it names".to_owned(),
+        Error::AlertReceived(AlertDescription::CertificateExpired) => {
+            "the client certificate has expired; renew it in the kubeconfig".to_owned()
+        }
+        Error::AlertReceived(
+            AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateRequired
+            | AlertDescription::AccessDenied,
+        ) => "the API server does not accept the client certificate; it may have expired, or be of another cluster".to_owned(),
+        other => format!("TLS with the API server failed: {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(code: u16, headers: &[(&str, &str)], body: &str) -> Failure {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(http::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+        }
+        answer(StatusCode::from_u16(code).unwrap(), &map, body.as_bytes())
+    }
+
+    fn status(code: u16, reason: &str, details: &str) -> String {
+        format!(
+            r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"m","reason":"{reason}","details":{{{details}}},"code":{code}}}"#
+        )
+    }
+
+    #[test]
+    fn answers_mean_what_the_reference_says() {
+        let secs = |n| Some(Duration::from_secs(n));
+        let too_large = r#""causes":[{"reason":"ResourceVersionTooLarge","message":"x"}],"retryAfterSeconds":1"#;
+        for (code, headers, body, expected) in [
+            (410, vec![], status(410, "Expired", ""), Failure::Expired),
+            (410, vec![], status(410, "Gone", ""), Failure::Expired),
+            (410, vec![], String::new(), Failure::Expired),
+            (504, vec![], status(504, "Timeout", too_large), Failure::Ahead),
+            (504, vec![], status(504, "Timeout", ""), Failure::Busy(None)),
+            (
+                429,
+                vec![("retry-after", "5")],
+                "Too many requests, please try again later.\n".into(),
+                Failure::Busy(secs(5)),
+            ),
+            (429, vec![], status(429, "TooManyRequests", r#""retryAfterSeconds":3"#), Failure::Busy(secs(3))),
+            (
+                429,
+                vec![("retry-after", "1")],
+                status(429, "TooManyRequests", r#""retryAfterSeconds":3"#),
+                Failure::Busy(secs(3)),
+            ),
+            (502, vec![], "<html>bad gateway</html>".into(), Failure::Busy(None)),
+            (503, vec![("retry-after", "soon")], "<html>".into(), Failure::Busy(None)),
+            (401, vec![], status(401, "Unauthorized", ""), Failure::Unauthorized),
+            (403, vec![], status(403, "Forbidden", ""), Failure::Forbidden("the API server answered 403: m".into())),
+            (404, vec![], "404 page not found\n".into(), Failure::NotFound),
+            (
+                405,
+                vec![],
+                status(405, "MethodNotAllowed", ""),
+                Failure::Refused("the API server answered 405: m".into()),
+            ),
+            (422, vec![], status(422, "Invalid", ""), Failure::Refused("the API server answered 422: m".into())),
+            (500, vec![], status(500, "InternalError", ""), Failure::Server("the API server answered 500: m".into())),
+        ] {
+            assert_eq!(of(code, &headers, &body), expected, "{code} {body}");
+        }
+    }
+
+    #[test]
+    fn error_events_mean_what_their_status_says() {
+        assert_eq!(error_event(status(410, "Expired", "").as_bytes()), Failure::Expired);
+        assert_eq!(error_event(status(429, "TooManyRequests", "").as_bytes()), Failure::Busy(None));
+        assert!(matches!(error_event(status(500, "StoreReadError", "").as_bytes()), Failure::Server(_)));
+        assert!(matches!(error_event(b"{}"), Failure::Server(_)));
+        assert!(matches!(error_event(b"[]"), Failure::Server(_) | Failure::Undecodable(_)));
+    }
+
+    #[test]
+    fn a_text_of_the_server_is_cut_short_and_has_no_control_characters() {
+        let body = format!(r#"{{"kind":"Status","message":"a\u001b[31m{}","code":500}}"#, "x".repeat(5000));
+        let Failure::Server(text) = of(500, &[], &body) else { panic!() };
+        assert!(text.len() < 400 && !text.contains('\u{1b}'), "{text}");
+    }
+
+    #[test]
+    fn a_refused_connection_says_what_to_check() {
+        let error = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert!(matches!(no_answer(&error), Failure::Unreachable(text) if text.contains("refuses connections")));
+    }
+}

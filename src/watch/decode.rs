@@ -1,0 +1,361 @@
+//! Reads the identity of an object in one pass and leaves its bytes alone.
+//!
+//! Nothing is decoded that decklog does not need, so that an object of any shape, from any version of the API, is kept
+//! as it came.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use crate::model::{Resource, ResourceVersion};
+
+/// What a line of a watch says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// ADDED or MODIFIED.
+    Upsert(Object<'a>),
+    /// DELETED.
+    Delete(Object<'a>),
+    /// Everything up to this version was sent.
+    Bookmark(ResourceVersion),
+    /// An ERROR: the `Status` that it carries.
+    Error(&'a [u8]),
+}
+
+/// An object's identity, and its bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Object<'a> {
+    /// metadata.namespace, empty for cluster-scoped objects.
+    pub namespace: Cow<'a, str>,
+    /// metadata.name.
+    pub name: Cow<'a, str>,
+    /// metadata.uid.
+    pub uid: Cow<'a, str>,
+    /// metadata.resourceVersion.
+    pub version: Cow<'a, str>,
+    /// The object as it came.
+    pub bytes: Cow<'a, [u8]>,
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Identity<'a> {
+    #[serde(default)]
+    kind: Option<IgnoredAny>,
+    #[serde(default, rename = "apiVersion")]
+    api_version: Option<IgnoredAny>,
+    #[serde(borrow)]
+    metadata: Metadata<'a>,
+}
+
+#[derive(Deserialize)]
+struct Metadata<'a> {
+    #[serde(borrow, default)]
+    namespace: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    uid: Option<Cow<'a, str>>,
+    #[serde(borrow, default, rename = "resourceVersion")]
+    version: Option<Cow<'a, str>>,
+}
+
+/// Reads one line of a watch.
+///
+/// # Errors
+/// What is wrong with the line, without anything of what it holds.
+pub fn line(line: &[u8]) -> Result<Line<'_>, String> {
+    let text = std::str::from_utf8(line).map_err(|_| "a line of the watch is not UTF-8".to_owned())?;
+    // An API server writes type and object, in this order and without spaces: what is between the two is then the
+    // object, and reading its identity proves that it is one JSON value. Whatever else is read in two passes.
+    if let Some((kind, span)) = usual(text)
+        && let Some(object) = text.get(span)
+        && let Ok(identity) = serde_json::from_str::<Identity<'_>>(object)
+    {
+        return said(kind, object, Ok(identity));
+    }
+    let envelope: Envelope<'_> =
+        serde_json::from_str(text).map_err(|error| format!("a line of the watch is no event ({})", place(&error)))?;
+    let object = envelope.object.get();
+    said(&envelope.kind, object, serde_json::from_str(object))
+}
+
+/// The type and the object of a line as API servers write it.
+fn usual(line: &str) -> Option<(&'static str, Range<usize>)> {
+    const BEGIN: &str = r#"{"type":""#;
+    const BETWEEN: &str = r#"","object":"#;
+    let line = line.trim_ascii_end();
+    let rest = line.strip_prefix(BEGIN)?;
+    let kind = ["MODIFIED", "ADDED", "DELETED", "BOOKMARK"].into_iter().find(|kind| rest.starts_with(kind))?;
+    rest.get(kind.len()..)?.starts_with(BETWEEN).then_some(())?;
+    line.ends_with('}').then_some(())?;
+    Some((kind, BEGIN.len() + kind.len() + BETWEEN.len()..line.len() - 1))
+}
+
+fn said<'a>(
+    kind: &str,
+    object: &'a str,
+    identity: Result<Identity<'a>, serde_json::Error>,
+) -> Result<Line<'a>, String> {
+    let identity = || identity.map_err(|error| format!("an object has no readable metadata ({})", place(&error)));
+    match kind {
+        "ADDED" | "MODIFIED" => Ok(Line::Upsert(whole(identity()?, object)?)),
+        "DELETED" => Ok(Line::Delete(whole(identity()?, object)?)),
+        "BOOKMARK" => {
+            let version = identity()?.metadata.version.filter(|version| !version.is_empty());
+            Ok(Line::Bookmark(ResourceVersion::new(version.ok_or("a bookmark has no resourceVersion")?)))
+        }
+        "ERROR" => Ok(Line::Error(object.as_bytes())),
+        _ => Err("a line of the watch has a type that decklog does not know".to_owned()),
+    }
+}
+
+fn whole<'a>(identity: Identity<'a>, object: &'a str) -> Result<Object<'a>, String> {
+    let Metadata { namespace, name, uid, version } = identity.metadata;
+    let need = |value: Option<Cow<'a, str>>, what| {
+        value.filter(|value| !value.is_empty()).ok_or_else(|| format!("an object has no {what}"))
+    };
+    Ok(Object {
+        namespace: namespace.unwrap_or_default(),
+        name: need(name, "metadata.name")?,
+        uid: need(uid, "metadata.uid")?,
+        version: need(version, "metadata.resourceVersion")?,
+        bytes: Cow::Borrowed(object.as_bytes()),
+    })
+}
+
+/// Where JSON is broken. serde_json's own text would quote what it found there.
+fn place(error: &serde_json::Error) -> String {
+    let what = match error.classify() {
+        serde_json::error::Category::Eof => "it breaks off",
+        serde_json::error::Category::Data => "it has another shape",
+        serde_json::error::Category::Syntax | serde_json::error::Category::Io => "it is not JSON",
+    };
+    format!("{what}, column {}", error.column())
+}
+
+/// Reads one item of a list. Its bytes are those that a watch would send: items of built-in types lack what the list
+/// says once for all of them, and API servers write these two first, in this order.
+///
+/// # Errors
+/// What is wrong with it, without anything of what it holds.
+pub fn item<'a>(resource: &Resource, item: &'a [u8]) -> Result<Object<'a>, String> {
+    let text = std::str::from_utf8(item).map_err(|_| "an item of the list is not UTF-8".to_owned())?;
+    let identity: Identity<'_> = serde_json::from_str(text)
+        .map_err(|error| format!("an item of the list has no readable metadata ({})", place(&error)))?;
+    let complete = identity.kind.is_some() || identity.api_version.is_some();
+    let mut object = whole(identity, text)?;
+    if !complete {
+        object.bytes = Cow::Owned(with_kind(resource, text));
+    }
+    Ok(object)
+}
+
+fn with_kind(resource: &Resource, item: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(item.len() + 64);
+    bytes.extend_from_slice(br#"{"kind":"#);
+    quote(&resource.kind, &mut bytes);
+    bytes.extend_from_slice(br#","apiVersion":"#);
+    quote(&resource.api_version(), &mut bytes);
+    bytes.push(b',');
+    // It has metadata, so something follows the brace.
+    bytes.extend_from_slice(item.trim_start().strip_prefix('{').unwrap_or_default().as_bytes());
+    bytes
+}
+
+fn quote(text: &str, into: &mut Vec<u8>) {
+    serde_json::to_writer(into, text).expect("writing a string to memory cannot fail");
+}
+
+/// The metadata of a list.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The version of the list.
+    pub version: ResourceVersion,
+    /// The token of the next page.
+    pub next: Option<String>,
+}
+
+/// Reads the envelope of a list.
+///
+/// # Errors
+/// Where it is not whole, or has no version.
+pub fn envelope(bytes: &[u8]) -> Result<Page, String> {
+    #[derive(Deserialize)]
+    struct List {
+        metadata: Meta,
+    }
+    #[derive(Deserialize)]
+    struct Meta {
+        #[serde(default, rename = "resourceVersion")]
+        version: String,
+        #[serde(default, rename = "continue")]
+        next: Option<String>,
+    }
+    let list: List =
+        serde_json::from_slice(bytes).map_err(|error| format!("the answer is not a whole list ({})", place(&error)))?;
+    if list.metadata.version.is_empty() || list.metadata.version == "0" {
+        return Err("the list has no resourceVersion, so there is nothing to watch from".to_owned());
+    }
+    // An empty token means that there is no next page.
+    let next = list.metadata.next.filter(|next| !next.is_empty());
+    Ok(Page { version: ResourceVersion(list.metadata.version), next })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const POD: &str = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"shop","uid":"u1","resourceVersion":"7","labels":{"name":"other"}},"spec":{"n":1.50,"uid":"no"}}"#;
+
+    fn pod() -> Object<'static> {
+        Object {
+            namespace: "shop".into(),
+            name: "web".into(),
+            uid: "u1".into(),
+            version: "7".into(),
+            bytes: POD.as_bytes().into(),
+        }
+    }
+
+    #[test]
+    fn a_line_in_any_form_gives_the_very_bytes_of_its_object() {
+        for text in [
+            format!(r#"{{"type":"ADDED","object":{POD}}}"#),
+            format!(r#"{{"type":"MODIFIED","object":{POD}}} "#),
+            format!(r#" {{ "object" : {POD} , "type" : "ADDED" }}"#),
+            format!(r#"{{"type":"ADDED","object":{POD},"new":{{"metadata":{{}}}}}}"#),
+            format!(r#"{{"type":"\u0041DDED","object":{POD}}}"#),
+        ] {
+            assert_eq!(line(text.as_bytes()), Ok(Line::Upsert(pod())), "{text}");
+        }
+        assert_eq!(line(format!(r#"{{"type":"DELETED","object":{POD}}}"#).as_bytes()), Ok(Line::Delete(pod())));
+    }
+
+    #[test]
+    fn bookmarks_and_errors() {
+        let bookmark = r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"12746","creationTimestamp":null},"spec":{"containers":null},"status":{}}}"#;
+        assert_eq!(line(bookmark.as_bytes()), Ok(Line::Bookmark(ResourceVersion::new("12746"))));
+        let error = r#"{"type":"ERROR","object":{"kind":"Status","code":410}}"#;
+        assert_eq!(line(error.as_bytes()), Ok(Line::Error(br#"{"kind":"Status","code":410}"#)));
+    }
+
+    #[test]
+    fn escapes_in_an_identity_are_understood() {
+        let text = r#"{"type":"ADDED","object":{"metadata":{"name":"w\u0065b","uid":"u\/1","resourceVersion":"7"}}}"#;
+        let Ok(Line::Upsert(object)) = line(text.as_bytes()) else { panic!() };
+        assert_eq!((&*object.name, &*object.uid, &*object.namespace), ("web", "u/1", ""));
+    }
+
+    #[test]
+    fn what_is_no_event_is_refused_without_quoting_it() {
+        let secret = "hunter2";
+        for text in [
+            format!("{secret}"),
+            format!(r#"{{"type":"ADDED","object":{{"metadata":{{"name":"{secret}"}}}}}}"#),
+            format!(r#"{{"type":"{secret}","object":{POD}}}"#),
+            format!(r#"{{"type":"ADDED","object":"{secret}"}}"#),
+            format!(r#"{{"type":"ADDED","object":{{"metadata":"{secret}"}}}}"#),
+            format!(r#"{{"type":"ADDED","object":{POD}"#),
+            format!(
+                r#"{{"type":"ADDED","object":{{"metadata":{{"name":"a","uid":"u","resourceVersion":"{secret}"}}}}{secret}}}"#
+            ),
+            r#"{"type":"BOOKMARK","object":{"metadata":{}}}"#.to_owned(),
+        ] {
+            let error = line(text.as_bytes()).expect_err(&text);
+            assert!(!error.contains(secret), "{error}");
+        }
+        assert!(line(b"{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"\xff\"}}}").is_err());
+    }
+
+    fn pods() -> Resource {
+        Resource {
+            group: String::new(),
+            version: "v1".into(),
+            kind: "Pod".into(),
+            plural: "pods".into(),
+            singular: "pod".into(),
+            short_names: vec![],
+            namespaced: true,
+        }
+    }
+
+    #[test]
+    fn a_listed_item_becomes_what_a_watch_would_send() {
+        let rest = POD.strip_prefix(r#"{"kind":"Pod","apiVersion":"v1","#).unwrap();
+        let listed = format!("{{{rest}");
+        assert_eq!(item(&pods(), listed.as_bytes()), Ok(pod()));
+        assert_eq!(item(&pods(), POD.as_bytes()), Ok(pod()));
+        let metadata = r#""metadata":{"name":"a","uid":"u","resourceVersion":"1","ownerReferences":[{"kind":"x","apiVersion":"v1"}]}"#;
+        for custom in [
+            format!(r#"{{"apiVersion":"v1","kind":"Pod",{metadata}}}"#),
+            format!(r#"{{{metadata},"apiVersion":"v1","kind":"Pod"}}"#),
+            format!(r#"{{"a":1,"apiVersion":"v1",{metadata}}}"#),
+        ] {
+            assert_eq!(item(&pods(), custom.as_bytes()).unwrap().bytes, custom.as_bytes());
+        }
+        let completed = format!(r#"{{"kind":"Pod","apiVersion":"v1","data":1,{metadata}}}"#);
+        assert_eq!(
+            item(&pods(), format!(r#"{{"data":1,{metadata}}}"#).as_bytes()).unwrap().bytes,
+            completed.as_bytes()
+        );
+        for broken in ["", "{}", "null", "{", r#"{"metadata":{"name":"a","uid":"u"}}"#] {
+            assert!(item(&pods(), broken.as_bytes()).is_err(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn an_envelope_tells_version_and_next_page() {
+        let page = |text: &str| envelope(text.as_bytes());
+        let whole = Page { version: ResourceVersion::new("7"), next: Some("abc".into()) };
+        assert_eq!(
+            page(r#"{"metadata":{"resourceVersion":"7","continue":"abc","remainingItemCount":3},"items":[]}"#),
+            Ok(whole)
+        );
+        assert_eq!(page(r#"{"metadata":{"resourceVersion":"7","continue":""},"items":null}"#).unwrap().next, None);
+        for broken in [
+            r#"{"metadata":{"resourceVersion":"7"},"items":["#,
+            r#"{"metadata":{},"items":[]}"#,
+            r#"{"items":[]}"#,
+            "",
+            "<html>",
+        ] {
+            assert!(page(broken).is_err(), "{broken}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_quick_way_and_the_careful_way_agree(
+            kind in prop_oneof![Just("ADDED"), Just("MODIFIED"), Just("DELETED"), Just("BOOKMARK"), Just("ERROR"), Just("FOO")],
+            name in "[a-z\"\\\\]{0,5}", version in "[0-9]{0,4}", extra in any::<bool>(), cut in 0_usize..12,
+        ) {
+            let object = serde_json::json!({"metadata": {"name": name, "uid": "u", "resourceVersion": version}, "x": [1, {"y": null}]});
+            let tail = if extra { r#","k":1}"# } else { "}" };
+            let quick = format!(r#"{{"type":"{kind}","object":{object}{tail}"#);
+            let slow = format!(r#"{{ "type":"{kind}","object":{object}{tail}"#);
+            let end = |text: &str| text.len() - cut.saturating_sub(9).min(text.len());
+            let (quick, slow) = (&quick[..end(&quick)], &slow[..end(&slow)]);
+            prop_assert_eq!(line(quick.as_bytes()).ok(), line(slow.as_bytes()).ok());
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            drop(line(&bytes));
+            drop(item(&pods(), &bytes));
+            drop(envelope(&bytes));
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! All sources of the daemon: begun, followed and ended as the configuration and the API server say.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::classify::Failure;
+use super::discovery::{Discovered, Discoverer};
+use super::limiter::Limiter;
+use super::select::{Selection, Waiting, select};
+use super::source::{Driver, Outcome};
+use super::stats::SourceStats;
+use super::{Shared, Timings, random_up_to};
+use crate::change::redact::Redactor;
+use crate::cluster::Api;
+use crate::config;
+use crate::journal::{Journal, JournalError, SourceId};
+use crate::model::SourceSpec;
+
+/// Why reading the cluster ended.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// The journal cannot go on, or belongs to another cluster.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A task ended although nobody asked it to.
+    #[error("the task of {name} ended unasked: {why}; this is a bug")]
+    Task {
+        /// Which.
+        name: String,
+        /// How.
+        why: String,
+    },
+}
+
+/// What is to be read, and what must not be kept of it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The `[[watch]]` entries.
+    pub watch: Vec<config::Watch>,
+    /// The redaction rules.
+    pub redactor: Arc<Redactor>,
+}
+
+/// A running source.
+#[derive(Clone, Debug)]
+pub struct SourceView {
+    /// What it watches.
+    pub spec: SourceSpec,
+    /// Its id in the journal.
+    pub id: SourceId,
+    /// Its counters.
+    pub stats: Arc<SourceStats>,
+}
+
+/// What the fleet is doing, for status and metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Overview {
+    /// The running sources, by name.
+    pub sources: Vec<SourceView>,
+    /// Configured names that nothing served answers to, as yet.
+    pub waiting: Vec<Waiting>,
+    /// What of the configuration has no effect.
+    pub problems: Vec<String>,
+    /// API groups that discovery is uncertain about.
+    pub uncertain: Vec<String>,
+    /// The API server's version, once it has answered.
+    pub version: String,
+}
+
+/// Speaks with a running fleet; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct FleetHandle {
+    plan: watch::Sender<Plan>,
+    ready: watch::Receiver<bool>,
+    overview: Arc<Mutex<Overview>>,
+    progress: Arc<AtomicU64>,
+}
+
+impl FleetHandle {
+    /// Reads by another plan: what changes is ended and begun, the rest goes on undisturbed.
+    pub fn reload(&self, plan: Plan) {
+        self.plan.send_replace(plan);
+    }
+
+    /// Whether every source has resumed, finished its first list, or needs a person. It stays true once it is.
+    #[must_use]
+    pub fn ready(&self) -> watch::Receiver<bool> {
+        self.ready.clone()
+    }
+
+    /// What the fleet is doing.
+    #[must_use]
+    pub fn overview(&self) -> Overview {
+        self.overview.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Counts what the fleet does. It grows at least with every look at discovery, also when all is quiet.
+    #[must_use]
+    pub fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
+    }
+}
+
+/// A source is found by what it watches; its selectors may change.
+type Key = (String, String, Option<String>);
+
+fn key(spec: &SourceSpec) -> Key {
+    (spec.resource.group.clone(), spec.resource.plural.clone(), spec.namespace.clone())
+}
+
+struct Running {
+    view: SourceView,
+    redactor: Arc<Redactor>,
+    cancel: CancellationToken,
+}
+
+/// What a task has come to.
+enum Finished {
+    Source(Key, Option<Outcome>),
+    Discovery,
+}
+
+type Joined = Result<(Id, Result<Finished, FleetError>), JoinError>;
+
+/// All sources.
+pub struct Fleet {
+    api: Api,
+    journal: Journal,
+    timings: Timings,
+    limiter: Limiter,
+    shared: Arc<Shared>,
+    plan: watch::Receiver<Plan>,
+    ready: watch::Sender<bool>,
+    overview: Arc<Mutex<Overview>>,
+    running: BTreeMap<Key, Running>,
+    tasks: JoinSet<Result<Finished, FleetError>>,
+    names: HashMap<Id, String>,
+}
+
+impl std::fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fleet").field("running", &self.running.len()).finish_non_exhaustive()
+    }
+}
+
+impl Fleet {
+    /// A fleet that has not begun, and the handle to it.
+    #[must_use]
+    pub fn new(api: Api, journal: Journal, plan: Plan, timings: Timings) -> (Self, FleetHandle) {
+        let limiter = Limiter::new(timings.lists, timings.requests);
+        let progress = Arc::new(AtomicU64::new(0));
+        let shared = Arc::new(Shared {
+            api: api.clone(),
+            journal: journal.clone(),
+            redactor: Arc::clone(&plan.redactor),
+            timings: timings.clone(),
+            limiter: limiter.clone(),
+            settled: Arc::new(Notify::new()),
+            progress: Arc::clone(&progress),
+            discoverer: Arc::new(tokio::sync::Mutex::new(Discoverer::default())),
+            discovered: watch::Sender::new(None),
+        });
+        let (plan_sender, plan) = watch::channel(plan);
+        let (ready, ready_receiver) = watch::channel(false);
+        let overview = Arc::new(Mutex::new(Overview::default()));
+        let handle =
+            FleetHandle { plan: plan_sender, ready: ready_receiver, overview: Arc::clone(&overview), progress };
+        let fleet = Self {
+            api,
+            journal,
+            timings,
+            limiter,
+            shared,
+            plan,
+            ready,
+            overview,
+            running: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            names: HashMap::new(),
+        };
+        (fleet, handle)
+    }
+
+    /// Reads the cluster until `cancel`. An API server that does not answer is waited for.
+    ///
+    /// # Errors
+    /// Where the journal fails or belongs to another cluster, or a task ends unasked.
+    pub async fn run(mut self, cancel: CancellationToken) -> Result<(), FleetError> {
+        let result = cancel.clone().run_until_cancelled(self.follow()).await;
+        // Dropping the tasks ends them; waiting for it makes sure that none of them holds the journal.
+        self.tasks.shutdown().await;
+        match result {
+            Some(Err(error)) => Err(error),
+            Some(Ok(never)) => match never {},
+            None => Ok(()),
+        }
+    }
+
+    async fn follow(&mut self) -> Result<std::convert::Infallible, FleetError> {
+        let shared = Arc::clone(&self.shared);
+        identify(&shared, &self.overview).await?;
+        let mut discovered = shared.discovered.subscribe();
+        let task = self.tasks.spawn({
+            let (shared, overview) = (Arc::clone(&shared), Arc::clone(&self.overview));
+            async move { keep_discovering(&shared, &overview).await.map(|()| Finished::Discovery) }
+        });
+        self.names.insert(task.id(), "discovery".to_owned());
+        loop {
+            tokio::select! {
+                Some(joined) = self.tasks.join_next_with_id() => self.joined(joined).await?,
+                () = shared.settled.notified() => self.look_ready(),
+                // Whoever can send is `shared` itself, or has given the plan up for good.
+                Ok(()) = discovered.changed() => self.reconcile().await?,
+                Ok(()) = self.plan.changed() => self.reconcile().await?,
+            }
+        }
+    }
+
+    async fn joined(&mut self, joined: Joined) -> Result<(), FleetError> {
+        let (id, result) = match joined {
+            Ok((id, result)) => (id, result),
+            Err(error) => {
+                let name = self.names.remove(&error.id()).unwrap_or_default();
+                return Err(FleetError::Task { name, why: error.to_string() });
+            }
+        };
+        let name = self.names.remove(&id).unwrap_or_default();
+        match result? {
+            Finished::Source(key, outcome) => {
+                self.running.remove(&key);
+                if outcome == Some(Outcome::Gone) {
+                    tracing::info!(source = name, "the resource is not served any more");
+                    // It may have come back while its source was ending.
+                    self.reconcile().await?;
+                }
+                Ok(())
+            }
+            Finished::Discovery => Err(FleetError::Task { name, why: "it returned".to_owned() }),
+        }
+    }
+
+    /// Ends and begins sources until what runs is what is wanted.
+    async fn reconcile(&mut self) -> Result<(), FleetError> {
+        let Some(discovered) = self.shared.discovered.borrow().clone() else { return Ok(()) };
+        let plan = self.plan.borrow_and_update().clone();
+        let preferred: Vec<_> = discovered.preferred().into_iter().cloned().collect();
+        self.journal.remember_resources(preferred).await?;
+        let selection = self.selection(&plan, &discovered);
+        let wanted: BTreeMap<Key, SourceSpec> =
+            selection.sources.iter().map(|spec| (key(spec), spec.clone())).collect();
+
+        let mut ending = Vec::new();
+        for (key, running) in &self.running {
+            let as_wanted = wanted.get(key) == Some(&running.view.spec);
+            if !as_wanted || !Arc::ptr_eq(&running.redactor, &plan.redactor) {
+                ending.push((key.clone(), running.view.id, wanted.contains_key(key)));
+                running.cancel.cancel();
+            }
+        }
+        // Whatever takes a source's place begins after it has ended.
+        while ending.iter().any(|(key, ..)| self.running.contains_key(key)) {
+            match self.tasks.join_next_with_id().await {
+                Some(joined) => Box::pin(self.joined(joined)).await?,
+                None => break,
+            }
+        }
+        for (_, id, goes_on) in ending {
+            if !goes_on {
+                self.journal.retire_source(id).await?;
+            }
+        }
+        for (key, spec) in wanted {
+            if !self.running.contains_key(&key) {
+                self.begin(key, spec, &plan.redactor).await?;
+            }
+        }
+        self.publish(selection, &discovered);
+        self.look_ready();
+        Ok(())
+    }
+
+    /// What the configuration asks for, where a source that runs counts as served: when its resource vanishes, it
+    /// finds that out for itself, and carefully.
+    fn selection(&self, plan: &Plan, discovered: &Discovered) -> Selection {
+        let in_use = self.running.values().map(|running| &running.view.spec.resource);
+        select(&plan.watch, &discovered.with_in_use(in_use))
+    }
+
+    async fn begin(&mut self, key: Key, spec: SourceSpec, redactor: &Arc<Redactor>) -> Result<(), FleetError> {
+        let memory = self.journal.source(&spec).await?;
+        let stats = Arc::new(SourceStats::default());
+        let view = SourceView { spec: spec.clone(), id: memory.id, stats: Arc::clone(&stats) };
+        let cancel = CancellationToken::new();
+        let shared = self.shared_with(redactor);
+        let driver = Driver::new(shared, spec, memory, stats);
+        let task = self.tasks.spawn({
+            let (cancel, key) = (cancel.clone(), key.clone());
+            async move {
+                let ended = cancel.run_until_cancelled(driver.run()).await.transpose()?;
+                Ok(Finished::Source(key, ended))
+            }
+        });
+        self.names.insert(task.id(), view.spec.name());
+        self.running.insert(key, Running { view, redactor: Arc::clone(redactor), cancel });
+        Ok(())
+    }
+
+    /// The same for every source, but for the rules of redaction, which a reload may change.
+    fn shared_with(&mut self, redactor: &Arc<Redactor>) -> Arc<Shared> {
+        if !Arc::ptr_eq(&self.shared.redactor, redactor) {
+            self.shared = Arc::new(Shared {
+                api: self.api.clone(),
+                journal: self.journal.clone(),
+                redactor: Arc::clone(redactor),
+                timings: self.timings.clone(),
+                limiter: self.limiter.clone(),
+                settled: Arc::clone(&self.shared.settled),
+                progress: Arc::clone(&self.shared.progress),
+                discoverer: Arc::clone(&self.shared.discoverer),
+                discovered: self.shared.discovered.clone(),
+            });
+        }
+        Arc::clone(&self.shared)
+    }
+
+    fn publish(&self, selection: Selection, discovered: &Discovered) {
+        let mut overview = self.overview.lock().unwrap_or_else(PoisonError::into_inner);
+        for problem in selection.problems.iter().filter(|problem| !overview.problems.contains(problem)) {
+            tracing::warn!("{problem}");
+        }
+        for waiting in selection.waiting.iter().filter(|waiting| !overview.waiting.contains(waiting)) {
+            tracing::warn!("{waiting}; waiting for it to appear");
+        }
+        overview.sources = self.running.values().map(|running| running.view.clone()).collect();
+        overview.waiting = selection.waiting;
+        overview.problems = selection.problems;
+        overview.uncertain = discovered.uncertain.iter().cloned().collect();
+    }
+
+    fn look_ready(&self) {
+        let ready = self.running.values().all(|running| running.view.stats.is_settled());
+        if ready {
+            self.ready.send_if_modified(|was| !std::mem::replace(was, true));
+        }
+    }
+}
+
+/// Learns which cluster this is, however long that takes.
+async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), FleetError> {
+    let mut tries = 0;
+    loop {
+        shared.progressed();
+        match shared.api.identity().await {
+            Ok(cluster) => {
+                shared.journal.set_cluster(cluster).await?;
+                if let Ok(version) = shared.api.version().await {
+                    overview.lock().unwrap_or_else(PoisonError::into_inner).version = version;
+                }
+                return Ok(());
+            }
+            Err(failure) => wait(shared, &mut tries, &failure).await,
+        }
+    }
+}
+
+async fn keep_discovering(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), FleetError> {
+    let mut tries = 0;
+    loop {
+        match shared.discover().await {
+            Ok(_) => {
+                if tries > 0 {
+                    // Whoever answers after an outage may be another cluster.
+                    identify(shared, overview).await?;
+                    tries = 0;
+                }
+                let cheap = shared.discoverer.lock().await.is_cheap();
+                let pause = if cheap { shared.timings.discovery } else { shared.timings.legacy_discovery };
+                tokio::time::sleep(pause).await;
+            }
+            Err(failure) => wait(shared, &mut tries, &failure).await,
+        }
+    }
+}
+
+async fn wait(shared: &Shared, tries: &mut u32, failure: &Failure) {
+    match failure {
+        Failure::Unauthorized | Failure::Tls(_) => shared.api.refresh().await,
+        Failure::Expired
+        | Failure::Ahead
+        | Failure::Busy(_)
+        | Failure::Forbidden(_)
+        | Failure::NotFound
+        | Failure::Refused(_)
+        | Failure::Server(_)
+        | Failure::Unreachable(_)
+        | Failure::Undecodable(_)
+        | Failure::Oversize(_) => {}
+    }
+    if *tries == 0 {
+        tracing::warn!("waiting for the API server: {failure}");
+    }
+    let at_least = if let Failure::Busy(Some(after)) = failure { *after } else { Duration::ZERO };
+    let timings = &shared.timings;
+    let bound = timings.backoff_first.saturating_mul(1 << (*tries).min(16)).min(timings.backoff_most);
+    *tries = tries.saturating_add(1);
+    shared.progressed();
+    tokio::time::sleep(at_least + random_up_to(bound)).await;
+}

@@ -1,0 +1,378 @@
+//! Cuts what arrives into lines (a watch) and into items (a list), with a bound on each.
+//!
+//! Both take chunks with borders anywhere and give out whole pieces only: the rest of a line that a broken connection
+//! leaves is dropped with the [`Lines`], and a list that breaks off has an envelope that does not parse.
+
+use bytes::{Bytes, BytesMut};
+
+/// A piece is longer than the bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Oversize;
+
+/// Cuts a stream into lines.
+#[derive(Debug)]
+pub struct Lines {
+    buffer: BytesMut,
+    /// How much of the buffer is known to hold no line end.
+    searched: usize,
+    limit: usize,
+}
+
+impl Lines {
+    /// Lines of at most `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { buffer: BytesMut::new(), searched: 0, limit }
+    }
+
+    /// Takes what arrived.
+    pub fn push(&mut self, chunk: &[u8]) {
+        self.buffer.extend_from_slice(chunk);
+    }
+
+    /// The next whole line, without its end. Empty lines are no lines.
+    ///
+    /// # Errors
+    /// Where the line is longer than the bound; nothing after it can be had.
+    pub fn next(&mut self) -> Result<Option<Bytes>, Oversize> {
+        loop {
+            let rest = self.buffer.get(self.searched..).unwrap_or_default();
+            let Some(found) = memchr::memchr(b'\n', rest) else {
+                self.searched = self.buffer.len();
+                return if self.searched > self.limit { Err(Oversize) } else { Ok(None) };
+            };
+            let length = self.searched + found;
+            if length > self.limit {
+                return Err(Oversize);
+            }
+            let mut line = self.buffer.split_to(length + 1).freeze();
+            self.searched = 0;
+            line.truncate(line.strip_suffix(b"\r\n").map_or(length, <[u8]>::len));
+            if !line.trim_ascii().is_empty() {
+                return Ok(Some(line));
+            }
+        }
+    }
+}
+
+/// Cuts a list into its items, and the *envelope*: the document with an empty array where the items were.
+///
+/// It tells strings, escapes and nesting apart and nothing else; whether the pieces are JSON is for the decoder to
+/// find, and every byte is in one of them.
+#[derive(Debug)]
+pub struct Items {
+    envelope: Vec<u8>,
+    item: Vec<u8>,
+    limit: usize,
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    /// Where in the envelope the newest string at depth 1 begins.
+    string: usize,
+    /// Whether that string was `items`, and a colon may follow, or has.
+    key: Key,
+    in_items: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    Other,
+    Items,
+    ItemsAndColon,
+}
+
+impl Items {
+    /// Items, and an envelope, of at most `limit` bytes each.
+    #[must_use]
+    pub const fn new(limit: usize) -> Self {
+        Self {
+            envelope: Vec::new(),
+            item: Vec::new(),
+            limit,
+            depth: 0,
+            in_string: false,
+            escaped: false,
+            string: 0,
+            key: Key::Other,
+            in_items: false,
+        }
+    }
+
+    /// Takes what arrived and hands every item that it completes to `each`.
+    ///
+    /// # Errors
+    /// Where an item or the envelope is longer than the bound, and those of `each`.
+    pub fn push<E: From<Oversize>>(
+        &mut self,
+        chunk: &[u8],
+        mut each: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut rest = chunk;
+        while let Some(byte) = rest.first().copied() {
+            let span = self.span(rest);
+            let (taken, left) = rest.split_at(span);
+            rest = left;
+            if self.in_items {
+                self.take_item(byte, taken, &mut each)?;
+            } else {
+                self.envelope.extend_from_slice(taken);
+                self.take_envelope(byte);
+            }
+            if self.item.len() > self.limit || self.envelope.len() > self.limit {
+                return Err(Oversize.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// How many bytes can be taken in one go: all of what a string holds before its next quote or escape, or one.
+    fn span(&self, rest: &[u8]) -> usize {
+        if self.in_string && !self.escaped {
+            memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len()).max(1)
+        } else if self.in_string || rest.first().is_none_or(|byte| is_structural(*byte)) {
+            1
+        } else {
+            rest.iter().position(|byte| is_structural(*byte)).unwrap_or(rest.len())
+        }
+    }
+
+    /// Follows strings. Returns whether `byte` is outside of them.
+    fn outside_of_strings(&mut self, byte: u8) -> bool {
+        if !self.in_string {
+            self.in_string = byte == b'"';
+            return true;
+        }
+        if self.escaped {
+            self.escaped = false;
+        } else {
+            match byte {
+                b'\\' => self.escaped = true,
+                b'"' => self.in_string = false,
+                _ => {}
+            }
+        }
+        false
+    }
+
+    fn take_envelope(&mut self, byte: u8) {
+        let was_in_string = self.in_string;
+        if !self.outside_of_strings(byte) {
+            if was_in_string && !self.in_string && self.depth == 1 {
+                let text = self.envelope.get(self.string..).unwrap_or_default();
+                self.key = if text == br#""items""# { Key::Items } else { Key::Other };
+            }
+            return;
+        }
+        match byte {
+            b'"' => self.string = self.envelope.len() - 1,
+            b'[' if self.depth == 1 && self.key == Key::ItemsAndColon => {
+                self.in_items = true;
+                self.key = Key::Other;
+                self.depth = 0;
+            }
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+            b':' if self.key == Key::Items => self.key = Key::ItemsAndColon,
+            _ if byte.is_ascii_whitespace() => {}
+            _ => self.key = Key::Other,
+        }
+    }
+
+    fn take_item<E>(&mut self, byte: u8, taken: &[u8], each: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        let outside = self.outside_of_strings(byte);
+        if outside && self.depth == 0 && matches!(byte, b',' | b']') {
+            if byte == b']' {
+                self.in_items = false;
+                self.depth = 1;
+                self.envelope.push(b']');
+            }
+            let item = self.item.trim_ascii();
+            if byte == b',' || !item.is_empty() {
+                each(item)?;
+            }
+            self.item.clear();
+            return Ok(());
+        }
+        self.item.extend_from_slice(taken);
+        if outside {
+            match byte {
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The document around the items.
+    #[must_use]
+    pub fn envelope(&self) -> &[u8] {
+        &self.envelope
+    }
+}
+
+/// Whether a byte outside of strings can change where we are.
+const fn is_structural(byte: u8) -> bool {
+    matches!(byte, b'"' | b'{' | b'}' | b'[' | b']' | b',' | b':')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    fn lines(limit: usize, chunks: &[&[u8]]) -> (Vec<String>, bool) {
+        let mut framer = Lines::new(limit);
+        let mut found = Vec::new();
+        for chunk in chunks {
+            framer.push(chunk);
+            loop {
+                match framer.next() {
+                    Ok(Some(line)) => found.push(String::from_utf8_lossy(&line).into_owned()),
+                    Ok(None) => break,
+                    Err(Oversize) => return (found, true),
+                }
+            }
+        }
+        (found, false)
+    }
+
+    #[test]
+    fn the_rest_of_a_broken_line_is_no_line() {
+        assert_eq!(lines(99, &[b"{\"a\":1}\n{\"b\"", b":2"]).0, ["{\"a\":1}"]);
+    }
+
+    #[test]
+    fn line_ends_of_every_kind_and_empty_lines() {
+        assert_eq!(lines(99, &[b"a\r", b"\n\n \r\nb\n"]).0, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_line_over_the_bound_is_refused_with_and_without_its_end() {
+        assert_eq!(lines(3, &[b"abc\n"]), (vec!["abc".to_owned()], false));
+        assert_eq!(lines(3, &[b"ab\n", b"abcd\n"]), (vec!["ab".to_owned()], true));
+        assert_eq!(lines(3, &[b"ab", b"cd"]), (vec![], true));
+    }
+
+    struct Broken;
+    impl From<Oversize> for Broken {
+        fn from(_: Oversize) -> Self {
+            Self
+        }
+    }
+
+    fn split(text: &[u8], sizes: &[usize], limit: usize) -> Option<(Vec<String>, String)> {
+        let mut items = Items::new(limit);
+        let mut found = Vec::new();
+        let mut sizes = sizes.iter().cycle();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (chunk, left) = rest.split_at((*sizes.next().unwrap()).clamp(1, rest.len()));
+            rest = left;
+            items
+                .push(chunk, |item| {
+                    found.push(String::from_utf8_lossy(item).into_owned());
+                    Ok::<_, Broken>(())
+                })
+                .ok()?;
+        }
+        Some((found, String::from_utf8_lossy(items.envelope()).into_owned()))
+    }
+
+    #[test]
+    fn items_are_cut_out_and_the_envelope_stays() {
+        let text = br#"{"kind":"PodList","metadata":{"items":["no"],"x":"\"items\":["},"items": [ {"a":"]}\\"} ,{"b":[1,{"items":[2]}]} ] ,"z":"items"}"#;
+        for size in [1, 2, 3, 1000] {
+            let (items, envelope) = split(text, &[size], 1000).unwrap();
+            assert_eq!(items, [r#"{"a":"]}\\"}"#, r#"{"b":[1,{"items":[2]}]}"#]);
+            assert_eq!(
+                envelope,
+                r#"{"kind":"PodList","metadata":{"items":["no"],"x":"\"items\":["},"items": [] ,"z":"items"}"#
+            );
+        }
+    }
+
+    #[test]
+    fn a_list_without_items_has_none() {
+        for (text, envelope) in [
+            (r#"{"items":[]}"#, r#"{"items":[]}"#),
+            (r#"{"items":[ ]}"#, r#"{"items":[]}"#),
+            (r#"{"items":null}"#, r#"{"items":null}"#),
+        ] {
+            assert_eq!(split(text.as_bytes(), &[1], 100).unwrap(), (vec![], envelope.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_missing_item_is_an_item_that_does_not_decode() {
+        assert_eq!(split(br#"{"items":[{},,{}]}"#, &[4], 100).unwrap().0, ["{}", "", "{}"]);
+    }
+
+    #[test]
+    fn an_item_over_the_bound_is_refused() {
+        assert!(split(br#"{"items":["0123456789"]}"#, &[7], 12).is_some());
+        assert!(split(br#"{"items":["0123456789"]}"#, &[7], 11).is_none());
+    }
+
+    fn json() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<i64>().prop_map(Into::into),
+            "[a-z\"\\\\{}\\[\\],:\n\u{e9}\u{1f600}]{0,12}".prop_map(Into::into),
+            Just("items".into()),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(serde_json::Value::from),
+                prop::collection::vec((prop_oneof![Just("items".to_owned()), "[a-z\"\\\\:]{0,4}"], inner), 0..4)
+                    .prop_map(|pairs| serde_json::Value::Object(pairs.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_in_any_chunks_is_what_serde_says(
+            items in prop::collection::vec(json(), 0..5), before in json(), after in json(),
+            sizes in prop::collection::vec(1_usize..40, 1..8), pretty in any::<bool>(),
+        ) {
+            let value = serde_json::json!({ "a": before, "items": items, "z": after });
+            let text = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
+            #[derive(serde::Deserialize)]
+            struct List<'a> { #[serde(borrow)] items: Vec<&'a RawValue> }
+            let expected: Vec<String> =
+                serde_json::from_slice::<List<'_>>(&text).unwrap().items.iter().map(|raw| raw.get().to_owned()).collect();
+            let (found, envelope) = split(&text, &sizes, 1 << 20).unwrap();
+            prop_assert_eq!(found, expected);
+            let mut rest: serde_json::Value = serde_json::from_str(&envelope).unwrap();
+            prop_assert_eq!(rest["items"].take(), serde_json::json!([]));
+            prop_assert_eq!(&rest["z"], &value["z"]);
+        }
+
+        #[test]
+        fn a_list_cut_anywhere_has_no_whole_envelope(cut in 0_usize..60) {
+            let text = br#"{"metadata":{"resourceVersion":"7"},"items":[{"a":1},{"b":2}]}"#;
+            let (_, envelope) = split(&text[..cut], &[5], 1 << 20).unwrap_or_default();
+            prop_assert!(serde_json::from_str::<serde_json::Value>(&envelope).is_err());
+        }
+
+        #[test]
+        fn lines_in_any_chunks_are_the_lines(
+            text in prop::collection::vec("[^\r\n]{1,20}", 0..8), sizes in prop::collection::vec(1_usize..9, 1..6),
+        ) {
+            let mut joined: Vec<u8> = Vec::new();
+            for line in &text { joined.extend_from_slice(line.as_bytes()); joined.push(b'\n'); }
+            let mut chunks = Vec::new();
+            let (mut rest, mut sizes) = (joined.as_slice(), sizes.iter().cycle());
+            while !rest.is_empty() {
+                let (chunk, left) = rest.split_at((*sizes.next().unwrap()).min(rest.len()));
+                chunks.push(chunk);
+                rest = left;
+            }
+            let expected: Vec<String> = text.into_iter().filter(|line| !line.as_bytes().trim_ascii().is_empty()).collect();
+            prop_assert_eq!(lines(1 << 20, &chunks).0, expected);
+        }
+    }
+}

@@ -1,0 +1,609 @@
+//! What a source does next: a pure state machine.
+//!
+//! It holds no clock, no randomness and does no I/O. Every input carries the time at which it came (since any fixed
+//! moment), every effect is data, and the driver in [`super`] carries it out and brings the answer back. Exactly one of
+//! the effects of a step is an [action](Effect::is_action) while the source has nothing to do, and none while a watch
+//! is open: so the source is always doing one thing.
+//!
+//! What may be concluded from what is decided here and nowhere else: when a list is needed (a *desync*), which gap it
+//! declares, when a resource is gone, and how long to wait. Every failure leads to a wait, so that no answer of a
+//! server can make a hot loop.
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use super::classify::Failure;
+use crate::journal::{SourceMemory, SourceState};
+use crate::model::{ResourceVersion, Why};
+
+/// How long the machine bears with what may heal by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// A watch that ends sooner than this and brought nothing new has failed.
+    pub short_watch: Duration,
+    /// This many short watches in a row, and the position is not trusted any more.
+    pub short_watches: u32,
+    /// A line that does not decode is asked for this many times before it is given up for a list.
+    pub undecodable: u32,
+    /// An error that is no known one is borne this long before it is answered with a list.
+    pub server_errors: Duration,
+    /// The API server may be behind our position this long before a rollback is suspected.
+    pub ahead: Duration,
+    /// A resource is not found for this long before its absence is confirmed.
+    pub not_found: Duration,
+    /// The least wait where only a person can help: permissions, a refused request.
+    pub slow: Duration,
+    /// Without a failure for this long, waits begin at the shortest again.
+    pub forgive: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            short_watch: Duration::from_secs(1),
+            short_watches: 5,
+            undecodable: 3,
+            server_errors: Duration::from_secs(30),
+            ahead: Duration::from_secs(60),
+            not_found: Duration::from_secs(30),
+            slow: Duration::from_secs(30),
+            forgive: Duration::from_secs(120),
+        }
+    }
+}
+
+/// What the driver brings.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The source begins.
+    Start,
+    /// The API server has our position, and answered with this version of its own.
+    Probed(ResourceVersion),
+    /// A page of the list is staged; `next` asks for the one after it.
+    Page {
+        /// The version of the whole list.
+        version: ResourceVersion,
+        /// The token of the next page.
+        next: Option<String>,
+    },
+    /// The list is on disk.
+    Committed,
+    /// The API server has accepted the watch.
+    Opened,
+    /// A change was handed to the journal.
+    Changed(ResourceVersion),
+    /// The API server has sent everything up to here.
+    Bookmark(ResourceVersion),
+    /// The watch ended without an error of the API server.
+    Ended(End),
+    /// What was asked for failed, or the watch did.
+    Failed(Failure),
+    /// The wait is over.
+    Waited,
+    /// Whether fresh discovery says that the resource is not served.
+    Confirmed(bool),
+}
+
+/// How a watch ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The server closed it properly.
+    Closed,
+    /// The connection broke.
+    Cut(String),
+    /// Nothing came for too long.
+    Silent,
+}
+
+/// What the driver is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Ask whether the API server has this version: a list of at most one object, not older than it.
+    Probe(ResourceVersion),
+    /// List: the first page, which begins a new list, or the one that `token` names.
+    List {
+        /// Of the next page.
+        token: Option<String>,
+        /// Whether to ask for pages at all.
+        paged: bool,
+    },
+    /// The list is complete: write it.
+    Commit {
+        /// The version of the list.
+        version: ResourceVersion,
+        /// The gap that it ends.
+        why: Option<Why>,
+    },
+    /// Watch from here.
+    Watch(ResourceVersion),
+    /// Wait: a random time that grows with `tries`, and at least this long.
+    Wait {
+        /// Failures in a row.
+        tries: u32,
+        /// What the server asked for, or what makes sense.
+        at_least: Duration,
+    },
+    /// Ask discovery whether the resource is still served.
+    Confirm,
+    /// The resource is gone: tell the journal, and end.
+    Gone,
+    /// Read the credentials again.
+    Refresh,
+    /// Move the position.
+    Bookmark(ResourceVersion),
+    /// Say what the source is doing.
+    Report(SourceState),
+    /// Count it.
+    Count(Oddity),
+}
+
+/// What is counted because it should be rare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oddity {
+    /// A change that the journal has already: the price of resuming safely.
+    Replay,
+    /// A version lower than one that came before it on the same watch.
+    Disorder,
+    /// A list is needed although there was a position.
+    Desync(Why),
+}
+
+impl Effect {
+    /// Whether an input answers it. The others are done and forgotten.
+    #[must_use]
+    pub const fn is_action(&self) -> bool {
+        match self {
+            Self::Probe(_)
+            | Self::List { .. }
+            | Self::Commit { .. }
+            | Self::Watch(_)
+            | Self::Wait { .. }
+            | Self::Confirm
+            | Self::Gone => true,
+            Self::Refresh | Self::Bookmark(_) | Self::Report(_) | Self::Count(_) => false,
+        }
+    }
+}
+
+/// What the source is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Not begun.
+    New,
+    /// Asking whether the API server has our position.
+    Probing,
+    /// A list is in progress; the version is known after its first page.
+    Listing { version: Option<ResourceVersion>, paged: bool },
+    /// The complete list is being written.
+    Committing(ResourceVersion),
+    /// A watch was asked for.
+    Opening,
+    /// A watch is open since then; whether it has brought anything new.
+    Watching { since: Duration, progress: bool },
+    /// Waiting before the next try.
+    Waiting,
+    /// Asking discovery.
+    Confirming,
+    /// The resource is gone: nothing follows.
+    Gone,
+}
+
+/// Failures that mean more the longer they last. A success of the same kind ends each of them.
+#[derive(Clone, Debug, Default)]
+struct Trouble {
+    /// Not found since.
+    not_found: Option<Duration>,
+    /// The API server is behind our position since.
+    ahead: Option<Duration>,
+    /// Errors without a meaning since.
+    server: Option<Duration>,
+    /// Short watches in a row.
+    short: u32,
+    /// Lines that did not decode, in a row.
+    undecodable: u32,
+    /// Refused watches in a row.
+    refused: u32,
+    /// A list was the answer to one of these already, and is not tried again before things are well.
+    listed: bool,
+}
+
+/// A source's state.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    patience: Patience,
+    phase: Phase,
+    /// Everything up to here was handed to the journal: where to watch from. `None` asks for a list.
+    resume: Option<ResourceVersion>,
+    /// The highest version handed over. Several changes can share one version, so `resume` stays on the distinct one
+    /// before it until a bookmark says that nothing more of it comes.
+    applied: Option<ResourceVersion>,
+    /// The gap that the next list declares.
+    why: Option<Why>,
+    /// Whether the API server must show that it has our position before we watch from it.
+    probe: bool,
+    /// The API server may have gone back in time; a consistent list decides.
+    suspect: bool,
+    /// Whether lists are asked for in pages. One answer in one piece is the way out where the pages take longer than
+    /// the API server remembers.
+    paged: bool,
+    /// Lists whose pages expired, in a row.
+    expired_lists: u32,
+    /// Nothing new has come since the last list.
+    fresh_list: bool,
+    tries: u32,
+    failed: Option<Duration>,
+    trouble: Trouble,
+    reported: Option<SourceState>,
+}
+
+impl Machine {
+    /// A source that begins with what the journal remembers of it.
+    #[must_use]
+    pub fn new(memory: SourceMemory, patience: Patience) -> Self {
+        Self {
+            patience,
+            phase: Phase::New,
+            resume: memory.resume,
+            applied: memory.applied,
+            why: memory.why,
+            probe: true,
+            suspect: false,
+            paged: true,
+            expired_lists: 0,
+            fresh_list: false,
+            tries: 0,
+            failed: None,
+            trouble: Trouble::default(),
+            reported: None,
+        }
+    }
+
+    /// One step: `now` is when the input came.
+    pub fn step(&mut self, now: Duration, input: Input) -> Vec<Effect> {
+        let mut out = Vec::new();
+        match input {
+            Input::Start | Input::Waited => self.proceed(&mut out),
+            Input::Probed(version) => self.probed(now, &version, &mut out),
+            Input::Page { version, next } => self.page(now, version, next, &mut out),
+            Input::Committed => self.committed(&mut out),
+            Input::Opened => {
+                self.phase = Phase::Watching { since: now, progress: false };
+                self.trouble.not_found = None;
+                self.trouble.refused = 0;
+                self.report(SourceState::Watching, &mut out);
+            }
+            Input::Changed(version) => self.changed(version, &mut out),
+            Input::Bookmark(version) => self.bookmark(version, &mut out),
+            Input::Ended(end) => self.ended(now, end, &mut out),
+            Input::Failed(failure) => self.failed(now, failure, &mut out),
+            Input::Confirmed(true) => {
+                self.phase = Phase::Gone;
+                out.push(Effect::Gone);
+            }
+            Input::Confirmed(false) => {
+                self.trouble.not_found = Some(now);
+                self.wait(self.tries, Duration::ZERO, &mut out);
+            }
+        }
+        out
+    }
+
+    /// The next thing to do when nothing is in the way.
+    fn proceed(&mut self, out: &mut Vec<Effect>) {
+        match &self.resume {
+            Some(resume) if !self.suspect => {
+                // Versions without an order cannot lie in the future, nor can the server tell.
+                if self.probe && resume.is_ordered() {
+                    out.push(Effect::Probe(resume.clone()));
+                    self.phase = Phase::Probing;
+                } else {
+                    out.push(Effect::Watch(resume.clone()));
+                    self.phase = Phase::Opening;
+                }
+            }
+            Some(_) | None => {
+                self.report(SourceState::Listing(0), out);
+                out.push(Effect::List { token: None, paged: self.paged });
+                self.phase = Phase::Listing { version: None, paged: self.paged };
+            }
+        }
+    }
+
+    fn probed(&mut self, now: Duration, version: &ResourceVersion, out: &mut Vec<Effect>) {
+        if self.resume.as_ref().is_some_and(|resume| is_before(version, resume)) {
+            return self.failed(now, Failure::Ahead, out);
+        }
+        self.probe = false;
+        self.trouble.ahead = None;
+        self.proceed(out);
+    }
+
+    fn page(&mut self, now: Duration, version: ResourceVersion, next: Option<String>, out: &mut Vec<Effect>) {
+        self.trouble.not_found = None;
+        let Phase::Listing { version: first, paged } = &self.phase else { return };
+        let paged = *paged;
+        match first {
+            // Invariant 2: a list is one consistent snapshot, or nothing is concluded from it.
+            Some(first) if *first != version => {
+                let text = format!("a list changed its version from {first} to {version} between two pages");
+                return self.failed(now, Failure::Unreachable(text), out);
+            }
+            Some(_) => {}
+            None => {
+                let back = self.applied.as_ref().is_some_and(|applied| is_before(&version, applied));
+                match (back, self.suspect) {
+                    (true, false) => {
+                        self.suspect = true;
+                        let text = format!(
+                            "the API server's list is of version {version}, older than what the journal has; asking again"
+                        );
+                        return self.failed(now, Failure::Unreachable(text), out);
+                    }
+                    (true, true) => self.desync(Why::Rollback, out),
+                    (false, true) => {
+                        // The API server was slow, not restored: our position is good.
+                        self.suspect = false;
+                        self.trouble.ahead = None;
+                        if self.resume.is_some() {
+                            self.probe = false;
+                            return self.proceed(out);
+                        }
+                    }
+                    (false, false) => {}
+                }
+            }
+        }
+        match next {
+            Some(token) => {
+                self.phase = Phase::Listing { version: Some(version), paged };
+                out.push(Effect::List { token: Some(token), paged });
+            }
+            None => {
+                out.push(Effect::Commit { version: version.clone(), why: self.why });
+                self.phase = Phase::Committing(version);
+            }
+        }
+    }
+
+    fn committed(&mut self, out: &mut Vec<Effect>) {
+        let Phase::Committing(version) = &self.phase else { return };
+        self.resume = Some(version.clone());
+        self.applied = self.resume.clone();
+        self.why = None;
+        self.suspect = false;
+        // The list was consistent, so the API server has this version.
+        self.probe = false;
+        self.expired_lists = 0;
+        self.fresh_list = true;
+        self.trouble.undecodable = 0;
+        self.proceed(out);
+    }
+
+    fn changed(&mut self, version: ResourceVersion, out: &mut Vec<Effect>) {
+        if self.applied.as_ref() == Some(&version) {
+            if matches!(self.phase, Phase::Watching { progress: false, .. }) {
+                out.push(Effect::Count(Oddity::Replay));
+            }
+            return;
+        }
+        if self.applied.as_ref().is_some_and(|applied| is_before(&version, applied)) {
+            out.push(Effect::Count(Oddity::Disorder));
+            return;
+        }
+        let previous = self.applied.replace(version);
+        self.resume = previous.or_else(|| self.resume.take());
+        self.well();
+    }
+
+    fn bookmark(&mut self, version: ResourceVersion, out: &mut Vec<Effect>) {
+        if self.applied.as_ref().is_some_and(|applied| is_before(&version, applied)) {
+            out.push(Effect::Count(Oddity::Disorder));
+            return;
+        }
+        self.resume = Some(version.clone());
+        self.applied = Some(version.clone());
+        self.well();
+        out.push(Effect::Bookmark(version));
+    }
+
+    /// The watch brings news: whatever was wrong is over.
+    fn well(&mut self) {
+        if let Phase::Watching { progress, .. } = &mut self.phase {
+            *progress = true;
+        }
+        self.fresh_list = false;
+        self.paged = true;
+        self.trouble = Trouble::default();
+    }
+
+    fn ended(&mut self, now: Duration, end: End, out: &mut Vec<Effect>) {
+        let lived = match self.phase {
+            Phase::Watching { since, progress } => progress || now.saturating_sub(since) >= self.patience.short_watch,
+            _ => false,
+        };
+        match end {
+            End::Closed if lived => {
+                self.trouble.short = 0;
+                self.proceed(out);
+            }
+            End::Closed => {
+                self.trouble.short += 1;
+                if self.trouble.short >= self.patience.short_watches && !self.trouble.listed {
+                    // Some servers answer a position that is too old with an empty watch instead of an error.
+                    self.trouble.listed = true;
+                    self.desync(Why::Expired, out);
+                }
+                self.probe = true;
+                self.retry(now, Duration::ZERO, Some("the API server closes every watch at once"), out);
+            }
+            // Whoever broke the connection may have been replaced meanwhile: look before resuming.
+            End::Cut(_) | End::Silent if lived => {
+                self.probe = true;
+                self.wait(1, Duration::ZERO, out);
+            }
+            End::Cut(text) => {
+                self.probe = true;
+                self.retry(now, Duration::ZERO, Some(&text), out);
+            }
+            End::Silent => {
+                self.probe = true;
+                self.retry(now, Duration::ZERO, Some("the API server sends nothing"), out);
+            }
+        }
+    }
+
+    fn failed(&mut self, now: Duration, failure: Failure, out: &mut Vec<Effect>) {
+        let listing = matches!(self.phase, Phase::Listing { .. });
+        match failure {
+            Failure::Expired if listing => {
+                // The token that comes with this error would mix two snapshots, so the list begins again.
+                self.expired_lists += 1;
+                if self.expired_lists >= 2 {
+                    self.paged = false;
+                }
+                self.retry(now, Duration::ZERO, Some("the list took longer than the API server remembers"), out);
+            }
+            Failure::Expired => {
+                if self.fresh_list {
+                    self.paged = false;
+                }
+                self.desync(Why::Expired, out);
+                self.retry(now, Duration::ZERO, None, out);
+            }
+            Failure::Ahead => {
+                let since = *self.trouble.ahead.get_or_insert(now);
+                if now.saturating_sub(since) > self.patience.ahead {
+                    self.suspect = true;
+                }
+                let text = "the API server does not have the version up to which the journal goes; if it was restored from a backup, this ends with a GAP";
+                self.retry(now, Duration::ZERO, Some(text), out);
+            }
+            Failure::Busy(after) => {
+                self.retry(now, after.unwrap_or_default(), Some("the API server is busy"), out);
+            }
+            Failure::Unauthorized => {
+                out.push(Effect::Refresh);
+                self.blocked(
+                    now,
+                    Duration::ZERO,
+                    "the API server does not accept the credentials (401)".to_owned(),
+                    out,
+                );
+            }
+            Failure::Forbidden(text) => self.blocked(now, self.patience.slow, text, out),
+            Failure::NotFound => {
+                let since = *self.trouble.not_found.get_or_insert(now);
+                if now.saturating_sub(since) > self.patience.not_found {
+                    self.phase = Phase::Confirming;
+                    out.push(Effect::Confirm);
+                } else {
+                    let text = "the API server does not serve this resource at the moment (404)".to_owned();
+                    self.blocked(now, Duration::ZERO, text, out);
+                }
+            }
+            Failure::Refused(text) => {
+                self.trouble.refused += 1;
+                if !listing && self.trouble.refused >= 3 && !self.trouble.listed && self.resume.is_some() {
+                    self.trouble.listed = true;
+                    self.desync(Why::Expired, out);
+                }
+                self.blocked(now, self.patience.slow, text, out);
+            }
+            Failure::Server(text) => {
+                let since = *self.trouble.server.get_or_insert(now);
+                if !listing
+                    && now.saturating_sub(since) > self.patience.server_errors
+                    && !self.trouble.listed
+                    && self.resume.is_some()
+                {
+                    self.trouble.listed = true;
+                    self.desync(Why::Expired, out);
+                }
+                self.retry(now, Duration::ZERO, Some(&text), out);
+            }
+            Failure::Tls(text) => {
+                out.push(Effect::Refresh);
+                self.probe = true;
+                self.blocked(now, Duration::ZERO, text, out);
+            }
+            Failure::Unreachable(text) => {
+                self.probe = true;
+                self.retry(now, Duration::ZERO, Some(&text), out);
+            }
+            Failure::Undecodable(text) => {
+                self.trouble.undecodable += 1;
+                if !listing && self.trouble.undecodable >= self.patience.undecodable {
+                    self.desync(Why::Undecodable, out);
+                }
+                self.retry(now, Duration::ZERO, Some(&text), out);
+            }
+            Failure::Oversize(text) => {
+                // Asking again would bring the same line again.
+                if !listing {
+                    self.desync(Why::Oversize, out);
+                }
+                self.retry(now, Duration::ZERO, Some(&text), out);
+            }
+        }
+    }
+
+    /// Invariant 3: the position is lost, and the list that follows declares it. A source without any history has
+    /// nothing that could be missing.
+    fn desync(&mut self, why: Why, out: &mut Vec<Effect>) {
+        if why == Why::Rollback {
+            // It explains whatever else seemed to be the reason.
+            self.resume = None;
+            self.why = Some(why);
+        } else if self.resume.take().is_some() {
+            self.why.get_or_insert(why);
+        } else {
+            return;
+        }
+        out.push(Effect::Count(Oddity::Desync(why)));
+    }
+
+    /// Waits before the next try; from the second failure on, status says why.
+    fn retry(&mut self, now: Duration, at_least: Duration, text: Option<&str>, out: &mut Vec<Effect>) {
+        self.count_failure(now);
+        if let Some(text) = text
+            && self.tries > 1
+        {
+            self.report(SourceState::Degraded(text.to_owned()), out);
+        }
+        self.wait(self.tries, at_least, out);
+    }
+
+    /// Waits where a person may have to help, and says so at once.
+    fn blocked(&mut self, now: Duration, at_least: Duration, text: String, out: &mut Vec<Effect>) {
+        self.count_failure(now);
+        self.report(SourceState::Degraded(text), out);
+        self.wait(self.tries, at_least, out);
+    }
+
+    fn count_failure(&mut self, now: Duration) {
+        if self.failed.is_some_and(|failed| now.saturating_sub(failed) > self.patience.forgive) {
+            self.tries = 0;
+        }
+        self.failed = Some(now);
+        self.tries = self.tries.saturating_add(1);
+    }
+
+    fn wait(&mut self, tries: u32, at_least: Duration, out: &mut Vec<Effect>) {
+        self.phase = Phase::Waiting;
+        out.push(Effect::Wait { tries, at_least });
+    }
+
+    fn report(&mut self, state: SourceState, out: &mut Vec<Effect>) {
+        if self.reported.as_ref() != Some(&state) {
+            self.reported = Some(state.clone());
+            out.push(Effect::Report(state));
+        }
+    }
+}
+
+fn is_before(version: &ResourceVersion, other: &ResourceVersion) -> bool {
+    version.compare(other) == Some(Ordering::Less)
+}

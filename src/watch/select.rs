@@ -1,0 +1,344 @@
+//! Which sources a configuration asks for, given what the API server serves.
+//!
+//! Resources are spelled as kubectl takes them. Two names can stand for one storage: `events` of the core group and of
+//! `events.k8s.io` are the same objects, so a wildcard takes the core ones only, and naming both watches the first.
+
+use std::collections::BTreeMap;
+
+use super::classify::Failure;
+use super::discovery::Discovered;
+use crate::cluster::Api;
+use crate::config::{FirstList, Watch};
+use crate::model::{Resource, SourceSpec};
+
+/// What a configuration comes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// What is to be watched, in the order of the configuration.
+    pub sources: Vec<SourceSpec>,
+    /// Names that nothing served answers to, as yet: a CRD may bring them.
+    pub waiting: Vec<Waiting>,
+    /// What of the configuration has no effect, one sentence each.
+    pub problems: Vec<String>,
+}
+
+/// A name that nothing served answers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// As it is in the configuration.
+    pub name: String,
+    /// What may have been meant.
+    pub suggestion: Option<String>,
+}
+
+impl std::fmt::Display for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the API server serves nothing called {}", self.name)?;
+        self.suggestion.as_ref().map_or(Ok(()), |suggestion| write!(f, " (did you mean {suggestion}?)"))
+    }
+}
+
+/// Group and plural of what is stored: one key for every name of one storage.
+fn storage(resource: &Resource) -> (&str, &str) {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("events.k8s.io", "events") => ("", "events"),
+        key => key,
+    }
+}
+
+/// Works out the sources.
+#[must_use]
+pub fn select(watches: &[Watch], discovered: &Discovered) -> Selection {
+    let mut selection = Selection::default();
+    // By storage: in which namespaces it is taken already, and by which [[watch]].
+    let mut taken: BTreeMap<(String, String), Vec<(Option<String>, usize)>> = BTreeMap::new();
+    for (index, watch) in watches.iter().enumerate() {
+        let number = index + 1;
+        let excluded: Vec<&Resource> = watch.exclude.iter().flat_map(|name| resolve(name, discovered)).collect();
+        for name in &watch.resources {
+            let wildcard = name.starts_with('*');
+            let mut found = resolve(name, discovered);
+            if wildcard {
+                found.retain(|resource| !excluded.iter().any(|other| storage(other) == storage(resource)));
+                if name == "*" {
+                    found.retain(|resource| storage(resource) == (resource.group.as_str(), resource.plural.as_str()));
+                }
+            }
+            if found.is_empty() && (name != "*") {
+                let suggestion = if wildcard { None } else { suggest(name, discovered) };
+                let waiting = Waiting { name: name.clone(), suggestion };
+                if !selection.waiting.contains(&waiting) && !(wildcard && resolve(name, discovered).len() > found.len())
+                {
+                    selection.waiting.push(waiting);
+                }
+            }
+            for resource in found {
+                if !watch.namespaces.is_empty() && !resource.namespaced {
+                    if !wildcard {
+                        selection.problems.push(format!(
+                            "[[watch]] {number}: {} are in no namespace and are not watched; give them a [[watch]] without `namespaces`",
+                            resource.full_name()
+                        ));
+                    }
+                    continue;
+                }
+                let scopes: Vec<Option<String>> = if watch.namespaces.is_empty() {
+                    vec![None]
+                } else {
+                    watch.namespaces.iter().cloned().map(Some).collect()
+                };
+                let (group, plural) = storage(resource);
+                let holders = taken.entry((group.to_owned(), plural.to_owned())).or_default();
+                for scope in scopes {
+                    let overlaps = |other: &Option<String>| *other == scope || other.is_none() || scope.is_none();
+                    if let Some((_, holder)) = holders.iter().find(|(other, _)| overlaps(other)) {
+                        // Within one entry it is no mistake: `["*", "pods"]`, or a name twice.
+                        if *holder != number {
+                            let at = scope.as_ref().map(|scope| format!(" in {scope}")).unwrap_or_default();
+                            selection.problems.push(format!(
+                                "[[watch]] {number}: {}{at} are watched by [[watch]] {holder} already, which counts",
+                                resource.full_name()
+                            ));
+                        }
+                        continue;
+                    }
+                    holders.push((scope.clone(), number));
+                    selection.sources.push(SourceSpec {
+                        resource: resource.clone(),
+                        namespace: scope,
+                        label_selector: watch.label_selector.clone(),
+                        field_selector: watch.field_selector.clone(),
+                        first_list_silent: watch.first_list == FirstList::Silent,
+                        ignore: watch.ignore.clone(),
+                    });
+                }
+            }
+        }
+    }
+    selection
+}
+
+/// The resources that a name stands for: several for a wildcard, at most one otherwise.
+#[must_use]
+pub fn resolve<'a>(name: &str, discovered: &'a Discovered) -> Vec<&'a Resource> {
+    let preferred = discovered.preferred();
+    if name == "*" {
+        return preferred;
+    }
+    if let Some(group) = name.strip_prefix("*.") {
+        return preferred.into_iter().filter(|resource| resource.group == group).collect();
+    }
+    let Some((word, rest)) = name.split_once('.') else {
+        return best(name, preferred.into_iter()).into_iter().collect();
+    };
+    let in_group = preferred.into_iter().filter(|resource| resource.group == rest);
+    if let Some(found) = best(word, in_group) {
+        return vec![found];
+    }
+    // PLURAL.VERSION.GROUP, and `pods.v1.` or `pods.v1` for core.
+    let (version, group) = rest.split_once('.').unwrap_or((rest, ""));
+    let exact = discovered.served.iter().filter(|resource| resource.version == version && resource.group == group);
+    best(word, exact).into_iter().collect()
+}
+
+/// The resource that a word names: the plural counts for more than the singular, that for more than a short name, and
+/// that for more than the kind. Among equals the first group does, which is core where it has one.
+fn best<'a>(word: &str, among: impl Iterator<Item = &'a Resource>) -> Option<&'a Resource> {
+    let rank = |resource: &Resource| {
+        let is = |name: &str| name.eq_ignore_ascii_case(word);
+        if is(&resource.plural) {
+            Some(0)
+        } else if !resource.singular.is_empty() && is(&resource.singular) {
+            Some(1)
+        } else if resource.short_names.iter().any(|name| is(name)) {
+            Some(2)
+        } else {
+            is(&resource.kind).then_some(3)
+        }
+    };
+    among.filter_map(|resource| Some((rank(resource)?, resource))).min_by_key(|(rank, _)| *rank).map(|(_, found)| found)
+}
+
+/// The spelling nearest to a name that nothing answers to.
+fn suggest(name: &str, discovered: &Discovered) -> Option<String> {
+    let lower = name.to_ascii_lowercase();
+    let spellings = discovered.preferred().into_iter().flat_map(|resource| {
+        let words = [resource.full_name(), resource.plural.clone(), resource.singular.clone()];
+        words.into_iter().filter(|word| !word.is_empty()).map(move |word| (word, resource.full_name()))
+    });
+    spellings
+        .map(|(word, full)| (strsim::damerau_levenshtein(&lower, &word), full))
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, _)| *distance <= 2.max(name.len() / 4))
+        .map(|(_, full)| full)
+}
+
+/// A permission, and whether we have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// `list` or `watch`.
+    pub verb: &'static str,
+    /// The source that needs it.
+    pub source: SourceSpec,
+    /// Whether the API server grants it.
+    pub allowed: bool,
+}
+
+/// Asks the API server for every permission that the sources need.
+///
+/// # Errors
+/// Where the API server does not answer.
+pub async fn check_access(api: &Api, sources: &[SourceSpec]) -> Result<Vec<Access>, Failure> {
+    let mut found = Vec::new();
+    for source in sources {
+        for verb in ["list", "watch"] {
+            let Resource { group, plural, .. } = &source.resource;
+            let allowed = api.may(verb, group, plural, source.namespace.as_deref()).await?;
+            found.push(Access { verb, source: source.clone(), allowed });
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served() -> Discovered {
+        let one = |group: &str, version: &str, kind: &str, plural: &str, short: &[&str], namespaced| Resource {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            plural: plural.into(),
+            singular: kind.to_lowercase(),
+            short_names: short.iter().map(|name| (*name).to_owned()).collect(),
+            namespaced,
+        };
+        Discovered {
+            served: vec![
+                one("", "v1", "Pod", "pods", &["po"], true),
+                one("", "v1", "Node", "nodes", &["no"], false),
+                one("", "v1", "Event", "events", &["ev"], true),
+                one("apps", "v1", "Deployment", "deployments", &["deploy"], true),
+                one("events.k8s.io", "v1", "Event", "events", &["ev"], true),
+                one("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &["hpa"], true),
+                one("autoscaling", "v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &["hpa"], true),
+                one("shop.example.com", "v1", "Order", "orders", &[], true),
+                one("shop.example.com", "v1", "Price", "prices", &[], false),
+            ],
+            ..Discovered::default()
+        }
+    }
+
+    fn watch(resources: &[&str]) -> Watch {
+        Watch { resources: resources.iter().map(|name| (*name).to_owned()).collect(), ..Watch::default() }
+    }
+
+    fn names(selection: &Selection) -> Vec<String> {
+        selection.sources.iter().map(|source| format!("{} {}", source.name(), source.resource.version)).collect()
+    }
+
+    #[test]
+    fn every_spelling_of_kubectl_finds_its_resource() {
+        for (spelling, expected) in [
+            ("pods", "pods v1"),
+            ("pod", "pods v1"),
+            ("po", "pods v1"),
+            ("Pod", "pods v1"),
+            ("PODS", "pods v1"),
+            ("pods.v1", "pods v1"),
+            ("pods.v1.", "pods v1"),
+            ("events", "events v1"),
+            ("events.events.k8s.io", "events.events.k8s.io v1"),
+            ("deploy", "deployments.apps v1"),
+            ("deployments.apps", "deployments.apps v1"),
+            ("deployment.v1.apps", "deployments.apps v1"),
+            ("hpa", "horizontalpodautoscalers.autoscaling v2"),
+            ("hpa.v1.autoscaling", "horizontalpodautoscalers.autoscaling v1"),
+            ("orders.shop.example.com", "orders.shop.example.com v1"),
+            ("orders.v1.shop.example.com", "orders.shop.example.com v1"),
+        ] {
+            assert_eq!(names(&select(&[watch(&[spelling])], &served())), [expected], "{spelling}");
+        }
+    }
+
+    #[test]
+    fn wildcards_take_everything_once_but_what_is_excluded() {
+        let mut all = watch(&["*"]);
+        all.exclude = vec!["events".into(), "*.autoscaling".into(), "no".into()];
+        let found = select(&[all], &served());
+        assert_eq!(
+            names(&found),
+            ["pods v1", "deployments.apps v1", "orders.shop.example.com v1", "prices.shop.example.com v1"]
+        );
+        let found = select(&[watch(&["*"])], &served());
+        assert_eq!(names(&found).iter().filter(|name| name.starts_with("events")).collect::<Vec<_>>(), ["events v1"]);
+        assert_eq!(names(&select(&[watch(&["*.shop.example.com"])], &served())).len(), 2);
+    }
+
+    #[test]
+    fn two_names_of_one_storage_are_one_source() {
+        let found = select(&[watch(&["events.events.k8s.io"]), watch(&["events"])], &served());
+        assert_eq!(names(&found), ["events.events.k8s.io v1"]);
+        assert_eq!(found.problems, ["[[watch]] 2: events are watched by [[watch]] 1 already, which counts"]);
+    }
+
+    #[test]
+    fn the_first_watch_of_an_object_counts() {
+        let mut shop = watch(&["pods"]);
+        shop.namespaces = vec!["shop".into(), "pay".into()];
+        let mut web = watch(&["pods"]);
+        web.namespaces = vec!["shop".into(), "web".into()];
+        let found = select(&[shop.clone(), web, watch(&["po", "pods"])], &served());
+        assert_eq!(names(&found), ["pods/shop v1", "pods/pay v1", "pods/web v1"]);
+        assert_eq!(found.problems.len(), 3, "{:?}", found.problems);
+        assert_eq!(found.problems[0], "[[watch]] 2: pods in shop are watched by [[watch]] 1 already, which counts");
+        assert!(select(&[watch(&["pods", "*", "po"])], &served()).problems.is_empty());
+    }
+
+    #[test]
+    fn namespaces_take_no_cluster_scoped_resources() {
+        let mut shop = watch(&["*", "nodes"]);
+        shop.namespaces = vec!["shop".into()];
+        let found = select(&[shop], &served());
+        assert!(found.sources.iter().all(|source| source.resource.namespaced), "{:?}", names(&found));
+        assert_eq!(
+            found.problems,
+            ["[[watch]] 1: nodes are in no namespace and are not watched; give them a [[watch]] without `namespaces`"]
+        );
+    }
+
+    #[test]
+    fn a_name_that_nothing_answers_to_waits_and_is_told_what_may_be_meant() {
+        let found = select(&[watch(&["deploymnets.apps", "widgets.example.com", "pdos", "*.other.io"])], &served());
+        assert!(found.sources.is_empty());
+        let waiting: Vec<(&str, Option<&str>)> =
+            found.waiting.iter().map(|waiting| (waiting.name.as_str(), waiting.suggestion.as_deref())).collect();
+        assert_eq!(
+            found.waiting[0].to_string(),
+            "the API server serves nothing called deploymnets.apps (did you mean deployments.apps?)"
+        );
+        assert_eq!(
+            waiting,
+            [
+                ("deploymnets.apps", Some("deployments.apps")),
+                ("widgets.example.com", None),
+                ("pdos", Some("pods")),
+                ("*.other.io", None)
+            ]
+        );
+    }
+
+    #[test]
+    fn selectors_and_the_rest_come_along() {
+        let mut web = watch(&["pods"]);
+        web.label_selector = "tier=web".into();
+        web.field_selector = "metadata.name=x".into();
+        web.first_list = FirstList::Silent;
+        web.ignore = vec!["/status".into()];
+        let source = select(&[web], &served()).sources.remove(0);
+        assert_eq!((source.label_selector.as_str(), source.field_selector.as_str()), ("tier=web", "metadata.name=x"));
+        assert!(source.first_list_silent);
+        assert_eq!(source.ignore, ["/status"]);
+    }
+}

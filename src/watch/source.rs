@@ -1,0 +1,405 @@
+//! Drives one source: carries out what its [machine](super::machine) decides, and brings the answers back.
+//!
+//! Nothing is decided here but how to wait. Dropping the future at any moment is safe: whatever the journal has not
+//! taken is asked for again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::Method;
+use kube::client::Body;
+use kube::core::params::{ListParams, VersionMatch, WatchParams};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::classify::{self, Failure};
+use super::decode::{self, Line};
+use super::frame::{Items, Lines, Oversize};
+use super::machine::{Effect, End, Input, Machine, Oddity};
+use super::stats::SourceStats;
+use super::{Shared, random_up_to};
+use crate::cluster::next_part;
+use crate::journal::{JournalError, SourceId, SourceMemory, SourceState, WatchChange};
+use crate::model::{Observed, Resource, ResourceVersion, SourceSpec, Verb};
+
+/// Staged objects go to the journal when there are this many bytes of them.
+const STAGE_BYTES: usize = 1 << 20;
+/// A list's progress is reported once in this many objects.
+const PROGRESS: u64 = 5000;
+
+/// How a source ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Its resource is not served any more.
+    Gone,
+}
+
+/// One source on its way.
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    spec: SourceSpec,
+    id: SourceId,
+    machine: Machine,
+    stats: Arc<SourceStats>,
+    began: Instant,
+    /// Held while a list is in progress.
+    listing: Option<OwnedSemaphorePermit>,
+    listed: u64,
+}
+
+/// Either what was asked for failed, or the journal did and everything ends.
+enum Stop {
+    Failure(Failure),
+    Journal(JournalError),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+impl From<JournalError> for Stop {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
+    }
+}
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>, spec: SourceSpec, memory: SourceMemory, stats: Arc<SourceStats>) -> Self {
+        let id = memory.id;
+        let machine = Machine::new(memory, shared.timings.patience);
+        Self { shared, spec, id, machine, stats, began: Instant::now(), listing: None, listed: 0 }
+    }
+
+    /// Runs until the resource is gone or the journal fails.
+    pub(super) async fn run(mut self) -> Result<Outcome, JournalError> {
+        let mut input = Input::Start;
+        loop {
+            let action = self.step(input).await?;
+            // The machine always says what to do next, except while a watch is open, which is inside of `act`.
+            let Some(action) = action else {
+                tracing::error!(source = self.spec.name(), "the machine has nothing to do; this is a bug");
+                input = Input::Ended(End::Cut("nothing to do".to_owned()));
+                continue;
+            };
+            if action == Effect::Gone {
+                self.shared.journal.source_gone(self.id).await?;
+                return Ok(Outcome::Gone);
+            }
+            input = self.act(action).await?;
+        }
+    }
+
+    /// Gives the machine an input, does what needs no answer, and returns what does.
+    async fn step(&mut self, input: Input) -> Result<Option<Effect>, JournalError> {
+        if let Input::Failed(failure) = &input {
+            self.stats.failed(failure);
+            tracing::debug!(source = self.spec.name(), %failure, "a request failed");
+        }
+        self.shared.progressed();
+        let mut action = None;
+        for effect in self.machine.step(self.began.elapsed(), input) {
+            match effect {
+                Effect::Report(state) => self.report(state).await?,
+                Effect::Bookmark(version) => self.shared.journal.bookmark(self.id, version).await?,
+                Effect::Refresh => self.shared.api.refresh().await,
+                Effect::Count(oddity) => self.count(oddity),
+                Effect::Probe(_)
+                | Effect::List { .. }
+                | Effect::Commit { .. }
+                | Effect::Watch(_)
+                | Effect::Wait { .. }
+                | Effect::Confirm
+                | Effect::Gone => action = Some(effect),
+            }
+        }
+        Ok(action)
+    }
+
+    fn count(&self, oddity: Oddity) {
+        self.stats.odd(oddity);
+        match oddity {
+            Oddity::Replay => {}
+            Oddity::Disorder => {
+                tracing::warn!(source = self.spec.name(), "the API server sent versions out of order");
+            }
+            Oddity::Desync(why) => {
+                tracing::warn!(
+                    source = self.spec.name(),
+                    why = why.as_str(),
+                    "changes may be missing: listing again, and the log gets a GAP"
+                );
+            }
+        }
+    }
+
+    async fn report(&mut self, state: SourceState) -> Result<(), JournalError> {
+        match &state {
+            SourceState::Degraded(text) => {
+                tracing::warn!(source = self.spec.name(), "{text}");
+            }
+            SourceState::Watching => {
+                tracing::info!(source = self.spec.name(), "watching");
+                self.stats.settle(&self.shared);
+            }
+            SourceState::Listing(_) | SourceState::Waiting | SourceState::Gone => {}
+        }
+        self.stats.set_state(&state);
+        self.shared.journal.report_source(self.id, state).await
+    }
+
+    async fn act(&mut self, action: Effect) -> Result<Input, JournalError> {
+        let answer = match action {
+            Effect::Probe(version) => self.probe(&version).await.map_err(Stop::from),
+            Effect::List { token, paged } => self.list(token, paged).await,
+            Effect::Commit { version, why } => {
+                self.shared.journal.list_done(self.id, version, why).await?;
+                self.listing = None;
+                Ok(Input::Committed)
+            }
+            Effect::Watch(version) => self.watch(&version).await,
+            Effect::Wait { tries, at_least } => {
+                self.listing = None;
+                tokio::time::sleep(self.pause(tries, at_least)).await;
+                Ok(Input::Waited)
+            }
+            Effect::Confirm => Ok(Input::Confirmed(self.shared.lacks(&self.spec.resource).await)),
+            Effect::Gone | Effect::Refresh | Effect::Bookmark(_) | Effect::Report(_) | Effect::Count(_) => {
+                Ok(Input::Waited)
+            }
+        };
+        match answer {
+            Ok(input) => Ok(input),
+            Err(Stop::Failure(failure)) => {
+                let failure = self.explain(failure);
+                if matches!(failure, Failure::Forbidden(_) | Failure::Refused(_) | Failure::NotFound) {
+                    self.stats.settle(&self.shared);
+                }
+                Ok(Input::Failed(failure))
+            }
+            Err(Stop::Journal(error)) => Err(error),
+        }
+    }
+
+    /// Full jitter: any time up to a bound that doubles with each failure.
+    fn pause(&self, tries: u32, at_least: Duration) -> Duration {
+        let timings = &self.shared.timings;
+        let bound =
+            timings.backoff_first.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(timings.backoff_most);
+        // What the server asked for is honoured in full, and spread so that not everybody comes back at once.
+        if at_least.is_zero() { random_up_to(bound) } else { at_least + random_up_to(timings.backoff_first) }
+    }
+
+    /// Says what a permission is missing for, and how to get it.
+    fn explain(&self, failure: Failure) -> Failure {
+        let Failure::Forbidden(_) = failure else { return failure };
+        let scope = self.spec.namespace.as_ref().map(|scope| format!(" in {scope}")).unwrap_or_default();
+        Failure::Forbidden(format!(
+            "not allowed to list or watch {}{scope}; `decklog rbac` prints the permissions to grant",
+            self.spec.resource.full_name()
+        ))
+    }
+
+    fn request(&self) -> kube::core::Request {
+        kube::core::Request::new(self.spec.resource.path(self.spec.namespace.as_deref()))
+    }
+
+    fn list_params(&self) -> ListParams {
+        ListParams {
+            label_selector: selector(&self.spec.label_selector),
+            field_selector: selector(&self.spec.field_selector),
+            ..ListParams::default()
+        }
+    }
+
+    /// A list of at most one object, not older than `version`: the API server must have that version to answer.
+    async fn probe(&self, version: &ResourceVersion) -> Result<Input, Failure> {
+        let params = ListParams {
+            limit: Some(1),
+            version_match: Some(VersionMatch::NotOlderThan),
+            resource_version: Some(version.to_string()),
+            ..self.list_params()
+        };
+        let _room = self.shared.limiter.request().await;
+        let uri = self.request().list(&params).map_err(unbuilt)?.uri().to_string();
+        match self.shared.api.get(&uri, "application/json", self.shared.timings.line_limit).await {
+            Ok(bytes) => {
+                self.stats.contact();
+                decode::envelope(&bytes).map(|page| Input::Probed(page.version)).map_err(Failure::Undecodable)
+            }
+            // An API that does not know the question, or whose only object is huge, has not said no.
+            Err(Failure::Refused(_) | Failure::Oversize(_)) => Ok(Input::Probed(version.clone())),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn list(&mut self, token: Option<String>, paged: bool) -> Result<Input, Stop> {
+        if self.listing.is_none() {
+            self.listing = Some(self.shared.limiter.list().await);
+        }
+        if token.is_none() {
+            self.stats.listed();
+            self.listed = 0;
+            self.shared.journal.list_begin(self.id).await?;
+        }
+        // No version is asked for, which makes the list a consistent one.
+        let limit = paged.then_some(self.shared.timings.page);
+        let params = ListParams { limit, continue_token: token, ..self.list_params() };
+        let uri = self.request().list(&params).map_err(unbuilt)?.uri().to_string();
+        let mut body = self.shared.api.stream(&uri).await?;
+        let mut items = Items::new(self.shared.timings.line_limit);
+        let mut staged = Vec::new();
+        let mut bytes = 0;
+        while let Some(part) = next_part(&mut body, self.shared.api.limits().read).await? {
+            self.stats.received(part.len());
+            let (shared, resource, before) = (&self.shared, &self.spec.resource, staged.len());
+            items.push(&part, |item| -> Result<(), Failure> {
+                let object = decode::item(resource, item).map_err(Failure::Undecodable)?;
+                let object = observed(shared, resource, object)?;
+                bytes += object.body.bytes.len();
+                staged.push(object);
+                Ok(())
+            })?;
+            let reported = self.listed / PROGRESS;
+            self.listed += (staged.len() - before) as u64;
+            if bytes >= STAGE_BYTES {
+                self.shared.journal.list_page(self.id, std::mem::take(&mut staged)).await?;
+                bytes = 0;
+            }
+            if self.listed / PROGRESS > reported {
+                self.report(SourceState::Listing(self.listed)).await?;
+            }
+        }
+        // A list that broke off has no whole envelope.
+        let page = decode::envelope(items.envelope()).map_err(Failure::Unreachable)?;
+        if !staged.is_empty() {
+            self.shared.journal.list_page(self.id, staged).await?;
+        }
+        Ok(Input::Page { version: page.version, next: page.next })
+    }
+
+    /// Opens a watch and reads it to its end, which is the answer.
+    async fn watch(&mut self, from: &ResourceVersion) -> Result<Input, Stop> {
+        let seconds = &self.shared.timings.watch_seconds;
+        let spread = Duration::from_secs(u64::from(seconds.end() - seconds.start()));
+        let seconds = seconds.start() + u32::try_from(random_up_to(spread).as_secs()).unwrap_or_default();
+        let params = WatchParams {
+            label_selector: selector(&self.spec.label_selector),
+            field_selector: selector(&self.spec.field_selector),
+            timeout: Some(seconds),
+            bookmarks: true,
+            ..WatchParams::default()
+        };
+        let uri = self.request().watch(&params, from.as_str()).map_err(unbuilt)?.uri().to_string();
+        let room = self.shared.limiter.request().await;
+        let body = self.shared.api.send(Method::GET, &uri, "application/json", Vec::new()).await?.into_body();
+        drop(room);
+        self.stats.opened();
+        // Nothing is to be done about an open watch but to read it.
+        self.step(Input::Opened).await?;
+        self.read(body).await
+    }
+
+    async fn read(&mut self, mut body: Body) -> Result<Input, Stop> {
+        let timings = &self.shared.timings;
+        let mut lines = Lines::new(timings.line_limit);
+        let silence = timings.silence;
+        loop {
+            let part = match next_part(&mut body, silence).await {
+                Ok(Some(part)) => part,
+                Ok(None) => return Ok(Input::Ended(End::Closed)),
+                Err(Failure::Unreachable(_)) if self.stats.silent_for() >= silence => {
+                    return Ok(Input::Ended(End::Silent));
+                }
+                Err(failure) => return Ok(Input::Ended(End::Cut(failure.to_string()))),
+            };
+            self.stats.received(part.len());
+            lines.push(&part);
+            if let Err(failure) = self.take_lines(&mut lines).await? {
+                return Err(failure.into());
+            }
+        }
+    }
+
+    /// Hands over what the whole lines say. The inner error ends the watch; what came before it is handed over.
+    async fn take_lines(&mut self, lines: &mut Lines) -> Result<Result<(), Failure>, JournalError> {
+        let mut changes = Vec::new();
+        let mut result = Ok(());
+        loop {
+            let line = match lines.next() {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                Err(Oversize) => {
+                    result = Err(Failure::from(Oversize));
+                    break;
+                }
+            };
+            let change = match decode::line(&line) {
+                Ok(Line::Upsert(object)) => {
+                    observed(&self.shared, &self.spec.resource, object).map(|object| (Verb::Upsert, object))
+                }
+                Ok(Line::Delete(object)) => {
+                    observed(&self.shared, &self.spec.resource, object).map(|object| (Verb::Delete, object))
+                }
+                Ok(Line::Bookmark(version)) => {
+                    self.append(&mut changes).await?;
+                    self.step(Input::Bookmark(version)).await?;
+                    continue;
+                }
+                Ok(Line::Error(status)) => Err(classify::error_event(status)),
+                Err(text) => Err(Failure::Undecodable(text)),
+            };
+            match change {
+                Ok((verb, object)) => changes.push(WatchChange { verb, object }),
+                // Nothing moves past a line that is not understood.
+                Err(failure) => {
+                    result = Err(failure);
+                    break;
+                }
+            }
+        }
+        self.append(&mut changes).await?;
+        Ok(result)
+    }
+
+    async fn append(&mut self, changes: &mut Vec<WatchChange>) -> Result<(), JournalError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let changes = std::mem::take(changes);
+        self.stats.changed(changes.len());
+        let versions: Vec<ResourceVersion> = changes.iter().map(|change| change.object.version.clone()).collect();
+        self.shared.journal.append(self.id, changes).await?;
+        for version in versions {
+            self.step(Input::Changed(version)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The object as the journal takes it: without what must not be kept.
+fn observed(shared: &Shared, resource: &Resource, object: decode::Object<'_>) -> Result<Observed, Failure> {
+    let body = shared.redactor.apply(resource, &object.uid, &object.bytes).map_err(Failure::Undecodable)?;
+    Ok(Observed {
+        namespace: object.namespace.into_owned(),
+        name: object.name.into_owned(),
+        uid: object.uid.into_owned(),
+        version: ResourceVersion::new(object.version),
+        body,
+    })
+}
+
+impl From<Oversize> for Failure {
+    fn from(_: Oversize) -> Self {
+        Self::Oversize("an object is larger than decklog takes".to_owned())
+    }
+}
+
+fn selector(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+fn unbuilt(error: kube::core::request::Error) -> Failure {
+    Failure::Refused(format!("the request cannot be made: {error}"))
+}

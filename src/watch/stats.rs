@@ -1,0 +1,141 @@
+//! What is counted of each source, for status and metrics.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use super::Shared;
+use super::classify::Failure;
+use super::machine::Oddity;
+use crate::journal::SourceState;
+
+/// Counters of one source since the daemon began. Every read is of one number; there is no moment that all are of.
+#[derive(Debug)]
+pub struct SourceStats {
+    /// Changes handed to the journal.
+    pub changes: AtomicU64,
+    /// Bytes received, of lists and watches.
+    pub bytes: AtomicU64,
+    /// Lists begun.
+    pub lists: AtomicU64,
+    /// Watches opened.
+    pub watches: AtomicU64,
+    /// Changes that the journal had already.
+    pub replays: AtomicU64,
+    /// Versions that came out of order.
+    pub disorders: AtomicU64,
+    /// Positions lost: each makes a list and a GAP.
+    pub desyncs: AtomicU64,
+    /// When a change last came, in microseconds since 1970; 0 for never.
+    pub last_change: AtomicU64,
+    /// When anything last came, in microseconds since 1970; 0 for never.
+    pub last_contact: AtomicU64,
+    failures: [AtomicU64; Failure::NAMES.len()],
+    state: Mutex<SourceState>,
+    settled: AtomicBool,
+    began: Instant,
+    /// When anything last came, since `began`, in milliseconds.
+    heard: AtomicU64,
+}
+
+impl Default for SourceStats {
+    fn default() -> Self {
+        Self {
+            changes: AtomicU64::default(),
+            bytes: AtomicU64::default(),
+            lists: AtomicU64::default(),
+            watches: AtomicU64::default(),
+            replays: AtomicU64::default(),
+            disorders: AtomicU64::default(),
+            desyncs: AtomicU64::default(),
+            last_change: AtomicU64::default(),
+            last_contact: AtomicU64::default(),
+            failures: Default::default(),
+            state: Mutex::new(SourceState::Waiting),
+            settled: AtomicBool::default(),
+            began: Instant::now(),
+            heard: AtomicU64::default(),
+        }
+    }
+}
+
+fn now() -> u64 {
+    u64::try_from(Timestamp::now().as_microsecond()).unwrap_or_default()
+}
+
+impl SourceStats {
+    /// How often requests failed, by the failure's name.
+    pub fn failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Failure::NAMES.into_iter().zip(self.failures.iter().map(|count| count.load(Relaxed)))
+    }
+
+    /// What the source is doing.
+    #[must_use]
+    pub fn state(&self) -> SourceState {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether it has resumed, finished its first list, or cannot do so without a person's help.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.settled.load(Relaxed)
+    }
+
+    pub(super) fn settle(&self, shared: &Shared) {
+        if !self.settled.swap(true, Relaxed) {
+            shared.settled.notify_one();
+        }
+    }
+
+    pub(super) fn set_state(&self, state: &SourceState) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone_from(state);
+    }
+
+    pub(super) fn failed(&self, failure: &Failure) {
+        let place = Failure::NAMES.iter().position(|name| *name == failure.name());
+        if let Some(count) = place.and_then(|place| self.failures.get(place)) {
+            count.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(super) fn odd(&self, oddity: Oddity) {
+        let count = match oddity {
+            Oddity::Replay => &self.replays,
+            Oddity::Disorder => &self.disorders,
+            Oddity::Desync(_) => &self.desyncs,
+        };
+        count.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn listed(&self) {
+        self.lists.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn opened(&self) {
+        self.watches.fetch_add(1, Relaxed);
+        self.contact();
+    }
+
+    pub(super) fn changed(&self, changes: usize) {
+        self.changes.fetch_add(changes as u64, Relaxed);
+        self.last_change.store(now(), Relaxed);
+    }
+
+    pub(super) fn received(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+        self.contact();
+    }
+
+    pub(super) fn contact(&self) {
+        self.last_contact.store(now(), Relaxed);
+        let heard = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.heard.store(heard, Relaxed);
+    }
+
+    /// How long nothing has come.
+    pub(super) fn silent_for(&self) -> Duration {
+        self.began.elapsed().saturating_sub(Duration::from_millis(self.heard.load(Relaxed)))
+    }
+}

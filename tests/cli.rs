@@ -1,0 +1,558 @@
+//! The binary as a user meets it: exit codes, what is printed, following, closed pipes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use decklog::journal::{Journal, SinkStart, SourceMemory, WatchChange, WriterThread};
+use decklog::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
+use tempfile::TempDir;
+
+fn resource(plural: &str, group: &str, kind: &str, short: &str, namespaced: bool) -> Resource {
+    Resource {
+        group: group.into(),
+        version: "v1".into(),
+        kind: kind.into(),
+        plural: plural.into(),
+        singular: kind.to_lowercase(),
+        short_names: vec![short.into()],
+        namespaced,
+    }
+}
+
+fn spec(resource: Resource) -> SourceSpec {
+    SourceSpec {
+        resource,
+        namespace: None,
+        label_selector: String::new(),
+        field_selector: String::new(),
+        first_list_silent: false,
+        ignore: Vec::new(),
+    }
+}
+
+fn object(namespace: &str, name: &str, version: u64) -> Observed {
+    let mut metadata = serde_json::json!({"name": name, "uid": format!("uid-{namespace}-{name}"), "resourceVersion": version.to_string()});
+    if !namespace.is_empty() {
+        metadata["namespace"] = namespace.into();
+    }
+    // Digits that no float keeps.
+    let bytes = format!(r#"{{"metadata":{metadata},"spec":{{"replicas":{version},"exact":1.50}}}}"#);
+    Observed {
+        namespace: namespace.into(),
+        name: name.into(),
+        uid: format!("uid-{namespace}-{name}"),
+        version: rv(version),
+        body: Redacted { bytes: bytes.into_bytes(), pointers: Vec::new(), marks: Vec::new() },
+    }
+}
+
+fn rv(version: u64) -> ResourceVersion {
+    ResourceVersion::new(version.to_string())
+}
+
+fn upsert(namespace: &str, name: &str, version: u64) -> WatchChange {
+    WatchChange { verb: Verb::Upsert, object: object(namespace, name, version) }
+}
+
+fn delete(namespace: &str, name: &str, version: u64) -> WatchChange {
+    WatchChange { verb: Verb::Delete, object: object(namespace, name, version) }
+}
+
+/// A state directory, with the daemon's half of the journal open.
+struct State {
+    dir: TempDir,
+    journal: Journal,
+    thread: WriterThread,
+    deployments: SourceMemory,
+}
+
+impl State {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, thread) = Journal::open(dir.path()).unwrap();
+        journal.set_cluster(Cluster { name: "test".into(), uid: "c1".into() }).await.unwrap();
+        let deployments =
+            journal.source(&spec(resource("deployments", "apps", "Deployment", "deploy", true))).await.unwrap();
+        journal.remember_resources(vec![resource("pods", "", "Pod", "po", true)]).await.unwrap();
+        Self { dir, journal, thread, deployments }
+    }
+
+    /// A log with everything in it: 1 ADDED web, 2 ADDED web (pay), 3 MODIFIED web, 4 DELETED web (pay), 5 GAP,
+    /// 6 DELETED web, 7 ADDED api.
+    async fn told() -> Self {
+        let state = Self::new().await;
+        state.list(10, None, &[object("shop", "web", 7), object("pay", "web", 8)]).await;
+        state.watch(vec![upsert("shop", "web", 11), delete("pay", "web", 12)]).await;
+        state.list(40, Some(Why::Expired), &[object("shop", "api", 33)]).await;
+        state
+    }
+
+    async fn list(&self, version: u64, why: Option<Why>, objects: &[Observed]) {
+        let id = self.deployments.id;
+        self.journal.list_begin(id).await.unwrap();
+        self.journal.list_page(id, objects.to_vec()).await.unwrap();
+        self.journal.list_done(id, rv(version), why).await.unwrap();
+    }
+
+    async fn watch(&self, changes: Vec<WatchChange>) {
+        self.journal.append(self.deployments.id, changes).await.unwrap();
+        self.journal.flush().await.unwrap();
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        decklog(self.dir.path(), args)
+    }
+
+    fn run(&self, args: &[&str]) -> Answer {
+        Answer::of(self.command(args).output().unwrap())
+    }
+
+    fn close(self) -> TempDir {
+        drop(self.journal);
+        self.thread.join().unwrap();
+        self.dir
+    }
+}
+
+fn decklog(state: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_decklog"));
+    // A directory without a config.toml, and an environment that says nothing.
+    command.current_dir(state).args(args).env_clear().env("STATE_DIRECTORY", state);
+    command
+}
+
+#[derive(Debug)]
+struct Answer {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Answer {
+    fn of(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    #[track_caller]
+    fn done(self) -> String {
+        assert_eq!((self.code, self.err.as_str()), (0, ""), "{}", self.out);
+        self.out
+    }
+
+    /// The one sentence on standard error.
+    #[track_caller]
+    fn refused(self, code: i32) -> String {
+        assert_eq!(self.code, code, "{self:?}");
+        assert_eq!(self.out, "", "{self:?}");
+        assert!(self.err.starts_with("decklog: "), "{self:?}");
+        self.err
+    }
+}
+
+/// The seqs of JSON lines.
+fn seqs(lines: &str) -> Vec<u64> {
+    lines
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["seq"].as_u64().unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_wrong_command_line_exits_64_and_help_0() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| Answer::of(decklog(dir.path(), args).output().unwrap());
+    for args in [
+        &["--frobnicate"][..],
+        &["frobnicate"],
+        &["tail", "--since", "yesterday-ish"],
+        &["tail", "--type", "CHANGED"],
+        &["tail", "-f", "--until", "1h"],
+        &["get"],
+        &["replay", "--sink", "x"],
+        &["completions", "klingon"],
+        &["tail", "-o", "xml"],
+        &["verify", "--where", "true"],
+    ] {
+        run(args).refused(64);
+    }
+    let bare = run(&[]);
+    assert_eq!(bare.code, 64);
+    assert!(bare.err.starts_with("Keeps the log") && bare.err.contains("Usage: decklog"), "{bare:?}");
+    assert!(run(&["--help"]).done().contains("tail"));
+    assert!(run(&["help", "get"]).done().contains("--at"));
+    assert!(run(&["--version"]).done().starts_with("decklog "));
+    assert!(run(&["completions", "bash"]).done().contains("_decklog"));
+}
+
+#[tokio::test]
+async fn without_a_journal_every_reader_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [&["tail"][..], &["tail", "-f"], &["get", "deploy/web"], &["status"], &["verify"]] {
+        let text = Answer::of(decklog(dir.path(), args).output().unwrap()).refused(78);
+        assert!(text.contains("there is no journal in") && text.contains("decklog run"), "{text}");
+        assert_eq!(text.lines().count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_journal_that_cannot_be_looked_for_is_not_called_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let text = Answer::of(decklog(dir.path(), &["tail", "--state", "file"]).output().unwrap()).refused(74);
+    assert!(text.contains("cannot read the journal in file"), "{text}");
+}
+
+#[tokio::test]
+async fn tail_prints_the_last_entries_in_kubectls_spellings() {
+    let state = State::told().await;
+    let json = |args: &[&str]| seqs(&state.run(&[&["tail", "-o", "json"], args].concat()).done());
+    assert_eq!(json(&[]), [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(json(&["--last", "2"]), [6, 7]);
+    assert_eq!(json(&["--last", "0"]), Vec::<u64>::new());
+    for spelling in
+        ["deploy", "deployments", "Deployment", "deployment.apps", "deployments.v1.apps", "deployments.apps"]
+    {
+        assert_eq!(json(&[&format!("{spelling}/api")]), [5, 7], "{spelling}: a gap concerns every object");
+    }
+    assert_eq!(json(&["-n", "pay"]), [2, 4, 5]);
+    assert_eq!(json(&["-A", "--type", "added,DELETED"]), [1, 2, 4, 6, 7]);
+    assert_eq!(json(&["--type", "DELETED", "--last", "1"]), [6]);
+    assert_eq!(json(&["--since", "1h"]), [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(json(&["--since", "1h", "--last", "3"]), [5, 6, 7]);
+    assert_eq!(json(&["--until", "1h"]), Vec::<u64>::new());
+    assert_eq!(json(&["--since", "2099-01-01T00:00:00Z"]), Vec::<u64>::new());
+    assert_eq!(json(&["--where", "type == 'DELETED' && namespace == 'pay'"]), [4]);
+    assert_eq!(json(&["--where", "seq < 6", "--last", "2"]), [4, 5]);
+
+    let unknown = state.run(&["tail", "deploymnets"]).refused(64);
+    assert!(unknown.contains("did you mean deployments?"), "{unknown}");
+    let unwatched = state.run(&["tail", "po/x"]).refused(1);
+    assert!(unwatched.contains("pods is not watched") && unwatched.contains("deployments.apps"), "{unwatched}");
+    state.run(&["tail", "--where", "type ="]).refused(64);
+}
+
+#[tokio::test]
+async fn tail_gives_the_very_bytes_of_the_journal() {
+    let state = State::told().await;
+    let mut reader = state.journal.reader().unwrap();
+    let stored = reader.entries_after(decklog::model::Seq(0), 100, usize::MAX).unwrap();
+    let expected: String = stored.iter().map(|entry| String::from_utf8(entry.line.to_vec()).unwrap() + "\n").collect();
+    assert_eq!(state.run(&["tail", "-o", "json"]).done(), expected);
+    let yaml = state.run(&["tail", "-o", "yaml", "--last", "2"]).done();
+    assert_eq!(yaml.split("---\n").count(), 2);
+    assert!(yaml.contains("exact: 1.50") && yaml.contains("type: ADDED"), "{yaml}");
+    let lines = state.run(&["tail"]).done();
+    assert_eq!(lines.lines().count(), 7);
+    assert!(lines.contains(" GAP ") && lines.contains("expired: changes may be missing from 12 to 40"), "{lines}");
+}
+
+#[tokio::test]
+async fn get_shows_an_object_as_it_was() {
+    let state = State::told().await;
+    assert_eq!(
+        state.run(&["get", "deploy/api"]).done(),
+        "metadata:\n  name: api\n  namespace: shop\n  resourceVersion: \"33\"\n  uid: uid-shop-api\nspec:\n  replicas: 33\n  exact: 1.50\n"
+    );
+    let bytes = String::from_utf8(object("shop", "web", 7).body.bytes).unwrap() + "\n";
+    assert_eq!(state.run(&["get", "deploy/web", "-n", "shop", "--at", "2", "-o", "json"]).done(), bytes);
+    assert!(state.run(&["get", "deploy/web", "--at", "5"]).done().contains("replicas: 11"));
+    let several = state.run(&["get", "deploy/web", "--at", "2"]).refused(64);
+    assert!(several.contains("in namespace pay") && several.contains("in namespace shop"), "{several}");
+
+    for (args, part) in [
+        (&["deploy/web"][..], "was deleted at"),
+        (&["deploy/web", "-n", "shop"], "(entry 6); --at 5 shows it"),
+        (&["deploy/web", "-n", "pay", "--at", "4"], "(entry 4); --at 3 shows it"),
+        (&["deploy/api", "--at", "1"], "first seen at"),
+        (&["deploy/api", "--at", "1h"], "first seen at"),
+        (&["deploy/api", "-n", "pay"], "deployments.apps/api in namespace shop"),
+        (&["deploy/none"], "knows no deploy/none"),
+        (&["deploy/api", "--at", "99"], "the newest is 7"),
+        (&["pods/x"], "not watched"),
+    ] {
+        let text = state.run(&[&["get"], args].concat()).refused(1);
+        assert!(text.contains(part), "{text}");
+    }
+    // In the gap, the state is the last one known and not more.
+    let mut reader = state.journal.reader().unwrap();
+    let gap = reader.entry(decklog::model::Seq(5)).unwrap().unwrap();
+    let gap: serde_json::Value = serde_json::from_slice(&gap.line).unwrap();
+    let ended: jiff::Timestamp = gap["time"].as_str().unwrap().parse().unwrap();
+    let inside = (ended - jiff::Span::new().microseconds(1)).to_string();
+    let doubtful = state.run(&["get", "deploy/web", "-n", "shop", "--at", &inside]);
+    assert!(doubtful.code == 0 && doubtful.out.contains("replicas: 11"), "{doubtful:?}");
+    assert!(doubtful.err.contains("may be missing (GAP, entry 5)"), "{doubtful:?}");
+    state.run(&["get", "deploy"]).refused(64);
+    state.run(&["get", "deploy/api", "-o", "line"]).refused(64);
+    state.run(&["get", "deploy/api", "--at", "noon"]).refused(64);
+}
+
+#[tokio::test]
+async fn status_tells_every_position_with_and_without_a_daemon() {
+    let state = State::told().await;
+    state.journal.sink("audit", "file", SinkStart::Start).await.unwrap();
+    state.journal.acknowledge("audit", decklog::model::Seq(5)).await.unwrap();
+    state.journal.set_aside("audit", decklog::model::Seq(2), "too large").await.unwrap();
+    let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let status = read(&state.run(&["status", "-o", "json"]).done());
+    assert_eq!(status["daemon"]["running"], true);
+    assert_eq!(status["daemon"]["pid"], std::process::id());
+    assert_eq!((&status["journal"]["head"]["seq"], &status["journal"]["entries"]), (&7.into(), &7.into()));
+    assert_eq!((&status["gaps"]["count"], &status["gaps"]["last"]["seq"]), (&1.into(), &5.into()));
+    let sink = &status["sinks"][0];
+    assert_eq!((&sink["cursor"], &sink["lag_entries"]), (&5.into(), &2.into()));
+    assert_eq!(sink["set_aside"][0]["seq"], 2);
+    assert_eq!((&status["sources"][0]["objects"], &status["sources"][0]["resume"]), (&1.into(), &"40".into()));
+    let text = state.run(&["status"]).done();
+    assert!(text.contains("running (process") && text.contains("set aside: entry 2: too large"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+
+    let dir = state.close();
+    let text = Answer::of(decklog(dir.path(), &["status", "-o", "json"]).output().unwrap()).done();
+    assert_eq!(read(&text)["daemon"]["running"], false);
+}
+
+#[tokio::test]
+async fn the_state_directory_is_found_by_flag_config_and_environment() {
+    let state = State::told().await;
+    let empty = tempfile::tempdir().unwrap();
+    let path = state.dir.path().to_str().unwrap();
+    let run = |command: &mut Command| Answer::of(command.output().unwrap());
+    assert_eq!(run(&mut decklog(empty.path(), &["tail", "--state", path])).done().lines().count(), 7);
+    let config = empty.path().join("config.toml");
+    fs::write(&config, format!("[state]\npath = {path:?}\n[[watch]]\nresources = [\"deployments.apps\"]\n")).unwrap();
+    assert_eq!(run(&mut decklog(empty.path(), &["tail"])).done().lines().count(), 7);
+    fs::write(&config, "[state]\npaht = 1\n").unwrap();
+    run(&mut decklog(empty.path(), &["tail"])).refused(78);
+}
+
+/// The first line of what a child prints, and the child goes on.
+fn first_line(child: &mut Child) -> (String, BufReader<std::process::ChildStdout>) {
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    (line, reader)
+}
+
+#[tokio::test]
+async fn tail_f_sees_entries_as_they_come_and_ends_quietly_when_nobody_reads() {
+    let state = State::told().await;
+    let mut child = state.command(&["tail", "-f", "--last", "1", "-o", "json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let (line, mut reader) = first_line(&mut child);
+    assert_eq!(seqs(&line), [7]);
+    for version in 50..60 {
+        state.watch(vec![upsert("shop", "api", version)]).await;
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert_eq!(seqs(&line), [version - 42]);
+    }
+    // Idle: it must notice without having anything to write.
+    drop(reader);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[tokio::test]
+async fn tail_f_goes_on_when_the_daemon_comes_back() {
+    let state = State::told().await;
+    let mut child = state.command(&["tail", "-f", "--last", "1", "-o", "json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let (_, mut reader) = first_line(&mut child);
+    let dir = state.close();
+    let (journal, thread) = Journal::open(dir.path()).unwrap();
+    let source = journal.source(&spec(resource("deployments", "apps", "Deployment", "deploy", true))).await.unwrap();
+    journal.append(source.id, vec![upsert("shop", "api", 70)]).await.unwrap();
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    assert_eq!(seqs(&line), [8]);
+    drop(reader);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    drop(journal);
+    thread.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_closed_pipe_is_a_quiet_end() {
+    let state = State::new().await;
+    state.list(10, None, &[]).await;
+    let changes = (0..2000).map(|n| upsert("shop", &format!("web-{n}"), 100 + n)).collect();
+    state.watch(changes).await;
+    for args in [&["tail", "--last", "2000"][..], &["tail", "--since", "1h", "-o", "json"], &["completions", "zsh"]] {
+        let mut child = state.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (line, reader) = first_line(&mut child);
+        assert!(!line.is_empty());
+        drop(reader);
+        let mut err = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(0), ""), "{args:?}");
+    }
+}
+
+#[tokio::test]
+async fn output_that_cannot_be_written_is_told() {
+    let state = State::told().await;
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let text = Answer::of(state.command(&["tail"]).stdout(full).output().unwrap()).refused(74);
+    assert!(text.contains("cannot write to standard output"), "{text}");
+}
+
+#[tokio::test]
+async fn a_follower_that_stands_still_does_not_hold_the_writer() {
+    let state = State::told().await;
+    let mut child =
+        state.command(&["tail", "-f", "-o", "json", "--since", "1h"]).stdout(Stdio::piped()).spawn().unwrap();
+    let (_, reader) = first_line(&mut child);
+    // Far more than the pipe takes: the follower stands still in the middle of it.
+    for round in 0..20 {
+        let changes = (0..200).map(|n| upsert("shop", &format!("web-{n}"), 1000 + round * 200 + n)).collect();
+        state.watch(changes).await;
+    }
+    let mut verified = state.journal.reader().unwrap();
+    assert_eq!(verified.verify(|_, _| ()).unwrap().problems, Vec::<String>::new());
+    drop(reader);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[tokio::test]
+async fn hostile_names_are_shown_and_not_obeyed() {
+    let state = State::new().await;
+    state.list(10, None, &[object("shop", "\u{1b}[2J\u{9b}31m\u{202e}evil\r", 7)]).await;
+    for args in [
+        &["tail", "--color", "always"][..],
+        &["get", "deploy/\u{1b}[2J\u{9b}31m\u{202e}evil\r"],
+        &["get", "deploy/\u{1b}]0;"],
+    ] {
+        let answer = state.run(args);
+        let text = (answer.out + &answer.err).replace("\u{1b}[0m", "");
+        let text = text.replace("\u{1b}[1m", "").replace("\u{1b}[2m", "").replace("\u{1b}[32m", "");
+        assert!(!text.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\r']), "{text:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_color_and_color_are_heard() {
+    let state = State::told().await;
+    assert!(!state.run(&["tail"]).done().contains('\u{1b}'));
+    let always =
+        Answer::of(state.command(&["tail", "--color", "always"]).env("NO_COLOR", "1").output().unwrap()).done();
+    assert!(always.contains("\u{1b}[32mADDED"), "{always}");
+}
+
+#[tokio::test]
+async fn verify_proves_a_journal_and_finds_damage() {
+    let state = State::told().await;
+    let text = state.run(&["verify"]).done();
+    assert!(text.contains("7 entries (1 to 7) with 1 gap") && text.contains("whole and unaltered"), "{text}");
+    let dir = state.close();
+    let conn = rusqlite::Connection::open(dir.path().join("journal.db")).unwrap();
+    conn.execute("DELETE FROM entry WHERE seq = 3", []).unwrap();
+    drop(conn);
+    let run = |args: &[&str]| Answer::of(decklog(dir.path(), args).output().unwrap());
+    let damaged = run(&["verify"]);
+    assert_eq!((damaged.code, damaged.err.as_str()), (1, ""), "{damaged:?}");
+    assert!(damaged.out.contains("entries 3 to 3 are missing") && damaged.out.contains("is damaged"), "{damaged:?}");
+    let json = run(&["verify", "-o", "json"]);
+    let answer: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((json.code, &answer["whole"]), (1, &false.into()));
+    assert!(!answer["problems"].as_array().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn verify_proves_a_copy_and_finds_what_was_done_to_it() {
+    let state = State::told().await;
+    let whole = state.run(&["tail", "-o", "json"]).done();
+    let lines: Vec<&str> = whole.lines().collect();
+    let file = state.dir.path().join("copy.jsonl");
+    let check = |text: &str, args: &[&str]| {
+        fs::write(&file, text).unwrap();
+        state.run(&[&["verify", "copy.jsonl"], args].concat())
+    };
+    let text = check(&whole, &[]).done();
+    assert!(text.contains("every entry is byte for byte what the journal gives"), "{text}");
+
+    let join = |lines: &[&str]| lines.join("\n") + "\n";
+    let swapped = [&[lines[1], lines[0]], &lines[2..]].concat();
+    let repeated = [&lines[..4], &lines[3..]].concat();
+    let holed = [&lines[..2], &lines[3..]].concat();
+    let object = |line: &str| line.split_once("\"object\":").unwrap().1.to_owned();
+    let foreign = lines[0].replace(&object(lines[0]), &object(lines[1]));
+    let swap_objects = [&[foreign.as_str()], &lines[1..]].concat();
+    let reordered = lines[0].replacen("\"v\":1,", "", 1).replacen("\"epoch\"", "\"v\":1,\"epoch\"", 1);
+    for (text, symptom) in [
+        (whole.replace("\"replicas\":33", "\"replicas\":34"), "entry 7 is not what the journal gives"),
+        (join(&swapped), "entry 1 comes after entry 2"),
+        (join(&repeated), "entry 4 comes after entry 4"),
+        (join(&holed), "entry 3 is missing before it"),
+        (whole.trim_end().to_owned(), "it is cut"),
+        (whole.replace("{\"v\":1,\"seq\":5", "{\"v\":1, \"seq\":5"), "entry 5 is not in the form"),
+        (join(&[&[reordered.as_str()], &lines[1..]].concat()), "entry 1 is not in the form"),
+        (whole.replace("\"type\":\"GAP\"", "\"type\":\"NONE\""), "unknown type"),
+        (join(&lines) + &lines[6].replace("\"seq\":7", "\"seq\":8") + "\n", "told before"),
+        (join(&lines) + &lines[0].replace("\"seq\":1", "\"seq\":8"), "it is cut"),
+        (format!("{whole}garbage\n"), "not an entry"),
+        (join(&swap_objects), "entry 1 carries another object"),
+    ] {
+        let answer = check(&text, &[]);
+        assert_eq!((answer.code, answer.err.as_str()), (1, ""), "{symptom}: {answer:?}");
+        assert!(answer.out.contains(symptom), "{symptom}: {answer:?}");
+        assert!(answer.out.contains("copy.jsonl, line "), "{answer:?}");
+    }
+
+    // What a sink with a filter wrote is whole by the same filter, and only by it.
+    let filter = ["--where", "type != 'MODIFIED'"];
+    let thin: Vec<&str> = lines.iter().copied().filter(|line| !line.contains("\"MODIFIED\"")).collect();
+    assert!(check(&join(&thin), &filter).done().contains("1 entry was left out by the filter"));
+    let thinner = [&thin[..1], &thin[2..]].concat();
+    let answer = check(&join(&thinner), &filter);
+    assert!(answer.code == 1 && answer.out.contains("entry 2 is missing before it"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn verify_reads_rotated_files_in_any_order_and_without_the_journal() {
+    let state = State::told().await;
+    let whole = state.run(&["tail", "-o", "json"]).done();
+    let lines: Vec<&str> = whole.lines().collect();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let old = zstd::encode_all((lines[..4].join("\n") + "\n").as_bytes(), 1).unwrap();
+    fs::write(elsewhere.path().join("a.jsonl.zst"), &old).unwrap();
+    fs::write(elsewhere.path().join("a.jsonl"), lines[4..].join("\n") + "\n").unwrap();
+    let run = |args: &[&str]| Answer::of(decklog(elsewhere.path(), args).output().unwrap());
+    let text = run(&["verify", "a.jsonl", "a.jsonl.zst"]).done();
+    assert!(text.contains("7 entries (1 to 7)") && text.contains("not compared with the journal"), "{text}");
+    let state_dir = state.dir.path().to_str().unwrap();
+    let text = run(&["verify", "a.jsonl", "a.jsonl.zst", "--state", state_dir]).done();
+    assert!(text.contains("every entry is byte for byte"), "{text}");
+
+    fs::write(elsewhere.path().join("a.jsonl.zst"), &old[..old.len() - 5]).unwrap();
+    assert_eq!(run(&["verify", "a.jsonl.zst"]).code, 1);
+    assert_eq!(run(&["verify", "missing.jsonl"]).code, 74);
+    assert_eq!(run(&["verify", "--state", "/nowhere", "a.jsonl"]).code, 78);
+
+    let mut child =
+        decklog(elsewhere.path(), &["verify", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(whole.as_bytes()).unwrap();
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn smaller_payloads_are_compared_as_what_they_are() {
+    let state = State::told().await;
+    let mut reader = state.journal.reader().unwrap();
+    let entries = reader.entries_after(decklog::model::Seq(0), 100, usize::MAX).unwrap();
+    for payload in [decklog::wire::Payload::Diff, decklog::wire::Payload::Metadata] {
+        let copy: Vec<u8> = entries
+            .iter()
+            .flat_map(|entry| [&decklog::wire::payload(&entry.line, payload).unwrap()[..], b"\n"].concat())
+            .collect();
+        fs::write(state.dir.path().join("copy.jsonl"), &copy).unwrap();
+        let text = state.run(&["verify", "copy.jsonl"]).done();
+        assert!(text.contains("every entry is byte for byte"), "{text}");
+    }
+}
