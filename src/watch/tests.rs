@@ -737,23 +737,34 @@ async fn a_group_that_is_away_loses_nothing() {
     daemon.stop().await;
 }
 
+async fn another_cluster(place: &Place) -> Sim {
+    let settings = Settings { cluster_uid: "another".to_owned(), ..Settings::default() };
+    let other = Sim::start_with(settings).await.unwrap();
+    other.write_kubeconfig(&place.dir.path().join("kubeconfig")).unwrap();
+    other
+}
+
 #[tokio::test]
 async fn another_cluster_at_the_same_address_is_refused() {
     let place = Place::new().await;
-    let daemon = place.ready(maps()).await;
-    daemon.stop().await;
-    place.sim.set(|settings| settings.cluster_uid = "another".to_owned());
-    place.sim.update("namespaces", "", "kube-system", |namespace| namespace["metadata"]["uid"] = "another".into()).ok();
-    let uid = place.sim.get("namespaces", "", "kube-system").unwrap().value()["metadata"]["uid"].clone();
-    if uid != "another" {
-        // The simulated cluster keeps uids, as a real one does: another cluster is another server.
-        let other =
-            Sim::start_with(Settings { cluster_uid: "another".to_owned(), ..Settings::default() }).await.unwrap();
-        other.write_kubeconfig(&place.dir.path().join("kubeconfig")).unwrap();
-        let mut daemon = place.start(maps()).await;
-        let error = daemon.tasks.join_next().await.unwrap().unwrap().unwrap_err();
-        assert!(matches!(error, FleetError::Journal(JournalError::OtherCluster { .. })), "{error}");
-    }
+    place.ready(maps()).await.stop().await;
+    let _other = another_cluster(&place).await;
+    let mut daemon = place.start(maps()).await;
+    let error = daemon.tasks.join_next().await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(error, FleetError::Journal(JournalError::OtherCluster { .. })), "{error}");
+}
+
+#[tokio::test]
+async fn another_cluster_that_takes_the_address_over_is_noticed_before_anything_of_it_is_read() {
+    let place = Place::new().await;
+    let mut daemon = place.ready(maps()).await;
+    let other = another_cluster(&place).await;
+    other.create("configmaps", objects::config_map("default", "foreign", "1")).unwrap();
+    place.sim.stop_listening().await;
+    let error = tokio::time::timeout(PATIENCE, daemon.tasks.join_next()).await.unwrap().unwrap().unwrap().unwrap_err();
+    assert!(matches!(error, FleetError::Journal(JournalError::OtherCluster { .. })), "{error}");
+    assert_eq!(daemon.log(&place), Vec::<String>::new());
+    assert_eq!(other.count(&On::list("configmaps")) + other.count(&On::watch("configmaps")), 0);
 }
 
 #[tokio::test]
