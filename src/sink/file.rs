@@ -128,6 +128,7 @@ impl Writer {
     }
 
     /// A sentence about a failure of the file system.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "there are dozens of kinds, and the text of each is told")]
     fn trouble(&self, what: &str, error: &io::Error) -> SinkError {
         let (path, dir) = (self.layout.path.display(), self.layout.dir.display());
         let text = match error.kind() {

@@ -325,6 +325,67 @@ fn a_file_moved_away_is_begun_anew() {
 }
 
 #[test]
+fn only_names_that_logrotate_gives_show_a_position() {
+    for (name, counts) in [
+        ("events.jsonl.1", true),
+        ("events.jsonl.2.zst", true),
+        ("events.jsonl-20261121", true),
+        ("events-20261121.jsonl", true),
+        ("events.jsonl-20261121-1795250000", true),
+        ("events-pods.jsonl", false),
+        ("events.jsonl.replay-1-9", false),
+        ("events2.jsonl", false),
+        ("events.json", false),
+        ("other.jsonl.1", false),
+    ] {
+        let place = Place::new(PLAIN);
+        let line = [&item(9).line[..], b"\n"].concat();
+        let line = if name.ends_with(".zst") { zstd::encode_all(&line[..], 3).unwrap() } else { line };
+        fs::write(place.dir.path().join(name), line).unwrap();
+        assert_eq!(place.held(), counts.then_some(9), "{name}");
+    }
+}
+
+/// On a file system of a few KiB, in a mount namespace of its own.
+#[test]
+fn a_full_disk_is_waited_for_and_leaves_whole_lines() {
+    const SMALL: &str = "DECKLOG_TEST_SMALL_DIRECTORY";
+    let Some(small) = std::env::var_os(SMALL) else {
+        let dir = tempfile::tempdir().unwrap();
+        let name = "sink::file::tests::a_full_disk_is_waited_for_and_leaves_whole_lines";
+        let script = format!("mount -t tmpfs -o size=64k small \"${SMALL}\" && exec \"$0\" --exact {name}");
+        let itself = std::env::current_exe().unwrap();
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).arg(itself).env(SMALL, dir.path());
+        let ran = command.output().unwrap();
+        let out = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success() && out.contains("1 passed"), "{out}{}", String::from_utf8_lossy(&ran.stderr));
+        return;
+    };
+    let mut place = Place::new(PLAIN);
+    place.config.path = Path::new(&small).join("events.jsonl");
+    let mut writer = place.writer();
+    // Until nothing more fits.
+    let refused = place.deliver(&mut writer, 10_000).unwrap_err();
+    let full = matches!(&refused, SinkError::Retry { text, .. } if text.contains("free some space"));
+    assert!(full && place.cursor > 10, "{refused}");
+    let expected = |last| -> Vec<u8> { (1..=last).flat_map(|seq| [&item(seq).line[..], b"\n"].concat()).collect() };
+    assert!(fs::read(place.path()).unwrap() == expected(place.cursor), "the part that was written is taken back");
+    let stopped_at = place.cursor;
+    place.deliver(&mut writer, 10_000).unwrap_err();
+    assert_eq!(place.cursor, stopped_at);
+    let mount = rustix::fs::statvfs(&small).unwrap();
+    assert!(mount.f_blocks * mount.f_frsize < 1 << 20, "the small file system is not there");
+    // Somebody makes room: the file moves to another place.
+    let moved = place.dir.path().join("moved");
+    fs::copy(place.path(), &moved).unwrap();
+    File::options().write(true).open(place.path()).unwrap().set_len(0).unwrap();
+    place.deliver(&mut writer, stopped_at + 5).unwrap();
+    let all = [fs::read(moved).unwrap(), fs::read(place.path()).unwrap()].concat();
+    assert!(all == expected(stopped_at + 5));
+}
+
+#[test]
 fn a_file_copied_and_truncated_goes_on() {
     let mut place = Place::new(PLAIN);
     let mut writer = place.writer();
