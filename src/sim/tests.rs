@@ -772,3 +772,40 @@ async fn kubes_own_watcher_converges() {
     }
     assert!(sim.count(&On::watch("configmaps")) >= 2, "the cut was met");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tmp_speed() {
+    let sim = sim().await;
+    let t = std::time::Instant::now();
+    sim.bulk_pods(20000).unwrap();
+    eprintln!("bulk {:?}", t.elapsed());
+    let t = std::time::Instant::now();
+    let n = ask(&sim, "/api/v1/pods").await.bytes().await.unwrap().len();
+    eprintln!("list {n} {:?}", t.elapsed());
+    let t = std::time::Instant::now();
+    let mut token = String::new();
+    let mut pages = 0;
+    loop {
+        let p = get(&sim, &format!("/api/v1/pods?limit=500&continue={token}")).await.1;
+        pages += 1;
+        token = p["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+        if token.is_empty() {
+            break;
+        }
+    }
+    eprintln!("pages {pages} {:?}", t.elapsed());
+    let start = sim.revision();
+    let mut lines = Lines::open(&sim, &format!("/api/v1/pods?watch=true&resourceVersion={start}")).await;
+    let t = std::time::Instant::now();
+    sim.touch_bulk(20000);
+    eprintln!("touch {:?}", t.elapsed());
+    let mut n = 0;
+    while n < 160_000_000 {
+        n += lines.response.chunk().await.unwrap().unwrap().len();
+    }
+    eprintln!("watch 20000 in {:?}", t.elapsed());
+    for n in 0..2000 {
+        sim.create("configmaps", map(&format!("x{n}"), "1")).unwrap();
+    }
+    eprintln!("2000 creates in {:?}", t.elapsed());
+}

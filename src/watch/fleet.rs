@@ -335,7 +335,7 @@ impl Fleet {
             tracing::warn!("{problem}");
         }
         for waiting in selection.waiting.iter().filter(|waiting| !overview.waiting.contains(waiting)) {
-            tracing::warn!(name = waiting.name, "nothing that the API server serves has this name; waiting for it");
+            tracing::warn!("{waiting}; waiting for it to appear");
         }
         overview.sources = self.running.values().map(|running| running.view.clone()).collect();
         overview.waiting = selection.waiting;

@@ -9,6 +9,9 @@
 //! declares, when a resource is gone, and how long to wait. Every failure leads to a wait, so that no answer of a
 //! server can make a hot loop.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Ordering;
 use std::time::Duration;
 
@@ -550,10 +553,16 @@ impl Machine {
     /// Invariant 3: the position is lost, and the list that follows declares it. A source without any history has
     /// nothing that could be missing.
     fn desync(&mut self, why: Why, out: &mut Vec<Effect>) {
-        if self.resume.take().is_some() || why == Why::Rollback {
-            out.push(Effect::Count(Oddity::Desync(why)));
+        if why == Why::Rollback {
+            // It explains whatever else seemed to be the reason.
+            self.resume = None;
+            self.why = Some(why);
+        } else if self.resume.take().is_some() {
             self.why.get_or_insert(why);
+        } else {
+            return;
         }
+        out.push(Effect::Count(Oddity::Desync(why)));
     }
 
     /// Waits before the next try; from the second failure on, status says why.

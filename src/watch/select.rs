@@ -31,6 +31,13 @@ pub struct Waiting {
     pub suggestion: Option<String>,
 }
 
+impl std::fmt::Display for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the API server serves nothing called {}", self.name)?;
+        self.suggestion.as_ref().map_or(Ok(()), |suggestion| write!(f, " (did you mean {suggestion}?)"))
+    }
+}
+
 /// Group and plural of what is stored: one key for every name of one storage.
 fn storage(resource: &Resource) -> (&str, &str) {
     match (resource.group.as_str(), resource.plural.as_str()) {
@@ -307,6 +314,10 @@ mod tests {
         assert!(found.sources.is_empty());
         let waiting: Vec<(&str, Option<&str>)> =
             found.waiting.iter().map(|waiting| (waiting.name.as_str(), waiting.suggestion.as_deref())).collect();
+        assert_eq!(
+            found.waiting[0].to_string(),
+            "the API server serves nothing called deploymnets.apps (did you mean deployments.apps?)"
+        );
         assert_eq!(
             waiting,
             [

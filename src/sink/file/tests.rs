@@ -89,7 +89,8 @@ impl Place {
     }
 
     fn names(&self) -> Vec<String> {
-        self.files().into_iter().map(|(name, _)| name).collect()
+        let names = fs::read_dir(self.dir.path()).unwrap();
+        names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
     }
 
     /// The lines of all files are those of `1..=last`, each once, in order, byte for byte.
