@@ -73,9 +73,13 @@ pub fn path(kubeconfig: &Path, dir: &Path, events: usize) {
                 };
                 let text = serde_json::to_string(&object).expect("an object");
                 let (meta, version) = (&object.metadata, object.metadata.resource_version.as_deref());
-                tx.prepare_cached("INSERT INTO event (type, namespace, name, uid, version, object) VALUES (?, ?, ?, ?, ?, ?)")
-                    .and_then(|mut insert| insert.execute(params![kind, meta.namespace, meta.name, meta.uid, version, text]))
-                    .expect("a row");
+                tx.prepare_cached(
+                    "INSERT INTO event (type, namespace, name, uid, version, object) VALUES (?, ?, ?, ?, ?, ?)",
+                )
+                .and_then(|mut insert| {
+                    insert.execute(params![kind, meta.namespace, meta.name, meta.uid, version, text])
+                })
+                .expect("a row");
                 tx.prepare_cached("INSERT INTO object VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET version = excluded.version, object = excluded.object")
                     .and_then(|mut insert| insert.execute(params![meta.uid, version, text]))
                     .expect("a row");

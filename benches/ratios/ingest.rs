@@ -58,7 +58,7 @@ pub fn ours(kubeconfig: &Path, from: &str, events: usize) {
         while seen < events {
             let part = next_part(&mut body, Duration::from_secs(60)).await.expect("more").expect("more");
             lines.push(&part);
-            while let Some(line) = lines.next().expect("short lines") {
+            while let Some(line) = lines.take().expect("short lines") {
                 if let Line::Upsert(object) = decode::line(&line).expect("an event") {
                     let redacted = redactor.apply(&pods, &object.uid, &object.bytes).expect("an object");
                     bytes += redacted.bytes.len();

@@ -91,9 +91,11 @@ fn rows(dir: &Path, versions: &[Vec<Observed>]) {
             tx.prepare_cached("INSERT INTO object VALUES (?, ?, ?, ?, ?) ON CONFLICT (uid) DO UPDATE SET version = excluded.version, object = excluded.object")
                 .and_then(|mut insert| insert.execute(params![object.uid, object.namespace, object.name, version, text]))
                 .expect("a row");
-            tx.prepare_cached("INSERT INTO position VALUES ('pods', ?) ON CONFLICT DO UPDATE SET version = excluded.version")
-                .and_then(|mut insert| insert.execute([version]))
-                .expect("a row");
+            tx.prepare_cached(
+                "INSERT INTO position VALUES ('pods', ?) ON CONFLICT DO UPDATE SET version = excluded.version",
+            )
+            .and_then(|mut insert| insert.execute([version]))
+            .expect("a row");
         }
         tx.commit().expect("a commit");
     }

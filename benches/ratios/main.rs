@@ -23,7 +23,9 @@ fn main() {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["child", "ingest", kubeconfig, from, events] => ingest::ours(Path::new(kubeconfig), from, number(events)),
-        ["child", "ingest-kube", kubeconfig, from, events] => baseline::ingest(Path::new(kubeconfig), from, number(events)),
+        ["child", "ingest-kube", kubeconfig, from, events] => {
+            baseline::ingest(Path::new(kubeconfig), from, number(events))
+        }
         ["child", "path-kube", kubeconfig, dir, events] => {
             baseline::path(Path::new(kubeconfig), Path::new(dir), number(events));
         }

@@ -59,7 +59,10 @@ impl Daemon {
             dir.join("state")
         );
         if sink {
-            config.push_str(&format!("[[sink]]\nname = \"file\"\ntype = \"file\"\npath = {:?}\n", dir.join("events.jsonl")));
+            config.push_str(&format!(
+                "[[sink]]\nname = \"file\"\ntype = \"file\"\npath = {:?}\n",
+                dir.join("events.jsonl")
+            ));
         }
         fs::write(dir.join("config.toml"), config).expect("a configuration");
         let child = Command::new(env!("CARGO_BIN_EXE_decklog"))
