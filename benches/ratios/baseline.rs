@@ -32,7 +32,7 @@ fn block_on(work: impl Future<Output = ()>) {
 }
 
 /// kube's own watch, objects of any kind.
-pub fn ingest(kubeconfig: &Path, from: &str, events: usize) {
+pub(super) fn ingest(kubeconfig: &Path, from: &str, events: usize) {
     block_on(async {
         let api = pods(kubeconfig).await;
         let mut stream = pin!(api.watch(&WatchParams::default(), from).await.expect("a watch"));
@@ -47,7 +47,7 @@ pub fn ingest(kubeconfig: &Path, from: &str, events: usize) {
 }
 
 /// watcher → serde_json → rusqlite → file, in transactions of what is ready, as durable as ours.
-pub fn path(kubeconfig: &Path, dir: &Path, events: usize) {
+pub(super) fn path(kubeconfig: &Path, dir: &Path, events: usize) {
     let mut conn = Connection::open(dir.join("textbook.db")).expect("a database");
     conn.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;

@@ -18,7 +18,7 @@ use super::{ROUNDS, median};
 const PODS: usize = 2_000;
 const EVENTS: usize = 20_000;
 
-pub fn compare(table: &mut Table) {
+pub(super) fn compare(table: &mut Table) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let dir = tempfile::tempdir().expect("a directory");
     let kubeconfig = dir.path().join("kubeconfig");
@@ -44,7 +44,7 @@ pub fn compare(table: &mut Table) {
 }
 
 /// The child: everything that a source does with a line before the journal has it.
-pub fn ours(kubeconfig: &Path, from: &str, events: usize) {
+pub(super) fn ours(kubeconfig: &Path, from: &str, events: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let cluster = config::Cluster { kubeconfig: Some(kubeconfig.to_owned()), ..config::Cluster::default() };
@@ -71,7 +71,7 @@ pub fn ours(kubeconfig: &Path, from: &str, events: usize) {
     });
 }
 
-pub fn pods() -> Resource {
+pub(super) fn pods() -> Resource {
     Resource {
         group: String::new(),
         version: "v1".to_owned(),

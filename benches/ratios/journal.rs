@@ -21,7 +21,7 @@ const OBJECTS: usize = 200;
 const BATCH: usize = 100;
 const BATCHES: usize = 200;
 
-pub fn compare(table: &mut Table) {
+pub(super) fn compare(table: &mut Table) {
     let versions = versions();
     let (mut ours, mut textbook, mut append) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {

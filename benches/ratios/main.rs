@@ -3,6 +3,8 @@
 //! `cargo bench` prints one table. Processor time is measured for whole processes: what is measured runs as a child of
 //! this program, the simulated API server in this program itself, so that its work does not count.
 
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table goes to the terminal")]
+
 mod baseline;
 mod ingest;
 mod journal;
@@ -22,9 +24,11 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["child", "ingest", kubeconfig, from, events] => ingest::ours(Path::new(kubeconfig), from, number(events)),
+        ["child", "ingest", kubeconfig, from, events] => {
+            ingest::ours(Path::new(kubeconfig), from, number(events));
+        }
         ["child", "ingest-kube", kubeconfig, from, events] => {
-            baseline::ingest(Path::new(kubeconfig), from, number(events))
+            baseline::ingest(Path::new(kubeconfig), from, number(events));
         }
         ["child", "path-kube", kubeconfig, dir, events] => {
             baseline::path(Path::new(kubeconfig), Path::new(dir), number(events));

@@ -8,23 +8,23 @@ use decklog::sim::Sim;
 use super::process::{Daemon, peak_mib};
 use super::table::Table;
 
-const PODS: usize = 100_000;
+const PODS: u32 = 100_000;
 const PATIENCE: Duration = Duration::from_secs(600);
 
-pub fn measure(table: &mut Table) {
+pub(super) fn measure(table: &mut Table) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let dir = tempfile::tempdir().expect("a directory");
     let kubeconfig = dir.path().join("kubeconfig");
     let sim = runtime.block_on(Sim::start()).expect("a port");
-    sim.bulk_pods(PODS).expect("Pods are served");
+    sim.bulk_pods(PODS as usize).expect("Pods are served");
     sim.write_kubeconfig(&kubeconfig).expect("space");
     let daemon = Daemon::start(dir.path(), &kubeconfig, true);
     let begun = Instant::now();
     let delivered = || {
         let reader = Reader::open(&dir.path().join("state")).ok()?;
-        Some(reader.sinks().ok()?.first()?.cursor.0 as usize)
+        Some(reader.sinks().ok()?.first()?.cursor.0)
     };
-    while delivered().unwrap_or(0) < PODS {
+    while delivered().unwrap_or(0) < u64::from(PODS) {
         assert!(begun.elapsed() < PATIENCE, "decklog does not get there");
         runtime.block_on(async { tokio::time::sleep(Duration::from_millis(100)).await });
     }

@@ -15,7 +15,7 @@ const PODS: usize = 2_000;
 const EVENTS: usize = 20_000;
 const PATIENCE: Duration = Duration::from_secs(300);
 
-pub fn compare(table: &mut Table) {
+pub(super) fn compare(table: &mut Table) {
     let runtime = Runtime::new().expect("a runtime");
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -59,7 +59,7 @@ fn decklog(runtime: &Runtime, sim: &Sim, dir: &Path, kubeconfig: &Path) -> f64 {
     let done = || {
         let reader = Reader::open(&dir.join("state")).ok()?;
         let cursor = reader.sinks().ok()?.first()?.cursor.0;
-        (cursor as usize >= PODS + EVENTS).then_some(())
+        (cursor >= (PODS + EVENTS) as u64).then_some(())
     };
     while done().is_none() {
         assert!(begun.elapsed() < PATIENCE, "decklog does not get there");
