@@ -8,7 +8,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{self, Config, Loaded, Problems};
 use crate::journal::{JournalError, Reader};
@@ -34,7 +35,7 @@ mod yaml;
 
 /// Keeps the log of everything that happens to the objects of a Kubernetes cluster, exactly once and in order.
 #[derive(Debug, Parser)]
-#[command(name = "decklog", version, max_term_width = 100, propagate_version = true)]
+#[command(name = "decklog", version, max_term_width = 100, disable_help_flag = true)]
 pub struct Cli {
     /// What every command takes.
     #[command(flatten)]
@@ -42,13 +43,17 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// Print help
+    // One form of help, the compact one, for -h and --help.
+    #[arg(short, long, global = true, action = ArgAction::HelpShort, help_heading = COMMON)]
+    help: Option<bool>,
 }
 
 /// What every command takes.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Global {
     /// Configuration [default: ./config.toml, then /etc/decklog/config.toml]
-    #[arg(short, long, global = true, value_name = "FILE", env = "DECKLOG_CONFIG", help_heading = COMMON)]
+    #[arg(short, long, global = true, value_name = "FILE", env = "DECKLOG_CONFIG", hide_env_values = true, help_heading = COMMON)]
     pub config: Option<PathBuf>,
     /// State directory, instead of [state] path of the configuration
     #[arg(long, global = true, value_name = "DIR", help_heading = COMMON)]
@@ -332,6 +337,10 @@ fn refused(error: &clap::Error) -> Exit {
         // A closed pipe is no news to someone who asked for help.
         drop(error.print());
         return Exit::Done;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        drop(error.print());
+        return Exit::Usage;
     }
     let text = error.render().to_string();
     complain(text.strip_prefix("error: ").unwrap_or(&text).trim_end());

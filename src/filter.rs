@@ -47,8 +47,8 @@ pub const VARIABLES: [&str; 19] = [
 /// The longest filter: far more than a person writes, and short enough for the parser's stack.
 const MAX_LENGTH: usize = 4096;
 
-/// How deep an expression may be nested.
-const MAX_NESTING: u16 = 64;
+/// How deep an expression may be nested: the parser and the interpreter take some kilobytes of stack for each level.
+const MAX_NESTING: usize = 48;
 
 /// What is wrong with a filter, or with its answer for one entry. Quotes nothing of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -94,10 +94,7 @@ impl Filter {
         }
         names::check_nesting(text)?;
         let source = names::hide_reserved(text);
-        let parser = Parser::new()
-            .enable_optional_syntax(true)
-            .enable_ident_escape_syntax(true)
-            .max_recursion_depth(MAX_NESTING);
+        let parser = Parser::new().enable_optional_syntax(true).enable_ident_escape_syntax(true);
         // The parser is not ours: whatever it does with odd input ends here.
         let parsed = catch_unwind(AssertUnwindSafe(|| parser.parse_with_source_info(&source)))
             .map_err(|_| first("the CEL parser cannot read this".to_owned()))?;

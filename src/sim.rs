@@ -147,11 +147,25 @@ impl Shared {
     /// Waits for a revision in the future.
     async fn reach(&self, revision: u64) -> Result<(), Refusal> {
         let wait = self.lock().settings.too_large_wait;
-        let mut tick = self.tick.subscribe();
-        let reached = tick.wait_for(|()| self.lock().store.revision >= revision);
+        let reached = self.until(|| self.lock().store.revision >= revision);
         match tokio::time::timeout(wait, reached).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(Refusal::too_large(revision, self.lock().store.revision)),
+            Ok(()) => Ok(()),
+            Err(_) => Err(Refusal::too_large(revision, self.lock().store.revision)),
+        }
+    }
+
+    /// Waits until this holds, looking again at each change.
+    async fn until(&self, holds: impl Fn() -> bool) {
+        let mut tick = self.tick.subscribe();
+        loop {
+            tick.mark_unchanged();
+            if holds() {
+                return;
+            }
+            if tick.changed().await.is_err() {
+                // Only the end of the simulated cluster drops the sender, and with it this future.
+                std::future::pending::<()>().await;
+            }
         }
     }
 
@@ -359,7 +373,7 @@ impl Sim {
         self.write("PUT", resource, |store, served| store.replace(served, namespace, name, object.into()))
     }
 
-    /// Changes an object in place.
+    /// Changes an object in place. The closure has the cluster for itself: it must not use it.
     ///
     /// # Errors
     /// As the server refuses it.
@@ -395,6 +409,15 @@ impl Sim {
     /// As the server refuses it.
     pub fn delete(&self, resource: &str, namespace: &str, name: &str) -> Result<Arc<Row>, Refusal> {
         self.write("DELETE", resource, |store, served| store.delete(served, namespace, name))
+    }
+
+    /// Marks an object as being deleted within so many seconds, as a Pod is while it shuts down; a
+    /// later [`Sim::delete`] takes it away.
+    ///
+    /// # Errors
+    /// As the server refuses it.
+    pub fn terminate(&self, resource: &str, namespace: &str, name: &str, grace: u32) -> Result<Arc<Row>, Refusal> {
+        self.write("DELETE", resource, |store, served| store.terminate(served, namespace, name, grace))
     }
 
     /// Deletes every object of a resource, each in a revision of its own.
@@ -519,6 +542,14 @@ impl Sim {
     #[must_use]
     pub fn history(&self) -> Vec<Arc<Row>> {
         self.shared.lock().store.truth.clone()
+    }
+
+    /// What happened after this revision, in order.
+    #[must_use]
+    pub fn history_after(&self, revision: u64) -> Vec<Arc<Row>> {
+        let state = self.shared.lock();
+        let truth = &state.store.truth;
+        truth[truth.partition_point(|row| row.revision <= revision)..].to_vec()
     }
 
     /// What happened to one resource, in order.
@@ -660,9 +691,7 @@ impl Sim {
     /// # Errors
     /// Where it does not hold within a minute.
     pub async fn wait_until(&self, condition: &str, holds: impl Fn(&Self) -> bool) -> Result<(), TimedOut> {
-        let mut tick = self.shared.tick.subscribe();
-        let waiting = tick.wait_for(|()| holds(self));
-        if let Ok(Ok(_)) = tokio::time::timeout(PATIENCE, waiting).await {
+        if tokio::time::timeout(PATIENCE, self.shared.until(|| holds(self))).await.is_ok() {
             return Ok(());
         }
         let requests: Vec<String> = self

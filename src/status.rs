@@ -283,21 +283,26 @@ fn last_gap(reader: &mut Reader) -> Result<Option<LastGap>, JournalError> {
 #[must_use]
 pub fn daemon(dir: &Path) -> DaemonStatus {
     let path = dir.join("decklog.lock");
-    let stopped = DaemonStatus { running: false, pid: None };
-    let Ok(meta) = fs::metadata(&path) else { return stopped };
-    match fs::read_to_string("/proc/locks") {
-        Ok(locks) => match holder(&locks, meta.ino()) {
-            Some(pid) => DaemonStatus { running: true, pid: Some(pid) },
-            None => stopped,
-        },
-        // Without the kernel's list: the process that the lock file names, where there is one.
-        Err(_) => {
-            let named: Option<u32> = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
-            let pid = named.filter(|pid| alive(*pid));
-            DaemonStatus { running: pid.is_some(), pid }
+    let Ok(meta) = fs::metadata(&path) else { return DaemonStatus { running: false, pid: None } };
+    let named: Option<u32> = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+    let named = named.filter(|pid| alive(*pid));
+    // On a busy machine the list moves while it is read and a line can be missed, so that a process which should be
+    // in it is looked for more than once.
+    for _ in 0..READS {
+        let Ok(locks) = fs::read_to_string("/proc/locks") else {
+            // Without the list: the process that the lock file names, where there is one.
+            return DaemonStatus { running: named.is_some(), pid: named };
+        };
+        let pid = holder(&locks, meta.ino());
+        if pid.is_some() || named.is_none() {
+            return DaemonStatus { running: pid.is_some(), pid };
         }
     }
+    DaemonStatus { running: false, pid: None }
 }
+
+/// How often the list of locks is read before a process is said to hold none.
+const READS: usize = 10;
 
 /// The process that holds a flock on this inode, by `/proc/locks`. The device is not compared: some file systems name
 /// another one there than `stat` does.

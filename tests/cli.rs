@@ -1,5 +1,7 @@
 //! The binary as a user meets it: exit codes, what is printed, following, closed pipes.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -183,7 +185,7 @@ async fn a_wrong_command_line_exits_64_and_help_0() {
     }
     let bare = run(&[]);
     assert_eq!(bare.code, 64);
-    assert!(bare.err.contains("Usage: decklog"), "{bare:?}");
+    assert!(bare.err.starts_with("Keeps the log") && bare.err.contains("Usage: decklog"), "{bare:?}");
     assert!(run(&["--help"]).done().contains("tail"));
     assert!(run(&["help", "get"]).done().contains("--at"));
     assert!(run(&["--version"]).done().starts_with("decklog "));
@@ -198,6 +200,15 @@ async fn without_a_journal_every_reader_says_what_to_do() {
         assert!(text.contains("there is no journal in") && text.contains("decklog run"), "{text}");
         assert_eq!(text.lines().count(), 1);
     }
+}
+
+#[tokio::test]
+async fn a_journal_that_cannot_be_looked_for_is_not_called_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let text = Answer::of(decklog(dir.path(), &["tail", "--state", "file"]).output().unwrap()).refused(74);
+    assert!(text.contains("cannot read the journal in file"), "{text}");
 }
 
 #[tokio::test]
@@ -271,6 +282,15 @@ async fn get_shows_an_object_as_it_was() {
         let text = state.run(&[&["get"], args].concat()).refused(1);
         assert!(text.contains(part), "{text}");
     }
+    // In the gap, the state is the last one known and not more.
+    let mut reader = state.journal.reader().unwrap();
+    let gap = reader.entry(decklog::model::Seq(5)).unwrap().unwrap();
+    let gap: serde_json::Value = serde_json::from_slice(&gap.line).unwrap();
+    let ended: jiff::Timestamp = gap["time"].as_str().unwrap().parse().unwrap();
+    let inside = (ended - jiff::Span::new().microseconds(1)).to_string();
+    let doubtful = state.run(&["get", "deploy/web", "-n", "shop", "--at", &inside]);
+    assert!(doubtful.code == 0 && doubtful.out.contains("replicas: 11"), "{doubtful:?}");
+    assert!(doubtful.err.contains("may be missing (GAP, entry 5)"), "{doubtful:?}");
     state.run(&["get", "deploy"]).refused(64);
     state.run(&["get", "deploy/api", "-o", "line"]).refused(64);
     state.run(&["get", "deploy/api", "--at", "noon"]).refused(64);
@@ -376,6 +396,14 @@ async fn a_closed_pipe_is_a_quiet_end() {
 }
 
 #[tokio::test]
+async fn output_that_cannot_be_written_is_told() {
+    let state = State::told().await;
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let text = Answer::of(state.command(&["tail"]).stdout(full).output().unwrap()).refused(74);
+    assert!(text.contains("cannot write to standard output"), "{text}");
+}
+
+#[tokio::test]
 async fn a_follower_that_stands_still_does_not_hold_the_writer() {
     let state = State::told().await;
     let mut child =
@@ -453,6 +481,9 @@ async fn verify_proves_a_copy_and_finds_what_was_done_to_it() {
     let swapped = [&[lines[1], lines[0]], &lines[2..]].concat();
     let repeated = [&lines[..4], &lines[3..]].concat();
     let holed = [&lines[..2], &lines[3..]].concat();
+    let object = |line: &str| line.split_once("\"object\":").unwrap().1.to_owned();
+    let foreign = lines[0].replace(&object(lines[0]), &object(lines[1]));
+    let swap_objects = [&[foreign.as_str()], &lines[1..]].concat();
     let reordered = lines[0].replacen("\"v\":1,", "", 1).replacen("\"epoch\"", "\"v\":1,\"epoch\"", 1);
     for (text, symptom) in [
         (whole.replace("\"replicas\":33", "\"replicas\":34"), "entry 7 is not what the journal gives"),
@@ -466,6 +497,7 @@ async fn verify_proves_a_copy_and_finds_what_was_done_to_it() {
         (join(&lines) + &lines[6].replace("\"seq\":7", "\"seq\":8") + "\n", "told before"),
         (join(&lines) + &lines[0].replace("\"seq\":1", "\"seq\":8"), "it is cut"),
         (format!("{whole}garbage\n"), "not an entry"),
+        (join(&swap_objects), "entry 1 carries another object"),
     ] {
         let answer = check(&text, &[]);
         assert_eq!((answer.code, answer.err.as_str()), (1, ""), "{symptom}: {answer:?}");

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::Hash;
 
 use super::Change;
 use super::pattern::push_segment;
@@ -13,6 +12,13 @@ const MAX_DEPTH: usize = 256;
 
 /// Objects with more members than this are looked up by hash.
 const FEW: usize = 12;
+
+/// Lists without names are compared in every way where they have no more pairs than this. In longer ones equal
+/// elements are paired in their order, which may find less in common.
+const SMALL: usize = 64 * 64;
+
+/// How many marks are looked up in the objects. Were more to change at once, the areas and `touched` tell of them.
+const MANY_MARKS: usize = 1000;
 
 /// What may stand beside the values themselves before a container is replaced as a whole.
 const ROOM: usize = 16 << 10;
@@ -209,10 +215,23 @@ impl<'a> Differ<'a> {
         if old.is_empty() || new.is_empty() {
             return (false, Vec::new());
         }
-        let (keyed, before, after) = IDENTITIES
-            .iter()
-            .find_map(|names| Some((true, identities(&self.old, old, names)?, identities(&self.new, new, names)?)))
-            .unwrap_or_else(|| (false, texts(&self.old, old), texts(&self.new, new)));
+        let mut named = None;
+        for names in IDENTITIES {
+            let Some(before) = identities(&self.old, old, names) else { continue };
+            let Some(after) = identities(&self.new, new, names) else { continue };
+            if before == after {
+                return (true, (0..old.len()).map(|index| (index, index)).collect());
+            }
+            if all_differ(&before) && all_differ(&after) {
+                named = Some((before, after));
+                break;
+            }
+        }
+        let keyed = named.is_some();
+        let (before, after) = named.unwrap_or_else(|| (texts(&self.old, old), texts(&self.new, new)));
+        if !keyed && before.len() * after.len() <= SMALL {
+            return (false, longest_common(&before, &after));
+        }
         let positions: HashMap<&Identity<'a>, usize> = before.iter().enumerate().map(|(i, key)| (key, i)).collect();
         let pairs: Vec<(usize, usize)> =
             after.iter().enumerate().filter_map(|(j, key)| Some((*positions.get(key)?, j))).collect();
@@ -333,7 +352,9 @@ impl<'a> Differ<'a> {
                 continue;
             }
             pointer.clone_into(&mut self.path);
-            match (self.old.find(pointer), self.new.find(pointer)) {
+            let both =
+                if seen.len() <= MANY_MARKS { (self.old.find(pointer), self.new.find(pointer)) } else { (None, None) };
+            match both {
                 (Some(_), Some(id)) => {
                     let masked = self.new.raw(id);
                     write_operation(&mut self.patch, "replace", &self.path, Some(masked), Some(masked));
@@ -476,10 +497,14 @@ impl<'a> Members<'a> {
     }
 }
 
-/// The identities of the elements by these members; nothing where that does not name each of them.
+fn all_differ(identities: &[Identity<'_>]) -> bool {
+    let mut seen = HashSet::with_capacity(identities.len());
+    identities.iter().all(|identity| seen.insert(identity))
+}
+
+/// The identities of the elements by these members; nothing where one of them does not have the first.
 fn identities<'a>(tree: &Tree<'a>, elements: &[Id], names: &[&str]) -> Option<Vec<Identity<'a>>> {
-    let mut seen = HashSet::with_capacity(elements.len());
-    let mut list = Vec::with_capacity(elements.len());
+    let mut list = Vec::new();
     for &element in elements {
         if tree.kind(element) != Kind::Object {
             return None;
@@ -491,7 +516,7 @@ fn identities<'a>(tree: &Tree<'a>, elements: &[Id], names: &[&str]) -> Option<Ve
                 identity.0[position] = tree.raw(value);
             }
         }
-        if identity.0[0].is_empty() || !seen.insert(identity) {
+        if identity.0[0].is_empty() {
             return None;
         }
         list.push(identity);
@@ -511,6 +536,37 @@ fn texts<'a>(tree: &Tree<'a>, elements: &[Id]) -> Vec<Identity<'a>> {
             ([text, "", "", ""], *before - 1)
         })
         .collect()
+}
+
+/// The longest list that both lists hold in this order, by its places in them.
+fn longest_common(old: &[Identity<'_>], new: &[Identity<'_>]) -> Vec<(usize, usize)> {
+    // How much the lists from these places on have in common.
+    let width = new.len() + 1;
+    let mut common = vec![0_u16; (old.len() + 1) * width];
+    for i in (0..old.len()).rev() {
+        for j in (0..new.len()).rev() {
+            let at = i * width + j;
+            common[at] = if old[i].0[0] == new[j].0[0] {
+                common[at + width + 1] + 1
+            } else {
+                common[at + width].max(common[at + 1])
+            };
+        }
+    }
+    let (mut i, mut j) = (0, 0);
+    let mut pairs = Vec::new();
+    while i < old.len() && j < new.len() {
+        let at = i * width + j;
+        if old[i].0[0] == new[j].0[0] {
+            pairs.push((i, j));
+            (i, j) = (i + 1, j + 1);
+        } else if common[at + width] >= common[at + 1] {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    pairs
 }
 
 /// The longest part of the pairs (in order of their second) that is in order of the first as well.

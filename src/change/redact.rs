@@ -117,7 +117,8 @@ impl Redactor {
     /// The object without its secrets.
     ///
     /// # Errors
-    /// Where `raw` is not JSON. The text quotes nothing of it. Nothing of an object that cannot be read may be kept.
+    /// Where `raw` is not JSON, and has to be read because something of it might have to go. The text quotes nothing
+    /// of it. Nothing of an object that cannot be read may be kept.
     pub fn apply(&self, resource: &Resource, uid: &str, raw: &[u8]) -> Result<Redacted, String> {
         let patterns: Vec<(&Pattern, RedactMode)> = self
             .rules

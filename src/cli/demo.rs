@@ -1,8 +1,24 @@
-//! `decklog demo`.
+//! `decklog demo`: the real daemon against a simulated cluster, as a story of half a minute.
+//!
+//! The cluster is [`crate::sim`] in this process; the daemon is a process of its own, stopped, killed and started as
+//! a real one would be. Everything is on loopback and in a temporary directory that goes away at the end.
+
+mod stage;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use clap::Args;
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Failure, Global, Outcome};
+use super::output::{Ink, Out, plural};
+use super::{Exit, Failure, Global, Outcome};
+use crate::sim::faults::On;
+use crate::sim::world::World;
+use crate::sim::{Sim, objects};
+use crate::wire::Entry;
+use stage::Stage;
 
 /// Arguments of `decklog demo`.
 #[derive(Args, Debug)]
@@ -12,10 +28,238 @@ pub struct DemoArgs {
     pub forever: bool,
 }
 
-/// Tells the story on a simulated cluster.
+/// The same life each time.
+const SEED: u64 = 7;
+/// Between two writes of the cluster, so that one can read along.
+const PACE: Duration = Duration::from_millis(120);
+
+/// Both applies of the race are made within so many writes.
+const RACE_STEPS: usize = 80;
+
+/// Tells the story.
 ///
 /// # Errors
-/// Where it cannot be done.
-pub fn main(_args: DemoArgs, _global: &Global) -> Outcome {
-    Err(Failure::internal("`decklog demo` is not wired yet"))
+/// Where no loopback port or temporary directory can be had, or the story does not go as it should.
+pub fn main(args: DemoArgs, global: &Global) -> Outcome {
+    let out = Out::new(global);
+    super::block_on(async {
+        let failed = |error: std::io::Error| Failure::io("cannot watch for signals", &error);
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        // Dropping the story stops the daemon and removes the directory, however it ends.
+        tokio::select! {
+            told = tell(out, args.forever) => told?,
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(Exit::Done)
+    })
+}
+
+async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
+    let sim = Sim::start().await.map_err(|error| Failure::io("cannot listen on loopback", &error))?;
+    let mut world = World::new(&sim, SEED).map_err(|refusal| broken(&refusal.message))?;
+    let mut stage = Stage::new(out, &sim)?;
+
+    stage.chapter(
+        "A living cluster",
+        "decklog watches its Deployments, ReplicaSets, Pods, ConfigMaps and Secrets. First it lists what is there:",
+    )?;
+    stage.start_daemon()?;
+    stage.tell_to(&sim).await?;
+    stage.say("Then it watches. A rollout, a Secret that rotates:")?;
+    world.roll("shop", "web");
+    live(&mut world, &mut stage, 24).await?;
+    rotate(&sim)?;
+    stage.tell_to(&sim).await?;
+
+    stage.chapter(
+        "A restart",
+        "The daemon is stopped. The cluster lives on without it, and then it is started again:",
+    )?;
+    stage.stop_daemon().await?;
+    step(&mut world, 8)?;
+    let lists = listed(&sim);
+    stage.start_daemon()?;
+    stage.tell_to(&sim).await?;
+    let again = listed(&sim) - lists;
+    stage.say(&format!(
+        "Not one change is missing or repeated, and nothing was listed again: {}.",
+        plural(again, "list", "lists")
+    ))?;
+
+    stage.chapter(
+        "A server that forgets",
+        "The daemon is killed. Meanwhile a Secret is deleted, a ConfigMap is deleted and made anew under the same name, and\nthe API server forgets its history, as every one does after some minutes:",
+    )?;
+    stage.kill_daemon().await?;
+    forget(&sim)?;
+    let forgotten = sim.revision();
+    stage.start_daemon()?;
+    stage.tell_all_to(forgotten).await?;
+    stage.say(
+        "The log does not pretend: GAP says where changes may be missing, and the difference follows, marked inferred.",
+    )?;
+
+    stage.chapter(
+        "Two who apply the same name at once",
+        "`kubectl apply` asks whether the object is there, and then creates it. Two of them can race:",
+    )?;
+    let name = world.race();
+    let from = stage.seen();
+    for _ in 0..RACE_STEPS {
+        live(&mut world, &mut stage, 1).await?;
+        if sim.history_of("configmaps").iter().filter(|row| *row.name == *name).count() >= 2 {
+            break;
+        }
+    }
+    stage.tell_to(&sim).await?;
+    let story = stage.entries_of(from, "ConfigMap", &name)?;
+    stage.say(&format!("{}.", who_wrote(&name, &story)))?;
+
+    stage.chapter("A controller that writes for nothing", "An operator renews an annotation each time it reconciles. Every write costs the API server, etcd and each watcher:")?;
+    let from = stage.seen();
+    careless(&sim, &mut stage).await?;
+    stage.tell_to(&sim).await?;
+    let idle = for_nothing(&stage.entries_after(from)?);
+    for (manager, writes) in &idle {
+        stage.say(&format!(
+            "{manager} wrote {} that changed nothing but annotations and managedFields.",
+            plural(*writes, "time", "times")
+        ))?;
+    }
+
+    if forever {
+        stage.chapter("And so on", "Until you press Ctrl-C:")?;
+        loop {
+            live(&mut world, &mut stage, 1).await?;
+            stage.tell_new().await?;
+        }
+    }
+    stage.chapter(
+        "The proof",
+        "The daemon is stopped, and its journal checked against itself and against the file that its sink wrote:",
+    )?;
+    stage.stop_daemon().await?;
+    stage.prove().await?;
+    stage.end()
+}
+
+/// The cluster lives, and the log is told as it comes.
+async fn live(world: &mut World, stage: &mut Stage, steps: usize) -> Result<(), Failure> {
+    let mut pace = tokio::time::interval(if stage.hurried() { Duration::from_millis(20) } else { PACE });
+    for _ in 0..steps {
+        pace.tick().await;
+        step(world, 1)?;
+        stage.tell_new().await?;
+    }
+    Ok(())
+}
+
+fn step(world: &mut World, steps: usize) -> Result<(), Failure> {
+    for _ in 0..steps {
+        world.step().map_err(|refusal| broken(&refusal.message))?;
+    }
+    Ok(())
+}
+
+fn rotate(sim: &Sim) -> Result<(), Failure> {
+    let password = objects::base64("n0body-w1ll-see-this");
+    let patch = json!({ "data": { "password": password } });
+    sim.patch("secrets", "pay", "db-credentials", &patch).map(drop).map_err(|refusal| broken(&refusal.message))
+}
+
+fn forget(sim: &Sim) -> Result<(), Failure> {
+    let work = || {
+        sim.delete("secrets", "pay", "db-credentials")?;
+        sim.delete("configmaps", "shop", "feature-flags")?;
+        sim.create("configmaps", objects::config_map("shop", "feature-flags", "checkout-v3"))
+    };
+    work().map_err(|refusal| broken(&refusal.message))?;
+    sim.compact_all();
+    Ok(())
+}
+
+async fn careless(sim: &Sim, stage: &mut Stage) -> Result<(), Failure> {
+    let mut pace = tokio::time::interval(if stage.hurried() { Duration::from_millis(20) } else { PACE });
+    for turn in 0..6 {
+        pace.tick().await;
+        let written = sim.update("configmaps", "shop", "feature-flags", |map| {
+            let note =
+                json!({ "metadata": { "annotations": { "careless.example.com/reconciled": format!("turn {turn}") } } });
+            map["metadata"]["annotations"]["careless.example.com/reconciled"] = Value::String(format!("turn {turn}"));
+            objects::touch(map, "careless-operator", "Update", "v1", "", &note);
+        });
+        written.map_err(|refusal| broken(&refusal.message))?;
+        stage.tell_new().await?;
+    }
+    Ok(())
+}
+
+/// How many lists were asked for, beside the question whether a version is known.
+fn listed(sim: &Sim) -> u64 {
+    let lists = On::list("*");
+    let asked = sim.requests().into_iter().filter(|seen| lists.matches(seen));
+    asked.filter(|seen| !seen.query.contains("NotOlderThan")).count() as u64
+}
+
+/// Who created an object and who changed it, by its entries.
+fn who_wrote(name: &str, lines: &[Vec<u8>]) -> String {
+    let mut told = Vec::new();
+    for line in lines {
+        let Ok(entry) = Entry::parse(line) else { continue };
+        let object: Option<Value> = entry.object.and_then(|object| serde_json::from_str(object.get()).ok());
+        let managers = object.as_ref().and_then(|object| object["metadata"]["managedFields"].as_array().cloned());
+        let last = managers.unwrap_or_default().iter().max_by_key(|entry| entry["time"].to_string()).cloned();
+        let changed = entry.change.and_then(|change| serde_json::from_str::<Value>(change.get()).ok());
+        let manager = changed
+            .as_ref()
+            .and_then(|change| change["managers"][0]["manager"].as_str())
+            .or_else(|| last.as_ref().and_then(|entry| entry["manager"].as_str()))
+            .unwrap_or("somebody");
+        let verb = match &*entry.type_name {
+            "ADDED" => "created it",
+            "MODIFIED" => "wrote over it",
+            _ => "deleted it",
+        };
+        told.push(format!("{manager} {verb} (seq {})", entry.seq));
+    }
+    format!("{name} has one uid and the log shows who wrote what: {}", told.join(", then "))
+}
+
+/// Writes that changed metadata alone, by manager: the one that managedFields named last where an entry names none,
+/// because its entry there changes only once a second.
+fn for_nothing(lines: &[Vec<u8>]) -> BTreeMap<String, u64> {
+    let mut writes = BTreeMap::new();
+    let mut last: BTreeMap<String, String> = BTreeMap::new();
+    for line in lines {
+        let Ok(entry) = Entry::parse(line) else { continue };
+        let Some(change) = entry.change.and_then(|change| serde_json::from_str::<Value>(change.get()).ok()) else {
+            continue;
+        };
+        let uid = entry.uid.unwrap_or_default().into_owned();
+        if let Some(manager) = change["managers"][0]["manager"].as_str() {
+            last.insert(uid.clone(), manager.to_owned());
+        }
+        let areas: Vec<&str> = change["areas"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        if entry.kind_name == "ConfigMap"
+            && areas.iter().all(|area| ["managedFields", "metadata"].contains(area))
+            && let Some(manager) = last.get(&uid)
+        {
+            *writes.entry(manager.clone()).or_default() += 1;
+        }
+    }
+    writes
+}
+
+fn broken(why: &str) -> Failure {
+    Failure::internal(format!("the story does not go on: {why}"))
+}
+
+impl Stage {
+    fn chapter(&mut self, title: &str, text: &str) -> Result<(), Failure> {
+        self.blank()?;
+        self.inked(Ink::Strong, title)?;
+        self.say(text)
+    }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::output::{Out, moment};
 use super::select::{At, Spellings, at};
-use super::{Exit, Failure, Format, Global, Outcome, yaml};
+use super::{Exit, Failure, Format, Global, Outcome, complain, yaml};
 use crate::journal::{ObjectRow, Position, Reader};
 use crate::model::{EntryType, Seq};
 use crate::wire::Entry;
@@ -82,7 +82,7 @@ pub fn main(args: GetArgs, global: &Global) -> Outcome {
             names.join("; ")
         )));
     }
-    let Some((_, object)) = found.pop() else {
+    let Some((row, object)) = found.pop() else {
         return Err(Failure::no(if !reasons.is_empty() {
             reasons.join("; ")
         } else if elsewhere.is_empty() {
@@ -91,6 +91,11 @@ pub fn main(args: GetArgs, global: &Global) -> Outcome {
             format!("there is no such object in this namespace, but the journal knows {}", elsewhere.join("; "))
         }));
     };
+    if let Some(At::Time(time)) = args.at
+        && let Some(doubt) = doubt(&mut reader, row, time)?
+    {
+        complain(&doubt);
+    }
     let mut out = Out::new(global);
     if format == Format::Json {
         out.json(&object)?;
@@ -138,6 +143,33 @@ fn look(reader: &mut Reader, resource: i64, row: &ObjectRow, at: Option<At>) -> 
         Some(object) => Ok(Known::Is(told.line.slice_ref(object.get().as_bytes()))),
         None => Err(Failure::new(Exit::Io, format!("entry {} has no object; run `decklog verify`", told.seq))),
     }
+}
+
+/// Whether a moment falls into a gap: what the object was then is not known for sure.
+fn doubt(reader: &mut Reader, row: &ObjectRow, time: Timestamp) -> Result<Option<String>, Failure> {
+    let resources = reader.resources()?;
+    let same = resources.iter().filter(|(_, resource)| resource.full_name() == row.resource.full_name());
+    let gaps = Position {
+        objects: same.map(|(id, _)| (*id, None)).collect(),
+        namespace: Some(row.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+        types: vec![EntryType::Gap],
+        since: Some(time.as_microsecond()),
+        ..Position::default()
+    };
+    let after = reader.last_before(time.as_microsecond())?;
+    let Some(stored) = reader.select(&gaps, after, None, false, 1)?.pop() else { return Ok(None) };
+    let Some((ended, gap)) = Entry::parse(&stored.line).ok().and_then(|entry| Some((time_of(&entry), entry.gap()?)))
+    else {
+        return Ok(None);
+    };
+    let since = gap.since.and_then(|since| since.parse::<Timestamp>().ok());
+    Ok(since.filter(|since| *since < time).map(|since| {
+        format!(
+            "note: changes between {} and {ended} may be missing (GAP, entry {}); this is the last state known before",
+            moment(since),
+            stored.seq
+        )
+    }))
 }
 
 /// Why nothing is known of the object at a moment before all that is kept of it.

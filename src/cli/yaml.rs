@@ -65,7 +65,8 @@ fn node(out: &mut String, json: &str, depth: usize, place: Place) -> Result<(), 
         Some(b'{') => {
             let Members(members) = serde_json::from_str(json)?;
             if members.is_empty() {
-                return Ok(inline(out, "{}", place));
+                inline(out, "{}", place);
+                return Ok(());
             }
             if place == Place::Value {
                 out.push('\n');
@@ -85,7 +86,8 @@ fn node(out: &mut String, json: &str, depth: usize, place: Place) -> Result<(), 
         Some(b'[') => {
             let items: Vec<&RawValue> = serde_json::from_str(json)?;
             if items.is_empty() {
-                return Ok(inline(out, "[]", place));
+                inline(out, "[]", place);
+                return Ok(());
             }
             if place == Place::Value {
                 out.push('\n');

@@ -10,7 +10,7 @@ use super::problem::nearest;
 use super::value::{parse_duration, parse_size};
 use super::{Files, Listen};
 use crate::change::Pattern;
-use crate::filter::Filter;
+use crate::filter::{Filter, FilterError};
 
 /// Why a text does not fit its format.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong>
         "label-selector" => label_selector(text),
         "field-selector" => field_selector(text),
         "pointer-pattern" => Pattern::parse(text).map(drop).map_err(Wrong::from),
-        "cel" => Filter::compile(text).map(drop).map_err(|error| Wrong::from(error.to_string())),
+        "cel" => Filter::compile(text).map(drop).map_err(|error| cel(text, &error)),
         "http-url" => http_url(text),
         "listen" => listen(text),
         "log-level" => log_level(text),
@@ -105,6 +105,22 @@ fn size(text: &str, found: String) -> Wrong {
         _ => return wrong,
     };
     if digits.bytes().all(|b| b == b'0') { wrong } else { wrong.near(format!("{digits}{unit}")) }
+}
+
+/// The place in the expression, told apart from the place in the file.
+fn cel(text: &str, error: &FilterError) -> Wrong {
+    match error {
+        FilterError::Compile { line, column, message } => {
+            let (message, near) = match message.split_once("; did you mean ") {
+                Some((message, near)) => (message, Some(near.trim_matches(['"', '?']).to_owned())),
+                None => (message.as_str(), None),
+            };
+            let place =
+                if text.contains('\n') { format!("line {line} of the expression") } else { format!("{text:?}") };
+            Wrong { found: format!("{message}, at character {column} of {place}"), nearest: near }
+        }
+        FilterError::Evaluate(message) => Wrong::from(message.as_str()),
+    }
 }
 
 fn path(text: &str) -> Result<(), Wrong> {
@@ -438,6 +454,7 @@ mod tests {
             ("http-url", &["http://127.0.0.1:9/x?y=1", "https://collector.example/", "http://[::1]/"]),
             ("listen", &["127.0.0.1:9465", "[::]:1", "/run/decklog/http.sock", "unix:x.sock"]),
             ("log-level", &["info", "WARN", "info,decklog::watch=debug", "decklog::journal", "warn,[span{a=1}]=trace"]),
+            ("cel", &["true", "type == 'DELETED' || kind == \"Secret\"", "has(object.spec)"]),
             ("pointer-pattern", &["/metadata/managedFields", "/data/*password*", "/a~1b"]),
         ] {
             for text in texts {
@@ -496,6 +513,7 @@ mod tests {
             ("log-level", "info,decklog=verbose", Some("debug")),
             ("log-level", "", None),
             ("pointer-pattern", "metadata", None),
+            ("cel", "", None),
         ] {
             assert_eq!(near(format, text).as_deref(), nearest, "{format} {text:?}");
         }

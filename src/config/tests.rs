@@ -321,13 +321,22 @@ fn broken_toml_is_told_line_by_line_and_the_rest_is_still_checked() {
     insta::assert_snapshot!(
         briefly("[state]\nmax_size = 10GiB\nmax_age = \"30d\nfoo = 1\nfoo = 2\n[[watch]]\nresources = ['a' 'b']\nfist_list = 'emit'\n").join("\n"),
         @"
-        2:12 : string values must be quoted
-        3:15 : invalid basic string
-        4:1 state.foo: an unknown key
-        5:1 : duplicate key
-        7:18 : missing comma between array elements
+        2:12 state.max_size: string values must be quoted
+        3:15 state.max_age: invalid basic string
+        5:1 state.foo: duplicate key
+        7:18 watch[0].resources: missing comma between array elements
         8:1 watch[0].fist_list: an unknown key → first_list
         ");
+}
+
+#[test]
+fn a_filter_that_is_no_cel_is_told_with_its_place() {
+    let told = |filter: &str| {
+        briefly(&format!("{LEAST}[[sink]]\nname = 'a'\ntype = 'stdout'\nwhere = \'\'\'{filter}\'\'\'\n")).join("\n")
+    };
+    insta::assert_snapshot!(told("kind == "), @r#"6:9 sink[0].where: not a CEL expression: mismatched input '<EOF>', at character 9 of "kind == ""#);
+    insta::assert_snapshot!(told("knd == \"Pod\""), @r#"6:9 sink[0].where: an entry has no "knd", at character 1 of "knd == \"Pod\"" → kind"#);
+    insta::assert_snapshot!(told("kind == 'Pod'\n  && && true"), @"6:9 sink[0].where: not a CEL expression: extraneous input '&&', at character 6 of line 2 of the expression");
 }
 
 #[test]

@@ -95,15 +95,20 @@ pub(super) fn parse(text: &str) -> (Node, Vec<Problem>) {
             let message = error.message();
             let (found, expected) = message.split_once(", expected ").unwrap_or((message, "valid TOML"));
             let near = error.span().and_then(|span| text.get(span)).filter(|near| !near.trim().is_empty());
+            let place = error.span().map_or(Place::Whole, |span| lines.place(span.start));
             Problem {
-                place: error.span().map_or(Place::Whole, |span| lines.place(span.start)),
-                key: String::new(),
+                key: place.line().map(|line| key_of_line(text, line)).unwrap_or_default(),
+                place,
                 // A piece of a broken line may be a piece of a secret: only punctuation is shown.
                 found: match near.filter(|near| near.chars().all(|c| c.is_ascii_punctuation()) && near.len() < 9) {
                     Some(near) => format!("{found} at {near:?}"),
                     None => found.to_owned(),
                 },
-                expected: expected.to_owned(),
+                expected: match found {
+                    "string values must be quoted" => "quotes around the text".to_owned(),
+                    "duplicate key" => "each key once in a table".to_owned(),
+                    _ => expected.to_owned(),
+                },
                 nearest: None,
             }
         })
@@ -112,6 +117,25 @@ pub(super) fn parse(text: &str) -> (Node, Vec<Problem>) {
     problems.sort_by_cached_key(|problem| order(&problem.place));
     problems.dedup_by_key(|problem| problem.place.line());
     (Node { place: Place::Whole, value: lines.table(table.get_ref()) }, problems)
+}
+
+/// The path of the key that a line sets, as far as it can be told of a text that is not TOML.
+fn key_of_line(text: &str, line: usize) -> String {
+    let bare = |key: &str| !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));
+    let before: Vec<&str> = text.lines().take(line).collect();
+    let Some(key) = before.last().and_then(|line| line.split_once('=')).map(|(key, _)| key.trim()).filter(|k| bare(k))
+    else {
+        return String::new();
+    };
+    let header = before.iter().rev().map(|line| line.trim()).find(|line| line.starts_with('['));
+    match header.map(|header| (header, header.trim_matches(['[', ']']).trim())).filter(|(_, name)| bare(name)) {
+        Some((header, name)) if header.starts_with("[[") => {
+            let index = before.iter().filter(|line| line.trim() == header).count() - 1;
+            format!("{name}[{index}].{key}")
+        }
+        Some((_, name)) => format!("{name}.{key}"),
+        None => key.to_owned(),
+    }
 }
 
 /// Reads one TOML value out of an environment variable.

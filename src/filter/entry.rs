@@ -7,6 +7,7 @@ use std::fmt;
 use cel::common::types::{CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString, CelUInt};
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
+use serde::Deserialize as _;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::VARIABLES;
@@ -16,7 +17,7 @@ use super::VARIABLES;
 pub(super) struct Need {
     /// All of it.
     pub(super) whole: bool,
-    /// Of these members this much. Where there are none and not all is needed, only that it is there.
+    /// Of these members this much. Where there are none and not all is needed, only whether it is there and not null.
     pub(super) members: BTreeMap<String, Need>,
 }
 
@@ -124,8 +125,8 @@ impl<'de> DeserializeSeed<'de> for Needed<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         if !self.0.whole && self.0.members.is_empty() {
-            deserializer.deserialize_ignored_any(IgnoredAny)?;
-            return Ok(Box::new(CelNull));
+            let present = Option::<IgnoredAny>::deserialize(deserializer)?.is_some();
+            return Ok(if present { Box::new(CelBool::from(true)) } else { Box::new(CelNull) });
         }
         deserializer.deserialize_any(self)
     }

@@ -62,15 +62,15 @@ const FUNCTIONS: [&str; 19] = [
 pub(super) fn hide_reserved(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    // The last character that is no white space: after a dot, `namespace` is a member and needs no help.
-    let mut before = None;
+    // The last two tokens that are no white space: after `.` and `.?`, `namespace` is a member and needs no help.
+    let mut before = ("", "");
     while let Some(first) = rest.chars().next() {
         let length = token_length(rest);
         let token = &rest[..length];
-        let is_field = before == Some('.') || before == Some('?');
+        let is_field = before.1 == "." || before == (".", "?");
         out.push_str(if token == NAMESPACE && !is_field { HIDDEN } else { token });
         if !first.is_whitespace() {
-            before = token.chars().next_back();
+            before = (before.1, token);
         }
         rest = &rest[length..];
     }
@@ -104,23 +104,49 @@ fn token_length(text: &str) -> usize {
     }
 }
 
-/// Refuses what is nested deeper than the parser's stack should bear, before the parser sees it: brackets, and
-/// chains such as `!!!!x`, `a.b.c.d` and `1+1+1+1`, all of which nest in the tree of the expression.
+/// Refuses what is nested deeper than a thread's stack should bear, before the parser sees it: brackets, and chains
+/// such as `!!!!x`, `a.b.c.d`, `a ? b : c ? d : e` and `1+1+1`, all of which nest in the tree of the expression.
 pub(super) fn check_nesting(text: &str) -> Result<(), FilterError> {
-    let (mut at, mut brackets, mut operators) = (0, 0_usize, 0_usize);
+    // How long the chain is at each open bracket, and in all of them together.
+    let mut chains = vec![0_usize];
+    let mut depth = 0;
+    let mut at = 0;
     while at < text.len() {
         let length = token_length(&text[at..]);
         match &text[at..at + length] {
-            "(" | "[" | "{" => brackets += 1,
-            ")" | "]" | "}" => brackets = brackets.saturating_sub(1),
-            "." | "!" | "-" | "+" | "*" | "%" | "/" | "?" | "<" | ">" | "=" | "&" | "|" => operators += 1,
+            "(" | "[" | "{" => {
+                chains.push(1);
+                depth += 1;
+            }
+            ")" | "]" | "}" if chains.len() > 1 => {
+                depth -= chains.pop().unwrap_or_default();
+                // What is called or indexed can be called or indexed again.
+                if let Some(chain) = chains.last_mut() {
+                    *chain += 1;
+                    depth += 1;
+                }
+            }
+            "." | "!" | "-" | "+" | "*" | "%" | "/" | "?" => {
+                if let Some(chain) = chains.last_mut() {
+                    *chain += 1;
+                    depth += 1;
+                }
+            }
+            // The parser keeps these in balance, and a comparison is no chain.
+            "," | "&" | "|" => {
+                if let Some(chain) = chains.last_mut() {
+                    depth -= *chain;
+                    *chain = 0;
+                }
+            }
             _ => {}
         }
-        if brackets > usize::from(MAX_NESTING) {
-            return Err(error_at(text, at, "the expression is nested too deeply".to_owned()));
-        }
-        if operators > 1024 {
-            return Err(error_at(text, at, "the expression has too many operators".to_owned()));
+        if depth > MAX_NESTING {
+            return Err(error_at(
+                text,
+                at,
+                "the expression is nested too deeply, or a chain in it is too long".to_owned(),
+            ));
         }
         at += length;
     }
@@ -185,23 +211,20 @@ struct Resolver<'t> {
 
 impl Resolver<'_> {
     fn error(&self, id: u64, message: String) -> FilterError {
-        let at = self.positions.offset_for(id).map_or(0, |(start, _)| start as usize);
-        // The parser counts characters.
-        let at = self.text.char_indices().nth(at).map_or(self.text.len(), |(at, _)| at);
-        error_at(self.text, at, message)
+        error_at(self.text, self.position(id), message)
+    }
+
+    fn position(&self, id: u64) -> usize {
+        self.positions.offset_for(id).map_or(0, |(start, _)| start as usize)
     }
 
     fn expression(&mut self, expression: &mut IdedExpr, loops: usize) -> Result<(), FilterError> {
         self.rename(expression);
-        if let Some(path) = self.path(expression)? {
-            let (needed, presence) = match &expression.expr {
-                Expr::Select(select) if select.test => (path, true),
-                _ => (path, false),
-            };
-            let need = self.need.at(&needed);
-            need.whole |= !presence;
+        if let Some(path) = self.path(expression, true)? {
+            let presence = matches!(&expression.expr, Expr::Select(select) if select.test);
+            self.need.at(&path).whole |= !presence;
             if presence {
-                guard_presence(expression, &needed[0]);
+                guard_presence(expression, &path[0]);
             }
             return Ok(());
         }
@@ -211,6 +234,12 @@ impl Resolver<'_> {
             Expr::Ident(name) => self.check_name(name, id)?,
             Expr::Select(select) => self.expression(&mut select.operand, loops)?,
             Expr::Call(call) => {
+                if let Some(other) = compared_with_null(call)
+                    && let Some(path) = self.path(other, false)?
+                {
+                    self.need.at(&path);
+                    return Ok(());
+                }
                 self.check_function(call, id)?;
                 for part in call.target.as_deref_mut().into_iter().chain(&mut call.args) {
                     self.expression(part, loops)?;
@@ -270,8 +299,8 @@ impl Resolver<'_> {
     }
 
     /// The names that lead from a variable of the entry to this value, where that is all it is: `object.spec.x`,
-    /// `object.metadata.labels["x"]`, `object.?spec`, `has(object.spec)`.
-    fn path(&self, expression: &mut IdedExpr) -> Result<Option<Vec<String>>, FilterError> {
+    /// `object.metadata.labels["x"]`, `object.?spec` and, where `tests` are asked for, `has(object.spec)`.
+    fn path(&self, expression: &mut IdedExpr, tests: bool) -> Result<Option<Vec<String>>, FilterError> {
         let mut names = Vec::new();
         let mut at = expression;
         loop {
@@ -287,7 +316,7 @@ impl Resolver<'_> {
                     names.reverse();
                     return Ok(Some(names));
                 }
-                Expr::Select(SelectExpr { test: true, .. }) if !names.is_empty() => return Ok(None),
+                Expr::Select(SelectExpr { test: true, .. }) if !(names.is_empty() && tests) => return Ok(None),
                 Expr::Select(SelectExpr { operand, field, .. }) => {
                     names.push(field.clone());
                     at = operand;
@@ -303,7 +332,13 @@ impl Resolver<'_> {
                     names.push(field.inner().to_owned());
                     at = operand;
                 }
-                _ => return Ok(None),
+                Expr::Unspecified
+                | Expr::Call(_)
+                | Expr::Comprehension(_)
+                | Expr::List(_)
+                | Expr::Literal(_)
+                | Expr::Map(_)
+                | Expr::Struct(_) => return Ok(None),
             }
         }
     }
@@ -339,10 +374,24 @@ impl Resolver<'_> {
             let hint = nearest(name, &FUNCTIONS)
                 .filter(|near| *near != name)
                 .map_or_else(String::new, |near| format!("; did you mean {near:?}?"));
-            return Err(self.error(id, format!("there is no function {name:?} with these arguments{hint}")));
+            let at = self.position(id);
+            // A member call is known by its bracket: the name is before it.
+            let before = self.text.get(..at).filter(|before| before.ends_with(name));
+            let at = before.map_or(at, |before| before.len() - name.len());
+            return Err(error_at(self.text, at, format!("there is no function {name:?} with these arguments{hint}")));
         }
         Ok(())
     }
+}
+
+/// What a call compares with `null`: only whether it is there is needed of it.
+fn compared_with_null(call: &mut CallExpr) -> Option<&mut IdedExpr> {
+    if !matches!(call.func_name.as_str(), operators::EQUALS | operators::NOT_EQUALS) {
+        return None;
+    }
+    let [left, right] = call.args.as_mut_slice() else { return None };
+    let is_null = |side: &IdedExpr| side.expr == Expr::Literal(LiteralValue::Null);
+    if is_null(right) { Some(left) } else { is_null(left).then_some(right) }
 }
 
 /// `has(object.x)` where the entry has no `object` is false, not an error.

@@ -110,8 +110,12 @@ pub(super) fn open_writer(dir: &Path) -> Result<Connection, JournalError> {
 /// Opens a read-only connection, beside a running daemon or without one.
 pub(super) fn open_reader(dir: &Path) -> Result<Connection, JournalError> {
     let path = dir.join(DATABASE);
-    if !path.exists() {
-        return Err(JournalError::Missing(dir.to_owned()));
+    if let Err(source) = fs::metadata(&path) {
+        // Only what is surely not there is missing: a directory that may not be entered could hold a journal.
+        if source.kind() == std::io::ErrorKind::NotFound {
+            return Err(JournalError::Missing(dir.to_owned()));
+        }
+        return Err(JournalError::Io { what: format!("cannot read the journal in {}", dir.display()), source });
     }
     let sql = |source| JournalError::Sqlite { what: format!("cannot read {}", path.display()), source };
     let open = |path: &Path, more: OpenFlags| {

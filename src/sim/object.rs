@@ -223,7 +223,7 @@ impl Stored {
 }
 
 /// What a revision did to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// It was created.
     Added,

@@ -79,6 +79,41 @@ pub fn event(namespace: &str, name: &str, pod: &str, reason: &str) -> Value {
     })
 }
 
+/// A node, ready.
+#[must_use]
+pub fn node(name: &str) -> Value {
+    let node = json!({
+        "metadata": {
+            "name": name,
+            "labels": { "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64" },
+        },
+        "spec": { "podCIDR": "10.244.0.0/24", "providerID": format!("sim://{name}") },
+        "status": {
+            "capacity": { "cpu": "8", "memory": "32Gi", "pods": "110" },
+            "conditions": [{
+                "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status",
+                "lastHeartbeatTime": now(), "lastTransitionTime": now(),
+            }],
+            "nodeInfo": { "kubeletVersion": "v1.35.2", "osImage": "Debian GNU/Linux 13 (trixie)", "architecture": "amd64" },
+        },
+    });
+    managed(node, &["kubelet"], "v1")
+}
+
+/// A Service in front of the Pods of an app.
+#[must_use]
+pub fn service(namespace: &str, name: &str) -> Value {
+    let service = json!({
+        "metadata": { "name": name, "namespace": namespace, "labels": { "app": name } },
+        "spec": {
+            "type": "ClusterIP", "clusterIP": "10.96.12.34", "selector": { "app": name },
+            "ports": [{ "name": "http", "port": 80, "targetPort": "http", "protocol": "TCP" }],
+        },
+        "status": { "loadBalancer": {} },
+    });
+    managed(service, &["kubectl-client-side-apply"], "v1")
+}
+
 /// A Deployment that wants `replicas` Pods of this image.
 #[must_use]
 pub fn deployment(namespace: &str, name: &str, replicas: u32, image: &str) -> Value {
@@ -246,7 +281,9 @@ pub(super) fn pod_pattern() -> Value {
         "registry.example/bulk:1.0",
     );
     pod["metadata"]["uid"] = Pattern::UID.into();
-    pod["metadata"]["annotations"] = json!({ "example.com/turn": Pattern::TURN });
+    let text = "Kept at about eight kilobytes, as Pods of real clusters are. ";
+    pod["metadata"]["annotations"] =
+        json!({ "example.com/turn": Pattern::TURN, "example.com/description": text.repeat(10) });
     pod["metadata"]["creationTimestamp"] = now();
     schedule(&mut pod, "node-1");
     run(&mut pod, "10.244.1.17", true);

@@ -210,7 +210,9 @@ impl Store {
         }
         let old = current.object();
         // What the server sets, a writer does not change.
-        for fixed in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"] {
+        for fixed in
+            ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
+        {
             match old.metadata.get(fixed) {
                 Some(value) => object.metadata.insert(fixed.to_owned(), value.clone()),
                 None => object.metadata.remove(fixed),
@@ -223,7 +225,7 @@ impl Store {
         if object.says_the_same(&old) {
             return Ok(current);
         }
-        if old.metadata.contains_key("deletionTimestamp") && !object.has_finalizers() {
+        if old.metadata.contains_key("deletionTimestamp") && old.has_finalizers() && !object.has_finalizers() {
             return Ok(self.keep(served, &object, Kind::Deleted));
         }
         Ok(self.keep(served, &object, Kind::Modified))
@@ -243,9 +245,29 @@ impl Store {
         if object.metadata.contains_key("deletionTimestamp") {
             return Ok(current);
         }
+        self.mark(served, &mut object, 0)
+    }
+
+    /// Marks an object as being deleted, as Pods are first; nothing where it is marked already.
+    pub(super) fn terminate(
+        &mut self,
+        served: &Served,
+        namespace: &str,
+        name: &str,
+        grace: u32,
+    ) -> Result<Arc<Row>, Refusal> {
+        let current = self.find(served, namespace, name)?;
+        let mut object = current.object();
+        if object.metadata.contains_key("deletionTimestamp") {
+            return Ok(current);
+        }
+        self.mark(served, &mut object, grace)
+    }
+
+    fn mark(&mut self, served: &Served, object: &mut Object, grace: u32) -> Result<Arc<Row>, Refusal> {
         object.metadata.insert("deletionTimestamp".to_owned(), now());
-        object.metadata.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
-        Ok(self.keep(served, &object, Kind::Modified))
+        object.metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+        Ok(self.keep(served, object, Kind::Modified))
     }
 
     /// Deletes many objects in one revision, as etcd does when a lease runs out.

@@ -9,6 +9,9 @@
 //! declares, when a resource is gone, and how long to wait. Every failure leads to a wait, so that no answer of a
 //! server can make a hot loop.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Ordering;
 use std::time::Duration;
 
@@ -417,10 +420,10 @@ impl Machine {
     }
 
     fn ended(&mut self, now: Duration, end: End, out: &mut Vec<Effect>) {
-        let lived = match self.phase {
-            Phase::Watching { since, progress } => progress || now.saturating_sub(since) >= self.patience.short_watch,
-            _ => false,
-        };
+        let mut lived = false;
+        if let Phase::Watching { since, progress } = self.phase {
+            lived = progress || now.saturating_sub(since) >= self.patience.short_watch;
+        }
         match end {
             End::Closed if lived => {
                 self.trouble.short = 0;
@@ -550,10 +553,16 @@ impl Machine {
     /// Invariant 3: the position is lost, and the list that follows declares it. A source without any history has
     /// nothing that could be missing.
     fn desync(&mut self, why: Why, out: &mut Vec<Effect>) {
-        if self.resume.take().is_some() || why == Why::Rollback {
-            out.push(Effect::Count(Oddity::Desync(why)));
+        if why == Why::Rollback {
+            // It explains whatever else seemed to be the reason.
+            self.resume = None;
+            self.why = Some(why);
+        } else if self.resume.take().is_some() {
             self.why.get_or_insert(why);
+        } else {
+            return;
         }
+        out.push(Effect::Count(Oddity::Desync(why)));
     }
 
     /// Waits before the next try; from the second failure on, status says why.

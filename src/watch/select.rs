@@ -31,6 +31,13 @@ pub struct Waiting {
     pub suggestion: Option<String>,
 }
 
+impl std::fmt::Display for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the API server serves nothing called {}", self.name)?;
+        self.suggestion.as_ref().map_or(Ok(()), |suggestion| write!(f, " (did you mean {suggestion}?)"))
+    }
+}
+
 /// Group and plural of what is stored: one key for every name of one storage.
 fn storage(resource: &Resource) -> (&str, &str) {
     match (resource.group.as_str(), resource.plural.as_str()) {
@@ -39,12 +46,14 @@ fn storage(resource: &Resource) -> (&str, &str) {
     }
 }
 
+/// A namespace, or all of them, in which a storage is taken already, and by which `[[watch]]`.
+type Holder = (Option<String>, usize);
+
 /// Works out the sources.
 #[must_use]
 pub fn select(watches: &[Watch], discovered: &Discovered) -> Selection {
     let mut selection = Selection::default();
-    // By storage: in which namespaces it is taken already, and by which [[watch]].
-    let mut taken: BTreeMap<(String, String), Vec<(Option<String>, usize)>> = BTreeMap::new();
+    let mut taken: BTreeMap<(String, String), Vec<Holder>> = BTreeMap::new();
     for (index, watch) in watches.iter().enumerate() {
         let number = index + 1;
         let excluded: Vec<&Resource> = watch.exclude.iter().flat_map(|name| resolve(name, discovered)).collect();
@@ -57,11 +66,11 @@ pub fn select(watches: &[Watch], discovered: &Discovered) -> Selection {
                     found.retain(|resource| storage(resource) == (resource.group.as_str(), resource.plural.as_str()));
                 }
             }
-            if found.is_empty() && (name != "*") {
+            // A wildcard of which everything is excluded waits for nothing.
+            if found.is_empty() && name != "*" && resolve(name, discovered).is_empty() {
                 let suggestion = if wildcard { None } else { suggest(name, discovered) };
                 let waiting = Waiting { name: name.clone(), suggestion };
-                if !selection.waiting.contains(&waiting) && !(wildcard && resolve(name, discovered).len() > found.len())
-                {
+                if !selection.waiting.contains(&waiting) {
                     selection.waiting.push(waiting);
                 }
             }
@@ -307,6 +316,10 @@ mod tests {
         assert!(found.sources.is_empty());
         let waiting: Vec<(&str, Option<&str>)> =
             found.waiting.iter().map(|waiting| (waiting.name.as_str(), waiting.suggestion.as_deref())).collect();
+        assert_eq!(
+            found.waiting[0].to_string(),
+            "the API server serves nothing called deploymnets.apps (did you mean deployments.apps?)"
+        );
         assert_eq!(
             waiting,
             [

@@ -5,6 +5,7 @@
 //! told of it before. With the journal at hand: every line is what the journal gives for it, byte for byte, in the
 //! same payload. A copy that a `where` thinned out has holes by intent; they are told apart by the same expression.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
@@ -92,6 +93,9 @@ impl Checker {
         self.found.gaps += u64::from(entry.kind() == EntryType::Gap);
         if let Err(why) = check_form(&entry, line) {
             self.problem(format!("{place}: entry {} {why}", entry.seq));
+        }
+        if !carries_its_own(&entry) {
+            self.problem(format!("{place}: entry {} carries another object than the one it names", entry.seq));
         }
         if let Some(payload) = payload_of(&entry) {
             if self.payload.is_some_and(|before| before != payload) {
@@ -217,6 +221,38 @@ fn payload_of(entry: &Entry<'_>) -> Option<Payload> {
         (EntryType::Deleted, false) => None,
         (EntryType::Added, true) | (EntryType::Gap, _) => None,
     }
+}
+
+/// Whether the object in the entry is the one that the entry is about, as far as redaction has left that in it.
+fn carries_its_own(entry: &Entry<'_>) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Object<'a> {
+        #[serde(borrow, default)]
+        metadata: Option<Metadata<'a>>,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata<'a> {
+        #[serde(borrow, default)]
+        name: Option<Cow<'a, str>>,
+        #[serde(borrow, default)]
+        namespace: Option<Cow<'a, str>>,
+        #[serde(borrow, default)]
+        uid: Option<Cow<'a, str>>,
+        #[serde(borrow, default)]
+        resource_version: Option<Cow<'a, str>>,
+    }
+    let Some(object) = entry.object else { return true };
+    let Ok(Object { metadata }) = serde_json::from_str(object.get()) else { return false };
+    let Some(metadata) = metadata else { return true };
+    [
+        (metadata.name, &entry.name),
+        (metadata.namespace, &entry.namespace),
+        (metadata.uid, &entry.uid),
+        (metadata.resource_version, &entry.resource_version),
+    ]
+    .iter()
+    .all(|(inside, outside)| inside.is_none() || inside == *outside)
 }
 
 /// Whether the line is, to the byte, what decklog writes for what it says: keys, their order, the id, no more.

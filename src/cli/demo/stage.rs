@@ -1,0 +1,265 @@
+//! Where the story takes place: a temporary directory, a daemon that comes and goes, and its log as it grows.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cli::Failure;
+use crate::cli::line::Lines;
+use crate::cli::output::{Ink, Out, Row, count};
+use crate::journal::Reader;
+use crate::model::Seq;
+use crate::sim::Sim;
+use crate::wire::Entry;
+
+/// How long the story waits for anything before it gives up: far longer than it takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often the journal is looked at.
+const LOOK: Duration = Duration::from_millis(30);
+
+/// The stage and who is on it.
+pub(super) struct Stage {
+    out: Out,
+    lines: Lines,
+    dir: Scratch,
+    daemon: Option<Daemon>,
+    seen: Seq,
+    /// The newest resource version told, by resource.
+    told: HashMap<String, u64>,
+}
+
+/// A directory that goes away.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed now cannot be removed by trying again.
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+/// A running `decklog run`, which does not outlive the story.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+impl Stage {
+    pub(super) fn new(out: Out, sim: &Sim) -> Result<Self, Failure> {
+        let name = format!("decklog-demo-{}", uuid::Uuid::new_v4().simple());
+        let dir = Scratch(std::env::temp_dir().join(name));
+        let failed = |error: std::io::Error| Failure::io("cannot make a temporary directory", &error);
+        fs::DirBuilder::new().mode(0o700).create(&dir.0).map_err(failed)?;
+        sim.write_kubeconfig(&dir.0.join("kubeconfig")).map_err(failed)?;
+        fs::write(dir.0.join("config.toml"), config(&dir.0)).map_err(failed)?;
+        let lines = Lines::new(out.look, 1000);
+        Ok(Self { out, lines, dir, daemon: None, seen: Seq(0), told: HashMap::new() })
+    }
+
+    /// Without a terminal nobody reads along.
+    pub(super) const fn hurried(&self) -> bool {
+        !self.out.look.terminal
+    }
+
+    pub(super) const fn seen(&self) -> Seq {
+        self.seen
+    }
+
+    pub(super) fn say(&mut self, text: &str) -> Result<(), Failure> {
+        for line in text.lines() {
+            self.inked(Ink::Faint, line)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn inked(&mut self, ink: Ink, text: &str) -> Result<(), Failure> {
+        let mut row = Row::new(crate::cli::output::Look { width: None, ..self.out.look });
+        row.put(Some(ink), text);
+        self.out.line(&row.finish())?;
+        self.out.flush()
+    }
+
+    pub(super) fn blank(&mut self) -> Result<(), Failure> {
+        self.out.line("")
+    }
+
+    pub(super) fn start_daemon(&mut self) -> Result<(), Failure> {
+        let program = std::env::current_exe().map_err(|error| Failure::io("cannot find this program", &error))?;
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.dir.0.join("daemon.log"));
+        let log = log.map_err(|error| Failure::io("cannot write the daemon's log", &error))?;
+        let mut command = Command::new(program);
+        // Nothing of this user's own settings gets into the story.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("DECKLOG_") || name == "NOTIFY_SOCKET" {
+                command.env_remove(name);
+            }
+        }
+        let child = command
+            .args(["run", "--config"])
+            .arg(self.dir.0.join("config.toml"))
+            .current_dir(&self.dir.0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .map_err(|error| Failure::io("cannot start the daemon", &error))?;
+        self.daemon = Some(Daemon(child));
+        Ok(())
+    }
+
+    pub(super) async fn stop_daemon(&mut self) -> Result<(), Failure> {
+        self.end_daemon(Signal::TERM).await
+    }
+
+    pub(super) async fn kill_daemon(&mut self) -> Result<(), Failure> {
+        self.end_daemon(Signal::KILL).await
+    }
+
+    async fn end_daemon(&mut self, signal: Signal) -> Result<(), Failure> {
+        let Some(mut daemon) = self.daemon.take() else { return Ok(()) };
+        let pid = i32::try_from(daemon.0.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            // It may have ended already, which the wait below tells.
+            kill_process(pid, signal).ok();
+        }
+        let begun = Instant::now();
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            look.tick().await;
+            match daemon.0.try_wait() {
+                Ok(Some(status)) if status.success() || signal == Signal::KILL => return self.tell_new().await,
+                Ok(Some(status)) => return Err(self.lost(&format!("the daemon ended with {status}"))),
+                Ok(None) if begun.elapsed() > PATIENCE => return Err(self.lost("the daemon does not stop")),
+                Ok(None) => {}
+                Err(error) => return Err(Failure::io("cannot wait for the daemon", &error)),
+            }
+        }
+    }
+
+    /// Prints what is new in the log.
+    pub(super) async fn tell_new(&mut self) -> Result<(), Failure> {
+        // Right after the first start there is no journal yet.
+        let Ok(mut reader) = Reader::open(&self.state()) else { return Ok(()) };
+        for entry in reader.entries_after(self.seen, 1000, 16 << 20)? {
+            self.seen = entry.seq;
+            if let Ok(parsed) = Entry::parse(&entry.line) {
+                let gap = parsed.gap().and_then(|gap| gap.to);
+                let version = gap.unwrap_or_else(|| parsed.version().0).parse().unwrap_or(0);
+                let group = parsed.group();
+                let dot = if group.is_empty() { "" } else { "." };
+                let told = self.told.entry(format!("{}{dot}{group}", parsed.resource)).or_default();
+                *told = version.max(*told);
+            }
+            let line = self.lines.render(&entry.line).map_err(|error| self.lost(&error.to_string()))?;
+            self.out.line(&line)?;
+        }
+        self.out.flush()
+    }
+
+    /// Prints the log until it has the newest revision of every watched resource.
+    pub(super) async fn tell_to(&mut self, sim: &Sim) -> Result<(), Failure> {
+        let newest = |resource: &'static str| sim.history_of(resource).last().map_or(0, |row| row.revision);
+        self.tell_until(WATCHED.map(|resource| (resource, newest(resource)))).await
+    }
+
+    /// Prints the log until every watched resource has reached this revision.
+    pub(super) async fn tell_all_to(&mut self, revision: u64) -> Result<(), Failure> {
+        self.tell_until(WATCHED.map(|resource| (resource, revision))).await
+    }
+
+    async fn tell_until(&mut self, newest: [(&'static str, u64); WATCHED.len()]) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            look.tick().await;
+            self.tell_new().await?;
+            if newest.iter().all(|(resource, revision)| self.told.get(*resource).copied().unwrap_or(0) >= *revision) {
+                return Ok(());
+            }
+            if let Some(daemon) = &mut self.daemon
+                && let Ok(Some(status)) = daemon.0.try_wait()
+            {
+                return Err(self.lost(&format!("the daemon ended with {status}")));
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(self.lost("the log does not reach the cluster"));
+            }
+        }
+    }
+
+    pub(super) fn entries_after(&self, after: Seq) -> Result<Vec<Vec<u8>>, Failure> {
+        let mut reader = Reader::open(&self.state())?;
+        let entries = reader.entries_after(after, 10_000, 64 << 20)?;
+        Ok(entries.into_iter().map(|entry| entry.line.to_vec()).collect())
+    }
+
+    pub(super) fn entries_of(&self, after: Seq, kind: &str, name: &str) -> Result<Vec<Vec<u8>>, Failure> {
+        let mut lines = self.entries_after(after)?;
+        lines.retain(|line| {
+            Entry::parse(line).is_ok_and(|entry| entry.kind_name == kind && entry.name.as_deref() == Some(name))
+        });
+        Ok(lines)
+    }
+
+    /// Verifies the journal, and that the file holds the very same lines.
+    pub(super) async fn prove(&mut self) -> Result<(), Failure> {
+        let mut reader = Reader::open(&self.state())?;
+        let verified = reader.verify(|_, _| ())?;
+        if let Some(problem) = verified.problems.first() {
+            return Err(self.lost(problem));
+        }
+        let log = fs::read(self.dir.0.join("events.jsonl"))
+            .map_err(|error| Failure::io("cannot read the file sink", &error))?;
+        let lines: Vec<&[u8]> = log.split_inclusive(|byte| *byte == b'\n').collect();
+        let entries = self.entries_after(Seq(0))?;
+        let same = lines.len() == entries.len()
+            && lines.iter().zip(&entries).all(|(line, entry)| line.strip_suffix(b"\n") == Some(entry));
+        if !same {
+            return Err(self.lost("the file differs from the journal"));
+        }
+        self.say(&format!(
+            "{} entries, dense from 1; replaying them gives the {} objects that the journal knows; the file has the very same lines.",
+            count(verified.entries),
+            count(verified.objects)
+        ))
+    }
+
+    pub(super) fn end(mut self) -> Result<(), Failure> {
+        self.blank()?;
+        self.say("That was a simulated cluster, and nothing of it is left. For a real one: `decklog check`, then `decklog run`; README.md says more.")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.dir.0.join("state")
+    }
+
+    /// The story cannot go on; what the daemon said last is told with it.
+    fn lost(&self, why: &str) -> Failure {
+        let log = fs::read_to_string(self.dir.0.join("daemon.log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(5)..].join("\n");
+        Failure::internal(format!("the story does not go on: {why}\n{last}"))
+    }
+}
+
+const WATCHED: [&str; 5] = ["deployments.apps", "replicasets.apps", "pods", "configmaps", "secrets"];
+
+fn config(dir: &Path) -> String {
+    let quoted = |path: &Path| format!("{:?}", path.display().to_string());
+    format!(
+        "[cluster]\nname = \"demo\"\nkubeconfig = {}\n\n[state]\npath = {}\n\n[[watch]]\nresources = {WATCHED:?}\n\n\
+         [[sink]]\nname = \"file\"\ntype = \"file\"\npath = {}\n",
+        quoted(&dir.join("kubeconfig")),
+        quoted(&dir.join("state")),
+        quoted(&dir.join("events.jsonl"))
+    )
+}

@@ -1,0 +1,604 @@
+//! The machine, as traces that a person can read: one line in is `TIME INPUT`, one line out the effects.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::journal::SourceId;
+
+fn rv(text: &str) -> ResourceVersion {
+    ResourceVersion::new(text)
+}
+
+fn memory(resume: Option<&str>, applied: Option<&str>, why: Option<Why>) -> SourceMemory {
+    SourceMemory { id: SourceId(1), resume: resume.map(rv), applied: applied.map(rv), why }
+}
+
+/// A source that has never run.
+fn new() -> SourceMemory {
+    memory(None, None, None)
+}
+
+/// A source that stopped at 10, with 12 as the highest version in the journal.
+fn known() -> SourceMemory {
+    memory(Some("10"), Some("12"), None)
+}
+
+/// Reads `SECONDS WORD [ARGUMENTS]`.
+fn parse(line: &str) -> (Duration, Input) {
+    let mut words = line.split_whitespace();
+    let seconds: f64 = words.next().unwrap().parse().unwrap();
+    let word = words.next().unwrap();
+    let rest: Vec<&str> = words.collect();
+    let failed = Input::Failed;
+    let text = || rest.join(" ");
+    let input = match word {
+        "start" => Input::Start,
+        "probed" => Input::Probed(rv(rest[0])),
+        "page" => Input::Page { version: rv(rest[0]), next: rest.get(1).map(|token| (*token).to_owned()) },
+        "committed" => Input::Committed,
+        "opened" => Input::Opened,
+        "changed" => Input::Changed(rv(rest[0])),
+        "bookmark" => Input::Bookmark(rv(rest[0])),
+        "closed" => Input::Ended(End::Closed),
+        "cut" => Input::Ended(End::Cut("it broke".to_owned())),
+        "silent" => Input::Ended(End::Silent),
+        "waited" => Input::Waited,
+        "confirmed" => Input::Confirmed(rest[0] == "yes"),
+        "expired" => failed(Failure::Expired),
+        "ahead" => failed(Failure::Ahead),
+        "busy" => failed(Failure::Busy(rest.first().map(|s| Duration::from_secs(s.parse().unwrap())))),
+        "unauthorized" => failed(Failure::Unauthorized),
+        "forbidden" => failed(Failure::Forbidden(text())),
+        "notfound" => failed(Failure::NotFound),
+        "refused" => failed(Failure::Refused(text())),
+        "server" => failed(Failure::Server(text())),
+        "tls" => failed(Failure::Tls(text())),
+        "unreachable" => failed(Failure::Unreachable(text())),
+        "undecodable" => failed(Failure::Undecodable(text())),
+        "oversize" => failed(Failure::Oversize(text())),
+        other => panic!("no input is called {other}"),
+    };
+    (Duration::from_secs_f64(seconds), input)
+}
+
+fn show(effect: &Effect) -> String {
+    match effect {
+        Effect::Probe(version) => format!("probe {version}"),
+        Effect::List { token: None, paged: true } => "list".to_owned(),
+        Effect::List { token: None, paged: false } => "list in one piece".to_owned(),
+        Effect::List { token: Some(token), .. } => format!("list after {token}"),
+        Effect::Commit { version, why: None } => format!("commit {version}"),
+        Effect::Commit { version, why: Some(why) } => format!("commit {version} with a gap: {}", why.as_str()),
+        Effect::Watch(version) => format!("watch {version}"),
+        Effect::Wait { tries, at_least } if at_least.is_zero() => format!("wait #{tries}"),
+        Effect::Wait { tries, at_least } => format!("wait #{tries} at least {}s", at_least.as_secs()),
+        Effect::Confirm => "confirm".to_owned(),
+        Effect::Gone => "gone".to_owned(),
+        Effect::Refresh => "refresh".to_owned(),
+        Effect::Bookmark(version) => format!("bookmark {version}"),
+        Effect::Report(SourceState::Degraded(text)) => format!("degraded ({text})"),
+        Effect::Report(state) => state.describe().0.to_owned(),
+        Effect::Count(Oddity::Replay) => "replay".to_owned(),
+        Effect::Count(Oddity::Disorder) => "disorder".to_owned(),
+        Effect::Count(Oddity::Desync(why)) => format!("desync {}", why.as_str()),
+    }
+}
+
+/// Each line of `trace` is `INPUT => EFFECTS`.
+#[track_caller]
+fn check(memory: SourceMemory, trace: &str) {
+    let mut machine = Machine::new(memory, Patience::default());
+    let mut actual = String::new();
+    let expected: Vec<&str> = trace.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    for line in &expected {
+        let input = line.split(" =>").next().unwrap();
+        let (now, input_value) = parse(input);
+        let effects: Vec<String> = machine.step(now, input_value).iter().map(show).collect();
+        actual.push_str(format!("{input} => {}", effects.join(", ")).trim_end());
+        actual.push('\n');
+    }
+    let expected = expected.join("\n") + "\n";
+    assert_eq!(actual, expected, "\nwhat it did:\n{actual}\nwhat was expected:\n{expected}");
+}
+
+#[test]
+fn a_first_list_has_no_gap_and_is_watched_from() {
+    check(
+        new(),
+        "0 start => listing, list
+         1 page 7 t1 => list after t1
+         2 page 7 t2 => list after t2
+         3 page 7 => commit 7
+         4 committed => watch 7
+         5 opened => watching",
+    );
+}
+
+#[test]
+fn a_known_source_resumes_without_a_list() {
+    check(
+        known(),
+        "0 start => probe 10
+         1 probed 40 => watch 10
+         2 opened => watching
+         3 changed 12 => replay
+         4 changed 15 =>
+         5 changed 15 =>
+         300 closed => watch 12",
+    );
+}
+
+#[test]
+fn a_change_of_scope_is_listed_with_its_gap() {
+    check(
+        memory(None, Some("12"), Some(Why::Scope)),
+        "0 start => listing, list
+         1 page 20 => commit 20 with a gap: scope
+         2 committed => watch 20",
+    );
+}
+
+#[test]
+fn the_position_stays_on_the_distinct_version_before_the_newest() {
+    check(
+        known(),
+        "0 start => probe 10
+         1 probed 40 => watch 10
+         2 opened => watching
+         3 changed 13 =>
+         3 changed 14 =>
+         3 changed 14 =>
+         3 changed 14 =>
+         9 cut => wait #1
+         9 waited => probe 13
+         9 probed 40 => watch 13
+         9 opened =>
+         9 changed 14 => replay
+         9 bookmark 30 => bookmark 30
+         99 closed => watch 30",
+    );
+}
+
+#[test]
+fn nothing_moves_back() {
+    check(
+        known(),
+        "0 start => probe 10
+         0 probed 40 => watch 10
+         0 opened => watching
+         1 changed 20 =>
+         1 changed 18 => disorder
+         1 bookmark 19 => disorder
+         2 closed => watch 12",
+    );
+}
+
+#[test]
+fn expired_in_every_form_is_one_list_with_a_gap() {
+    for begin in ["0 opened => watching", ""] {
+        check(
+            known(),
+            &format!(
+                "0 start => probe 10
+                 0 probed 40 => watch 10
+                 {begin}
+                 1 expired => desync expired, wait #1
+                 2 waited => listing, list
+                 3 page 50 => commit 50 with a gap: expired
+                 4 committed => watch 50
+                 5 opened => {}",
+                "watching"
+            ),
+        );
+    }
+    check(known(), "0 start => probe 10\n1 expired => desync expired, wait #1\n2 waited => listing, list");
+}
+
+#[test]
+fn a_page_that_expires_begins_the_list_again_and_then_in_one_piece() {
+    check(
+        known(),
+        "0 start => probe 10
+         0 expired => desync expired, wait #1
+         1 waited => listing, list
+         2 page 50 t => list after t
+         3 expired => degraded (the list took longer than the API server remembers), wait #2
+         4 waited => listing, list
+         5 page 60 t => list after t
+         6 expired => degraded (the list took longer than the API server remembers), wait #3
+         7 waited => listing, list in one piece
+         8 page 70 => commit 70 with a gap: expired
+         9 committed => watch 70",
+    );
+}
+
+#[test]
+fn a_list_that_is_too_old_when_it_is_written_is_made_in_one_piece() {
+    check(
+        new(),
+        "0 start => listing, list
+         1 page 7 => commit 7
+         200 committed => watch 7
+         200 opened => watching
+         201 expired => desync expired, wait #1
+         202 waited => listing, list in one piece
+         203 page 9 => commit 9 with a gap: expired
+         204 committed => watch 9
+         204 opened => watching
+         205 changed 11 =>
+         206 expired => desync expired, wait #2
+         207 waited => listing, list",
+    );
+}
+
+#[test]
+fn a_list_of_two_versions_is_no_list() {
+    check(
+        new(),
+        "0 start => listing, list
+         1 page 7 t => list after t
+         2 page 8 => wait #1
+         3 waited => list",
+    );
+}
+
+#[test]
+fn a_busy_server_is_waited_for_as_long_as_it_asks_and_nothing_is_lost() {
+    check(
+        known(),
+        "0 start => probe 10
+         0 probed 40 => watch 10
+         1 busy 5 => wait #1 at least 5s
+         6 waited => watch 10
+         7 busy => degraded (the API server is busy), wait #2
+         8 waited => watch 10
+         9 opened => watching
+         10 busy => degraded (the API server is busy), wait #3
+         11 waited => watch 10",
+    );
+}
+
+#[test]
+fn a_server_behind_our_position_is_waited_for_then_asked_for_a_list() {
+    check(
+        known(),
+        "0 start => probe 10
+         1 ahead => wait #1
+         2 waited => probe 10
+         30 ahead => degraded (the API server does not have the version up to which the journal goes; if it was restored from a backup, this ends with a GAP), wait #2
+         31 waited => probe 10
+         62 ahead => wait #3
+         63 waited => listing, list
+         64 page 8 => desync rollback, commit 8 with a gap: rollback
+         65 committed => watch 8",
+    );
+}
+
+#[test]
+fn a_server_that_was_only_slow_was_not_restored() {
+    check(
+        known(),
+        "0 start => probe 10
+         1 ahead => wait #1
+         62 ahead => degraded (the API server does not have the version up to which the journal goes; if it was restored from a backup, this ends with a GAP), wait #2
+         63 waited => listing, list
+         64 page 50 => watch 10",
+    );
+}
+
+#[test]
+fn an_answer_older_than_what_was_asked_for_counts_as_behind() {
+    check(known(), "0 start => probe 10\n1 probed 9 => wait #1\n2 waited => probe 10");
+}
+
+#[test]
+fn a_list_older_than_the_journal_is_asked_for_twice() {
+    check(
+        known(),
+        "0 start => probe 10
+         0 expired => desync expired, wait #1
+         1 waited => listing, list
+         2 page 11 => degraded (the API server's list is of version 11, older than what the journal has; asking again), wait #2
+         3 waited => listing, list
+         4 page 11 => desync rollback, commit 11 with a gap: rollback",
+    );
+}
+
+#[test]
+fn credentials_are_read_again_when_they_are_not_accepted() {
+    check(
+        known(),
+        "0 start => probe 10
+         1 unauthorized => refresh, degraded (the API server does not accept the credentials (401)), wait #1
+         2 waited => probe 10
+         3 tls bad => refresh, degraded (bad), wait #2
+         4 waited => probe 10
+         5 probed 40 => watch 10
+         6 unauthorized => refresh, degraded (the API server does not accept the credentials (401)), wait #3
+         7 waited => watch 10",
+    );
+}
+
+#[test]
+fn a_missing_permission_keeps_the_position() {
+    check(
+        known(),
+        "0 start => probe 10
+         0 probed 40 => watch 10
+         1 forbidden ask => degraded (ask), wait #1 at least 30s
+         40 waited => watch 10
+         41 forbidden ask => wait #2 at least 30s
+         80 waited => watch 10
+         81 opened => watching",
+    );
+}
+
+#[test]
+fn not_found_is_confirmed_before_anything_is_deleted() {
+    check(
+        known(),
+        "0 start => probe 10
+         0 notfound => degraded (the API server does not serve this resource at the moment (404)), wait #1
+         1 waited => probe 10
+         20 notfound => wait #2
+         21 waited => probe 10
+         31 notfound => confirm
+         32 confirmed no => wait #2
+         33 waited => probe 10
+         62 notfound => wait #3
+         63 waited => probe 10
+         64 notfound => confirm
+         65 confirmed yes => gone",
+    );
+    // Served again in between: the time begins anew.
+    check(
+        known(),
+        "0 start => probe 10
+         0 probed 40 => watch 10
+         1 notfound => degraded (the API server does not serve this resource at the moment (404)), wait #1
+         2 waited => watch 10
+         3 opened => watching
+         40 notfound => degraded (the API server does not serve this resource at the moment (404)), wait #2",
+    );
+}
+
+#[test]
+fn a_refused_watch_is_answered_with_one_list() {
+    check(
+        known(),
+        "0 start => probe 10
+         0 probed 40 => watch 10
+         1 refused no => degraded (no), wait #1 at least 30s
+         40 waited => watch 10
+         41 refused no => wait #2 at least 30s
+         80 waited => watch 10
+         81 refused no => desync expired, wait #3 at least 30s
+         120 waited => listing, list
+         121 page 50 => commit 50 with a gap: expired
+         122 committed => watch 50
+         123 refused no => degraded (no), wait #4 at least 30s
+         160 waited => watch 50",
+    );
+}
+
+#[test]
+fn errors_without_a_meaning_are_borne_for_a_while_then_answered_with_one_list() {
+    check(
+        known(),
+        "0 start => probe 10
+         0 probed 40 => watch 10
+         0 opened => watching
+         1 server oops => wait #1
+         2 waited => watch 10
+         20 server oops => degraded (oops), wait #2
+         21 waited => watch 10
+         32 server oops => desync expired, wait #3
+         33 waited => listing, list
+         34 page 50 => commit 50 with a gap: expired
+         35 committed => watch 50
+         36 server oops => degraded (oops), wait #4
+         37 waited => watch 50
+         38 opened => watching
+         39 changed 51 =>
+         40 server oops => degraded (oops), wait #5
+         41 waited => watch 50",
+    );
+}
+
+#[test]
+fn an_undecodable_line_is_asked_for_again_then_given_up_with_a_gap() {
+    check(
+        known(),
+        "0 start => probe 10
+         0 probed 40 => watch 10
+         0 opened => watching
+         1 undecodable what => wait #1
+         2 waited => watch 10
+         2 opened =>
+         2 changed 12 => replay
+         3 undecodable what => degraded (what), wait #2
+         4 waited => watch 10
+         5 undecodable what => desync undecodable, wait #3
+         6 waited => listing, list
+         7 undecodable what => degraded (what), wait #4
+         8 waited => listing, list
+         9 page 50 => commit 50 with a gap: undecodable",
+    );
+}
+
+#[test]
+fn a_line_too_long_is_given_up_at_once() {
+    check(
+        known(),
+        "0 start => probe 10
+         0 probed 40 => watch 10
+         0 opened => watching
+         1 oversize long => desync oversize, wait #1
+         2 waited => listing, list
+         3 oversize long => degraded (long), wait #2
+         4 waited => listing, list
+         5 page 50 => commit 50 with a gap: oversize",
+    );
+}
+
+#[test]
+fn watches_that_end_at_once_are_failures_and_in_the_end_one_list() {
+    check(
+        known(),
+        "0 start => probe 10
+         0 probed 40 => watch 10
+         0 opened => watching
+         0.1 closed => wait #1
+         1 waited => probe 10
+         1 probed 40 => watch 10
+         1 opened =>
+         1.1 changed 12 => replay
+         1.2 closed => degraded (the API server closes every watch at once), wait #2
+         2 waited => probe 10
+         2 probed 40 => watch 10
+         2 opened => watching
+         2.1 closed => degraded (the API server closes every watch at once), wait #3
+         3 waited => probe 10
+         3 probed 40 => watch 10
+         3.1 closed => wait #4
+         4 waited => probe 10
+         4 probed 40 => watch 10
+         4.1 closed => desync expired, wait #5
+         5 waited => listing, list
+         6 page 50 => commit 50 with a gap: expired
+         6 committed => watch 50
+         6.1 closed => degraded (the API server closes every watch at once), wait #6
+         7 waited => probe 50",
+    );
+}
+
+#[test]
+fn a_broken_or_silent_connection_is_looked_at_before_it_is_resumed() {
+    for end in ["cut", "silent"] {
+        check(
+            known(),
+            &format!(
+                "0 start => probe 10
+                 0 probed 40 => watch 10
+                 0 opened => watching
+                 150 {end} => wait #1
+                 151 waited => probe 10
+                 151 probed 40 => watch 10"
+            ),
+        );
+    }
+    check(
+        known(),
+        "0 start => probe 10
+         0 unreachable refused => wait #1
+         1 waited => probe 10
+         2 unreachable refused => degraded (refused), wait #2
+         3 waited => probe 10
+         600 unreachable refused => wait #1
+         601 waited => probe 10",
+    );
+}
+
+#[test]
+fn versions_without_an_order_are_resumed_from_without_a_question() {
+    check(
+        memory(Some("abc"), Some("def"), None),
+        "0 start => watch abc
+         1 opened => watching
+         2 changed ghi =>
+         3 closed => watch def",
+    );
+}
+
+fn any_input() -> impl Strategy<Value = Input> {
+    let version =
+        prop_oneof![(1_u32..60).prop_map(|n| n.to_string()), Just("x".to_owned())].prop_map(ResourceVersion::new);
+    let text = || Just("text".to_owned());
+    let failure = prop_oneof![
+        Just(Failure::Expired),
+        Just(Failure::Ahead),
+        prop::option::of(0_u64..9).prop_map(|s| Failure::Busy(s.map(Duration::from_secs))),
+        Just(Failure::Unauthorized),
+        text().prop_map(Failure::Forbidden),
+        Just(Failure::NotFound),
+        text().prop_map(Failure::Refused),
+        text().prop_map(Failure::Server),
+        text().prop_map(Failure::Tls),
+        text().prop_map(Failure::Unreachable),
+        text().prop_map(Failure::Undecodable),
+        text().prop_map(Failure::Oversize),
+    ];
+    prop_oneof![
+        4 => version.clone().prop_map(Input::Probed),
+        4 => (version.clone(), prop::option::of(Just("t".to_owned()))).prop_map(|(version, next)| Input::Page { version, next }),
+        4 => Just(Input::Opened),
+        4 => version.clone().prop_map(Input::Changed),
+        2 => version.prop_map(Input::Bookmark),
+        2 => prop_oneof![Just(End::Closed), Just(End::Cut("cut".to_owned())), Just(End::Silent)].prop_map(Input::Ended),
+        4 => failure.prop_map(Input::Failed),
+        1 => any::<bool>().prop_map(Input::Confirmed),
+    ]
+}
+
+/// Whether an input can answer what the machine is waiting for.
+fn answers(action: &Effect, open: bool, input: &Input) -> bool {
+    match (action, input) {
+        (Effect::Probe(_), Input::Probed(_) | Input::Failed(_))
+        | (Effect::List { .. }, Input::Page { .. } | Input::Failed(_))
+        | (Effect::Confirm, Input::Confirmed(_)) => true,
+        (Effect::Watch(_), Input::Changed(_) | Input::Bookmark(_) | Input::Ended(_)) => open,
+        (Effect::Watch(_), Input::Opened) => !open,
+        (Effect::Watch(_), Input::Failed(_)) => true,
+        _ => false,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn whatever_a_server_does_the_source_is_never_lost_and_never_hot(
+        inputs in prop::collection::vec((0_u64..20_000, any_input()), 0..120),
+        begun in any::<bool>(),
+    ) {
+        let memory = if begun { known() } else { new() };
+        let mut machine = Machine::new(memory, Patience::default());
+        let mut now = Duration::ZERO;
+        let mut open = false;
+        let mut action = machine.step(now, Input::Start).pop().unwrap();
+        // What is known to be in the journal, and what a list has to be for.
+        let (mut listed, mut desynced) = (begun, !begun);
+        for (pause, input) in inputs {
+            now += Duration::from_millis(pause);
+            let input = match &action {
+                Effect::Wait { .. } => Input::Waited,
+                Effect::Commit { why, .. } => {
+                    // Invariant 3: only what has no history is listed without a gap.
+                    prop_assert_eq!(why.is_none(), !listed);
+                    listed = true;
+                    desynced = false;
+                    Input::Committed
+                }
+                Effect::Gone => break,
+                action if !answers(action, open, &input) => continue,
+                Effect::Probe(_) | Effect::List { .. } | Effect::Watch(_) | Effect::Confirm => input,
+                Effect::Refresh | Effect::Bookmark(_) | Effect::Report(_) | Effect::Count(_) => unreachable!(),
+            };
+            let failing = matches!(input, Input::Failed(_) | Input::Ended(End::Cut(_) | End::Silent));
+            let stays_open = matches!(input, Input::Opened | Input::Changed(_) | Input::Bookmark(_));
+            let effects = machine.step(now, input);
+            desynced |= effects.iter().any(|effect| matches!(effect, Effect::Count(Oddity::Desync(_))));
+            let actions: Vec<&Effect> = effects.iter().filter(|effect| effect.is_action()).collect();
+            prop_assert_eq!(actions.len(), usize::from(!stays_open), "one thing to do at a time: {:?}", effects);
+            let Some(next) = actions.first() else { open = true; continue };
+            open = false;
+            if failing {
+                let waits = matches!(next, Effect::Wait { .. } | Effect::Confirm);
+                prop_assert!(waits, "a failure is followed by a wait, not by {next:?}");
+            }
+            if let Effect::List { .. } = next {
+                prop_assert!(desynced || machine.suspect, "no list while there is a position to resume from");
+            }
+            action = (*next).clone();
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The daemon under test: the real binary, with a directory, a user and a log file of its own.
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::harness::{Cluster, LIMIT, Process, until};
+use crate::judge::{Entry, Row, Scope, Verdict, judge};
+
+/// See the module.
+pub struct Decklog {
+    name: String,
+    dir: PathBuf,
+    notify: UnixDatagram,
+    /// What it told systemd since it was started.
+    told: String,
+    running: Option<Process>,
+    /// The entries read so far, and where in the file they end.
+    entries: Vec<Entry>,
+    read: usize,
+}
+
+impl Decklog {
+    /// A daemon that is not started yet, which reads the cluster as the user of its own name. `watch` is what stands
+    /// below `[[watch]]` in its configuration.
+    pub fn new(cluster: &Cluster, name: &str, watch: &str) -> Self {
+        let dir = cluster.path(&format!("decklog-{name}"));
+        fs::create_dir(&dir).unwrap();
+        let config = format!(
+            "[cluster]\nname = \"test\"\nkubeconfig = {kubeconfig:?}\n\n[state]\npath = {state:?}\n\n[[watch]]\n{watch}\n\n\
+             [[sink]]\nname = \"file\"\ntype = \"file\"\npath = {log:?}\n\n[log]\nlevel = \"debug\"\n",
+            kubeconfig = cluster.kubeconfig(name),
+            state = dir.join("state"),
+            log = dir.join("log.jsonl"),
+        );
+        fs::write(dir.join("config.toml"), config).unwrap();
+        let notify = UnixDatagram::bind(dir.join("notify")).unwrap();
+        notify.set_nonblocking(true).unwrap();
+        Self { name: name.to_owned(), dir, notify, told: String::new(), running: None, entries: Vec::new(), read: 0 }
+    }
+
+    /// Where the log file is.
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("log.jsonl")
+    }
+
+    /// The directory of its state.
+    pub fn state(&self) -> PathBuf {
+        self.dir.join("state")
+    }
+
+    /// Everything it said about itself.
+    pub fn said(&self) -> String {
+        fs::read_to_string(self.dir.join("stderr")).unwrap_or_default()
+    }
+
+    /// Starts it, as systemd would.
+    pub fn start(&mut self) {
+        assert!(self.running.is_none(), "{} runs already", self.name);
+        self.listen();
+        self.told.clear();
+        let arguments = ["run".to_owned(), "-c".to_owned(), self.dir.join("config.toml").display().to_string()];
+        let program = Path::new(env!("CARGO_BIN_EXE_decklog"));
+        self.running = Some(Process::start(&self.name, program, &arguments, &self.dir.join("stderr"), |command| {
+            command.current_dir(&self.dir).env("NOTIFY_SOCKET", self.dir.join("notify")).env_remove("KUBECONFIG");
+        }));
+    }
+
+    /// Takes what it tells systemd, as systemd would, so that the socket never fills.
+    fn listen(&mut self) {
+        let mut buffer = [0; 4096];
+        while let Ok(length) = self.notify.recv(&mut buffer) {
+            self.told += &String::from_utf8_lossy(&buffer[..length]);
+            self.told.push('\n');
+        }
+    }
+
+    /// Fails when it ended by itself.
+    pub fn must_run(&mut self) {
+        self.listen();
+        let ended = self.running.as_mut().and_then(Process::ended);
+        if let Some(status) = ended {
+            panic!("{} ended by itself, {status}:\n{}", self.name, self.last_words());
+        }
+    }
+
+    /// Waits until it says that every source has resumed or finished its first list.
+    pub async fn ready(&mut self) {
+        until(&format!("{} to be ready", self.name), LIMIT, async || {
+            self.must_run();
+            let ready = self.told.lines().any(|line| line == "READY=1");
+            if ready { Ok(()) } else { Err(format!("it told systemd {:?} and said\n{}", self.told, self.last_words())) }
+        })
+        .await;
+    }
+
+    /// Asks it to end, which it has to do cleanly.
+    pub async fn stop(&mut self) {
+        self.must_run();
+        let status = self.running.take().unwrap().stop().await;
+        assert!(status.success(), "{} ended with {status}:\n{}", self.name, self.last_words());
+    }
+
+    /// Ends it in the middle of whatever it does.
+    pub fn kill(&mut self) {
+        self.must_run();
+        self.running.take().unwrap().kill();
+    }
+
+    fn last_words(&self) -> String {
+        let said = self.said();
+        let lines: Vec<&str> = said.lines().collect();
+        lines[lines.len().saturating_sub(25)..].join("\n")
+    }
+
+    /// How many whole lines the log file has.
+    pub fn lines(&self) -> usize {
+        fs::read(self.log()).unwrap_or_default().iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    /// Waits until the log file has so many lines.
+    pub async fn reach(&mut self, lines: usize) {
+        until(&format!("{} lines in the log of {}", lines, self.name), LIMIT, async || {
+            self.must_run();
+            let have = self.lines();
+            if have >= lines { Ok(()) } else { Err(format!("there are {have}")) }
+        })
+        .await;
+    }
+
+    /// The log so far. Whole lines never change, so only what is new is read.
+    pub fn entries(&mut self) -> &[Entry] {
+        let bytes = fs::read(self.log()).unwrap_or_default();
+        assert!(bytes.len() >= self.read, "the log of {} lost lines that were whole", self.name);
+        while let Some(length) = bytes[self.read..].iter().position(|byte| *byte == b'\n') {
+            let line = std::str::from_utf8(&bytes[self.read..self.read + length]).unwrap();
+            self.entries.push(Entry::parse(line));
+            self.read += length + 1;
+        }
+        &self.entries
+    }
+
+    /// Waits until the log has what `wanted` looks for.
+    pub async fn tells(&mut self, what: &str, wanted: impl Fn(&Entry) -> bool) {
+        until(&format!("{} to tell {what}", self.name), LIMIT, async || {
+            self.must_run();
+            if self.entries().iter().any(&wanted) { Ok(()) } else { Err("it does not".to_owned()) }
+        })
+        .await;
+    }
+
+    /// Waits until nothing is missing from the log up to `scope.upto`.
+    pub async fn catch_up(&mut self, cluster: &Cluster, before: Option<&[Row]>, scope: &Scope) {
+        let mut judged = usize::MAX;
+        let mut verdict = Verdict::default();
+        until(&format!("{} to tell everything up to revision {}", self.name, scope.upto), LIMIT, async || {
+            self.must_run();
+            let log = self.entries();
+            // Judging again what was judged already would find the same.
+            if log.len() != judged {
+                judged = log.len();
+                cluster.oracle().sync().await;
+                verdict = verdict_of(&cluster.oracle().rows(), before, log, scope);
+            }
+            // What is wrong stays wrong, and the last judgement says it.
+            if verdict.behind.is_empty() || !verdict.wrong.is_empty() { Ok(()) } else { Err(verdict.to_string()) }
+        })
+        .await;
+    }
+
+    /// The last judgement, of a daemon that has stopped: over the file and over what its own commands say.
+    pub async fn judged(&mut self, cluster: &Cluster, before: Option<&[Row]>, scope: &Scope) {
+        assert!(self.running.is_none(), "{} still runs", self.name);
+        cluster.oracle().sync().await;
+        let name = self.name.clone();
+        let verdict = verdict_of(&cluster.oracle().rows(), before, self.entries(), scope);
+        assert!(verdict.is_right(), "the log of {name} is not the truth:\n{verdict}");
+        let file = fs::read(self.log()).unwrap_or_default();
+        assert!(file.is_empty() || file.ends_with(b"\n"), "the log of {name} ends within a line");
+        let tail = self.command(&["tail", "-o", "json", "--last", "1000000"]);
+        assert!(tail.status.success(), "tail: {}", String::from_utf8_lossy(&tail.stderr));
+        assert!(tail.stdout == file, "tail -o json of {name} prints other bytes than the file has");
+        let verify = self.command(&["verify"]);
+        assert!(verify.status.success(), "verify of {name}: {}", String::from_utf8_lossy(&verify.stderr));
+    }
+
+    /// Runs another command of decklog with the same configuration.
+    pub fn command(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_decklog"));
+        command.args(arguments).arg("-c").arg(self.dir.join("config.toml"));
+        command.current_dir(&self.dir).env_remove("KUBECONFIG").stdin(Stdio::null()).output().unwrap()
+    }
+}
+
+/// `before` is the truth before a restore of etcd, when there was one.
+fn verdict_of(rows: &[Row], before: Option<&[Row]>, log: &[Entry], scope: &Scope) -> Verdict {
+    match before {
+        Some(before) => judge(before, Some(rows), log, scope),
+        None => judge(rows, None, log, scope),
+    }
+}

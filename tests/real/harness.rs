@@ -1,0 +1,504 @@
+//! A real control plane in processes of its own: etcd, kube-apiserver and, as asked, the controllers, the scheduler and
+//! fake kubelets. It lives in a temporary directory, listens on loopback only, and ends with the test.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{LazyLock, OnceLock};
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::judge::Row;
+use crate::oracle::Oracle;
+
+/// How long a condition may take that always comes. Generous, because the machine may be busy, and because decklog gives
+/// a server that went back more than a minute before it believes that.
+pub const LIMIT: Duration = Duration::from_secs(240);
+
+/// Waits until `probe` has an answer, and fails with its last objection. The only way in which these tests wait.
+pub async fn until<T>(what: &str, limit: Duration, mut probe: impl AsyncFnMut() -> Result<T, String>) -> T {
+    let mut ticks = tokio::time::interval(Duration::from_millis(50));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut objection = "nothing was tried".to_owned();
+    let found = tokio::time::timeout(limit, async {
+        loop {
+            ticks.tick().await;
+            match probe().await {
+                Ok(found) => return found,
+                Err(text) => objection = text,
+            }
+        }
+    });
+    match found.await {
+        Ok(found) => found,
+        Err(_) => panic!("waited {limit:?} in vain for {what}: {objection}"),
+    }
+}
+
+/// The minors of Kubernetes that the tests run against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    V1_33,
+    V1_36,
+}
+
+/// Where the control planes were built; builds them when that was not done yet.
+fn programs() -> &'static Path {
+    static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
+        if let Some(dir) = std::env::var_os("DECKLOG_TEST_CLUSTER") {
+            return dir.into();
+        }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/build");
+        let output = Command::new(&script).stderr(Stdio::inherit()).output().unwrap();
+        assert!(output.status.success(), "{} failed; tests/run installs what it needs", script.display());
+        String::from_utf8(output.stdout).unwrap().trim_end().into()
+    });
+    &PROGRAMS
+}
+
+/// A child process that dies with the test, whatever happens to it: on drop, and by the kernel's hand when the thread
+/// that started it is gone.
+pub struct Process {
+    name: String,
+    child: Child,
+}
+
+impl Process {
+    /// Starts a program; its stderr is appended to `log`, its stdout as well unless it is wanted elsewhere.
+    pub fn start(
+        name: &str,
+        program: &Path,
+        arguments: &[String],
+        log: &Path,
+        edit: impl FnOnce(&mut Command),
+    ) -> Self {
+        let log = File::options().create(true).append(true).open(log).unwrap();
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments);
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        edit(&mut command);
+        let child = command.spawn().unwrap_or_else(|error| panic!("cannot start {name}: {error}"));
+        Self { name: name.to_owned(), child }
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap_or_else(|error| panic!("cannot signal {}: {error}", self.name));
+    }
+
+    /// How it ended, if it did.
+    pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Asks it to end and waits for that.
+    pub async fn stop(mut self) -> std::process::ExitStatus {
+        self.signal(Signal::TERM);
+        let what = format!("the end of {}", self.name);
+        until(&what, LIMIT, async || self.ended().ok_or_else(|| "it still runs".to_owned())).await
+    }
+
+    /// Ends it at once, without a word.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // It may have ended by itself.
+        let _gone = self.child.kill();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What runs beside etcd and the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parts {
+    /// Nothing: objects are only what the test writes.
+    Bare,
+    /// Controllers, scheduler and fake kubelets: Deployments roll out.
+    Full,
+}
+
+/// See the module.
+pub struct Cluster {
+    version: Version,
+    etcd_port: u16,
+    peer_port: u16,
+    port: u16,
+    ports: [u16; 2],
+    others: Vec<Process>,
+    api: Option<Process>,
+    etcd: Option<Process>,
+    client: OnceLock<kube::Client>,
+    oracle: Option<Oracle>,
+    /// Last, so that nobody writes into it any more when it is removed.
+    dir: TempDir,
+}
+
+/// The tokens of the users that the API server knows. Each daemon is a user of its own, so that the audit log tells
+/// them apart; two have no rights but those that a test gives them.
+const USERS: &str = "admin-token,admin,1,\"system:masters\"\n\
+    calm-token,calm,2,\"system:masters\"\n\
+    paused-token,paused,3,\"system:masters\"\n\
+    killed-token,killed,4,\"system:masters\"\n\
+    restricted-token,restricted,5\n\
+    confined-token,confined,6\n";
+
+/// What the audit log has: the reads of the daemons.
+const AUDIT: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- level: Metadata
+  users: [calm, paused, killed, restricted, confined]
+- level: None
+";
+
+impl Cluster {
+    /// Starts a control plane and waits until it answers.
+    pub async fn start(version: Version, parts: Parts) -> Self {
+        let dir = tempfile::Builder::new().prefix("decklog-cluster-").tempdir().unwrap();
+        let mut cluster = Self {
+            version,
+            etcd_port: free_port(),
+            peer_port: free_port(),
+            port: free_port(),
+            ports: [free_port(), free_port()],
+            others: Vec::new(),
+            api: None,
+            etcd: None,
+            client: OnceLock::new(),
+            oracle: None,
+            dir,
+        };
+        fs::write(cluster.path("users.csv"), USERS).unwrap();
+        fs::write(cluster.path("audit.yaml"), AUDIT).unwrap();
+        let key = cluster.path("service-accounts.key");
+        let output = Command::new("openssl").args(["genrsa", "-out"]).arg(&key).arg("2048").output().unwrap();
+        assert!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
+        for user in ["admin", "calm", "paused", "killed", "restricted", "confined"] {
+            fs::write(cluster.kubeconfig(user), cluster.kubeconfig_text(user)).unwrap();
+        }
+        cluster.start_etcd(None).await;
+        cluster.start_api().await;
+        if parts == Parts::Full {
+            cluster.start_others().await;
+        }
+        cluster
+    }
+
+    /// A path inside the cluster's directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The kubeconfig of a user.
+    pub fn kubeconfig(&self, user: &str) -> PathBuf {
+        self.path(&format!("{user}.kubeconfig"))
+    }
+
+    fn kubeconfig_text(&self, user: &str) -> String {
+        let ca = self.path("certs/apiserver.crt");
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {
+                "server": format!("https://127.0.0.1:{}", self.port), "certificate-authority": ca,
+            }}],
+            "users": [{"name": user, "user": {"token": format!("{user}-token")}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
+        })
+        .to_string()
+    }
+
+    fn spawn(&self, name: &str, program: &str, arguments: &[String]) -> Process {
+        Process::start(name, &programs().join(program), arguments, &self.path(&format!("{name}.log")), |_| {})
+    }
+
+    fn kube(&self) -> &'static str {
+        match self.version {
+            Version::V1_33 => "kube-1.33",
+            Version::V1_36 => "kube-1.36",
+        }
+    }
+
+    async fn start_etcd(&mut self, known: Option<Vec<Row>>) {
+        let (client, peer) =
+            (format!("http://127.0.0.1:{}", self.etcd_port), format!("http://127.0.0.1:{}", self.peer_port));
+        let data = self.path("etcd");
+        let arguments = [
+            "etcd".to_owned(),
+            format!("--data-dir={}", data.display()),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=default={peer}"),
+            "--unsafe-no-fsync".to_owned(),
+            "--log-level=warn".to_owned(),
+        ];
+        self.etcd = Some(self.spawn("etcd", self.kube(), &arguments));
+        let http = plain_http();
+        until("etcd", LIMIT, async || {
+            let answer = http.get(format!("{client}/health")).send().await.map_err(|error| error.to_string())?;
+            let text = answer.text().await.map_err(|error| error.to_string())?;
+            if text.contains(r#""health":"true""#) { Ok(()) } else { Err(text) }
+        })
+        .await;
+        self.oracle = Some(Oracle::follow(&client, known).await);
+    }
+
+    async fn start_api(&mut self) {
+        let path = |name: &str| self.path(name).display().to_string();
+        let arguments = [
+            "kube-apiserver".to_owned(),
+            format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
+            format!("--secure-port={}", self.port),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--cert-dir={}", path("certs")),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", path("service-accounts.key")),
+            format!("--service-account-signing-key-file={}", path("service-accounts.key")),
+            format!("--token-auth-file={}", path("users.csv")),
+            "--authorization-mode=RBAC".to_owned(),
+            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            "--disable-admission-plugins=ServiceAccount".to_owned(),
+            // Events that expire are deletions, many of them with one resourceVersion.
+            "--event-ttl=20s".to_owned(),
+            // Without it a stop takes a minute as long as anybody watches.
+            "--shutdown-watch-termination-grace-period=5s".to_owned(),
+            format!("--audit-policy-file={}", path("audit.yaml")),
+            format!("--audit-log-path={}", path("audit.log")),
+            "--audit-log-mode=blocking".to_owned(),
+        ];
+        self.api = Some(self.spawn("kube-apiserver", self.kube(), &arguments));
+        self.ready().await;
+    }
+
+    /// Waits until the API server answers.
+    async fn ready(&self) {
+        until("the API server", LIMIT, async || {
+            let client = match self.client.get() {
+                Some(client) => client,
+                None => {
+                    let config = kube::config::Kubeconfig::read_from(self.kubeconfig("admin")).unwrap();
+                    let config = kube::Config::from_custom_kubeconfig(config, &Default::default())
+                        .await
+                        .map_err(|error| error.to_string())?;
+                    let client = kube::Client::try_from(config).map_err(|error| error.to_string())?;
+                    self.client.get_or_init(|| client)
+                }
+            };
+            let request = http::Request::get("/readyz").body(Body::empty()).unwrap();
+            let answer = client.send(request).await.map_err(|error| error.to_string())?;
+            if answer.status().is_success() { Ok(()) } else { Err(answer.status().to_string()) }
+        })
+        .await;
+    }
+
+    async fn start_others(&mut self) {
+        let kubeconfig = self.kubeconfig("admin").display().to_string();
+        let key = self.path("service-accounts.key").display().to_string();
+        let [manager, scheduler] = self.ports;
+        let common = |port| {
+            [
+                format!("--kubeconfig={kubeconfig}"),
+                "--bind-address=127.0.0.1".to_owned(),
+                format!("--secure-port={port}"),
+                format!("--cert-dir={}", self.path("certs-of-others").display()),
+                "--leader-elect=false".to_owned(),
+            ]
+        };
+        let mut arguments = vec!["kube-controller-manager".to_owned()];
+        arguments.extend(common(manager));
+        arguments.push(format!("--service-account-private-key-file={key}"));
+        let manager = self.spawn("kube-controller-manager", self.kube(), &arguments);
+        let mut arguments = vec!["kube-scheduler".to_owned()];
+        arguments.extend(common(scheduler));
+        let scheduler = self.spawn("kube-scheduler", self.kube(), &arguments);
+        let arguments = [
+            format!("--kubeconfig={kubeconfig}"),
+            format!("--config={}", programs().join("stages.yaml").display()),
+            "--manage-all-nodes=true".to_owned(),
+            "--node-lease-duration-seconds=40".to_owned(),
+        ];
+        let kubelets = self.spawn("kwok", "kwok", &arguments);
+        self.others = vec![manager, scheduler, kubelets];
+        for name in ["node-0", "node-1"] {
+            let node = json!({
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+                "status": {
+                    "allocatable": {"cpu": "32", "memory": "256Gi", "pods": "500"},
+                    "capacity": {"cpu": "32", "memory": "256Gi", "pods": "500"},
+                },
+            });
+            self.create("/api/v1/nodes", &node).await;
+        }
+        until("nodes that are ready", LIMIT, async || {
+            let nodes = self.get("/api/v1/nodes").await?;
+            let ready = |node: &Value| {
+                node["status"]["conditions"]
+                    .as_array()
+                    .is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
+            };
+            let nodes = nodes["items"].as_array().cloned().unwrap_or_default();
+            if nodes.len() == 2 && nodes.iter().all(ready) { Ok(()) } else { Err(format!("{nodes:?}")) }
+        })
+        .await;
+    }
+
+    /// Stops the API server, as a machine's shutdown does or as a crash does, and starts it again.
+    pub async fn restart_api(&mut self, crash: bool) {
+        self.stop_api(crash).await;
+        self.start_api().await;
+    }
+
+    async fn stop_api(&mut self, crash: bool) {
+        let api = self.api.take().unwrap();
+        if crash {
+            api.kill();
+        } else {
+            api.stop().await;
+        }
+    }
+
+    /// Stops etcd and the API server, hands over the directory of etcd's data, starts both again and follows etcd from
+    /// the beginning of what it now holds.
+    pub async fn with_etcd_stopped(&mut self, edit: impl FnOnce(&Path)) {
+        self.stop_api(false).await;
+        // An etcd that is being watched takes its time to end.
+        let oracle = self.oracle.take().unwrap();
+        oracle.sync().await;
+        let known = oracle.rows();
+        drop(oracle);
+        self.etcd.take().unwrap().stop().await;
+        edit(&self.path("etcd"));
+        self.start_etcd(Some(known)).await;
+        self.start_api().await;
+    }
+
+    /// The truth.
+    pub fn oracle(&self) -> &Oracle {
+        self.oracle.as_ref().unwrap()
+    }
+
+    /// Sends a request as the administrator.
+    pub async fn call(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let kind = match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string().into_bytes()));
+        let request =
+            http::Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
+        let answer = self.client.get().unwrap().send(request).await;
+        let answer = answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
+        let status = answer.status().as_u16();
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+
+    /// Opens a stream as the administrator.
+    pub async fn open(&self, path: &str) -> Body {
+        let answer =
+            self.client.get().unwrap().send(http::Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        assert!(answer.status().is_success(), "GET {path}: {}", answer.status());
+        answer.into_body()
+    }
+
+    /// Sends a request that has to succeed.
+    pub async fn must(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
+        let (status, answer) = self.call(method, path, body).await;
+        assert!((200..300).contains(&status), "{method} {path}: {status} {}", answer["message"]);
+        answer
+    }
+
+    /// Reads an object.
+    pub async fn get(&self, path: &str) -> Result<Value, String> {
+        let (status, answer) = self.call("GET", path, None).await;
+        if status == 200 { Ok(answer) } else { Err(format!("GET {path}: {status} {}", answer["message"])) }
+    }
+
+    /// Creates an object.
+    pub async fn create(&self, path: &str, object: &Value) -> Value {
+        self.must("POST", path, Some(object)).await
+    }
+
+    /// Changes an object by a merge patch.
+    pub async fn patch(&self, path: &str, patch: &Value) -> Value {
+        self.must("PATCH", path, Some(patch)).await
+    }
+
+    /// Deletes an object.
+    pub async fn delete(&self, path: &str) {
+        self.must("DELETE", path, None).await;
+    }
+
+    /// Runs kubectl as the administrator.
+    pub async fn kubectl(&self, arguments: &[&str]) -> Output {
+        let mut command = tokio::process::Command::new(programs().join(self.kube()));
+        command.arg("kubectl").arg("--kubeconfig").arg(self.kubeconfig("admin")).args(arguments);
+        command.env("HOME", self.dir.path()).stdin(Stdio::null()).kill_on_drop(true);
+        command.output().await.unwrap()
+    }
+
+    /// Runs kubectl, which has to succeed.
+    pub async fn kubectl_must(&self, arguments: &[&str]) -> String {
+        let output = self.kubectl(arguments).await;
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "kubectl {arguments:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The requests of a user that the API server has answered or is done with.
+    pub fn audit(&self, user: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.path("audit.log")).unwrap_or_default();
+        text.lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .filter(|event| event["user"]["username"] == user)
+            .collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // What the components said is the only trace of why.
+            self.dir.disable_cleanup(true);
+            eprintln!("the cluster's files are kept in {}", self.dir.path().display());
+        }
+    }
+}
+
+/// A client for etcd's health.
+fn plain_http() -> reqwest::Client {
+    // Another test may have installed it already.
+    let _installed = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().build().unwrap()
+}
+
+/// A port that nobody has, below those that the kernel gives to outgoing connections.
+fn free_port() -> u16 {
+    static NEXT: LazyLock<AtomicU16> =
+        LazyLock::new(|| AtomicU16::new(20_000 + u16::try_from(std::process::id() * 37 % 10_000).unwrap()));
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}

@@ -1,0 +1,1211 @@
+//! The judge: compares a log with the truth, revision by revision.
+//!
+//! The truth is what etcd itself says of every write (`oracle.rs`); the judge shares no code with decklog and knows
+//! only the contract of an entry. Outside of gaps the log of a source has to equal the truth row by row, in order;
+//! a first list and the inferred entries after a GAP have to equal the state at one moment of the truth. What an
+//! entry carries is judged as well: its keys and their order, the patch that leads from the version before to this
+//! one, the last state on a deletion.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// How many differences are worth reading.
+const SHOWN: usize = 20;
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        })
+    }
+}
+
+/// Namespace (empty for cluster-scoped objects) and name.
+pub type Key = (String, String);
+
+/// One write, as etcd tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The revision of the write: the resourceVersion of what it made, or of the deletion.
+    pub rev: u64,
+    pub kind: Kind,
+    /// The incarnation of the object.
+    pub uid: String,
+    /// `plural.group`, or the plural alone for core.
+    pub resource: String,
+    pub key: Key,
+}
+
+/// One line of the log, as far as the judge needs it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Entry {
+    pub v: u64,
+    pub seq: u64,
+    pub epoch: String,
+    pub id: String,
+    pub time: String,
+    pub cluster: BTreeMap<String, String>,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub evidence: String,
+    pub api_version: String,
+    #[serde(rename = "kind")]
+    pub object_kind: String,
+    pub resource: String,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub resource_version: String,
+    pub change: Option<Change>,
+    pub object: Option<Box<RawValue>>,
+    pub gap: Option<Gap>,
+    pub redacted: Vec<String>,
+    /// What is wrong with the line itself.
+    #[serde(skip)]
+    pub malformed: Option<String>,
+}
+
+/// The `change` of a MODIFIED.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Change {
+    pub areas: Vec<String>,
+    pub patch: Vec<Value>,
+}
+
+/// The gap of a GAP entry.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Gap {
+    pub why: String,
+    pub from: Option<String>,
+    pub to: Option<String>,
+    pub since: Option<String>,
+}
+
+/// The keys of an entry in the order of the contract.
+const KEYS: [&str; 18] = [
+    "v",
+    "seq",
+    "epoch",
+    "id",
+    "time",
+    "type",
+    "evidence",
+    "cluster",
+    "apiVersion",
+    "kind",
+    "resource",
+    "namespace",
+    "name",
+    "uid",
+    "resourceVersion",
+    "change",
+    "object",
+    "gap",
+];
+
+/// The keys of a JSON object as they stand in the text.
+struct KeysInOrder(Vec<String>);
+
+impl<'de> Deserialize<'de> for KeysInOrder {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keys;
+        impl<'de> Visitor<'de> for Keys {
+            type Value = KeysInOrder;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<KeysInOrder, A::Error> {
+                let mut keys = Vec::new();
+                while let Some((key, IgnoredAny)) = map.next_entry()? {
+                    keys.push(key);
+                }
+                Ok(KeysInOrder(keys))
+            }
+        }
+        deserializer.deserialize_map(Keys)
+    }
+}
+
+impl Entry {
+    /// Reads one line of the log.
+    pub fn parse(line: &str) -> Self {
+        let unreadable = |error| Self { malformed: Some(format!("no entry: {error}: {line:.200}")), ..Self::default() };
+        let keys = match serde_json::from_str::<KeysInOrder>(line) {
+            Ok(KeysInOrder(keys)) => keys,
+            Err(error) => return unreadable(error),
+        };
+        let mut entry = match serde_json::from_str::<Self>(line) {
+            Ok(entry) => entry,
+            Err(error) => return unreadable(error),
+        };
+        let mut order = KEYS.iter().copied().chain(["redacted"]);
+        if !keys.iter().all(|key| order.any(|next| next == key)) {
+            entry.malformed = Some(format!("keys are unknown, twice or out of order: {keys:?}"));
+        }
+        entry
+    }
+
+    /// The object it carries.
+    fn value(&self) -> Option<Value> {
+        self.object.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok())
+    }
+
+    /// `plural.group`. Events are stored once and served under two groups; either is right.
+    pub fn full_resource(&self) -> String {
+        match self.api_version.split_once('/') {
+            Some(("events.k8s.io", _)) | None => self.resource.clone(),
+            Some((group, _)) => format!("{}.{group}", self.resource),
+        }
+    }
+
+    pub fn rv(&self) -> u64 {
+        self.resource_version.parse().unwrap_or(0)
+    }
+
+    pub fn key(&self) -> Key {
+        (self.namespace.clone(), self.name.clone())
+    }
+
+    fn type_of(&self) -> Option<Kind> {
+        match self.kind.as_str() {
+            "ADDED" => Some(Kind::Added),
+            "MODIFIED" => Some(Kind::Modified),
+            "DELETED" => Some(Kind::Deleted),
+            _ => None,
+        }
+    }
+
+    fn is_gap(&self) -> bool {
+        self.kind == "GAP"
+    }
+
+    fn is_rollback(&self) -> bool {
+        self.gap.as_ref().is_some_and(|gap| gap.why == "rollback")
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seq, kind, evidence, namespace, name, resource_version, .. } = self;
+        write!(f, "seq {seq:<6} {kind:<8} {evidence:<8} rv {resource_version:<8} {namespace}/{name}")?;
+        if let Some(gap) = &self.gap {
+            write!(f, " ({}, {:?} to {:?})", gap.why, gap.from, gap.to)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rev {:<8} {:<8} {}/{}", self.rev, self.kind, self.key.0, self.key.1)
+    }
+}
+
+/// What the judge found. Empty means that the log is the truth.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Can never become right.
+    pub wrong: Vec<String>,
+    /// Not there yet: right, if it still comes.
+    pub behind: Vec<String>,
+}
+
+impl Verdict {
+    pub fn is_right(&self) -> bool {
+        self.wrong.is_empty() && self.behind.is_empty()
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (title, list) in [("wrong", &self.wrong), ("missing at the end", &self.behind)] {
+            if !list.is_empty() {
+                writeln!(f, "{} {title}, the first {}:", list.len(), list.len().min(SHOWN))?;
+            }
+            for difference in list.iter().take(SHOWN) {
+                writeln!(f, "- {difference}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was asked of decklog, and until when it has to be there.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// The first list of every source was made after this revision.
+    pub started: u64,
+    /// Everything up to this revision has to be in the log; what is later may be.
+    pub upto: u64,
+    /// One source per resource and namespace, when the configuration names namespaces.
+    pub namespaces: Option<BTreeSet<String>>,
+    /// The resources watched; `None` for all.
+    pub resources: Option<BTreeSet<String>>,
+}
+
+impl Scope {
+    /// The source that a row or an entry belongs to; `None` where it is not watched.
+    fn source(&self, resource: &str, namespace: &str) -> Option<String> {
+        if self.resources.as_ref().is_some_and(|all| !all.contains(resource)) {
+            return None;
+        }
+        match &self.namespaces {
+            None => Some(resource.to_owned()),
+            Some(all) => all.contains(namespace).then(|| format!("{resource}/{namespace}")),
+        }
+    }
+}
+
+/// Compares a whole log with the whole truth (in revision order). After a restore of etcd there are two truths: what
+/// the log saw before, and what the restored etcd tells; a GAP that says `rollback` leads from one to the other.
+pub fn judge(truth: &[Row], restored: Option<&[Row]>, log: &[Entry], scope: &Scope) -> Verdict {
+    let mut verdict = Verdict::default();
+    whole_log(log, &mut verdict.wrong);
+    let mut sources: BTreeMap<String, Gathered<'_>> = BTreeMap::new();
+    for row in truth {
+        if let Some(source) = scope.source(&row.resource, &row.key.0) {
+            sources.entry(source).or_default().before.push(row);
+        }
+    }
+    for row in restored.unwrap_or_default() {
+        if let Some(source) = scope.source(&row.resource, &row.key.0) {
+            sources.entry(source).or_default().after.push(row);
+        }
+    }
+    for entry in log {
+        match scope.source(&entry.full_resource(), &entry.namespace) {
+            Some(source) => sources.entry(source).or_default().entries.push(entry),
+            None => verdict.wrong.push(format!("{}: nobody asked for {entry}", entry.full_resource())),
+        }
+    }
+    for (name, Gathered { before, after, entries }) in sources {
+        // A source whose position is older than the restored state sees nothing of the restore.
+        let rolled_back = entries.iter().any(|entry| entry.is_rollback());
+        let (rows, restored) = match restored {
+            None => (before, None),
+            Some(_) if rolled_back => (before, Some(after)),
+            Some(_) => (after, None),
+        };
+        contents(&name, &entries, &mut verdict.wrong);
+        Source { name, rows, restored, entries, scope, at: 0, next: 0, known: BTreeMap::new() }.judge(&mut verdict);
+    }
+    verdict
+}
+
+/// What belongs to one source: the truth before and after a restore, and the log.
+#[derive(Default)]
+struct Gathered<'a> {
+    before: Vec<&'a Row>,
+    after: Vec<&'a Row>,
+    entries: Vec<&'a Entry>,
+}
+
+/// What the entries of one source carry: a patch leads from the version before to this one, and says what was there;
+/// a deletion carries the last state.
+fn contents(name: &str, entries: &[&Entry], wrong: &mut Vec<String>) {
+    let mut last: HashMap<(Key, &str), Value> = HashMap::new();
+    for entry in entries.iter().filter(|entry| !entry.is_gap()) {
+        let mut say = |what: &str| wrong.push(format!("{name}: {what}: {entry}"));
+        let Some(object) = entry.value() else { continue };
+        let before = last.remove(&(entry.key(), entry.uid.as_str()));
+        match (entry.type_of(), &entry.change, before) {
+            (Some(Kind::Modified), Some(change), Some(mut before)) => {
+                let areas = areas(&before, &object);
+                // Values that were redacted can change without a trace in the text.
+                let fits = |area: &String| areas.contains(area.as_str()) || !entry.redacted.is_empty();
+                if !areas.iter().all(|area| change.areas.iter().any(|other| other == area))
+                    || !change.areas.iter().all(fits)
+                    || !change.areas.is_sorted()
+                {
+                    say(&format!("areas are {:?} and should be {areas:?}", change.areas));
+                }
+                if let Err(error) = apply_patch(&mut before, &change.patch) {
+                    say(&format!("the patch cannot be applied: {error}"));
+                } else if before != object {
+                    say("the patch does not lead from the version before to this one");
+                }
+            }
+            (Some(Kind::Modified), None, _) => say("no change"),
+            (Some(Kind::Deleted), None, Some(before)) if entry.evidence == "watched" => {
+                // The API server gives the last state the version of the deletion.
+                if before["apiVersion"] == object["apiVersion"] && without_version(before) != without_version(object) {
+                    say("the deletion does not carry the last state");
+                }
+                continue;
+            }
+            (Some(Kind::Deleted), None, before) => {
+                if before.is_some_and(|before| before != object) {
+                    say("the deletion does not carry the last state");
+                }
+                continue;
+            }
+            (_, Some(_), _) if entry.kind != "MODIFIED" => say("a change on what is no MODIFIED"),
+            _ => {}
+        }
+        last.insert((entry.key(), entry.uid.as_str()), object);
+    }
+}
+
+fn without_version(mut object: Value) -> Value {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+    }
+    object
+}
+
+/// The areas in which two versions differ.
+pub fn areas<'a>(before: &'a Value, after: &'a Value) -> BTreeSet<&'a str> {
+    let (Some(old), Some(new)) = (before.as_object(), after.as_object()) else { return BTreeSet::new() };
+    let mut areas: BTreeSet<&str> = old
+        .keys()
+        .chain(new.keys())
+        .map(String::as_str)
+        .filter(|key| *key != "metadata" && old.get(*key) != new.get(*key))
+        .collect();
+    if before["metadata"]["managedFields"] != after["metadata"]["managedFields"] {
+        areas.insert("managedFields");
+    }
+    let rest = |object: &Value| {
+        let mut object = without_version(object.clone());
+        object["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
+        object["metadata"].take()
+    };
+    if rest(before) != rest(after) {
+        areas.insert("metadata");
+    }
+    areas
+}
+
+/// RFC 6902 as far as the contract uses it, with `was` checked.
+fn apply_patch(document: &mut Value, patch: &[Value]) -> Result<(), String> {
+    for step in patch {
+        let (Some(op), Some(path)) = (step["op"].as_str(), step["path"].as_str()) else {
+            return Err(format!("no operation: {step}"));
+        };
+        let (parent, token) = path.rsplit_once('/').ok_or_else(|| format!("no path: {step}"))?;
+        let token = token.replace("~1", "/").replace("~0", "~");
+        let parent = document.pointer_mut(parent).ok_or_else(|| format!("nothing at {parent:?}"))?;
+        let found = match &*parent {
+            Value::Object(map) => map.get(&token),
+            Value::Array(items) => token.parse::<usize>().ok().and_then(|index| items.get(index)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        };
+        if op != "add" && (found.is_none() || found != step.get("was")) {
+            return Err(format!("{path} was {found:?}, not {:?}", step.get("was")));
+        }
+        let value = || step.get("value").cloned().ok_or_else(|| format!("no value: {step}"));
+        match (op, parent) {
+            ("add" | "replace", Value::Object(map)) => drop(map.insert(token, value()?)),
+            ("remove", Value::Object(map)) => drop(map.remove(&token)),
+            ("add", Value::Array(items)) => {
+                let index = if token == "-" { items.len() } else { token.parse().map_err(|_| token)? };
+                if index > items.len() {
+                    return Err(format!("{path} is beyond the end"));
+                }
+                items.insert(index, value()?);
+            }
+            ("replace", Value::Array(items)) => items[token.parse::<usize>().map_err(|_| token)?] = value()?,
+            ("remove", Value::Array(items)) => drop(items.remove(token.parse().map_err(|_| token)?)),
+            _ => return Err(format!("cannot {op} at {path}")),
+        }
+    }
+    Ok(())
+}
+
+/// What holds for the log as a whole: dense seq, one epoch, ids that are unique and well formed, objects that are the
+/// ones the entry names.
+fn whole_log(log: &[Entry], wrong: &mut Vec<String>) {
+    let mut ids = HashSet::new();
+    let mut rollbacks: HashMap<String, usize> = HashMap::new();
+    for (index, entry) in log.iter().enumerate() {
+        let mut say = |what: &str| wrong.push(format!("{what}: {} {entry}", entry.full_resource()));
+        if entry.v != 1 {
+            say("v is not 1");
+        }
+        if entry.seq != index as u64 + 1 {
+            say(&format!("seq is not {}", index + 1));
+        }
+        if entry.epoch != log[0].epoch || entry.epoch.is_empty() {
+            say("epoch changed");
+        }
+        // RFC 3339 in UTC with microseconds has one length, and sorts as text.
+        let earlier = index.checked_sub(1).is_some_and(|before| log[before].time > entry.time);
+        if entry.time.len() != "2000-01-01T00:00:00.000000Z".len() || !entry.time.ends_with('Z') || earlier {
+            say(&format!("time is {:?}", entry.time));
+        }
+        if entry.cluster != log[0].cluster || !entry.cluster.keys().eq(["name", "uid"]) {
+            say(&format!("cluster is {:?}", entry.cluster));
+        }
+        if let Some(problem) = &entry.malformed {
+            say(problem);
+        }
+        if entry.is_rollback() {
+            *rollbacks.entry(entry.full_resource()).or_default() += 1;
+        }
+        // The versions that a restored etcd gives out are given out for the second time.
+        let timeline = rollbacks.get(&entry.full_resource()).copied().unwrap_or(0);
+        if !ids.insert((&entry.id, timeline)) {
+            say(&format!("id {} appears twice", entry.id));
+        }
+        if entry.is_gap() {
+            if entry.gap.is_none() {
+                say("GAP without gap");
+            }
+            if entry.id != format!("{}.{}", entry.epoch, entry.seq) {
+                say(&format!("id {} is not EPOCH.SEQ", entry.id));
+            }
+            continue;
+        }
+        if entry.type_of().is_none() || !["watched", "listed", "inferred"].contains(&entry.evidence.as_str()) {
+            say("unknown type or evidence");
+        }
+        if entry.id != format!("{}.{}.{}", entry.uid, entry.resource_version, entry.kind) {
+            say(&format!("id {} is not UID.RESOURCEVERSION.TYPE", entry.id));
+        }
+        let Some(object) = entry.value() else {
+            say("no object");
+            continue;
+        };
+        let inside = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
+        if (inside("namespace"), inside("name"), inside("uid")) != (&entry.namespace, &entry.name, &entry.uid) {
+            say("the object inside is another one");
+        }
+        if inside("resourceVersion") != entry.resource_version {
+            say("the object inside has another resourceVersion");
+        }
+    }
+}
+
+/// An object as the log last told it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    uid: String,
+    rev: u64,
+}
+
+type State = BTreeMap<Key, Known>;
+
+fn apply(state: &mut State, row: &Row) {
+    match row.kind {
+        Kind::Deleted => state.remove(&row.key),
+        Kind::Added | Kind::Modified => state.insert(row.key.clone(), Known { uid: row.uid.clone(), rev: row.rev }),
+    };
+}
+
+/// One source: its truth, its entries, and how far the comparison is.
+struct Source<'a> {
+    name: String,
+    rows: Vec<&'a Row>,
+    /// What the restored etcd tells instead.
+    restored: Option<Vec<&'a Row>>,
+    entries: Vec<&'a Entry>,
+    scope: &'a Scope,
+    /// The next entry to look at.
+    at: usize,
+    /// The next row that the log has to tell.
+    next: usize,
+    known: State,
+}
+
+impl<'a> Source<'a> {
+    fn judge(mut self, verdict: &mut Verdict) {
+        let floor = self.scope.started;
+        self.list(floor, verdict);
+        while let Some(&entry) = self.entries.get(self.at) {
+            if entry.is_gap() {
+                self.gap(entry, verdict);
+            } else {
+                self.watched(entry, verdict);
+            }
+        }
+        let late: Vec<String> = self.rows[self.next..]
+            .iter()
+            .take_while(|row| row.rev <= self.scope.upto)
+            .map(|row| format!("{}: {row}", self.name))
+            .collect();
+        verdict.behind.extend(late);
+    }
+
+    /// A list without a gap before it: the entries marked `listed` are the state at one moment after `floor`.
+    /// The log does not say which moment, so every one that fits them, and what follows, is right.
+    fn list(&mut self, floor: u64, verdict: &mut Verdict) {
+        let from = self.at;
+        let listed: Vec<&'a Entry> =
+            self.entries[from..].iter().copied().take_while(|entry| entry.evidence == "listed").collect();
+        self.at += listed.len();
+        let following = self.entries.get(self.at).copied();
+        if listed.is_empty() && following.is_some_and(Entry::is_gap) {
+            return;
+        }
+        let mut wanted: BTreeMap<Key, u64> = BTreeMap::new();
+        for entry in &listed {
+            if entry.kind != "ADDED" || wanted.insert(entry.key(), entry.rv()).is_some() {
+                verdict.wrong.push(format!("{}: a list has each object once, ADDED: {entry}", self.name));
+            }
+        }
+        // Rows before the list made the state that it found; `matching` counts the objects that are as listed.
+        let mut state = State::new();
+        let mut matching = 0_usize;
+        let mut fits = None;
+        let mut nearest = (usize::MAX, 0);
+        for consumed in 0..=self.rows.len() {
+            if consumed > 0 {
+                let row = self.rows[consumed - 1];
+                let as_listed =
+                    |state: &State| state.get(&row.key).is_some_and(|known| wanted.get(&row.key) == Some(&known.rev));
+                let before = as_listed(&state);
+                apply(&mut state, row);
+                matching = matching + usize::from(as_listed(&state)) - usize::from(before);
+            }
+            let next = self.rows.get(consumed);
+            // The last moment of this state is just before the next row.
+            if next.is_some_and(|row| row.rev <= floor) {
+                continue;
+            }
+            let off = state.len() + wanted.len() - 2 * matching;
+            if off < nearest.0 {
+                nearest = (off, consumed);
+            }
+            if off > 0 {
+                continue;
+            }
+            match following {
+                Some(entry) if !entry.is_gap() => {
+                    if fits.is_none() || next.is_some_and(|row| row.rev == entry.rv()) {
+                        fits = Some(consumed);
+                    }
+                    if next.is_some_and(|row| row.rev >= entry.rv()) {
+                        break;
+                    }
+                }
+                _ => fits = Some(consumed),
+            }
+        }
+        if fits.is_none() {
+            self.list_fits_nowhere(&wanted, nearest.1, following.is_none(), verdict);
+        }
+        self.next = fits.unwrap_or(nearest.1);
+        self.known = self.state_after(self.next);
+        // Where the list fits nowhere, its entries cannot be told one by one.
+        for entry in listed.into_iter().filter(|_| fits.is_some()) {
+            if let Some(known) = self.known.get(&entry.key()) {
+                self.bind(entry, &known.uid, verdict);
+            }
+        }
+    }
+
+    fn list_fits_nowhere(&self, wanted: &BTreeMap<Key, u64>, nearest: usize, last: bool, verdict: &mut Verdict) {
+        let state = self.state_after(nearest);
+        let missing: Vec<_> = state.iter().filter(|(key, _)| !wanted.contains_key(*key)).collect();
+        let other: Vec<_> =
+            wanted.iter().filter(|(key, rev)| state.get(*key).is_none_or(|known| known.rev != **rev)).collect();
+        let text = format!(
+            "{}: the list of {} objects is the state at no moment; nearest after {}: {} missing {:?}, {} other {:?}",
+            self.name,
+            wanted.len(),
+            nearest.checked_sub(1).map_or("nothing".to_owned(), |index| self.rows[index].to_string()),
+            missing.len(),
+            missing.iter().take(3).collect::<Vec<_>>(),
+            other.len(),
+            other.iter().take(3).collect::<Vec<_>>(),
+        );
+        // A list may still be on its way into the file.
+        if last { verdict.behind.push(text) } else { verdict.wrong.push(text) }
+    }
+
+    /// A GAP: nothing up to `from` may be missing; what follows it is the net difference up to `to`.
+    fn gap(&mut self, entry: &'a Entry, verdict: &mut Verdict) {
+        self.at += 1;
+        let gap = entry.gap.clone().unwrap_or_default();
+        let number = |text: &Option<String>| text.as_deref().map(|text| text.parse::<u64>().unwrap_or(0));
+        let (from, to) = (number(&gap.from), number(&gap.to));
+        if from == Some(0) || to == Some(0) {
+            verdict.wrong.push(format!("{}: a gap between what are no versions: {entry}", self.name));
+        }
+        if let Some(from) = from {
+            while let Some(row) = self.rows.get(self.next).filter(|row| row.rev <= from) {
+                verdict.wrong.push(format!("{}: before {entry} is missing {row}", self.name));
+                self.next += 1;
+            }
+        }
+        if let Some(restored) = self.restored.take_if(|_| entry.is_rollback()) {
+            self.rows = restored;
+            self.next = 0;
+        }
+        let difference: Vec<&'a Entry> =
+            self.entries[self.at..].iter().copied().take_while(|entry| entry.evidence == "inferred").collect();
+        self.at += difference.len();
+        // Without `to` the resource is gone from the API, and nothing of it is left.
+        let end = to.map_or(self.next, |to| self.rows.partition_point(|row| row.rev <= to).max(self.next));
+        let state = if to.is_some() { self.state_after(end) } else { State::new() };
+        if to.is_some_and(|to| self.next > 0 && self.rows[self.next - 1].rev > to) {
+            verdict.wrong.push(format!("{}: the gap ends before what is in the log already: {entry}", self.name));
+        }
+
+        let mut expected: BTreeMap<Key, Vec<(Kind, u64)>> = BTreeMap::new();
+        for key in self.known.keys().chain(state.keys()).collect::<BTreeSet<_>>() {
+            let steps = match (self.known.get(key), state.get(key)) {
+                (Some(old), Some(new)) if old.uid != new.uid => {
+                    vec![(Kind::Deleted, old.rev), (Kind::Added, new.rev)]
+                }
+                (Some(old), Some(new)) if old.rev != new.rev => vec![(Kind::Modified, new.rev)],
+                (Some(_), Some(_)) => continue,
+                (Some(old), None) => vec![(Kind::Deleted, old.rev)],
+                (None, Some(new)) => vec![(Kind::Added, new.rev)],
+                (None, None) => continue,
+            };
+            expected.insert(key.clone(), steps);
+        }
+        let mut found: BTreeMap<Key, Vec<&'a Entry>> = BTreeMap::new();
+        for entry in &difference {
+            found.entry(entry.key()).or_default().push(*entry);
+        }
+        let last = self.entries.get(self.at).is_none();
+        for key in expected.keys().chain(found.keys()).cloned().collect::<BTreeSet<_>>() {
+            let steps = expected.remove(&key).unwrap_or_default();
+            let entries = found.remove(&key).unwrap_or_default();
+            let fits = steps.len() >= entries.len()
+                && steps
+                    .iter()
+                    .zip(&entries)
+                    .all(|((kind, rev), entry)| entry.type_of() == Some(*kind) && *rev == entry.rv());
+            if fits {
+                for ((kind, _), entry) in steps.iter().zip(&entries) {
+                    let known = if *kind == Kind::Deleted { self.known.get(&key) } else { state.get(&key) };
+                    if let Some(known) = known {
+                        self.bind(entry, &known.uid, verdict);
+                    }
+                }
+            }
+            if !fits || steps.len() > entries.len() {
+                let entries: Vec<String> = entries.iter().map(ToString::to_string).collect();
+                let text = format!("{}: after {entry} expected {steps:?} of {key:?}, found {entries:?}", self.name);
+                if fits && last { verdict.behind.push(text) } else { verdict.wrong.push(text) }
+            }
+        }
+        self.known = state;
+        self.next = end;
+        if to.is_none() {
+            let floor = self.next.checked_sub(1).map_or(0, |index| self.rows[index].rev);
+            self.list(floor.max(from.unwrap_or(0)), verdict);
+        }
+    }
+
+    /// An entry outside of lists and gaps is the next row, and nothing else.
+    fn watched(&mut self, entry: &'a Entry, verdict: &mut Verdict) {
+        self.at += 1;
+        if entry.evidence != "watched" {
+            verdict.wrong.push(format!("{}: {} without a list or a gap: {entry}", self.name, entry.evidence));
+        }
+        let is_it = |row: &&Row| {
+            row.rev == entry.rv()
+                && Some(row.kind) == entry.type_of()
+                && row.key.0 == entry.namespace
+                && row.key.1 == entry.name
+        };
+        let Some(ahead) = self.rows[self.next..].iter().position(is_it) else {
+            let why = if self.rows[..self.next].iter().any(is_it) {
+                "twice or out of order"
+            } else {
+                "not in etcd's history"
+            };
+            verdict.wrong.push(format!("{}: {why}: {entry}{}", self.name, self.context()));
+            return;
+        };
+        for row in &self.rows[self.next..self.next + ahead] {
+            verdict.wrong.push(format!("{}: missing {row}{}", self.name, self.context()));
+        }
+        self.next += ahead;
+        let row = self.rows[self.next];
+        self.next += 1;
+        self.bind(entry, &row.uid, verdict);
+        apply(&mut self.known, row);
+    }
+
+    /// The uid is the one that etcd holds.
+    fn bind(&self, entry: &Entry, uid: &str, verdict: &mut Verdict) {
+        if entry.uid != uid {
+            verdict.wrong.push(format!("{}: uid is {}, not {uid}: {entry}", self.name, entry.uid));
+        }
+    }
+
+    fn state_after(&self, consumed: usize) -> State {
+        let mut state = State::new();
+        for row in &self.rows[..consumed] {
+            apply(&mut state, row);
+        }
+        state
+    }
+
+    /// The neighbourhood of the entry just looked at.
+    fn context(&self) -> String {
+        let mut text = String::new();
+        for entry in &self.entries[self.at.saturating_sub(3)..(self.at + 1).min(self.entries.len())] {
+            text += &format!("\n    log   {entry}");
+        }
+        for row in &self.rows[self.next.saturating_sub(2)..(self.next + 2).min(self.rows.len())] {
+            text += &format!("\n    etcd  {row}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A small generator of numbers, so that a seed names a run.
+    struct Dice(u64);
+
+    impl Dice {
+        fn roll(&mut self, sides: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % sides
+        }
+    }
+
+    /// A history of two resources with a few names each, that come, change, go and come again.
+    fn history(dice: &mut Dice, length: u64) -> Vec<Row> {
+        let mut alive: BTreeMap<(String, Key), u64> = BTreeMap::new();
+        (1..=length)
+            .map(|rev| {
+                let resource = ["pods", "deployments.apps"][usize::from(dice.roll(2) == 1)].to_owned();
+                let key = ("shop".to_owned(), format!("o{}", dice.roll(6)));
+                let object = (resource.clone(), key.clone());
+                let (kind, created) = match alive.get(&object).copied() {
+                    None => (Kind::Added, rev),
+                    Some(created) if dice.roll(3) == 0 => (Kind::Deleted, created),
+                    Some(created) => (Kind::Modified, created),
+                };
+                if kind == Kind::Deleted {
+                    alive.remove(&object)
+                } else {
+                    alive.insert(object, created)
+                };
+                let uid = uid(&resource, &key, created);
+                Row { rev, kind, uid, resource, key }
+            })
+            .collect()
+    }
+
+    fn uid(resource: &str, key: &Key, created: u64) -> String {
+        format!("{resource}-{}-{created}", key.1)
+    }
+
+    /// The entries of a log that lists at `first`, watches up to `lost`, and lists again at `found`.
+    fn log(rows: &[Row], first: u64, lost: u64, found: u64) -> Vec<Entry> {
+        let mut log = Vec::new();
+        for resource in ["deployments.apps", "pods"] {
+            let of = |range: std::ops::RangeInclusive<u64>| {
+                rows.iter().filter(move |row| row.resource == resource && range.contains(&row.rev))
+            };
+            let state = |at: u64| {
+                let mut state = State::new();
+                of(1..=at).for_each(|row| apply(&mut state, row));
+                state
+            };
+            let old = state(lost);
+            let new = state(found);
+            for (key, known) in state(first) {
+                log.push(entry(resource, &key, Kind::Added, "listed", &known.uid, known.rev));
+            }
+            for row in of(first + 1..=lost) {
+                log.push(entry(resource, &row.key, row.kind, "watched", &row.uid, row.rev));
+            }
+            if found > lost {
+                log.push(Entry {
+                    gap: Some(Gap {
+                        why: "expired".to_owned(),
+                        from: Some(lost.to_string()),
+                        to: Some(found.to_string()),
+                        since: None,
+                    }),
+                    ..entry(resource, &Key::default(), Kind::Added, "", "", 0)
+                });
+                for (key, known) in &old {
+                    if new.get(key).is_none_or(|other| other.uid != known.uid) {
+                        log.push(entry(resource, key, Kind::Deleted, "inferred", &known.uid, known.rev));
+                    }
+                }
+                for (key, known) in &new {
+                    match old.get(key) {
+                        Some(other) if other == known => {}
+                        Some(other) if other.uid == known.uid => {
+                            log.push(entry(resource, key, Kind::Modified, "inferred", &known.uid, known.rev));
+                        }
+                        _ => log.push(entry(resource, key, Kind::Added, "inferred", &known.uid, known.rev)),
+                    }
+                }
+            }
+            for row in of(lost.max(found) + 1..=u64::MAX) {
+                log.push(entry(resource, &row.key, row.kind, "watched", &row.uid, row.rev));
+            }
+        }
+        number(&mut log);
+        log
+    }
+
+    fn entry(resource: &str, key: &Key, kind: Kind, evidence: &str, uid: &str, rev: u64) -> Entry {
+        let (plural, api_version) = match resource.split_once('.') {
+            Some((plural, group)) => (plural, format!("{group}/v1")),
+            None => (resource, "v1".to_owned()),
+        };
+        Entry {
+            v: 1,
+            kind: kind.to_string(),
+            evidence: evidence.to_owned(),
+            api_version,
+            resource: plural.to_owned(),
+            namespace: key.0.clone(),
+            name: key.1.clone(),
+            uid: uid.to_owned(),
+            resource_version: rev.to_string(),
+            ..Entry::default()
+        }
+    }
+
+    /// Gives a log the numbers, ids, objects and changes that a journal would.
+    fn number(log: &mut [Entry]) {
+        let mut last: HashMap<(String, Key), Value> = HashMap::new();
+        for (index, entry) in log.iter_mut().enumerate() {
+            entry.v = 1;
+            entry.seq = index as u64 + 1;
+            entry.epoch = "e".to_owned();
+            entry.time = "2000-01-01T00:00:00.000000Z".to_owned();
+            entry.cluster = BTreeMap::from(["name", "uid"].map(|key| (key.to_owned(), key.to_owned())));
+            if entry.gap.is_some() {
+                entry.kind = "GAP".to_owned();
+                entry.id = format!("e.{}", entry.seq);
+                continue;
+            }
+            entry.id = format!("{}.{}.{}", entry.uid, entry.resource_version, entry.kind);
+            let object = (entry.full_resource(), entry.key());
+            let mut value = json!({
+                "metadata": {
+                    "namespace": entry.namespace, "name": entry.name, "uid": entry.uid, "resourceVersion": entry.resource_version,
+                },
+                "data": {"n": entry.rv()},
+            });
+            let before = last.remove(&object);
+            entry.change = before.as_ref().filter(|_| entry.kind == "MODIFIED").map(|before| Change {
+                areas: vec!["data".to_owned()],
+                patch: vec![
+                    json!({"op": "replace", "path": "/data/n", "value": value["data"]["n"], "was": before["data"]["n"]}),
+                    json!({
+                        "op": "replace", "path": "/metadata/resourceVersion",
+                        "value": entry.resource_version, "was": before["metadata"]["resourceVersion"],
+                    }),
+                ],
+            });
+            if entry.kind != "DELETED" {
+                last.insert(object, value.clone());
+            } else if let Some(before) = before {
+                value["data"] = before["data"].clone();
+            }
+            entry.object = Some(raw(&value));
+        }
+    }
+
+    fn raw(value: &Value) -> Box<RawValue> {
+        serde_json::value::to_raw_value(value).unwrap()
+    }
+
+    fn scope() -> Scope {
+        Scope { started: 10, upto: u64::MAX, namespaces: None, resources: None }
+    }
+
+    fn caught(rows: &[Row], log: &[Entry], what: &str) {
+        assert!(!judge(rows, None, log, &scope()).is_right(), "the judge has to catch: {what}");
+    }
+
+    #[test]
+    fn a_true_log_is_right() {
+        for seed in 0..200 {
+            let mut dice = Dice(seed);
+            let rows = history(&mut dice, 120);
+            for (lost, found) in [(120, 120), (60, 80), (20, 119), (20, 20)] {
+                let log = log(&rows, 20, lost, found);
+                let verdict = judge(&rows, None, &log, &scope());
+                assert!(verdict.is_right(), "seed {seed}, gap {lost} to {found}:\n{verdict}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_that_is_not_finished_is_behind_and_not_wrong() {
+        for seed in 0..50 {
+            let rows = history(&mut Dice(seed), 120);
+            let whole = log(&rows, 20, 60, 80);
+            let mut one: Vec<Entry> = whole.iter().filter(|entry| entry.resource == "pods").cloned().collect();
+            number(&mut one);
+            let scope = Scope { resources: Some(BTreeSet::from(["pods".to_owned()])), ..scope() };
+            // Where the log breaks off between the row before a gap and the GAP itself, or inside a list that the
+            // entries so far already explain, it is only late.
+            for length in 0..one.len() {
+                let verdict = judge(&rows, None, &one[..length], &scope);
+                assert!(verdict.wrong.is_empty(), "seed {seed}, {length} entries:\n{verdict}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_break_of_a_true_log_is_caught() {
+        for seed in 0..4 {
+            let rows = history(&mut Dice(seed), 120);
+            let good = log(&rows, 20, 60, 80);
+            for at in 0..good.len() {
+                let victim = &good[at];
+                let broken = |edit: &dyn Fn(&mut Vec<Entry>)| {
+                    let mut log = good.clone();
+                    edit(&mut log);
+                    number(&mut log);
+                    log
+                };
+                let name = |what: &str| format!("{what}, seed {seed}, {} {victim}", victim.resource);
+                caught(&rows, &broken(&|log| drop(log.remove(at))), &name("dropped"));
+                caught(&rows, &broken(&|log| log.insert(at, victim.clone())), &name("duplicated"));
+                caught(&rows, &broken(&|log| log[at].api_version = "other/v1".to_owned()), &name("other group"));
+                if victim.gap.is_some() {
+                    let gap = |edit: &dyn Fn(&mut Gap)| broken(&|log| edit(log[at].gap.as_mut().unwrap()));
+                    caught(&rows, &gap(&|gap| gap.from = Some("75".to_owned())), &name("gap begins too late"));
+                    caught(&rows, &gap(&|gap| gap.to = Some("200".to_owned())), &name("gap ends too late"));
+                    caught(&rows, &gap(&|gap| gap.to = None), &name("gap without end"));
+                    continue;
+                }
+                let kinds = ["ADDED", "MODIFIED", "DELETED"];
+                for kind in kinds.into_iter().filter(|kind| *kind != victim.kind) {
+                    caught(&rows, &broken(&|log| log[at].kind = kind.to_owned()), &name(kind));
+                }
+                // A list that is one row longer or shorter can be true as well.
+                let edge = |index: Option<usize>, evidence: &str| {
+                    index
+                        .and_then(|index| good.get(index))
+                        .is_none_or(|other| other.evidence != evidence || other.resource != victim.resource)
+                };
+                let first_watched = victim.evidence == "watched" && !edge(at.checked_sub(1), "listed");
+                let last_listed = victim.evidence == "listed" && edge(Some(at + 1), "listed");
+                let others = ["watched", "listed", "inferred"].into_iter().filter(|word| *word != victim.evidence);
+                for evidence in others.filter(|word| *word == "inferred" || !(first_watched || last_listed)) {
+                    caught(&rows, &broken(&|log| log[at].evidence = evidence.to_owned()), &name(evidence));
+                }
+                caught(&rows, &broken(&|log| log[at].uid = "another".to_owned()), &name("other uid"));
+                caught(&rows, &broken(&|log| log[at].resource_version = "9999".to_owned()), &name("other version"));
+                // Inside one list or one difference only the order per object matters.
+                let neighbour = good.get(at + 1).filter(|next| next.resource == victim.resource);
+                if neighbour.is_some_and(|next| next.evidence != victim.evidence || next.evidence == "watched") {
+                    caught(&rows, &broken(&|log| log.swap(at, at + 1)), &name("reordered"));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn breaks_of_the_numbering_are_caught() {
+        let rows = history(&mut Dice(1), 120);
+        let good = log(&rows, 20, 60, 80);
+        type Edit = (&'static str, fn(&mut Entry));
+        let edits: [Edit; 12] = [
+            ("seq", |entry| entry.seq += 1),
+            ("id", |entry| entry.id += "x"),
+            ("epoch", |entry| entry.epoch += "x"),
+            ("time", |entry| entry.time = "2000-01-01T00:00:00Z".to_owned()),
+            ("time that goes back", |entry| entry.time = "1999-01-01T00:00:00.000000Z".to_owned()),
+            ("cluster", |entry| entry.cluster.clear()),
+            ("v", |entry| entry.v = 2),
+            ("object", |entry| entry.object = None),
+            ("other object", |entry| entry.object = Some(raw(&json!({})))),
+            ("malformed", |entry| entry.malformed = Some("keys".to_owned())),
+            ("an addition has no change", |entry| {
+                entry.kind = "ADDED".to_owned();
+                entry.id = format!("{}.{}.ADDED", entry.uid, entry.resource_version);
+                entry.change = Some(Change::default());
+            }),
+            ("other version inside", |entry| {
+                let mut object = entry.value().unwrap();
+                object["metadata"]["resourceVersion"] = json!("1");
+                entry.object = Some(raw(&object));
+            }),
+        ];
+        for (what, edit) in edits {
+            let mut log = good.clone();
+            edit(log.iter_mut().rfind(|entry| entry.gap.is_none()).unwrap());
+            caught(&rows, &log, what);
+        }
+    }
+
+    #[test]
+    fn breaks_of_what_entries_carry_are_caught() {
+        let rows = history(&mut Dice(1), 120);
+        let good = log(&rows, 20, 60, 80);
+        let spoil = |kind: &str, evidence: &str, what: &str, edit: fn(&mut Entry)| {
+            let mut log = good.clone();
+            edit(log.iter_mut().rfind(|entry| entry.kind == kind && entry.evidence == evidence).unwrap());
+            caught(&rows, &log, what);
+        };
+        for evidence in ["watched", "inferred"] {
+            spoil("DELETED", evidence, "an older state", |entry| {
+                let mut object = entry.value().unwrap();
+                object["data"] = json!({"n": 0});
+                entry.object = Some(raw(&object));
+            });
+            spoil("MODIFIED", evidence, "no change", |entry| entry.change = None);
+            spoil("MODIFIED", evidence, "no areas", |entry| entry.change.as_mut().unwrap().areas.clear());
+            spoil("MODIFIED", evidence, "too many areas", |entry| {
+                entry.change.as_mut().unwrap().areas.push("spec".to_owned());
+            });
+            spoil("MODIFIED", evidence, "no patch", |entry| entry.change.as_mut().unwrap().patch.clear());
+            spoil("MODIFIED", evidence, "another patch", |entry| {
+                entry.change.as_mut().unwrap().patch[0]["value"] = json!(0);
+            });
+            spoil("MODIFIED", evidence, "another was", |entry| {
+                entry.change.as_mut().unwrap().patch[0]["was"] = json!(0);
+            });
+        }
+    }
+
+    #[test]
+    fn patches_are_applied_as_the_rfc_says() {
+        let mut document = json!({"a": [1, 2, 3], "b/c": {"~": 1}});
+        let patch = json!([
+            {"op": "remove", "path": "/a/1", "was": 2},
+            {"op": "add", "path": "/a/-", "value": 4},
+            {"op": "add", "path": "/a/0", "value": 0},
+            {"op": "replace", "path": "/b~1c/~0", "value": 2, "was": 1},
+        ]);
+        apply_patch(&mut document, patch.as_array().unwrap()).unwrap();
+        assert_eq!(document, json!({"a": [0, 1, 3, 4], "b/c": {"~": 2}}));
+        for wrong in [
+            json!({"op": "remove", "path": "/x", "was": 1}),
+            json!({"op": "remove", "path": "/a/0"}),
+            json!({"op": "replace", "path": "/a/9", "value": 1, "was": 1}),
+            json!({"op": "add", "path": "/a/9", "value": 1}),
+            json!({"op": "frobnicate", "path": "/a/0", "was": 0}),
+        ] {
+            assert!(apply_patch(&mut document.clone(), std::slice::from_ref(&wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn lines_are_read_and_their_keys_have_an_order() {
+        let line = |keys: &str| Entry::parse(&format!("{{{keys}}}"));
+        assert_eq!(line(r#""v":1,"seq":7,"epoch":"e","object":{"z":1,"a":2}"#).malformed, None);
+        for wrong in [r#""seq":7,"v":1"#, r#""v":1,"v":1"#, r#""v":1,"new":1"#, r#""v":1,"seq":"#, r#""v":"1""#] {
+            assert!(line(wrong).malformed.is_some(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_restore_leads_from_one_truth_to_the_other() {
+        let row = |rev, kind, uid: &str, name: &str| Row {
+            rev,
+            kind,
+            uid: uid.to_owned(),
+            resource: "pods".to_owned(),
+            key: (String::new(), name.to_owned()),
+        };
+        let line = |name: &str, kind, evidence, uid: &str, rev| {
+            entry("pods", &(String::new(), name.to_owned()), kind, evidence, uid, rev)
+        };
+        let kept = [row(11, Kind::Added, "a1", "a"), row(12, Kind::Added, "b1", "b")];
+        let lost =
+            [row(13, Kind::Modified, "a1", "a"), row(14, Kind::Deleted, "b1", "b"), row(15, Kind::Added, "c1", "c")];
+        let new = [row(13, Kind::Added, "c2", "c"), row(14, Kind::Modified, "b1", "b")];
+        let gap = Entry {
+            gap: Some(Gap {
+                why: "rollback".to_owned(),
+                from: Some("15".to_owned()),
+                to: Some("13".to_owned()),
+                since: None,
+            }),
+            ..line("", Kind::Added, "", "", 0)
+        };
+        let mut log = vec![
+            line("a", Kind::Added, "watched", "a1", 11),
+            line("b", Kind::Added, "watched", "b1", 12),
+            line("a", Kind::Modified, "watched", "a1", 13),
+            line("b", Kind::Deleted, "watched", "b1", 14),
+            line("c", Kind::Added, "watched", "c1", 15),
+            gap,
+            line("a", Kind::Modified, "inferred", "a1", 11),
+            line("b", Kind::Added, "inferred", "b1", 12),
+            line("c", Kind::Deleted, "inferred", "c1", 15),
+            line("c", Kind::Added, "inferred", "c2", 13),
+            line("b", Kind::Modified, "watched", "b1", 14),
+        ];
+        number(&mut log);
+        let (before, after) = ([&kept[..], &lost].concat(), [&kept[..], &new].concat());
+        let verdict = judge(&before, Some(&after), &log, &scope());
+        assert!(verdict.is_right(), "{verdict}");
+        for at in 0..log.len() {
+            let mut log = log.clone();
+            log.remove(at);
+            number(&mut log);
+            assert!(!judge(&before, Some(&after), &log, &scope()).is_right(), "one entry less: {at}");
+        }
+    }
+
+    #[test]
+    fn a_resource_that_went_and_came_again_is_judged() {
+        let row = |rev, kind, created, name: &str| Row {
+            rev,
+            kind,
+            uid: format!("{name}{created}"),
+            resource: "widgets.example.com".to_owned(),
+            key: (String::new(), name.to_owned()),
+        };
+        let rows = [
+            row(11, Kind::Added, 11, "a"),
+            row(12, Kind::Added, 12, "b"),
+            row(13, Kind::Deleted, 11, "a"),
+            row(14, Kind::Deleted, 12, "b"),
+            row(20, Kind::Added, 20, "a"),
+            row(21, Kind::Modified, 20, "a"),
+        ];
+        let line = |name: &str, kind, evidence, created: u64, rev| {
+            let key = (String::new(), name.to_owned());
+            entry("widgets.example.com", &key, kind, evidence, &format!("{name}{created}"), rev)
+        };
+        let gone = Entry {
+            gap: Some(Gap { why: "scope".to_owned(), from: Some("13".to_owned()), to: None, since: None }),
+            ..line("", Kind::Added, "", 0, 0)
+        };
+        let mut log = vec![
+            line("a", Kind::Added, "watched", 11, 11),
+            line("b", Kind::Added, "watched", 12, 12),
+            line("a", Kind::Deleted, "watched", 11, 13),
+            gone,
+            line("b", Kind::Deleted, "inferred", 12, 12),
+            line("a", Kind::Added, "listed", 20, 20),
+            line("a", Kind::Modified, "watched", 20, 21),
+        ];
+        number(&mut log);
+        let verdict = judge(&rows, None, &log, &scope());
+        assert!(verdict.is_right(), "{verdict}");
+        for at in 0..log.len() {
+            let mut log = log.clone();
+            log.remove(at);
+            number(&mut log);
+            caught(&rows, &log, "one entry less");
+        }
+    }
+}

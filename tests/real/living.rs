@@ -1,0 +1,168 @@
+//! A cluster that lives, read by three daemons at once: one undisturbed, one that is stopped and started five times,
+//! one that is killed thirty times.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::decklog::Decklog;
+use crate::harness::{Cluster, LIMIT, Parts, Version, until};
+use crate::judge::Scope;
+use crate::load::{self, Dice, SECRET, coded_secret};
+
+/// What the disturbed daemons read: what the load moves, cached by the API server or not (events).
+const BUSY: [&str; 14] = [
+    "pods",
+    "configmaps",
+    "secrets",
+    "services",
+    "serviceaccounts",
+    "namespaces",
+    "nodes",
+    "events",
+    "deployments.apps",
+    "replicasets.apps",
+    "jobs.batch",
+    "endpointslices.discovery.k8s.io",
+    "leases.coordination.k8s.io",
+    "customresourcedefinitions.apiextensions.k8s.io",
+];
+
+/// How often one daemon is stopped and another one killed.
+const STOPS: usize = 5;
+const KILLS: usize = 30;
+
+/// (a), (b) and (c) of the proof.
+pub async fn scenario(version: Version) {
+    let seed = 20_240_607;
+    let cluster = Cluster::start(version, Parts::Full).await;
+    let started = cluster.oracle().sync().await;
+    let busy = format!("resources = {BUSY:?}");
+    let mut calm = Decklog::new(&cluster, "calm", "resources = [\"*\"]");
+    let mut paused = Decklog::new(&cluster, "paused", &busy);
+    let mut killed = Decklog::new(&cluster, "killed", &busy);
+    calm.start();
+    calm.ready().await;
+    let stop = AtomicBool::new(false);
+    let disturbed = async {
+        tokio::join!(stops(&cluster, &mut paused), kills(&mut killed, seed));
+        stop.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(load::run(&cluster, seed, &stop), disturbed);
+
+    let upto = cluster.oracle().sync().await;
+    let all = Scope { started, upto, namespaces: None, resources: None };
+    let some = Scope { resources: Some(BUSY.iter().map(|name| (*name).to_owned()).collect()), ..all.clone() };
+    for (daemon, scope) in [(&mut calm, &all), (&mut paused, &some), (&mut killed, &some)] {
+        daemon.catch_up(&cluster, None, scope).await;
+        daemon.stop().await;
+        daemon.judged(&cluster, None, scope).await;
+        let gaps: Vec<String> =
+            daemon.entries().iter().filter(|entry| entry.gap.is_some()).map(ToString::to_string).collect();
+        assert!(gaps.is_empty(), "the API server forgot nothing, and yet: {gaps:?}");
+        no_secret_below(&daemon.state());
+        no_secret_in(daemon.said().as_bytes(), "what the daemon said");
+        no_secret_in(&std::fs::read(daemon.log()).unwrap(), "the log");
+    }
+    same_changes(&mut calm, &mut paused);
+    same_changes(&mut calm, &mut killed);
+}
+
+/// Stopped and started while the cluster lives, and never a list but the first one of each resource.
+async fn stops(cluster: &Cluster, daemon: &mut Decklog) {
+    daemon.start();
+    daemon.ready().await;
+    let first = lists(cluster, "paused");
+    let once = first.len() == BUSY.len() && first.values().all(|count| *count == 1);
+    assert!(once, "each resource is listed once at the start: {first:?}");
+    for _ in 0..STOPS {
+        daemon.stop().await;
+        let writes = cluster.oracle().len() + 60;
+        until("writes that the stopped daemon misses", LIMIT, async || {
+            let have = cluster.oracle().len();
+            if have >= writes { Ok(()) } else { Err(format!("{have} of {writes}")) }
+        })
+        .await;
+        daemon.start();
+        daemon.ready().await;
+        daemon.reach(daemon.lines() + 20).await;
+    }
+    assert_eq!(lists(cluster, "paused"), first, "a start inside the window lists nothing");
+}
+
+/// The lists that a daemon made, by path. Neither a further page of a list nor the question whether the server has a
+/// version already (one object, not older than it) is one.
+fn lists(cluster: &Cluster, user: &str) -> BTreeMap<String, usize> {
+    let mut lists = BTreeMap::new();
+    for event in cluster.audit(user).iter().filter(|event| event["verb"] == "list") {
+        let uri = event["requestURI"].as_str().unwrap();
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        let has = |pair: &str| query.split('&').any(|other| other == pair);
+        let probe = has("limit=1") && has("resourceVersionMatch=NotOlderThan");
+        if !probe && !query.contains("continue=") {
+            *lists.entry(path.to_owned()).or_default() += 1;
+        }
+    }
+    lists
+}
+
+/// Killed at moments that the dice choose: right after the start, in the middle of the first list, when it is ready,
+/// in the middle of a line.
+async fn kills(daemon: &mut Decklog, seed: u64) {
+    let mut dice = Dice(seed);
+    for _ in 0..KILLS {
+        daemon.start();
+        match dice.roll(4) {
+            0 => {
+                let state = daemon.state();
+                until("a state directory", LIMIT, async || {
+                    daemon.must_run();
+                    if state.exists() { Ok(()) } else { Err("it does not exist".to_owned()) }
+                })
+                .await;
+            }
+            1 => daemon.reach(daemon.lines() + 1 + dice.roll(30)).await,
+            2 => daemon.ready().await,
+            _ => {
+                daemon.ready().await;
+                daemon.reach(daemon.lines() + 1 + dice.roll(60)).await;
+            }
+        }
+        daemon.kill();
+    }
+    daemon.start();
+    daemon.ready().await;
+}
+
+/// Two daemons that saw one change tell it with the same id and the same object.
+fn same_changes(one: &mut Decklog, other: &mut Decklog) {
+    let told: HashMap<&str, &str> = one
+        .entries()
+        .iter()
+        .filter(|entry| entry.evidence == "watched" && entry.redacted.is_empty())
+        .filter_map(|entry| Some((entry.id.as_str(), entry.object.as_ref()?.get())))
+        .collect();
+    let mut both = 0;
+    for entry in other.entries() {
+        if let (Some(object), Some(same)) = (&entry.object, told.get(entry.id.as_str())) {
+            assert_eq!(object.get(), *same, "two daemons tell {} differently", entry.id);
+            both += 1;
+        }
+    }
+    assert!(both > 100, "only {both} changes were seen by both");
+}
+
+fn no_secret_below(dir: &Path) {
+    for file in std::fs::read_dir(dir).unwrap() {
+        let path = file.unwrap().path();
+        if path.is_file() {
+            no_secret_in(&std::fs::read(&path).unwrap(), &path.display().to_string());
+        }
+    }
+}
+
+fn no_secret_in(bytes: &[u8], what: &str) {
+    for secret in [SECRET, &coded_secret()] {
+        assert!(memchr::memmem::find(bytes, secret.as_bytes()).is_none(), "{what} holds a secret in clear");
+    }
+}

@@ -1,0 +1,54 @@
+//! decklog against real Kubernetes: what it writes down has to equal etcd's own history.
+//!
+//! See tests/README.md for what runs here and how to run a part of it.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that cannot go on says why and fails")]
+#![allow(unreachable_pub, missing_docs, reason = "nobody else can reach into a test")]
+
+mod decklog;
+mod extensions;
+mod forgetting;
+mod harness;
+mod judge;
+mod living;
+mod load;
+mod oracle;
+mod rights;
+mod second;
+
+/// Every scenario, against one minor of Kubernetes.
+macro_rules! against {
+    ($module:ident, $version:ident) => {
+        mod $module {
+            use crate::harness::Version::$version;
+            use crate::{extensions, forgetting, living, rights};
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn a_living_cluster_undisturbed_stopped_and_killed() {
+                Box::pin(living::scenario($version)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn a_server_that_forgets_restarts_and_goes_back() {
+                Box::pin(forgetting::scenario($version)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn resources_that_come_and_go() {
+                Box::pin(extensions::scenario($version)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn no_more_rights_than_rbac_prints() {
+                Box::pin(rights::scenario($version)).await;
+            }
+        }
+    };
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_judge_agrees_with_a_plain_client() {
+    Box::pin(second::scenario(harness::Version::V1_36)).await;
+}
+
+against!(kubernetes_1_36, V1_36);
+against!(kubernetes_1_33, V1_33);
