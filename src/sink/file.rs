@@ -254,7 +254,7 @@ impl Writer {
     fn run(&mut self, batch: &[Item]) -> Result<usize, SinkError> {
         self.ready()?;
         if let Some(known) = &self.known {
-            // A write that failed half-way can have left whole lines, which `reopen` has found.
+            // Whatever hands an entry over a second time, it is in the file once.
             let held = batch.partition_point(|item| item.seq <= known.seq);
             if held > 0 {
                 return Ok(held);
