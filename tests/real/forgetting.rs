@@ -121,9 +121,8 @@ pub async fn scenario(version: Version) {
     assert!(ahead.contains(&"configmaps".to_owned()), "{ahead:?}");
     daemon.start();
     for resource in &ahead {
-        let restore = |entry: &Entry| {
-            entry.resource == *resource && entry.gap.as_ref().is_some_and(|gap| gap.why == "rollback")
-        };
+        let restore =
+            |entry: &Entry| entry.resource == *resource && entry.gap.as_ref().is_some_and(|gap| gap.why == "rollback");
         daemon.tells(&format!("that {resource} went back"), restore).await;
     }
     touch(&cluster, "kept").await;
