@@ -140,7 +140,8 @@ impl Running {
         let stop = tasks.stop();
         tasks.spawn("reading the cluster", async move { Ok(fleet.run(stop).await?) });
         if let Some(bound) = bound {
-            let endpoints = Endpoints { state: Arc::new(config.state.path.clone()), ready: handle.ready() };
+            let state = Arc::new(config.state.path.clone());
+            let endpoints = Endpoints { state, fleet: handle.clone(), journal: journal.clone() };
             let stop = tasks.stop();
             tasks.spawn("http", async move { Ok(http::serve(bound, endpoints, stop).await?) });
         }
