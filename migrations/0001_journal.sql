@@ -56,6 +56,9 @@ CREATE TABLE object (
     UNIQUE (resource, namespace, name)
 ) STRICT;
 
+-- What exists, for counting and for finding what a list does not have.
+CREATE INDEX object_present ON object (resource, namespace, name) WHERE present = 1;
+
 -- The log. `line` is the whole entry as every sink gets it, compressed: alone (base IS NULL) or as a difference
 -- of the entry `base`, so that any version is at most two rows away.
 CREATE TABLE entry (
@@ -70,6 +73,9 @@ CREATE TABLE entry (
     object_end   INTEGER NOT NULL,
     line         BLOB NOT NULL
 ) STRICT;
+
+-- Gaps are few and far between.
+CREATE INDEX entry_gap ON entry (seq) WHERE type = 3;
 
 -- Pages of a list in progress. Nothing here is visible before the list is complete.
 CREATE TABLE listing (

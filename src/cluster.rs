@@ -26,6 +26,9 @@ use crate::watch::classify::{self, Failure};
 const LOOK: Duration = Duration::from_secs(5);
 /// A client is built anew this long before its credentials run out.
 const BEFORE_EXPIRY: Duration = Duration::from_secs(60);
+/// Credentials that are not accepted are read again this often, at most, while no file has changed: a plugin may
+/// have others by then.
+const AGAIN: Duration = Duration::from_secs(10);
 /// An answer other than 2xx is read up to here.
 const ERROR_BODY: usize = 64 << 10;
 /// What decklog calls itself in the API server's audit log.
@@ -188,6 +191,12 @@ struct Current {
     files: Vec<(PathBuf, Option<(SystemTime, u64)>)>,
 }
 
+impl Current {
+    fn files_changed(&self) -> bool {
+        self.files.iter().any(|(path, seen)| stamp(path) != *seen)
+    }
+}
+
 fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
@@ -270,7 +279,7 @@ impl Api {
             let changed = {
                 let mut current = self.inner.current.write().unwrap_or_else(PoisonError::into_inner);
                 current.looked = Instant::now();
-                current.files.iter().any(|(path, seen)| stamp(path) != *seen)
+                current.files_changed()
             };
             let expires = self.current(|current| current.client.valid_until().is_some());
             if changed || expires {
@@ -285,7 +294,8 @@ impl Api {
         let asked = Instant::now();
         let _building = self.inner.building.lock().await;
         // Somebody else did it while we waited, or a moment ago: the same files would give the same client.
-        let fresh = self.current(|current| current.built >= asked || current.built.elapsed() < Duration::from_secs(1));
+        let fresh = self
+            .current(|current| current.built >= asked || (current.built.elapsed() < AGAIN && !current.files_changed()));
         if !fresh {
             self.build_again().await;
         }
@@ -356,6 +366,11 @@ impl Api {
         };
         let unchanged = etag.is_some() && response.status() == StatusCode::NOT_MODIFIED;
         if response.status().is_success() || unchanged {
+            let encoding = response.headers().get(header::CONTENT_ENCODING);
+            if encoding.is_some_and(|encoding| encoding != "identity") {
+                let text = "something between us and the API server compresses its answers although we ask it not to";
+                return Err(Failure::Refused(text.to_owned()));
+            }
             return Ok(response);
         }
         let (head, body) = response.into_parts();
@@ -426,12 +441,7 @@ impl Api {
                 Ok(Cluster { name, uid: namespace.metadata.uid })
             }
             // Another object's uid in its place would make one cluster look like two when permissions change.
-            Err(Failure::Forbidden(_)) => {
-                tracing::warn!(
-                    "cannot read the namespace kube-system, so another cluster at the same address would not be noticed; `decklog rbac` prints the permission"
-                );
-                Ok(Cluster { name, uid: String::new() })
-            }
+            Err(Failure::Forbidden(_) | Failure::NotFound) => Ok(Cluster { name, uid: String::new() }),
             Err(failure) => Err(failure),
         }
     }

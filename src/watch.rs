@@ -29,7 +29,7 @@ mod tests;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, Notify, watch};
 
@@ -102,6 +102,8 @@ struct Shared {
     progress: Arc<AtomicU64>,
     discoverer: Arc<Mutex<Discoverer>>,
     discovered: watch::Sender<Option<Discovered>>,
+    /// When the cluster was last asked who it is.
+    verified: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Shared {
@@ -121,6 +123,18 @@ impl Shared {
             changed
         });
         Ok(found)
+    }
+
+    /// Makes sure, once for all who ask after trouble at `since`, that this is still the cluster of the journal.
+    async fn verify(&self, since: Instant) -> Result<(), source::Stop> {
+        let mut verified = self.verified.lock().await;
+        if verified.is_none_or(|at| at <= since) {
+            let now = Instant::now();
+            let cluster = self.api.identity().await?;
+            self.journal.set_cluster(cluster).await?;
+            *verified = Some(now);
+        }
+        Ok(())
     }
 
     /// Whether discovery says for certain, now, that the resource is not served.

@@ -1,9 +1,7 @@
-//! The journal against a textbook schema and against a plain append, on the same disk, in the same run.
+//! The journal against a textbook schema and against a plain append, on the same disk.
 //!
-//! `cargo bench --bench journal`. One hundred changes to a transaction everywhere, objects of 8 KB that change a little
-//! from version to version, as Pods do.
-
-mod support;
+//! One hundred changes to a transaction everywhere, objects of 8 KB that change a little from version to version, as
+//! Pods do.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -11,17 +9,20 @@ use std::path::Path;
 use std::time::Instant;
 
 use decklog::journal::{Journal, WatchChange};
-use decklog::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb};
+use decklog::model::{Observed, Redacted, ResourceVersion, SourceSpec, Verb};
+use decklog::sim::Sim;
 use rusqlite::{Connection, params};
-use support::{Table, median};
+
+use super::ingest::pods;
+use super::table::Table;
+use super::{ROUNDS, median};
 
 const OBJECTS: usize = 200;
 const BATCH: usize = 100;
 const BATCHES: usize = 200;
-const ROUNDS: usize = 3;
 
-fn main() {
-    let versions: Vec<Vec<Observed>> = (0..BATCHES).map(batch).collect();
+pub(super) fn compare(table: &mut Table) {
+    let versions = versions();
     let (mut ours, mut textbook, mut append) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         // In turns, so that a disk that gets slower is slower for all of them.
@@ -30,12 +31,18 @@ fn main() {
         ours.push(timed(|dir| journal(dir, &versions)));
     }
     let (ours, textbook, append) = (median(ours), median(textbook), median(append));
-    let mut table = Table::new("journal, 100 changes of 8 KB to a transaction", ["", "changes/s", "against ours"]);
-    for (name, seconds) in [("decklog", ours), ("textbook rows", textbook), ("append + fdatasync", append)] {
-        let rate = (BATCH * BATCHES) as f64 / seconds;
-        table.row([name.to_owned(), format!("{rate:.0}"), format!("{:.2}x", seconds / ours)]);
-    }
-    table.print();
+    let rate = |seconds: f64| (BATCH * BATCHES) as f64 / seconds;
+    let mut row = |what: &str, baseline: &str, seconds: f64, reach: &str| {
+        table.row(
+            what,
+            format!("{:.0} changes/s", rate(ours)),
+            &format!("{baseline}: {:.0} changes/s", rate(seconds)),
+            format!("{:.1}x", seconds / ours),
+            reach,
+        );
+    };
+    row("journal, 100 changes of 8 KB to a transaction", "rows in SQLite, as in a textbook", textbook, "3x");
+    row("the same", "append and fdatasync, nothing else", append, "");
 }
 
 fn timed(work: impl FnOnce(&Path)) -> f64 {
@@ -50,7 +57,7 @@ fn journal(dir: &Path, versions: &[Vec<Observed>]) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
         let (journal, thread) = Journal::open(dir).expect("an empty journal");
-        let source = journal.source(&pods()).await.expect("a source").id;
+        let source = journal.source(&spec()).await.expect("a source").id;
         for batch in versions {
             let changes = batch.iter().map(|object| WatchChange { verb: Verb::Upsert, object: object.clone() });
             journal.append(source, changes.collect()).await.expect("room");
@@ -84,9 +91,11 @@ fn rows(dir: &Path, versions: &[Vec<Observed>]) {
             tx.prepare_cached("INSERT INTO object VALUES (?, ?, ?, ?, ?) ON CONFLICT (uid) DO UPDATE SET version = excluded.version, object = excluded.object")
                 .and_then(|mut insert| insert.execute(params![object.uid, object.namespace, object.name, version, text]))
                 .expect("a row");
-            tx.prepare_cached("INSERT INTO position VALUES ('pods', ?) ON CONFLICT DO UPDATE SET version = excluded.version")
-                .and_then(|mut insert| insert.execute([version]))
-                .expect("a row");
+            tx.prepare_cached(
+                "INSERT INTO position VALUES ('pods', ?) ON CONFLICT DO UPDATE SET version = excluded.version",
+            )
+            .and_then(|mut insert| insert.execute([version]))
+            .expect("a row");
         }
         tx.commit().expect("a commit");
     }
@@ -106,36 +115,28 @@ fn plain_append(dir: &Path, versions: &[Vec<Observed>]) {
     }
 }
 
-fn batch(number: usize) -> Vec<Observed> {
-    (0..BATCH)
-        .map(|at| {
-            let count = number * BATCH + at;
-            let (index, version) = (count % OBJECTS, 1000 + count);
-            let name = format!("web-{index}");
-            let uid = format!("00000000-0000-4000-8000-{index:012}");
-            let body = support::pod(&name, &uid, version as u64, count / OBJECTS);
-            Observed {
-                namespace: "shop".to_owned(),
-                name,
-                uid,
-                version: ResourceVersion::new(version.to_string()),
-                body: Redacted { bytes: body.into_bytes(), pointers: Vec::new(), marks: Vec::new() },
-            }
-        })
-        .collect()
+/// What a watch of the simulated cluster would bring.
+fn versions() -> Vec<Vec<Observed>> {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let sim = runtime.block_on(Sim::start()).expect("a port");
+    sim.bulk_pods(OBJECTS).expect("Pods are served");
+    for _ in 0..(BATCH * BATCHES / OBJECTS) {
+        sim.touch_bulk(OBJECTS);
+    }
+    let rows = sim.history_of("pods");
+    let observed = rows.iter().take(BATCH * BATCHES).map(|row| Observed {
+        namespace: row.namespace.to_string(),
+        name: row.name.to_string(),
+        uid: row.uid.to_string(),
+        version: ResourceVersion::new(row.revision.to_string()),
+        body: Redacted { bytes: row.bytes().to_vec(), pointers: Vec::new(), marks: Vec::new() },
+    });
+    observed.collect::<Vec<_>>().chunks(BATCH).map(<[Observed]>::to_vec).collect()
 }
 
-fn pods() -> SourceSpec {
+fn spec() -> SourceSpec {
     SourceSpec {
-        resource: Resource {
-            group: String::new(),
-            version: "v1".to_owned(),
-            kind: "Pod".to_owned(),
-            plural: "pods".to_owned(),
-            singular: "pod".to_owned(),
-            short_names: vec!["po".to_owned()],
-            namespaced: true,
-        },
+        resource: pods(),
         namespace: None,
         label_selector: String::new(),
         field_selector: String::new(),

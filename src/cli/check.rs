@@ -100,7 +100,7 @@ fn print(found: &[Finding], global: &Global) -> Outcome {
                 out.line(&line)?;
             }
             if problems > 0 {
-                out.line(&format!("{problems} {} found", plural(problems as u64, "problem", "problems")))?;
+                out.line(&format!("{} found", plural(problems as u64, "problem", "problems")))?;
             }
         }
     }

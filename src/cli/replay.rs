@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::output::{count, plural};
+use super::output::plural;
 use super::progress::Progress;
 use super::{Exit, Failure, Global, Outcome, complain};
 use crate::config::{self, SinkKind};
@@ -89,13 +89,8 @@ async fn replay(config: &config::Sink, reader: &mut Reader, from: Seq, to: Seq) 
         progress.at(after.0.min(to.0) - from.0 + 1, to.0 - from.0 + 1);
     }
     drop(progress);
-    let told = delivered - refused;
-    complain(&format!(
-        "{} {} delivered to {} again",
-        count(told),
-        plural(told, "entry was", "entries were"),
-        config.name
-    ));
+    let what = plural(delivered - refused, "entry was", "entries were");
+    complain(&format!("{what} delivered to {} again", config.name));
     Ok(if refused == 0 { Exit::Done } else { Exit::No })
 }
 

@@ -17,16 +17,14 @@ const OWN_KEY: &str = "redact.key";
 
 /// The rules of the configuration with their key.
 pub(super) fn redactor(config: &Config) -> Result<Arc<Redactor>, DaemonError> {
-    let key = match &config.redact.key_file {
-        Some(path) => fs::read(path).map_err(|error| {
-            DaemonError::Config(format!("cannot read [redact] key_file {}: {error}", path.display()))
-        })?,
-        None => own_key(&config.state.path).map_err(|error| {
+    let key = match config.redact.read_key() {
+        Ok(Some(key)) => key,
+        Ok(None) => own_key(&config.state.path).map(|key| Sha256::digest(key).into()).map_err(|error| {
             DaemonError::Io(format!("cannot keep the key for redaction in {}: {error}", config.state.path.display()))
         })?,
+        Err(error) => return Err(DaemonError::Config(format!("cannot read [redact] key_file: {error}"))),
     };
-    // Any file can be a key; hashing gives it the right length.
-    let redactor = Redactor::new(&config.redact, Sha256::digest(&key).into());
+    let redactor = Redactor::new(&config.redact, key);
     redactor.map(Arc::new).map_err(|problems| DaemonError::Config(problems.join("\n")))
 }
 

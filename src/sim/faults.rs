@@ -437,13 +437,13 @@ pub struct Refusal {
     /// For people.
     pub message: String,
     /// `details.causes[0]`: its reason and message.
-    pub cause: Option<(&'static str, String)>,
+    pub cause: Option<(&'static str, &'static str)>,
     /// `details.retryAfterSeconds`, and `Retry-After`.
     pub retry_after: Option<u32>,
     /// `metadata.continue`: the inconsistent token that comes with an expired one.
     pub token: Option<String>,
     /// `details.name`, `details.group` and `details.kind`: the object that was meant.
-    pub about: Option<(String, String, String)>,
+    pub about: Option<Box<[String; 3]>>,
 }
 
 impl Refusal {
@@ -526,7 +526,7 @@ impl Refusal {
     #[must_use]
     pub fn too_large(asked: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
-        let cause = Some(("ResourceVersionTooLarge", "Too large resource version".to_owned()));
+        let cause = Some(("ResourceVersionTooLarge", "Too large resource version"));
         Self { cause, ..Self::new(504, "Timeout", message).retry_after(1) }
     }
 
@@ -556,7 +556,7 @@ impl Refusal {
     }
 
     fn about(mut self, resource: &Resource, name: &str) -> Self {
-        self.about = Some((name.to_owned(), resource.group.clone(), resource.plural.clone()));
+        self.about = Some(Box::new([name.to_owned(), resource.group.clone(), resource.plural.clone()]));
         self
     }
 
@@ -566,7 +566,7 @@ impl Refusal {
         let quoted = |text: &str| Value::from(text).to_string();
         let metadata = self.token.as_ref().map_or_else(|| json!({}), |token| json!({ "continue": token }));
         let mut details = Map::new();
-        if let Some((name, group, kind)) = &self.about {
+        if let Some([name, group, kind]) = self.about.as_deref() {
             for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
                 if !value.is_empty() {
                     details.insert(key.to_owned(), value.as_str().into());

@@ -281,7 +281,9 @@ pub(super) fn pod_pattern() -> Value {
         "registry.example/bulk:1.0",
     );
     pod["metadata"]["uid"] = Pattern::UID.into();
-    pod["metadata"]["annotations"] = json!({ "example.com/turn": Pattern::TURN });
+    let text = "Kept at about eight kilobytes, as Pods of real clusters are. ";
+    pod["metadata"]["annotations"] =
+        json!({ "example.com/turn": Pattern::TURN, "example.com/description": text.repeat(10) });
     pod["metadata"]["creationTimestamp"] = now();
     schedule(&mut pod, "node-1");
     run(&mut pod, "10.244.1.17", true);

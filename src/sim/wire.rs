@@ -185,12 +185,9 @@ impl Sending {
             if self.over {
                 return None;
             }
-            let step = match self.queue.pop_front() {
-                Some(step) => step,
-                None => {
-                    self.refill().await;
-                    continue;
-                }
+            let Some(step) = self.queue.pop_front() else {
+                self.refill().await;
+                continue;
             };
             match step {
                 Step::Send(mut bytes) => {

@@ -128,6 +128,7 @@ impl Writer {
     }
 
     /// A sentence about a failure of the file system.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "there are dozens of kinds, and the text of each is told")]
     fn trouble(&self, what: &str, error: &io::Error) -> SinkError {
         let (path, dir) = (self.layout.path.display(), self.layout.dir.display());
         let text = match error.kind() {
@@ -253,7 +254,7 @@ impl Writer {
     fn run(&mut self, batch: &[Item]) -> Result<usize, SinkError> {
         self.ready()?;
         if let Some(known) = &self.known {
-            // A write that failed half-way can have left whole lines, which `reopen` has found.
+            // Whatever hands an entry over a second time, it is in the file once.
             let held = batch.partition_point(|item| item.seq <= known.seq);
             if held > 0 {
                 return Ok(held);

@@ -49,6 +49,7 @@ impl StdoutSink {
 }
 
 impl Lines {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "there are dozens of kinds, and the text of each is told")]
     fn write(&mut self, batch: &[Item]) -> Result<(), Failure> {
         let out = match &mut self.out {
             Some(out) => out,

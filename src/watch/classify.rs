@@ -203,6 +203,7 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
     Failure::Unreachable(format!("cannot reach the API server: {innermost}"))
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "another crate's list of errors: those that a person can act on")]
 fn tls_text(error: &rustls::Error) -> String {
     use rustls::{AlertDescription, CertificateError, Error};
     match error {

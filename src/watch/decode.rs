@@ -263,7 +263,7 @@ mod tests {
     fn what_is_no_event_is_refused_without_quoting_it() {
         let secret = "hunter2";
         for text in [
-            format!("{secret}"),
+            secret.to_owned(),
             format!(r#"{{"type":"ADDED","object":{{"metadata":{{"name":"{secret}"}}}}}}"#),
             format!(r#"{{"type":"{secret}","object":{POD}}}"#),
             format!(r#"{{"type":"ADDED","object":"{secret}"}}"#),

@@ -165,6 +165,7 @@ impl Fleet {
             progress: Arc::clone(&progress),
             discoverer: Arc::new(tokio::sync::Mutex::new(Discoverer::default())),
             discovered: watch::Sender::new(None),
+            verified: Arc::default(),
         });
         let (plan_sender, plan) = watch::channel(plan);
         let (ready, ready_receiver) = watch::channel(false);
@@ -207,8 +208,11 @@ impl Fleet {
         identify(&shared, &self.overview).await?;
         let mut discovered = shared.discovered.subscribe();
         let task = self.tasks.spawn({
-            let (shared, overview) = (Arc::clone(&shared), Arc::clone(&self.overview));
-            async move { keep_discovering(&shared, &overview).await.map(|()| Finished::Discovery) }
+            let shared = Arc::clone(&shared);
+            async move {
+                keep_discovering(&shared).await;
+                Ok(Finished::Discovery)
+            }
         });
         self.names.insert(task.id(), "discovery".to_owned());
         loop {
@@ -324,6 +328,7 @@ impl Fleet {
                 progress: Arc::clone(&self.shared.progress),
                 discoverer: Arc::clone(&self.shared.discoverer),
                 discovered: self.shared.discovered.clone(),
+                verified: Arc::clone(&self.shared.verified),
             });
         }
         Arc::clone(&self.shared)
@@ -358,6 +363,11 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Fle
         shared.progressed();
         match shared.api.identity().await {
             Ok(cluster) => {
+                if cluster.uid.is_empty() {
+                    tracing::warn!(
+                        "cannot read the namespace kube-system, so another cluster at the same address would not be noticed; `decklog rbac` prints the permission"
+                    );
+                }
                 shared.journal.set_cluster(cluster).await?;
                 if let Ok(version) = shared.api.version().await {
                     overview.lock().unwrap_or_else(PoisonError::into_inner).version = version;
@@ -369,16 +379,13 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Fle
     }
 }
 
-async fn keep_discovering(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), FleetError> {
+/// Looks at discovery again and again; never returns.
+async fn keep_discovering(shared: &Shared) {
     let mut tries = 0;
     loop {
         match shared.discover().await {
             Ok(_) => {
-                if tries > 0 {
-                    // Whoever answers after an outage may be another cluster.
-                    identify(shared, overview).await?;
-                    tries = 0;
-                }
+                tries = 0;
                 let cheap = shared.discoverer.lock().await.is_cheap();
                 let pause = if cheap { shared.timings.discovery } else { shared.timings.legacy_discovery };
                 tokio::time::sleep(pause).await;

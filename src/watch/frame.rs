@@ -34,7 +34,7 @@ impl Lines {
     ///
     /// # Errors
     /// Where the line is longer than the bound; nothing after it can be had.
-    pub fn next(&mut self) -> Result<Option<Bytes>, Oversize> {
+    pub fn take(&mut self) -> Result<Option<Bytes>, Oversize> {
         loop {
             let rest = self.buffer.get(self.searched..).unwrap_or_default();
             let Some(found) = memchr::memchr(b'\n', rest) else {
@@ -229,7 +229,7 @@ mod tests {
         for chunk in chunks {
             framer.push(chunk);
             loop {
-                match framer.next() {
+                match framer.take() {
                     Ok(Some(line)) => found.push(String::from_utf8_lossy(&line).into_owned()),
                     Ok(None) => break,
                     Err(Oversize) => return (found, true),

@@ -420,10 +420,10 @@ impl Machine {
     }
 
     fn ended(&mut self, now: Duration, end: End, out: &mut Vec<Effect>) {
-        let lived = match self.phase {
-            Phase::Watching { since, progress } => progress || now.saturating_sub(since) >= self.patience.short_watch,
-            _ => false,
-        };
+        let mut lived = false;
+        if let Phase::Watching { since, progress } = self.phase {
+            lived = progress || now.saturating_sub(since) >= self.patience.short_watch;
+        }
         match end {
             End::Closed if lived => {
                 self.trouble.short = 0;

@@ -46,12 +46,14 @@ fn storage(resource: &Resource) -> (&str, &str) {
     }
 }
 
+/// A namespace, or all of them, in which a storage is taken already, and by which `[[watch]]`.
+type Holder = (Option<String>, usize);
+
 /// Works out the sources.
 #[must_use]
 pub fn select(watches: &[Watch], discovered: &Discovered) -> Selection {
     let mut selection = Selection::default();
-    // By storage: in which namespaces it is taken already, and by which [[watch]].
-    let mut taken: BTreeMap<(String, String), Vec<(Option<String>, usize)>> = BTreeMap::new();
+    let mut taken: BTreeMap<(String, String), Vec<Holder>> = BTreeMap::new();
     for (index, watch) in watches.iter().enumerate() {
         let number = index + 1;
         let excluded: Vec<&Resource> = watch.exclude.iter().flat_map(|name| resolve(name, discovered)).collect();
@@ -64,11 +66,11 @@ pub fn select(watches: &[Watch], discovered: &Discovered) -> Selection {
                     found.retain(|resource| storage(resource) == (resource.group.as_str(), resource.plural.as_str()));
                 }
             }
-            if found.is_empty() && (name != "*") {
+            // A wildcard of which everything is excluded waits for nothing.
+            if found.is_empty() && name != "*" && resolve(name, discovered).is_empty() {
                 let suggestion = if wildcard { None } else { suggest(name, discovered) };
                 let waiting = Waiting { name: name.clone(), suggestion };
-                if !selection.waiting.contains(&waiting) && !(wildcard && resolve(name, discovered).len() > found.len())
-                {
+                if !selection.waiting.contains(&waiting) {
                     selection.waiting.push(waiting);
                 }
             }

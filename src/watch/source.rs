@@ -44,10 +44,12 @@ pub(super) struct Driver {
     /// Held while a list is in progress.
     listing: Option<OwnedSemaphorePermit>,
     listed: u64,
+    /// Since when whoever answers may be another cluster: the connection was lost then.
+    doubt: Option<Instant>,
 }
 
 /// Either what was asked for failed, or the journal did and everything ends.
-enum Stop {
+pub(super) enum Stop {
     Failure(Failure),
     Journal(JournalError),
 }
@@ -68,7 +70,7 @@ impl Driver {
     pub(super) fn new(shared: Arc<Shared>, spec: SourceSpec, memory: SourceMemory, stats: Arc<SourceStats>) -> Self {
         let id = memory.id;
         let machine = Machine::new(memory, shared.timings.patience);
-        Self { shared, spec, id, machine, stats, began: Instant::now(), listing: None, listed: 0 }
+        Self { shared, spec, id, machine, stats, began: Instant::now(), listing: None, listed: 0, doubt: None }
     }
 
     /// Runs until the resource is gone or the journal fails.
@@ -95,6 +97,12 @@ impl Driver {
         if let Input::Failed(failure) = &input {
             self.stats.failed(failure);
             tracing::debug!(source = self.spec.name(), %failure, "a request failed");
+        }
+        if matches!(
+            input,
+            Input::Failed(Failure::Unreachable(_) | Failure::Tls(_)) | Input::Ended(End::Cut(_) | End::Silent)
+        ) {
+            self.doubt = Some(Instant::now());
         }
         self.shared.progressed();
         let mut action = None;
@@ -149,7 +157,16 @@ impl Driver {
     }
 
     async fn act(&mut self, action: Effect) -> Result<Input, JournalError> {
+        let asks = matches!(action, Effect::Probe(_) | Effect::List { .. } | Effect::Watch(_));
+        let verified = match self.doubt {
+            Some(since) if asks => self.shared.verify(since).await,
+            Some(_) | None => Ok(()),
+        };
+        if asks && verified.is_ok() {
+            self.doubt = None;
+        }
         let answer = match action {
+            _ if verified.is_err() => verified.map(|()| Input::Waited),
             Effect::Probe(version) => self.probe(&version).await.map_err(Stop::from),
             Effect::List { token, paged } => self.list(token, paged).await,
             Effect::Commit { version, why } => {
@@ -326,7 +343,7 @@ impl Driver {
         let mut changes = Vec::new();
         let mut result = Ok(());
         loop {
-            let line = match lines.next() {
+            let line = match lines.take() {
                 Ok(Some(line)) => line,
                 Ok(None) => break,
                 Err(Oversize) => {

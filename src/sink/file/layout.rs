@@ -84,6 +84,19 @@ impl Layout {
             && digits(seq)
     }
 
+    /// Whether logrotate gives the current file such names: a number or a date after it, or before its extension.
+    /// Nothing else counts, because another sink may write beside this one (`events-pods.jsonl`).
+    fn is_moved(&self, name: &str) -> bool {
+        let name = name.strip_suffix(".zst").unwrap_or(name);
+        let rest = name.strip_prefix(&self.stem).unwrap_or_default();
+        let rest = match rest.strip_prefix(&self.extension) {
+            Some(rest) if !self.extension.is_empty() => rest,
+            _ => rest.strip_suffix(&self.extension).unwrap_or_default(),
+        };
+        let number = rest.strip_prefix(['.', '-']).unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+    }
+
     pub(super) fn rotated(&self) -> io::Result<Rotated> {
         let mut rotated = Rotated::default();
         for name in self.names()? {
@@ -134,12 +147,7 @@ impl Layout {
             // The plain one may be replaced by the compressed one at any moment.
             candidates.extend([self.plain(&newest), self.compressed(&newest)]);
         }
-        let moved = self.names().unwrap_or_default().into_iter().filter(|name| {
-            name.starts_with(&self.stem)
-                && !name.ends_with(UNFINISHED)
-                && !self.is_rotated(name.strip_suffix(".zst").unwrap_or(name))
-                && self.path.file_name().is_none_or(|current| current.to_string_lossy() != name.as_str())
-        });
+        let moved = self.names().unwrap_or_default().into_iter().filter(|name| self.is_moved(name));
         let changed = |path: &PathBuf| fs::metadata(path).and_then(|meta| meta.modified()).ok();
         candidates.extend(moved.map(|name| self.dir.join(name)).max_by_key(changed));
         let held = candidates.iter().filter_map(|path| tail::last_of(path).ok().flatten());

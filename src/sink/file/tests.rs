@@ -29,7 +29,9 @@ struct Place {
 
 impl Place {
     fn new(config: config::FileSink) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        // In memory where there is such a place, because the steps sync some ten thousand times.
+        let memory = Path::new("/dev/shm");
+        let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
         let config = config::FileSink { path: dir.path().join("events.jsonl"), ..config };
         Self { dir, config, cursor: 0 }
     }
@@ -117,6 +119,16 @@ fn a_line_is_the_entry_and_the_file_is_closed_to_others() {
     place.assert_exact(7, "undisturbed");
     assert_eq!(fs::metadata(place.path()).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(place.held(), Some(7));
+}
+
+#[test]
+fn a_batch_handed_over_twice_is_written_once() {
+    let mut place = Place::new(PLAIN);
+    let mut writer = place.writer();
+    place.deliver(&mut writer, 3).unwrap();
+    writer.deliver(&[item(2), item(3), item(4)]).unwrap();
+    writer.deliver(&[item(4)]).unwrap();
+    place.assert_exact(4, "twice");
 }
 
 #[test]
@@ -322,6 +334,67 @@ fn a_file_moved_away_is_begun_anew() {
     fs::remove_file(place.dir.path().join("events.jsonl.2")).unwrap();
     place.cursor = 6;
     assert_eq!(place.held(), None, "the cursor counts");
+}
+
+#[test]
+fn only_names_that_logrotate_gives_show_a_position() {
+    for (name, counts) in [
+        ("events.jsonl.1", true),
+        ("events.jsonl.2.zst", true),
+        ("events.jsonl-20261121", true),
+        ("events-20261121.jsonl", true),
+        ("events.jsonl-20261121-1795250000", true),
+        ("events-pods.jsonl", false),
+        ("events.jsonl.replay-1-9", false),
+        ("events2.jsonl", false),
+        ("events.json", false),
+        ("other.jsonl.1", false),
+    ] {
+        let place = Place::new(PLAIN);
+        let line = [&item(9).line[..], b"\n"].concat();
+        let line = if name.ends_with(".zst") { zstd::encode_all(&line[..], 3).unwrap() } else { line };
+        fs::write(place.dir.path().join(name), line).unwrap();
+        assert_eq!(place.held(), counts.then_some(9), "{name}");
+    }
+}
+
+/// On a file system of a few KiB, in a mount namespace of its own.
+#[test]
+fn a_full_disk_is_waited_for_and_leaves_whole_lines() {
+    const SMALL: &str = "DECKLOG_TEST_SMALL_DIRECTORY";
+    let Some(small) = std::env::var_os(SMALL) else {
+        let dir = tempfile::tempdir().unwrap();
+        let name = "sink::file::tests::a_full_disk_is_waited_for_and_leaves_whole_lines";
+        let script = format!("mount -t tmpfs -o size=64k small \"${SMALL}\" && exec \"$0\" --exact {name}");
+        let itself = std::env::current_exe().unwrap();
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).arg(itself).env(SMALL, dir.path());
+        let ran = command.output().unwrap();
+        let out = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success() && out.contains("1 passed"), "{out}{}", String::from_utf8_lossy(&ran.stderr));
+        return;
+    };
+    let mut place = Place::new(PLAIN);
+    place.config.path = Path::new(&small).join("events.jsonl");
+    let mut writer = place.writer();
+    // Until nothing more fits.
+    let refused = place.deliver(&mut writer, 10_000).unwrap_err();
+    let full = matches!(&refused, SinkError::Retry { text, .. } if text.contains("free some space"));
+    assert!(full && place.cursor > 10, "{refused}");
+    let expected = |last| -> Vec<u8> { (1..=last).flat_map(|seq| [&item(seq).line[..], b"\n"].concat()).collect() };
+    assert!(fs::read(place.path()).unwrap() == expected(place.cursor), "the part that was written is taken back");
+    let stopped_at = place.cursor;
+    place.deliver(&mut writer, 10_000).unwrap_err();
+    assert_eq!(place.cursor, stopped_at);
+    let mount = rustix::fs::statvfs(&small).unwrap();
+    assert!(mount.f_blocks * mount.f_frsize < 1 << 20, "the small file system is not there");
+    // Somebody makes room: the file moves to another place.
+    let moved = place.dir.path().join("moved");
+    fs::copy(place.path(), &moved).unwrap();
+    File::options().write(true).open(place.path()).unwrap().set_len(0).unwrap();
+    place.deliver(&mut writer, stopped_at + 5).unwrap();
+    let all = [fs::read(moved).unwrap(), fs::read(place.path()).unwrap()].concat();
+    assert!(all == expected(stopped_at + 5));
 }
 
 #[test]

@@ -238,10 +238,9 @@ async fn the_server_says_how_long_to_wait() {
     let mut sink = sink(&server, CloudEvents::Binary);
     let mut waits = Vec::new();
     for _ in 0..4 {
-        match sink.deliver(&items(1..=1)).await.unwrap_err().error {
-            SinkError::Retry { after, .. } => waits.push(after),
-            error => panic!("{error}"),
-        }
+        let error = sink.deliver(&items(1..=1)).await.unwrap_err().error;
+        let SinkError::Retry { after, .. } = error else { panic!("{error}") };
+        waits.push(after);
     }
     assert_eq!(waits[0], Some(Duration::from_secs(7)));
     assert!(waits[1].is_some_and(|wait| (60..=90).contains(&wait.as_secs())), "{waits:?}");

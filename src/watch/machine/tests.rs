@@ -579,8 +579,9 @@ proptest! {
                     Input::Committed
                 }
                 Effect::Gone => break,
-                action if answers(action, open, &input) => input,
-                _ => continue,
+                action if !answers(action, open, &input) => continue,
+                Effect::Probe(_) | Effect::List { .. } | Effect::Watch(_) | Effect::Confirm => input,
+                Effect::Refresh | Effect::Bookmark(_) | Effect::Report(_) | Effect::Count(_) => unreachable!(),
             };
             let failing = matches!(input, Input::Failed(_) | Input::Ended(End::Cut(_) | End::Silent));
             let stays_open = matches!(input, Input::Opened | Input::Changed(_) | Input::Bookmark(_));

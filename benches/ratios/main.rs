@@ -1,0 +1,67 @@
+//! How fast decklog is, each number as a ratio against a baseline that runs on the same machine in the same minutes.
+//!
+//! `cargo bench` prints one table. Processor time is measured for whole processes: what is measured runs as a child of
+//! this program, the simulated API server in this program itself, so that its work does not count.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table goes to the terminal")]
+
+mod baseline;
+mod ingest;
+mod journal;
+mod memory;
+mod path;
+mod process;
+mod table;
+
+use std::path::Path;
+
+use table::Table;
+
+/// How often each thing is measured; the median counts.
+const ROUNDS: usize = 3;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["child", "ingest", kubeconfig, from, events] => {
+            ingest::ours(Path::new(kubeconfig), from, number(events));
+        }
+        ["child", "ingest-kube", kubeconfig, from, events] => {
+            baseline::ingest(Path::new(kubeconfig), from, number(events));
+        }
+        ["child", "path-kube", kubeconfig, dir, events] => {
+            baseline::path(Path::new(kubeconfig), Path::new(dir), number(events));
+        }
+        _ => {
+            let wanted = |name: &str| {
+                let names: Vec<&&str> = words.iter().filter(|word| !word.starts_with('-')).collect();
+                names.is_empty() || names.iter().any(|word| **word == name)
+            };
+            let mut table = Table::default();
+            if wanted("ingest") {
+                ingest::compare(&mut table);
+            }
+            if wanted("journal") {
+                journal::compare(&mut table);
+            }
+            if wanted("path") {
+                path::compare(&mut table);
+            }
+            if wanted("memory") {
+                memory::measure(&mut table);
+            }
+            table.print();
+        }
+    }
+}
+
+fn number(text: &str) -> usize {
+    text.parse().expect("a number from the parent")
+}
+
+/// The middle one of some measurements.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

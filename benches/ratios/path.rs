@@ -1,0 +1,69 @@
+//! The whole way, from the API server to a line in a file, with everything in between on disk.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use decklog::journal::Reader;
+use decklog::sim::Sim;
+use tokio::runtime::Runtime;
+
+use super::process::{Daemon, last_number, seconds_of, spawn};
+use super::table::Table;
+use super::{ROUNDS, median};
+
+const PODS: usize = 2_000;
+const EVENTS: usize = 20_000;
+const PATIENCE: Duration = Duration::from_secs(300);
+
+pub(super) fn compare(table: &mut Table) {
+    let runtime = Runtime::new().expect("a runtime");
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        theirs.push(with_cluster(&runtime, textbook));
+        ours.push(with_cluster(&runtime, decklog));
+    }
+    let (ours, theirs) = (median(ours), median(theirs));
+    let each = |seconds: f64| seconds / (PODS + EVENTS) as f64 * 1e6;
+    table.row(
+        "whole path to a file, processor time for an event of 8 KB",
+        format!("{:.0} µs, with patch, redaction and verified positions", each(ours)),
+        &format!("watcher → serde_json → rusqlite → file: {:.0} µs", each(theirs)),
+        format!("1/{:.1}", theirs / ours),
+        "1/5",
+    );
+}
+
+fn with_cluster(runtime: &Runtime, measure: impl FnOnce(&Runtime, &Sim, &Path, &Path) -> f64) -> f64 {
+    let dir = tempfile::tempdir().expect("a directory");
+    let kubeconfig = dir.path().join("kubeconfig");
+    let sim = runtime.block_on(Sim::start()).expect("a port");
+    sim.bulk_pods(PODS).expect("Pods are served");
+    sim.write_kubeconfig(&kubeconfig).expect("space");
+    measure(runtime, &sim, dir.path(), &kubeconfig)
+}
+
+fn textbook(runtime: &Runtime, sim: &Sim, dir: &Path, kubeconfig: &Path) -> f64 {
+    let events = (PODS + EVENTS).to_string();
+    let text = |path: &Path| path.to_str().expect("a plain path").to_owned();
+    let mut child = spawn(&["path-kube", &text(kubeconfig), &text(dir), &events]);
+    runtime.block_on(sim.wait_for_watches("pods", 1)).expect("it watches");
+    sim.touch_bulk(EVENTS);
+    last_number(&mut child)
+}
+
+fn decklog(runtime: &Runtime, sim: &Sim, dir: &Path, kubeconfig: &Path) -> f64 {
+    let daemon = Daemon::start(dir, kubeconfig, true);
+    runtime.block_on(sim.wait_for_watches("pods", 1)).expect("it watches");
+    sim.touch_bulk(EVENTS);
+    let begun = Instant::now();
+    let done = || {
+        let reader = Reader::open(&dir.join("state")).ok()?;
+        let cursor = reader.sinks().ok()?.first()?.cursor.0;
+        (cursor >= (PODS + EVENTS) as u64).then_some(())
+    };
+    while done().is_none() {
+        assert!(begun.elapsed() < PATIENCE, "decklog does not get there");
+        runtime.block_on(async { tokio::time::sleep(Duration::from_millis(20)).await });
+    }
+    seconds_of(daemon.pid())
+}

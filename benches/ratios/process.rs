@@ -1,0 +1,86 @@
+//! Children and what they cost.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Runs this program as a child and gives the processor seconds that it says it used.
+pub(super) fn child(args: &[&str]) -> f64 {
+    let mut child = spawn(args);
+    last_number(&mut child)
+}
+
+/// Starts this program as a child.
+pub(super) fn spawn(args: &[&str]) -> Child {
+    let program = std::env::current_exe().expect("this program's path");
+    Command::new(program).arg("child").args(args).stdout(Stdio::piped()).spawn().expect("a child")
+}
+
+/// The number that a child prints before it ends.
+pub(super) fn last_number(child: &mut Child) -> f64 {
+    let out = BufReader::new(child.stdout.take().expect("it is piped"));
+    let last = out.lines().map_while(Result::ok).last().expect("the child says what it used");
+    assert!(child.wait().expect("the child ends").success(), "the child failed");
+    last.parse().expect("a number")
+}
+
+/// Processor seconds of this process, all of its threads.
+pub(super) fn own_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Processor seconds of another process, to a hundredth.
+pub(super) fn seconds_of(pid: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("fields after the name").split_whitespace().collect();
+    // user and system time, in ticks of which Linux has 100 a second on every machine that we know.
+    let ticks: f64 = [fields[11], fields[12]].iter().map(|field| field.parse::<f64>().expect("ticks")).sum();
+    ticks / 100.0
+}
+
+/// The most memory that a process ever had resident, in MiB.
+pub(super) fn peak_mib(pid: u32) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("the kernel tells");
+    let kib: f64 = line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("KiB");
+    kib / 1024.0
+}
+
+/// A running `decklog run` on its own directory; killed when dropped.
+pub(super) struct Daemon(Child);
+
+impl Daemon {
+    /// Starts it with this configuration.
+    pub(super) fn start(dir: &Path, kubeconfig: &Path, sink: bool) -> Self {
+        let mut config = format!(
+            "[cluster]\nname = \"bench\"\nkubeconfig = {kubeconfig:?}\n[state]\npath = {:?}\n[[watch]]\nresources = [\"pods\"]\n[log]\nlevel = \"warn\"\n",
+            dir.join("state")
+        );
+        if sink {
+            config.push_str(&format!(
+                "[[sink]]\nname = \"file\"\ntype = \"file\"\npath = {:?}\n",
+                dir.join("events.jsonl")
+            ));
+        }
+        fs::write(dir.join("config.toml"), config).expect("a configuration");
+        let child = Command::new(env!("CARGO_BIN_EXE_decklog"))
+            .args(["run", "-c"])
+            .arg(dir.join("config.toml"))
+            .spawn()
+            .expect("decklog");
+        Self(child)
+    }
+
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait().map(drop)).expect("the daemon can be killed");
+    }
+}
