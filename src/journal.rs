@@ -10,6 +10,7 @@
 
 mod codec;
 mod reader;
+mod recent;
 mod schema;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ pub use codec::Codec;
 pub use reader::{ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, StoredEntry, Verified};
 
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
+use recent::Recent;
 use writer::{Command, Queued, Writer};
 
 /// A source as the journal knows it, for the life of the journal.
@@ -216,6 +218,7 @@ struct Inner {
     failure: Arc<OnceLock<String>>,
     turns: Arc<AtomicU64>,
     waiting: Arc<Waiting>,
+    recent: Recent,
 }
 
 /// How many changes of each source are handed over and not on disk yet.
@@ -269,7 +272,7 @@ impl Journal {
         let (head_sender, head) = watch::channel(Seq(0));
         let mut writer = Writer::new(conn, head_sender)?;
         writer.recover()?;
-        let (turns, waiting) = (writer.turns(), writer.waiting());
+        let (turns, waiting, recent) = (writer.turns(), writer.waiting(), writer.recent());
         let epoch = RwLock::new(writer.epoch().to_owned());
         let failure = Arc::new(OnceLock::new());
         let (ended_sender, ended) = oneshot::channel::<()>();
@@ -289,7 +292,7 @@ impl Journal {
             })
             .map_err(|source| JournalError::Io { what: "cannot start the journal's thread".to_owned(), source })?;
         let room = Arc::new(Semaphore::new(QUEUE_KIB));
-        let inner = Inner { dir: dir.to_owned(), epoch, commands, room, head, failure, turns, waiting };
+        let inner = Inner { dir: dir.to_owned(), epoch, commands, room, head, failure, turns, waiting, recent };
         Ok((Self { inner: Arc::new(inner) }, WriterThread { thread, ended }))
     }
 
@@ -499,7 +502,7 @@ impl Journal {
     /// # Errors
     /// Where the database cannot be opened.
     pub fn reader(&self) -> Result<Reader, JournalError> {
-        Reader::open(&self.inner.dir)
+        Reader::beside(&self.inner.dir, self.inner.recent.clone(), self.head())
     }
 
     /// Sends a command that waits in the queue with `bytes` bytes.

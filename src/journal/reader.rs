@@ -5,9 +5,11 @@ use std::path::Path;
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use tokio::sync::watch;
 
 use super::codec::Codec;
-use super::writer::{rfc3339, type_code};
+use super::recent::{Line, Recent};
+use super::writer::{rfc3339, type_code, type_of};
 use super::{JournalError, schema};
 use crate::model::{Cluster, EntryType, Resource, Seq};
 use crate::wire;
@@ -177,6 +179,8 @@ pub struct Reader {
     conn: Connection,
     codec: Codec,
     bases: HashMap<u64, Bytes>,
+    /// Inside the daemon: what the writer has at hand, and how far that is on disk.
+    recent: Option<(Recent, watch::Receiver<Seq>)>,
 }
 
 impl std::fmt::Debug for Reader {
@@ -191,7 +195,12 @@ impl Reader {
     /// # Errors
     /// Where there is none, or it cannot be read.
     pub fn open(dir: &Path) -> Read<Self> {
-        Ok(Self { conn: schema::open_reader(dir)?, codec: Codec::default(), bases: HashMap::new() })
+        Ok(Self { conn: schema::open_reader(dir)?, codec: Codec::default(), bases: HashMap::new(), recent: None })
+    }
+
+    /// As [`Reader::open`], beside the writer of this process.
+    pub(super) fn beside(dir: &Path, recent: Recent, head: watch::Receiver<Seq>) -> Read<Self> {
+        Ok(Self { recent: Some((recent, head)), ..Self::open(dir)? })
     }
 
     /// The newest seq, 0 for an empty journal.
@@ -249,6 +258,14 @@ impl Reader {
     /// # Errors
     /// Where the database cannot be read or an entry is damaged.
     pub fn entries_after(&mut self, after: Seq, limit: usize, max_bytes: usize) -> Read<Vec<StoredEntry>> {
+        if let Some((recent, head)) = &self.recent {
+            // Only what is on disk: durable before visible.
+            let found = recent.range(after.0 + 1, head.borrow().0, limit, max_bytes);
+            if !found.is_empty() {
+                let entry = |(seq, line): (u64, Line)| StoredEntry { seq: Seq(seq), kind: line.kind, line: line.bytes };
+                return Ok(found.into_iter().map(entry).collect());
+            }
+        }
         let what = "entries";
         // Decompressed after the statement is done, so that no read transaction is held for long; compressed rows are
         // small, and as many as one batch may hold.
@@ -375,10 +392,7 @@ impl Reader {
         let damaged = |seq: u64, why: &dyn std::fmt::Display| {
             JournalError::Corrupt(format!("entry {seq} is damaged ({why}); run `decklog verify`"))
         };
-        let kind = EntryType::ALL
-            .into_iter()
-            .find(|kind| type_code(*kind) == row.kind)
-            .ok_or_else(|| damaged(row.seq, &"unknown type"))?;
+        let kind = type_of(row.kind).ok_or_else(|| damaged(row.seq, &"unknown type"))?;
         let base = row.base.map(|seq| self.base(seq)).transpose()?;
         let line = self.codec.decompress(base.as_deref(), &row.blob).map_err(|error| damaged(row.seq, &error))?;
         Ok(StoredEntry { seq: Seq(row.seq), kind, line: line.into() })

@@ -13,12 +13,12 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use super::codec::Codec;
+use super::recent::Recent;
 use super::{JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, Waiting, WatchChange};
 use crate::change::{self, Pattern};
 use crate::model::{
     Cluster, EntryType, Evidence, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
 };
-use store::Recent;
 
 /// A transaction takes what waits, up to this many changes …
 const GROUP_CHANGES: usize = 1000;
@@ -28,8 +28,6 @@ const GROUP_BYTES: usize = 8 << 20;
 const BOOKMARK_DELAY: Duration = Duration::from_secs(10);
 /// Stands for a reason in `pending_why` where a first list is only remembered.
 const SILENT: &str = "silent";
-/// Decompressed entries kept at hand, in bytes: objects that change often are then not read again.
-const RECENT_BYTES: usize = 8 << 20;
 
 pub(super) enum Command {
     Cluster(Cluster, oneshot::Sender<Result<(), JournalError>>),
@@ -266,6 +264,10 @@ impl Writer {
         self.visible.send_if_modified(|seen| std::mem::replace(seen, head) != head);
         self.answer();
         Ok(())
+    }
+
+    pub(super) fn recent(&self) -> Recent {
+        self.recent.clone()
     }
 
     pub(super) fn turns(&self) -> Arc<AtomicU64> {
@@ -712,7 +714,7 @@ impl Writer {
             name: name.to_owned(),
             uid: known.uid.clone(),
             version: known.version.clone(),
-            body: Redacted { bytes, pointers, marks: Vec::new() },
+            body: Redacted { bytes: bytes.to_vec(), pointers, marks: Vec::new() },
         };
         self.deleted(source, known, &object, Evidence::Inferred)
     }
@@ -772,4 +774,9 @@ pub(super) const fn type_code(kind: EntryType) -> i64 {
         EntryType::Deleted => 2,
         EntryType::Gap => 3,
     }
+}
+
+/// The type that a number in the database stands for.
+pub(super) fn type_of(code: i64) -> Option<EntryType> {
+    EntryType::ALL.into_iter().find(|kind| type_code(*kind) == code)
 }
