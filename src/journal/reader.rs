@@ -260,8 +260,7 @@ impl Reader {
     pub fn entries_after(&mut self, after: Seq, limit: usize, max_bytes: usize) -> Read<Vec<StoredEntry>> {
         if let Some((recent, head)) = &self.recent {
             // Only what is on disk: durable before visible.
-            let found = recent.range(after.0 + 1, head.borrow().0, limit, max_bytes);
-            if !found.is_empty() {
+            if let Some(found) = recent.range(after.0 + 1, head.borrow().0, limit, max_bytes) {
                 let entry = |(seq, line): (u64, Line)| StoredEntry { seq: Seq(seq), kind: line.kind, line: line.bytes };
                 return Ok(found.into_iter().map(entry).collect());
             }

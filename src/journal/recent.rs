@@ -60,17 +60,20 @@ impl Recent {
         line
     }
 
-    /// The entries from `first` to `last` that are here without a hole, up to bounds. They may be needed no more.
-    pub(super) fn range(&self, first: u64, last: u64, limit: usize, max_bytes: usize) -> Vec<(u64, Line)> {
+    /// The entries from `first` to `last`, up to bounds; `None` where one of them is not here. They may be needed no
+    /// more.
+    pub(super) fn range(&self, first: u64, last: u64, limit: usize, max_bytes: usize) -> Option<Vec<(u64, Line)>> {
         let generations = self.lock();
         let (mut found, mut bytes) = (Vec::new(), 0);
         for seq in first..=last {
-            let line = generations.young.get(&seq).or_else(|| generations.old.get(&seq));
-            let Some(line) = line.filter(|_| found.len() < limit && bytes < max_bytes) else { break };
+            if found.len() >= limit || bytes >= max_bytes {
+                break;
+            }
+            let line = generations.young.get(&seq).or_else(|| generations.old.get(&seq))?;
             bytes += line.bytes.len();
             found.push((seq, line.clone()));
         }
-        found
+        Some(found)
     }
 }
 
@@ -108,18 +111,18 @@ mod tests {
     }
 
     #[test]
-    fn a_range_ends_at_a_hole_and_at_its_bounds() {
+    fn a_range_has_bounds_and_no_holes() {
         let recent = Recent::default();
         for seq in [5, 6, 7, 9] {
             recent.put(seq, line(10));
         }
-        let seqs = |first, last, limit, bytes| -> Vec<u64> {
-            recent.range(first, last, limit, bytes).into_iter().map(|(seq, _)| seq).collect()
+        let seqs = |first, last, limit, bytes| -> Option<Vec<u64>> {
+            Some(recent.range(first, last, limit, bytes)?.into_iter().map(|(seq, _)| seq).collect())
         };
-        assert_eq!(seqs(5, 9, 100, 1000), [5, 6, 7]);
-        assert_eq!(seqs(5, 6, 100, 1000), [5, 6]);
-        assert_eq!(seqs(5, 9, 2, 1000), [5, 6]);
-        assert_eq!(seqs(5, 9, 100, 11), [5, 6]);
-        assert!(seqs(8, 9, 100, 1000).is_empty());
+        assert_eq!(seqs(5, 7, 100, 1000).unwrap(), [5, 6, 7]);
+        assert_eq!(seqs(5, 9, 2, 1000).unwrap(), [5, 6]);
+        assert_eq!(seqs(5, 9, 100, 11).unwrap(), [5, 6]);
+        assert_eq!(seqs(5, 9, 100, 1000), None);
+        assert_eq!(seqs(8, 9, 100, 1000), None);
     }
 }

@@ -118,6 +118,7 @@ impl Writer {
         });
         let blob = self.codec.compress(None, &rendered.line);
         self.insert(seq, now, EntryType::Gap, source_id, None, 0, None, &(0..0), &blob)?;
+        self.recent.put(seq, Line { kind: EntryType::Gap, bytes: rendered.line.into(), object: 0..0 });
         self.execute("count a gap", "UPDATE source SET gaps = gaps + 1 WHERE id = ?", params![source_id])?;
         Ok(())
     }
