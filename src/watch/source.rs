@@ -157,6 +157,10 @@ impl Driver {
     }
 
     async fn act(&mut self, action: Effect) -> Result<Input, JournalError> {
+        if !matches!(action, Effect::List { .. } | Effect::Commit { .. }) {
+            // Whatever comes after a list, however it ended: others may list now.
+            self.listing = None;
+        }
         let asks = matches!(action, Effect::Probe(_) | Effect::List { .. } | Effect::Watch(_));
         let verified = match self.doubt {
             Some(since) if asks => self.shared.verify(since).await,
@@ -176,7 +180,6 @@ impl Driver {
             }
             Effect::Watch(version) => self.watch(&version).await,
             Effect::Wait { tries, at_least } => {
-                self.listing = None;
                 tokio::time::sleep(self.pause(tries, at_least)).await;
                 Ok(Input::Waited)
             }

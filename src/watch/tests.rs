@@ -421,6 +421,27 @@ async fn a_restored_server_is_noticed_and_told_as_a_rollback() {
 }
 
 #[tokio::test]
+async fn a_server_that_was_only_slow_keeps_no_other_source_from_listing() {
+    let mut place = Place::new().await;
+    place.timings.lists = 1;
+    place.map("a", "1");
+    let both = || vec![watch(&["configmaps", "secrets"])];
+    place.ready(both()).await.stop().await;
+    let probe = On::list("configmaps").query("resourceVersionMatch");
+    place.sim.fault(Fault::new(probe, Act::refuse(&Refusal::too_large(9, 8))).always());
+    let daemon = place.start(both()).await;
+    daemon.until_state("configmaps", |state| *state == SourceState::Watching).await;
+    place.sim.wait_for_watches("*", 2).await.unwrap();
+    place.sim.create("secrets", objects::secret("shop", "s", &[])).unwrap();
+    daemon.until_last(&place, "s@").await;
+    place.map("b", "1");
+    place.sim.forget_watch_history("secrets", place.sim.revision());
+    place.sim.signal("secrets", &Signal::End);
+    daemon.until(&place, |log| log.iter().any(|line| line == "GAP expired")).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn an_undecodable_event_is_given_up_with_a_gap_and_never_passed_over() {
     let place = Place::new().await;
     let daemon = place.ready(maps()).await;
