@@ -166,6 +166,7 @@ impl Fleet {
             discoverer: Arc::new(tokio::sync::Mutex::new(Discoverer::default())),
             discovered: watch::Sender::new(None),
             verified: Arc::default(),
+            rollbacks: watch::Sender::new(0),
         });
         let (plan_sender, plan) = watch::channel(plan);
         let (ready, ready_receiver) = watch::channel(false);
@@ -329,6 +330,7 @@ impl Fleet {
                 discoverer: Arc::clone(&self.shared.discoverer),
                 discovered: self.shared.discovered.clone(),
                 verified: Arc::clone(&self.shared.verified),
+                rollbacks: self.shared.rollbacks.clone(),
             });
         }
         Arc::clone(&self.shared)

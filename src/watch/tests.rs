@@ -442,6 +442,56 @@ async fn a_server_that_was_only_slow_keeps_no_other_source_from_listing() {
 }
 
 #[tokio::test]
+async fn a_restored_server_that_catches_up_is_told_as_a_rollback_all_the_same() {
+    let mut place = Place::new().await;
+    place.timings.patience.ahead = PATIENCE;
+    place.map("old", "1");
+    let then = place.sim.revision();
+    let daemon = place.ready(maps()).await;
+    place.map("lost", "1");
+    daemon.until_last(&place, "lost@").await;
+    daemon.stop().await;
+    place.sim.restore(then);
+    place.sim.clear_requests();
+    // The list that follows is held up until the server has passed what the journal has.
+    let list = On::list("configmaps").query("limit=500");
+    place.sim.fault(Fault::new(list.clone(), Act::refuse(&Refusal::not_ready(0))).always());
+    let daemon = place.start(maps()).await;
+    place.sim.wait_for_count(&list, 1).await.unwrap();
+    place.map("untold", "1");
+    for n in 0..5 {
+        place.map(&format!("m{n}"), "1");
+    }
+    place.sim.heal();
+    place.map("last", "1");
+    let log = daemon.until(&place, |log| log.iter().any(|line| line.contains(" last@"))).await;
+    assert_eq!(log[2], "GAP rollback");
+    assert!(log.iter().any(|line| line.starts_with("ADDED inferred untold@")), "{log:#?}");
+    assert!(log.iter().any(|line| line.starts_with("DELETED inferred lost@")), "{log:#?}");
+    assert_eq!(log.iter().filter(|line| line.starts_with("GAP")).count(), 1);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_rollback_that_one_source_finds_is_looked_for_by_those_whose_watch_hears_nothing() {
+    let mut place = Place::new().await;
+    place.timings.silence = PATIENCE * 2;
+    let then = place.sim.revision();
+    let daemon = place.ready(vec![watch(&["configmaps", "secrets"])]).await;
+    place.map("lost", "1");
+    place.sim.create("secrets", objects::secret("shop", "lost", &[])).unwrap();
+    daemon.until(&place, |log| log.len() == 2).await;
+    place.sim.wait_for_watches("*", 2).await.unwrap();
+    place.sim.signal("secrets", &Signal::Stall);
+    place.sim.restore(then);
+    let log = daemon
+        .until(&place, |log| log.iter().filter(|line| line.starts_with("DELETED inferred lost@")).count() == 2)
+        .await;
+    assert_eq!(log.iter().filter(|line| *line == "GAP rollback").count(), 2, "{log:#?}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn an_undecodable_event_is_given_up_with_a_gap_and_never_passed_over() {
     let place = Place::new().await;
     let daemon = place.ready(maps()).await;
