@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -360,7 +360,7 @@ impl Fleet {
 
 /// Learns which cluster this is, however long that takes.
 async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), FleetError> {
-    let mut tries = 0;
+    let mut trouble = Trouble::default();
     loop {
         shared.progressed();
         match shared.api.identity().await {
@@ -376,48 +376,93 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Fle
                 }
                 return Ok(());
             }
-            Err(failure) => wait(shared, &mut tries, &failure).await,
+            Err(failure) => trouble.wait(shared, &failure).await,
         }
     }
 }
 
 /// Looks at discovery again and again; never returns.
 async fn keep_discovering(shared: &Shared) {
-    let mut tries = 0;
+    let mut trouble = Trouble::default();
     loop {
         match shared.discover().await {
             Ok(_) => {
-                tries = 0;
+                trouble = Trouble::default();
                 let cheap = shared.discoverer.lock().await.is_cheap();
                 let pause = if cheap { shared.timings.discovery } else { shared.timings.legacy_discovery };
                 tokio::time::sleep(pause).await;
             }
-            Err(failure) => wait(shared, &mut tries, &failure).await,
+            Err(failure) => trouble.wait(shared, &failure).await,
         }
     }
 }
 
-async fn wait(shared: &Shared, tries: &mut u32, failure: &Failure) {
-    match failure {
-        Failure::Unauthorized | Failure::Tls(_) => shared.api.refresh().await,
-        Failure::Expired
-        | Failure::Ahead
-        | Failure::Busy(_)
-        | Failure::Forbidden(_)
-        | Failure::NotFound
-        | Failure::Refused(_)
-        | Failure::Server(_)
-        | Failure::Unreachable(_)
-        | Failure::Undecodable(_)
-        | Failure::Oversize(_) => {}
+/// How often a failure that lasts is logged again.
+const REMIND: Duration = Duration::from_secs(180);
+
+/// Failures in a row, and what was logged of them.
+#[derive(Debug, Default)]
+struct Trouble {
+    tries: u32,
+    said: Option<(String, Instant)>,
+}
+
+impl Trouble {
+    async fn wait(&mut self, shared: &Shared, failure: &Failure) {
+        match failure {
+            Failure::Unauthorized | Failure::Tls(_) => shared.api.refresh().await,
+            Failure::Expired
+            | Failure::Ahead
+            | Failure::Busy(_)
+            | Failure::Forbidden(_)
+            | Failure::NotFound
+            | Failure::Refused(_)
+            | Failure::Server(_)
+            | Failure::Unreachable(_)
+            | Failure::Undecodable(_)
+            | Failure::Oversize(_) => {}
+        }
+        if self.is_news(&failure.to_string(), Instant::now()) {
+            tracing::warn!("waiting for the API server: {failure}");
+        }
+        let at_least = if let Failure::Busy(Some(after)) = failure { *after } else { Duration::ZERO };
+        let timings = &shared.timings;
+        let bound = timings.backoff_first.saturating_mul(1 << self.tries.min(16)).min(timings.backoff_most);
+        self.tries = self.tries.saturating_add(1);
+        shared.progressed();
+        tokio::time::sleep(at_least + random_up_to(bound)).await;
     }
-    if *tries == 0 {
-        tracing::warn!("waiting for the API server: {failure}");
+
+    /// Whether a person should be told: of each new trouble, and now and then of one that lasts.
+    fn is_news(&mut self, text: &str, now: Instant) -> bool {
+        let known =
+            self.said.as_ref().is_some_and(|(said, at)| said == text && now.saturating_duration_since(*at) < REMIND);
+        if !known {
+            self.said = Some((text.to_owned(), now));
+        }
+        !known
     }
-    let at_least = if let Failure::Busy(Some(after)) = failure { *after } else { Duration::ZERO };
-    let timings = &shared.timings;
-    let bound = timings.backoff_first.saturating_mul(1 << (*tries).min(16)).min(timings.backoff_most);
-    *tries = tries.saturating_add(1);
-    shared.progressed();
-    tokio::time::sleep(at_least + random_up_to(bound)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_new_trouble_is_told_and_one_that_lasts_now_and_then() {
+        let mut trouble = Trouble::default();
+        let begin = Instant::now();
+        for (seconds, text, told) in [
+            (0, "refused", true),
+            (1, "refused", false),
+            (100, "refused", false),
+            (101, "401", true),
+            (280, "401", false),
+            (281, "401", true),
+            (282, "refused", true),
+        ] {
+            let now = begin + Duration::from_secs(seconds);
+            assert_eq!(trouble.is_news(text, now), told, "{text} after {seconds} s");
+        }
+    }
 }
