@@ -36,6 +36,8 @@ pub struct Patience {
     pub not_found: Duration,
     /// The least wait where only a person can help: permissions, a refused request.
     pub slow: Duration,
+    /// A source that gets nothing but failures as answers for this long does not keep the others from being ready.
+    pub settle: Duration,
     /// Without a failure for this long, waits begin at the shortest again.
     pub forgive: Duration,
 }
@@ -50,6 +52,7 @@ impl Default for Patience {
             ahead: Duration::from_secs(60),
             not_found: Duration::from_secs(30),
             slow: Duration::from_secs(30),
+            settle: Duration::from_secs(30),
             forgive: Duration::from_secs(120),
         }
     }
@@ -441,9 +444,13 @@ impl Machine {
             out.push(Effect::Count(Oddity::Disorder));
             return;
         }
+        let news = self.applied.as_ref() != Some(&version);
         self.resume = Some(version.clone());
         self.applied = Some(version.clone());
-        self.well();
+        // A server that only repeats what we know has shown nothing.
+        if news {
+            self.well();
+        }
         out.push(Effect::Bookmark(version));
     }
 
@@ -458,13 +465,18 @@ impl Machine {
     }
 
     fn ended(&mut self, now: Duration, end: End, out: &mut Vec<Effect>) {
-        let mut lived = false;
+        let (mut lived, mut long) = (false, false);
         if let Phase::Watching { since, progress } = self.phase {
-            lived = progress || now.saturating_sub(since) >= self.patience.short_watch;
+            long = now.saturating_sub(since) >= self.patience.short_watch;
+            lived = progress || long;
         }
         match end {
             End::Closed if lived => {
                 self.trouble.short = 0;
+                if long {
+                    // On a quiet resource nothing else says that the errors before are over.
+                    self.trouble.server = None;
+                }
                 // A server that is shut down closes properly, and may come back restored. A watch from a version that
                 // it does not have would be accepted, and silent.
                 self.probe = true;

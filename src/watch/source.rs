@@ -3,6 +3,7 @@
 //! Nothing is decided here but how to wait. Dropping the future at any moment is safe: whatever the journal has not
 //! taken is asked for again.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use super::{Shared, random_up_to};
 use crate::cluster::next_part;
 use crate::journal::{JournalError, SourceId, SourceMemory, SourceState, WatchChange};
 use crate::model::{Observed, Resource, ResourceVersion, SourceSpec, Verb, Why};
+use crate::wire;
 
 /// Staged objects go to the journal when there are this many bytes of them.
 const STAGE_BYTES: usize = 1 << 20;
@@ -46,6 +48,8 @@ pub(super) struct Driver {
     listed: u64,
     /// Since when whoever answers may be another cluster: the connection was lost then.
     doubt: Option<Instant>,
+    /// Since when there have been answers that are failures. It counts until the source has settled.
+    failing: Option<Instant>,
     /// Counts the rollbacks that sources have found by themselves.
     rollbacks: watch::Receiver<u64>,
     /// Another source told us of the newest rollback, and we have not watched since.
@@ -85,6 +89,7 @@ impl Driver {
             listing: None,
             listed: 0,
             doubt: None,
+            failing: None,
             rollbacks,
             warned: false,
         }
@@ -236,12 +241,29 @@ impl Driver {
             Ok(input) => Ok(input),
             Err(Stop::Failure(failure)) => {
                 let failure = self.explain(failure);
-                if matches!(failure, Failure::Forbidden(_) | Failure::Refused(_) | Failure::NotFound) {
-                    self.stats.settle(&self.shared);
-                }
+                self.settle_for(&failure);
                 Ok(Input::Failed(failure))
             }
             Err(Stop::Journal(error)) => Err(error),
+        }
+    }
+
+    /// A source settles also where only a person can help, or where the API server answers and never well.
+    fn settle_for(&mut self, failure: &Failure) {
+        let settled = match failure {
+            Failure::Forbidden(_) | Failure::Refused(_) | Failure::NotFound => true,
+            Failure::Busy(_) | Failure::Server(_) | Failure::Undecodable(_) | Failure::Oversize(_) => {
+                let since = *self.failing.get_or_insert_with(Instant::now);
+                since.elapsed() >= self.shared.timings.patience.settle
+            }
+            Failure::Expired
+            | Failure::Ahead
+            | Failure::Unauthorized
+            | Failure::Tls(_)
+            | Failure::Unreachable(_) => false,
+        };
+        if settled {
+            self.stats.settle(&self.shared);
         }
     }
 
@@ -345,7 +367,7 @@ impl Driver {
             }
         }
         // A list that broke off has no whole envelope.
-        let page = decode::envelope(items.envelope()).map_err(Failure::Unreachable)?;
+        let page = decode::envelope(items.envelope()).map_err(Failure::Undecodable)?;
         if !staged.is_empty() {
             self.shared.journal.list_page(self.id, staged).await?;
         }
@@ -462,7 +484,12 @@ impl Driver {
 
 /// The object as the journal takes it: without what must not be kept.
 fn observed(shared: &Shared, resource: &Resource, object: decode::Object<'_>) -> Result<Observed, Failure> {
-    let body = shared.redactor.apply(resource, &object.uid, &object.bytes).map_err(Failure::Undecodable)?;
+    // A server that writes for people breaks lines between tokens; an entry is one line.
+    let bytes = match memchr::memchr2(b'\n', b'\r', &object.bytes) {
+        Some(_) => Cow::Owned(wire::one_line(object.bytes.into_owned())),
+        None => object.bytes,
+    };
+    let body = shared.redactor.apply(resource, &object.uid, &bytes).map_err(Failure::Undecodable)?;
     Ok(Observed {
         namespace: object.namespace.into_owned(),
         name: object.name.into_owned(),

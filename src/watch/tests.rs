@@ -15,7 +15,7 @@ use crate::cluster::{Api, Limits};
 use crate::config;
 use crate::journal::{Journal, JournalError, SourceState, WriterThread};
 use crate::model::Seq;
-use crate::sim::faults::{Act, Fault, On, Refusal, Signal};
+use crate::sim::faults::{Act, Answer, Fault, On, Refusal, Signal};
 use crate::sim::{Kind, Settings, Sim, objects};
 use crate::wire::Entry;
 
@@ -48,6 +48,7 @@ fn quick() -> Timings {
             ahead: Duration::from_millis(400),
             not_found: Duration::from_millis(200),
             slow: Duration::from_millis(50),
+            settle: Duration::from_millis(300),
             forgive: Duration::from_secs(10),
         },
         silence: Duration::from_secs(30),
@@ -562,6 +563,42 @@ async fn a_forbidden_resource_degrades_alone_and_heals_when_it_is_granted() {
     place.sim.grant("configmaps");
     place.map("a", "1");
     daemon.until_last(&place, "a@").await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_source_that_only_ever_fails_does_not_keep_the_others_from_being_ready() {
+    let body = bytes::Bytes::from_static(b"not a list");
+    let garbage = Act::Answer(Answer { status: 200, content_type: "application/json", retry_after: None, body });
+    for failing in [Act::refuse(&Refusal::internal("no")), Act::refuse(&Refusal::not_ready(0)), garbage] {
+        let place = Place::new().await;
+        place.sim.fault(Fault::new(On::list("configmaps"), failing).always());
+        let daemon = place.ready(vec![watch(&["configmaps", "secrets"])]).await;
+        assert!(matches!(daemon.stats("configmaps").state(), SourceState::Degraded(_)));
+        daemon.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn line_breaks_between_tokens_never_reach_the_log() {
+    let place = Place::new().await;
+    place.map("a", "1");
+    let pretty = serde_json::to_vec_pretty(&serde_json::json!({
+        "kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": place.sim.revision().to_string()},
+        "items": [place.sim.get("configmaps", "shop", "a").unwrap().value()],
+    }));
+    let body = pretty.unwrap().into();
+    let answer = Answer { status: 200, content_type: "application/json", retry_after: None, body };
+    place.sim.fault(Fault::new(On::list("configmaps").query("limit=500"), Act::Answer(answer)));
+    let daemon = place.ready(maps()).await;
+    place.map("b", "1");
+    daemon.until_last(&place, "b@").await;
+    let mut reader = crate::journal::Reader::open(&place.state()).unwrap();
+    let entries = reader.entries_after(Seq(0), 10, usize::MAX).unwrap();
+    assert_eq!(entries.len(), 2);
+    for stored in entries {
+        assert!(!stored.line.contains(&b'\n') && !stored.line.contains(&b'\r'));
+    }
     daemon.stop().await;
 }
 

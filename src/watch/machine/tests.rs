@@ -455,6 +455,46 @@ fn errors_without_a_meaning_are_borne_for_a_while_then_answered_with_one_list() 
 }
 
 #[test]
+fn single_errors_hours_apart_are_no_lasting_trouble() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 opened => watching
+         1 server oops => wait #1
+         2 waited => watch 10
+         2 opened =>
+         400 closed => probe 12
+         400 probed 40 => watch 10
+         400 opened =>
+         7200 server oops => wait #1
+         7201 waited => watch 10",
+    );
+}
+
+#[test]
+fn a_bookmark_without_news_is_no_progress() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 opened => watching
+         0.1 bookmark 12 => bookmark 12
+         0.2 closed => wait #1
+         1 waited => probe 12
+         1 probed 40 => watch 12
+         1 opened =>
+         1.1 bookmark 12 => bookmark 12
+         1.2 closed => degraded (the API server closes every watch at once), wait #2
+         2 waited => probe 12
+         2 probed 40 => watch 12
+         2 opened => watching
+         2.1 bookmark 13 => bookmark 13
+         2.2 closed => probe 13",
+    );
+}
+
+#[test]
 fn an_undecodable_line_is_asked_for_again_then_given_up_with_a_gap() {
     check(
         known(),
