@@ -12,10 +12,11 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use serde::Deserialize;
-use tokio::sync::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, Semaphore, oneshot};
 use tokio::time::timeout;
 
 use crate::config;
@@ -43,11 +44,18 @@ pub struct Limits {
     pub head: Duration,
     /// Between two parts of an answer that should come in one go.
     pub read: Duration,
+    /// Reading the credentials, with all that a plugin does for them.
+    pub credentials: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(10), head: Duration::from_secs(70), read: Duration::from_secs(60) }
+        Self {
+            connect: Duration::from_secs(10),
+            head: Duration::from_secs(70),
+            read: Duration::from_secs(60),
+            credentials: Duration::from_secs(60),
+        }
     }
 }
 
@@ -82,58 +90,113 @@ pub enum ClusterError {
         known: Vec<String>,
     },
     /// The kubeconfig cannot be used.
-    #[error("{file} cannot be used: {source}")]
+    #[error("{file} cannot be used: {why}")]
     Kubeconfig {
         /// The file, or files.
         file: String,
-        /// Why.
-        source: Box<kube::config::KubeconfigError>,
+        /// Why, without anything of what it holds.
+        why: String,
     },
     /// No client can be made of it.
-    #[error("no connection to the API server can be made with {file}: {source}")]
+    #[error("no connection to the API server can be made with {file}: {why}")]
     Client {
         /// The file, or files.
         file: String,
-        /// Why.
-        source: Box<kube::Error>,
+        /// Why, without anything of what a plugin said.
+        why: String,
     },
+}
+
+impl ClusterError {
+    /// Whether trying again may help without a change of the configuration: a plugin may need the network, and a file
+    /// may be half written.
+    #[must_use]
+    pub const fn may_heal(&self) -> bool {
+        match self {
+            Self::NoKubeconfig { .. } | Self::NoContext { .. } | Self::NoCurrentContext { .. } => false,
+            Self::Kubeconfig { .. } | Self::Client { .. } => true,
+        }
+    }
 }
 
 fn list(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// A configuration as it was found, and the files that it came from.
+/// What is wrong with a kubeconfig. kube's own texts quote lines of the file, and those may hold credentials.
+#[expect(clippy::wildcard_enum_match_arm, reason = "another crate's list of errors: those that quote the file")]
+fn kubeconfig_text(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::Parse(error) => match error.location() {
+            Some(at) => format!("it is no kubeconfig (line {}, column {})", at.line(), at.column()),
+            None => "it is no kubeconfig".to_owned(),
+        },
+        KubeconfigError::ReadConfig(error, _) => format!("failed to read it: {error}"),
+        KubeconfigError::ParseCertificates(_) => "its certificates are not PEM".to_owned(),
+        other => classify::bounded(&other.to_string()),
+    }
+}
+
+/// Why no client can be made, without what a plugin said or was given.
+#[expect(clippy::wildcard_enum_match_arm, reason = "another crate's list of errors: those that quote credentials")]
+fn client_text(error: &kube::Error, plugin: Option<&str>) -> String {
+    match error {
+        kube::Error::Auth(error) => classify::auth_text(error, plugin),
+        // The address may have a password in it.
+        kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. } => {
+            "the protocol of its proxy-url is not supported".to_owned()
+        }
+        other => classify::bounded(&other.to_string()),
+    }
+}
+
+/// When a file was changed, and its length.
+type Stamp = Option<(SystemTime, u64)>;
+
+/// A configuration as it was found, and the files that it came from, stamped before they were read.
 struct Found {
     config: Config,
     /// For people.
     file: String,
+    context: Option<String>,
     cluster: String,
-    files: Vec<PathBuf>,
+    /// The program that gives the credentials.
+    plugin: Option<String>,
+    files: Vec<(PathBuf, Stamp)>,
 }
 
-async fn find(settings: &config::Cluster) -> Result<Found, ClusterError> {
+/// `context` is the one that was found before, and stays: another current context is often another cluster.
+async fn find(settings: &config::Cluster, context: Option<&str>) -> Result<Found, ClusterError> {
     let (paths, looked) = candidates(settings);
     if paths.is_empty() {
         return match Config::incluster() {
-            Ok(config) => Ok(Found {
+            Ok(config) if context.is_none() => Ok(Found {
                 config,
                 file: "the in-cluster service account".to_owned(),
+                context: None,
                 cluster: "in-cluster".to_owned(),
+                plugin: None,
                 // kube reads the token and the authority again by itself.
                 files: Vec::new(),
             }),
-            Err(_) => Err(ClusterError::NoKubeconfig { looked }),
+            Ok(_) | Err(_) => Err(ClusterError::NoKubeconfig { looked }),
         };
     }
     let file = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-    let broken = |source| ClusterError::Kubeconfig { file: file.clone(), source: Box::new(source) };
-    let kubeconfig = paths
-        .iter()
-        .try_fold(Kubeconfig::default(), |merged, path| Kubeconfig::read_from(path).and_then(|next| merged.merge(next)))
-        .map_err(broken)?;
+    let stamped = |path: PathBuf| {
+        let seen = stamp(&path);
+        (path, seen)
+    };
+    let mut files: Vec<_> = paths.into_iter().map(stamped).collect();
+    let mut kubeconfig = Kubeconfig::default();
+    for (path, _) in &files {
+        kubeconfig = Kubeconfig::read_from(path).and_then(|next| kubeconfig.merge(next)).map_err(|error| {
+            ClusterError::Kubeconfig { file: path.display().to_string(), why: kubeconfig_text(&error) }
+        })?;
+    }
     let known: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
-    let Some(wanted) = settings.context.clone().or_else(|| kubeconfig.current_context.clone()) else {
+    let wanted = context.map(str::to_owned).or_else(|| settings.context.clone());
+    let Some(wanted) = wanted.or_else(|| kubeconfig.current_context.clone()) else {
         return Err(ClusterError::NoCurrentContext { file, known });
     };
     let Some(context) =
@@ -141,11 +204,15 @@ async fn find(settings: &config::Cluster) -> Result<Found, ClusterError> {
     else {
         return Err(ClusterError::NoContext { file, wanted, known });
     };
-    let mut files = paths;
-    files.extend(credential_files(&kubeconfig, &context));
-    let options = KubeConfigOptions { context: Some(wanted), cluster: None, user: None };
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(broken)?;
-    Ok(Found { config, file, cluster: context.cluster, files })
+    let user = user(&kubeconfig, &context);
+    let plugin = user.and_then(|user| user.exec.as_ref()?.command.as_deref());
+    let plugin = plugin.map(|program| program.rsplit('/').next().unwrap_or(program).to_owned());
+    files.extend(credential_files(&kubeconfig, &context).into_iter().map(stamped));
+    let options = KubeConfigOptions { context: Some(wanted.clone()), cluster: None, user: None };
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options)
+        .await
+        .map_err(|error| ClusterError::Kubeconfig { file: file.clone(), why: kubeconfig_text(&error) })?;
+    Ok(Found { config, file, context: Some(wanted), cluster: context.cluster, plugin, files })
 }
 
 /// The kubeconfig files to read, and for people where we looked. None: try the service account.
@@ -172,12 +239,15 @@ fn candidates(settings: &config::Cluster) -> (Vec<PathBuf>, Vec<String>) {
     }
 }
 
+fn user<'a>(kubeconfig: &'a Kubeconfig, context: &kube::config::Context) -> Option<&'a AuthInfo> {
+    let name = context.user.as_ref();
+    kubeconfig.auth_infos.iter().find(|named| Some(&named.name) == name)?.auth_info.as_ref()
+}
+
 fn credential_files(kubeconfig: &Kubeconfig, context: &kube::config::Context) -> Vec<PathBuf> {
     let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster);
     let authority = cluster.and_then(|named| named.cluster.as_ref()?.certificate_authority.clone());
-    let user = context.user.as_ref();
-    let user = kubeconfig.auth_infos.iter().find(|named| Some(&named.name) == user);
-    let user = user.and_then(|named| named.auth_info.as_ref());
+    let user = user(kubeconfig, context);
     let own = user.map(|user| [user.client_certificate.clone(), user.client_key.clone(), user.token_file.clone()]);
     authority.into_iter().chain(own.into_iter().flatten().flatten()).map(PathBuf::from).collect()
 }
@@ -185,51 +255,106 @@ fn credential_files(kubeconfig: &Kubeconfig, context: &kube::config::Context) ->
 /// A client, and what it was made of.
 struct Current {
     client: Client,
+    /// Counts the clients. Whoever answers a new one may be another cluster.
+    generation: u64,
     /// When it was made, and when the files were last looked at.
     built: Instant,
     looked: Instant,
-    files: Vec<(PathBuf, Option<(SystemTime, u64)>)>,
+    files: Vec<(PathBuf, Stamp)>,
 }
 
 impl Current {
     fn files_changed(&self) -> bool {
         self.files.iter().any(|(path, seen)| stamp(path) != *seen)
     }
+
+    /// Whether the credentials run out soon, and others were not just asked for.
+    fn expires(&self) -> bool {
+        self.client.valid_until().is_some_and(|end| {
+            let left = end.as_second().saturating_sub(Timestamp::now().as_second());
+            left < i64::try_from(BEFORE_EXPIRY.as_secs()).unwrap_or(i64::MAX) && self.built.elapsed() > LOOK
+        })
+    }
 }
 
-fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
+fn stamp(path: &Path) -> Stamp {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
 }
 
-async fn build(settings: &config::Cluster, limits: &Limits) -> Result<(Current, String), ClusterError> {
-    let Found { mut config, file, cluster, files } = find(settings).await?;
+/// A new client.
+struct Built {
+    client: Client,
+    context: Option<String>,
+    cluster: String,
+    files: Vec<(PathBuf, Stamp)>,
+}
+
+async fn build(settings: &config::Cluster, context: Option<&str>, limits: Limits) -> Result<Built, ClusterError> {
+    let Found { mut config, file, context, cluster, plugin, files } = find(settings, context).await?;
     // We retry ourselves: kube's own retries would hide for minutes what the API server says.
     config.default_retry = false;
     config.connect_timeout = Some(limits.connect);
     // A write that takes longer has no one at the other end. Reading has its own bounds, here and in the watch.
     config.write_timeout = Some(limits.read);
     config.read_timeout = None;
-    // Stamped before they are read again, so that a change in between is seen as one.
-    let files = files.into_iter().map(|path| (path.clone(), stamp(&path))).collect();
-    let client = Client::try_from(config).map_err(|source| ClusterError::Client { file, source: Box::new(source) })?;
-    let now = Instant::now();
-    Ok((Current { client, built: now, looked: now, files }, cluster))
+    let client = Client::try_from(config)
+        .map_err(|error| ClusterError::Client { file, why: client_text(&error, plugin.as_deref()) })?;
+    Ok(Built { client, context, cluster, files })
+}
+
+/// Makes clients, one at a time.
+struct Builder {
+    settings: config::Cluster,
+    limits: Limits,
+    room: Arc<Semaphore>,
+}
+
+impl Builder {
+    /// kube runs credential plugins without a bound and in the middle of its work, so a client is made on a thread of
+    /// its own. One that hangs is left alone, and no other is begun before it ends.
+    async fn build(&self, context: Option<&str>) -> Result<Built, ClusterError> {
+        let failed = |why: &str| ClusterError::Client { file: "the credentials".to_owned(), why: why.to_owned() };
+        let (settings, limits, context) = (self.settings.clone(), self.limits, context.map(str::to_owned));
+        let room = Arc::clone(&self.room);
+        let building = async move {
+            let room = room.acquire_owned().await.map_err(|_closed| failed("decklog ends"))?;
+            let (sender, receiver) = oneshot::channel();
+            let runtime = Handle::current();
+            std::thread::Builder::new()
+                .name("credentials".to_owned())
+                .spawn(move || {
+                    let built = runtime.block_on(build(&settings, context.as_deref(), limits));
+                    // Nobody waits for it any more: the time is over.
+                    drop(sender.send(built));
+                    drop(room);
+                })
+                .map_err(|error| failed(&format!("no thread can be begun: {error}")))?;
+            receiver.await.map_err(|_ended| failed("reading them broke off"))?
+        };
+        match timeout(self.limits.credentials, building).await {
+            Ok(built) => built,
+            Err(_elapsed) => Err(failed("reading them takes too long; a credential plugin may hang")),
+        }
+    }
 }
 
 /// The API server, for the whole life of the daemon; cheap to clone.
 #[derive(Clone)]
 pub struct Api {
     inner: Arc<Inner>,
+    /// Nothing is asked through a client of another generation.
+    only: Option<u64>,
 }
 
 struct Inner {
-    settings: config::Cluster,
-    limits: Limits,
+    builder: Builder,
     name: String,
+    /// The context that was found at first.
+    context: Option<String>,
     current: RwLock<Current>,
-    /// Held while a client is built: one at a time.
-    building: Mutex<()>,
+    /// Held while a client is built; when that was last tried.
+    building: Mutex<Instant>,
 }
 
 impl std::fmt::Debug for Api {
@@ -244,10 +369,24 @@ impl Api {
     /// # Errors
     /// Where no usable configuration is found.
     pub async fn open(settings: &config::Cluster, limits: Limits) -> Result<Self, ClusterError> {
-        let (current, cluster) = build(settings, &limits).await?;
+        let builder = Builder { settings: settings.clone(), limits, room: Arc::new(Semaphore::new(1)) };
+        let Built { client, context, cluster, files } = builder.build(None).await?;
         let name = settings.name.clone().unwrap_or(cluster);
-        let (settings, current) = (settings.clone(), RwLock::new(current));
-        Ok(Self { inner: Arc::new(Inner { settings, limits, name, current, building: Mutex::new(()) }) })
+        let now = Instant::now();
+        let current = RwLock::new(Current { client, generation: 0, built: now, looked: now, files });
+        let inner = Inner { builder, name, context, current, building: Mutex::new(now) };
+        Ok(Self { inner: Arc::new(inner), only: None })
+    }
+
+    /// Which client is in use now. A new one is to be asked who it speaks with before anything else.
+    pub async fn generation(&self) -> u64 {
+        self.client().await.1
+    }
+
+    /// The same, but it asks nothing through a client of another generation.
+    #[must_use]
+    pub fn under(&self, generation: u64) -> Self {
+        Self { inner: Arc::clone(&self.inner), only: Some(generation) }
     }
 
     /// The cluster's name for people.
@@ -259,60 +398,48 @@ impl Api {
     /// How long the parts of a request may take.
     #[must_use]
     pub fn limits(&self) -> &Limits {
-        &self.inner.limits
+        &self.inner.builder.limits
     }
 
     fn current<T>(&self, read: impl FnOnce(&Current) -> T) -> T {
         read(&self.inner.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The client, built anew first where its credentials have changed or are about to run out.
-    async fn client(&self) -> Client {
-        let due = self.current(|current| {
-            let expires = current.client.valid_until().is_some_and(|end| {
-                let left = end.as_second().saturating_sub(Timestamp::now().as_second());
-                left < i64::try_from(BEFORE_EXPIRY.as_secs()).unwrap_or(i64::MAX) && current.built.elapsed() > LOOK
-            });
-            expires || current.looked.elapsed() > LOOK
-        });
-        if due {
-            let changed = {
+    /// The client and its generation, built anew first where its credentials have changed or are about to run out.
+    async fn client(&self) -> (Client, u64) {
+        if self.current(|current| current.expires() || current.looked.elapsed() > LOOK) {
+            let due = {
                 let mut current = self.inner.current.write().unwrap_or_else(PoisonError::into_inner);
                 current.looked = Instant::now();
-                current.files_changed()
+                current.files_changed() || current.expires()
             };
-            let expires = self.current(|current| current.client.valid_until().is_some());
-            if changed || expires {
-                self.rebuild().await;
+            // Where somebody is at it, the old client serves until then.
+            if due && let Ok(mut tried) = self.inner.building.try_lock() {
+                self.build_again().await;
+                *tried = Instant::now();
             }
         }
-        self.current(|current| current.client.clone())
+        self.current(|current| (current.client.clone(), current.generation))
     }
 
     /// Reads every credential again. Many callers at once make one new client.
     pub async fn refresh(&self) {
         let asked = Instant::now();
-        let _building = self.inner.building.lock().await;
+        let mut tried = self.inner.building.lock().await;
         // Somebody else did it while we waited, or a moment ago: the same files would give the same client.
-        let fresh = self
-            .current(|current| current.built >= asked || (current.built.elapsed() < AGAIN && !current.files_changed()));
+        let fresh = *tried >= asked || (tried.elapsed() < AGAIN && !self.current(Current::files_changed));
         if !fresh {
             self.build_again().await;
-        }
-    }
-
-    async fn rebuild(&self) {
-        let asked = Instant::now();
-        let _building = self.inner.building.lock().await;
-        if self.current(|current| current.built < asked) {
-            self.build_again().await;
+            *tried = Instant::now();
         }
     }
 
     async fn build_again(&self) {
-        match build(&self.inner.settings, &self.inner.limits).await {
-            Ok((current, _)) => {
-                *self.inner.current.write().unwrap_or_else(PoisonError::into_inner) = current;
+        match self.inner.builder.build(self.inner.context.as_deref()).await {
+            Ok(Built { client, files, .. }) => {
+                let mut current = self.inner.current.write().unwrap_or_else(PoisonError::into_inner);
+                let (generation, now) = (current.generation + 1, Instant::now());
+                *current = Current { client, generation, built: now, looked: now, files };
                 tracing::info!("read the cluster's credentials again");
             }
             // A file may be half written; the old client goes on, and the next look tries again.
@@ -358,8 +485,11 @@ impl Api {
         let request = request
             .body(Body::from(body))
             .map_err(|error| Failure::Refused(format!("the request {path} cannot be made: {error}")))?;
-        let client = self.client().await;
-        let response = match timeout(self.inner.limits.head, client.send(request)).await {
+        let (client, generation) = self.client().await;
+        if self.only.is_some_and(|only| only != generation) {
+            return Err(Failure::Unreachable("the cluster's credentials have just been read again".to_owned()));
+        }
+        let response = match timeout(self.limits().head, client.send(request)).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(classify::no_answer(&error)),
             Err(_elapsed) => return Err(Failure::Unreachable("the API server does not answer".to_owned())),
@@ -411,7 +541,7 @@ impl Api {
 
     async fn read(&self, mut body: Body, limit: usize) -> Result<Bytes, Failure> {
         let mut whole = bytes::BytesMut::new();
-        while let Some(part) = next_part(&mut body, self.inner.limits.read).await? {
+        while let Some(part) = next_part(&mut body, self.limits().read).await? {
             if whole.len() + part.len() > limit {
                 return Err(Failure::Oversize(format!("an answer of the API server is longer than {limit} bytes")));
             }
@@ -559,6 +689,113 @@ users:
         assert!(error(None).await.ends_with("has no current-context; set [cluster] context to one of prod, test"));
         std::fs::write(dir.path().join("config"), "a: [").unwrap();
         assert!(error(None).await.contains("cannot be used"));
+    }
+
+    /// A kubeconfig whose credentials come from this shell script.
+    fn with_plugin(dir: &Path, script: &str) -> config::Cluster {
+        let text = format!(
+            r#"
+apiVersion: v1
+kind: Config
+current-context: prod
+contexts: [{{name: prod, context: {{cluster: prod, user: me}}}}]
+clusters: [{{name: prod, cluster: {{server: "http://127.0.0.1:1"}}}}]
+users:
+- name: me
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1
+      command: /bin/sh
+      args: ["-c", "{script}"]
+      env: [{{name: PASSWORD, value: hunter2}}]
+      interactiveMode: Never
+"#
+        );
+        std::fs::write(dir.join("config"), text).unwrap();
+        at(dir, None)
+    }
+
+    #[tokio::test]
+    async fn no_text_holds_what_a_plugin_or_a_kubeconfig_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = async |settings: &config::Cluster| Api::open(settings, Limits::default()).await.unwrap_err();
+        for (script, said) in [
+            ("echo hunter2; echo hunter2 >&2; exit 3", "the credential plugin sh failed (exit status: 3)"),
+            ("echo '[hunter2'", "what the credential plugin sh printed are no credentials"),
+        ] {
+            let error = open(&with_plugin(dir.path(), script)).await;
+            assert!(error.to_string().contains(said), "{error}");
+            assert!(error.may_heal() && !format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+        }
+        std::fs::write(dir.path().join("config"), "users:\n- name: me\n  user: {token: [hunter2}\n").unwrap();
+        let error = open(&at(dir.path(), None)).await;
+        assert!(error.to_string().contains("it is no kubeconfig (line 3, column"), "{error}");
+        assert!(error.may_heal() && !format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+        std::fs::write(dir.path().join("config"), TWO).unwrap();
+        assert!(!open(&at(dir.path(), None)).await.may_heal());
+        assert!(!open(&at(dir.path(), Some("prdo"))).await.may_heal());
+    }
+
+    #[tokio::test]
+    async fn a_plugin_that_hangs_holds_nothing_else_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = with_plugin(dir.path(), "sleep 5");
+        let limits = Limits { credentials: Duration::from_millis(200), ..Limits::default() };
+        let begun = Instant::now();
+        let error = Api::open(&settings, limits).await.unwrap_err();
+        assert!(error.to_string().contains("takes too long") && error.may_heal(), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(4));
+    }
+
+    /// Makes the last look at the credentials, and their making, so much older.
+    fn age(api: &Api, by: Duration) {
+        let mut current = api.inner.current.write().unwrap();
+        current.looked -= by;
+        current.built -= by;
+    }
+
+    #[tokio::test]
+    async fn a_client_is_made_anew_only_when_it_is_about_to_run_out() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("config"), TWO).unwrap();
+        std::fs::write(dir.path().join("token"), "t").unwrap();
+        let api = Api::open(&at(dir.path(), Some("prod")), Limits::default()).await.unwrap();
+        for (left, generation) in [(3600, 0), (30, 1)] {
+            let end = Timestamp::now() + Duration::from_secs(left);
+            let client = api.current(|current| current.client.clone()).with_valid_until(Some(end));
+            api.inner.current.write().unwrap().client = client;
+            age(&api, LOOK * 2);
+            assert_eq!(api.generation().await, generation, "{left} s left");
+        }
+    }
+
+    #[tokio::test]
+    async fn another_current_context_is_not_followed() {
+        let (one, other) = (crate::sim::Sim::start().await.unwrap(), crate::sim::Sim::start().await.unwrap());
+        other.set(|settings| settings.version = "v0.0.0-other".to_owned());
+        let dir = tempfile::tempdir().unwrap();
+        let write = |current: &str| {
+            let text = format!(
+                "apiVersion: v1\nkind: Config\ncurrent-context: {current}\n\
+                 contexts: [{{name: one, context: {{cluster: one, user: me}}}}, {{name: other, context: {{cluster: other, user: me}}}}]\n\
+                 clusters: [{{name: one, cluster: {{server: \"{}\"}}}}, {{name: other, cluster: {{server: \"{}\"}}}}]\n\
+                 users: [{{name: me, user: {{token: {}}}}}]\n",
+                one.url(),
+                other.url(),
+                crate::sim::TOKEN
+            );
+            std::fs::write(dir.path().join("config"), text).unwrap();
+        };
+        write("one");
+        let api = Api::open(&at(dir.path(), None), Limits::default()).await.unwrap();
+        let version = api.version().await.unwrap();
+        write("other");
+        age(&api, LOOK * 2);
+        assert_eq!(api.generation().await, 1, "the file was read again");
+        assert_eq!(api.version().await.unwrap(), version);
+        assert_eq!(other.requests().len(), 0);
+        let failure = api.under(0).version().await.unwrap_err();
+        assert!(matches!(failure, Failure::Unreachable(_)), "a client of another generation is not used");
     }
 
     #[tokio::test]

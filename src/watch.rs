@@ -102,8 +102,8 @@ struct Shared {
     progress: Arc<AtomicU64>,
     discoverer: Arc<Mutex<Discoverer>>,
     discovered: watch::Sender<Option<Discovered>>,
-    /// When the cluster was last asked who it is.
-    verified: Arc<Mutex<Option<Instant>>>,
+    /// When the cluster was last asked who it is, and through which client.
+    verified: Arc<Mutex<Option<(Instant, u64)>>>,
     /// Counts rollbacks of the API server, so that what one source finds makes the others look.
     rollbacks: watch::Sender<u64>,
 }
@@ -127,14 +127,16 @@ impl Shared {
         Ok(found)
     }
 
-    /// Makes sure, once for all who ask after trouble at `since`, that this is still the cluster of the journal.
-    async fn verify(&self, since: Instant) -> Result<(), source::Stop> {
+    /// Makes sure, once for all who ask, that whom this client speaks with is the cluster of the journal, and was
+    /// after trouble at `since`.
+    async fn verify(&self, since: Option<Instant>, generation: u64) -> Result<(), source::Stop> {
         let mut verified = self.verified.lock().await;
-        if verified.is_none_or(|at| at <= since) {
+        let known = verified.is_some_and(|(at, of)| of == generation && since.is_none_or(|since| at > since));
+        if !known {
             let now = Instant::now();
-            let cluster = self.api.identity().await?;
+            let cluster = self.api.under(generation).identity().await?;
             self.journal.set_cluster(cluster).await?;
-            *verified = Some(now);
+            *verified = Some((now, generation));
         }
         Ok(())
     }

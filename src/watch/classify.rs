@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header};
+use kube::client::AuthError;
 use serde::Deserialize;
 
 /// Why something failed, as far as it makes a difference to what is done about it.
@@ -169,9 +170,37 @@ fn text_of(code: u16, status: &Status) -> String {
     let mut text = format!("the API server answered {code}");
     if !status.message.is_empty() {
         text.push_str(": ");
-        text.extend(status.message.chars().filter(|c| !c.is_control()).take(TEXT));
+        text.push_str(&bounded(&status.message));
     }
     text
+}
+
+/// A text of somebody else as it may stand in one of ours.
+#[must_use]
+pub fn bounded(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(TEXT).collect()
+}
+
+/// Why there are no credentials. kube's own texts quote what a plugin was given and what it printed.
+#[expect(clippy::wildcard_enum_match_arm, reason = "another crate's list of errors: those that a person can act on")]
+#[must_use]
+pub fn auth_text(error: &AuthError, plugin: Option<&str>) -> String {
+    let plugin = plugin.map(|name| format!("the credential plugin {}", bounded(name)));
+    let plugin = plugin.as_deref().unwrap_or("the credential plugin");
+    match error {
+        AuthError::AuthExecStart(error) => format!("{plugin} cannot be run: {error}"),
+        AuthError::AuthExecRun { out, .. } => {
+            format!("{plugin} failed ({}); kubectl with the same kubeconfig shows what it says", out.status)
+        }
+        AuthError::ReadTokenFile(error, path) => {
+            format!("the token file {} cannot be read: {error}", bounded(&path.display().to_string()))
+        }
+        AuthError::MissingCommand => "the credential plugin has no command".to_owned(),
+        AuthError::ExecPluginFailed | AuthError::AuthExecParse(_) | AuthError::MalformedTokenExpirationDate(_) => {
+            format!("what {plugin} printed are no credentials")
+        }
+        _ => "the credentials in the kubeconfig cannot be used".to_owned(),
+    }
 }
 
 /// What it means that there was no answer.
@@ -182,6 +211,9 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
     let mut refused = false;
     let mut next = Some(error);
     while let Some(current) = next {
+        if let Some(error) = current.downcast_ref::<AuthError>() {
+            return Failure::Unreachable(auth_text(error, None));
+        }
         if let Some(error) = current.downcast_ref::<rustls::Error>() {
             tls = Some(error.clone());
         }
@@ -203,7 +235,7 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
             "the API server refuses connections; check that it runs and that the address is right".to_owned(),
         );
     }
-    Failure::Unreachable(format!("cannot reach the API server: {innermost}"))
+    Failure::Unreachable(format!("cannot reach the API server: {}", bounded(&innermost.to_string())))
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "another crate's list of errors: those that a person can act on")]

@@ -363,7 +363,8 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Fle
     let mut trouble = Trouble::default();
     loop {
         shared.progressed();
-        match shared.api.identity().await {
+        let (now, generation) = (Instant::now(), shared.api.generation().await);
+        match shared.api.under(generation).identity().await {
             Ok(cluster) => {
                 if cluster.uid.is_empty() {
                     tracing::warn!(
@@ -371,6 +372,7 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Fle
                     );
                 }
                 shared.journal.set_cluster(cluster).await?;
+                *shared.verified.lock().await = Some((now, generation));
                 if let Ok(version) = shared.api.version().await {
                     overview.lock().unwrap_or_else(PoisonError::into_inner).version = version;
                 }

@@ -18,7 +18,7 @@ use super::frame::{Items, Lines, Oversize};
 use super::machine::{Effect, End, Input, Machine, Oddity};
 use super::stats::SourceStats;
 use super::{Shared, random_up_to};
-use crate::cluster::next_part;
+use crate::cluster::{Api, next_part};
 use crate::journal::{JournalError, SourceId, SourceMemory, SourceState, WatchChange};
 use crate::model::{Observed, Resource, ResourceVersion, SourceSpec, Verb, Why};
 use crate::wire;
@@ -48,6 +48,9 @@ pub(super) struct Driver {
     listed: u64,
     /// Since when whoever answers may be another cluster: the connection was lost then.
     doubt: Option<Instant>,
+    /// The client that is known to speak with the cluster of the journal, and the way to it alone.
+    generation: Option<u64>,
+    api: Api,
     /// Since when there have been answers that are failures. It counts until the source has settled.
     failing: Option<Instant>,
     /// Counts the rollbacks that sources have found by themselves.
@@ -79,6 +82,7 @@ impl Driver {
         let id = memory.id;
         let machine = Machine::new(memory, shared.timings.patience);
         let rollbacks = shared.rollbacks.subscribe();
+        let api = shared.api.clone();
         Self {
             shared,
             spec,
@@ -89,6 +93,8 @@ impl Driver {
             listing: None,
             listed: 0,
             doubt: None,
+            generation: None,
+            api,
             failing: None,
             rollbacks,
             warned: false,
@@ -209,13 +215,7 @@ impl Driver {
             action,
             Effect::Probe(_) | Effect::AskLatest | Effect::List { .. } | Effect::Watch(_) | Effect::Confirm
         );
-        let verified = match self.doubt {
-            Some(since) if asks => self.shared.verify(since).await,
-            Some(_) | None => Ok(()),
-        };
-        if asks && verified.is_ok() {
-            self.doubt = None;
-        }
+        let verified = if asks { self.verify().await } else { Ok(()) };
         let answer = match action {
             _ if verified.is_err() => verified.map(|()| Input::Waited),
             Effect::Probe(version) => self.probe(&version).await.map_err(Stop::from),
@@ -246,6 +246,18 @@ impl Driver {
             }
             Err(Stop::Journal(error)) => Err(error),
         }
+    }
+
+    /// Makes sure that whom we are about to ask is the cluster of the journal.
+    async fn verify(&mut self) -> Result<(), Stop> {
+        let generation = self.shared.api.generation().await;
+        if self.doubt.is_some() || self.generation != Some(generation) {
+            self.shared.verify(self.doubt, generation).await?;
+            self.doubt = None;
+            self.generation = Some(generation);
+            self.api = self.shared.api.under(generation);
+        }
+        Ok(())
     }
 
     /// A source settles also where only a person can help, or where the API server answers and never well.
@@ -324,7 +336,7 @@ impl Driver {
     async fn glance(&self, params: &ListParams) -> Result<ResourceVersion, Failure> {
         let _room = self.shared.limiter.request().await;
         let uri = self.request().list(params).map_err(unbuilt)?.uri().to_string();
-        let bytes = self.shared.api.get(&uri, "application/json", self.shared.timings.line_limit).await?;
+        let bytes = self.api.get(&uri, "application/json", self.shared.timings.line_limit).await?;
         self.stats.contact();
         decode::envelope(&bytes).map(|page| page.version).map_err(Failure::Undecodable)
     }
@@ -342,7 +354,7 @@ impl Driver {
         let limit = paged.then_some(self.shared.timings.page);
         let params = ListParams { limit, continue_token: token, ..self.list_params() };
         let uri = self.request().list(&params).map_err(unbuilt)?.uri().to_string();
-        let mut body = self.shared.api.stream(&uri).await?;
+        let mut body = self.api.stream(&uri).await?;
         let mut items = Items::new(self.shared.timings.line_limit);
         let mut staged = Vec::new();
         let mut bytes = 0;
@@ -388,7 +400,7 @@ impl Driver {
         };
         let uri = self.request().watch(&params, from.as_str()).map_err(unbuilt)?.uri().to_string();
         let room = self.shared.limiter.request().await;
-        let body = self.shared.api.send(Method::GET, &uri, "application/json", Vec::new()).await?.into_body();
+        let body = self.api.send(Method::GET, &uri, "application/json", Vec::new()).await?.into_body();
         drop(room);
         self.stats.opened();
         self.warned = false;

@@ -898,6 +898,22 @@ async fn another_cluster_that_takes_the_address_over_is_noticed_before_anything_
 }
 
 #[tokio::test]
+async fn a_kubeconfig_that_names_another_cluster_is_noticed_before_anything_of_that_is_read() {
+    let place = Place::new().await;
+    let mut daemon = place.ready(maps()).await;
+    place.sim.wait_for_watches("configmaps", 1).await.unwrap();
+    let other = another_cluster(&place).await;
+    other.create("configmaps", objects::config_map("default", "foreign", "1")).unwrap();
+    // Discovery goes to the new address; the watch is still open at the old one, and ends well.
+    other.wait_until("be asked", |other| !other.requests().is_empty()).await.unwrap();
+    place.sim.signal("configmaps", &Signal::End);
+    let error = tokio::time::timeout(PATIENCE, daemon.tasks.join_next()).await.unwrap().unwrap().unwrap().unwrap_err();
+    assert!(matches!(error, FleetError::Journal(JournalError::OtherCluster { .. })), "{error}");
+    assert_eq!(daemon.log(&place), Vec::<String>::new());
+    assert_eq!(other.count(&On::list("configmaps")) + other.count(&On::watch("configmaps")), 0);
+}
+
+#[tokio::test]
 async fn an_api_server_that_is_away_is_waited_for() {
     let place = Place::new().await;
     let at = place.sim.revision();
