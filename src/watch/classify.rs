@@ -351,6 +351,20 @@ mod tests {
     }
 
     #[test]
+    fn a_failing_plugin_is_told_without_its_words() {
+        use std::os::unix::process::ExitStatusExt;
+        let status = std::process::ExitStatus::from_raw(3 << 8);
+        let out = std::process::Output { status, stdout: b"hunter2".to_vec(), stderr: b"hunter2".to_vec() };
+        let inner = AuthError::AuthExecRun { cmd: "PASSWORD=hunter2 aws".to_owned(), out: Box::new(out) };
+        for error in [kube::Error::Service(Box::new(inner)), kube::Error::Auth(AuthError::AuthExec("hunter2".into()))] {
+            let Failure::Unreachable(text) = no_answer(&error) else { panic!() };
+            assert!(text.contains("credential") && !text.contains("hunter2"), "{text}");
+        }
+        let Failure::Unreachable(text) = no_answer(&std::io::Error::other("x".repeat(5000))) else { panic!() };
+        assert!(text.len() < 400);
+    }
+
+    #[test]
     fn a_refused_connection_says_what_to_check() {
         let error = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         assert!(matches!(no_answer(&error), Failure::Unreachable(text) if text.contains("refuses connections")));
