@@ -23,6 +23,7 @@ CREATE TABLE source (
     namespace      TEXT NOT NULL,    -- '' for all namespaces
     label_selector TEXT NOT NULL,
     field_selector TEXT NOT NULL,
+    ignore         TEXT NOT NULL DEFAULT '[]',  -- JSON: patterns whose changes are not told
     resume         TEXT,
     applied        TEXT,
     good_at        INTEGER,          -- last moment known good, microseconds since 1970

@@ -237,6 +237,32 @@ impl Waiting {
     }
 }
 
+/// Changes on their way into the queue; whoever gives up on the way takes them out of the count again.
+struct Counted<'a> {
+    waiting: &'a Waiting,
+    source: SourceId,
+    changes: usize,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.waiting.subtract(self.source, self.changes);
+    }
+}
+
+/// How much waits for the disk, for whoever may not hold the journal open.
+#[derive(Clone, Debug)]
+pub struct Backlog(Arc<Waiting>);
+
+impl Backlog {
+    /// How many changes of a source are handed over and not on disk yet.
+    #[must_use]
+    pub fn of(&self, source: SourceId) -> u64 {
+        let waiting = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.get(&source).copied().unwrap_or(0)
+    }
+}
+
 /// The running writer thread, to be joined when the daemon stops.
 #[derive(Debug)]
 pub struct WriterThread {
@@ -320,6 +346,15 @@ impl Journal {
         self.send(Command::Retire(source), 0).await
     }
 
+    /// Every source of the configuration is registered: objects that none of them covers any more, though their
+    /// resource is still watched, have left the scope (GAP `scope`, DELETED `inferred`).
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn narrow(&self) -> Result<(), JournalError> {
+        self.ask(Command::Narrow).await
+    }
+
     /// Hands over changes of an open watch, in the order they came. Returns when the queue has taken them, which is
     /// before they are on disk.
     ///
@@ -327,8 +362,12 @@ impl Journal {
     /// Where the writer has stopped: the process is about to end.
     pub async fn append(&self, source: SourceId, changes: Vec<WatchChange>) -> Result<(), JournalError> {
         let bytes = changes.iter().map(|change| change.object.body.bytes.len()).sum();
+        let mut counted = Counted { waiting: &self.inner.waiting, source, changes: changes.len() };
         self.inner.waiting.add(source, changes.len());
-        self.send(Command::Changes(source, changes), bytes).await
+        self.send(Command::Changes(source, changes), bytes).await?;
+        // The writer counts them out from here.
+        counted.changes = 0;
+        Ok(())
     }
 
     /// Everything up to `version` has been handed over: moves the position on, durably within 10 s.
@@ -461,11 +500,10 @@ impl Journal {
         self.ask(Command::Ping).await
     }
 
-    /// How many changes of a source are handed over and not on disk yet.
+    /// How much waits for the disk. It does not keep the journal open.
     #[must_use]
-    pub fn waiting(&self, source: SourceId) -> u64 {
-        let waiting = self.inner.waiting.0.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.get(&source).copied().unwrap_or(0)
+    pub fn backlog(&self) -> Backlog {
+        Backlog(Arc::clone(&self.inner.waiting))
     }
 
     /// Counts the writer's turns: it grows with every transaction and every answer, also within a long list.
