@@ -240,8 +240,9 @@ async fn a_sink_begins_where_it_is_told_and_keeps_its_place() {
     daemon.says("the configuration was read again").await;
     create("c");
     daemon.reach(3).await;
+    let dir = daemon.path("");
     let seqs = |name: &str| -> Vec<u64> {
-        let text = fs::read_to_string(daemon.path(&format!("{name}.jsonl"))).unwrap_or_default();
+        let text = fs::read_to_string(dir.join(format!("{name}.jsonl"))).unwrap_or_default();
         text.lines().map(|line| Entry::parse(line).seq).collect()
     };
     for (name, wanted) in [("all", vec![1, 2, 3]), ("later", vec![3]), ("second", vec![2, 3])] {
