@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::change::redact::Redactor;
 use crate::cluster::{Api, ClusterError, Limits};
 use crate::config::{Config, Loaded};
 use crate::delivery::DeliveryError;
@@ -119,6 +120,7 @@ struct Running {
     tasks: Supervisor<TaskError>,
     sinks: Sinks,
     fleet: FleetHandle,
+    redactor: Arc<Redactor>,
     writer: Option<WriterThread>,
 }
 
@@ -135,12 +137,13 @@ impl Running {
         let mut sinks = Sinks::default();
         sinks.open(&config.sink, &journal).await?;
         sinks.start(&journal, &mut tasks);
-        let plan = Plan { watch: config.watch.clone(), redactor };
+        let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
         let (fleet, handle) = Fleet::new(api, journal.clone(), plan, Timings::default());
         let stop = tasks.stop();
         tasks.spawn("reading the cluster", async move { Ok(fleet.run(stop).await?) });
         if let Some(bound) = bound {
-            let endpoints = Endpoints { state: Arc::new(config.state.path.clone()), ready: handle.ready() };
+            let state = Arc::new(config.state.path.clone());
+            let endpoints = Endpoints { state, fleet: handle.clone(), journal: journal.clone() };
             let stop = tasks.stop();
             tasks.spawn("http", async move { Ok(http::serve(bound, endpoints, stop).await?) });
         }
@@ -152,7 +155,7 @@ impl Running {
             head = journal.head().borrow().0,
             "decklog has started"
         );
-        Ok(Self { config, journal, tasks, sinks, fleet: handle, writer: None })
+        Ok(Self { config, journal, tasks, sinks, fleet: handle, redactor, writer: None })
     }
 
     async fn follow(mut self, setting: &Setting, signals: &mut Signals) -> Result<(), DaemonError> {
@@ -229,12 +232,18 @@ impl Running {
                 tracing::warn!("{section} has changed: that takes effect when decklog is started again");
             }
         }
-        let redactor = redaction::redactor(&config).map_err(|error| error.to_string())?;
+        // Other rules are another redactor, and every source begins anew with it; the same rules are the same one.
+        let redactor = if config.redact == self.config.redact {
+            Arc::clone(&self.redactor)
+        } else {
+            redaction::redactor(&config).map_err(|error| error.to_string())?
+        };
         setting.telemetry.reload(&config.log)?;
         self.sinks.change(&config.sink, &self.journal, &mut self.tasks).await.map_err(|error| error.to_string())?;
         if config.watch != self.config.watch || config.redact != self.config.redact {
-            self.fleet.reload(Plan { watch: config.watch.clone(), redactor });
+            self.fleet.reload(Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) });
         }
+        self.redactor = redactor;
         self.config = config;
         Ok(())
     }

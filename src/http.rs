@@ -15,20 +15,22 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use jiff::Timestamp;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Listen;
-use crate::journal::{JournalError, Reader};
+use crate::journal::{Journal, JournalError, Reader};
 use crate::status::Status;
+use crate::watch::FleetHandle;
 
 /// What the endpoints read.
 #[derive(Clone, Debug)]
 pub struct Endpoints {
     /// The state directory.
     pub state: Arc<PathBuf>,
-    /// Whether every source has resumed or finished its first list.
-    pub ready: watch::Receiver<bool>,
+    /// What reads the cluster.
+    pub fleet: FleetHandle,
+    /// What the cluster's changes go to.
+    pub journal: Journal,
 }
 
 /// A socket that is bound, before anything is served on it.
@@ -92,7 +94,7 @@ pub async fn serve(bound: Bound, endpoints: Endpoints, stop: CancellationToken) 
 }
 
 async fn readyz(State(endpoints): State<Endpoints>) -> Response {
-    if *endpoints.ready.borrow() {
+    if *endpoints.fleet.ready().borrow() {
         return "ok\n".into_response();
     }
     let waiting = read(&endpoints, |state| {
@@ -108,11 +110,12 @@ async fn readyz(State(endpoints): State<Endpoints>) -> Response {
 }
 
 async fn scrape(State(endpoints): State<Endpoints>) -> Response {
-    let text = read(&endpoints, |state| {
+    let live = metrics::Live::of(&endpoints);
+    let text = read(&endpoints, move |state| {
         let mut reader = Reader::open(state)?;
         let now = Timestamp::now();
         let journal = Status::gather(&mut reader, state, now)?.journal;
-        metrics::render(&reader, journal.size_bytes + journal.wal_bytes, now)
+        metrics::render(&reader, &live, journal.size_bytes + journal.wal_bytes, now)
     });
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     answer(text.await.map(|text| ([(header::CONTENT_TYPE, kind)], text)))

@@ -15,9 +15,10 @@ mod schema;
 mod tests;
 mod writer;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -214,6 +215,23 @@ struct Inner {
     head: watch::Receiver<Seq>,
     failure: Arc<OnceLock<String>>,
     turns: Arc<AtomicU64>,
+    waiting: Arc<Waiting>,
+}
+
+/// How many changes of each source are handed over and not on disk yet.
+#[derive(Debug, Default)]
+struct Waiting(Mutex<HashMap<SourceId, u64>>);
+
+impl Waiting {
+    fn add(&self, source: SourceId, changes: usize) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(source).or_default() += changes as u64;
+    }
+
+    fn subtract(&self, source: SourceId, changes: usize) {
+        if let Some(count) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&source) {
+            *count = count.saturating_sub(changes as u64);
+        }
+    }
 }
 
 /// The running writer thread, to be joined when the daemon stops.
@@ -251,7 +269,7 @@ impl Journal {
         let (head_sender, head) = watch::channel(Seq(0));
         let mut writer = Writer::new(conn, head_sender)?;
         writer.recover()?;
-        let turns = writer.turns();
+        let (turns, waiting) = (writer.turns(), writer.waiting());
         let epoch = RwLock::new(writer.epoch().to_owned());
         let failure = Arc::new(OnceLock::new());
         let (ended_sender, ended) = oneshot::channel::<()>();
@@ -271,7 +289,7 @@ impl Journal {
             })
             .map_err(|source| JournalError::Io { what: "cannot start the journal's thread".to_owned(), source })?;
         let room = Arc::new(Semaphore::new(QUEUE_KIB));
-        let inner = Inner { dir: dir.to_owned(), epoch, commands, room, head, failure, turns };
+        let inner = Inner { dir: dir.to_owned(), epoch, commands, room, head, failure, turns, waiting };
         Ok((Self { inner: Arc::new(inner) }, WriterThread { thread, ended }))
     }
 
@@ -306,6 +324,7 @@ impl Journal {
     /// Where the writer has stopped: the process is about to end.
     pub async fn append(&self, source: SourceId, changes: Vec<WatchChange>) -> Result<(), JournalError> {
         let bytes = changes.iter().map(|change| change.object.body.bytes.len()).sum();
+        self.inner.waiting.add(source, changes.len());
         self.send(Command::Changes(source, changes), bytes).await
     }
 
@@ -437,6 +456,13 @@ impl Journal {
     /// Where the writer has stopped.
     pub async fn ping(&self) -> Result<(), JournalError> {
         self.ask(Command::Ping).await
+    }
+
+    /// How many changes of a source are handed over and not on disk yet.
+    #[must_use]
+    pub fn waiting(&self, source: SourceId) -> u64 {
+        let waiting = self.inner.waiting.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.get(&source).copied().unwrap_or(0)
     }
 
     /// Counts the writer's turns: it grows with every transaction and every answer, also within a long list.

@@ -6,7 +6,6 @@
 mod stage;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -16,7 +15,7 @@ use super::output::{Ink, Out, plural};
 use super::{Exit, Failure, Global, Outcome};
 use crate::sim::faults::On;
 use crate::sim::world::World;
-use crate::sim::{Sim, objects};
+use crate::sim::{Settings, Sim, objects};
 use crate::wire::Entry;
 use stage::Stage;
 
@@ -30,8 +29,6 @@ pub struct DemoArgs {
 
 /// The same life each time.
 const SEED: u64 = 7;
-/// Between two writes of the cluster, so that one can read along.
-const PACE: Duration = Duration::from_millis(120);
 
 /// Both applies of the race are made within so many writes.
 const RACE_STEPS: usize = 80;
@@ -57,7 +54,8 @@ pub fn main(args: DemoArgs, global: &Global) -> Outcome {
 }
 
 async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
-    let sim = Sim::start().await.map_err(|error| Failure::io("cannot listen on loopback", &error))?;
+    let settings = Settings { drop_compacted: forever, ..Settings::default() };
+    let sim = Sim::start_with(settings).await.map_err(|error| Failure::io("cannot listen on loopback", &error))?;
     let mut world = World::new(&sim, SEED).map_err(|refusal| broken(&refusal.message))?;
     let mut stage = Stage::new(out, &sim)?;
 
@@ -132,8 +130,10 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
     if forever {
         stage.chapter("And so on", "Until you press Ctrl-C:")?;
         loop {
-            live(&mut world, &mut stage, 1).await?;
-            stage.tell_new().await?;
+            live(&mut world, &mut stage, 100).await?;
+            // What is told need not be remembered for ever.
+            sim.clear_requests();
+            sim.compact(sim.revision().saturating_sub(1000));
         }
     }
     stage.chapter(
@@ -147,9 +147,8 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
 
 /// The cluster lives, and the log is told as it comes.
 async fn live(world: &mut World, stage: &mut Stage, steps: usize) -> Result<(), Failure> {
-    let mut pace = tokio::time::interval(if stage.hurried() { Duration::from_millis(20) } else { PACE });
     for _ in 0..steps {
-        pace.tick().await;
+        stage.breathe().await;
         step(world, 1)?;
         stage.tell_new().await?;
     }
@@ -181,9 +180,8 @@ fn forget(sim: &Sim) -> Result<(), Failure> {
 }
 
 async fn careless(sim: &Sim, stage: &mut Stage) -> Result<(), Failure> {
-    let mut pace = tokio::time::interval(if stage.hurried() { Duration::from_millis(20) } else { PACE });
     for turn in 0..6 {
-        pace.tick().await;
+        stage.breathe().await;
         let written = sim.update("configmaps", "shop", "feature-flags", |map| {
             let note =
                 json!({ "metadata": { "annotations": { "careless.example.com/reconciled": format!("turn {turn}") } } });

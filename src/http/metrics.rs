@@ -1,7 +1,10 @@
 //! The metrics, named as Prometheus asks: base units, `_total` on counters. Read from the journal at each scrape, so
-//! that they say what is on disk and a restart does not set them back.
+//! that they say what is on disk and a restart does not set them back. Only the counters of requests and of what
+//! waits are of this process.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
 use jiff::Timestamp;
@@ -11,7 +14,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::Endpoints;
 use crate::journal::{JournalError, Reader, SinkRow, SourceRow};
+use crate::watch::SourceStats;
 
 type Labels = Vec<(&'static str, String)>;
 type Int = Family<Labels, Gauge<i64, AtomicI64>>;
@@ -23,8 +28,23 @@ const SOURCE_STATES: [&str; 5] = ["waiting", "listing", "watching", "degraded", 
 /// States of sinks, likewise.
 const SINK_STATES: [&str; 3] = ["running", "retrying", "halted"];
 
+/// What only the running daemon knows.
+#[derive(Debug)]
+pub(super) struct Live(Vec<(Labels, Arc<SourceStats>, u64)>);
+
+impl Live {
+    pub(super) fn of(endpoints: &Endpoints) -> Self {
+        let sources = endpoints.fleet.overview().sources.into_iter().map(|view| {
+            let namespace = view.spec.namespace.clone().unwrap_or_default();
+            let labels = vec![("resource", view.spec.resource.full_name()), ("namespace", namespace)];
+            (labels, view.stats, endpoints.journal.waiting(view.id))
+        });
+        Self(sources.collect())
+    }
+}
+
 /// Everything, in the OpenMetrics text format.
-pub(super) fn render(reader: &Reader, journal_bytes: u64, now: Timestamp) -> Result<String, JournalError> {
+pub(super) fn render(reader: &Reader, live: &Live, journal_bytes: u64, now: Timestamp) -> Result<String, JournalError> {
     let mut registry = Registry::with_prefix("decklog");
     let build: Int = register(&mut registry, "build_info", "The version that runs; always 1");
     build.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1);
@@ -36,6 +56,7 @@ pub(super) fn render(reader: &Reader, journal_bytes: u64, now: Timestamp) -> Res
     size.get_or_create(&Vec::new()).set(int(journal_bytes));
     sources(&mut registry, &reader.sources()?, now);
     sinks(&mut registry, &reader.sinks()?, head.0, now);
+    reading(&mut registry, live);
     let mut out = String::new();
     encode(&mut out, &registry).map_err(|fmt::Error| JournalError::Corrupt("metrics cannot be written".to_owned()))?;
     Ok(out)
@@ -59,6 +80,27 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
         if let Some(good_at) = row.good_at {
             good.get_or_create(&labels).set(seconds_since(good_at, now));
         }
+    }
+}
+
+fn reading(registry: &mut Registry, live: &Live) {
+    let changes: Count = register(registry, "source_changes", "Changes that watches brought since the start");
+    let bytes: Count = register(registry, "source_received_bytes", "Bytes of lists and watches since the start");
+    let lists: Count = register(registry, "source_lists", "Lists begun since the start");
+    let watches: Count = register(registry, "source_watches", "Watches opened since the start");
+    let failures: Count = register(registry, "source_failures", "Requests that failed since the start, by reason");
+    let waiting: Int = register(registry, "source_lag_entries", "Changes that have been read and are not on disk yet");
+    for (labels, stats, lag) in &live.0 {
+        changes.get_or_create(labels).inc_by(stats.changes.load(Relaxed));
+        bytes.get_or_create(labels).inc_by(stats.bytes.load(Relaxed));
+        lists.get_or_create(labels).inc_by(stats.lists.load(Relaxed));
+        watches.get_or_create(labels).inc_by(stats.watches.load(Relaxed));
+        for (reason, count) in stats.failures() {
+            let mut labels = labels.clone();
+            labels.push(("reason", reason.to_owned()));
+            failures.get_or_create(&labels).inc_by(count);
+        }
+        waiting.get_or_create(labels).set(int(*lag));
     }
 }
 

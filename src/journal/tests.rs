@@ -420,3 +420,34 @@ async fn a_new_epoch_names_what_follows_and_leaves_what_exists() {
     drop(journal);
     thread.join().unwrap();
 }
+
+#[tokio::test]
+async fn entries_and_their_checkpoint_are_committed_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let Open { journal, thread, memory } = Open::at(dir.path()).await;
+    // What any reader sees at any moment is what a crash in that moment would leave.
+    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let watcher = std::thread::Builder::new().name("watcher".into()).spawn(move || {
+        let mut looks = 0;
+        while stopped.try_recv().is_err() {
+            let (head, applied): (u64, Option<String>) = conn
+                .query_row("SELECT (SELECT coalesce(max(seq), 0) FROM entry), applied FROM source", [], |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                })
+                .unwrap();
+            // The change of version 100 + n is the entry n.
+            assert_eq!(applied.map_or(100, |version| version.parse::<u64>().unwrap()), 100 + head);
+            looks += 1;
+        }
+        looks
+    });
+    for n in 1..=400 {
+        journal.append(memory.id, vec![upsert("a", "1", 100 + n)]).await.unwrap();
+        journal.flush().await.unwrap();
+    }
+    stop.send(()).unwrap();
+    assert!(watcher.unwrap().join().unwrap() > 0);
+    drop(journal);
+    thread.join().unwrap();
+}

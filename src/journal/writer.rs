@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use super::codec::Codec;
-use super::{JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, WatchChange};
+use super::{JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, Waiting, WatchChange};
 use crate::change::{self, Pattern};
 use crate::model::{
     Cluster, EntryType, Evidence, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
@@ -103,6 +103,9 @@ pub(super) struct Writer {
     in_transaction: bool,
     answers: Vec<Answer>,
     turns: Arc<AtomicU64>,
+    waiting: Arc<Waiting>,
+    /// Changes of the open transaction, by source.
+    taken: HashMap<i64, usize>,
 }
 
 /// How writing goes on: an error of SQLite with what was tried.
@@ -164,6 +167,8 @@ impl Writer {
             in_transaction: false,
             answers: Vec::new(),
             turns: Arc::default(),
+            waiting: Arc::default(),
+            taken: HashMap::new(),
         })
     }
 
@@ -267,7 +272,14 @@ impl Writer {
         Arc::clone(&self.turns)
     }
 
+    pub(super) fn waiting(&self) -> Arc<Waiting> {
+        Arc::clone(&self.waiting)
+    }
+
     fn answer(&mut self) {
+        for (id, changes) in self.taken.drain() {
+            self.waiting.subtract(SourceId(id), changes);
+        }
         self.turns.fetch_add(1, Ordering::Relaxed);
         for answer in self.answers.drain(..) {
             answer();
@@ -296,6 +308,7 @@ impl Writer {
             }
             Command::Changes(SourceId(id), changes) => {
                 self.begin()?;
+                *self.taken.entry(id).or_default() += changes.len();
                 for change in changes {
                     self.change(id, change)?;
                 }

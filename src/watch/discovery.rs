@@ -338,6 +338,8 @@ mod tests {
             Discovered { served: vec![], uncertain: BTreeSet::from(["a.io".to_owned()]) }.completed_from(&earlier);
         assert_eq!(now.served, [resource("a.io", "v1", "as")]);
         assert!(!now.lacks(&earlier.served[0]) && now.lacks(&earlier.served[1]));
+        let never_seen = Discovered { served: vec![], uncertain: now.uncertain.clone() };
+        assert!(!never_seen.lacks(&earlier.served[0]), "what was never learned is not gone either");
     }
 
     #[test]

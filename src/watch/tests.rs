@@ -524,6 +524,24 @@ async fn custom_resources_come_go_and_come_again() {
 }
 
 #[tokio::test]
+async fn deletions_that_went_by_unseen_with_their_resource_are_told() {
+    let mut place = Place::new().await;
+    place.timings.silence = Duration::from_millis(300);
+    place.sim.define(objects::crd("widgets.example.com", "Widget", true, &["v1"])).unwrap();
+    place.sim.fault(Fault::new(On::watch("widgets.example.com"), Act::stall_after_events(1)));
+    let daemon = place.ready(vec![watch(&["*.example.com"])]).await;
+    place.sim.wait_for_watches("widgets.example.com", 1).await.unwrap();
+    let widget = serde_json::json!({"metadata": {"namespace": "shop", "name": "w"}, "spec": {"n": 1}});
+    place.sim.create("widgets.example.com", widget).unwrap();
+    daemon.until_last(&place, "w@").await;
+    place.sim.undefine("widgets.example.com").unwrap();
+    let log = daemon.until(&place, |log| log.len() == 3).await;
+    assert_eq!(log[1], "GAP scope");
+    assert!(log[2].starts_with("DELETED inferred w@"), "{log:?}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn a_resource_served_in_another_version_goes_on_from_where_it_was() {
     let place = Place::new().await;
     place.sim.define(objects::crd("widgets.example.com", "Widget", true, &["v1"])).unwrap();

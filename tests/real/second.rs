@@ -108,7 +108,7 @@ fn entries(seen: &[Mutex<Vec<Value>>]) -> Vec<Entry> {
             let seq = log.len() + 1;
             let id = format!("{uid}.{version}.{kind}");
             let mut whole = format!(
-                r#"{{"v":1,"seq":{seq},"epoch":"e","id":{id:?},"time":"2000-01-01T00:00:00.000000Z","cluster":{{"name":"test","uid":""}},"type":{kind:?},"evidence":{},"apiVersion":{},"resource":{},"namespace":{:?},"name":{:?},"uid":{uid:?},"resourceVersion":{version:?}"#,
+                r#"{{"v":1,"seq":{seq},"epoch":"e","id":{id:?},"time":"2000-01-01T00:00:00.000000Z","type":{kind:?},"evidence":{},"cluster":{{"name":"test","uid":""}},"apiVersion":{},"resource":{},"namespace":{:?},"name":{:?},"uid":{uid:?},"resourceVersion":{version:?}"#,
                 line["evidence"],
                 line["apiVersion"],
                 line["resource"],

@@ -16,6 +16,7 @@ use crate::journal::Reader;
 use crate::model::Seq;
 use crate::sim::Sim;
 use crate::wire::Entry;
+use tokio::time::Interval;
 
 /// How long the story waits for anything before it gives up: far longer than it takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -31,6 +32,7 @@ pub(super) struct Stage {
     seen: Seq,
     /// The newest resource version told, by resource.
     told: HashMap<String, u64>,
+    pace: Interval,
 }
 
 /// A directory that goes away.
@@ -62,12 +64,14 @@ impl Stage {
         sim.write_kubeconfig(&dir.0.join("kubeconfig")).map_err(failed)?;
         fs::write(dir.0.join("config.toml"), config(&dir.0)).map_err(failed)?;
         let lines = Lines::new(out.look, 1000);
-        Ok(Self { out, lines, dir, daemon: None, seen: Seq(0), told: HashMap::new() })
+        // Without a terminal nobody reads along.
+        let pace = tokio::time::interval(Duration::from_millis(if out.look.terminal { 180 } else { 20 }));
+        Ok(Self { out, lines, dir, daemon: None, seen: Seq(0), told: HashMap::new(), pace })
     }
 
-    /// Without a terminal nobody reads along.
-    pub(super) const fn hurried(&self) -> bool {
-        !self.out.look.terminal
+    /// A moment between two writes of the cluster, so that one can read along.
+    pub(super) async fn breathe(&mut self) {
+        self.pace.tick().await;
     }
 
     pub(super) const fn seen(&self) -> Seq {
