@@ -99,7 +99,9 @@ async fn readyz(State(endpoints): State<Endpoints>) -> Response {
     }
     let waiting = read(&endpoints, |state| {
         let sources = Reader::open(state)?.sources()?;
-        let waiting = sources.iter().filter(|source| source.active && ["waiting", "listing"].contains(&&*source.state));
+        let waiting = sources
+            .iter()
+            .filter(|source| source.active && ["waiting", "listing", "degraded"].contains(&&*source.state));
         Ok(waiting
             .map(|source| format!("{} is {} {}\n", source.name(), source.state, source.detail))
             .collect::<String>())

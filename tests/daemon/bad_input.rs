@@ -163,9 +163,12 @@ impl<'a> Tls<'a> {
         openssl(dir, &format!("req -x509 {request} -keyout ca.key -out ca.pem -days 2 -subj /CN=authority"));
         for (name, until) in [("server", server_until), ("expired", "20210101000000Z")] {
             openssl(dir, &format!("req {request} -keyout {name}.key -out {name}.csr -subj /CN={name}"));
-            openssl(dir, &format!(
-                "ca -batch -config ca.cnf -extensions {name} -in {name}.csr -out {name}.pem -startdate 20200101000000Z -enddate {until} -notext"
-            ));
+            openssl(
+                dir,
+                &format!(
+                    "ca -batch -config ca.cnf -extensions {name} -in {name}.csr -out {name}.pem -startdate 20200101000000Z -enddate {until} -notext"
+                ),
+            );
         }
         let at = free_address();
         let server = Command::new("openssl")
@@ -178,7 +181,8 @@ impl<'a> Tls<'a> {
             .spawn()
             .unwrap();
         let tls = Self { dir, server, at };
-        until("the TLS server", async || std::net::TcpStream::connect(&tls.at).map(drop).map_err(|e| e.to_string())).await;
+        until("the TLS server", async || std::net::TcpStream::connect(&tls.at).map(drop).map_err(|e| e.to_string()))
+            .await;
         tls
     }
 
@@ -257,7 +261,7 @@ async fn a_broken_pipe_halts_one_sink() {
     let started = sim.revision();
     let mut daemon = Daemon::with(&sim, WATCH, "[[sink]]\nname = \"console\"\ntype = \"stdout\"\n");
     let (reader, writer) = std::io::pipe().unwrap();
-    daemon.start_with(|command| drop(command.stdout(writer)));
+    daemon.start_with(|command| command.stdout(writer));
     daemon.ready().await;
     drop(reader);
     for name in ["a", "b", "c"] {

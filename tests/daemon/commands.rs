@@ -46,9 +46,12 @@ async fn rbac_prints_what_kubectl_can_apply() {
     let everywhere = "\n[[watch]]\nresources = [\"nodes\", \"*.example.com\"]\n";
     daemon.configure(&daemon.config("resources = [\"deploy\", \"pods\"]\nnamespaces = [\"shop\"]", everywhere));
     let text = daemon.command(&["rbac"]).await.done();
-    let documents: Vec<Value> =
-        text.split("\n---\n").map(|part| serde_yaml_ng::from_str(part).unwrap_or_else(|e| panic!("{e}: {part}"))).collect();
-    let find = |kind: &str| documents.iter().find(|document| document["kind"] == kind).unwrap_or_else(|| panic!("{text}"));
+    let documents: Vec<Value> = text
+        .split("\n---\n")
+        .map(|part| serde_yaml_ng::from_str(part).unwrap_or_else(|e| panic!("{e}: {part}")))
+        .collect();
+    let find =
+        |kind: &str| documents.iter().find(|document| document["kind"] == kind).unwrap_or_else(|| panic!("{text}"));
     let rules = |document: &Value| document["rules"].to_string();
     for document in &documents {
         assert!(document["metadata"]["name"].as_str().unwrap().starts_with("decklog"), "{text}");
@@ -86,7 +89,10 @@ async fn replay_delivers_the_same_bytes_again() {
     assert_eq!(Entry::parse(copy.lines().next().unwrap()).seq, 3);
     let again = daemon.command(&["replay", "--sink", "file", "--from", "3", "--to", "6"]).await;
     again.refused(78, &["is there already; remove it first"]);
-    daemon.command(&["replay", "--sink", "nobody", "--from", "1"]).await.refused(78, &["no sink named \"nobody\"; it has file"]);
+    daemon
+        .command(&["replay", "--sink", "nobody", "--from", "1"])
+        .await
+        .refused(78, &["no sink named \"nobody\"; it has file"]);
     let beyond = daemon.command(&["replay", "--sink", "file", "--from", "5", "--to", "99"]).await;
     beyond.refused(1, &["the journal has the entries 1 to 10"]);
     daemon.command(&["replay", "--sink", "file"]).await.refused(64, &["--from"]);
@@ -111,7 +117,8 @@ async fn the_demo_ends_by_itself_and_leaves_nothing() {
     fs::create_dir(&tmp).unwrap();
     let began = Instant::now();
     // Settings of this user must not get into the story.
-    let environment = [("TMPDIR", tmp.to_str().unwrap()), ("PATH", "/usr/bin:/bin"), ("DECKLOG_STATE_PATH", "/nowhere")];
+    let environment =
+        [("TMPDIR", tmp.to_str().unwrap()), ("PATH", "/usr/bin:/bin"), ("DECKLOG_STATE_PATH", "/nowhere")];
     let told = decklog(dir.path(), &["demo"], &environment).await.done();
     assert!(began.elapsed().as_secs() < 60, "it took {:?}", began.elapsed());
     for says in ["A living cluster", "A restart", "nothing was listed again: 0 lists", "GAP", "DELETED", "The proof"] {

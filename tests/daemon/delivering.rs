@@ -98,7 +98,8 @@ async fn every_sink_has_the_same_ids_in_the_same_order() {
         http_sink("structured", &structured.at, "format = \"structured\""),
         http_sink("batched", &batched.at, "format = \"batched\"\nbatch_size = 7"),
         "[[sink]]\nname = \"console\"\ntype = \"stdout\"\n\n".to_owned(),
-        format!("[[sink]]\nname = \"deleted\"\ntype = \"file\"\npath = \"deleted.jsonl\"\nwhere = 'type == \"DELETED\"'\n"),
+        "[[sink]]\nname = \"deleted\"\ntype = \"file\"\npath = \"deleted.jsonl\"\nwhere = 'type == \"DELETED\"'\n"
+            .to_owned(),
     ]
     .concat();
     // Trouble on the way: each of these is tried again, with the same id.
@@ -130,7 +131,8 @@ async fn every_sink_has_the_same_ids_in_the_same_order() {
     }
     assert!(batched.came.lock().unwrap().requests.iter().any(|(_, body)| body.len() > 5_000), "nothing was batched");
     assert_eq!(daemon.printed(), fs::read_to_string(daemon.log()).unwrap());
-    let deleted: Vec<String> = daemon.entries().iter().filter(|entry| entry.kind == "DELETED").map(|e| e.id.clone()).collect();
+    let deleted: Vec<String> =
+        daemon.entries().iter().filter(|entry| entry.kind == "DELETED").map(|e| e.id.clone()).collect();
     let filtered = fs::read_to_string(daemon.path("deleted.jsonl")).unwrap();
     assert!(!deleted.is_empty() && filtered.lines().map(|line| Entry::parse(line).id).eq(deleted));
 }
@@ -192,9 +194,12 @@ async fn a_refusal_halts_one_sink_or_is_set_aside_and_replayed() {
     daemon.reach(3).await;
     let detail = daemon.waits_for_state("sinks", "strict", "halted").await;
     assert!(detail.contains("400"), "{detail}");
-    until("the two others", async || {
-        if lenient.events().len() == 2 { Ok(()) } else { Err(format!("{:?}", lenient.events())) }
-    })
+    until(
+        "the two others",
+        async || {
+            if lenient.events().len() == 2 { Ok(()) } else { Err(format!("{:?}", lenient.events())) }
+        },
+    )
     .await;
     let aside = until("what was set aside", async || {
         let status = daemon.status().await;

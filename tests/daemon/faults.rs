@@ -167,7 +167,8 @@ async fn a_list_after_a_gap_deletes_only_what_a_whole_list_lacks() {
     daemon.start();
     daemon.ready().await;
     daemon.stop().await;
-    sim.delete("pods", "bulk", &sim.objects("pods").unwrap()[3].name.clone()).unwrap();
+    let gone = sim.objects("pods").unwrap().swap_remove(3);
+    sim.delete("pods", "bulk", &gone.name).unwrap();
     sim.compact_all();
     let pages = || On::list("pods").query("continue=");
     for fault in [Act::end_after_bytes(9_000), Act::cut_after_bytes(9_000), Act::html(200), Act::empty()] {
@@ -240,9 +241,8 @@ async fn repeats_are_told_once_and_old_versions_never() {
     create("b");
     daemon.catch_up(&sim, &scope(&sim, started, &["configmaps"])).await;
     // What it once was, long after: an API server that lags behind another one.
-    let line = |kind: &str, object: &decklog::sim::Row| {
-        format!("{}\n", json!({"type": kind, "object": object.value()}))
-    };
+    let line =
+        |kind: &str, object: &decklog::sim::Row| format!("{}\n", json!({"type": kind, "object": object.value()}));
     let deleted = sim.delete("configmaps", "default", "b").unwrap();
     daemon.catch_up(&sim, &scope(&sim, started, &["configmaps"])).await;
     for (kind, row) in [("ADDED", &first), ("DELETED", &deleted), ("MODIFIED", &first)] {

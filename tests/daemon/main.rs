@@ -14,7 +14,7 @@ mod disk;
 mod faults;
 mod following;
 #[path = "../real/judge.rs"]
-#[allow(dead_code, reason = "the tests on real clusters use more of it")]
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
 mod judge;
 mod restarts;
 mod scopes;

@@ -51,9 +51,7 @@ async fn rights() {
 async fn definitions() {
     let sim = cluster().await;
     let started = sim.revision();
-    let widget = |name: &str| {
-        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name, "namespace": "default"}, "spec": {"size": 1}})
-    };
+    let widget = |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name, "namespace": "default"}, "spec": {"size": 1}});
     let define = || sim.define(objects::crd("widgets.example.com", "Widget", true, &["v1", "v2"])).unwrap();
     let mut daemon = Daemon::new(&sim, &["*.example.com", "widgets.example.com", "customresourcedefinitions"]);
     daemon.start();
@@ -133,10 +131,7 @@ async fn another_selector_is_a_gap_of_scope() {
     let mut told = daemon.story("configmaps")[3..].to_vec();
     assert_eq!(told.remove(0), "GAP scope");
     told.sort();
-    assert_eq!(
-        told,
-        ["inferred ADDED default/db-1", "inferred ADDED default/web-2", "inferred DELETED default/web-1"]
-    );
+    assert_eq!(told, ["inferred ADDED default/db-1", "inferred ADDED default/web-2", "inferred DELETED default/web-1"]);
     daemon.stop().await;
     daemon.consistent().await;
 }
@@ -242,7 +237,11 @@ async fn what_is_not_served_yet_is_waited_for() {
     daemon.says("gadgets.example.com").await;
     daemon.tells_systemd("STATUS=").await;
     sim.define(objects::crd("gadgets.example.com", "Gadget", false, &["v1"])).unwrap();
-    sim.create("gadgets.example.com", json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "g"}})).unwrap();
+    sim.create(
+        "gadgets.example.com",
+        json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "g"}}),
+    )
+    .unwrap();
     daemon.knows(&sim, "gadgets.example.com", "", "g").await;
     until("the source in status", async || {
         let status = daemon.status().await;

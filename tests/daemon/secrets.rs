@@ -72,7 +72,8 @@ fn plant(sim: &Sim) {
     });
     let mut planted = objects::secret("default", "planted", &[("password", CANARIES[0]), ("key", CANARIES[6])]);
     planted["stringData"] = json!({"clear": CANARIES[1]});
-    planted["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": applied.to_string()});
+    planted["metadata"]["annotations"] =
+        json!({"kubectl.kubernetes.io/last-applied-configuration": applied.to_string()});
     sim.create("secrets", planted).unwrap();
     let mut token = objects::secret("default", "token", &[("token", CANARIES[4])]);
     token["type"] = json!("kubernetes.io/service-account-token");
@@ -135,7 +136,12 @@ async fn no_byte_of_a_secret_is_anywhere() {
         assert!(bytes.len() > 500, "{name} has nothing to look at");
         has_none(&bytes, name);
     }
-    for command in [&["get", "configmap/ruled"][..], &["tail", "--last", "100"], &["status", "-o", "json"], &["tail", "-o", "json", "--last", "100"]] {
+    for command in [
+        &["get", "configmap/ruled"][..],
+        &["tail", "--last", "100"],
+        &["status", "-o", "json"],
+        &["tail", "-o", "json", "--last", "100"],
+    ] {
         has_none(daemon.command(command).await.done().as_bytes(), command[0]);
     }
     // Hidden, and yet told: what is redacted is named, and a change of it is one.

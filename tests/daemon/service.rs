@@ -99,7 +99,7 @@ async fn a_second_signal_ends_it_at_once() {
 async fn systemd_is_told_how_it_goes() {
     let sim = cluster().await;
     let mut daemon = Daemon::new(&sim, &["configmaps", "secrets"]);
-    daemon.start_with(|command| drop(command.env("WATCHDOG_USEC", "20000000")));
+    daemon.start_with(|command| command.env("WATCHDOG_USEC", "20000000"));
     daemon.ready().await;
     daemon.tells_systemd("WATCHDOG=1").await;
     daemon.tells_systemd("STATUS=seq ").await;
@@ -109,7 +109,11 @@ async fn systemd_is_told_how_it_goes() {
     let ready = |told: &str| told.lines().filter(|line| *line == "READY=1").count();
     assert_eq!(ready(daemon.told()), 1);
     daemon.signal(Signal::HUP);
-    until("the reload to be over", async || if ready(daemon.told()) == 2 { Ok(()) } else { Err(daemon.told().to_owned()) }).await;
+    until(
+        "the reload to be over",
+        async || if ready(daemon.told()) == 2 { Ok(()) } else { Err(daemon.told().to_owned()) },
+    )
+    .await;
     let told = daemon.told().to_owned();
     let place = |line: &str| told.find(line).unwrap_or_else(|| panic!("{line} is missing: {told}"));
     let stamp = told[place("MONOTONIC_USEC=")..].lines().next().unwrap().trim_start_matches("MONOTONIC_USEC=");
@@ -126,7 +130,8 @@ async fn the_endpoints_tell_the_truth() {
         sim.fault(Fault::new(On::list("configmaps"), Act::refuse(&Refusal::internal("not now"))).always());
         let mut daemon = Daemon::new(&sim, &["configmaps", "pods"]);
         let at = if unix { daemon.path("http.sock").display().to_string() } else { free_address() };
-        daemon.configure(&daemon.config("resources = [\"configmaps\", \"pods\"]", &format!("[http]\nlisten = {at:?}\n")));
+        daemon
+            .configure(&daemon.config("resources = [\"configmaps\", \"pods\"]", &format!("[http]\nlisten = {at:?}\n")));
         daemon.start();
         let got = until("an answer", async || {
             daemon.must_run();
@@ -223,7 +228,11 @@ async fn a_bad_configuration_is_refused_at_a_reload_and_the_old_one_kept() {
         daemon.signal(Signal::HUP);
         until("the refusal", async || {
             daemon.must_run();
-            if daemon.said().matches("the running one kept").count() > refused { Ok(()) } else { Err(daemon.last_words()) }
+            if daemon.said().matches("the running one kept").count() > refused {
+                Ok(())
+            } else {
+                Err(daemon.last_words())
+            }
         })
         .await;
         assert!(daemon.last_words().contains(says), "{says}: {}", daemon.last_words());
@@ -256,7 +265,8 @@ async fn files_that_logrotate_moves_are_opened_anew() {
         for number in 0..20 {
             create(&sim, &format!("m-{round}-{number}"));
         }
-        until("the first half of it", async || if daemon.lines() >= 5 { Ok(()) } else { Err(daemon.last_words()) }).await;
+        until("the first half of it", async || if daemon.lines() >= 5 { Ok(()) } else { Err(daemon.last_words()) })
+            .await;
         let to = daemon.path(&format!("old-{round}.jsonl"));
         fs::rename(daemon.log(), &to).unwrap();
         daemon.signal(Signal::HUP);
@@ -264,7 +274,9 @@ async fn files_that_logrotate_moves_are_opened_anew() {
     }
     moved.push(daemon.log());
     let seqs = |paths: &[std::path::PathBuf]| -> Vec<u64> {
-        let lines = paths.iter().flat_map(|path| fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>());
+        let lines = paths.iter().flat_map(|path| {
+            fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>()
+        });
         lines.map(|line| serde_json::from_str::<Value>(&line).unwrap()["seq"].as_u64().unwrap()).collect()
     };
     until("all of it in the files", async || {

@@ -18,10 +18,10 @@ use tempfile::TempDir;
 use crate::judge::{Entry, Kind, Row, Scope, Verdict, judge};
 
 /// How long anything may take: far longer than it does, even on a busy machine.
-pub const LIMIT: Duration = Duration::from_secs(100);
+pub(crate) const LIMIT: Duration = Duration::from_secs(100);
 
 /// Tries until it succeeds; every wait of these tests is this one.
-pub async fn until<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<T, String>) -> T {
+pub(crate) async fn until<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<T, String>) -> T {
     let mut ticks = tokio::time::interval(Duration::from_millis(15));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut objection = String::new();
@@ -41,26 +41,26 @@ pub async fn until<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<T, St
 }
 
 /// Numbers that a seed names.
-pub struct Dice(pub u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
     /// From 0 to below `sides`.
-    pub fn roll(&mut self, sides: usize) -> usize {
+    pub(crate) fn roll(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % sides
     }
 
-    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.roll(from.len())]
     }
 }
 
 /// A simulated cluster whose quiet watches are not quiet for long.
-pub async fn cluster() -> Sim {
+pub(crate) async fn cluster() -> Sim {
     cluster_with(|_| {}).await
 }
 
-pub async fn cluster_with(change: impl FnOnce(&mut sim::Settings)) -> Sim {
+pub(crate) async fn cluster_with(change: impl FnOnce(&mut sim::Settings)) -> Sim {
     let mut settings = sim::Settings { bookmarks_every: Duration::from_millis(500), ..sim::Settings::default() };
     change(&mut settings);
     Sim::start_with(settings).await.unwrap()
@@ -68,23 +68,23 @@ pub async fn cluster_with(change: impl FnOnce(&mut sim::Settings)) -> Sim {
 
 /// What a command came to.
 #[derive(Debug)]
-pub struct Answer {
-    pub code: i32,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Answer {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Answer {
     /// It did what it was asked to.
     #[track_caller]
-    pub fn done(self) -> String {
+    pub(crate) fn done(self) -> String {
         assert_eq!(self.code, 0, "{self:#?}");
         self.out
     }
 
     /// It ended with this code and said all of this on standard error.
     #[track_caller]
-    pub fn refused(self, code: i32, says: &[&str]) -> String {
+    pub(crate) fn refused(self, code: i32, says: &[&str]) -> String {
         assert_eq!(self.code, code, "{self:#?}");
         for text in says {
             assert!(self.err.contains(text), "does not say {text:?}: {self:#?}");
@@ -94,7 +94,7 @@ impl Answer {
 }
 
 /// Runs the binary with nothing of this process's environment.
-pub async fn decklog(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Answer {
+pub(crate) async fn decklog(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Answer {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_decklog"));
     command.args(arguments).current_dir(dir).env_clear().env("HOME", dir).envs(environment.iter().copied());
     let running = command.stdin(Stdio::null()).kill_on_drop(true).output();
@@ -108,7 +108,7 @@ pub async fn decklog(dir: &Path, arguments: &[&str], environment: &[(&str, &str)
 }
 
 /// See the module.
-pub struct Daemon {
+pub(crate) struct Daemon {
     dir: TempDir,
     notify: UnixDatagram,
     /// What it told systemd since it was started.
@@ -132,23 +132,24 @@ impl Drop for Daemon {
 
 impl Daemon {
     /// A daemon that is not started yet and watches `resources`, with a file sink.
-    pub fn new(sim: &Sim, resources: &[&str]) -> Self {
+    pub(crate) fn new(sim: &Sim, resources: &[&str]) -> Self {
         Self::with(sim, &format!("resources = {resources:?}\n"), "")
     }
 
     /// `watch` is what stands below `[[watch]]`, `rest` what comes at the end of the configuration.
-    pub fn with(sim: &Sim, watch: &str, rest: &str) -> Self {
+    pub(crate) fn with(sim: &Sim, watch: &str, rest: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         sim.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
         let notify = UnixDatagram::bind(dir.path().join("notify")).unwrap();
         notify.set_nonblocking(true).unwrap();
-        let daemon = Self { dir, notify, told: String::new(), running: None, entries: Vec::new(), read: 0, before: None };
+        let daemon =
+            Self { dir, notify, told: String::new(), running: None, entries: Vec::new(), read: 0, before: None };
         daemon.configure(&daemon.config(watch, rest));
         daemon
     }
 
     /// The configuration of [`Daemon::with`].
-    pub fn config(&self, watch: &str, rest: &str) -> String {
+    pub(crate) fn config(&self, watch: &str, rest: &str) -> String {
         format!(
             "[cluster]\nname = \"test\"\nkubeconfig = {:?}\n\n[state]\npath = {:?}\n\n[log]\nlevel = \"debug\"\n\n\
              [[watch]]\n{watch}\n\n[[sink]]\nname = \"file\"\ntype = \"file\"\npath = {:?}\n\n{rest}\n",
@@ -159,51 +160,55 @@ impl Daemon {
     }
 
     /// Writes the configuration; a running daemon reads it when it is told to.
-    pub fn configure(&self, text: &str) {
+    pub(crate) fn configure(&self, text: &str) {
         fs::write(self.path("config.toml"), text).unwrap();
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub fn log(&self) -> PathBuf {
+    pub(crate) fn log(&self) -> PathBuf {
         self.path("log.jsonl")
     }
 
-    pub fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.path("state")
     }
 
     /// Everything it said about itself, in all its lives.
-    pub fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.path("stderr")).unwrap_or_default()
     }
 
     /// What it printed on standard output, in all its lives.
-    pub fn printed(&self) -> String {
+    pub(crate) fn printed(&self) -> String {
         fs::read_to_string(self.path("stdout")).unwrap_or_default()
     }
 
     /// Starts it, as systemd would.
-    pub fn start(&mut self) {
-        self.start_with(|_| {});
+    pub(crate) fn start(&mut self) {
+        self.start_with(|command| command);
     }
 
     /// Starts it after the command was changed.
-    pub fn start_with(&mut self, change: impl FnOnce(&mut Command)) {
+    pub(crate) fn start_with(&mut self, change: impl FnOnce(&mut Command) -> &mut Command) {
         self.start_by(Command::new(env!("CARGO_BIN_EXE_decklog")), change);
     }
 
     /// Starts it with what is left of the room for a file: a disk of so many KiB, for a process that is not asked
     /// who it is.
-    pub fn start_in_room(&mut self, kib: u64) {
+    pub(crate) fn start_in_room(&mut self, kib: u64) {
         let mut command = Command::new("bash");
-        command.args(["-c", &format!("ulimit -f {kib}; trap '' XFSZ; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_decklog")]);
-        self.start_by(command, |_| {});
+        command.args([
+            "-c",
+            &format!("ulimit -f {kib}; trap '' XFSZ; exec \"$0\" \"$@\""),
+            env!("CARGO_BIN_EXE_decklog"),
+        ]);
+        self.start_by(command, |command| command);
     }
 
-    fn start_by(&mut self, mut command: Command, change: impl FnOnce(&mut Command)) {
+    fn start_by(&mut self, mut command: Command, change: impl FnOnce(&mut Command) -> &mut Command) {
         assert!(self.running.is_none(), "it runs already");
         self.listen();
         self.told.clear();
@@ -226,14 +231,14 @@ impl Daemon {
     }
 
     /// What it told systemd since it was started.
-    pub fn told(&mut self) -> &str {
+    pub(crate) fn told(&mut self) -> &str {
         self.listen();
         &self.told
     }
 
     /// Fails when it ended by itself.
     #[track_caller]
-    pub fn must_run(&mut self) {
+    pub(crate) fn must_run(&mut self) {
         self.listen();
         if let Some(status) = self.running.as_mut().and_then(|child| child.try_wait().unwrap()) {
             self.running = None;
@@ -241,12 +246,12 @@ impl Daemon {
         }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.running.as_ref().expect("it runs").id()
     }
 
     /// Waits until it has told systemd this line.
-    pub async fn tells_systemd(&mut self, line: &str) {
+    pub(crate) async fn tells_systemd(&mut self, line: &str) {
         until(&format!("it to tell systemd {line:?}"), async || {
             self.must_run();
             if self.told.lines().any(|told| told.starts_with(line)) { Ok(()) } else { Err(self.last_words()) }
@@ -255,12 +260,12 @@ impl Daemon {
     }
 
     /// Waits until every source has resumed or finished its first list.
-    pub async fn ready(&mut self) {
+    pub(crate) async fn ready(&mut self) {
         self.tells_systemd("READY=1").await;
     }
 
     /// Waits until it says this about itself.
-    pub async fn says(&mut self, text: &str) {
+    pub(crate) async fn says(&mut self, text: &str) {
         until(&format!("it to say {text:?}"), async || {
             self.must_run();
             if self.said().contains(text) { Ok(()) } else { Err(self.last_words()) }
@@ -268,13 +273,13 @@ impl Daemon {
         .await;
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.pid()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
     }
 
     /// Waits for its end.
-    pub async fn end(&mut self) -> ExitStatus {
+    pub(crate) async fn end(&mut self) -> ExitStatus {
         let mut child = self.running.take().expect("it runs");
         let status = until("its end", async || {
             self.listen();
@@ -286,7 +291,7 @@ impl Daemon {
     }
 
     /// Asks it to end, which it has to do cleanly.
-    pub async fn stop(&mut self) {
+    pub(crate) async fn stop(&mut self) {
         self.must_run();
         self.signal(Signal::TERM);
         let status = self.end().await;
@@ -294,26 +299,26 @@ impl Daemon {
     }
 
     /// Ends it in the middle of whatever it does.
-    pub async fn kill(&mut self) {
+    pub(crate) async fn kill(&mut self) {
         self.must_run();
         self.signal(Signal::KILL);
         self.end().await;
     }
 
     /// The last lines of what it said.
-    pub fn last_words(&self) -> String {
+    pub(crate) fn last_words(&self) -> String {
         let said = self.said();
         let lines: Vec<&str> = said.lines().collect();
         lines[lines.len().saturating_sub(25)..].join("\n")
     }
 
     /// How many whole lines the log has.
-    pub fn lines(&self) -> usize {
+    pub(crate) fn lines(&self) -> usize {
         fs::read(self.log()).unwrap_or_default().iter().filter(|byte| **byte == b'\n').count()
     }
 
     /// Waits until the log has so many lines.
-    pub async fn reach(&mut self, lines: usize) {
+    pub(crate) async fn reach(&mut self, lines: usize) {
         until(&format!("{lines} lines in the log"), async || {
             self.must_run();
             let have = self.lines();
@@ -323,7 +328,7 @@ impl Daemon {
     }
 
     /// The log so far. Whole lines never change, so only what is new is read.
-    pub fn entries(&mut self) -> &[Entry] {
+    pub(crate) fn entries(&mut self) -> &[Entry] {
         let bytes = fs::read(self.log()).unwrap_or_default();
         assert!(bytes.len() >= self.read, "the log lost lines that were whole");
         while let Some(length) = bytes[self.read..].iter().position(|byte| *byte == b'\n') {
@@ -336,7 +341,7 @@ impl Daemon {
 
     /// The entries about one resource (`pods`, `deployments.apps`), each as `evidence TYPE namespace/name` or
     /// `GAP why`.
-    pub fn story(&mut self, resource: &str) -> Vec<String> {
+    pub(crate) fn story(&mut self, resource: &str) -> Vec<String> {
         let about = |entry: &&Entry| entry.full_resource() == resource;
         let tell = |entry: &Entry| match &entry.gap {
             Some(gap) => format!("GAP {}", gap.why),
@@ -346,7 +351,7 @@ impl Daemon {
     }
 
     /// Waits until the log has an entry like this.
-    pub async fn tells(&mut self, what: &str, wanted: impl Fn(&Entry) -> bool) {
+    pub(crate) async fn tells(&mut self, what: &str, wanted: impl Fn(&Entry) -> bool) {
         until(&format!("the log to tell {what}"), async || {
             self.must_run();
             if self.entries().iter().any(&wanted) { Ok(()) } else { Err(self.last_words()) }
@@ -355,7 +360,7 @@ impl Daemon {
     }
 
     /// Waits until an object is in the log at its present version.
-    pub async fn knows(&mut self, sim: &Sim, resource: &str, namespace: &str, name: &str) {
+    pub(crate) async fn knows(&mut self, sim: &Sim, resource: &str, namespace: &str, name: &str) {
         let revision = sim.get(resource, namespace, name).unwrap().revision;
         self.tells(&format!("{resource} {namespace}/{name} at {revision}"), |entry| {
             entry.full_resource() == resource && entry.name == name && entry.rv() == revision
@@ -364,7 +369,7 @@ impl Daemon {
     }
 
     /// From now on the truth is another one: the cluster is about to be put back.
-    pub fn before_restore(&mut self, sim: &Sim) {
+    pub(crate) fn before_restore(&mut self, sim: &Sim) {
         self.before = Some(truth(sim));
     }
 
@@ -377,7 +382,7 @@ impl Daemon {
     }
 
     /// Waits until nothing is missing from the log up to `scope.upto`.
-    pub async fn catch_up(&mut self, sim: &Sim, scope: &Scope) {
+    pub(crate) async fn catch_up(&mut self, sim: &Sim, scope: &Scope) {
         let mut judged = usize::MAX;
         let mut verdict = Verdict::default();
         until(&format!("the log to tell everything up to revision {}", scope.upto), async || {
@@ -398,7 +403,7 @@ impl Daemon {
     }
 
     /// The last judgement, of a daemon that has stopped: over the file and over what its own commands say.
-    pub async fn judged(&mut self, sim: &Sim, scope: &Scope) {
+    pub(crate) async fn judged(&mut self, sim: &Sim, scope: &Scope) {
         assert!(self.running.is_none(), "it still runs");
         self.entries();
         let verdict = self.verdict(sim, scope);
@@ -414,7 +419,7 @@ impl Daemon {
     }
 
     /// Its file is whole, is what the journal says, and the journal is proved by `verify`.
-    pub async fn consistent(&self) {
+    pub(crate) async fn consistent(&self) {
         let file = fs::read_to_string(self.log()).unwrap_or_default();
         assert!(file.is_empty() || file.ends_with('\n'), "the log ends within a line");
         let tail = self.command(&["tail", "-o", "json", "--last", "1000000"]).await.done();
@@ -452,26 +457,30 @@ impl Daemon {
     }
 
     /// Runs another command of decklog with the same configuration.
-    pub async fn command(&self, arguments: &[&str]) -> Answer {
+    pub(crate) async fn command(&self, arguments: &[&str]) -> Answer {
         let config = self.path("config.toml");
         let arguments = [arguments, &["-c", config.to_str().unwrap()]].concat();
         decklog(self.dir.path(), &arguments, &[]).await
     }
 
     /// `decklog status -o json`.
-    pub async fn status(&self) -> Value {
+    pub(crate) async fn status(&self) -> Value {
         serde_json::from_str(&self.command(&["status", "-o", "json"]).await.done()).unwrap()
     }
 
     /// Waits until the status of a source or sink (`sources`, `sinks`) has this state, and gives its detail.
-    pub async fn waits_for_state(&mut self, of: &str, name: &str, state: &str) -> String {
+    pub(crate) async fn waits_for_state(&mut self, of: &str, name: &str, state: &str) -> String {
         until(&format!("{of} {name} to be {state}"), async || {
             self.must_run();
             let status = self.command(&["status", "-o", "json"]).await;
             let status: Value = serde_json::from_str(&status.out).map_err(|_| format!("{status:?}"))?;
             let row = status[of].as_array().into_iter().flatten().find(|row| row["name"] == name).cloned();
             let row = row.ok_or_else(|| format!("not in {status}"))?;
-            if row["state"] == state { Ok(row["detail"].as_str().unwrap_or_default().to_owned()) } else { Err(row.to_string()) }
+            if row["state"] == state {
+                Ok(row["detail"].as_str().unwrap_or_default().to_owned())
+            } else {
+                Err(row.to_string())
+            }
         })
         .await
     }
@@ -482,7 +491,7 @@ fn in_scope(scope: &Scope, row: &sim::Row) -> bool {
 }
 
 /// The simulator's history in the judge's words.
-pub fn truth(sim: &Sim) -> Vec<Row> {
+pub(crate) fn truth(sim: &Sim) -> Vec<Row> {
     let row = |row: &std::sync::Arc<sim::Row>| Row {
         rev: row.revision,
         kind: match row.kind {
@@ -498,14 +507,14 @@ pub fn truth(sim: &Sim) -> Vec<Row> {
 }
 
 /// Everything of these resources, from a first list after `started` up to now; no resources for all.
-pub fn scope(sim: &Sim, started: u64, resources: &[&str]) -> Scope {
+pub(crate) fn scope(sim: &Sim, started: u64, resources: &[&str]) -> Scope {
     let resources = (!resources.is_empty()).then(|| resources.iter().map(|name| (*name).to_owned()).collect());
     Scope { started, upto: sim.revision(), namespaces: None, resources }
 }
 
 /// The lists that were asked for: neither further pages, nor the question whether the server has a version already
 /// (one object, not older than it).
-pub fn lists(sim: &Sim) -> Vec<String> {
+pub(crate) fn lists(sim: &Sim) -> Vec<String> {
     let first = |seen: &Seen| {
         let probe = seen.param("limit").as_deref() == Some("1") && seen.query.contains("NotOlderThan");
         On::list("*").matches(seen) && !probe && seen.param("continue").is_none()
@@ -515,14 +524,14 @@ pub fn lists(sim: &Sim) -> Vec<String> {
 
 /// An answer to a GET: the status, the headers, the body.
 #[derive(Debug)]
-pub struct Got {
-    pub status: u16,
-    pub head: String,
-    pub body: String,
+pub(crate) struct Got {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
 /// Asks the daemon's own endpoints: `at` is an address, or the path of a unix socket.
-pub fn http_get(at: &str, path: &str) -> Result<Got, String> {
+pub(crate) fn http_get(at: &str, path: &str) -> Result<Got, String> {
     let ask = |mut stream: Box<dyn Stream>| {
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut text = String::new();
@@ -552,6 +561,6 @@ impl Stream for TcpStream {}
 impl Stream for UnixStream {}
 
 /// A port on loopback that was free a moment ago.
-pub fn free_address() -> String {
+pub(crate) fn free_address() -> String {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
