@@ -7,6 +7,7 @@ use decklog::sim::world::World;
 use decklog::sim::{Sim, objects};
 use serde_json::json;
 
+use crate::judge::Entry;
 use crate::support::{Daemon, Dice, cluster, cluster_with, lists, scope, until};
 
 /// What the load moves.
@@ -160,7 +161,8 @@ async fn forgotten(sim: &Sim) {
         create("gone");
         daemon.catch_up(sim, &scope(sim, started, &["configmaps", "pods"])).await;
     }
-    let gap = daemon.entries().iter().find_map(|entry| entry.gap.clone()).unwrap();
+    let of_maps = |entry: &&Entry| entry.resource == "configmaps" && entry.gap.is_some();
+    let gap = daemon.entries().iter().find(of_maps).unwrap().gap.clone().unwrap();
     assert_eq!(gap.from, Some(last), "the gap begins where the log ended");
     assert!(gap.since.is_some(), "{gap:?}");
     let gone = daemon.entries().iter().find(|entry| entry.name == "gone" && entry.kind == "DELETED").unwrap();

@@ -60,6 +60,7 @@ async fn signals_end_it_cleanly_and_promptly() {
     daemon.stop().await;
     sim.start_listening().await.unwrap();
     daemon.start();
+    daemon.ready().await;
     let done = scope(&sim, started, &["configmaps"]);
     daemon.catch_up(&sim, &done).await;
     daemon.stop().await;
