@@ -268,7 +268,9 @@ impl Writer {
                 )
                 .map_err(sql("look objects up"))?
         };
-        if known {
+        // Also without objects something may have come and gone between our last look and the end.
+        let listed = self.source(id)?.resume.is_some();
+        if known || listed {
             let from = self.source(id)?.applied.clone();
             self.gap(id, &Gap { why: Why::Scope, from, to: None })?;
             self.write_deletions(id)?;
