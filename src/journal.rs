@@ -198,7 +198,7 @@ fn advice(error: &rusqlite::Error) -> &'static str {
 }
 
 /// How many bytes may wait for the writer, in KiB: the bound on memory when the disk is slow.
-const QUEUE_KIB: usize = 32 << 10;
+const QUEUE_KIB: usize = 16 << 10;
 /// How many commands may wait for the writer.
 const QUEUE_LEN: usize = 1024;
 

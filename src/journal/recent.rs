@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::model::EntryType;
 
 /// How many bytes of entries the writer keeps at hand, at most.
-const BUDGET: usize = 16 << 20;
+const BUDGET: usize = 12 << 20;
 
 /// An entry in full.
 #[derive(Clone, Debug)]
