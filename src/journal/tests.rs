@@ -399,7 +399,17 @@ async fn seqs_stay_dense_and_are_never_used_again() {
     let mut reader = Reader::open(dir.path()).unwrap();
     let seqs: Vec<u64> =
         reader.entries_after(Seq(0), 100, usize::MAX).unwrap().iter().map(|entry| entry.seq.0).collect();
-    assert_eq!(seqs, (1..=u64::try_from(seqs.len()).unwrap()).collect::<Vec<_>>());
+    let newest = u64::try_from(seqs.len()).unwrap();
+    assert_eq!(seqs, (1..=newest).collect::<Vec<_>>());
+    drop(reader);
+
+    // Nor when everything has been forgotten meanwhile.
+    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+    conn.execute_batch("DELETE FROM entry; DELETE FROM object;").unwrap();
+    let open = Open::at(dir.path()).await;
+    open.watch(vec![upsert("c", "u3", 100)]).await;
+    assert_eq!(open.log(), [format!("{} ADDED watched c/u3@100", newest + 1)]);
+    open.close();
 }
 
 #[tokio::test]
