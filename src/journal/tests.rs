@@ -549,3 +549,43 @@ async fn a_missing_end_is_found() {
     let found = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap();
     assert!(found.problems.iter().any(|problem| problem.contains("newest entries, 2 to 2")), "{:?}", found.problems);
 }
+
+#[tokio::test]
+async fn the_newest_change_that_a_watch_repeats_is_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.watch(vec![upsert("a", "u1", 11), upsert("a", "u1", 12)]).await;
+    // A watch begins again at the version before the newest one, because others may share that one.
+    open.watch(vec![upsert("a", "u1", 12)]).await;
+    open.watch(vec![delete("a", "u1", 13)]).await;
+    open.watch(vec![delete("a", "u1", 13)]).await;
+    let told = ["1 ADDED watched a/u1@11", "2 MODIFIED watched a/u1@12", "3 DELETED watched a/u1@13"];
+    assert_eq!(open.log(), told);
+    open.close();
+}
+
+#[tokio::test]
+async fn nothing_is_visible_before_it_is_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+    let mut head = open.journal.head();
+    let journal = open.journal.clone();
+    let (id, changes) = (open.memory.id, 200);
+    let append = async move {
+        for n in 1..=changes {
+            journal.append(id, vec![upsert("a", "u1", n)]).await.unwrap();
+            journal.flush().await.unwrap();
+        }
+    };
+    let watch = async {
+        while head.borrow_and_update().0 < changes {
+            head.changed().await.unwrap();
+            let seen = head.borrow_and_update().0;
+            let stored: u64 = conn.query_row("SELECT max(seq) FROM entry", [], |row| row.get(0)).unwrap();
+            assert!(stored >= seen, "{seen} is visible, {stored} is on disk");
+        }
+    };
+    tokio::join!(append, watch);
+    open.close();
+}
