@@ -7,7 +7,7 @@ use decklog::sim::world::World;
 use decklog::sim::{Sim, objects};
 use serde_json::json;
 
-use crate::support::{Daemon, Dice, cluster, lists, scope, until};
+use crate::support::{Daemon, Dice, cluster, lists, scope};
 
 /// One source each, so that the waits after failures add up for none of them.
 const RESOURCES: [&str; 9] = [
@@ -262,55 +262,4 @@ async fn repeats_are_told_once_and_old_versions_never() {
     assert_eq!(lists(&sim).len(), listed, "an old bookmark did not move the position back");
     daemon.stop().await;
     daemon.judged(&sim, &scope(&sim, started, &["configmaps"])).await;
-}
-
-/// The port is closed, opened, closed: "connection refused" between two lives of one API server.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_away_is_waited_for() {
-    let sim = cluster().await;
-    let mut world = World::new(&sim, 6).unwrap();
-    let started = sim.revision();
-    let resources = ["pods", "configmaps"];
-    let mut daemon = Daemon::new(&sim, &resources);
-    daemon.start();
-    daemon.ready().await;
-    let listed = lists(&sim).len();
-    for _ in 0..3 {
-        sim.stop_listening().await;
-        for _ in 0..20 {
-            world.step().unwrap();
-        }
-        daemon.waits_for_state("sources", "pods", "degraded").await;
-        sim.start_listening().await.unwrap();
-        daemon.catch_up(&sim, &scope(&sim, started, &resources)).await;
-    }
-    daemon.stop().await;
-    daemon.judged(&sim, &scope(&sim, started, &resources)).await;
-    assert_eq!(lists(&sim).len(), listed, "nothing of this needs a list");
-}
-
-/// Nothing is asked for in a hot loop, whatever the answer.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_only_refuses_is_not_hammered() {
-    let sim = cluster().await;
-    sim.fault(Fault::new(On::list("pods"), Act::refuse(&Refusal::internal("no"))).always());
-    sim.fault(Fault::new(On::list("configmaps"), Act::flow_control(3)).always());
-    sim.fault(Fault::new(On::watch("services"), Act::empty()).always());
-    let mut daemon = Daemon::new(&sim, &["pods", "configmaps", "services", "secrets"]);
-    daemon.start();
-    let quiet = std::time::Instant::now();
-    until("eight seconds of refusals", async || {
-        daemon.must_run();
-        if quiet.elapsed() > Duration::from_secs(8) { Ok(()) } else { Err(String::new()) }
-    })
-    .await;
-    for (on, most) in [(On::list("pods"), 14), (On::list("configmaps"), 4), (On::watch("services"), 20)] {
-        let asked = sim.count(&on);
-        assert!((1..=most).contains(&asked), "{asked} requests {on:?} in eight seconds");
-    }
-    assert!(daemon.waits_for_state("sources", "pods", "degraded").await.contains("500"));
-    daemon.waits_for_state("sources", "secrets", "watching").await;
-    sim.heal();
-    daemon.ready().await;
-    daemon.stop().await;
 }

@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod absences;
 mod bad_input;
 mod commands;
 mod delivering;

@@ -1,82 +1,11 @@
 //! What is watched, and what may be: rights that come and go, resources that come and go, another configuration.
 
 use decklog::sim::faults::{On, Signal};
-use decklog::sim::world::World;
 use decklog::sim::{Settings, TOKEN, objects};
 use rustix::process::Signal as Kill;
 use serde_json::json;
 
 use crate::support::{Daemon, cluster, lists, scope, until};
-
-/// What takes half a minute by design, because decklog is patient there: both at once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rights_and_resources_that_come_and_go() {
-    tokio::join!(rights(), definitions());
-}
-
-/// Without a right one source degrades and says how to get it; with it, that source catches up.
-async fn rights() {
-    let sim = cluster().await;
-    let mut world = World::new(&sim, 7).unwrap();
-    sim.deny("*", "secrets", None);
-    let started = sim.revision();
-    let all = ["secrets", "configmaps", "pods"];
-    let mut daemon = Daemon::new(&sim, &all);
-    daemon.start();
-    // One that waits for a person does not keep the service from being ready.
-    daemon.ready().await;
-    let detail = daemon.waits_for_state("sources", "secrets", "degraded").await;
-    assert!(detail.contains("not allowed to list or watch secrets") && detail.contains("decklog rbac"), "{detail}");
-    let listed = lists(&sim).iter().filter(|path| path.ends_with("configmaps")).count();
-    // A right that is taken back while its watch is open.
-    sim.deny("*", "configmaps", None);
-    sim.signal("configmaps", &Signal::End);
-    daemon.waits_for_state("sources", "configmaps", "degraded").await;
-    for _ in 0..60 {
-        world.step().unwrap();
-    }
-    let pods = sim.objects("pods").unwrap().into_iter().max_by_key(|row| row.revision).unwrap();
-    daemon.knows(&sim, "pods", &pods.namespace, &pods.name).await;
-    sim.grant("configmaps");
-    sim.grant("secrets");
-    let done = scope(&sim, started, &all);
-    daemon.waits_for_state("sources", "secrets", "watching").await;
-    daemon.waits_for_state("sources", "configmaps", "watching").await;
-    daemon.catch_up(&sim, &done).await;
-    daemon.stop().await;
-    daemon.judged(&sim, &done).await;
-    assert_eq!(lists(&sim).iter().filter(|path| path.ends_with("configmaps")).count(), listed, "it resumed");
-}
-
-async fn definitions() {
-    let sim = cluster().await;
-    let started = sim.revision();
-    let widget = |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name, "namespace": "default"}, "spec": {"size": 1}});
-    let define = || sim.define(objects::crd("widgets.example.com", "Widget", true, &["v1", "v2"])).unwrap();
-    let mut daemon = Daemon::new(&sim, &["*.example.com", "widgets.example.com", "customresourcedefinitions"]);
-    daemon.start();
-    daemon.ready().await;
-    define();
-    sim.create("widgets.example.com", widget("a")).unwrap();
-    daemon.knows(&sim, "widgets.example.com", "default", "a").await;
-    sim.patch("widgets.example.com", "default", "a", &json!({"spec": {"size": 2}})).unwrap();
-    daemon.knows(&sim, "widgets.example.com", "default", "a").await;
-    // Served in another version only: the same objects, nothing new to tell.
-    sim.serve_versions("widgets.example.com", &["v2"]).unwrap();
-    sim.patch("widgets.example.com", "default", "a", &json!({"spec": {"size": 3}})).unwrap();
-    daemon.knows(&sim, "widgets.example.com", "default", "a").await;
-    // Gone, and made again under the same name.
-    sim.undefine("widgets.example.com").unwrap();
-    daemon.waits_for_state("sources", "widgets.example.com", "gone").await;
-    define();
-    sim.create("widgets.example.com", widget("a")).unwrap();
-    daemon.knows(&sim, "widgets.example.com", "default", "a").await;
-    let resources = ["widgets.example.com", "customresourcedefinitions.apiextensions.k8s.io"];
-    let done = scope(&sim, started, &resources);
-    daemon.catch_up(&sim, &done).await;
-    daemon.stop().await;
-    daemon.judged(&sim, &done).await;
-}
 
 /// A token that is replaced: the new one is read from the kubeconfig, and the log goes on where it was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
