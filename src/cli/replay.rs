@@ -80,12 +80,15 @@ fn settle(dir: &Path, sink: &str, seqs: &[Seq]) -> Result<(), Failure> {
     if seqs.is_empty() {
         return Ok(());
     }
-    let what = plural(seqs.len() as u64, "entry that was set aside is", "entries that were set aside are");
+    let what = plural(seqs.len() as u64, "entry", "entries");
     match Journal::forget_aside(dir, sink, seqs) {
-        Ok(()) => complain(&format!("{what} delivered, and listed no longer")),
+        Ok(()) => complain(&format!(
+            "of these, {what} had been set aside, and {} no longer listed",
+            if seqs.len() == 1 { "is" } else { "are" }
+        )),
         // Only one process writes to a journal, and that is the daemon.
         Err(JournalError::Locked { .. }) => complain(&format!(
-            "{what} delivered, and stay listed because a daemon is running; `decklog replay` while it is stopped delivers and clears them"
+            "of these, {what} had been set aside, and will be listed until `decklog replay` delivers the same while the daemon is stopped"
         )),
         Err(error) => return Err(error.into()),
     }
@@ -190,12 +193,12 @@ mod tests {
         let mut world = World::new().await;
         world.write(8).await;
         let (state, path) = (world.dir.path().join("state"), world.dir.path().join("events.jsonl"));
-        std::fs::write(&path, world.lines(1..=3)).unwrap();
+        fs::write(&path, world.lines(1..=3)).unwrap();
         let mut reader = world.journal.reader().unwrap();
         assert_eq!(replay(&file(&path), &state, &mut reader, Seq(5), Seq(7)).await.unwrap(), Exit::Done);
-        assert!(std::fs::read(&path).unwrap() == world.lines(1..=3));
+        assert!(fs::read(&path).unwrap() == world.lines(1..=3));
         let beside = world.dir.path().join("events.jsonl.replay-5-7");
-        assert!(std::fs::read(&beside).unwrap() == world.lines(5..=7));
+        assert!(fs::read(&beside).unwrap() == world.lines(5..=7));
         // What is there already is not written to.
         assert!(replay(&file(&path), &state, &mut reader, Seq(5), Seq(7)).await.is_err());
     }

@@ -352,7 +352,7 @@ impl Writer {
 /// Opens a file to append to, made where there is none.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).append(true).mode(MODE);
+    options.read(true).append(true).mode(0o600);
     match options.clone().create_new(true).open(path) {
         Ok(file) => {
             // The umask of a service is narrower. A file system without permissions has none to set.

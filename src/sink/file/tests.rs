@@ -300,7 +300,7 @@ fn a_rotated_file_is_compressed_in_the_background() {
             .path()
             .read_dir()
             .unwrap()
-            .all(|file| { file.unwrap().metadata().unwrap().permissions().mode() & 0o777 == 0o600 })
+            .all(|file| { file.unwrap().metadata().unwrap().permissions().mode() & 0o777 == 0o640 })
     );
 }
 
