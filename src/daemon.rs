@@ -74,9 +74,7 @@ impl TaskError {
     fn into_daemon(self, name: String) -> DaemonError {
         match self {
             Self::Fleet(FleetError::Journal(error)) | Self::Delivery(DeliveryError::Journal(error)) => error.into(),
-            other @ (Self::Fleet(_) | Self::Delivery(_) | Self::Http(_)) => {
-                DaemonError::Task { name, why: other.to_string() }
-            }
+            other @ (Self::Fleet(_) | Self::Http(_)) => DaemonError::Task { name, why: other.to_string() },
         }
     }
 }

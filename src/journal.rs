@@ -456,7 +456,16 @@ impl Journal {
     /// # Errors
     /// Where the writer has stopped.
     pub async fn acknowledge(&self, sink: &str, upto: Seq) -> Result<(), JournalError> {
-        self.ask(|reply| Command::Acknowledge(sink.to_owned(), upto, reply)).await
+        self.advance(sink, upto, upto).await
+    }
+
+    /// As [`Journal::acknowledge`], where a filter left out what lies between `written` and `upto`: the last entry
+    /// that was really handed over is `written`.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn advance(&self, sink: &str, upto: Seq, written: Seq) -> Result<(), JournalError> {
+        self.ask(|reply| Command::Acknowledge { sink: sink.to_owned(), upto, written, reply }).await
     }
 
     /// The output itself holds less than the cursor says (it was cut, or put back from a backup): the cursor goes
@@ -474,6 +483,17 @@ impl Journal {
     /// Where the writer has stopped.
     pub async fn set_aside(&self, sink: &str, seq: Seq, reason: &str) -> Result<(), JournalError> {
         self.ask(|reply| Command::SetAside(sink.to_owned(), seq, reason.to_owned(), reply)).await
+    }
+
+    /// Lists entries no longer that were set aside for a sink, because `decklog replay` has delivered them. It takes
+    /// the lock and writes itself, so it is for a process without a [`Journal`].
+    ///
+    /// # Errors
+    /// [`JournalError::Locked`] where a daemon holds the state directory.
+    pub fn forget_aside(dir: &Path, sink: &str, seqs: &[Seq]) -> Result<(), JournalError> {
+        let _lock = schema::lock(dir)?;
+        let mut conn = schema::open_writer(dir)?;
+        writer::forget_aside(&mut conn, sink, seqs)
     }
 
     /// Says how a sink is doing.

@@ -88,6 +88,8 @@ pub struct SinkRow {
     pub kind: String,
     /// The last seq it has for good.
     pub cursor: Seq,
+    /// The last seq that was really handed over: below the cursor where a filter left out what follows.
+    pub written: Seq,
     /// running, retrying or halted.
     pub state: String,
     /// What the state adds.
@@ -478,7 +480,7 @@ impl Reader {
             .prepare_cached(
                 "SELECT name, kind, cursor, state, detail, state_since, delivered_at,
                      (SELECT time FROM entry e WHERE e.seq > k.cursor ORDER BY e.seq LIMIT 1),
-                     (SELECT count(*) FROM aside a WHERE a.sink = k.name), active FROM sink k ORDER BY name",
+                     (SELECT count(*) FROM aside a WHERE a.sink = k.name), active, written FROM sink k ORDER BY name",
             )
             .map_err(sql(what))?;
         let rows = select
@@ -494,6 +496,7 @@ impl Reader {
                     oldest_undelivered: row.get(7)?,
                     aside: row.get(8)?,
                     active: row.get(9)?,
+                    written: Seq(row.get(10)?),
                 })
             })
             .map_err(sql(what))?;

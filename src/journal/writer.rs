@@ -44,7 +44,7 @@ pub(super) enum Command {
     Resources(Vec<Resource>),
     Sink(String, String, SinkStart, oneshot::Sender<Seq>),
     RetireSink(String),
-    Acknowledge(String, Seq, oneshot::Sender<()>),
+    Acknowledge { sink: String, upto: Seq, written: Seq, reply: oneshot::Sender<()> },
     ResetCursor(String, Seq, oneshot::Sender<()>),
     SetAside(String, Seq, String, oneshot::Sender<()>),
     ReportSink(String, SinkState),
@@ -383,19 +383,24 @@ impl Writer {
                 self.begin()?;
                 self.execute("retire a sink", "UPDATE sink SET active = 0 WHERE name = ?", params![name])?;
             }
-            Command::Acknowledge(name, upto, reply) => {
+            Command::Acknowledge { sink, upto, written, reply } => {
                 self.begin()?;
                 self.execute(
                     "move a cursor",
                     // Invariant 5: a cursor only grows.
-                    "UPDATE sink SET cursor = max(cursor, ?), delivered_at = ? WHERE name = ?",
-                    params![upto.0, micros(Timestamp::now()), name],
+                    "UPDATE sink SET cursor = max(cursor, ?1), written = max(written, ?2),
+                     delivered_at = CASE WHEN ?2 > written THEN ?3 ELSE delivered_at END WHERE name = ?4",
+                    params![upto.0, written.0, micros(Timestamp::now()), sink],
                 )?;
                 self.later(reply, ());
             }
             Command::ResetCursor(name, to, reply) => {
                 self.begin()?;
-                self.execute("reset a cursor", "UPDATE sink SET cursor = ? WHERE name = ?", params![to.0, name])?;
+                self.execute(
+                    "reset a cursor",
+                    "UPDATE sink SET cursor = ?1, written = min(written, ?1) WHERE name = ?2",
+                    params![to.0, name],
+                )?;
                 self.later(reply, ());
             }
             Command::SetAside(name, seq, reason, reply) => {
@@ -766,6 +771,16 @@ impl Writer {
             .map_err(sql(what))?;
         Ok(Seq(cursor))
     }
+}
+
+/// Drops entries that were set aside, in one transaction.
+pub(super) fn forget_aside(conn: &mut Connection, sink: &str, seqs: &[Seq]) -> Done {
+    let what = "forget what was set aside";
+    let transaction = conn.transaction().map_err(sql(what))?;
+    for seq in seqs {
+        transaction.execute("DELETE FROM aside WHERE sink = ? AND seq = ?", params![sink, seq.0]).map_err(sql(what))?;
+    }
+    transaction.commit().map_err(sql(what))
 }
 
 /// Names of epochs sort by the time they began.
