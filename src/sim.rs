@@ -183,13 +183,16 @@ impl State {
         if self.tokens.contains(token) { Ok(()) } else { Err(Refusal::unauthorized()) }
     }
 
-    fn authorize(&self, verb: &str, served: &Served, namespace: Option<&str>, name: &str) -> Result<(), Refusal> {
-        let resource = served.resource.full_name();
-        let denied = self.denials.iter().any(|denial| {
+    fn denies(&self, verb: &str, resource: &str, namespace: Option<&str>) -> bool {
+        self.denials.iter().any(|denial| {
             (denial.verb == "*" || denial.verb == verb)
                 && (denial.resource == "*" || denial.resource == resource)
                 && denial.namespace.as_deref().is_none_or(|ns| namespace == Some(ns))
-        });
+        })
+    }
+
+    fn authorize(&self, verb: &str, served: &Served, namespace: Option<&str>, name: &str) -> Result<(), Refusal> {
+        let denied = self.denies(verb, &served.resource.full_name(), namespace);
         if denied { Err(Refusal::forbidden(verb, &served.resource, namespace, name)) } else { Ok(()) }
     }
 

@@ -37,7 +37,7 @@ impl Live {
         let sources = endpoints.fleet.overview().sources.into_iter().map(|view| {
             let namespace = view.spec.namespace.clone().unwrap_or_default();
             let labels = vec![("resource", view.spec.resource.full_name()), ("namespace", namespace)];
-            (labels, view.stats, endpoints.journal.waiting(view.id))
+            (labels, view.stats, endpoints.backlog.of(view.id))
         });
         Self(sources.collect())
     }
@@ -49,11 +49,11 @@ pub(super) fn render(reader: &Reader, live: &Live, journal_bytes: u64, now: Time
     let build: Int = register(&mut registry, "build_info", "The version that runs; always 1");
     build.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1);
     let head = reader.head()?;
-    let entries: Count = register(&mut registry, "journal_entries", "Entries ever journaled: the newest seq");
-    entries.get_or_create(&Vec::new()).inc_by(head.0);
-    let size: Int =
+    let entries: Counter = register(&mut registry, "journal_entries", "Entries ever journaled: the newest seq");
+    entries.inc_by(head.0);
+    let size: Gauge<i64, AtomicI64> =
         register(&mut registry, "journal_size_bytes", "Size of the journal's files, its write-ahead log included");
-    size.get_or_create(&Vec::new()).set(int(journal_bytes));
+    size.set(int(journal_bytes));
     sources(&mut registry, &reader.sources()?, now);
     sinks(&mut registry, &reader.sinks()?, head.0, now);
     reading(&mut registry, live);

@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use crate::model::EntryType;
 
-/// How many bytes of entries are kept at hand, at most.
-const BUDGET: usize = 16 << 20;
+/// How many bytes of entries the writer keeps at hand, at most.
+const BUDGET: usize = 12 << 20;
 
 /// An entry in full.
 #[derive(Clone, Debug)]
@@ -29,17 +29,30 @@ impl Line {
 
 /// Shared by the writer and the readers of one process. Two generations: what is used moves to the young one, and
 /// what is not used while that fills up goes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Recent(Arc<Mutex<Generations>>);
 
-#[derive(Debug, Default)]
+impl Default for Recent {
+    fn default() -> Self {
+        Self::with_budget(BUDGET)
+    }
+}
+
+#[derive(Debug)]
 struct Generations {
+    budget: usize,
     young: HashMap<u64, Line>,
     old: HashMap<u64, Line>,
     young_bytes: usize,
 }
 
 impl Recent {
+    /// At most about `budget` bytes.
+    pub(super) fn with_budget(budget: usize) -> Self {
+        let (young, old) = (HashMap::new(), HashMap::new());
+        Self(Arc::new(Mutex::new(Generations { budget, young, old, young_bytes: 0 })))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Generations> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,7 +94,7 @@ impl Generations {
     fn put(&mut self, seq: u64, line: Line) {
         self.young_bytes += line.bytes.len();
         self.young.insert(seq, line);
-        if self.young_bytes > BUDGET / 2 {
+        if self.young_bytes > self.budget / 2 {
             self.old = std::mem::take(&mut self.young);
             self.young_bytes = 0;
         }

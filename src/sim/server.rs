@@ -435,6 +435,17 @@ async fn watch(
     Ok(Reply::ok(Source::Watch(Box::new(watcher))))
 }
 
+/// What the client itself may do, as it asks before it tries.
+fn review(state: &State, text: &[u8]) -> Result<Reply, Refusal> {
+    let mut review: Value = serde_json::from_slice(text).map_err(|error| Refusal::bad_request(error.to_string()))?;
+    let asked = |key: &str| review["spec"]["resourceAttributes"][key].as_str().filter(|text| !text.is_empty());
+    let plural = asked("resource").unwrap_or_default();
+    let resource = asked("group").map_or_else(|| plural.to_owned(), |group| format!("{plural}.{group}"));
+    let allowed = !state.denies(asked("verb").unwrap_or_default(), &resource, asked("namespace"));
+    review["status"] = json!({ "allowed": allowed });
+    Ok(Reply { status: 201, ..Reply::json(&review) })
+}
+
 async fn write(
     shared: &Arc<Shared>,
     request: Request<Incoming>,
@@ -451,6 +462,9 @@ async fn write(
         .map_err(|_| Refusal::new(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728"))?
         .to_bytes();
     let mut state = shared.lock();
+    if served.resource.kind == "SelfSubjectAccessReview" {
+        return review(&state, &text);
+    }
     let store = &mut state.store;
     let within = namespace.unwrap_or_default();
     let reply = |status: u16, row: &Row| Ok(Reply::object(status, served, row, false));

@@ -78,7 +78,7 @@ impl std::fmt::Display for Failure {
             Self::Expired => f.write_str("the API server no longer has this version"),
             Self::Ahead => f.write_str("the API server does not have this version yet"),
             Self::Busy(_) => f.write_str("the API server is busy"),
-            Self::Unauthorized => f.write_str("the API server does not accept the credentials"),
+            Self::Unauthorized => f.write_str(UNAUTHORIZED),
             Self::NotFound => f.write_str("the API server does not serve this"),
             Self::Forbidden(text)
             | Self::Refused(text)
@@ -116,6 +116,11 @@ struct Details {
 struct Cause {
     reason: String,
 }
+
+/// What a person has to know where the credentials are not accepted. An expired client certificate is told in this way
+/// too, because API servers look at it only after TLS.
+pub(super) const UNAUTHORIZED: &str =
+    "the API server does not accept the credentials (401); renew the token or the client certificate in the kubeconfig";
 
 /// An API server may ask us to wait, but not for longer than this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -219,9 +224,10 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
         }
         if let Some(error) = current.downcast_ref::<std::io::Error>() {
             refused |= error.kind() == std::io::ErrorKind::ConnectionRefused;
-            // An io::Error hides what it wraps from `source`.
-            if let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-                tls = Some(error.clone());
+            // An io::Error hides what it wraps from `source`, and may wrap another one.
+            if let Some(inner) = error.get_ref() {
+                next = Some(inner);
+                continue;
             }
         }
         innermost = current;

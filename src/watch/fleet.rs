@@ -20,7 +20,7 @@ use crate::change::redact::Redactor;
 use crate::cluster::Api;
 use crate::config;
 use crate::journal::{Journal, JournalError, SourceId};
-use crate::model::SourceSpec;
+use crate::model::{Resource, SourceSpec};
 
 /// Why reading the cluster ended.
 #[derive(Debug, thiserror::Error)]
@@ -139,6 +139,8 @@ pub struct Fleet {
     ready: watch::Sender<bool>,
     overview: Arc<Mutex<Overview>>,
     running: BTreeMap<Key, Running>,
+    /// What the journal knew when the fleet began.
+    remembered: Vec<Resource>,
     tasks: JoinSet<Result<Finished, FleetError>>,
     names: HashMap<Id, String>,
 }
@@ -183,6 +185,7 @@ impl Fleet {
             ready,
             overview,
             running: BTreeMap::new(),
+            remembered: Vec::new(),
             tasks: JoinSet::new(),
             names: HashMap::new(),
         };
@@ -207,6 +210,8 @@ impl Fleet {
     async fn follow(&mut self) -> Result<std::convert::Infallible, FleetError> {
         let shared = Arc::clone(&self.shared);
         identify(&shared, &self.overview).await?;
+        let known = self.journal.reader()?.sources()?.into_iter().filter(|row| row.resume.is_some() || row.objects > 0);
+        self.remembered = known.map(|row| row.resource).collect();
         let mut discovered = shared.discovered.subscribe();
         let task = self.tasks.spawn({
             let shared = Arc::clone(&shared);
@@ -218,7 +223,11 @@ impl Fleet {
         self.names.insert(task.id(), "discovery".to_owned());
         loop {
             tokio::select! {
-                Some(joined) = self.tasks.join_next_with_id() => self.joined(joined).await?,
+                Some(joined) = self.tasks.join_next_with_id() => {
+                    if self.joined(joined).await? {
+                        self.reconcile().await?;
+                    }
+                }
                 () = shared.settled.notified() => self.look_ready(),
                 // Whoever can send is `shared` itself, or has given the plan up for good.
                 Ok(()) = discovered.changed() => self.reconcile().await?,
@@ -227,7 +236,8 @@ impl Fleet {
         }
     }
 
-    async fn joined(&mut self, joined: Joined) -> Result<(), FleetError> {
+    /// Takes note of the end of a task. Says whether what runs may not be what is wanted any more.
+    async fn joined(&mut self, joined: Joined) -> Result<bool, FleetError> {
         let (id, result) = match joined {
             Ok((id, result)) => (id, result),
             Err(error) => {
@@ -239,12 +249,13 @@ impl Fleet {
         match result? {
             Finished::Source(key, outcome) => {
                 self.running.remove(&key);
-                if outcome == Some(Outcome::Gone) {
+                let gone = outcome == Some(Outcome::Gone);
+                if gone {
                     tracing::info!(source = name, "the resource is not served any more");
-                    // It may have come back while its source was ending.
-                    self.reconcile().await?;
+                    self.remembered.retain(|resource| (&resource.group, &resource.plural) != (&key.0, &key.1));
                 }
-                Ok(())
+                // It may have come back while its source was ending.
+                Ok(gone)
             }
             Finished::Discovery => Err(FleetError::Task { name, why: "it returned".to_owned() }),
         }
@@ -252,7 +263,13 @@ impl Fleet {
 
     /// Ends and begins sources until what runs is what is wanted.
     async fn reconcile(&mut self) -> Result<(), FleetError> {
-        let Some(discovered) = self.shared.discovered.borrow().clone() else { return Ok(()) };
+        while self.reconcile_once().await? {}
+        Ok(())
+    }
+
+    async fn reconcile_once(&mut self) -> Result<bool, FleetError> {
+        let mut again = false;
+        let Some(discovered) = self.shared.discovered.borrow().clone() else { return Ok(false) };
         let plan = self.plan.borrow_and_update().clone();
         let preferred: Vec<_> = discovered.preferred().into_iter().cloned().collect();
         self.journal.remember_resources(preferred).await?;
@@ -271,10 +288,11 @@ impl Fleet {
         // Whatever takes a source's place begins after it has ended.
         while ending.iter().any(|(key, ..)| self.running.contains_key(key)) {
             match self.tasks.join_next_with_id().await {
-                Some(joined) => Box::pin(self.joined(joined)).await?,
+                Some(joined) => again |= self.joined(joined).await?,
                 None => break,
             }
         }
+        let mut changed = !ending.is_empty();
         for (_, id, goes_on) in ending {
             if !goes_on {
                 self.journal.retire_source(id).await?;
@@ -283,17 +301,22 @@ impl Fleet {
         for (key, spec) in wanted {
             if !self.running.contains_key(&key) {
                 self.begin(key, spec, &plan.redactor).await?;
+                changed = true;
             }
+        }
+        if changed {
+            self.journal.narrow().await?;
         }
         self.publish(selection, &discovered);
         self.look_ready();
-        Ok(())
+        Ok(again)
     }
 
     /// What the configuration asks for, where a source that runs counts as served: when its resource vanishes, it
     /// finds that out for itself, and carefully.
     fn selection(&self, plan: &Plan, discovered: &Discovered) -> Selection {
-        let in_use = self.running.values().map(|running| &running.view.spec.resource);
+        // What the journal has objects or a position of counts as well: it may have gone while nobody looked.
+        let in_use = self.running.values().map(|running| &running.view.spec.resource).chain(&self.remembered);
         select(&plan.watch, &discovered.with_in_use(in_use))
     }
 

@@ -15,7 +15,7 @@ mod tests;
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use super::classify::Failure;
+use super::classify::{Failure, UNAUTHORIZED};
 use crate::journal::{SourceMemory, SourceState};
 use crate::model::{ResourceVersion, Why};
 
@@ -540,12 +540,7 @@ impl Machine {
             }
             Failure::Unauthorized => {
                 out.push(Effect::Refresh);
-                self.blocked(
-                    now,
-                    Duration::ZERO,
-                    "the API server does not accept the credentials (401)".to_owned(),
-                    out,
-                );
+                self.blocked(now, Duration::ZERO, UNAUTHORIZED.to_owned(), out);
             }
             Failure::Forbidden(text) => self.blocked(now, self.patience.slow, text, out),
             Failure::NotFound => {

@@ -1062,3 +1062,40 @@ async fn whatever_a_server_forgets_the_log_ends_with_what_it_has() {
         chaos(seed, true).await;
     }
 }
+
+#[tokio::test]
+async fn a_resource_that_went_while_nobody_looked_takes_its_objects_along() {
+    let place = Place::new().await;
+    place.sim.define(objects::crd("widgets.example.com", "Widget", true, &["v1"])).unwrap();
+    let widget = serde_json::json!({"metadata": {"namespace": "shop", "name": "w"}, "spec": {"n": 1}});
+    place.sim.create("widgets.example.com", widget).unwrap();
+    let daemon = place.ready(vec![watch(&["widgets.example.com"])]).await;
+    daemon.until_last(&place, "w@").await;
+    daemon.stop().await;
+
+    place.sim.undefine("widgets.example.com").unwrap();
+    let daemon = place.start(vec![watch(&["widgets.example.com"])]).await;
+    let log = daemon.until(&place, |log| log.len() == 3).await;
+    assert_eq!(log[1], "GAP scope");
+    assert!(log[2].starts_with("DELETED inferred w@"), "{log:?}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_narrower_configuration_leaves_out_is_told_as_gone() {
+    let place = Place::new().await;
+    for namespace in ["shop", "pay"] {
+        place.sim.create("configmaps", objects::config_map(namespace, &format!("in-{namespace}"), "x")).unwrap();
+    }
+    let daemon = place.ready(vec![watch(&["configmaps"])]).await;
+    daemon.until(&place, |log| log.len() == 2).await;
+    daemon.stop().await;
+
+    let narrow = config::Watch { namespaces: vec!["shop".to_owned()], ..watch(&["configmaps"]) };
+    let daemon = place.ready(vec![narrow]).await;
+    let log = daemon.until(&place, |log| log.iter().any(|line| line.starts_with("DELETED"))).await;
+    let gone: Vec<_> = log.iter().filter(|line| line.starts_with("DELETED")).collect();
+    assert!(gone.len() == 1 && gone[0].starts_with("DELETED inferred in-pay@"), "{log:?}");
+    assert!(log.iter().any(|line| line == "GAP scope"), "{log:?}");
+    daemon.stop().await;
+}

@@ -154,7 +154,12 @@ impl Writer {
         if known.last == 0 {
             return Ok(self.current_state(known)?.0);
         }
-        Ok(self.line(known.last)?.object())
+        let line = self.line(known.last)?;
+        // A silent list found it again under the name of the dead, and nothing has been told of it yet.
+        if line.kind == EntryType::Deleted && known.has_state {
+            return Ok(self.current_state(known)?.0);
+        }
+        Ok(line.object())
     }
 
     /// The object as it was last seen, and what was redacted in it.

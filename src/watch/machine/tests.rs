@@ -358,12 +358,12 @@ fn credentials_are_read_again_when_they_are_not_accepted() {
     check(
         known(),
         "0 start => probe 12
-         1 unauthorized => refresh, degraded (the API server does not accept the credentials (401)), wait #1
+         1 unauthorized => refresh, degraded (the API server does not accept the credentials (401); renew the token or the client certificate in the kubeconfig), wait #1
          2 waited => probe 12
          3 tls bad => refresh, degraded (bad), wait #2
          4 waited => probe 12
          5 probed 40 => watch 10
-         6 unauthorized => refresh, degraded (the API server does not accept the credentials (401)), wait #3
+         6 unauthorized => refresh, degraded (the API server does not accept the credentials (401); renew the token or the client certificate in the kubeconfig), wait #3
          7 waited => watch 10",
     );
 }

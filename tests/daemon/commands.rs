@@ -1,0 +1,130 @@
+//! The commands that speak to the cluster and to sinks, as a user runs them.
+
+use std::fs;
+use std::time::Instant;
+
+use decklog::sim::objects;
+use serde_json::Value;
+
+use crate::judge::Entry;
+use crate::support::{Daemon, cluster, decklog};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_finds_everything_at_once_and_changes_nothing() {
+    let sim = cluster().await;
+    let mut daemon = Daemon::new(&sim, &["configmaps"]);
+    let good = daemon.command(&["check"]).await.done();
+    for about in ["config ", "state ", "cluster ", "rights ", "sink "] {
+        assert!(good.contains(&format!("ok       {about}")), "{about}: {good}");
+    }
+    assert!(!good.contains("problem"), "{good}");
+    assert!(!daemon.state().exists() && !daemon.log().exists(), "a check begins nothing");
+    let json: Value = serde_json::from_str(&daemon.command(&["check", "-o", "json"]).await.done()).unwrap();
+    assert!(json.as_array().unwrap().iter().all(|finding| finding["ok"] == true), "{json}");
+
+    let more = "[[sink]]\nname = \"nowhere\"\ntype = \"file\"\npath = \"nowhere/x\"\n\n[[sink]]\nname = \"dead\"\ntype = \"http\"\nurl = \"http://127.0.0.1:9/\"\n";
+    daemon.configure(&daemon.config("resources = [\"configmaps\", \"deploments.apps\"]", more));
+    let bad = daemon.command(&["check"]).await;
+    assert_eq!(bad.code, 1, "{bad:#?}");
+    for says in ["no deploments.apps (did you mean deployments.apps?)", "nowhere: ", "dead: ", "3 problems found"] {
+        assert!(bad.out.contains(says), "{says}: {bad:#?}");
+    }
+    // Beside a running daemon it is not told that what the daemon holds is taken.
+    daemon.configure(&daemon.config("resources = [\"configmaps\"]", ""));
+    daemon.start();
+    daemon.ready().await;
+    let running = daemon.command(&["check"]).await.done();
+    assert!(running.contains(&format!("a decklog (process {}) is running on it", daemon.pid())), "{running}");
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rbac_prints_what_kubectl_can_apply() {
+    let sim = cluster().await;
+    sim.create_namespace("shop").unwrap();
+    let daemon = Daemon::with(&sim, "resources = [\"deploy\", \"pods\"]\nnamespaces = [\"shop\"]", "");
+    let everywhere = "\n[[watch]]\nresources = [\"nodes\", \"*.example.com\"]\n";
+    daemon.configure(&daemon.config("resources = [\"deploy\", \"pods\"]\nnamespaces = [\"shop\"]", everywhere));
+    let text = daemon.command(&["rbac"]).await.done();
+    let documents: Vec<Value> = text
+        .split("\n---\n")
+        .map(|part| serde_yaml_ng::from_str(part).unwrap_or_else(|e| panic!("{e}: {part}")))
+        .collect();
+    let find =
+        |kind: &str| documents.iter().find(|document| document["kind"] == kind).unwrap_or_else(|| panic!("{text}"));
+    let rules = |document: &Value| document["rules"].to_string();
+    for document in &documents {
+        assert!(document["metadata"]["name"].as_str().unwrap().starts_with("decklog"), "{text}");
+        for rule in document["rules"].as_array().unwrap() {
+            for verb in rule["verbs"].as_array().unwrap() {
+                assert!(["get", "list", "watch"].contains(&verb.as_str().unwrap()), "only reading: {text}");
+            }
+        }
+    }
+    let role = find("Role");
+    assert_eq!(role["metadata"]["namespace"], "shop");
+    assert!(rules(role).contains("deployments") && rules(role).contains("pods") && !rules(role).contains("nodes"));
+    let cluster_role = rules(find("ClusterRole"));
+    assert!(cluster_role.contains("nodes") && cluster_role.contains("example.com"), "{text}");
+    assert!(!cluster_role.contains("pods") && cluster_role.contains("kube-system"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replay_delivers_the_same_bytes_again() {
+    let sim = cluster().await;
+    let mut daemon = Daemon::new(&sim, &["configmaps"]);
+    for number in 0..10 {
+        sim.create("configmaps", objects::config_map("default", &format!("m{number}"), "1")).unwrap();
+    }
+    daemon.start();
+    daemon.ready().await;
+    daemon.reach(10).await;
+    // Beside the running daemon: into a file of its own, because the log has them already.
+    let answer = daemon.command(&["replay", "--sink", "file", "--from", "3", "--to", "6"]).await;
+    assert_eq!(answer.code, 0, "{answer:#?}");
+    assert!(answer.err.contains("4 entries were delivered to file again"), "{answer:#?}");
+    let log = fs::read_to_string(daemon.log()).unwrap();
+    let copy = fs::read_to_string(daemon.path("log.jsonl.replay-3-6")).unwrap();
+    assert_eq!(copy.lines().collect::<Vec<_>>(), log.lines().collect::<Vec<_>>()[2..6]);
+    assert_eq!(Entry::parse(copy.lines().next().unwrap()).seq, 3);
+    let again = daemon.command(&["replay", "--sink", "file", "--from", "3", "--to", "6"]).await;
+    again.refused(78, &["is there already; remove it first"]);
+    daemon
+        .command(&["replay", "--sink", "nobody", "--from", "1"])
+        .await
+        .refused(78, &["no sink named \"nobody\"; it has file"]);
+    let beyond = daemon.command(&["replay", "--sink", "file", "--from", "5", "--to", "99"]).await;
+    beyond.refused(1, &["the journal has the entries 1 to 10"]);
+    daemon.command(&["replay", "--sink", "file"]).await.refused(64, &["--from"]);
+    // The file is lost: all of it, once more, and the daemon goes on after it.
+    daemon.stop().await;
+    fs::remove_file(daemon.log()).unwrap();
+    let answer = daemon.command(&["replay", "--sink", "file", "--from", "1"]).await;
+    assert_eq!(answer.code, 0, "{answer:#?}");
+    assert_eq!(fs::read_to_string(daemon.log()).unwrap(), log);
+    daemon.start();
+    daemon.ready().await;
+    sim.create("configmaps", objects::config_map("default", "last", "1")).unwrap();
+    daemon.knows(&sim, "configmaps", "default", "last").await;
+    daemon.stop().await;
+    daemon.consistent().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_demo_ends_by_itself_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let tmp = dir.path().join("tmp");
+    fs::create_dir(&tmp).unwrap();
+    let began = Instant::now();
+    // Settings of this user must not get into the story.
+    let environment =
+        [("TMPDIR", tmp.to_str().unwrap()), ("PATH", "/usr/bin:/bin"), ("DECKLOG_STATE_PATH", "/nowhere")];
+    let told = decklog(dir.path(), &["demo"], &environment).await.done();
+    assert!(began.elapsed().as_secs() < 60, "it took {:?}", began.elapsed());
+    for says in ["A living cluster", "A restart", "nothing was listed again: 0 lists", "GAP", "DELETED", "The proof"] {
+        assert!(told.contains(says), "{says}: {told}");
+    }
+    assert!(!told.contains('\u{1b}') && !told.contains('\r'), "plain lines where nobody sits at a terminal");
+    assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0, "something is left behind");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "something is left behind");
+}

@@ -1,0 +1,24 @@
+//! The real binary over the simulated API server: what it promises under every fault that the simulator knows, the
+//! life of the service, and what it says when something is wrong.
+//!
+//! The simulated cluster lives in the test; decklog is a process of its own, and its log is judged against the
+//! simulator's history by the same judge that the tests on real clusters use. Nothing sleeps: everything is waited
+//! for, through [`support::until`], with limits that only a defect reaches.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod absences;
+mod bad_input;
+mod commands;
+mod delivering;
+mod disk;
+mod faults;
+mod following;
+#[path = "../real/judge.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
+mod judge;
+mod restarts;
+mod scopes;
+mod secrets;
+mod service;
+mod support;

@@ -1,0 +1,566 @@
+//! The daemon under test: the real binary, with a directory, a configuration and a notify socket of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use decklog::sim::faults::{On, Seen};
+use decklog::sim::{self, Sim};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::judge::{Entry, Kind, Row, Scope, Verdict, judge};
+
+/// How long anything may take: far longer than it does, even on a busy machine.
+pub(crate) const LIMIT: Duration = Duration::from_secs(100);
+
+/// Tries until it succeeds; every wait of these tests is this one.
+pub(crate) async fn until<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<T, String>) -> T {
+    let mut ticks = tokio::time::interval(Duration::from_millis(15));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut objection = String::new();
+    let found = tokio::time::timeout(LIMIT, async {
+        loop {
+            ticks.tick().await;
+            match attempt().await {
+                Ok(found) => return found,
+                Err(text) => objection = text,
+            }
+        }
+    });
+    match found.await {
+        Ok(found) => found,
+        Err(_) => panic!("waited {LIMIT:?} in vain for {what}: {objection}"),
+    }
+}
+
+/// Numbers that a seed names.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    /// From 0 to below `sides`.
+    pub(crate) fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.roll(from.len())]
+    }
+}
+
+/// A simulated cluster whose quiet watches are not quiet for long.
+pub(crate) async fn cluster() -> Sim {
+    cluster_with(|_| {}).await
+}
+
+pub(crate) async fn cluster_with(change: impl FnOnce(&mut sim::Settings)) -> Sim {
+    let mut settings = sim::Settings { bookmarks_every: Duration::from_millis(500), ..sim::Settings::default() };
+    change(&mut settings);
+    Sim::start_with(settings).await.unwrap()
+}
+
+/// What a command came to.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Answer {
+    /// It did what it was asked to.
+    #[track_caller]
+    pub(crate) fn done(self) -> String {
+        assert_eq!(self.code, 0, "{self:#?}");
+        self.out
+    }
+
+    /// It ended with this code and said all of this on standard error.
+    #[track_caller]
+    pub(crate) fn refused(self, code: i32, says: &[&str]) -> String {
+        assert_eq!(self.code, code, "{self:#?}");
+        for text in says {
+            assert!(self.err.contains(text), "does not say {text:?}: {self:#?}");
+        }
+        self.err
+    }
+}
+
+/// Runs the binary with nothing of this process's environment.
+pub(crate) async fn decklog(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Answer {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_decklog"));
+    command.args(arguments).current_dir(dir).env_clear().env("HOME", dir).envs(environment.iter().copied());
+    let running = command.stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = tokio::time::timeout(LIMIT, running).await.expect("a command that ends").unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Answer {
+        code: output.status.code().unwrap_or_else(|| panic!("{}", output.status)),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
+}
+
+/// See the module.
+pub(crate) struct Daemon {
+    dir: TempDir,
+    notify: UnixDatagram,
+    /// What it told systemd since it was started.
+    told: String,
+    running: Option<Child>,
+    /// The entries read so far, and where in the file they end.
+    entries: Vec<Entry>,
+    read: usize,
+    /// The truth before a restore of the cluster, when there was one.
+    before: Option<Vec<Row>>,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.running {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+impl Daemon {
+    /// A daemon that is not started yet and watches `resources`, with a file sink.
+    pub(crate) fn new(sim: &Sim, resources: &[&str]) -> Self {
+        Self::with(sim, &format!("resources = {resources:?}\n"), "")
+    }
+
+    /// `watch` is what stands below `[[watch]]`, `rest` what comes at the end of the configuration.
+    pub(crate) fn with(sim: &Sim, watch: &str, rest: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        sim.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
+        let notify = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+        notify.set_nonblocking(true).unwrap();
+        let daemon =
+            Self { dir, notify, told: String::new(), running: None, entries: Vec::new(), read: 0, before: None };
+        daemon.configure(&daemon.config(watch, rest));
+        daemon
+    }
+
+    /// The configuration of [`Daemon::with`].
+    pub(crate) fn config(&self, watch: &str, rest: &str) -> String {
+        format!(
+            "[cluster]\nname = \"test\"\nkubeconfig = {:?}\n\n[state]\npath = {:?}\n\n[log]\nlevel = \"debug\"\n\n\
+             [[watch]]\n{watch}\n\n[[sink]]\nname = \"file\"\ntype = \"file\"\npath = {:?}\n\n{rest}\n",
+            self.path("kubeconfig"),
+            self.state(),
+            self.log(),
+        )
+    }
+
+    /// Writes the configuration; a running daemon reads it when it is told to.
+    pub(crate) fn configure(&self, text: &str) {
+        fs::write(self.path("config.toml"), text).unwrap();
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.path("log.jsonl")
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    /// Everything it said about itself, in all its lives.
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(self.path("stderr")).unwrap_or_default()
+    }
+
+    /// What it printed on standard output, in all its lives.
+    pub(crate) fn printed(&self) -> String {
+        fs::read_to_string(self.path("stdout")).unwrap_or_default()
+    }
+
+    /// Starts it, as systemd would.
+    pub(crate) fn start(&mut self) {
+        self.start_with(|command| command);
+    }
+
+    /// Starts it after the command was changed.
+    pub(crate) fn start_with(&mut self, change: impl FnOnce(&mut Command) -> &mut Command) {
+        self.start_by(Command::new(env!("CARGO_BIN_EXE_decklog")), change);
+    }
+
+    /// Starts it with what is left of the room for a file: a disk of so many KiB, for a process that is not asked
+    /// who it is.
+    pub(crate) fn start_in_room(&mut self, kib: u64) {
+        let mut command = Command::new("bash");
+        command.args([
+            "-c",
+            &format!("ulimit -f {kib}; trap '' XFSZ; exec \"$0\" \"$@\""),
+            env!("CARGO_BIN_EXE_decklog"),
+        ]);
+        self.start_by(command, |command| command);
+    }
+
+    fn start_by(&mut self, mut command: Command, change: impl FnOnce(&mut Command) -> &mut Command) {
+        assert!(self.running.is_none(), "it runs already");
+        self.listen();
+        self.told.clear();
+        let file = |name: &str| fs::OpenOptions::new().create(true).append(true).open(self.path(name)).unwrap();
+        command.arg("run").arg("-c").arg(self.path("config.toml")).current_dir(self.dir.path());
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.dir.path());
+        command.env("NOTIFY_SOCKET", self.path("notify"));
+        command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
+        change(&mut command);
+        self.running = Some(command.spawn().unwrap());
+    }
+
+    /// Takes what it tells systemd, so that the socket never fills.
+    fn listen(&mut self) {
+        let mut buffer = [0; 4096];
+        while let Ok(length) = self.notify.recv(&mut buffer) {
+            self.told += &String::from_utf8_lossy(&buffer[..length]);
+            self.told.push('\n');
+        }
+    }
+
+    /// What it told systemd since it was started.
+    pub(crate) fn told(&mut self) -> &str {
+        self.listen();
+        &self.told
+    }
+
+    /// Fails when it ended by itself.
+    #[track_caller]
+    pub(crate) fn must_run(&mut self) {
+        self.listen();
+        if let Some(status) = self.running.as_mut().and_then(|child| child.try_wait().unwrap()) {
+            self.running = None;
+            panic!("it ended by itself, {status}:\n{}", self.last_words());
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.as_ref().expect("it runs").id()
+    }
+
+    /// Waits until it has told systemd this line.
+    pub(crate) async fn tells_systemd(&mut self, line: &str) {
+        until(&format!("it to tell systemd {line:?}"), async || {
+            self.must_run();
+            if self.told.lines().any(|told| told.starts_with(line)) { Ok(()) } else { Err(self.last_words()) }
+        })
+        .await;
+    }
+
+    /// Waits until every source has resumed or finished its first list.
+    pub(crate) async fn ready(&mut self) {
+        self.tells_systemd("READY=1").await;
+    }
+
+    /// Waits until it says this about itself.
+    pub(crate) async fn says(&mut self, text: &str) {
+        until(&format!("it to say {text:?}"), async || {
+            self.must_run();
+            if self.said().contains(text) { Ok(()) } else { Err(self.last_words()) }
+        })
+        .await;
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.pid()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn end(&mut self) -> ExitStatus {
+        let mut child = self.running.take().expect("it runs");
+        let status = until("its end", async || {
+            self.listen();
+            child.try_wait().unwrap().ok_or_else(|| self.last_words())
+        })
+        .await;
+        self.listen();
+        status
+    }
+
+    /// Asks it to end, which it has to do cleanly.
+    pub(crate) async fn stop(&mut self) {
+        self.must_run();
+        self.signal(Signal::TERM);
+        let status = self.end().await;
+        assert!(status.success(), "it ended with {status}:\n{}", self.last_words());
+    }
+
+    /// Ends it in the middle of whatever it does.
+    pub(crate) async fn kill(&mut self) {
+        self.must_run();
+        self.signal(Signal::KILL);
+        self.end().await;
+    }
+
+    /// The last lines of what it said.
+    pub(crate) fn last_words(&self) -> String {
+        let said = self.said();
+        let lines: Vec<&str> = said.lines().collect();
+        lines[lines.len().saturating_sub(25)..].join("\n")
+    }
+
+    /// How many whole lines the log has.
+    pub(crate) fn lines(&self) -> usize {
+        fs::read(self.log()).unwrap_or_default().iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    /// Waits until the log has so many lines.
+    pub(crate) async fn reach(&mut self, lines: usize) {
+        until(&format!("{lines} lines in the log"), async || {
+            self.must_run();
+            let have = self.lines();
+            if have >= lines { Ok(()) } else { Err(format!("there are {have}\n{}", self.last_words())) }
+        })
+        .await;
+    }
+
+    /// The log so far. Whole lines never change, so only what is new is read.
+    pub(crate) fn entries(&mut self) -> &[Entry] {
+        let bytes = fs::read(self.log()).unwrap_or_default();
+        assert!(bytes.len() >= self.read, "the log lost lines that were whole");
+        while let Some(length) = bytes[self.read..].iter().position(|byte| *byte == b'\n') {
+            let line = std::str::from_utf8(&bytes[self.read..self.read + length]).unwrap();
+            self.entries.push(Entry::parse(line));
+            self.read += length + 1;
+        }
+        &self.entries
+    }
+
+    /// The entries about one resource (`pods`, `deployments.apps`), each as `evidence TYPE namespace/name` or
+    /// `GAP why`.
+    pub(crate) fn story(&mut self, resource: &str) -> Vec<String> {
+        let about = |entry: &&Entry| entry.full_resource() == resource;
+        let tell = |entry: &Entry| match &entry.gap {
+            Some(gap) => format!("GAP {}", gap.why),
+            None => format!("{} {} {}/{}", entry.evidence, entry.kind, entry.namespace, entry.name),
+        };
+        self.entries().iter().filter(about).map(tell).collect()
+    }
+
+    /// Waits until the log has an entry like this.
+    pub(crate) async fn tells(&mut self, what: &str, wanted: impl Fn(&Entry) -> bool) {
+        until(&format!("the log to tell {what}"), async || {
+            self.must_run();
+            if self.entries().iter().any(&wanted) { Ok(()) } else { Err(self.last_words()) }
+        })
+        .await;
+    }
+
+    /// Waits until an object is in the log at its present version.
+    pub(crate) async fn knows(&mut self, sim: &Sim, resource: &str, namespace: &str, name: &str) {
+        let revision = sim.get(resource, namespace, name).unwrap().revision;
+        self.tells(&format!("{resource} {namespace}/{name} at {revision}"), |entry| {
+            entry.full_resource() == resource && entry.name == name && entry.rv() == revision
+        })
+        .await;
+    }
+
+    /// From now on the truth is another one: the cluster is about to be put back.
+    pub(crate) fn before_restore(&mut self, sim: &Sim) {
+        self.before = Some(truth(sim));
+    }
+
+    fn verdict(&self, sim: &Sim, scope: &Scope) -> Verdict {
+        let now = truth(sim);
+        match &self.before {
+            Some(before) => judge(before, Some(&now), &self.entries, scope),
+            None => judge(&now, None, &self.entries, scope),
+        }
+    }
+
+    /// Waits until nothing is missing from the log up to `scope.upto`.
+    pub(crate) async fn catch_up(&mut self, sim: &Sim, scope: &Scope) {
+        let mut judged = usize::MAX;
+        let mut verdict = Verdict::default();
+        until(&format!("the log to tell everything up to revision {}", scope.upto), async || {
+            self.must_run();
+            // Judging again what was judged already would find the same.
+            if self.entries().len() != judged {
+                judged = self.entries.len();
+                verdict = self.verdict(sim, scope);
+            }
+            // What is wrong stays wrong, and the last judgement says it.
+            if verdict.behind.is_empty() || !verdict.wrong.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("{verdict}\n{}", self.last_words()))
+            }
+        })
+        .await;
+    }
+
+    /// The last judgement, of a daemon that has stopped: over the file and over what its own commands say.
+    pub(crate) async fn judged(&mut self, sim: &Sim, scope: &Scope) {
+        assert!(self.running.is_none(), "it still runs");
+        self.entries();
+        let verdict = self.verdict(sim, scope);
+        assert!(verdict.is_right(), "the log is not the truth:\n{verdict}\n{}", self.last_words());
+        self.consistent().await;
+        let resources: BTreeSet<String> = self.entries.iter().map(Entry::full_resource).collect();
+        for resource in resources {
+            if let Ok(objects) = sim.objects(&resource) {
+                let objects: Vec<_> = objects.into_iter().filter(|row| in_scope(scope, row)).collect();
+                self.replays_to(&resource, &objects);
+            }
+        }
+    }
+
+    /// Its file is whole, is what the journal says, and the journal is proved by `verify`.
+    pub(crate) async fn consistent(&self) {
+        let file = fs::read_to_string(self.log()).unwrap_or_default();
+        assert!(file.is_empty() || file.ends_with('\n'), "the log ends within a line");
+        let tail = self.command(&["tail", "-o", "json", "--last", "1000000"]).await.done();
+        assert!(tail == file, "tail -o json prints other bytes than the file has");
+        self.command(&["verify"]).await.done();
+        let log = self.log();
+        self.command(&["verify", log.to_str().unwrap()]).await.done();
+    }
+
+    /// Invariant 9: replaying the log gives the objects that the API server has.
+    #[track_caller]
+    fn replays_to(&self, resource: &str, objects: &[std::sync::Arc<sim::Row>]) {
+        let mut state = BTreeMap::new();
+        for entry in self.entries.iter().filter(|entry| entry.gap.is_none() && entry.full_resource() == resource) {
+            match entry.kind.as_str() {
+                "DELETED" => drop(state.remove(&entry.key())),
+                _ => drop(state.insert(entry.key(), entry)),
+            }
+        }
+        let wanted: Vec<_> = objects.iter().map(|row| (row.namespace.to_string(), row.name.to_string())).collect();
+        assert!(state.keys().eq(wanted.iter()), "{resource}: {:?}, not {wanted:?}", state.keys());
+        for row in objects {
+            let entry = state[&(row.namespace.to_string(), row.name.to_string())];
+            assert_eq!((entry.rv(), entry.uid.as_str()), (row.revision, &*row.uid), "{entry}");
+            if entry.redacted.is_empty() {
+                let told: Value = serde_json::from_str(entry.object.as_ref().unwrap().get()).unwrap();
+                let mut there = row.value();
+                // A row has them or not, as lists and watches of the real server do.
+                for key in ["apiVersion", "kind"] {
+                    there[key] = told[key].clone();
+                }
+                assert_eq!(told, there, "{entry}");
+            }
+        }
+    }
+
+    /// Runs another command of decklog with the same configuration.
+    pub(crate) async fn command(&self, arguments: &[&str]) -> Answer {
+        let config = self.path("config.toml");
+        let arguments = [arguments, &["-c", config.to_str().unwrap()]].concat();
+        decklog(self.dir.path(), &arguments, &[]).await
+    }
+
+    /// `decklog status -o json`.
+    pub(crate) async fn status(&self) -> Value {
+        serde_json::from_str(&self.command(&["status", "-o", "json"]).await.done()).unwrap()
+    }
+
+    /// Waits until the status of a source or sink (`sources`, `sinks`) has this state, and gives its detail.
+    pub(crate) async fn waits_for_state(&mut self, of: &str, name: &str, state: &str) -> String {
+        until(&format!("{of} {name} to be {state}"), async || {
+            self.must_run();
+            let status = self.command(&["status", "-o", "json"]).await;
+            let status: Value = serde_json::from_str(&status.out).map_err(|_| format!("{status:?}"))?;
+            let row = status[of].as_array().into_iter().flatten().find(|row| row["name"] == name).cloned();
+            let row = row.ok_or_else(|| format!("not in {status}"))?;
+            if row["state"] == state {
+                Ok(row["detail"].as_str().unwrap_or_default().to_owned())
+            } else {
+                Err(row.to_string())
+            }
+        })
+        .await
+    }
+}
+
+fn in_scope(scope: &Scope, row: &sim::Row) -> bool {
+    scope.namespaces.as_ref().is_none_or(|namespaces| namespaces.contains(&*row.namespace))
+}
+
+/// The simulator's history in the judge's words.
+pub(crate) fn truth(sim: &Sim) -> Vec<Row> {
+    let row = |row: &std::sync::Arc<sim::Row>| Row {
+        rev: row.revision,
+        kind: match row.kind {
+            sim::Kind::Added => Kind::Added,
+            sim::Kind::Modified => Kind::Modified,
+            sim::Kind::Deleted => Kind::Deleted,
+        },
+        uid: row.uid.to_string(),
+        resource: row.resource.to_string(),
+        key: (row.namespace.to_string(), row.name.to_string()),
+    };
+    sim.history().iter().map(row).collect()
+}
+
+/// Everything of these resources, from a first list after `started` up to now; no resources for all.
+pub(crate) fn scope(sim: &Sim, started: u64, resources: &[&str]) -> Scope {
+    let resources = (!resources.is_empty()).then(|| resources.iter().map(|name| (*name).to_owned()).collect());
+    Scope { started, upto: sim.revision(), namespaces: None, resources }
+}
+
+/// The lists that were asked for: neither further pages, nor the question whether the server has a version already
+/// (one object, not older than it).
+pub(crate) fn lists(sim: &Sim) -> Vec<String> {
+    let first = |seen: &Seen| {
+        let probe = seen.param("limit").as_deref() == Some("1") && seen.query.contains("NotOlderThan");
+        On::list("*").matches(seen) && !probe && seen.param("continue").is_none()
+    };
+    sim.requests().into_iter().filter(first).map(|seen| seen.path).collect()
+}
+
+/// An answer to a GET: the status, the headers, the body.
+#[derive(Debug)]
+pub(crate) struct Got {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+/// Asks the daemon's own endpoints: `at` is an address, or the path of a unix socket.
+pub(crate) fn http_get(at: &str, path: &str) -> Result<Got, String> {
+    let ask = |mut stream: Box<dyn Stream>| {
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok::<_, std::io::Error>(text)
+    };
+    let limit = Some(LIMIT);
+    let open = || -> std::io::Result<Box<dyn Stream>> {
+        if at.starts_with('/') {
+            let stream = UnixStream::connect(at)?;
+            stream.set_read_timeout(limit)?;
+            Ok(Box::new(stream))
+        } else {
+            let stream = TcpStream::connect(at)?;
+            stream.set_read_timeout(limit)?;
+            Ok(Box::new(stream))
+        }
+    };
+    let text = open().and_then(ask).map_err(|error| format!("{at}{path}: {error}"))?;
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| format!("no answer: {text:?}"))?;
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or_else(|| head.to_owned())?;
+    Ok(Got { status, head: head.to_owned(), body: body.to_owned() })
+}
+
+trait Stream: Read + Write {}
+impl Stream for TcpStream {}
+impl Stream for UnixStream {}
+
+/// A port on loopback that was free a moment ago.
+pub(crate) fn free_address() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
