@@ -23,6 +23,7 @@ CREATE TABLE source (
     namespace      TEXT NOT NULL,    -- '' for all namespaces
     label_selector TEXT NOT NULL,
     field_selector TEXT NOT NULL,
+    ignore         TEXT NOT NULL DEFAULT '[]',  -- JSON: patterns whose changes are not told
     resume         TEXT,
     applied        TEXT,
     good_at        INTEGER,          -- last moment known good, microseconds since 1970
@@ -91,11 +92,13 @@ CREATE TABLE listing (
 ) STRICT;
 CREATE INDEX listing_by_name ON listing (source, namespace, name);
 
--- One row per sink ever configured: `cursor` is the last seq that it has for good.
+-- One row per sink ever configured: `cursor` is the last seq that it has for good, `written` the last that was really
+-- handed over, which is lower where the sink's filter left out what follows.
 CREATE TABLE sink (
     name        TEXT PRIMARY KEY,
     kind        TEXT NOT NULL,
     cursor      INTEGER NOT NULL,
+    written     INTEGER NOT NULL DEFAULT 0,
     state       TEXT NOT NULL DEFAULT 'running',
     detail      TEXT NOT NULL DEFAULT '',
     state_since INTEGER NOT NULL DEFAULT 0,

@@ -268,10 +268,12 @@ impl Global {
         if self.config_file().is_some() || config::STANDARD_FILES.iter().any(|path| Path::new(path).exists()) {
             return Ok(self.load_for_reading()?.config.state.path);
         }
-        let named = ["DECKLOG_STATE_PATH", "STATE_DIRECTORY"].into_iter().find_map(|name| std::env::var(name).ok());
+        // An empty variable is as good as none.
+        let variable = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         // systemd joins several directories with colons; the first is the service's own.
-        let named = named.and_then(|text| text.split(':').next().map(PathBuf::from));
-        Ok(named.unwrap_or_else(|| config::State::default().path))
+        let first = |text: String| text.split(':').next().map(str::to_owned);
+        let named = variable("DECKLOG_STATE_PATH").or_else(|| variable("STATE_DIRECTORY").and_then(first));
+        Ok(named.map_or_else(|| config::State::default().path, PathBuf::from))
     }
 
     /// The journal, for reading.

@@ -1,7 +1,7 @@
 //! The daemon: the only place that knows everybody.
 //!
 //! It opens the journal, connects the cluster and the sinks to it, tells systemd how it is doing, and ends in order:
-//! the cluster first, then the sinks, then the journal's thread, which commits what it was given.
+//! the reading and the delivery, then the journal's thread, which commits what it was given.
 
 mod redaction;
 mod sinks;
@@ -74,9 +74,7 @@ impl TaskError {
     fn into_daemon(self, name: String) -> DaemonError {
         match self {
             Self::Fleet(FleetError::Journal(error)) | Self::Delivery(DeliveryError::Journal(error)) => error.into(),
-            other @ (Self::Fleet(_) | Self::Delivery(_) | Self::Http(_)) => {
-                DaemonError::Task { name, why: other.to_string() }
-            }
+            other @ (Self::Fleet(_) | Self::Http(_)) => DaemonError::Task { name, why: other.to_string() },
         }
     }
 }
@@ -143,7 +141,7 @@ impl Running {
         tasks.spawn("reading the cluster", async move { Ok(fleet.run(stop).await?) });
         if let Some(bound) = bound {
             let state = Arc::new(config.state.path.clone());
-            let endpoints = Endpoints { state, fleet: handle.clone(), journal: journal.clone() };
+            let endpoints = Endpoints { state, fleet: handle.clone(), backlog: journal.backlog() };
             let stop = tasks.stop();
             tasks.spawn("http", async move { Ok(http::serve(bound, endpoints, stop).await?) });
         }
@@ -176,7 +174,7 @@ impl Running {
                 () = writer.ended() => break None,
                 _ = signals.terminate.recv() => { tracing::info!("SIGTERM: stopping"); break None; }
                 _ = signals.interrupt.recv() => { tracing::info!("SIGINT: stopping"); break None; }
-                _ = signals.hang_up.recv() => self.reload(setting).await,
+                _ = signals.hang_up.recv() => self.reload(setting, told_ready).await,
                 Ok(_) = ready.wait_for(|ready| *ready), if !told_ready => {
                     told_ready = true;
                     tracing::info!("ready: every source has resumed or finished its first list");
@@ -208,8 +206,11 @@ impl Running {
     }
 
     /// Takes a new configuration, or refuses it and goes on with the old one; files are opened anew either way.
-    async fn reload(&mut self, setting: &Setting) {
-        setting.notifier.reloading();
+    async fn reload(&mut self, setting: &Setting, told_ready: bool) {
+        // Before READY, systemd would take the end of the reload for the end of the start.
+        if told_ready {
+            setting.notifier.reloading();
+        }
         match self.try_reload(setting).await {
             Ok(()) => tracing::info!("SIGHUP: the configuration was read again, and files are opened anew"),
             Err(text) => {
@@ -217,7 +218,9 @@ impl Running {
             }
         }
         self.sinks.reopen();
-        setting.notifier.ready();
+        if told_ready {
+            setting.notifier.ready();
+        }
     }
 
     async fn try_reload(&mut self, setting: &Setting) -> Result<(), String> {
@@ -238,8 +241,8 @@ impl Running {
         } else {
             redaction::redactor(&config).map_err(|error| error.to_string())?
         };
-        setting.telemetry.reload(&config.log)?;
         self.sinks.change(&config.sink, &self.journal, &mut self.tasks).await.map_err(|error| error.to_string())?;
+        setting.telemetry.reload(&config.log)?;
         if config.watch != self.config.watch || config.redact != self.config.redact {
             self.fleet.reload(Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) });
         }

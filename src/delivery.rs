@@ -6,7 +6,7 @@
 
 mod machine;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{self, OnRefused};
 use crate::journal::{Journal, JournalError, Reader, SinkStart, SinkState, StoredEntry};
 use crate::model::Seq;
-use crate::sink::{Item, Limits, Position, Sink};
+use crate::sink::{Item, Limits, Position, Sink, SinkError};
 use crate::wire::{self, Payload};
 use machine::{Effect, Input, State};
 
@@ -80,23 +80,6 @@ pub enum DeliveryError {
     /// The journal failed.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The output holds entries of this journal that the journal does not have: it was restored from a backup, or
-    /// copied. Going on would give seqs a second time.
-    #[error("{}", ahead(sink, *held, *head))]
-    Ahead {
-        /// Which sink.
-        sink: String,
-        /// The last seq that its output holds.
-        held: Seq,
-        /// The last seq that the journal has.
-        head: Seq,
-    },
-}
-
-fn ahead(sink: &str, held: Seq, head: Seq) -> String {
-    format!(
-        "the sink {sink} already holds entry {held} of this journal, which ends at {head}: the journal was restored from an older copy, and must begin a new epoch before it delivers"
-    )
 }
 
 /// Delivers to one sink until `stop`. Each change of `reopen` (SIGHUP) makes the sink open its files anew and try
@@ -106,25 +89,35 @@ fn ahead(sink: &str, held: Seq, head: Seq) -> String {
 /// twice for no reason; the cursor is never ahead of the output.
 ///
 /// # Errors
-/// Where the journal fails, or holds less than the sink's output.
-pub async fn run(
+/// Where the journal fails.
+pub fn run(
     journal: Journal,
     plan: Plan,
     sink: Box<dyn Sink>,
     reopen: watch::Receiver<u64>,
     stop: CancellationToken,
-) -> Result<(), DeliveryError> {
-    let cursor = journal.sink(&plan.name, plan.kind, plan.start).await?;
-    let (mut state, mut effects) = State::start(&plan.name, &journal.epoch(), plan.on_refused, cursor);
-    let reader = Some(Source { reader: journal.reader()?, filter: plan.filter, payload: plan.payload });
-    let mut driver = Driver { journal, sink, reopen, stop, reader, batch: Vec::new(), acknowledged: Instant::now() };
+) -> impl Future<Output = Result<(), DeliveryError>> + Send {
+    // Before anything is awaited: the journal may grow as soon as the cluster is read.
+    let first_head = Some(*journal.head().borrow());
+    let driver =
+        Driver { journal, sink, reopen, stop, feed: None, batch: Vec::new(), acknowledged: Instant::now(), first_head };
+    drive(driver, plan)
+}
+
+async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
+    let Plan { name, kind, start, filter, payload, on_refused } = plan;
+    let cursor = driver.journal.sink(&name, kind, start).await?;
+    let reader = driver.journal.reader()?;
+    let written = reader.sinks()?.into_iter().find(|row| row.name == name).map_or(Seq(0), |row| row.written);
+    driver.feed = Some(Feed { reader, filter, payload });
+    let (mut state, mut effects) = State::start(&name, on_refused, cursor, written);
     loop {
         let mut input = None;
         for effect in effects {
             match driver.perform(state.name(), effect).await? {
-                Next::Input(next) => input = Some(next),
-                Next::Nothing => {}
-                Next::Stop => return Ok(()),
+                Outcome::Input(next) => input = Some(next),
+                Outcome::Nothing => {}
+                Outcome::Stop => return Ok(()),
             }
         }
         let input = input.expect("the last effect brings an input");
@@ -133,14 +126,14 @@ pub async fn run(
 }
 
 /// What an effect led to.
-enum Next {
+enum Outcome {
     Input(Input),
     Nothing,
     Stop,
 }
 
 /// Reads entries and makes of them what the sink gets. Moved to a blocking thread and back.
-struct Source {
+struct Feed {
     reader: Reader,
     filter: Option<Wanted>,
     payload: Payload,
@@ -154,7 +147,7 @@ struct Batch {
     items: Vec<Item>,
 }
 
-impl Source {
+impl Feed {
     fn read(&mut self, after: Seq, limits: Limits) -> Result<Batch, JournalError> {
         let entries = self.reader.entries_after(after, limits.entries.max(1), limits.bytes)?;
         let upto = entries.last().map(|entry| entry.seq);
@@ -177,44 +170,47 @@ struct Driver {
     sink: Box<dyn Sink>,
     reopen: watch::Receiver<u64>,
     stop: CancellationToken,
-    /// None only while it is on a blocking thread.
-    reader: Option<Source>,
+    /// None before the first read, and while it is on a blocking thread.
+    feed: Option<Feed>,
     batch: Vec<Item>,
     acknowledged: Instant,
+    /// The head when delivery began. Before anything is delivered, no output can hold more of this journal.
+    first_head: Option<Seq>,
 }
 
 impl Driver {
-    async fn perform(&mut self, name: &str, effect: Effect) -> Result<Next, DeliveryError> {
+    async fn perform(&mut self, name: &str, effect: Effect) -> Result<Outcome, DeliveryError> {
         let input = match effect {
             Effect::Report(state) => {
                 tell(name, &state);
                 self.journal.report_sink(name, state).await?;
-                return Ok(Next::Nothing);
+                return Ok(Outcome::Nothing);
             }
             Effect::Reopen => {
                 self.sink.reopen();
-                return Ok(Next::Nothing);
-            }
-            Effect::GiveUp { held, head } => {
-                let text = ahead(name, held, head);
-                tracing::error!(sink = name, "{text}");
-                self.journal.report_sink(name, SinkState::Halted(text)).await?;
-                return Err(DeliveryError::Ahead { sink: name.to_owned(), held, head });
+                return Ok(Outcome::Nothing);
             }
             Effect::AskPosition(cursor) => {
                 let cursor = Position { epoch: self.journal.epoch(), seq: cursor };
-                let Some(held) = finish(&self.stop, self.sink.position(&cursor)).await else { return Ok(Next::Stop) };
-                let head = *self.journal.head().borrow();
-                held.map_or_else(Input::NotHeld, |held| Input::Held { held, head })
+                let Some(held) = finish(&self.stop, self.sink.position(&cursor)).await else {
+                    return Ok(Outcome::Stop);
+                };
+                match held {
+                    Ok(held) => self.held(held).await?,
+                    Err(error) => Input::NotHeld(error),
+                }
             }
-            Effect::Acknowledge(upto) => {
-                self.journal.acknowledge(name, upto).await?;
+            Effect::Acknowledge { upto, written } => {
+                self.journal.advance(name, upto, written).await?;
                 self.acknowledged = Instant::now();
                 Input::Done
             }
             Effect::Reset(to) => {
-                // Usual for a sink with a filter, which leaves out again what comes after its last line.
-                tracing::info!(sink = name, after = to.0, "going on after the last entry that the output holds");
+                tracing::warn!(
+                    sink = name,
+                    after = to.0,
+                    "the output holds less than it was given, and gets the rest again"
+                );
                 self.journal.reset_cursor(name, to).await?;
                 Input::Done
             }
@@ -224,15 +220,16 @@ impl Driver {
                 Input::Done
             }
             // Between two batches nothing is under way: the moment to stop, or to do what SIGHUP asks.
-            Effect::Read { .. } if self.stop.is_cancelled() => return Ok(Next::Stop),
+            Effect::Read { .. } if self.stop.is_cancelled() => return Ok(Outcome::Stop),
             Effect::Read { .. } if self.asked_to_reopen() => Input::Reopen,
             Effect::Read { after } => self.read(name, after).await?,
             Effect::Deliver { from } => {
+                self.first_head = None;
                 let batch = &self.batch[from..];
                 match finish(&self.stop, self.sink.deliver(batch)).await {
                     Some(Ok(())) => Input::Delivered,
                     Some(Err(failure)) => Input::Failed { taken: failure.taken, error: failure.error },
-                    None => return Ok(Next::Stop),
+                    None => return Ok(Outcome::Stop),
                 }
             }
             Effect::AwaitEntries { after, owed } => {
@@ -240,7 +237,7 @@ impl Driver {
                 let due = self.acknowledged + IDLE_ACKNOWLEDGE;
                 tokio::select! {
                     biased;
-                    () = self.stop.cancelled() => return Ok(Next::Stop),
+                    () = self.stop.cancelled() => return Ok(Outcome::Stop),
                     Ok(()) = self.reopen.changed() => Input::Reopen,
                     () = tokio::time::sleep_until(due), if owed => Input::Due,
                     more = async { head.wait_for(|head| *head > after).await.is_ok() } => {
@@ -256,18 +253,18 @@ impl Driver {
                 let wait = backoff(attempt, fastrand::f64()).max(after.unwrap_or_default());
                 tokio::select! {
                     biased;
-                    () = self.stop.cancelled() => return Ok(Next::Stop),
+                    () = self.stop.cancelled() => return Ok(Outcome::Stop),
                     Ok(()) = self.reopen.changed() => Input::Reopen,
                     () = tokio::time::sleep(wait) => Input::Woken,
                 }
             }
             Effect::AwaitOperator => tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return Ok(Next::Stop),
+                () = self.stop.cancelled() => return Ok(Outcome::Stop),
                 Ok(()) = self.reopen.changed() => Input::Reopen,
             },
         };
-        Ok(Next::Input(input))
+        Ok(Outcome::Input(input))
     }
 
     fn asked_to_reopen(&mut self) -> bool {
@@ -276,14 +273,30 @@ impl Driver {
         asked
     }
 
-    async fn read(&mut self, name: &str, after: Seq) -> Result<Input, DeliveryError> {
-        let mut source = self.reader.take().expect("one read at a time");
-        let limits = self.sink.limits();
+    /// Up to where the output holds this journal, from what its last line says.
+    async fn held(&mut self, held: Option<Position>) -> Result<Input, DeliveryError> {
+        let head = self.first_head.unwrap_or(*self.journal.head().borrow());
+        let held = match held {
+            Some(held) if held.epoch != self.journal.epoch() => {
+                match self.reading(move |feed| last_shared(&mut feed.reader, &held)).await {
+                    Ok(held) => held,
+                    Err(JournalError::Corrupt(text)) => return Ok(Input::NotHeld(SinkError::halt(text))),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            held => held.map(|held| held.seq),
+        };
+        Ok(Input::Held { held, head })
+    }
+
+    /// Reads the journal on a blocking thread.
+    async fn reading<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Feed) -> T + Send + 'static) -> T {
+        let mut feed = self.feed.take().expect("one read at a time");
         let read = tokio::task::spawn_blocking(move || {
-            let batch = source.read(after, limits);
-            (source, batch)
+            let done = work(&mut feed);
+            (feed, done)
         });
-        let (source, batch) = match read.await {
+        let (feed, done) = match read.await {
             Ok(done) => done,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
@@ -291,8 +304,13 @@ impl Driver {
                 Err(_) => std::future::pending().await,
             },
         };
-        self.reader = Some(source);
-        let batch = match batch {
+        self.feed = Some(feed);
+        done
+    }
+
+    async fn read(&mut self, name: &str, after: Seq) -> Result<Input, DeliveryError> {
+        let limits = self.sink.limits();
+        let batch = match self.reading(move |feed| feed.read(after, limits)).await {
             Ok(batch) => batch,
             // A damaged entry stops the sinks that need it, and nothing else.
             Err(JournalError::Corrupt(text)) => return Ok(Input::Unreadable(text)),
@@ -307,6 +325,27 @@ impl Driver {
         let wanted = self.batch.iter().map(|item| item.seq).collect();
         Ok(Input::Read { upto, wanted, due: self.acknowledged.elapsed() >= IDLE_ACKNOWLEDGE })
     }
+}
+
+/// The last entry of an earlier epoch that this journal and an output have in common; none where the output's last
+/// line is of another journal. An output can hold more of that epoch than a journal that was put back.
+fn last_shared(reader: &mut Reader, held: &Position) -> Result<Option<Seq>, JournalError> {
+    let epoch_of = |reader: &mut Reader, seq: u64| -> Result<Option<String>, JournalError> {
+        let Some(entry) = reader.entry(Seq(seq))? else { return Ok(None) };
+        let parsed = wire::Entry::parse(&entry.line)
+            .map_err(|error| JournalError::Corrupt(format!("entry {seq} is {error}; run `decklog verify`")))?;
+        Ok(Some(parsed.epoch.to_string()))
+    };
+    // Names of epochs sort by the time they began, so entries do by their epoch, and bisection finds the last.
+    let oldest = reader.oldest()?.0;
+    let (mut low, mut high) = (oldest.saturating_sub(1), reader.head()?.min(held.seq).0);
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        // One that is gone by now was among the oldest.
+        let not_after = epoch_of(reader, middle)?.is_none_or(|epoch| epoch <= held.epoch);
+        if not_after { low = middle } else { high = middle - 1 }
+    }
+    Ok((epoch_of(reader, low)?.as_deref() == Some(&held.epoch)).then_some(Seq(low)))
 }
 
 /// Waits for the sink; after `stop` only for a moment, and then gives up on it.

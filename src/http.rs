@@ -5,6 +5,7 @@
 mod metrics;
 
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Listen;
-use crate::journal::{Journal, JournalError, Reader};
+use crate::journal::{Backlog, JournalError, Reader};
 use crate::status::Status;
 use crate::watch::FleetHandle;
 
@@ -29,8 +30,8 @@ pub struct Endpoints {
     pub state: Arc<PathBuf>,
     /// What reads the cluster.
     pub fleet: FleetHandle,
-    /// What the cluster's changes go to.
-    pub journal: Journal,
+    /// What waits for the disk.
+    pub backlog: Backlog,
 }
 
 /// A socket that is bound, before anything is served on it.
@@ -60,19 +61,29 @@ pub async fn bind(listen: &Listen) -> Result<Bound, String> {
             let failed = |error: io::Error| {
                 format!("cannot listen on the unix socket {}: {error}; check [http] listen", path.display())
             };
-            // A socket that nobody answers on is left over from a crash; one that answers belongs to somebody.
-            if path.exists() {
-                if tokio::net::UnixStream::connect(path).await.is_ok() {
-                    return Err(format!(
-                        "cannot listen on the unix socket {}: another process listens there; set another path in [http] listen",
-                        path.display()
-                    ));
+            // A socket that refuses is left over from a crash. Anything else is somebody's, and stays.
+            if std::fs::symlink_metadata(path).is_ok() {
+                match tokio::net::UnixStream::connect(path).await {
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => {
+                        std::fs::remove_file(path).map_err(failed)?;
+                    }
+                    answer => {
+                        let what =
+                            if answer.is_ok() { "another process listens there" } else { "something else is there" };
+                        return Err(format!(
+                            "cannot listen on the unix socket {}: {what}; set another path in [http] listen",
+                            path.display()
+                        ));
+                    }
                 }
-                std::fs::remove_file(path).map_err(failed)?;
             }
             UnixListener::bind(path).map(Bound::Unix).map_err(failed)
         }
     }
+}
+
+fn is_socket(path: &std::path::Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
 }
 
 /// Serves until `stop`.

@@ -10,6 +10,7 @@
 
 mod codec;
 mod reader;
+mod recent;
 mod schema;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ pub use codec::Codec;
 pub use reader::{ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, StoredEntry, Verified};
 
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
+use recent::Recent;
 use writer::{Command, Queued, Writer};
 
 /// A source as the journal knows it, for the life of the journal.
@@ -196,7 +198,7 @@ fn advice(error: &rusqlite::Error) -> &'static str {
 }
 
 /// How many bytes may wait for the writer, in KiB: the bound on memory when the disk is slow.
-const QUEUE_KIB: usize = 32 << 10;
+const QUEUE_KIB: usize = 16 << 10;
 /// How many commands may wait for the writer.
 const QUEUE_LEN: usize = 1024;
 
@@ -216,6 +218,7 @@ struct Inner {
     failure: Arc<OnceLock<String>>,
     turns: Arc<AtomicU64>,
     waiting: Arc<Waiting>,
+    recent: Recent,
 }
 
 /// How many changes of each source are handed over and not on disk yet.
@@ -231,6 +234,32 @@ impl Waiting {
         if let Some(count) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&source) {
             *count = count.saturating_sub(changes as u64);
         }
+    }
+}
+
+/// Changes on their way into the queue; whoever gives up on the way takes them out of the count again.
+struct Counted<'a> {
+    waiting: &'a Waiting,
+    source: SourceId,
+    changes: usize,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.waiting.subtract(self.source, self.changes);
+    }
+}
+
+/// How much waits for the disk, for whoever may not hold the journal open.
+#[derive(Clone, Debug)]
+pub struct Backlog(Arc<Waiting>);
+
+impl Backlog {
+    /// How many changes of a source are handed over and not on disk yet.
+    #[must_use]
+    pub fn of(&self, source: SourceId) -> u64 {
+        let waiting = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.get(&source).copied().unwrap_or(0)
     }
 }
 
@@ -269,7 +298,7 @@ impl Journal {
         let (head_sender, head) = watch::channel(Seq(0));
         let mut writer = Writer::new(conn, head_sender)?;
         writer.recover()?;
-        let (turns, waiting) = (writer.turns(), writer.waiting());
+        let (turns, waiting, recent) = (writer.turns(), writer.waiting(), writer.recent());
         let epoch = RwLock::new(writer.epoch().to_owned());
         let failure = Arc::new(OnceLock::new());
         let (ended_sender, ended) = oneshot::channel::<()>();
@@ -289,7 +318,7 @@ impl Journal {
             })
             .map_err(|source| JournalError::Io { what: "cannot start the journal's thread".to_owned(), source })?;
         let room = Arc::new(Semaphore::new(QUEUE_KIB));
-        let inner = Inner { dir: dir.to_owned(), epoch, commands, room, head, failure, turns, waiting };
+        let inner = Inner { dir: dir.to_owned(), epoch, commands, room, head, failure, turns, waiting, recent };
         Ok((Self { inner: Arc::new(inner) }, WriterThread { thread, ended }))
     }
 
@@ -317,6 +346,15 @@ impl Journal {
         self.send(Command::Retire(source), 0).await
     }
 
+    /// Every source of the configuration is registered: objects that none of them covers any more, though their
+    /// resource is still watched, have left the scope (GAP `scope`, DELETED `inferred`).
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn narrow(&self) -> Result<(), JournalError> {
+        self.ask(Command::Narrow).await
+    }
+
     /// Hands over changes of an open watch, in the order they came. Returns when the queue has taken them, which is
     /// before they are on disk.
     ///
@@ -324,8 +362,12 @@ impl Journal {
     /// Where the writer has stopped: the process is about to end.
     pub async fn append(&self, source: SourceId, changes: Vec<WatchChange>) -> Result<(), JournalError> {
         let bytes = changes.iter().map(|change| change.object.body.bytes.len()).sum();
+        let mut counted = Counted { waiting: &self.inner.waiting, source, changes: changes.len() };
         self.inner.waiting.add(source, changes.len());
-        self.send(Command::Changes(source, changes), bytes).await
+        self.send(Command::Changes(source, changes), bytes).await?;
+        // The writer counts them out from here.
+        counted.changes = 0;
+        Ok(())
     }
 
     /// Everything up to `version` has been handed over: moves the position on, durably within 10 s.
@@ -414,7 +456,16 @@ impl Journal {
     /// # Errors
     /// Where the writer has stopped.
     pub async fn acknowledge(&self, sink: &str, upto: Seq) -> Result<(), JournalError> {
-        self.ask(|reply| Command::Acknowledge(sink.to_owned(), upto, reply)).await
+        self.advance(sink, upto, upto).await
+    }
+
+    /// As [`Journal::acknowledge`], where a filter left out what lies between `written` and `upto`: the last entry
+    /// that was really handed over is `written`.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn advance(&self, sink: &str, upto: Seq, written: Seq) -> Result<(), JournalError> {
+        self.ask(|reply| Command::Acknowledge { sink: sink.to_owned(), upto, written, reply }).await
     }
 
     /// The output itself holds less than the cursor says (it was cut, or put back from a backup): the cursor goes
@@ -432,6 +483,17 @@ impl Journal {
     /// Where the writer has stopped.
     pub async fn set_aside(&self, sink: &str, seq: Seq, reason: &str) -> Result<(), JournalError> {
         self.ask(|reply| Command::SetAside(sink.to_owned(), seq, reason.to_owned(), reply)).await
+    }
+
+    /// Lists entries no longer that were set aside for a sink, because `decklog replay` has delivered them. It takes
+    /// the lock and writes itself, so it is for a process without a [`Journal`].
+    ///
+    /// # Errors
+    /// [`JournalError::Locked`] where a daemon holds the state directory.
+    pub fn forget_aside(dir: &Path, sink: &str, seqs: &[Seq]) -> Result<(), JournalError> {
+        let _lock = schema::lock(dir)?;
+        let mut conn = schema::open_writer(dir)?;
+        writer::forget_aside(&mut conn, sink, seqs)
     }
 
     /// Says how a sink is doing.
@@ -458,11 +520,10 @@ impl Journal {
         self.ask(Command::Ping).await
     }
 
-    /// How many changes of a source are handed over and not on disk yet.
+    /// How much waits for the disk. It does not keep the journal open.
     #[must_use]
-    pub fn waiting(&self, source: SourceId) -> u64 {
-        let waiting = self.inner.waiting.0.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.get(&source).copied().unwrap_or(0)
+    pub fn backlog(&self) -> Backlog {
+        Backlog(Arc::clone(&self.inner.waiting))
     }
 
     /// Counts the writer's turns: it grows with every transaction and every answer, also within a long list.
@@ -499,7 +560,7 @@ impl Journal {
     /// # Errors
     /// Where the database cannot be opened.
     pub fn reader(&self) -> Result<Reader, JournalError> {
-        Reader::open(&self.inner.dir)
+        Reader::beside(&self.inner.dir, self.inner.recent.clone(), self.head())
     }
 
     /// Sends a command that waits in the queue with `bytes` bytes.

@@ -104,6 +104,8 @@ struct Shared {
     discovered: watch::Sender<Option<Discovered>>,
     /// When the cluster was last asked who it is.
     verified: Arc<Mutex<Option<Instant>>>,
+    /// Counts rollbacks of the API server, so that what one source finds makes the others look.
+    rollbacks: watch::Sender<u64>,
 }
 
 impl Shared {

@@ -31,6 +31,11 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
             rights.unknown.iter().cloned().collect::<Vec<_>>().join(", ")
         ));
     }
+    if rights.enumerated {
+        super::complain(
+            "these are the rights for what the cluster serves now, because RBAC cannot leave `exclude` out of a wildcard; print them again when resources were added",
+        );
+    }
     let mut out = Out::new(global);
     out.bytes(manifests(&rights).as_bytes())?;
     out.flush()?;
@@ -58,27 +63,36 @@ struct Rights {
     everywhere: Rules,
     namespaces: BTreeMap<String, Rules>,
     unknown: BTreeSet<String>,
+    /// A wildcard with exclusions stands for what is served now.
+    enumerated: bool,
+}
+
+impl Rights {
+    fn grant(&mut self, namespace: Option<&str>, group: &str, plural: &str) {
+        let rules = match namespace {
+            None => &mut self.everywhere,
+            Some(namespace) => self.namespaces.entry(namespace.to_owned()).or_default(),
+        };
+        rules.entry(group.to_owned()).or_default().insert(plural.to_owned());
+    }
 }
 
 fn rights(watches: &[Watch], discovered: &Discovered) -> Rights {
     let mut rights = Rights::default();
-    let mut grant = |namespace: Option<&str>, group: &str, plural: &str| {
-        let rules = match namespace {
-            None => &mut rights.everywhere,
-            Some(namespace) => rights.namespaces.entry(namespace.to_owned()).or_default(),
-        };
-        rules.entry(group.to_owned()).or_default().insert(plural.to_owned());
-    };
     // What is there now …
     for source in select(watches, discovered).sources {
-        grant(source.namespace.as_deref(), &source.resource.group, &source.resource.plural);
+        rights.grant(source.namespace.as_deref(), &source.resource.group, &source.resource.plural);
     }
     let mut unknown = BTreeSet::new();
     for watch in watches {
         for name in &watch.resources {
             // … what a wildcard will take in when it appears …
             let (plural, group) = name.split_once('.').unwrap_or((name, ""));
-            let found = if plural == "*" {
+            let found = if plural == "*" && !watch.exclude.is_empty() {
+                // RBAC cannot leave anything out of a wildcard, and what is left out may be left out because of it.
+                rights.enumerated = true;
+                None
+            } else if plural == "*" {
                 Some(if name == "*" { "*" } else { group })
             } else if resolve(name, discovered).is_empty() {
                 // … and what the configuration waits for.
@@ -89,10 +103,10 @@ fn rights(watches: &[Watch], discovered: &Discovered) -> Rights {
             };
             let Some(group) = found else { continue };
             if watch.namespaces.is_empty() {
-                grant(None, group, plural);
+                rights.grant(None, group, plural);
             }
             for namespace in &watch.namespaces {
-                grant(Some(namespace), group, plural);
+                rights.grant(Some(namespace), group, plural);
             }
         }
     }
@@ -214,6 +228,16 @@ rules:
   resources: ["pods"]
   verbs: ["list", "watch"]"#
         );
+    }
+
+    #[test]
+    fn what_is_excluded_is_not_granted() {
+        let all = Watch { exclude: vec!["nodes".to_owned()], ..watch(&["*"], &[]) };
+        let rights = rights(&[all], &served());
+        let expected = [("", "pods"), ("apps", "deployments"), ("example.com", "widgets")];
+        let expected = expected.map(|(group, plural)| (group.to_owned(), BTreeSet::from([plural.to_owned()])));
+        assert_eq!(rights.everywhere, Rules::from(expected));
+        assert!(rights.enumerated);
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! `decklog replay`: entries once more to a sink, with the same ids and the same bytes.
 //!
-//! It reads the journal and speaks to the sink itself, beside a running daemon or without one, and moves no cursor. A
-//! file that already holds the entries gets them in a new file beside it, so that the log itself stays exactly once.
+//! It reads the journal and speaks to the sink itself, beside a running daemon or without one, and moves no cursor. For
+//! a file sink the entries go to a new file beside its own, which stays what delivery alone made of it: each entry
+//! once, in order, and its last line the position.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -14,9 +16,9 @@ use super::progress::Progress;
 use super::{Exit, Failure, Global, Outcome, complain};
 use crate::config::{self, SinkKind};
 use crate::filter::Filter;
-use crate::journal::Reader;
+use crate::journal::{Journal, JournalError, Reader};
 use crate::model::Seq;
-use crate::sink::{self, Item, Position, Sink, SinkError};
+use crate::sink::{self, Item, Sink, SinkError};
 use crate::wire;
 
 /// Arguments of `decklog replay`.
@@ -60,13 +62,50 @@ pub fn main(args: ReplayArgs, global: &Global) -> Outcome {
             "the journal has the entries {oldest} to {head}; {from} to {to} cannot be delivered"
         )));
     }
-    super::block_on(replay(sink, &mut reader, from, to))
+    super::block_on(replay(sink, &loaded.config.state.path, &mut reader, from, to))
 }
 
-async fn replay(config: &config::Sink, reader: &mut Reader, from: Seq, to: Seq) -> Outcome {
+async fn replay(config: &config::Sink, dir: &Path, reader: &mut Reader, from: Seq, to: Seq) -> Outcome {
+    let aside = reader.set_aside()?.into_iter().filter(|aside| aside.sink == config.name);
+    let aside: BTreeSet<Seq> = aside.map(|aside| aside.seq).collect();
+    let mut settled = Vec::new();
+    let told = redeliver(config, reader, from, to, |seq| settled.extend(aside.get(&seq))).await;
+    // Also where it did not come to the end: those are delivered.
+    settle(dir, &config.name, &settled)?;
+    told
+}
+
+/// Entries that were set aside and are delivered now are listed no longer.
+fn settle(dir: &Path, sink: &str, seqs: &[Seq]) -> Result<(), Failure> {
+    if seqs.is_empty() {
+        return Ok(());
+    }
+    let what = plural(seqs.len() as u64, "entry", "entries");
+    match Journal::forget_aside(dir, sink, seqs) {
+        Ok(()) => complain(&format!(
+            "of these, {what} had been set aside, and {} no longer listed",
+            if seqs.len() == 1 { "is" } else { "are" }
+        )),
+        // Only one process writes to a journal, and that is the daemon.
+        Err(JournalError::Locked { .. }) => complain(&format!(
+            "of these, {what} had been set aside, and will be listed until `decklog replay` delivers the same while the daemon is stopped"
+        )),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+/// Hands the entries over, and tells which ones the sink has taken.
+async fn redeliver(
+    config: &config::Sink,
+    reader: &mut Reader,
+    from: Seq,
+    to: Seq,
+    mut taken: impl FnMut(Seq),
+) -> Outcome {
     let wrong = |text: String| Failure::new(Exit::Config, format!("the sink {}: {text}", config.name));
     let filter = config.filter.as_deref().map(Filter::compile).transpose().map_err(|error| wrong(error.to_string()))?;
-    let mut sink = open(config, reader, from, to).await?;
+    let mut sink = open(config, from, to)?;
     let mut progress = Progress::new(format!("replay to {}", config.name), "entries");
     let (mut after, mut delivered, mut refused) = (Seq(from.0 - 1), 0_u64, 0_u64);
     while after < to {
@@ -83,7 +122,7 @@ async fn replay(config: &config::Sink, reader: &mut Reader, from: Seq, to: Seq) 
                 items.push(Item { seq: entry.seq, kind: entry.kind, line });
             }
         }
-        refused += deliver(sink.as_mut(), &items).await.map_err(wrong)?;
+        refused += deliver(sink.as_mut(), &items, &mut taken).await.map_err(wrong)?;
         delivered += items.len() as u64;
         after = last;
         progress.at(after.0.min(to.0) - from.0 + 1, to.0 - from.0 + 1);
@@ -94,37 +133,30 @@ async fn replay(config: &config::Sink, reader: &mut Reader, from: Seq, to: Seq) 
     Ok(if refused == 0 { Exit::Done } else { Exit::No })
 }
 
-/// The sink, or for a file that holds these entries already, a new file beside it.
-async fn open(config: &config::Sink, reader: &Reader, from: Seq, to: Seq) -> Result<Box<dyn Sink>, Failure> {
+/// The sink, or for a file a new one beside it.
+fn open(config: &config::Sink, from: Seq, to: Seq) -> Result<Box<dyn Sink>, Failure> {
     let failed = |text: String| Failure::new(Exit::Config, format!("the sink {}: {text}", config.name));
-    let mut sink = sink::open(&config.kind).map_err(failed)?;
-    let SinkKind::File(file) = &config.kind else { return Ok(sink) };
-    let cursor = Position { epoch: reader.epoch()?, seq: Seq(from.0 - 1) };
-    let free = match sink.position(&cursor).await {
-        Ok(held) => held.is_none_or(|held| held.seq < from),
-        // A running daemon holds it.
-        Err(_) => false,
-    };
-    if free {
-        return Ok(sink);
-    }
-    drop(sink);
+    let SinkKind::File(file) = &config.kind else { return sink::open(&config.kind).map_err(failed) };
     let mut path = file.path.clone().into_os_string();
     path.push(format!(".replay-{from}-{to}"));
     let path = PathBuf::from(path);
     if fs::exists(&path).unwrap_or(true) {
         return Err(failed(format!("{} is there already; remove it first", path.display())));
     }
-    complain(&format!("{} holds these entries already; they go to {}", file.path.display(), path.display()));
+    complain(&format!("{} is left to the daemon; the entries go to {}", file.path.display(), path.display()));
     let file = config::FileSink { path, rotate_size: None, rotate_every: None, ..file.clone() };
     sink::open(&SinkKind::File(file)).map_err(failed)
 }
 
 /// Hands a batch over, again and again where that may help. Gives how many entries were refused for ever.
-async fn deliver(sink: &mut dyn Sink, mut items: &[Item]) -> Result<u64, String> {
+async fn deliver(sink: &mut dyn Sink, mut items: &[Item], taken: &mut impl FnMut(Seq)) -> Result<u64, String> {
     let (mut refused, mut wait) = (0, FIRST_WAIT);
     while !items.is_empty() {
-        let Err(failure) = sink.deliver(items).await else { break };
+        let Err(failure) = sink.deliver(items).await else {
+            items.iter().for_each(|item| taken(item.seq));
+            break;
+        };
+        items[..failure.taken].iter().for_each(|item| taken(item.seq));
         if failure.taken > 0 {
             wait = FIRST_WAIT;
         }
@@ -144,4 +176,53 @@ async fn deliver(sink: &mut dyn Sink, mut items: &[Item]) -> Result<u64, String>
         }
     }
     Ok(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::tests::World;
+    use crate::journal::SinkStart;
+
+    fn file(path: &Path) -> config::Sink {
+        serde_json::from_value(serde_json::json!({"name": "s", "type": "file", "path": path})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_file_that_lags_is_left_to_delivery() {
+        let mut world = World::new().await;
+        world.write(8).await;
+        let (state, path) = (world.dir.path().join("state"), world.dir.path().join("events.jsonl"));
+        fs::write(&path, world.lines(1..=3)).unwrap();
+        let mut reader = world.journal.reader().unwrap();
+        assert_eq!(replay(&file(&path), &state, &mut reader, Seq(5), Seq(7)).await.unwrap(), Exit::Done);
+        assert!(fs::read(&path).unwrap() == world.lines(1..=3));
+        let beside = world.dir.path().join("events.jsonl.replay-5-7");
+        assert!(fs::read(&beside).unwrap() == world.lines(5..=7));
+        // What is there already is not written to.
+        assert!(replay(&file(&path), &state, &mut reader, Seq(5), Seq(7)).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_was_set_aside_and_is_delivered_is_listed_no_longer() {
+        let mut world = World::new().await;
+        world.write(6).await;
+        world.journal.sink("s", "file", SinkStart::Start).await.unwrap();
+        for seq in [2, 5] {
+            world.journal.set_aside("s", Seq(seq), "413").await.unwrap();
+        }
+        world.journal.set_aside("other", Seq(2), "413").await.unwrap();
+        let listed = |reader: &Reader| -> Vec<(String, u64)> {
+            reader.set_aside().unwrap().into_iter().map(|aside| (aside.sink, aside.seq.0)).collect()
+        };
+        let all = [("other".to_owned(), 2), ("s".to_owned(), 2), ("s".to_owned(), 5)];
+        let (state, path) = (world.dir.path().join("state"), world.dir.path().join("events.jsonl"));
+        let mut reader = Reader::open(&state).unwrap();
+        // While a daemon holds the journal nobody else writes to it.
+        assert_eq!(replay(&file(&path), &state, &mut reader, Seq(1), Seq(2)).await.unwrap(), Exit::Done);
+        assert_eq!(listed(&reader), all);
+        let _dir = world.close();
+        assert_eq!(replay(&file(&path), &state, &mut reader, Seq(1), Seq(3)).await.unwrap(), Exit::Done);
+        assert_eq!(listed(&reader), [all[0].clone(), all[2].clone()]);
+    }
 }

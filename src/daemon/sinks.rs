@@ -25,6 +25,8 @@ pub(super) struct Sinks {
     reopen: watch::Sender<u64>,
     /// Opened, and not delivered to yet.
     opened: Vec<Opened>,
+    /// Tasks that were asked to end, by name: a successor may have the same one.
+    leaving: Vec<String>,
 }
 
 struct Running {
@@ -60,19 +62,20 @@ impl Sinks {
                 ahead.push((plan.name.clone(), held.seq));
             }
         }
+        for (name, held) in &ahead {
+            tracing::warn!(
+                sink = name,
+                held = held.0,
+                head = head.0,
+                "the journal is behind what this sink holds: it was put back from an older copy, and begins a new epoch"
+            );
+            // It has everything that this journal still has of the old epoch. This comes first: after the new epoch
+            // has begun, nothing at the next start would tell that the sink is ahead.
+            journal.acknowledge(name, head).await?;
+        }
         if !ahead.is_empty() {
             let epoch = journal.begin_epoch().await?;
-            for (name, held) in ahead {
-                tracing::warn!(
-                    sink = name,
-                    held = held.0,
-                    head = head.0,
-                    epoch,
-                    "the journal is behind what this sink holds: it was put back from an older copy, and begins a new epoch"
-                );
-                // It has everything that this journal still has of the old epoch.
-                journal.acknowledge(&name, head).await?;
-            }
+            tracing::info!(epoch, "a new epoch begins");
         }
         Ok(())
     }
@@ -117,6 +120,7 @@ impl Sinks {
         for name in leaving {
             if let Some(mut running) = self.running.remove(&name) {
                 running.stop.cancel();
+                self.leaving.push(task_name(&name));
                 // One that does not end in time is told again when the daemon stops. Its successor would find its file
                 // locked, and wait.
                 drop(tokio::time::timeout(ASK_LIMIT * 2, running.ended.wait_for(|ended| *ended)).await);
@@ -136,20 +140,19 @@ impl Sinks {
     }
 
     /// Passes on the end of a task, but for that of a sink which was asked to end.
-    pub(super) fn ended(&self, ended: Ended<TaskError>) -> Option<Ended<TaskError>> {
-        let asked = ended.result.is_ok() && ended.name.starts_with(TASK) && !self.runs(&ended.name);
-        (!asked).then_some(ended)
-    }
-
-    fn runs(&self, task: &str) -> bool {
-        self.running.iter().any(|(name, running)| task_name(name) == task && !running.stop.is_cancelled())
+    pub(super) fn ended(&mut self, ended: Ended<TaskError>) -> Option<Ended<TaskError>> {
+        match self.leaving.iter().position(|leaving| *leaving == ended.name) {
+            Some(at) if ended.result.is_ok() => {
+                self.leaving.swap_remove(at);
+                None
+            }
+            _ => Some(ended),
+        }
     }
 }
 
-const TASK: &str = "delivery to the sink ";
-
 fn task_name(sink: &str) -> String {
-    format!("{TASK}{sink}")
+    format!("delivery to the sink {sink}")
 }
 
 fn open(config: &config::Sink) -> Result<Opened, DaemonError> {
@@ -172,4 +175,94 @@ fn wanted(filter: &Filter, sink: &str, line: &[u8]) -> bool {
         tracing::debug!(sink, "`where` cannot be evaluated for an entry, which is delivered: {error}");
         true
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::tests::World;
+    use crate::model::Seq;
+    use crate::wire::Entry;
+
+    fn config(name: &str, path: &std::path::Path, more: serde_json::Value) -> config::Sink {
+        let mut value = serde_json::json!({"name": name, "type": "file", "path": path});
+        if let (Some(value), Some(more)) = (value.as_object_mut(), more.as_object()) {
+            value.extend(more.clone());
+        }
+        serde_json::from_value(value).unwrap()
+    }
+
+    /// The epoch and seq of each line of a file.
+    fn lines(path: &std::path::Path) -> Vec<(String, u64)> {
+        let text = std::fs::read(path).unwrap_or_default();
+        let whole = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        whole.map(|line| Entry::parse(line).map(|entry| (entry.epoch.to_string(), entry.seq().0)).unwrap()).collect()
+    }
+
+    async fn delivered(world: &World, sink: &str, upto: u64) {
+        world.until_sink(sink, |row| row.cursor >= Seq(upto) && row.state == "running").await;
+    }
+
+    #[tokio::test]
+    async fn a_changed_sink_ends_and_begins_without_ending_the_daemon() {
+        let mut world = World::new().await;
+        world.write(3).await;
+        let (first, second) = (world.dir.path().join("a.jsonl"), world.dir.path().join("b.jsonl"));
+        let mut tasks = Supervisor::new(CancellationToken::new());
+        let mut sinks = Sinks::default();
+        let none = serde_json::json!({});
+        sinks.open(&[config("s", &first, none.clone())], &world.journal).await.unwrap();
+        sinks.start(&world.journal, &mut tasks);
+        delivered(&world, "s", 3).await;
+        for path in [&second, &first] {
+            sinks.change(&[config("s", path, none.clone())], &world.journal, &mut tasks).await.unwrap();
+            let ended = tasks.ended().await.unwrap();
+            assert!(ended.result.is_ok());
+            assert!(sinks.ended(ended).is_none(), "the old task was asked to end");
+        }
+        world.write(1).await;
+        delivered(&world, "s", 4).await;
+        assert_eq!(lines(&first).len(), 4);
+        // Nobody has asked the new one.
+        let unasked = Ended { name: task_name("s"), result: Ok(()) };
+        assert!(sinks.ended(unasked).is_some());
+        let (failed, late) = tasks.shut_down(Duration::from_secs(10)).await;
+        assert!(failed.is_empty() && late.is_empty());
+    }
+
+    /// What stands where a journal that had delivered to two files was put back from an older copy: one file is ahead
+    /// of it, the other has more than its cursor tells, and both are completed with each entry once.
+    #[tokio::test]
+    async fn a_journal_put_back_begins_a_new_epoch_and_repeats_nothing() {
+        let mut world = World::new().await;
+        let (ahead, held) = (world.dir.path().join("ahead.jsonl"), world.dir.path().join("held.jsonl"));
+        world.write(6).await;
+        let old = world.journal.epoch();
+        let six = world.lines(1..=6);
+        let beyond = String::from_utf8(world.lines(6..=6)).unwrap().replace("\"seq\":6", "\"seq\":9");
+        std::fs::write(&ahead, [&six[..], beyond.as_bytes()].concat()).unwrap();
+        std::fs::write(&held, world.lines(1..=5)).unwrap();
+        for sink in ["ahead", "held"] {
+            world.journal.sink(sink, "file", crate::journal::SinkStart::Start).await.unwrap();
+            world.journal.acknowledge(sink, Seq(3)).await.unwrap();
+        }
+        let none = serde_json::json!({});
+        let configs = [config("ahead", &ahead, none.clone()), config("held", &held, none)];
+        let mut tasks = Supervisor::new(CancellationToken::new());
+        let mut sinks = Sinks::default();
+        sinks.open(&configs, &world.journal).await.unwrap();
+        let new = world.journal.epoch();
+        assert!(new > old);
+        sinks.start(&world.journal, &mut tasks);
+        world.write(2).await;
+        delivered(&world, "ahead", 8).await;
+        delivered(&world, "held", 8).await;
+        let expected = |own: &[u64]| -> Vec<(String, u64)> {
+            let old = own.iter().map(|seq| (old.clone(), *seq));
+            old.chain([7, 8].map(|seq| (new.clone(), seq))).collect()
+        };
+        assert_eq!(lines(&held), expected(&[1, 2, 3, 4, 5, 6]));
+        assert_eq!(lines(&ahead), expected(&[1, 2, 3, 4, 5, 6, 9]));
+        tasks.shut_down(Duration::from_secs(10)).await;
+    }
 }

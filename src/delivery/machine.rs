@@ -10,13 +10,13 @@ use std::time::Duration;
 use crate::config::OnRefused;
 use crate::journal::SinkState;
 use crate::model::Seq;
-use crate::sink::{Position, SinkError};
+use crate::sink::SinkError;
 
 /// What has happened.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// The sink said what its output holds; `head` is the journal's.
-    Held { held: Option<Position>, head: Seq },
+    /// The sink said up to where its output holds this journal; `head` is the last seq that can be in it.
+    Held { held: Option<Seq>, head: Seq },
     /// The sink could not say it.
     NotHeld(SinkError),
     /// Entries were read up to `upto`, and those in `wanted` passed the filter. `due`: a cursor that only moves past
@@ -47,12 +47,10 @@ pub(super) enum Effect {
     Report(SinkState),
     /// Tell the sink to open its files anew. Brings no input.
     Reopen,
-    /// The sink holds more than the journal: delivery ends.
-    GiveUp { held: Seq, head: Seq },
     /// Ask what the output holds.
     AskPosition(Seq),
-    /// Move the cursor on.
-    Acknowledge(Seq),
+    /// Move the cursor on; `written` is the last seq that was really handed over.
+    Acknowledge { upto: Seq, written: Seq },
     /// Move the cursor back to what the output holds.
     Reset(Seq),
     /// Keep an entry for `replay`.
@@ -101,11 +99,12 @@ enum Next {
 #[derive(Clone, Debug)]
 pub(super) struct State {
     name: String,
-    epoch: String,
     on_refused: OnRefused,
     phase: Phase,
     /// The last seq that the sink has for good, as the journal has it on disk.
     cursor: Seq,
+    /// The last seq that was handed over and taken; the filter left out what lies between it and the cursor.
+    written: Seq,
     /// The last seq that was read; what lies between the cursor and it is unwanted, or in `batch`.
     seen: Seq,
     /// The rest of the batch: seqs that the sink does not have yet.
@@ -120,13 +119,13 @@ pub(super) struct State {
 
 impl State {
     /// The beginning, and the first thing to do.
-    pub(super) fn start(name: &str, epoch: &str, on_refused: OnRefused, cursor: Seq) -> (Self, Vec<Effect>) {
+    pub(super) fn start(name: &str, on_refused: OnRefused, cursor: Seq, written: Seq) -> (Self, Vec<Effect>) {
         let state = Self {
             name: name.to_owned(),
-            epoch: epoch.to_owned(),
             on_refused,
             phase: Phase::Opening,
             cursor,
+            written,
             seen: cursor,
             batch: VecDeque::new(),
             gone: 0,
@@ -172,6 +171,7 @@ impl State {
             (Phase::Idle, Input::Woken) => self.read(effects),
             (Phase::Idle, Input::Due) => self.acknowledge(self.seen, Next::Read, effects),
             (Phase::Delivering, Input::Delivered) => {
+                self.written = self.batch.back().copied().unwrap_or(self.written);
                 self.batch.clear();
                 self.went_well(effects);
                 self.acknowledge(self.seen, Next::Read, effects);
@@ -207,15 +207,16 @@ impl State {
         effects.push(Effect::AskPosition(self.cursor));
     }
 
-    fn opened(&mut self, held: Option<Position>, head: Seq, effects: &mut Vec<Effect>) {
-        // The lines of another journal say nothing about this one.
-        let held = held.filter(|held| held.epoch == self.epoch).map_or(self.cursor, |held| held.seq);
+    fn opened(&mut self, held: Option<Seq>, head: Seq, effects: &mut Vec<Effect>) {
+        let held = held.unwrap_or(self.cursor);
         if held > head {
-            effects.push(Effect::GiveUp { held, head });
+            let text = ahead(held, head, self.cursor);
+            self.halt(text, effects);
         } else if held > self.cursor {
+            self.written = held;
             self.acknowledge(held, Next::Read, effects);
-        } else if held < self.cursor {
-            (self.cursor, self.seen) = (held, held);
+        } else if held < self.written {
+            (self.cursor, self.written, self.seen) = (held, held, held);
             self.phase = Phase::Moving(Next::Read);
             effects.push(Effect::Reset(held));
         } else {
@@ -242,7 +243,7 @@ impl State {
         self.cursor = upto;
         self.seen = self.seen.max(upto);
         self.phase = Phase::Moving(next);
-        effects.push(Effect::Acknowledge(upto));
+        effects.push(Effect::Acknowledge { upto, written: self.written });
     }
 
     fn set_aside(&mut self, reason: String, effects: &mut Vec<Effect>) {
@@ -259,6 +260,7 @@ impl State {
     /// The sink has the first `taken` and not the next.
     fn refused(&mut self, taken: usize, error: SinkError, effects: &mut Vec<Effect>) {
         if taken > 0 {
+            self.written = self.batch[taken - 1];
             self.drop_first(taken);
         }
         let Some(first) = self.batch.front().copied() else {
@@ -334,6 +336,12 @@ impl State {
     }
 }
 
+fn ahead(held: Seq, head: Seq, cursor: Seq) -> String {
+    format!(
+        "its output holds entry {held} of this journal, which ended at {head}: the journal was put back from an older copy, and gives the numbers after {head} a second time; move the output to another directory and send SIGHUP: everything after entry {cursor} is then delivered to a new one, so nothing is lost"
+    )
+}
+
 fn refusal(seq: Seq, text: &str) -> String {
     format!(
         "entry {seq} was refused: {text}; correct the server and send SIGHUP to try again, or set on_refused = \"set_aside\" to keep such entries for `decklog replay` and go on"
@@ -352,7 +360,7 @@ mod tests {
 
     impl Trace {
         fn new(on_refused: OnRefused, cursor: u64) -> Self {
-            let (state, effects) = State::start("s", "e", on_refused, Seq(cursor));
+            let (state, effects) = State::start("s", on_refused, Seq(cursor), Seq(cursor));
             Self { state: Some(state), effects: effects.into() }
         }
 
@@ -377,8 +385,8 @@ mod tests {
         }
     }
 
-    fn held(held: Option<(&str, u64)>, head: u64) -> Input {
-        Input::Held { held: held.map(|(epoch, seq)| Position { epoch: epoch.into(), seq: Seq(seq) }), head: Seq(head) }
+    fn held(held: Option<u64>, head: u64) -> Input {
+        Input::Held { held: held.map(Seq), head: Seq(head) }
     }
 
     fn read(after: u64) -> Effect {
@@ -393,8 +401,8 @@ mod tests {
         Effect::Report(SinkState::Running)
     }
 
-    fn ack(upto: u64) -> Effect {
-        Effect::Acknowledge(Seq(upto))
+    fn ack(upto: u64, written: u64) -> Effect {
+        Effect::Acknowledge { upto: Seq(upto), written: Seq(written) }
     }
 
     fn retrying(text: &str) -> Effect {
@@ -413,7 +421,7 @@ mod tests {
     fn the_cursor_follows_the_sink() {
         let mut trace = Trace::opened(OnRefused::Halt, 0);
         trace.on(batch(5, &[2, 4])).gives(&[Effect::Deliver { from: 0 }]);
-        trace.on(Input::Delivered).gives(&[running(), ack(5)]);
+        trace.on(Input::Delivered).gives(&[running(), ack(5, 4)]);
         trace.on(Input::Done).gives(&[read(5)]);
         trace.on(Input::Nothing).gives(&[Effect::AwaitEntries { after: Seq(5), owed: false }]);
         trace.on(Input::Woken).gives(&[read(5)]);
@@ -423,19 +431,37 @@ mod tests {
     fn the_output_decides_where_delivery_goes_on() {
         let cases = [
             (None, vec![read(50)]),
-            (Some(("e", 50)), vec![read(50)]),
-            (Some(("e", 60)), vec![ack(60)]),
-            (Some(("e", 40)), vec![Effect::Reset(Seq(40))]),
-            (Some(("older", 400)), vec![read(50)]),
-            (Some(("e", 101)), vec![Effect::GiveUp { held: Seq(101), head: Seq(100) }]),
+            (Some(50), vec![read(50)]),
+            (Some(60), vec![ack(60, 60)]),
+            (Some(40), vec![Effect::Reset(Seq(40))]),
         ];
         for (what, effects) in cases {
             let mut trace = Trace::new(OnRefused::Halt, 50);
             trace.gives(&[Effect::AskPosition(Seq(50))]).on(held(what, 100)).gives(&effects);
         }
         let mut trace = Trace::new(OnRefused::Halt, 50);
-        trace.gives(&[Effect::AskPosition(Seq(50))]).on(held(Some(("e", 40)), 100)).gives(&[Effect::Reset(Seq(40))]);
+        trace.gives(&[Effect::AskPosition(Seq(50))]).on(held(Some(40), 100)).gives(&[Effect::Reset(Seq(40))]);
         trace.on(Input::Done).gives(&[read(40)]);
+    }
+
+    #[test]
+    fn an_output_ahead_of_the_journal_waits_for_the_operator() {
+        let mut trace = Trace::new(OnRefused::Halt, 50);
+        trace.gives(&[Effect::AskPosition(Seq(50))]).on(held(Some(101), 100));
+        let text = ahead(Seq(101), Seq(100), Seq(50));
+        trace.gives(&[Effect::Report(SinkState::Halted(text)), Effect::AwaitOperator]);
+        // Moved away, the cursor counts: nothing after it is left out.
+        trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
+        trace.on(held(None, 100)).gives(&[read(50)]);
+    }
+
+    #[test]
+    fn what_the_filter_left_out_is_not_missing_from_the_output() {
+        for (last, effect) in [(120, Effect::Reset(Seq(120))), (130, read(900)), (140, read(900))] {
+            let (state, effects) = State::start("s", OnRefused::Halt, Seq(900), Seq(130));
+            let mut trace = Trace { state: Some(state), effects: effects.into() };
+            trace.gives(&[Effect::AskPosition(Seq(900))]).on(held(Some(last), 1000)).gives(&[effect]);
+        }
     }
 
     #[test]
@@ -444,18 +470,18 @@ mod tests {
         trace.on(batch(3, &[])).gives(&[read(3)]);
         trace.on(Input::Nothing).gives(&[running(), Effect::AwaitEntries { after: Seq(3), owed: true }]);
         trace.on(Input::Woken).gives(&[read(3)]);
-        trace.on(Input::Read { upto: Seq(9), wanted: vec![], due: true }).gives(&[ack(9)]);
+        trace.on(Input::Read { upto: Seq(9), wanted: vec![], due: true }).gives(&[ack(9, 0)]);
         trace.on(Input::Done).gives(&[read(9)]);
         trace.on(batch(11, &[])).gives(&[read(11)]);
         trace.on(Input::Nothing).gives(&[Effect::AwaitEntries { after: Seq(11), owed: true }]);
-        trace.on(Input::Due).gives(&[ack(11)]);
+        trace.on(Input::Due).gives(&[ack(11, 0)]);
     }
 
     #[test]
     fn a_failure_is_told_once_and_tried_again_for_ever() {
         let mut trace = Trace::opened(OnRefused::Halt, 0);
         trace.on(batch(5, &[2, 4, 5])).gives(&[Effect::Deliver { from: 0 }]);
-        trace.on(failed(0, SinkError::retry("down"))).gives(&[retrying("down"), ack(1)]);
+        trace.on(failed(0, SinkError::retry("down"))).gives(&[retrying("down"), ack(1, 0)]);
         trace.on(Input::Done).gives(&[wait(1)]);
         trace.on(Input::Woken).gives(&[Effect::Deliver { from: 0 }]);
         for attempt in 2..40 {
@@ -463,10 +489,10 @@ mod tests {
             trace.on(Input::Woken).gives(&[Effect::Deliver { from: 0 }]);
         }
         // What it took is acknowledged, and the tries begin anew.
-        trace.on(failed(2, SinkError::retry("down"))).gives(&[ack(4)]);
+        trace.on(failed(2, SinkError::retry("down"))).gives(&[ack(4, 4)]);
         trace.on(Input::Done).gives(&[wait(1)]);
         trace.on(Input::Woken).gives(&[Effect::Deliver { from: 2 }]);
-        trace.on(Input::Delivered).gives(&[running(), ack(5)]);
+        trace.on(Input::Delivered).gives(&[running(), ack(5, 5)]);
     }
 
     #[test]
@@ -483,24 +509,24 @@ mod tests {
         let mut trace = Trace::opened(OnRefused::Halt, 0);
         trace.on(batch(5, &[2, 4])).gives(&[Effect::Deliver { from: 0 }]);
         trace.on(failed(1, SinkError::Refused { text: "400".into() }));
-        trace.gives(&[Effect::Report(SinkState::Halted(refusal(Seq(4), "400"))), ack(3)]);
+        trace.gives(&[Effect::Report(SinkState::Halted(refusal(Seq(4), "400"))), ack(3, 2)]);
         trace.on(Input::Done).gives(&[Effect::AwaitOperator]);
         trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(3))]);
         trace.on(held(None, 100)).gives(&[read(3)]);
         trace.on(batch(5, &[4])).gives(&[Effect::Deliver { from: 0 }]);
-        trace.on(Input::Delivered).gives(&[running(), ack(5)]);
+        trace.on(Input::Delivered).gives(&[running(), ack(5, 4)]);
     }
 
     #[test]
     fn an_entry_is_set_aside_before_the_cursor_passes_it() {
         let mut trace = Trace::opened(OnRefused::SetAside, 0);
         trace.on(batch(5, &[2, 4])).gives(&[Effect::Deliver { from: 0 }]);
-        trace.on(failed(0, SinkError::Refused { text: "400".into() })).gives(&[ack(1)]);
+        trace.on(failed(0, SinkError::Refused { text: "400".into() })).gives(&[ack(1, 0)]);
         trace.on(Input::Done).gives(&[Effect::SetAside(Seq(2), "400".into())]);
         trace.on(Input::Done).gives(&[Effect::Deliver { from: 1 }]);
-        trace.on(failed(0, SinkError::Refused { text: "413".into() })).gives(&[ack(3)]);
+        trace.on(failed(0, SinkError::Refused { text: "413".into() })).gives(&[ack(3, 0)]);
         trace.on(Input::Done).gives(&[Effect::SetAside(Seq(4), "413".into())]);
-        trace.on(Input::Done).gives(&[ack(5)]);
+        trace.on(Input::Done).gives(&[ack(5, 0)]);
         trace.on(Input::Done).gives(&[read(5)]);
     }
 
@@ -521,7 +547,7 @@ mod tests {
     fn a_reopened_sink_goes_on_from_its_cursor() {
         let mut trace = Trace::opened(OnRefused::Halt, 0);
         trace.on(batch(5, &[2, 4])).gives(&[Effect::Deliver { from: 0 }]);
-        trace.on(failed(1, SinkError::retry("down"))).gives(&[retrying("down"), ack(3)]);
+        trace.on(failed(1, SinkError::retry("down"))).gives(&[retrying("down"), ack(3, 2)]);
         trace.on(Input::Done).gives(&[wait(1)]);
         trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(3))]);
     }

@@ -15,10 +15,10 @@ use crate::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Ve
 use crate::sink::{Failure, SinkError};
 
 /// A journal with one source, and whatever the test delivers from it.
-struct World {
-    dir: tempfile::TempDir,
-    journal: Journal,
-    _thread: WriterThread,
+pub(crate) struct World {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) journal: Journal,
+    thread: WriterThread,
     source: SourceId,
     written: u64,
     reopen: watch::Sender<u64>,
@@ -27,7 +27,7 @@ struct World {
 }
 
 impl World {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (journal, thread) = Journal::open(&dir.path().join("state")).unwrap();
         let spec = SourceSpec {
@@ -52,7 +52,7 @@ impl World {
         Self {
             dir,
             journal,
-            _thread: thread,
+            thread,
             source,
             written: 0,
             reopen: watch::Sender::new(0),
@@ -62,7 +62,7 @@ impl World {
     }
 
     /// Appends this many entries, each a new pod.
-    async fn write(&mut self, count: u64) {
+    pub(crate) async fn write(&mut self, count: u64) {
         let changes = (self.written + 1..=self.written + count).map(|number| {
             let version = ResourceVersion::new((number + 1).to_string());
             let bytes = format!(
@@ -107,21 +107,32 @@ impl World {
         self.tasks.shutdown().await;
     }
 
-    /// The sink as the journal knows it; none before it is registered.
-    async fn registered(&self) -> Option<SinkRow> {
+    /// A sink as the journal knows it; none before it is registered.
+    async fn registered(&self, name: &str) -> Option<SinkRow> {
         self.journal.flush().await.unwrap();
-        self.journal.reader().unwrap().sinks().unwrap().into_iter().find(|row| row.name == "s")
+        self.journal.reader().unwrap().sinks().unwrap().into_iter().find(|row| row.name == name)
     }
 
     async fn row(&self) -> SinkRow {
-        self.registered().await.unwrap()
+        self.registered("s").await.unwrap()
+    }
+
+    /// Ends the journal's thread, which frees its state directory.
+    pub(crate) fn close(self) -> tempfile::TempDir {
+        drop((self.tasks, self.journal));
+        self.thread.join().unwrap();
+        self.dir
     }
 
     /// Waits until the journal says this of the sink.
     async fn until(&self, what: impl Fn(&SinkRow) -> bool) -> SinkRow {
+        self.until_sink("s", what).await
+    }
+
+    pub(crate) async fn until_sink(&self, name: &str, what: impl Fn(&SinkRow) -> bool) -> SinkRow {
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
         loop {
-            let row = self.registered().await;
+            let row = self.registered(name).await;
             assert!(std::time::Instant::now() < deadline, "still {row:?}");
             if let Some(row) = row.filter(&what) {
                 return row;
@@ -130,7 +141,7 @@ impl World {
         }
     }
 
-    fn lines(&self, seqs: std::ops::RangeInclusive<u64>) -> Vec<u8> {
+    pub(crate) fn lines(&self, seqs: std::ops::RangeInclusive<u64>) -> Vec<u8> {
         let mut reader = self.journal.reader().unwrap();
         let line = |seq| [&reader.entry(Seq(seq)).unwrap().unwrap().line[..], b"\n"].concat();
         seqs.flat_map(line).collect()
@@ -323,14 +334,85 @@ async fn an_output_ahead_of_the_journal_is_told_apart() {
     world.write(3).await;
     let mut fake = Fake::new([]);
     fake.held = Some(Position { epoch: world.journal.epoch().to_owned(), seq: Seq(9) });
-    world.start(world.plan(), fake.clone());
-    let ended = world.tasks.join_next().await.unwrap().unwrap();
-    assert!(matches!(ended, Err(DeliveryError::Ahead { held: Seq(9), head: Seq(3), .. })), "{ended:?}");
-    assert_eq!(world.row().await.state, "halted");
+    let begun =
+        run(world.journal.clone(), world.plan(), Box::new(fake.clone()), world.reopen.subscribe(), world.stop.clone());
+    // The journal passes the number before the sink is asked.
+    world.write(9).await;
+    world.tasks.spawn(begun);
+    let row = world.until(|row| row.state == "halted").await;
+    assert!(row.detail.contains("holds entry 9") && row.detail.contains("ended at 3"), "{}", row.detail);
+    assert_eq!(row.cursor, Seq(0));
+    world.stop().await;
     // Lines of another journal say nothing.
     fake.held = Some(Position { epoch: "another".into(), seq: Seq(9) });
     world.start(world.plan(), fake.clone());
-    assert_eq!(fake.taken(3).await, [1, 2, 3]);
+    assert_eq!(fake.taken(12).await, (1..=12).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn an_output_ahead_that_is_moved_away_gets_everything_after_its_cursor() {
+    let mut world = World::new().await;
+    let path = world.dir.path().join("events.jsonl");
+    world.write(3).await;
+    let ahead = String::from_utf8(world.lines(3..=3)).unwrap().replace("\"seq\":3", "\"seq\":9");
+    std::fs::write(&path, [&world.lines(1..=3)[..], ahead.as_bytes()].concat()).unwrap();
+    world.start(world.plan(), file(&path, None));
+    world.until(|row| row.state == "halted").await;
+    std::fs::create_dir(world.dir.path().join("away")).unwrap();
+    std::fs::rename(&path, world.dir.path().join("away/events.jsonl")).unwrap();
+    world.reopen.send_modify(|count| *count += 1);
+    world.write(2).await;
+    world.until(|row| row.cursor == Seq(5) && row.state == "running").await;
+    assert!(std::fs::read(&path).unwrap() == world.lines(1..=5));
+}
+
+#[tokio::test]
+async fn a_position_of_an_earlier_epoch_counts_where_the_journal_has_that_entry() {
+    let mut world = World::new().await;
+    world.write(6).await;
+    let old = world.journal.epoch();
+    world.journal.begin_epoch().await.unwrap();
+    world.write(3).await;
+    // Up to 6 the output and the journal are the same; 8 was another entry in the old epoch.
+    for (held, first) in [(4, 5), (6, 7), (8, 7)] {
+        let mut fake = Fake::new([]);
+        fake.held = Some(Position { epoch: old.clone(), seq: Seq(held) });
+        world.start(Plan { name: format!("held {held}"), ..world.plan() }, fake.clone());
+        assert_eq!(fake.taken(10 - first).await, (first as u64..=9).collect::<Vec<_>>(), "{held}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_an_earlier_epoch_that_was_cut_gets_what_it_lacks() {
+    let mut world = World::new().await;
+    let path = world.dir.path().join("events.jsonl");
+    world.write(5).await;
+    world.start(world.plan(), file(&path, None));
+    world.until(|row| row.cursor == Seq(5)).await;
+    world.stop().await;
+    world.journal.begin_epoch().await.unwrap();
+    world.write(2).await;
+    std::fs::write(&path, world.lines(1..=3)).unwrap();
+    world.start(world.plan(), file(&path, None));
+    world.write(1).await;
+    world.until(|row| row.cursor == Seq(8)).await;
+    assert!(std::fs::read(&path).unwrap() == world.lines(1..=8));
+}
+
+#[tokio::test]
+async fn what_a_filter_left_out_stays_out_when_the_filter_is_widened() {
+    let mut world = World::new().await;
+    let path = world.dir.path().join("events.jsonl");
+    world.write(6).await;
+    let filter: Wanted = Box::new(|line| memchr::memmem::find(line, b"\"name\":\"p2\"").is_some());
+    world.start(Plan { filter: Some(filter), ..world.plan() }, file(&path, None));
+    let row = world.until(|row| row.cursor == Seq(6)).await;
+    assert_eq!(row.written, Seq(2));
+    world.stop().await;
+    world.start(world.plan(), file(&path, None));
+    world.write(1).await;
+    world.until(|row| row.cursor == Seq(7)).await;
+    assert!(std::fs::read(&path).unwrap() == [world.lines(2..=2), world.lines(7..=7)].concat());
 }
 
 fn file(path: &Path, rotate_size: Option<u64>) -> crate::sink::file::FileSink {

@@ -37,7 +37,7 @@ impl Live {
         let sources = endpoints.fleet.overview().sources.into_iter().map(|view| {
             let namespace = view.spec.namespace.clone().unwrap_or_default();
             let labels = vec![("resource", view.spec.resource.full_name()), ("namespace", namespace)];
-            (labels, view.stats, endpoints.journal.waiting(view.id))
+            (labels, view.stats, endpoints.backlog.of(view.id))
         });
         Self(sources.collect())
     }

@@ -1,12 +1,20 @@
 //! Compression of entries: alone, or as the difference of another entry.
 //!
-//! Successive versions of one object are nearly equal, so an entry is stored with an earlier one (its base) as the
-//! dictionary: 8 KB of Pod become a few hundred bytes, byte-exact, and reading it costs two rows whatever its age.
+//! Successive versions of one object are nearly equal, so an entry is stored as the difference of an earlier one (its
+//! base): 8 KB of Pod become a few hundred bytes, byte-exact, and reading it costs two rows whatever its age. What
+//! stands alone is a zstd frame. Both carry a checksum.
 
-use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter};
+mod delta;
+
+use zstd::zstd_safe::{self, CCtx, CParameter, DCtx};
 
 /// No entry is larger: the API server takes 3 MiB and JSON escapes can multiply that.
 const LARGEST: u64 = 256 << 20;
+
+/// The first byte of a difference that is squeezed by zstd; neither a difference nor a frame begins with it.
+const SQUEEZED: u8 = 0xd2;
+/// A shorter difference gains too little.
+const WORTH_SQUEEZING: usize = 768;
 
 /// Why stored bytes could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +25,7 @@ pub struct CodecError(&'static str);
 pub struct Codec {
     compress: CCtx<'static>,
     decompress: DCtx<'static>,
+    delta: delta::Encoder,
 }
 
 impl std::fmt::Debug for Codec {
@@ -33,26 +42,30 @@ impl Default for Codec {
         // A flipped bit on the disk would else come back as another text, and SQLite has no checksums of its own.
         let set = compress.set_parameter(CParameter::ChecksumFlag(true));
         debug_assert!(set.is_ok(), "frames may have checksums in every zstd");
-        let mut decompress = DCtx::create();
-        let set = decompress.set_parameter(DParameter::WindowLogMax(31));
-        debug_assert!(set.is_ok(), "31 is the largest window of 64-bit zstd");
-        Self { compress, decompress }
+        Self { compress, decompress: DCtx::create(), delta: delta::Encoder::default() }
     }
 }
 
 impl Codec {
     /// Compresses `bytes`, as the difference of `base` where there is one.
     pub fn compress(&mut self, base: Option<&[u8]>, bytes: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(zstd_safe::compress_bound(bytes.len()));
-        // The window must reach back over the whole base, else only its end helps.
-        let reach = base.map_or(0, <[u8]>::len) + bytes.len();
-        let window = reach.next_power_of_two().trailing_zeros().clamp(10, 27);
-        self.compress
-            .set_parameter(CParameter::WindowLog(window))
-            .and_then(|_| self.compress.load_dictionary(base.unwrap_or_default()))
-            .and_then(|_| self.compress.compress2(&mut out, bytes))
-            .expect("compression into a buffer of the stated bound cannot fail");
-        out
+        let Some(base) = base else { return self.squeeze(Vec::new(), bytes) };
+        let delta = self.delta.encode(base, bytes);
+        if delta.len() < WORTH_SQUEEZING {
+            return delta;
+        }
+        let squeezed = self.squeeze(vec![SQUEEZED], &delta);
+        if squeezed.len() < delta.len() { squeezed } else { delta }
+    }
+
+    /// A zstd frame after what `out` holds.
+    fn squeeze(&mut self, out: Vec<u8>, bytes: &[u8]) -> Vec<u8> {
+        let start = out.len();
+        let mut out = std::io::Cursor::new(out);
+        out.get_mut().reserve(zstd_safe::compress_bound(bytes.len()));
+        out.set_position(start as u64);
+        self.compress.compress2(&mut out, bytes).expect("compression into a buffer of the stated bound cannot fail");
+        out.into_inner()
     }
 
     /// The inverse of [`Codec::compress`] with the same base.
@@ -60,17 +73,26 @@ impl Codec {
     /// # Errors
     /// Where the stored bytes are damaged.
     pub fn decompress(&mut self, base: Option<&[u8]>, blob: &[u8]) -> Result<Vec<u8>, CodecError> {
-        let size = zstd_safe::get_frame_content_size(blob)
+        let differs = || CodecError("no difference of its base");
+        match (base, blob.first()) {
+            (None, _) => self.unsqueeze(blob),
+            (Some(base), Some(&SQUEEZED)) => {
+                let delta = self.unsqueeze(&blob[1..])?;
+                delta::decode(base, &delta, LARGEST).ok_or_else(differs)
+            }
+            (Some(base), _) => delta::decode(base, blob, LARGEST).ok_or_else(differs),
+        }
+    }
+
+    fn unsqueeze(&mut self, frame: &[u8]) -> Result<Vec<u8>, CodecError> {
+        let size = zstd_safe::get_frame_content_size(frame)
             .ok()
             .flatten()
             .filter(|size| *size <= LARGEST)
             .and_then(|size| usize::try_from(size).ok())
             .ok_or(CodecError("no frame with a sane size"))?;
         let mut out = Vec::with_capacity(size);
-        self.decompress
-            .load_dictionary(base.unwrap_or_default())
-            .and_then(|_| self.decompress.decompress(&mut out, blob))
-            .map_err(|code| CodecError(zstd_safe::get_error_name(code)))?;
+        self.decompress.decompress(&mut out, frame).map_err(|code| CodecError(zstd_safe::get_error_name(code)))?;
         Ok(out)
     }
 }

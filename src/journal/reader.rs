@@ -5,15 +5,17 @@ use std::path::Path;
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use tokio::sync::watch;
 
 use super::codec::Codec;
-use super::writer::{rfc3339, type_code};
+use super::recent::{Line, Recent};
+use super::writer::{rfc3339, type_code, type_of};
 use super::{JournalError, schema};
 use crate::model::{Cluster, EntryType, Resource, Seq};
 use crate::wire;
 
-/// How many base entries a reader keeps decompressed.
-const BASES: usize = 256;
+/// How many bytes of base entries a reader keeps at hand.
+const BASES: usize = 4 << 20;
 
 /// An entry as it is stored.
 #[derive(Clone, Debug)]
@@ -86,6 +88,8 @@ pub struct SinkRow {
     pub kind: String,
     /// The last seq it has for good.
     pub cursor: Seq,
+    /// The last seq that was really handed over: below the cursor where a filter left out what follows.
+    pub written: Seq,
     /// running, retrying or halted.
     pub state: String,
     /// What the state adds.
@@ -176,7 +180,9 @@ struct Stored {
 pub struct Reader {
     conn: Connection,
     codec: Codec,
-    bases: HashMap<u64, Bytes>,
+    bases: Recent,
+    /// Inside the daemon: what the writer has at hand, and how far that is on disk.
+    recent: Option<(Recent, watch::Receiver<Seq>)>,
 }
 
 impl std::fmt::Debug for Reader {
@@ -191,7 +197,17 @@ impl Reader {
     /// # Errors
     /// Where there is none, or it cannot be read.
     pub fn open(dir: &Path) -> Read<Self> {
-        Ok(Self { conn: schema::open_reader(dir)?, codec: Codec::default(), bases: HashMap::new() })
+        Ok(Self {
+            conn: schema::open_reader(dir)?,
+            codec: Codec::default(),
+            bases: Recent::with_budget(BASES),
+            recent: None,
+        })
+    }
+
+    /// As [`Reader::open`], beside the writer of this process.
+    pub(super) fn beside(dir: &Path, recent: Recent, head: watch::Receiver<Seq>) -> Read<Self> {
+        Ok(Self { recent: Some((recent, head)), ..Self::open(dir)? })
     }
 
     /// The newest seq, 0 for an empty journal.
@@ -249,6 +265,13 @@ impl Reader {
     /// # Errors
     /// Where the database cannot be read or an entry is damaged.
     pub fn entries_after(&mut self, after: Seq, limit: usize, max_bytes: usize) -> Read<Vec<StoredEntry>> {
+        if let Some((recent, head)) = &self.recent {
+            // Only what is on disk: durable before visible.
+            if let Some(found) = recent.range(after.0 + 1, head.borrow().0, limit, max_bytes) {
+                let entry = |(seq, line): (u64, Line)| StoredEntry { seq: Seq(seq), kind: line.kind, line: line.bytes };
+                return Ok(found.into_iter().map(entry).collect());
+            }
+        }
         let what = "entries";
         // Decompressed after the statement is done, so that no read transaction is held for long; compressed rows are
         // small, and as many as one batch may hold.
@@ -375,18 +398,15 @@ impl Reader {
         let damaged = |seq: u64, why: &dyn std::fmt::Display| {
             JournalError::Corrupt(format!("entry {seq} is damaged ({why}); run `decklog verify`"))
         };
-        let kind = EntryType::ALL
-            .into_iter()
-            .find(|kind| type_code(*kind) == row.kind)
-            .ok_or_else(|| damaged(row.seq, &"unknown type"))?;
+        let kind = type_of(row.kind).ok_or_else(|| damaged(row.seq, &"unknown type"))?;
         let base = row.base.map(|seq| self.base(seq)).transpose()?;
         let line = self.codec.decompress(base.as_deref(), &row.blob).map_err(|error| damaged(row.seq, &error))?;
         Ok(StoredEntry { seq: Seq(row.seq), kind, line: line.into() })
     }
 
     fn base(&mut self, seq: u64) -> Read<Bytes> {
-        if let Some(line) = self.bases.get(&seq) {
-            return Ok(line.clone());
+        if let Some(line) = self.bases.get(seq) {
+            return Ok(line.bytes);
         }
         let blob: Option<Vec<u8>> = self
             .conn
@@ -397,10 +417,7 @@ impl Reader {
             |why: String| JournalError::Corrupt(format!("entry {seq} is damaged ({why}); run `decklog verify`"));
         let blob = blob.ok_or_else(|| damaged("missing".to_owned()))?;
         let line: Bytes = self.codec.decompress(None, &blob).map_err(|error| damaged(error.to_string()))?.into();
-        if self.bases.len() >= BASES {
-            self.bases.clear();
-        }
-        self.bases.insert(seq, line.clone());
+        self.bases.put(seq, Line { kind: EntryType::Added, bytes: line.clone(), object: 0..0 });
         Ok(line)
     }
 
@@ -463,7 +480,7 @@ impl Reader {
             .prepare_cached(
                 "SELECT name, kind, cursor, state, detail, state_since, delivered_at,
                      (SELECT time FROM entry e WHERE e.seq > k.cursor ORDER BY e.seq LIMIT 1),
-                     (SELECT count(*) FROM aside a WHERE a.sink = k.name), active FROM sink k ORDER BY name",
+                     (SELECT count(*) FROM aside a WHERE a.sink = k.name), active, written FROM sink k ORDER BY name",
             )
             .map_err(sql(what))?;
         let rows = select
@@ -479,6 +496,7 @@ impl Reader {
                     oldest_undelivered: row.get(7)?,
                     aside: row.get(8)?,
                     active: row.get(9)?,
+                    written: Seq(row.get(10)?),
                 })
             })
             .map_err(sql(what))?;
@@ -599,13 +617,26 @@ impl Reader {
     pub fn verify(&mut self, progress: impl FnMut(u64, u64)) -> Read<Verified> {
         // One moment of the journal: a daemon that goes on would else look like damage.
         self.conn.execute_batch("BEGIN").map_err(sql("its check"))?;
-        let found = self.verify_moment(progress);
-        self.conn.execute_batch("COMMIT").map_err(sql("its check"))?;
+        let mut found = Verified::default();
+        let read = self.verify_moment(&mut found, progress);
+        let found = match read {
+            // Damage of the file itself ends the reading, and is the answer.
+            Err(JournalError::Sqlite { what, source })
+                if matches!(
+                    source.sqlite_error_code(),
+                    Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase)
+                ) =>
+            {
+                found.problem(format!("{what}: {source}"));
+                Ok(found)
+            }
+            other => other.map(|()| found),
+        };
+        drop(self.conn.execute_batch("COMMIT"));
         found
     }
 
-    fn verify_moment(&mut self, mut progress: impl FnMut(u64, u64)) -> Read<Verified> {
-        let mut found = Verified::default();
+    fn verify_moment(&mut self, found: &mut Verified, mut progress: impl FnMut(u64, u64)) -> Read<()> {
         let what = "its check";
         {
             let mut check = self.conn.prepare("PRAGMA integrity_check(20)").map_err(sql(what))?;
@@ -619,7 +650,11 @@ impl Reader {
             }
         }
         let (epoch, head, oldest) = (self.epoch()?, self.head()?, self.oldest()?);
-        let mut newest: HashMap<i64, (u64, bool)> = HashMap::new();
+        let given_out = self.meta("head")?.parse().unwrap_or(0);
+        if head.0 < given_out {
+            found.problem(format!("the newest entries, {} to {given_out}, are missing", head.next()));
+        }
+        let mut newest: HashMap<i64, Newest> = HashMap::new();
         let (mut at, mut expected) = (oldest.0.saturating_sub(1), oldest.0);
         loop {
             let rows: Vec<(Stored, Option<i64>, u64, i64)> = {
@@ -655,20 +690,24 @@ impl Reader {
                 }
                 found.gaps += u64::from(entry.kind == EntryType::Gap);
                 let Some(object) = object else { continue };
-                let before = newest.insert(object, (seq, entry.kind != EntryType::Deleted));
-                if let Some((was, _)) = before
-                    && was != previous
+                let uid =
+                    wire::Entry::parse(&entry.line).map_or(0, |entry| hash(entry.uid.as_deref().unwrap_or_default()));
+                let before = newest.insert(object, Newest { seq, exists: entry.kind != EntryType::Deleted, uid });
+                if let Some(before) = &before
+                    && before.seq != previous
                 {
                     found.problem(format!(
-                        "entry {seq} follows entry {previous} of its object, but the newest was {was}"
+                        "entry {seq} follows entry {previous} of its object, but the newest was {}",
+                        before.seq
                     ));
                 }
                 // The state before is known once an entry of the object was seen: retention may have dropped earlier ones.
                 match (entry.kind, before) {
-                    (EntryType::Added, Some((_, true))) => {
+                    (EntryType::Added, Some(Newest { exists: true, .. })) => {
                         found.problem(format!("entry {seq} adds an object that exists"));
                     }
-                    (EntryType::Modified | EntryType::Deleted, Some((_, false))) => {
+                    // Another incarnation may have been found by a list that tells nothing.
+                    (EntryType::Modified | EntryType::Deleted, Some(before)) if !before.exists && before.uid == uid => {
                         found.problem(format!("entry {seq} changes an object that does not exist"));
                     }
                     _ => {}
@@ -679,17 +718,17 @@ impl Reader {
         if found.entries > 0 {
             found.range = Some((oldest, head));
         }
-        self.verify_objects(&newest, &mut found)?;
+        self.verify_objects(&newest, found)?;
         for sink in self.sinks()? {
             if sink.cursor > head {
                 found.problem(format!("the cursor of sink {} is {}, past the head {head}", sink.name, sink.cursor));
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Replay of the log against the object table.
-    fn verify_objects(&mut self, newest: &HashMap<i64, (u64, bool)>, found: &mut Verified) -> Read<()> {
+    fn verify_objects(&mut self, newest: &HashMap<i64, Newest>, found: &mut Verified) -> Read<()> {
         let what = "objects";
         let mut at = 0;
         loop {
@@ -711,14 +750,14 @@ impl Reader {
             at = *last;
             for (id, uid, version, present, last, withheld) in rows {
                 found.objects += 1;
-                let told = newest.get(&id).copied();
+                let told = newest.get(&id);
                 match told {
-                    Some((seq, _)) if seq != last => {
+                    Some(Newest { seq, .. }) if *seq != last => {
                         found.problem(format!(
                             "object {uid} points to entry {last}, but the log's newest of it is {seq}"
                         ));
                     }
-                    Some((_, exists)) if exists != present && !withheld => {
+                    Some(Newest { exists, .. }) if *exists != present && !withheld => {
                         found.problem(format!("object {uid} is {} in the table but not in the log", presence(present)));
                     }
                     None if last != 0 && present => {
@@ -739,6 +778,21 @@ impl Reader {
             }
         }
     }
+}
+
+/// The newest entry of an object.
+struct Newest {
+    seq: u64,
+    exists: bool,
+    uid: u64,
+}
+
+/// Tells uids apart in little room.
+fn hash(text: &str) -> u64 {
+    use std::hash::{DefaultHasher, Hasher};
+    let mut hasher = DefaultHasher::new();
+    hasher.write(text.as_bytes());
+    hasher.finish()
 }
 
 fn presence(present: bool) -> &'static str {

@@ -399,7 +399,17 @@ async fn seqs_stay_dense_and_are_never_used_again() {
     let mut reader = Reader::open(dir.path()).unwrap();
     let seqs: Vec<u64> =
         reader.entries_after(Seq(0), 100, usize::MAX).unwrap().iter().map(|entry| entry.seq.0).collect();
-    assert_eq!(seqs, (1..=u64::try_from(seqs.len()).unwrap()).collect::<Vec<_>>());
+    let newest = u64::try_from(seqs.len()).unwrap();
+    assert_eq!(seqs, (1..=newest).collect::<Vec<_>>());
+    drop(reader);
+
+    // Nor when everything has been forgotten meanwhile.
+    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+    conn.execute_batch("DELETE FROM entry; DELETE FROM object;").unwrap();
+    let open = Open::at(dir.path()).await;
+    open.watch(vec![upsert("c", "u3", 100)]).await;
+    assert_eq!(open.log(), [format!("{} ADDED watched c/u3@100", newest + 1)]);
+    open.close();
 }
 
 #[tokio::test]
@@ -450,4 +460,132 @@ async fn entries_and_their_checkpoint_are_committed_together() {
     assert!(watcher.unwrap().join().unwrap() > 0);
     drop(journal);
     thread.join().unwrap();
+}
+
+fn one_namespace(namespace: &str) -> SourceSpec {
+    SourceSpec { namespace: Some(namespace.into()), ..pods() }
+}
+
+fn pod_in(namespace: &str, name: &str, uid: &str, version: u64) -> Observed {
+    Observed { namespace: namespace.into(), ..pod(name, uid, version) }
+}
+
+#[tokio::test]
+async fn what_a_narrower_scope_leaves_out_is_told_as_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let wide = Open::at(dir.path()).await;
+    wide.list(10, None, &[pod("a", "u1", 1), pod_in("pay", "b", "u2", 2)]).await;
+    wide.close();
+
+    let narrow = Open::with(dir.path(), &one_namespace("shop")).await;
+    assert_eq!((narrow.memory.why, narrow.memory.resume.clone()), (Some(Why::Scope), None));
+    narrow.journal.narrow().await.unwrap();
+    assert_eq!(narrow.log()[2..], ["3 GAP scope 10..", "4 DELETED inferred b/u2@2"]);
+    narrow.journal.narrow().await.unwrap();
+    assert_eq!(narrow.log().len(), 4, "told once");
+    narrow.close();
+    assert_whole(&mut Reader::open(dir.path()).unwrap());
+}
+
+#[tokio::test]
+async fn a_scope_that_comes_back_is_listed_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let wide = Open::at(dir.path()).await;
+    wide.list(10, None, &[pod("a", "u1", 1)]).await;
+    wide.close();
+    let narrow = Open::with(dir.path(), &one_namespace("shop")).await;
+    narrow.list(20, Some(Why::Scope), &[pod("a", "u1", 15)]).await;
+    narrow.close();
+    // Its old position would tell again what the other scope has told meanwhile.
+    let wide = Open::at(dir.path()).await;
+    assert_eq!((wide.memory.why, wide.memory.resume.clone()), (Some(Why::Scope), None));
+    wide.close();
+}
+
+#[tokio::test]
+async fn a_source_registered_anew_keeps_what_waits_for_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[]).await;
+    // In one group, so that nothing of it is committed before the source is registered again.
+    let changes = vec![upsert("a", "u1", 11), upsert("b", "u2", 12)];
+    let spec = pods();
+    let (appended, memory) = tokio::join!(open.journal.append(open.memory.id, changes), open.journal.source(&spec));
+    appended.unwrap();
+    assert_eq!(memory.unwrap().applied, Some(rv(12)));
+    open.close();
+}
+
+#[tokio::test]
+async fn a_silent_list_over_the_dead_begins_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let silent = SourceSpec { first_list_silent: true, ..pods() };
+    let open = Open::with(dir.path(), &silent).await;
+    open.list(10, None, &[]).await;
+    open.watch(vec![upsert("a", "u1", 11)]).await;
+    open.journal.source_gone(open.memory.id).await.unwrap();
+    open.close();
+    let open = Open::with(dir.path(), &silent).await;
+    open.list(30, None, &[pod("a", "u2", 20)]).await;
+    open.watch(vec![upsert("a", "u2", 31)]).await;
+    let last = open.log().pop().unwrap();
+    assert_eq!(last, "4 MODIFIED watched a/u2@31");
+    let entries = open.journal.reader().unwrap().entries_after(Seq(3), 10, usize::MAX).unwrap();
+    let change = Entry::parse(&entries[0].line).unwrap().change.unwrap().get().to_owned();
+    assert!(change.contains(r#""was":"20""#), "{change}");
+    open.close();
+    assert_whole(&mut Reader::open(dir.path()).unwrap());
+}
+
+#[tokio::test]
+async fn a_missing_end_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.watch(vec![upsert("a", "u1", 11), upsert("b", "u2", 12)]).await;
+    open.close();
+    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+    conn.execute("DELETE FROM object WHERE name = 'b'", []).unwrap();
+    conn.execute("DELETE FROM entry WHERE seq = 2", []).unwrap();
+    let found = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap();
+    assert!(found.problems.iter().any(|problem| problem.contains("newest entries, 2 to 2")), "{:?}", found.problems);
+}
+
+#[tokio::test]
+async fn the_newest_change_that_a_watch_repeats_is_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.watch(vec![upsert("a", "u1", 11), upsert("a", "u1", 12)]).await;
+    // A watch begins again at the version before the newest one, because others may share that one.
+    open.watch(vec![upsert("a", "u1", 12)]).await;
+    open.watch(vec![delete("a", "u1", 13)]).await;
+    open.watch(vec![delete("a", "u1", 13)]).await;
+    let told = ["1 ADDED watched a/u1@11", "2 MODIFIED watched a/u1@12", "3 DELETED watched a/u1@13"];
+    assert_eq!(open.log(), told);
+    open.close();
+}
+
+#[tokio::test]
+async fn nothing_is_visible_before_it_is_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+    let mut head = open.journal.head();
+    let journal = open.journal.clone();
+    let (id, changes) = (open.memory.id, 200);
+    let append = async move {
+        for n in 1..=changes {
+            journal.append(id, vec![upsert("a", "u1", n)]).await.unwrap();
+            journal.flush().await.unwrap();
+        }
+    };
+    let watch = async {
+        while head.borrow_and_update().0 < changes {
+            head.changed().await.unwrap();
+            let seen = head.borrow_and_update().0;
+            let stored: u64 = conn.query_row("SELECT max(seq) FROM entry", [], |row| row.get(0)).unwrap();
+            assert!(stored >= seen, "{seen} is visible, {stored} is on disk");
+        }
+    };
+    tokio::join!(append, watch);
+    open.close();
 }

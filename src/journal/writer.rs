@@ -13,12 +13,12 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use super::codec::Codec;
+use super::recent::Recent;
 use super::{JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, Waiting, WatchChange};
 use crate::change::{self, Pattern};
 use crate::model::{
     Cluster, EntryType, Evidence, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
 };
-use store::Recent;
 
 /// A transaction takes what waits, up to this many changes …
 const GROUP_CHANGES: usize = 1000;
@@ -28,13 +28,12 @@ const GROUP_BYTES: usize = 8 << 20;
 const BOOKMARK_DELAY: Duration = Duration::from_secs(10);
 /// Stands for a reason in `pending_why` where a first list is only remembered.
 const SILENT: &str = "silent";
-/// Decompressed entries kept at hand, in bytes: objects that change often are then not read again.
-const RECENT_BYTES: usize = 8 << 20;
 
 pub(super) enum Command {
     Cluster(Cluster, oneshot::Sender<Result<(), JournalError>>),
     Source(Box<SourceSpec>, oneshot::Sender<SourceMemory>),
     Retire(SourceId),
+    Narrow(oneshot::Sender<()>),
     Changes(SourceId, Vec<WatchChange>),
     Bookmark(SourceId, ResourceVersion),
     ListBegin(SourceId),
@@ -45,7 +44,7 @@ pub(super) enum Command {
     Resources(Vec<Resource>),
     Sink(String, String, SinkStart, oneshot::Sender<Seq>),
     RetireSink(String),
-    Acknowledge(String, Seq, oneshot::Sender<()>),
+    Acknowledge { sink: String, upto: Seq, written: Seq, reply: oneshot::Sender<()> },
     ResetCursor(String, Seq, oneshot::Sender<()>),
     SetAside(String, Seq, String, oneshot::Sender<()>),
     ReportSink(String, SinkState),
@@ -97,6 +96,7 @@ pub(super) struct Writer {
     epoch: String,
     cluster: Cluster,
     head: u64,
+    head_on_disk: u64,
     visible: watch::Sender<Seq>,
     sources: HashMap<i64, Source>,
     recent: Recent,
@@ -161,6 +161,7 @@ impl Writer {
             epoch,
             cluster,
             head,
+            head_on_disk: head,
             visible,
             sources: HashMap::new(),
             recent: Recent::default(),
@@ -245,6 +246,26 @@ impl Writer {
     /// Makes everything since `begin` durable together with the checkpoints that it brings, then visible.
     /// Invariant 1: a checkpoint never runs ahead of the journal, because both are in this transaction.
     fn commit(&mut self) -> Done {
+        self.write_checkpoints()?;
+        if self.head > self.head_on_disk {
+            // Beside the entries, so that no seq is given out twice after everything was forgotten.
+            self.execute(
+                "keep the head",
+                "INSERT OR REPLACE INTO meta VALUES ('head', ?)",
+                params![self.head.to_string()],
+            )?;
+        }
+        self.conn.execute_batch("COMMIT").map_err(sql("commit"))?;
+        self.in_transaction = false;
+        self.head_on_disk = self.head;
+        let head = Seq(self.head);
+        self.visible.send_if_modified(|seen| std::mem::replace(seen, head) != head);
+        self.answer();
+        Ok(())
+    }
+
+    /// What the open transaction brings the sources to.
+    fn write_checkpoints(&mut self) -> Done {
         for source in self.sources.values_mut().filter(|source| source.moved) {
             let mut update = self
                 .conn
@@ -260,12 +281,11 @@ impl Writer {
                 .map_err(sql("move a checkpoint"))?;
             source.moved = false;
         }
-        self.conn.execute_batch("COMMIT").map_err(sql("commit"))?;
-        self.in_transaction = false;
-        let head = Seq(self.head);
-        self.visible.send_if_modified(|seen| std::mem::replace(seen, head) != head);
-        self.answer();
         Ok(())
+    }
+
+    pub(super) fn recent(&self) -> Recent {
+        self.recent.clone()
     }
 
     pub(super) fn turns(&self) -> Arc<AtomicU64> {
@@ -305,6 +325,10 @@ impl Writer {
             Command::Retire(SourceId(id)) => {
                 self.begin()?;
                 self.execute("retire a source", "UPDATE source SET active = 0 WHERE id = ?", params![id])?;
+            }
+            Command::Narrow(reply) => {
+                self.narrow()?;
+                self.later(reply, ());
             }
             Command::Changes(SourceId(id), changes) => {
                 self.begin()?;
@@ -359,19 +383,24 @@ impl Writer {
                 self.begin()?;
                 self.execute("retire a sink", "UPDATE sink SET active = 0 WHERE name = ?", params![name])?;
             }
-            Command::Acknowledge(name, upto, reply) => {
+            Command::Acknowledge { sink, upto, written, reply } => {
                 self.begin()?;
                 self.execute(
                     "move a cursor",
                     // Invariant 5: a cursor only grows.
-                    "UPDATE sink SET cursor = max(cursor, ?), delivered_at = ? WHERE name = ?",
-                    params![upto.0, micros(Timestamp::now()), name],
+                    "UPDATE sink SET cursor = max(cursor, ?1), written = max(written, ?2),
+                     delivered_at = CASE WHEN ?2 > written THEN ?3 ELSE delivered_at END WHERE name = ?4",
+                    params![upto.0, written.0, micros(Timestamp::now()), sink],
                 )?;
                 self.later(reply, ());
             }
             Command::ResetCursor(name, to, reply) => {
                 self.begin()?;
-                self.execute("reset a cursor", "UPDATE sink SET cursor = ? WHERE name = ?", params![to.0, name])?;
+                self.execute(
+                    "reset a cursor",
+                    "UPDATE sink SET cursor = ?1, written = min(written, ?1) WHERE name = ?2",
+                    params![to.0, name],
+                )?;
                 self.later(reply, ());
             }
             Command::SetAside(name, seq, reason, reply) => {
@@ -446,6 +475,8 @@ impl Writer {
 
     fn register(&mut self, spec: &SourceSpec) -> Done<SourceMemory> {
         let what = "register a source";
+        // It may be registered anew while this very transaction moves it on.
+        self.write_checkpoints()?;
         let resource = self.resource_id(&spec.resource)?;
         let namespace = spec.namespace.clone().unwrap_or_default();
         self.execute(
@@ -468,7 +499,18 @@ impl Writer {
              WHERE id = ?1 AND (label_selector <> ?2 OR field_selector <> ?3)",
             params![id, spec.label_selector, spec.field_selector],
         )?;
-        self.execute(what, "UPDATE source SET active = 1, state = 'waiting', detail = '' WHERE id = ?", params![id])?;
+        self.execute(
+            what,
+            "UPDATE source SET active = 1, state = 'waiting', detail = '', ignore = ? WHERE id = ?",
+            params![serde_json::to_string(&spec.ignore).expect("strings always serialise"), id],
+        )?;
+        // Whatever covered the same objects before this falls behind from now on: it resumes from nothing.
+        self.execute(
+            what,
+            "UPDATE source SET resume = NULL, rescoped = 1
+             WHERE resource = ?1 AND id <> ?2 AND (namespace = '' OR ?3 = '') AND resume IS NOT NULL",
+            params![resource, id, namespace],
+        )?;
         let (resume, applied, rescoped, good_at): (Option<String>, Option<String>, bool, Option<i64>) = self
             .conn
             .query_row("SELECT resume, applied, rescoped, good_at FROM source WHERE id = ?", [id], |row| {
@@ -497,8 +539,7 @@ impl Writer {
                 kind_name: spec.resource.kind.clone(),
                 plural: spec.resource.plural.clone(),
                 silent: spec.first_list_silent,
-                // The configuration has checked them; one that is no pattern matches nothing.
-                ignore: spec.ignore.iter().filter_map(|text| Pattern::parse(text).ok()).collect(),
+                ignore: patterns(&spec.ignore),
                 resume: resume.clone(),
                 applied: applied.clone(),
                 good_at: good_at.unwrap_or(0),
@@ -511,20 +552,14 @@ impl Writer {
     /// A source as the database has it, for finishing its list before anybody has registered it.
     fn load_source(&mut self, id: i64) -> Done {
         let what = "read a source";
-        let (resource, namespace, facts, resume, applied, good_at): (
-            i64,
-            String,
-            String,
-            Option<String>,
-            Option<String>,
-            Option<i64>,
-        ) = self
+        type Stored = (i64, String, String, Option<String>, Option<String>, Option<i64>, String);
+        let (resource, namespace, facts, resume, applied, good_at, ignore): Stored = self
             .conn
             .query_row(
-                "SELECT s.resource, s.namespace, r.facts, s.resume, s.applied, s.good_at
+                "SELECT s.resource, s.namespace, r.facts, s.resume, s.applied, s.good_at, s.ignore
                  FROM source s JOIN resource r ON r.id = s.resource WHERE s.id = ?",
                 [id],
-                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?)),
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?)),
             )
             .map_err(sql(what))?;
         let facts: Resource = serde_json::from_str(&facts)
@@ -537,7 +572,7 @@ impl Writer {
             kind_name: facts.kind,
             plural: facts.plural,
             silent: false,
-            ignore: Vec::new(),
+            ignore: patterns(&serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default()),
             resume: resume.map(ResourceVersion),
             applied: applied.map(ResourceVersion),
             good_at: good_at.unwrap_or(0),
@@ -712,7 +747,7 @@ impl Writer {
             name: name.to_owned(),
             uid: known.uid.clone(),
             version: known.version.clone(),
-            body: Redacted { bytes, pointers, marks: Vec::new() },
+            body: Redacted { bytes: bytes.to_vec(), pointers, marks: Vec::new() },
         };
         self.deleted(source, known, &object, Evidence::Inferred)
     }
@@ -738,9 +773,24 @@ impl Writer {
     }
 }
 
+/// Drops entries that were set aside, in one transaction.
+pub(super) fn forget_aside(conn: &mut Connection, sink: &str, seqs: &[Seq]) -> Done {
+    let what = "forget what was set aside";
+    let transaction = conn.transaction().map_err(sql(what))?;
+    for seq in seqs {
+        transaction.execute("DELETE FROM aside WHERE sink = ? AND seq = ?", params![sink, seq.0]).map_err(sql(what))?;
+    }
+    transaction.commit().map_err(sql(what))
+}
+
 /// Names of epochs sort by the time they began.
 fn new_epoch() -> String {
     uuid::Uuid::now_v7().simple().to_string()
+}
+
+/// The configuration has checked them; one that is no pattern matches nothing.
+fn patterns(texts: &[String]) -> Vec<Pattern> {
+    texts.iter().filter_map(|text| Pattern::parse(text).ok()).collect()
 }
 
 fn known_row(row: &Row<'_>) -> rusqlite::Result<Known> {
@@ -772,4 +822,9 @@ pub(super) const fn type_code(kind: EntryType) -> i64 {
         EntryType::Deleted => 2,
         EntryType::Gap => 3,
     }
+}
+
+/// The type that a number in the database stands for.
+pub(super) fn type_of(code: i64) -> Option<EntryType> {
+    EntryType::ALL.into_iter().find(|kind| type_code(*kind) == code)
 }

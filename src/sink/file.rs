@@ -8,6 +8,9 @@
 //! Whatever somebody else does to the file is found before each batch: moved or removed (a new one is begun), copied
 //! and truncated (writing goes on at its new end), written to (the last line must be an entry, or the sink halts).
 //! Only the torn end of decklog's own writing is ever cut off.
+//!
+//! A file that decklog makes can be read by its group (0640, whatever the umask), and the directory says who reaches
+//! it. One that was there before keeps its permissions.
 
 mod layout;
 mod tail;
@@ -15,9 +18,9 @@ mod tail;
 mod tests;
 mod tidy;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -28,6 +31,7 @@ use rustix::fs::{Access, FlockOperation, access, flock};
 
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::config;
+use crate::model::Seq;
 use layout::Layout;
 use tidy::Tidy;
 
@@ -87,6 +91,9 @@ impl Disk {
     }
 }
 
+/// The permissions of a new file: its group may read it.
+const MODE: u32 = 0o640;
+
 /// The file as it is open, locked, and known to end with a whole line.
 #[derive(Debug)]
 struct Open {
@@ -108,6 +115,8 @@ struct Writer {
     open: Option<Open>,
     /// The journal's name and the highest seq known to be in the output for good.
     known: Option<Position>,
+    /// Whether this writer has written to the output: then it knows by itself what is in it.
+    wrote: bool,
     /// A write into this file failed: what stands after this length was never acknowledged and is not to be believed.
     cut: Option<((u64, u64), u64)>,
     tidy: Option<Tidy>,
@@ -122,6 +131,7 @@ impl Writer {
             disk,
             open: None,
             known: None,
+            wrote: false,
             cut: None,
             tidy: None,
         }
@@ -150,7 +160,8 @@ impl Writer {
 
     /// What the output holds, after whatever a crash left unfinished is cut off.
     fn position(&mut self, cursor: &Position) -> Result<Option<Position>, SinkError> {
-        if self.known.as_ref().is_none_or(|known| known.epoch != cursor.epoch || known.seq < cursor.seq) {
+        let behind = |known: &Position| known.epoch != cursor.epoch || known.seq < cursor.seq;
+        if !self.wrote || self.known.as_ref().is_none_or(behind) {
             self.known = Some(cursor.clone());
         }
         self.open = None;
@@ -162,10 +173,11 @@ impl Writer {
             // cursor knows. What else may have happened to it is not known.
             None => self.layout.newest_elsewhere(&cursor.epoch).filter(|held| held.seq > cursor.seq),
         };
-        if let Some(held) = &position
-            && held.epoch == cursor.epoch
-        {
-            self.known = Some(held.clone());
+        if let Some(held) = &position {
+            // Lines of another epoch do not tell here how much of this journal they are: delivery decides that, and
+            // whatever it hands over is written.
+            let seq = if held.epoch == cursor.epoch { held.seq } else { Seq(0) };
+            self.known = Some(Position { epoch: cursor.epoch.clone(), seq });
         }
         if let Some(tidy) = &self.tidy {
             tidy.wake();
@@ -177,10 +189,7 @@ impl Writer {
     fn reopen(&mut self) -> Result<Option<Position>, SinkError> {
         self.open = None;
         let path = self.layout.path.clone();
-        let opened = self
-            .disk
-            .step()
-            .and_then(|()| OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path));
+        let opened = self.disk.step().and_then(|()| open(&path));
         let file = opened.map_err(|error| self.trouble("open", &error))?;
         let meta = file.metadata().map_err(|error| self.trouble("open", &error))?;
         if !meta.is_file() {
@@ -288,6 +297,7 @@ impl Writer {
         }
         open.len += bytes.len() as u64;
         open.written = now;
+        self.wrote = true;
         if let Some(known) = &mut self.known {
             known.seq = batch[count - 1].seq;
         }
@@ -336,6 +346,22 @@ impl Writer {
         }
         // Rotation and logrotate's way both make new files.
         access(dir, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| self.trouble("create", &error.into()))
+    }
+}
+
+/// Opens a file to append to, made where there is none.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).mode(0o600);
+    match options.clone().create_new(true).open(path) {
+        Ok(file) => {
+            // The umask of a service is narrower. A file system without permissions has none to set.
+            file.set_permissions(Permissions::from_mode(MODE)).ok();
+            Ok(file)
+        }
+        // Also a symbolic link to a file that is not there yet.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => options.create(true).open(path),
+        Err(error) => Err(error),
     }
 }
 

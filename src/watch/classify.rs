@@ -121,6 +121,9 @@ struct Cause {
 pub(super) const UNAUTHORIZED: &str =
     "the API server does not accept the credentials (401); renew the token or the client certificate in the kubeconfig";
 
+/// An API server may ask us to wait, but not for longer than this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
 /// How long a text of the API server may be in a text of ours.
 const TEXT: usize = 300;
 
@@ -148,7 +151,7 @@ pub fn error_event(object: &[u8]) -> Failure {
 
 fn meaning(code: u16, status: &Status, after: Option<Duration>) -> Failure {
     let said = (status.details.retry_after > 0).then(|| Duration::from_secs(status.details.retry_after));
-    let after = after.max(said);
+    let after = after.max(said).map(|after| after.min(LONGEST_PAUSE));
     let text = text_of(code, status);
     let ahead = status.details.causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge");
     match (code, status.reason.as_str()) {
@@ -293,6 +296,15 @@ mod tests {
             (500, vec![], status(500, "InternalError", ""), Failure::Server("the API server answered 500: m".into())),
         ] {
             assert_eq!(of(code, &headers, &body), expected, "{code} {body}");
+        }
+    }
+
+    #[test]
+    fn a_server_cannot_silence_us_for_long() {
+        for seconds in ["86400", "18446744073709551615"] {
+            assert_eq!(of(429, &[("retry-after", seconds)], ""), Failure::Busy(Some(LONGEST_PAUSE)));
+            let details = format!(r#""retryAfterSeconds":{seconds}"#);
+            assert_eq!(of(429, &[], &status(429, "TooManyRequests", &details)), Failure::Busy(Some(LONGEST_PAUSE)));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -20,7 +20,7 @@ use crate::change::redact::Redactor;
 use crate::cluster::Api;
 use crate::config;
 use crate::journal::{Journal, JournalError, SourceId};
-use crate::model::SourceSpec;
+use crate::model::{Resource, SourceSpec};
 
 /// Why reading the cluster ended.
 #[derive(Debug, thiserror::Error)]
@@ -139,6 +139,8 @@ pub struct Fleet {
     ready: watch::Sender<bool>,
     overview: Arc<Mutex<Overview>>,
     running: BTreeMap<Key, Running>,
+    /// What the journal knew when the fleet began.
+    remembered: Vec<Resource>,
     tasks: JoinSet<Result<Finished, FleetError>>,
     names: HashMap<Id, String>,
 }
@@ -166,6 +168,7 @@ impl Fleet {
             discoverer: Arc::new(tokio::sync::Mutex::new(Discoverer::default())),
             discovered: watch::Sender::new(None),
             verified: Arc::default(),
+            rollbacks: watch::Sender::new(0),
         });
         let (plan_sender, plan) = watch::channel(plan);
         let (ready, ready_receiver) = watch::channel(false);
@@ -182,6 +185,7 @@ impl Fleet {
             ready,
             overview,
             running: BTreeMap::new(),
+            remembered: Vec::new(),
             tasks: JoinSet::new(),
             names: HashMap::new(),
         };
@@ -206,6 +210,8 @@ impl Fleet {
     async fn follow(&mut self) -> Result<std::convert::Infallible, FleetError> {
         let shared = Arc::clone(&self.shared);
         identify(&shared, &self.overview).await?;
+        let known = self.journal.reader()?.sources()?.into_iter().filter(|row| row.resume.is_some() || row.objects > 0);
+        self.remembered = known.map(|row| row.resource).collect();
         let mut discovered = shared.discovered.subscribe();
         let task = self.tasks.spawn({
             let shared = Arc::clone(&shared);
@@ -217,7 +223,11 @@ impl Fleet {
         self.names.insert(task.id(), "discovery".to_owned());
         loop {
             tokio::select! {
-                Some(joined) = self.tasks.join_next_with_id() => self.joined(joined).await?,
+                Some(joined) = self.tasks.join_next_with_id() => {
+                    if self.joined(joined).await? {
+                        self.reconcile().await?;
+                    }
+                }
                 () = shared.settled.notified() => self.look_ready(),
                 // Whoever can send is `shared` itself, or has given the plan up for good.
                 Ok(()) = discovered.changed() => self.reconcile().await?,
@@ -226,7 +236,8 @@ impl Fleet {
         }
     }
 
-    async fn joined(&mut self, joined: Joined) -> Result<(), FleetError> {
+    /// Takes note of the end of a task. Says whether what runs may not be what is wanted any more.
+    async fn joined(&mut self, joined: Joined) -> Result<bool, FleetError> {
         let (id, result) = match joined {
             Ok((id, result)) => (id, result),
             Err(error) => {
@@ -238,12 +249,13 @@ impl Fleet {
         match result? {
             Finished::Source(key, outcome) => {
                 self.running.remove(&key);
-                if outcome == Some(Outcome::Gone) {
+                let gone = outcome == Some(Outcome::Gone);
+                if gone {
                     tracing::info!(source = name, "the resource is not served any more");
-                    // It may have come back while its source was ending.
-                    self.reconcile().await?;
+                    self.remembered.retain(|resource| (&resource.group, &resource.plural) != (&key.0, &key.1));
                 }
-                Ok(())
+                // It may have come back while its source was ending.
+                Ok(gone)
             }
             Finished::Discovery => Err(FleetError::Task { name, why: "it returned".to_owned() }),
         }
@@ -251,7 +263,13 @@ impl Fleet {
 
     /// Ends and begins sources until what runs is what is wanted.
     async fn reconcile(&mut self) -> Result<(), FleetError> {
-        let Some(discovered) = self.shared.discovered.borrow().clone() else { return Ok(()) };
+        while self.reconcile_once().await? {}
+        Ok(())
+    }
+
+    async fn reconcile_once(&mut self) -> Result<bool, FleetError> {
+        let mut again = false;
+        let Some(discovered) = self.shared.discovered.borrow().clone() else { return Ok(false) };
         let plan = self.plan.borrow_and_update().clone();
         let preferred: Vec<_> = discovered.preferred().into_iter().cloned().collect();
         self.journal.remember_resources(preferred).await?;
@@ -270,10 +288,11 @@ impl Fleet {
         // Whatever takes a source's place begins after it has ended.
         while ending.iter().any(|(key, ..)| self.running.contains_key(key)) {
             match self.tasks.join_next_with_id().await {
-                Some(joined) => Box::pin(self.joined(joined)).await?,
+                Some(joined) => again |= self.joined(joined).await?,
                 None => break,
             }
         }
+        let mut changed = !ending.is_empty();
         for (_, id, goes_on) in ending {
             if !goes_on {
                 self.journal.retire_source(id).await?;
@@ -282,17 +301,22 @@ impl Fleet {
         for (key, spec) in wanted {
             if !self.running.contains_key(&key) {
                 self.begin(key, spec, &plan.redactor).await?;
+                changed = true;
             }
+        }
+        if changed {
+            self.journal.narrow().await?;
         }
         self.publish(selection, &discovered);
         self.look_ready();
-        Ok(())
+        Ok(again)
     }
 
     /// What the configuration asks for, where a source that runs counts as served: when its resource vanishes, it
     /// finds that out for itself, and carefully.
     fn selection(&self, plan: &Plan, discovered: &Discovered) -> Selection {
-        let in_use = self.running.values().map(|running| &running.view.spec.resource);
+        // What the journal has objects or a position of counts as well: it may have gone while nobody looked.
+        let in_use = self.running.values().map(|running| &running.view.spec.resource).chain(&self.remembered);
         select(&plan.watch, &discovered.with_in_use(in_use))
     }
 
@@ -329,6 +353,7 @@ impl Fleet {
                 discoverer: Arc::clone(&self.shared.discoverer),
                 discovered: self.shared.discovered.clone(),
                 verified: Arc::clone(&self.shared.verified),
+                rollbacks: self.shared.rollbacks.clone(),
             });
         }
         Arc::clone(&self.shared)
@@ -358,7 +383,7 @@ impl Fleet {
 
 /// Learns which cluster this is, however long that takes.
 async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), FleetError> {
-    let mut tries = 0;
+    let mut trouble = Trouble::default();
     loop {
         shared.progressed();
         match shared.api.identity().await {
@@ -374,48 +399,93 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Fle
                 }
                 return Ok(());
             }
-            Err(failure) => wait(shared, &mut tries, &failure).await,
+            Err(failure) => trouble.wait(shared, &failure).await,
         }
     }
 }
 
 /// Looks at discovery again and again; never returns.
 async fn keep_discovering(shared: &Shared) {
-    let mut tries = 0;
+    let mut trouble = Trouble::default();
     loop {
         match shared.discover().await {
             Ok(_) => {
-                tries = 0;
+                trouble = Trouble::default();
                 let cheap = shared.discoverer.lock().await.is_cheap();
                 let pause = if cheap { shared.timings.discovery } else { shared.timings.legacy_discovery };
                 tokio::time::sleep(pause).await;
             }
-            Err(failure) => wait(shared, &mut tries, &failure).await,
+            Err(failure) => trouble.wait(shared, &failure).await,
         }
     }
 }
 
-async fn wait(shared: &Shared, tries: &mut u32, failure: &Failure) {
-    match failure {
-        Failure::Unauthorized | Failure::Tls(_) => shared.api.refresh().await,
-        Failure::Expired
-        | Failure::Ahead
-        | Failure::Busy(_)
-        | Failure::Forbidden(_)
-        | Failure::NotFound
-        | Failure::Refused(_)
-        | Failure::Server(_)
-        | Failure::Unreachable(_)
-        | Failure::Undecodable(_)
-        | Failure::Oversize(_) => {}
+/// How often a failure that lasts is logged again.
+const REMIND: Duration = Duration::from_secs(180);
+
+/// Failures in a row, and what was logged of them.
+#[derive(Debug, Default)]
+struct Trouble {
+    tries: u32,
+    said: Option<(String, Instant)>,
+}
+
+impl Trouble {
+    async fn wait(&mut self, shared: &Shared, failure: &Failure) {
+        match failure {
+            Failure::Unauthorized | Failure::Tls(_) => shared.api.refresh().await,
+            Failure::Expired
+            | Failure::Ahead
+            | Failure::Busy(_)
+            | Failure::Forbidden(_)
+            | Failure::NotFound
+            | Failure::Refused(_)
+            | Failure::Server(_)
+            | Failure::Unreachable(_)
+            | Failure::Undecodable(_)
+            | Failure::Oversize(_) => {}
+        }
+        if self.is_news(&failure.to_string(), Instant::now()) {
+            tracing::warn!("waiting for the API server: {failure}");
+        }
+        let at_least = if let Failure::Busy(Some(after)) = failure { *after } else { Duration::ZERO };
+        let timings = &shared.timings;
+        let bound = timings.backoff_first.saturating_mul(1 << self.tries.min(16)).min(timings.backoff_most);
+        self.tries = self.tries.saturating_add(1);
+        shared.progressed();
+        tokio::time::sleep(at_least + random_up_to(bound)).await;
     }
-    if *tries == 0 {
-        tracing::warn!("waiting for the API server: {failure}");
+
+    /// Whether a person should be told: of each new trouble, and now and then of one that lasts.
+    fn is_news(&mut self, text: &str, now: Instant) -> bool {
+        let known =
+            self.said.as_ref().is_some_and(|(said, at)| said == text && now.saturating_duration_since(*at) < REMIND);
+        if !known {
+            self.said = Some((text.to_owned(), now));
+        }
+        !known
     }
-    let at_least = if let Failure::Busy(Some(after)) = failure { *after } else { Duration::ZERO };
-    let timings = &shared.timings;
-    let bound = timings.backoff_first.saturating_mul(1 << (*tries).min(16)).min(timings.backoff_most);
-    *tries = tries.saturating_add(1);
-    shared.progressed();
-    tokio::time::sleep(at_least + random_up_to(bound)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_new_trouble_is_told_and_one_that_lasts_now_and_then() {
+        let mut trouble = Trouble::default();
+        let begin = Instant::now();
+        for (seconds, text, told) in [
+            (0, "refused", true),
+            (1, "refused", false),
+            (100, "refused", false),
+            (101, "401", true),
+            (280, "401", false),
+            (281, "401", true),
+            (282, "refused", true),
+        ] {
+            let now = begin + Duration::from_secs(seconds);
+            assert_eq!(trouble.is_news(text, now), told, "{text} after {seconds} s");
+        }
+    }
 }

@@ -30,12 +30,14 @@ pub struct Patience {
     pub undecodable: u32,
     /// An error that is no known one is borne this long before it is answered with a list.
     pub server_errors: Duration,
-    /// The API server may be behind our position this long before a rollback is suspected.
+    /// An API server may lag behind our position this long before it is watched without having shown that it has it.
     pub ahead: Duration,
     /// A resource is not found for this long before its absence is confirmed.
     pub not_found: Duration,
     /// The least wait where only a person can help: permissions, a refused request.
     pub slow: Duration,
+    /// A source that gets nothing but failures as answers for this long does not keep the others from being ready.
+    pub settle: Duration,
     /// Without a failure for this long, waits begin at the shortest again.
     pub forgive: Duration,
 }
@@ -50,6 +52,7 @@ impl Default for Patience {
             ahead: Duration::from_secs(60),
             not_found: Duration::from_secs(30),
             slow: Duration::from_secs(30),
+            settle: Duration::from_secs(30),
             forgive: Duration::from_secs(120),
         }
     }
@@ -85,6 +88,10 @@ pub enum Input {
     Waited,
     /// Whether fresh discovery says that the resource is not served.
     Confirmed(bool),
+    /// A consistent answer is of this version.
+    Latest(ResourceVersion),
+    /// Another source has found that the API server went back in time. It comes in place of a watch, or ends one.
+    Warned,
 }
 
 /// How a watch ended.
@@ -103,6 +110,8 @@ pub enum End {
 pub enum Effect {
     /// Ask whether the API server has this version: a list of at most one object, not older than it.
     Probe(ResourceVersion),
+    /// Ask which version the API server has: a consistent list of at most one object.
+    AskLatest,
     /// List: the first page, which begins a new list, or the one that `token` names.
     List {
         /// Of the next page.
@@ -157,6 +166,7 @@ impl Effect {
     pub const fn is_action(&self) -> bool {
         match self {
             Self::Probe(_)
+            | Self::AskLatest
             | Self::List { .. }
             | Self::Commit { .. }
             | Self::Watch(_)
@@ -175,6 +185,8 @@ enum Phase {
     New,
     /// Asking whether the API server has our position.
     Probing,
+    /// Asking which version the API server has.
+    Asking,
     /// A list is in progress; the version is known after its first page.
     Listing { version: Option<ResourceVersion>, paged: bool },
     /// The complete list is being written.
@@ -224,7 +236,10 @@ pub struct Machine {
     why: Option<Why>,
     /// Whether the API server must show that it has our position before we watch from it.
     probe: bool,
-    /// The API server may have gone back in time; a consistent list decides.
+    /// The API server seems not to have our position: what it consistently has decides between slow and restored. It
+    /// is asked at once and until it has answered, because a restored server soon has as high a version again.
+    behind: bool,
+    /// A list was older than the journal; a second one decides.
     suspect: bool,
     /// Whether lists are asked for in pages. One answer in one piece is the way out where the pages take longer than
     /// the API server remembers.
@@ -250,6 +265,7 @@ impl Machine {
             applied: memory.applied,
             why: memory.why,
             probe: true,
+            behind: false,
             suspect: false,
             paged: true,
             expired_lists: 0,
@@ -279,6 +295,8 @@ impl Machine {
             Input::Bookmark(version) => self.bookmark(version, &mut out),
             Input::Ended(end) => self.ended(now, end, &mut out),
             Input::Failed(failure) => self.failed(now, failure, &mut out),
+            Input::Latest(version) => self.latest(now, &version, &mut out),
+            Input::Warned => self.ask_latest(&mut out),
             Input::Confirmed(true) => {
                 self.phase = Phase::Gone;
                 out.push(Effect::Gone);
@@ -294,17 +312,20 @@ impl Machine {
     /// The next thing to do when nothing is in the way.
     fn proceed(&mut self, out: &mut Vec<Effect>) {
         match &self.resume {
-            Some(resume) if !self.suspect => {
-                // Versions without an order cannot lie in the future, nor can the server tell.
-                if self.probe && resume.is_ordered() {
-                    out.push(Effect::Probe(resume.clone()));
+            Some(_) if self.behind => self.ask_latest(out),
+            Some(resume) => {
+                // What was applied, not where to resume: a server restored to in between has the latter. Versions
+                // without an order cannot lie in the future, nor can the server tell.
+                let newest = self.applied.as_ref().unwrap_or(resume);
+                if self.probe && newest.is_ordered() {
+                    out.push(Effect::Probe(newest.clone()));
                     self.phase = Phase::Probing;
                 } else {
                     out.push(Effect::Watch(resume.clone()));
                     self.phase = Phase::Opening;
                 }
             }
-            Some(_) | None => {
+            None => {
                 self.report(SourceState::Listing(0), out);
                 out.push(Effect::List { token: None, paged: self.paged });
                 self.phase = Phase::Listing { version: None, paged: self.paged };
@@ -313,12 +334,38 @@ impl Machine {
     }
 
     fn probed(&mut self, now: Duration, version: &ResourceVersion, out: &mut Vec<Effect>) {
-        if self.resume.as_ref().is_some_and(|resume| is_before(version, resume)) {
+        let newest = self.applied.as_ref().or(self.resume.as_ref());
+        if newest.is_some_and(|newest| is_before(version, newest)) {
             return self.failed(now, Failure::Ahead, out);
         }
         self.probe = false;
         self.trouble.ahead = None;
         self.proceed(out);
+    }
+
+    fn ask_latest(&mut self, out: &mut Vec<Effect>) {
+        self.behind = true;
+        self.phase = Phase::Asking;
+        out.push(Effect::AskLatest);
+    }
+
+    /// The API server consistently has `version`: below what was applied, it has gone back in time.
+    fn latest(&mut self, now: Duration, version: &ResourceVersion, out: &mut Vec<Effect>) {
+        self.behind = false;
+        if self.applied.as_ref().is_some_and(|applied| is_before(version, applied)) {
+            self.trouble.ahead = None;
+            self.desync(Why::Rollback, out);
+            let text = "the API server has gone back in time, as after a restore from a backup";
+            return self.retry(now, Duration::ZERO, Some(text), out);
+        }
+        let Some(since) = self.trouble.ahead else {
+            self.probe = false;
+            return self.proceed(out);
+        };
+        // It was slow, not restored. One that stays slow for this long is watched all the same.
+        self.probe = now.saturating_sub(since) <= self.patience.ahead;
+        let text = "the API server does not have the version up to which the journal goes, yet";
+        self.retry(now, Duration::ZERO, Some(text), out);
     }
 
     fn page(&mut self, now: Duration, version: ResourceVersion, next: Option<String>, out: &mut Vec<Effect>) {
@@ -332,6 +379,8 @@ impl Machine {
                 return self.failed(now, Failure::Unreachable(text), out);
             }
             Some(_) => {}
+            // What the list is to declare is known already.
+            None if self.why == Some(Why::Rollback) => {}
             None => {
                 let back = self.applied.as_ref().is_some_and(|applied| is_before(&version, applied));
                 match (back, self.suspect) {
@@ -343,16 +392,7 @@ impl Machine {
                         return self.failed(now, Failure::Unreachable(text), out);
                     }
                     (true, true) => self.desync(Why::Rollback, out),
-                    (false, true) => {
-                        // The API server was slow, not restored: our position is good.
-                        self.suspect = false;
-                        self.trouble.ahead = None;
-                        if self.resume.is_some() {
-                            self.probe = false;
-                            return self.proceed(out);
-                        }
-                    }
-                    (false, false) => {}
+                    (false, _) => self.suspect = false,
                 }
             }
         }
@@ -373,6 +413,7 @@ impl Machine {
         self.resume = Some(version.clone());
         self.applied = self.resume.clone();
         self.why = None;
+        self.behind = false;
         self.suspect = false;
         // The list was consistent, so the API server has this version.
         self.probe = false;
@@ -403,9 +444,13 @@ impl Machine {
             out.push(Effect::Count(Oddity::Disorder));
             return;
         }
+        let news = self.applied.as_ref() != Some(&version);
         self.resume = Some(version.clone());
         self.applied = Some(version.clone());
-        self.well();
+        // A server that only repeats what we know has shown nothing.
+        if news {
+            self.well();
+        }
         out.push(Effect::Bookmark(version));
     }
 
@@ -420,13 +465,21 @@ impl Machine {
     }
 
     fn ended(&mut self, now: Duration, end: End, out: &mut Vec<Effect>) {
-        let mut lived = false;
+        let (mut lived, mut long) = (false, false);
         if let Phase::Watching { since, progress } = self.phase {
-            lived = progress || now.saturating_sub(since) >= self.patience.short_watch;
+            long = now.saturating_sub(since) >= self.patience.short_watch;
+            lived = progress || long;
         }
         match end {
             End::Closed if lived => {
                 self.trouble.short = 0;
+                if long {
+                    // On a quiet resource nothing else says that the errors before are over.
+                    self.trouble.server = None;
+                }
+                // A server that is shut down closes properly, and may come back restored. A watch from a version that
+                // it does not have would be accepted, and silent.
+                self.probe = true;
                 self.proceed(out);
             }
             End::Closed => {
@@ -474,12 +527,13 @@ impl Machine {
                 self.retry(now, Duration::ZERO, None, out);
             }
             Failure::Ahead => {
-                let since = *self.trouble.ahead.get_or_insert(now);
-                if now.saturating_sub(since) > self.patience.ahead {
-                    self.suspect = true;
+                self.trouble.ahead.get_or_insert(now);
+                self.probe = true;
+                if self.phase == Phase::Asking {
+                    self.retry(now, Duration::ZERO, Some("the API server does not say which version it has"), out);
+                } else {
+                    self.ask_latest(out);
                 }
-                let text = "the API server does not have the version up to which the journal goes; if it was restored from a backup, this ends with a GAP";
-                self.retry(now, Duration::ZERO, Some(text), out);
             }
             Failure::Busy(after) => {
                 self.retry(now, after.unwrap_or_default(), Some("the API server is busy"), out);

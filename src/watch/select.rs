@@ -58,16 +58,17 @@ pub fn select(watches: &[Watch], discovered: &Discovered) -> Selection {
         let number = index + 1;
         let excluded: Vec<&Resource> = watch.exclude.iter().flat_map(|name| resolve(name, discovered)).collect();
         for name in &watch.resources {
+            let everything = is_everything(name);
             let wildcard = name.starts_with('*');
             let mut found = resolve(name, discovered);
             if wildcard {
                 found.retain(|resource| !excluded.iter().any(|other| storage(other) == storage(resource)));
-                if name == "*" {
+                if everything {
                     found.retain(|resource| storage(resource) == (resource.group.as_str(), resource.plural.as_str()));
                 }
             }
             // A wildcard of which everything is excluded waits for nothing.
-            if found.is_empty() && name != "*" && resolve(name, discovered).is_empty() {
+            if found.is_empty() && !everything && resolve(name, discovered).is_empty() {
                 let suggestion = if wildcard { None } else { suggest(name, discovered) };
                 let waiting = Waiting { name: name.clone(), suggestion };
                 if !selection.waiting.contains(&waiting) {
@@ -120,11 +121,16 @@ pub fn select(watches: &[Watch], discovered: &Discovered) -> Selection {
     selection
 }
 
+/// Whether a name asks for every resource, of whatever group.
+fn is_everything(name: &str) -> bool {
+    matches!(name, "*" | "*.*")
+}
+
 /// The resources that a name stands for: several for a wildcard, at most one otherwise.
 #[must_use]
 pub fn resolve<'a>(name: &str, discovered: &'a Discovered) -> Vec<&'a Resource> {
     let preferred = discovered.preferred();
-    if name == "*" {
+    if is_everything(name) {
         return preferred;
     }
     if let Some(group) = name.strip_prefix("*.") {
@@ -238,6 +244,12 @@ mod tests {
 
     fn names(selection: &Selection) -> Vec<String> {
         selection.sources.iter().map(|source| format!("{} {}", source.name(), source.resource.version)).collect()
+    }
+
+    #[test]
+    fn every_resource_of_every_group_is_everything() {
+        let everything = select(&[watch(&["*"])], &served());
+        assert_eq!(select(&[watch(&["*.*"])], &served()), everything);
     }
 
     #[test]

@@ -3,13 +3,14 @@
 //! Nothing is decided here but how to wait. Dropping the future at any moment is safe: whatever the journal has not
 //! taken is asked for again.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::Method;
 use kube::client::Body;
 use kube::core::params::{ListParams, VersionMatch, WatchParams};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::classify::{self, Failure};
 use super::decode::{self, Line};
@@ -19,7 +20,8 @@ use super::stats::SourceStats;
 use super::{Shared, random_up_to};
 use crate::cluster::next_part;
 use crate::journal::{JournalError, SourceId, SourceMemory, SourceState, WatchChange};
-use crate::model::{Observed, Resource, ResourceVersion, SourceSpec, Verb};
+use crate::model::{Observed, Resource, ResourceVersion, SourceSpec, Verb, Why};
+use crate::wire;
 
 /// Staged objects go to the journal when there are this many bytes of them.
 const STAGE_BYTES: usize = 1 << 20;
@@ -46,6 +48,12 @@ pub(super) struct Driver {
     listed: u64,
     /// Since when whoever answers may be another cluster: the connection was lost then.
     doubt: Option<Instant>,
+    /// Since when there have been answers that are failures. It counts until the source has settled.
+    failing: Option<Instant>,
+    /// Counts the rollbacks that sources have found by themselves.
+    rollbacks: watch::Receiver<u64>,
+    /// Another source told us of the newest rollback, and we have not watched since.
+    warned: bool,
 }
 
 /// Either what was asked for failed, or the journal did and everything ends.
@@ -70,7 +78,21 @@ impl Driver {
     pub(super) fn new(shared: Arc<Shared>, spec: SourceSpec, memory: SourceMemory, stats: Arc<SourceStats>) -> Self {
         let id = memory.id;
         let machine = Machine::new(memory, shared.timings.patience);
-        Self { shared, spec, id, machine, stats, began: Instant::now(), listing: None, listed: 0, doubt: None }
+        let rollbacks = shared.rollbacks.subscribe();
+        Self {
+            shared,
+            spec,
+            id,
+            machine,
+            stats,
+            began: Instant::now(),
+            listing: None,
+            listed: 0,
+            doubt: None,
+            failing: None,
+            rollbacks,
+            warned: false,
+        }
     }
 
     /// Runs until the resource is gone or the journal fails.
@@ -113,6 +135,7 @@ impl Driver {
                 Effect::Refresh => self.shared.api.refresh().await,
                 Effect::Count(oddity) => self.count(oddity),
                 Effect::Probe(_)
+                | Effect::AskLatest
                 | Effect::List { .. }
                 | Effect::Commit { .. }
                 | Effect::Watch(_)
@@ -124,8 +147,11 @@ impl Driver {
         Ok(action)
     }
 
-    fn count(&self, oddity: Oddity) {
+    fn count(&mut self, oddity: Oddity) {
         self.stats.odd(oddity);
+        if oddity == Oddity::Desync(Why::Rollback) {
+            self.warn_others();
+        }
         match oddity {
             Oddity::Replay => {}
             Oddity::Disorder => {
@@ -139,6 +165,24 @@ impl Driver {
                 );
             }
         }
+    }
+
+    /// Tells the other sources of a rollback that nobody has told us of, as their open watches would not.
+    fn warn_others(&mut self) {
+        if !self.warned && !self.rollbacks.has_changed().unwrap_or_default() {
+            self.shared.rollbacks.send_modify(|count| *count += 1);
+        }
+        self.rollbacks.mark_unchanged();
+    }
+
+    /// Whether another source has found a rollback that we have not looked for yet.
+    fn warning(&mut self) -> bool {
+        let warning = self.rollbacks.has_changed().unwrap_or_default();
+        if warning {
+            self.rollbacks.mark_unchanged();
+            self.warned = true;
+        }
+        warning
     }
 
     async fn report(&mut self, state: SourceState) -> Result<(), JournalError> {
@@ -157,7 +201,14 @@ impl Driver {
     }
 
     async fn act(&mut self, action: Effect) -> Result<Input, JournalError> {
-        let asks = matches!(action, Effect::Probe(_) | Effect::List { .. } | Effect::Watch(_));
+        if !matches!(action, Effect::List { .. } | Effect::Commit { .. }) {
+            // Whatever comes after a list, however it ended: others may list now.
+            self.listing = None;
+        }
+        let asks = matches!(
+            action,
+            Effect::Probe(_) | Effect::AskLatest | Effect::List { .. } | Effect::Watch(_) | Effect::Confirm
+        );
         let verified = match self.doubt {
             Some(since) if asks => self.shared.verify(since).await,
             Some(_) | None => Ok(()),
@@ -168,15 +219,16 @@ impl Driver {
         let answer = match action {
             _ if verified.is_err() => verified.map(|()| Input::Waited),
             Effect::Probe(version) => self.probe(&version).await.map_err(Stop::from),
+            Effect::AskLatest => self.latest().await.map_err(Stop::from),
             Effect::List { token, paged } => self.list(token, paged).await,
             Effect::Commit { version, why } => {
                 self.shared.journal.list_done(self.id, version, why).await?;
                 self.listing = None;
                 Ok(Input::Committed)
             }
+            Effect::Watch(_) if self.warning() => Ok(Input::Warned),
             Effect::Watch(version) => self.watch(&version).await,
             Effect::Wait { tries, at_least } => {
-                self.listing = None;
                 tokio::time::sleep(self.pause(tries, at_least)).await;
                 Ok(Input::Waited)
             }
@@ -189,12 +241,29 @@ impl Driver {
             Ok(input) => Ok(input),
             Err(Stop::Failure(failure)) => {
                 let failure = self.explain(failure);
-                if matches!(failure, Failure::Forbidden(_) | Failure::Refused(_) | Failure::NotFound) {
-                    self.stats.settle(&self.shared);
-                }
+                self.settle_for(&failure);
                 Ok(Input::Failed(failure))
             }
             Err(Stop::Journal(error)) => Err(error),
+        }
+    }
+
+    /// A source settles also where only a person can help, or where the API server answers and never well.
+    fn settle_for(&mut self, failure: &Failure) {
+        let settled = match failure {
+            Failure::Forbidden(_) | Failure::Refused(_) | Failure::NotFound => true,
+            Failure::Busy(_) | Failure::Server(_) | Failure::Undecodable(_) | Failure::Oversize(_) => {
+                let since = *self.failing.get_or_insert_with(Instant::now);
+                since.elapsed() >= self.shared.timings.patience.settle
+            }
+            Failure::Expired
+            | Failure::Ahead
+            | Failure::Unauthorized
+            | Failure::Tls(_)
+            | Failure::Unreachable(_) => false,
+        };
+        if settled {
+            self.stats.settle(&self.shared);
         }
     }
 
@@ -237,17 +306,27 @@ impl Driver {
             resource_version: Some(version.to_string()),
             ..self.list_params()
         };
-        let _room = self.shared.limiter.request().await;
-        let uri = self.request().list(&params).map_err(unbuilt)?.uri().to_string();
-        match self.shared.api.get(&uri, "application/json", self.shared.timings.line_limit).await {
-            Ok(bytes) => {
-                self.stats.contact();
-                decode::envelope(&bytes).map(|page| Input::Probed(page.version)).map_err(Failure::Undecodable)
-            }
+        match self.glance(&params).await {
+            Ok(found) => Ok(Input::Probed(found)),
             // An API that does not know the question, or whose only object is huge, has not said no.
             Err(Failure::Refused(_) | Failure::Oversize(_)) => Ok(Input::Probed(version.clone())),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// The version of a list of at most one object for which no version is asked, which makes it a consistent one.
+    async fn latest(&self) -> Result<Input, Failure> {
+        let params = ListParams { limit: Some(1), ..self.list_params() };
+        self.glance(&params).await.map(Input::Latest)
+    }
+
+    /// The version of a short list.
+    async fn glance(&self, params: &ListParams) -> Result<ResourceVersion, Failure> {
+        let _room = self.shared.limiter.request().await;
+        let uri = self.request().list(params).map_err(unbuilt)?.uri().to_string();
+        let bytes = self.shared.api.get(&uri, "application/json", self.shared.timings.line_limit).await?;
+        self.stats.contact();
+        decode::envelope(&bytes).map(|page| page.version).map_err(Failure::Undecodable)
     }
 
     async fn list(&mut self, token: Option<String>, paged: bool) -> Result<Input, Stop> {
@@ -288,7 +367,7 @@ impl Driver {
             }
         }
         // A list that broke off has no whole envelope.
-        let page = decode::envelope(items.envelope()).map_err(Failure::Unreachable)?;
+        let page = decode::envelope(items.envelope()).map_err(Failure::Undecodable)?;
         if !staged.is_empty() {
             self.shared.journal.list_page(self.id, staged).await?;
         }
@@ -312,6 +391,7 @@ impl Driver {
         let body = self.shared.api.send(Method::GET, &uri, "application/json", Vec::new()).await?.into_body();
         drop(room);
         self.stats.opened();
+        self.warned = false;
         // Nothing is to be done about an open watch but to read it.
         self.step(Input::Opened).await?;
         self.read(body).await
@@ -322,7 +402,15 @@ impl Driver {
         let mut lines = Lines::new(timings.line_limit);
         let silence = timings.silence;
         loop {
-            let part = match next_part(&mut body, silence).await {
+            let part = tokio::select! {
+                biased;
+                part = next_part(&mut body, silence) => part,
+                Ok(()) = self.rollbacks.changed() => {
+                    self.warned = true;
+                    return Ok(Input::Warned);
+                }
+            };
+            let part = match part {
                 Ok(Some(part)) => part,
                 Ok(None) => return Ok(Input::Ended(End::Closed)),
                 Err(Failure::Unreachable(_)) if self.stats.silent_for() >= silence => {
@@ -396,7 +484,12 @@ impl Driver {
 
 /// The object as the journal takes it: without what must not be kept.
 fn observed(shared: &Shared, resource: &Resource, object: decode::Object<'_>) -> Result<Observed, Failure> {
-    let body = shared.redactor.apply(resource, &object.uid, &object.bytes).map_err(Failure::Undecodable)?;
+    // A server that writes for people breaks lines between tokens; an entry is one line.
+    let bytes = match memchr::memchr2(b'\n', b'\r', &object.bytes) {
+        Some(_) => Cow::Owned(wire::one_line(object.bytes.into_owned())),
+        None => object.bytes,
+    };
+    let body = shared.redactor.apply(resource, &object.uid, &bytes).map_err(Failure::Undecodable)?;
     Ok(Observed {
         namespace: object.namespace.into_owned(),
         name: object.name.into_owned(),

@@ -15,7 +15,7 @@ use crate::cluster::{Api, Limits};
 use crate::config;
 use crate::journal::{Journal, JournalError, SourceState, WriterThread};
 use crate::model::Seq;
-use crate::sim::faults::{Act, Fault, On, Refusal, Signal};
+use crate::sim::faults::{Act, Answer, Fault, On, Refusal, Signal};
 use crate::sim::{Kind, Settings, Sim, objects};
 use crate::wire::Entry;
 
@@ -48,6 +48,7 @@ fn quick() -> Timings {
             ahead: Duration::from_millis(400),
             not_found: Duration::from_millis(200),
             slow: Duration::from_millis(50),
+            settle: Duration::from_millis(300),
             forgive: Duration::from_secs(10),
         },
         silence: Duration::from_secs(30),
@@ -421,6 +422,77 @@ async fn a_restored_server_is_noticed_and_told_as_a_rollback() {
 }
 
 #[tokio::test]
+async fn a_server_that_was_only_slow_keeps_no_other_source_from_listing() {
+    let mut place = Place::new().await;
+    place.timings.lists = 1;
+    place.map("a", "1");
+    let both = || vec![watch(&["configmaps", "secrets"])];
+    place.ready(both()).await.stop().await;
+    let probe = On::list("configmaps").query("resourceVersionMatch");
+    place.sim.fault(Fault::new(probe, Act::refuse(&Refusal::too_large(9, 8))).always());
+    let daemon = place.start(both()).await;
+    daemon.until_state("configmaps", |state| *state == SourceState::Watching).await;
+    place.sim.wait_for_watches("*", 2).await.unwrap();
+    place.sim.create("secrets", objects::secret("shop", "s", &[])).unwrap();
+    daemon.until_last(&place, "s@").await;
+    place.map("b", "1");
+    place.sim.forget_watch_history("secrets", place.sim.revision());
+    place.sim.signal("secrets", &Signal::End);
+    daemon.until(&place, |log| log.iter().any(|line| line == "GAP expired")).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_restored_server_that_catches_up_is_told_as_a_rollback_all_the_same() {
+    let mut place = Place::new().await;
+    place.timings.patience.ahead = PATIENCE;
+    place.map("old", "1");
+    let then = place.sim.revision();
+    let daemon = place.ready(maps()).await;
+    place.map("lost", "1");
+    daemon.until_last(&place, "lost@").await;
+    daemon.stop().await;
+    place.sim.restore(then);
+    place.sim.clear_requests();
+    // The list that follows is held up until the server has passed what the journal has.
+    let list = On::list("configmaps").query("limit=500");
+    place.sim.fault(Fault::new(list.clone(), Act::refuse(&Refusal::not_ready(0))).always());
+    let daemon = place.start(maps()).await;
+    place.sim.wait_for_count(&list, 1).await.unwrap();
+    place.map("untold", "1");
+    for n in 0..5 {
+        place.map(&format!("m{n}"), "1");
+    }
+    place.sim.heal();
+    place.map("last", "1");
+    let log = daemon.until(&place, |log| log.iter().any(|line| line.contains(" last@"))).await;
+    assert_eq!(log[2], "GAP rollback");
+    assert!(log.iter().any(|line| line.starts_with("ADDED inferred untold@")), "{log:#?}");
+    assert!(log.iter().any(|line| line.starts_with("DELETED inferred lost@")), "{log:#?}");
+    assert_eq!(log.iter().filter(|line| line.starts_with("GAP")).count(), 1);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_rollback_that_one_source_finds_is_looked_for_by_those_whose_watch_hears_nothing() {
+    let mut place = Place::new().await;
+    place.timings.silence = PATIENCE * 2;
+    let then = place.sim.revision();
+    let daemon = place.ready(vec![watch(&["configmaps", "secrets"])]).await;
+    place.map("lost", "1");
+    place.sim.create("secrets", objects::secret("shop", "lost", &[])).unwrap();
+    daemon.until(&place, |log| log.len() == 2).await;
+    place.sim.wait_for_watches("*", 2).await.unwrap();
+    place.sim.signal("secrets", &Signal::Stall);
+    place.sim.restore(then);
+    let log = daemon
+        .until(&place, |log| log.iter().filter(|line| line.starts_with("DELETED inferred lost@")).count() == 2)
+        .await;
+    assert_eq!(log.iter().filter(|line| *line == "GAP rollback").count(), 2, "{log:#?}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn an_undecodable_event_is_given_up_with_a_gap_and_never_passed_over() {
     let place = Place::new().await;
     let daemon = place.ready(maps()).await;
@@ -491,6 +563,42 @@ async fn a_forbidden_resource_degrades_alone_and_heals_when_it_is_granted() {
     place.sim.grant("configmaps");
     place.map("a", "1");
     daemon.until_last(&place, "a@").await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_source_that_only_ever_fails_does_not_keep_the_others_from_being_ready() {
+    let body = bytes::Bytes::from_static(b"not a list");
+    let garbage = Act::Answer(Answer { status: 200, content_type: "application/json", retry_after: None, body });
+    for failing in [Act::refuse(&Refusal::internal("no")), Act::refuse(&Refusal::not_ready(0)), garbage] {
+        let place = Place::new().await;
+        place.sim.fault(Fault::new(On::list("configmaps"), failing).always());
+        let daemon = place.ready(vec![watch(&["configmaps", "secrets"])]).await;
+        assert!(matches!(daemon.stats("configmaps").state(), SourceState::Degraded(_)));
+        daemon.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn line_breaks_between_tokens_never_reach_the_log() {
+    let place = Place::new().await;
+    place.map("a", "1");
+    let pretty = serde_json::to_vec_pretty(&serde_json::json!({
+        "kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": place.sim.revision().to_string()},
+        "items": [place.sim.get("configmaps", "shop", "a").unwrap().value()],
+    }));
+    let body = pretty.unwrap().into();
+    let answer = Answer { status: 200, content_type: "application/json", retry_after: None, body };
+    place.sim.fault(Fault::new(On::list("configmaps").query("limit=500"), Act::Answer(answer)));
+    let daemon = place.ready(maps()).await;
+    place.map("b", "1");
+    daemon.until_last(&place, "b@").await;
+    let mut reader = crate::journal::Reader::open(&place.state()).unwrap();
+    let entries = reader.entries_after(Seq(0), 10, usize::MAX).unwrap();
+    assert_eq!(entries.len(), 2);
+    for stored in entries {
+        assert!(!stored.line.contains(&b'\n') && !stored.line.contains(&b'\r'));
+    }
     daemon.stop().await;
 }
 
@@ -937,4 +1045,41 @@ async fn whatever_a_server_forgets_the_log_ends_with_what_it_has() {
     for seed in 11..=14 {
         chaos(seed, true).await;
     }
+}
+
+#[tokio::test]
+async fn a_resource_that_went_while_nobody_looked_takes_its_objects_along() {
+    let place = Place::new().await;
+    place.sim.define(objects::crd("widgets.example.com", "Widget", true, &["v1"])).unwrap();
+    let widget = serde_json::json!({"metadata": {"namespace": "shop", "name": "w"}, "spec": {"n": 1}});
+    place.sim.create("widgets.example.com", widget).unwrap();
+    let daemon = place.ready(vec![watch(&["widgets.example.com"])]).await;
+    daemon.until_last(&place, "w@").await;
+    daemon.stop().await;
+
+    place.sim.undefine("widgets.example.com").unwrap();
+    let daemon = place.start(vec![watch(&["widgets.example.com"])]).await;
+    let log = daemon.until(&place, |log| log.len() == 3).await;
+    assert_eq!(log[1], "GAP scope");
+    assert!(log[2].starts_with("DELETED inferred w@"), "{log:?}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_narrower_configuration_leaves_out_is_told_as_gone() {
+    let place = Place::new().await;
+    for namespace in ["shop", "pay"] {
+        place.sim.create("configmaps", objects::config_map(namespace, &format!("in-{namespace}"), "x")).unwrap();
+    }
+    let daemon = place.ready(vec![watch(&["configmaps"])]).await;
+    daemon.until(&place, |log| log.len() == 2).await;
+    daemon.stop().await;
+
+    let narrow = config::Watch { namespaces: vec!["shop".to_owned()], ..watch(&["configmaps"]) };
+    let daemon = place.ready(vec![narrow]).await;
+    let log = daemon.until(&place, |log| log.iter().any(|line| line.starts_with("DELETED"))).await;
+    let gone: Vec<_> = log.iter().filter(|line| line.starts_with("DELETED")).collect();
+    assert!(gone.len() == 1 && gone[0].starts_with("DELETED inferred in-pay@"), "{log:?}");
+    assert!(log.iter().any(|line| line == "GAP scope"), "{log:?}");
+    daemon.stop().await;
 }

@@ -197,6 +197,64 @@ impl Writer {
         Ok(())
     }
 
+    /// Tells the end of what the configuration does not watch any more, where it goes on watching the resource
+    /// elsewhere: to the log, an object that left the scope is gone.
+    pub(super) fn narrow(&mut self) -> Done {
+        let what = "find what is not watched any more";
+        let retired: Vec<i64> = {
+            let mut select = self
+                .conn
+                .prepare(
+                    "SELECT id FROM source s WHERE active = 0 AND (resume IS NOT NULL OR rescoped = 1)
+                     AND EXISTS (SELECT 1 FROM source o WHERE o.resource = s.resource AND o.active = 1)",
+                )
+                .map_err(sql(what))?;
+            let rows = select.query_map([], |row| row.get(0)).map_err(sql(what))?;
+            rows.collect::<Result<_, _>>().map_err(sql(what))?
+        };
+        for id in retired {
+            let mut told = false;
+            loop {
+                let left: Vec<(Known, String, String)> = {
+                    let mut select = self
+                        .conn
+                        .prepare_cached(
+                            "SELECT o.id, o.uid, o.version, o.present, o.last, o.base, o.state IS NOT NULL, o.marks, o.namespace, o.name
+                             FROM object o JOIN source s ON s.id = ?1
+                             WHERE o.resource = s.resource AND o.present = 1 AND (s.namespace = '' OR o.namespace = s.namespace)
+                                 AND NOT EXISTS (SELECT 1 FROM source a WHERE a.resource = s.resource AND a.active = 1
+                                     AND (a.namespace = '' OR a.namespace = o.namespace))
+                             LIMIT ?2",
+                        )
+                        .map_err(sql(what))?;
+                    let rows = select
+                        .query_map(params![id, GROUP_CHANGES], |row| Ok((known_row(row)?, row.get(8)?, row.get(9)?)))
+                        .map_err(sql(what))?;
+                    rows.collect::<Result<_, _>>().map_err(sql(what))?
+                };
+                if left.is_empty() {
+                    break;
+                }
+                self.begin()?;
+                if !self.sources.contains_key(&id) {
+                    self.load_source(id)?;
+                }
+                if !told {
+                    let from = self.source(id)?.applied.clone();
+                    self.gap(id, &Gap { why: Why::Scope, from, to: None })?;
+                    told = true;
+                }
+                for (known, namespace, name) in &left {
+                    self.vanished(id, known, namespace, name)?;
+                }
+                // Of the same transaction, so that a crash does not tell the gap again for nothing.
+                self.execute(what, "UPDATE source SET resume = NULL, rescoped = 1 WHERE id = ?", params![id])?;
+                self.commit()?;
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn gone(&mut self, id: i64) -> Done {
         self.begin()?;
         self.execute("drop an unfinished list", "DELETE FROM listing WHERE source = ?", params![id])?;

@@ -1,13 +1,12 @@
 //! Entries on their way to the table and back: rendered once, kept as differences.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-
+use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::params;
 
-use super::{Done, Known, RECENT_BYTES, Writer, micros, rfc3339, sql, type_code};
+use super::{Done, Known, Writer, micros, rfc3339, sql, type_code, type_of};
 use crate::journal::JournalError;
+use crate::journal::recent::Line;
 use crate::model::{EntryType, Evidence, Gap, Observed, Seq};
 use crate::wire::{self, Draft};
 
@@ -16,39 +15,6 @@ use crate::wire::{self, Draft};
 pub(super) struct Emitted {
     pub(super) seq: u64,
     pub(super) base: u64,
-}
-
-/// A decompressed entry.
-pub(super) struct Line {
-    bytes: Vec<u8>,
-    object: std::ops::Range<usize>,
-}
-
-/// The entries last used, first in first out, bounded in bytes.
-#[derive(Default)]
-pub(super) struct Recent {
-    lines: HashMap<u64, Arc<Line>>,
-    order: VecDeque<u64>,
-    bytes: usize,
-}
-
-impl Recent {
-    pub(super) fn get(&self, seq: u64) -> Option<Arc<Line>> {
-        self.lines.get(&seq).cloned()
-    }
-
-    pub(super) fn put(&mut self, seq: u64, line: Line) -> Arc<Line> {
-        let line = Arc::new(line);
-        self.bytes += line.bytes.len();
-        self.order.push_back(seq);
-        self.lines.insert(seq, Arc::clone(&line));
-        while self.bytes > RECENT_BYTES
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.bytes -= self.lines.remove(&oldest).map_or(0, |line| line.bytes.len());
-        }
-        line
-    }
 }
 
 impl Writer {
@@ -90,7 +56,7 @@ impl Writer {
             redacted: &object.body.pointers,
         });
         let mut used = base;
-        let mut blob = self.codec.compress(base_line.as_ref().map(|line| line.bytes.as_slice()), &rendered.line);
+        let mut blob = self.codec.compress(base_line.as_ref().map(|line| &*line.bytes), &rendered.line);
         // An object that has drifted far from its base gets a new one, where that makes its versions smaller.
         if base.is_some() && blob.len() > 512 + rendered.line.len() / 12 {
             let alone = self.codec.compress(None, &rendered.line);
@@ -99,7 +65,7 @@ impl Writer {
             }
         }
         self.insert(seq, now, kind, source_id, row, previous, used, &rendered.object, &blob)?;
-        self.recent.put(seq, Line { bytes: rendered.line, object: rendered.object });
+        self.recent.put(seq, Line { kind, bytes: rendered.line.into(), object: rendered.object });
         Ok(Emitted { seq, base: used.unwrap_or(seq) })
     }
 
@@ -152,48 +118,52 @@ impl Writer {
         });
         let blob = self.codec.compress(None, &rendered.line);
         self.insert(seq, now, EntryType::Gap, source_id, None, 0, None, &(0..0), &blob)?;
+        self.recent.put(seq, Line { kind: EntryType::Gap, bytes: rendered.line.into(), object: 0..0 });
         self.execute("count a gap", "UPDATE source SET gaps = gaps + 1 WHERE id = ?", params![source_id])?;
         Ok(())
     }
 
     /// A stored entry and where its object stands.
-    pub(super) fn line(&mut self, seq: u64) -> Done<Arc<Line>> {
+    pub(super) fn line(&mut self, seq: u64) -> Done<Line> {
         if let Some(line) = self.recent.get(seq) {
             return Ok(line);
         }
-        let (base, object, blob) = self
+        let (base, object, blob, kind) = self
             .conn
-            .prepare_cached("SELECT base, object_start, object_end, line FROM entry WHERE seq = ?")
+            .prepare_cached("SELECT base, object_start, object_end, line, type FROM entry WHERE seq = ?")
             .and_then(|mut select| {
                 select.query_row([seq], |row| {
-                    Ok((row.get::<_, Option<u64>>(0)?, row.get(1)?..row.get(2)?, row.get::<_, Vec<u8>>(3)?))
+                    let object = row.get::<_, usize>(1)?..row.get(2)?;
+                    Ok((row.get::<_, Option<u64>>(0)?, object, row.get::<_, Vec<u8>>(3)?, row.get::<_, i64>(4)?))
                 })
             })
             .map_err(sql("read an entry"))?;
         let base = base.map(|seq| self.line(seq)).transpose()?;
         let bytes = self
             .codec
-            .decompress(base.as_ref().map(|line| line.bytes.as_slice()), &blob)
+            .decompress(base.as_ref().map(|line| &*line.bytes), &blob)
             .map_err(|error| JournalError::Corrupt(format!("entry {seq}: {error}; run `decklog verify`")))?;
-        if bytes.get(object.clone()).is_none() {
-            return Err(JournalError::Corrupt(format!(
-                "entry {seq} is shorter than it should be; run `decklog verify`"
-            )));
-        }
-        Ok(self.recent.put(seq, Line { bytes, object }))
+        let Some(kind) = type_of(kind).filter(|_| bytes.get(object.clone()).is_some()) else {
+            return Err(JournalError::Corrupt(format!("entry {seq} is not what its row says; run `decklog verify`")));
+        };
+        Ok(self.recent.put(seq, Line { kind, bytes: bytes.into(), object }))
     }
 
     /// The object as the log last told it: what the next patch starts from.
-    pub(super) fn told_state(&mut self, known: &Known) -> Done<Vec<u8>> {
+    pub(super) fn told_state(&mut self, known: &Known) -> Done<Bytes> {
         if known.last == 0 {
             return Ok(self.current_state(known)?.0);
         }
         let line = self.line(known.last)?;
-        Ok(line.bytes.get(line.object.clone()).unwrap_or_default().to_vec())
+        // A silent list found it again under the name of the dead, and nothing has been told of it yet.
+        if line.kind == EntryType::Deleted && known.has_state {
+            return Ok(self.current_state(known)?.0);
+        }
+        Ok(line.object())
     }
 
     /// The object as it was last seen, and what was redacted in it.
-    pub(super) fn current_state(&mut self, known: &Known) -> Done<(Vec<u8>, Vec<String>)> {
+    pub(super) fn current_state(&mut self, known: &Known) -> Done<(Bytes, Vec<String>)> {
         if known.has_state {
             let (blob, pointers): (Vec<u8>, Option<String>) = self
                 .conn
@@ -206,13 +176,12 @@ impl Writer {
                 .decompress(None, &blob)
                 .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))?;
             let pointers = pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-            return Ok((bytes, pointers));
+            return Ok((bytes.into(), pointers));
         }
         let line = self.line(known.last)?;
-        let bytes = line.bytes.get(line.object.clone()).unwrap_or_default().to_vec();
         let entry = wire::Entry::parse(&line.bytes)
             .map_err(|error| JournalError::Corrupt(format!("entry {}: {error}", known.last)))?;
         let pointers = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-        Ok((bytes, pointers))
+        Ok((line.object(), pointers))
     }
 }

@@ -1,13 +1,11 @@
 //! The file's promise, each seq once and in order, whatever interrupts it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 
 use super::*;
 use crate::config::Compress;
-use crate::model::Seq;
 use crate::sink::tests::{item, item_of};
 use crate::wire::Entry;
 
@@ -113,11 +111,11 @@ fn tidy_up(place: &Place, disk: &Disk) -> io::Result<()> {
 }
 
 #[test]
-fn a_line_is_the_entry_and_the_file_is_closed_to_others() {
+fn a_line_is_the_entry_and_the_file_is_open_to_its_group_alone() {
     let mut place = Place::new(PLAIN);
     place.deliver(&mut place.writer(), 7).unwrap();
     place.assert_exact(7, "undisturbed");
-    assert_eq!(fs::metadata(place.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(place.path()).unwrap().permissions().mode() & 0o777, 0o640);
     assert_eq!(place.held(), Some(7));
 }
 
@@ -302,7 +300,7 @@ fn a_rotated_file_is_compressed_in_the_background() {
             .path()
             .read_dir()
             .unwrap()
-            .all(|file| { file.unwrap().metadata().unwrap().permissions().mode() & 0o777 == 0o600 })
+            .all(|file| { file.unwrap().metadata().unwrap().permissions().mode() & 0o777 == 0o640 })
     );
 }
 

@@ -96,6 +96,8 @@ fn compress(layout: &Layout, name: &str, disk: &Disk, stop: &AtomicBool) -> io::
     let mut from = File::open(&plain)?;
     disk.step()?;
     let to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+    // Whoever may read the plain file may read this one. A file system without permissions has none to set.
+    to.set_permissions(from.metadata()?.permissions()).ok();
     let mut to = zstd::stream::write::Encoder::new(to, 3)?;
     to.include_checksum(true)?;
     let mut chunk = vec![0; 1 << 20];

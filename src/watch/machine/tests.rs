@@ -43,6 +43,8 @@ fn parse(line: &str) -> (Duration, Input) {
         "cut" => Input::Ended(End::Cut("it broke".to_owned())),
         "silent" => Input::Ended(End::Silent),
         "waited" => Input::Waited,
+        "latest" => Input::Latest(rv(rest[0])),
+        "warned" => Input::Warned,
         "confirmed" => Input::Confirmed(rest[0] == "yes"),
         "expired" => failed(Failure::Expired),
         "ahead" => failed(Failure::Ahead),
@@ -64,6 +66,7 @@ fn parse(line: &str) -> (Duration, Input) {
 fn show(effect: &Effect) -> String {
     match effect {
         Effect::Probe(version) => format!("probe {version}"),
+        Effect::AskLatest => "ask".to_owned(),
         Effect::List { token: None, paged: true } => "list".to_owned(),
         Effect::List { token: None, paged: false } => "list in one piece".to_owned(),
         Effect::List { token: Some(token), .. } => format!("list after {token}"),
@@ -118,13 +121,14 @@ fn a_first_list_has_no_gap_and_is_watched_from() {
 fn a_known_source_resumes_without_a_list() {
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          1 probed 40 => watch 10
          2 opened => watching
          3 changed 12 => replay
          4 changed 15 =>
          5 changed 15 =>
-         300 closed => watch 12",
+         300 closed => probe 15
+         300 probed 40 => watch 12",
     );
 }
 
@@ -142,7 +146,7 @@ fn a_change_of_scope_is_listed_with_its_gap() {
 fn the_position_stays_on_the_distinct_version_before_the_newest() {
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          1 probed 40 => watch 10
          2 opened => watching
          3 changed 13 =>
@@ -150,12 +154,12 @@ fn the_position_stays_on_the_distinct_version_before_the_newest() {
          3 changed 14 =>
          3 changed 14 =>
          9 cut => wait #1
-         9 waited => probe 13
+         9 waited => probe 14
          9 probed 40 => watch 13
          9 opened =>
          9 changed 14 => replay
          9 bookmark 30 => bookmark 30
-         99 closed => watch 30",
+         99 closed => probe 30",
     );
 }
 
@@ -163,13 +167,13 @@ fn the_position_stays_on_the_distinct_version_before_the_newest() {
 fn nothing_moves_back() {
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          0 probed 40 => watch 10
          0 opened => watching
          1 changed 20 =>
          1 changed 18 => disorder
          1 bookmark 19 => disorder
-         2 closed => watch 12",
+         2 closed => probe 20",
     );
 }
 
@@ -179,7 +183,7 @@ fn expired_in_every_form_is_one_list_with_a_gap() {
         check(
             known(),
             &format!(
-                "0 start => probe 10
+                "0 start => probe 12
                  0 probed 40 => watch 10
                  {begin}
                  1 expired => desync expired, wait #1
@@ -191,14 +195,14 @@ fn expired_in_every_form_is_one_list_with_a_gap() {
             ),
         );
     }
-    check(known(), "0 start => probe 10\n1 expired => desync expired, wait #1\n2 waited => listing, list");
+    check(known(), "0 start => probe 12\n1 expired => desync expired, wait #1\n2 waited => listing, list");
 }
 
 #[test]
 fn a_page_that_expires_begins_the_list_again_and_then_in_one_piece() {
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          0 expired => desync expired, wait #1
          1 waited => listing, list
          2 page 50 t => list after t
@@ -246,7 +250,7 @@ fn a_list_of_two_versions_is_no_list() {
 fn a_busy_server_is_waited_for_as_long_as_it_asks_and_nothing_is_lost() {
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          0 probed 40 => watch 10
          1 busy 5 => wait #1 at least 5s
          6 waited => watch 10
@@ -259,18 +263,27 @@ fn a_busy_server_is_waited_for_as_long_as_it_asks_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_server_behind_our_position_is_waited_for_then_asked_for_a_list() {
+fn a_server_that_consistently_has_less_than_the_journal_was_restored() {
     check(
         known(),
-        "0 start => probe 10
-         1 ahead => wait #1
-         2 waited => probe 10
-         30 ahead => degraded (the API server does not have the version up to which the journal goes; if it was restored from a backup, this ends with a GAP), wait #2
-         31 waited => probe 10
-         62 ahead => wait #3
-         63 waited => listing, list
-         64 page 8 => desync rollback, commit 8 with a gap: rollback
-         65 committed => watch 8",
+        "0 start => probe 12
+         1 ahead => ask
+         1 latest 11 => desync rollback, wait #1
+         2 waited => listing, list
+         3 page 90 => commit 90 with a gap: rollback
+         4 committed => watch 90",
+    );
+    // However late the answer, and whatever the server says of our position meanwhile.
+    check(
+        known(),
+        "0 start => probe 12
+         1 ahead => ask
+         1 busy => wait #1
+         2 waited => ask
+         3 latest 8 => desync rollback, degraded (the API server has gone back in time, as after a restore from a backup), wait #2
+         4 waited => listing, list
+         5 page 9 => commit 9 with a gap: rollback
+         6 committed => watch 9",
     );
 }
 
@@ -278,24 +291,60 @@ fn a_server_behind_our_position_is_waited_for_then_asked_for_a_list() {
 fn a_server_that_was_only_slow_was_not_restored() {
     check(
         known(),
-        "0 start => probe 10
-         1 ahead => wait #1
-         62 ahead => degraded (the API server does not have the version up to which the journal goes; if it was restored from a backup, this ends with a GAP), wait #2
-         63 waited => listing, list
-         64 page 50 => watch 10",
+        "0 start => probe 12
+         1 ahead => ask
+         1 latest 50 => wait #1
+         2 waited => probe 12
+         3 probed 50 => watch 10",
+    );
+    // It is watched all the same when it stays so.
+    check(
+        known(),
+        "0 start => probe 12
+         1 ahead => ask
+         1 latest 50 => wait #1
+         62 waited => probe 12
+         62 ahead => ask
+         62 latest 50 => degraded (the API server does not have the version up to which the journal goes, yet), wait #2
+         63 waited => watch 10",
     );
 }
 
 #[test]
 fn an_answer_older_than_what_was_asked_for_counts_as_behind() {
-    check(known(), "0 start => probe 10\n1 probed 9 => wait #1\n2 waited => probe 10");
+    check(known(), "0 start => probe 12\n1 probed 11 => ask\n2 latest 12 => wait #1\n3 waited => probe 12");
+}
+
+#[test]
+fn a_warning_is_looked_into_before_the_watch_goes_on() {
+    for begin in ["0 opened => watching", ""] {
+        check(
+            known(),
+            &format!(
+                "0 start => probe 12
+                 0 probed 40 => watch 10
+                 {begin}
+                 1 warned => ask
+                 1 latest 12 => watch 10"
+            ),
+        );
+    }
+    check(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 opened => watching
+         1 warned => ask
+         1 latest 11 => desync rollback, wait #1
+         2 waited => listing, list",
+    );
 }
 
 #[test]
 fn a_list_older_than_the_journal_is_asked_for_twice() {
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          0 expired => desync expired, wait #1
          1 waited => listing, list
          2 page 11 => degraded (the API server's list is of version 11, older than what the journal has; asking again), wait #2
@@ -308,11 +357,11 @@ fn a_list_older_than_the_journal_is_asked_for_twice() {
 fn credentials_are_read_again_when_they_are_not_accepted() {
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          1 unauthorized => refresh, degraded (the API server does not accept the credentials (401); renew the token or the client certificate in the kubeconfig), wait #1
-         2 waited => probe 10
+         2 waited => probe 12
          3 tls bad => refresh, degraded (bad), wait #2
-         4 waited => probe 10
+         4 waited => probe 12
          5 probed 40 => watch 10
          6 unauthorized => refresh, degraded (the API server does not accept the credentials (401); renew the token or the client certificate in the kubeconfig), wait #3
          7 waited => watch 10",
@@ -323,7 +372,7 @@ fn credentials_are_read_again_when_they_are_not_accepted() {
 fn a_missing_permission_keeps_the_position() {
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          0 probed 40 => watch 10
          1 forbidden ask => degraded (ask), wait #1 at least 30s
          40 waited => watch 10
@@ -337,23 +386,23 @@ fn a_missing_permission_keeps_the_position() {
 fn not_found_is_confirmed_before_anything_is_deleted() {
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          0 notfound => degraded (the API server does not serve this resource at the moment (404)), wait #1
-         1 waited => probe 10
+         1 waited => probe 12
          20 notfound => wait #2
-         21 waited => probe 10
+         21 waited => probe 12
          31 notfound => confirm
          32 confirmed no => wait #2
-         33 waited => probe 10
+         33 waited => probe 12
          62 notfound => wait #3
-         63 waited => probe 10
+         63 waited => probe 12
          64 notfound => confirm
          65 confirmed yes => gone",
     );
     // Served again in between: the time begins anew.
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          0 probed 40 => watch 10
          1 notfound => degraded (the API server does not serve this resource at the moment (404)), wait #1
          2 waited => watch 10
@@ -366,7 +415,7 @@ fn not_found_is_confirmed_before_anything_is_deleted() {
 fn a_refused_watch_is_answered_with_one_list() {
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          0 probed 40 => watch 10
          1 refused no => degraded (no), wait #1 at least 30s
          40 waited => watch 10
@@ -385,7 +434,7 @@ fn a_refused_watch_is_answered_with_one_list() {
 fn errors_without_a_meaning_are_borne_for_a_while_then_answered_with_one_list() {
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          0 probed 40 => watch 10
          0 opened => watching
          1 server oops => wait #1
@@ -406,10 +455,50 @@ fn errors_without_a_meaning_are_borne_for_a_while_then_answered_with_one_list() 
 }
 
 #[test]
+fn single_errors_hours_apart_are_no_lasting_trouble() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 opened => watching
+         1 server oops => wait #1
+         2 waited => watch 10
+         2 opened =>
+         400 closed => probe 12
+         400 probed 40 => watch 10
+         400 opened =>
+         7200 server oops => wait #1
+         7201 waited => watch 10",
+    );
+}
+
+#[test]
+fn a_bookmark_without_news_is_no_progress() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 opened => watching
+         0.1 bookmark 12 => bookmark 12
+         0.2 closed => wait #1
+         1 waited => probe 12
+         1 probed 40 => watch 12
+         1 opened =>
+         1.1 bookmark 12 => bookmark 12
+         1.2 closed => degraded (the API server closes every watch at once), wait #2
+         2 waited => probe 12
+         2 probed 40 => watch 12
+         2 opened => watching
+         2.1 bookmark 13 => bookmark 13
+         2.2 closed => probe 13",
+    );
+}
+
+#[test]
 fn an_undecodable_line_is_asked_for_again_then_given_up_with_a_gap() {
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          0 probed 40 => watch 10
          0 opened => watching
          1 undecodable what => wait #1
@@ -430,7 +519,7 @@ fn an_undecodable_line_is_asked_for_again_then_given_up_with_a_gap() {
 fn a_line_too_long_is_given_up_at_once() {
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          0 probed 40 => watch 10
          0 opened => watching
          1 oversize long => desync oversize, wait #1
@@ -445,23 +534,23 @@ fn a_line_too_long_is_given_up_at_once() {
 fn watches_that_end_at_once_are_failures_and_in_the_end_one_list() {
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          0 probed 40 => watch 10
          0 opened => watching
          0.1 closed => wait #1
-         1 waited => probe 10
+         1 waited => probe 12
          1 probed 40 => watch 10
          1 opened =>
          1.1 changed 12 => replay
          1.2 closed => degraded (the API server closes every watch at once), wait #2
-         2 waited => probe 10
+         2 waited => probe 12
          2 probed 40 => watch 10
          2 opened => watching
          2.1 closed => degraded (the API server closes every watch at once), wait #3
-         3 waited => probe 10
+         3 waited => probe 12
          3 probed 40 => watch 10
          3.1 closed => wait #4
-         4 waited => probe 10
+         4 waited => probe 12
          4 probed 40 => watch 10
          4.1 closed => desync expired, wait #5
          5 waited => listing, list
@@ -478,24 +567,24 @@ fn a_broken_or_silent_connection_is_looked_at_before_it_is_resumed() {
         check(
             known(),
             &format!(
-                "0 start => probe 10
+                "0 start => probe 12
                  0 probed 40 => watch 10
                  0 opened => watching
                  150 {end} => wait #1
-                 151 waited => probe 10
+                 151 waited => probe 12
                  151 probed 40 => watch 10"
             ),
         );
     }
     check(
         known(),
-        "0 start => probe 10
+        "0 start => probe 12
          0 unreachable refused => wait #1
-         1 waited => probe 10
+         1 waited => probe 12
          2 unreachable refused => degraded (refused), wait #2
-         3 waited => probe 10
+         3 waited => probe 12
          600 unreachable refused => wait #1
-         601 waited => probe 10",
+         601 waited => probe 12",
     );
 }
 
@@ -530,6 +619,8 @@ fn any_input() -> impl Strategy<Value = Input> {
     ];
     prop_oneof![
         4 => version.clone().prop_map(Input::Probed),
+        2 => version.clone().prop_map(Input::Latest),
+        1 => Just(Input::Warned),
         4 => (version.clone(), prop::option::of(Just("t".to_owned()))).prop_map(|(version, next)| Input::Page { version, next }),
         4 => Just(Input::Opened),
         4 => version.clone().prop_map(Input::Changed),
@@ -544,11 +635,12 @@ fn any_input() -> impl Strategy<Value = Input> {
 fn answers(action: &Effect, open: bool, input: &Input) -> bool {
     match (action, input) {
         (Effect::Probe(_), Input::Probed(_) | Input::Failed(_))
+        | (Effect::AskLatest, Input::Latest(_) | Input::Failed(_))
         | (Effect::List { .. }, Input::Page { .. } | Input::Failed(_))
         | (Effect::Confirm, Input::Confirmed(_)) => true,
         (Effect::Watch(_), Input::Changed(_) | Input::Bookmark(_) | Input::Ended(_)) => open,
         (Effect::Watch(_), Input::Opened) => !open,
-        (Effect::Watch(_), Input::Failed(_)) => true,
+        (Effect::Watch(_), Input::Failed(_) | Input::Warned) => true,
         _ => false,
     }
 }
@@ -580,9 +672,10 @@ proptest! {
                 }
                 Effect::Gone => break,
                 action if !answers(action, open, &input) => continue,
-                Effect::Probe(_) | Effect::List { .. } | Effect::Watch(_) | Effect::Confirm => input,
+                Effect::Probe(_) | Effect::AskLatest | Effect::List { .. } | Effect::Watch(_) | Effect::Confirm => input,
                 Effect::Refresh | Effect::Bookmark(_) | Effect::Report(_) | Effect::Count(_) => unreachable!(),
             };
+            let asked = matches!(action, Effect::AskLatest);
             let failing = matches!(input, Input::Failed(_) | Input::Ended(End::Cut(_) | End::Silent));
             let stays_open = matches!(input, Input::Opened | Input::Changed(_) | Input::Bookmark(_));
             let effects = machine.step(now, input);
@@ -592,11 +685,12 @@ proptest! {
             let Some(next) = actions.first() else { open = true; continue };
             open = false;
             if failing {
-                let waits = matches!(next, Effect::Wait { .. } | Effect::Confirm);
+                let waits = matches!(next, Effect::Wait { .. } | Effect::Confirm)
+                    || (!asked && matches!(next, Effect::AskLatest));
                 prop_assert!(waits, "a failure is followed by a wait, not by {next:?}");
             }
             if let Effect::List { .. } = next {
-                prop_assert!(desynced || machine.suspect, "no list while there is a position to resume from");
+                prop_assert!(desynced, "no list while there is a position to resume from");
             }
             action = (*next).clone();
         }

@@ -1,0 +1,202 @@
+//! The difference of two nearly equal texts: what to insert, what to copy from the earlier one.
+//!
+//! zstd with the earlier text as its dictionary gives smaller differences, but digests the whole dictionary anew for
+//! each text, which takes longer than everything else that is done with a change. This finds the parts that stayed by
+//! the hashes of sixteen bytes, in the time of reading both texts once.
+//!
+//! ```text
+//! 0xd1  length: varint  crc32: 4 bytes, little-endian
+//! then, until the length is reached:
+//!     insert: varint, so many bytes;   copy: varint, from: varint (zigzag, from the end of the copy before)
+//! ```
+
+/// No zstd frame begins with this byte.
+pub(super) const MAGIC: u8 = 0xd1;
+/// Parts that stayed are found where they share this many bytes.
+const BLOCK: usize = 16;
+/// Entries of the largest table of hashes: enough for a text of a mebibyte, and still good for one of many.
+const LARGEST_TABLE: usize = 1 << 16;
+
+/// Finds differences; keeps its table for the next one.
+#[derive(Debug, Default)]
+pub(super) struct Encoder {
+    table: Vec<u32>,
+}
+
+impl Encoder {
+    /// `text` as a difference of `base`.
+    pub(super) fn encode(&mut self, base: &[u8], text: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
+        out.push(MAGIC);
+        put(&mut out, text.len() as u64);
+        out.extend_from_slice(&crc32fast::hash(text).to_le_bytes());
+        let bits = self.index(base);
+        let (mut at, mut inserted, mut copied) = (0, 0, 0_usize);
+        while let Some(block) = block_at(text, at) {
+            let from = self.table[hash(block, bits)] as usize;
+            if block_at(base, from) != Some(block) {
+                at += 1;
+                continue;
+            }
+            let before = shared(text[inserted..at].iter().rev(), base[..from].iter().rev());
+            let length = BLOCK + shared_start(&text[at + BLOCK..], &base[from + BLOCK..]);
+            let (start, from) = (at - before, from - before);
+            put(&mut out, (start - inserted) as u64);
+            out.extend_from_slice(&text[inserted..start]);
+            put(&mut out, (length + before) as u64);
+            put(&mut out, zigzag(from as i64 - copied as i64));
+            at += length;
+            inserted = at;
+            copied = from + before + length;
+        }
+        if inserted < text.len() {
+            put(&mut out, (text.len() - inserted) as u64);
+            out.extend_from_slice(&text[inserted..]);
+        }
+        out
+    }
+
+    /// Notes where each block of `base` stands. Of equal blocks the last counts, and 0 stands for none as well: whoever
+    /// looks a block up compares it.
+    fn index(&mut self, base: &[u8]) -> u32 {
+        let size = (base.len() / BLOCK * 2).next_power_of_two().clamp(64, LARGEST_TABLE);
+        self.table.clear();
+        self.table.resize(size, 0);
+        let bits = size.trailing_zeros();
+        for from in (0..base.len().min(u32::MAX as usize)).step_by(BLOCK) {
+            let Some(block) = block_at(base, from) else { break };
+            self.table[hash(block, bits)] = u32::try_from(from).unwrap_or_default();
+        }
+        bits
+    }
+}
+
+/// The inverse of [`Encoder::encode`] with the same base; `None` where the bytes are damaged or longer than `largest`.
+pub(super) fn decode(base: &[u8], bytes: &[u8], largest: u64) -> Option<Vec<u8>> {
+    let mut rest = bytes.strip_prefix(&[MAGIC])?;
+    let length = usize::try_from(take(&mut rest)?).ok().filter(|length| *length as u64 <= largest)?;
+    let (checksum, mut rest) = rest.split_first_chunk::<4>()?;
+    // Damaged bytes may claim any length.
+    let mut out = Vec::with_capacity(length.min(1 << 20));
+    let mut copied = 0_i64;
+    while out.len() < length {
+        let inserted = usize::try_from(take(&mut rest)?).ok()?;
+        let (literal, after) = rest.split_at_checked(inserted)?;
+        out.extend_from_slice(literal);
+        rest = after;
+        if out.len() >= length {
+            break;
+        }
+        let count = usize::try_from(take(&mut rest)?).ok()?;
+        let from = usize::try_from(copied.checked_add(unzigzag(take(&mut rest)?))?).ok()?;
+        let part = base.get(from..from.checked_add(count)?)?;
+        out.extend_from_slice(part);
+        copied = i64::try_from(from + count).ok()?;
+        // Neither inserts nor copies: damaged, and it would never end.
+        if inserted == 0 && count == 0 || out.len() > length {
+            return None;
+        }
+    }
+    (rest.is_empty() && out.len() == length && crc32fast::hash(&out) == u32::from_le_bytes(*checksum)).then_some(out)
+}
+
+fn block_at(text: &[u8], at: usize) -> Option<&[u8; BLOCK]> {
+    text.get(at..)?.first_chunk()
+}
+
+fn hash(block: &[u8; BLOCK], bits: u32) -> usize {
+    let word = u128::from_le_bytes(*block);
+    // The low half is meant to lose the high one.
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
+    let (low, high) = (word as u64, (word >> 64) as u64);
+    let mixed = (low ^ high.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    usize::try_from(mixed >> (64 - bits)).unwrap_or_default()
+}
+
+fn shared<'a>(one: impl Iterator<Item = &'a u8>, other: impl Iterator<Item = &'a u8>) -> usize {
+    one.zip(other).take_while(|(a, b)| a == b).count()
+}
+
+/// How many bytes two texts share at their beginnings.
+fn shared_start(one: &[u8], other: &[u8]) -> usize {
+    let whole = one.as_chunks::<32>().0.iter().zip(other.as_chunks::<32>().0).take_while(|(a, b)| a == b).count() * 32;
+    whole + shared(one[whole..].iter(), other[whole..].iter())
+}
+
+fn put(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push((number & 0x7f) as u8);
+}
+
+fn take(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, after) = rest.split_first()?;
+        *rest = after;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+const fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)).cast_unsigned()
+}
+
+const fn unzigzag(number: u64) -> i64 {
+    (number >> 1).cast_signed() ^ -((number & 1).cast_signed())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn there_and_back(base: &[u8], text: &[u8]) -> usize {
+        let bytes = Encoder::default().encode(base, text);
+        assert_eq!(decode(base, &bytes, 1 << 20).as_deref(), Some(text));
+        bytes.len()
+    }
+
+    #[test]
+    fn what_stayed_costs_nearly_nothing() {
+        let base: Vec<u8> = (0..1000).flat_map(|n| format!("{{\"name\":{n}}},").into_bytes()).collect();
+        let mut text = b"something new, ".to_vec();
+        text.extend_from_slice(&base);
+        text[3000] = b'#';
+        text.extend_from_slice(&base[2000..4000]);
+        assert!(there_and_back(&base, &text) < 64);
+        assert!(there_and_back(&base, &base) < 24);
+        assert_eq!(there_and_back(b"", b""), 6);
+        there_and_back(b"", b"x");
+        there_and_back(&base, b"");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_comes_back(base in "[ab]{0,400}", cut in 0usize..400, other in "[a-c]{0,60}", again in 0usize..400) {
+            let head = &base[..cut.min(base.len())];
+            let tail = &base[again.min(base.len())..];
+            there_and_back(base.as_bytes(), format!("{head}{other}{tail}").as_bytes());
+        }
+
+        #[test]
+        fn damage_is_found_and_never_a_panic(base in "[ab]{0,200}", at in 0usize..300, flip in 1u8..=255, bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let text = format!("{base}x{base}");
+            let mut damaged = Encoder::default().encode(base.as_bytes(), text.as_bytes());
+            let at = at % damaged.len();
+            damaged[at] ^= flip;
+            // A copy may come from another place with the same bytes.
+            prop_assert!(decode(base.as_bytes(), &damaged, 1 << 20).is_none_or(|out| out == text.as_bytes()));
+            let mut garbage = vec![MAGIC];
+            garbage.extend(bytes);
+            decode(base.as_bytes(), &garbage, 1 << 20);
+        }
+    }
+}

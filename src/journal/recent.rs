@@ -1,0 +1,141 @@
+//! The entries that were last written or needed, as they are sent: what nearly every reader wants next.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use crate::model::EntryType;
+
+/// How many bytes of entries the writer keeps at hand, at most.
+const BUDGET: usize = 12 << 20;
+
+/// An entry in full.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) kind: EntryType,
+    pub(super) bytes: Bytes,
+    /// Where its object stands in it.
+    pub(super) object: Range<usize>,
+}
+
+impl Line {
+    /// The object that it carries.
+    pub(super) fn object(&self) -> Bytes {
+        self.bytes.slice(self.object.clone())
+    }
+}
+
+/// Shared by the writer and the readers of one process. Two generations: what is used moves to the young one, and
+/// what is not used while that fills up goes.
+#[derive(Clone, Debug)]
+pub(super) struct Recent(Arc<Mutex<Generations>>);
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self::with_budget(BUDGET)
+    }
+}
+
+#[derive(Debug)]
+struct Generations {
+    budget: usize,
+    young: HashMap<u64, Line>,
+    old: HashMap<u64, Line>,
+    young_bytes: usize,
+}
+
+impl Recent {
+    /// At most about `budget` bytes.
+    pub(super) fn with_budget(budget: usize) -> Self {
+        let (young, old) = (HashMap::new(), HashMap::new());
+        Self(Arc::new(Mutex::new(Generations { budget, young, old, young_bytes: 0 })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Generations> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An entry that will be needed again.
+    pub(super) fn get(&self, seq: u64) -> Option<Line> {
+        let mut generations = self.lock();
+        if let Some(line) = generations.young.get(&seq) {
+            return Some(line.clone());
+        }
+        let line = generations.old.remove(&seq)?;
+        generations.put(seq, line.clone());
+        Some(line)
+    }
+
+    pub(super) fn put(&self, seq: u64, line: Line) -> Line {
+        self.lock().put(seq, line.clone());
+        line
+    }
+
+    /// The entries from `first` to `last`, up to bounds; `None` where one of them is not here. They may be needed no
+    /// more.
+    pub(super) fn range(&self, first: u64, last: u64, limit: usize, max_bytes: usize) -> Option<Vec<(u64, Line)>> {
+        let generations = self.lock();
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        for seq in first..=last {
+            if found.len() >= limit || bytes >= max_bytes {
+                break;
+            }
+            let line = generations.young.get(&seq).or_else(|| generations.old.get(&seq))?;
+            bytes += line.bytes.len();
+            found.push((seq, line.clone()));
+        }
+        Some(found)
+    }
+}
+
+impl Generations {
+    fn put(&mut self, seq: u64, line: Line) {
+        self.young_bytes += line.bytes.len();
+        self.young.insert(seq, line);
+        if self.young_bytes > self.budget / 2 {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(size: usize) -> Line {
+        Line { kind: EntryType::Added, bytes: vec![b'x'; size].into(), object: 0..size }
+    }
+
+    #[test]
+    fn what_is_used_stays_and_the_rest_is_bounded() {
+        let recent = Recent::default();
+        recent.put(1, line(100));
+        for seq in 2..=100 {
+            recent.put(seq, line(BUDGET / 16));
+            assert!(recent.get(1).is_some(), "lost at {seq}");
+        }
+        let generations = recent.lock();
+        let held: usize = generations.young.values().chain(generations.old.values()).map(|line| line.bytes.len()).sum();
+        assert!(held <= BUDGET + BUDGET / 8, "{held}");
+        assert!(!generations.young.contains_key(&2) && !generations.old.contains_key(&2));
+    }
+
+    #[test]
+    fn a_range_has_bounds_and_no_holes() {
+        let recent = Recent::default();
+        for seq in [5, 6, 7, 9] {
+            recent.put(seq, line(10));
+        }
+        let seqs = |first, last, limit, bytes| -> Option<Vec<u64>> {
+            Some(recent.range(first, last, limit, bytes)?.into_iter().map(|(seq, _)| seq).collect())
+        };
+        assert_eq!(seqs(5, 7, 100, 1000).unwrap(), [5, 6, 7]);
+        assert_eq!(seqs(5, 9, 2, 1000).unwrap(), [5, 6]);
+        assert_eq!(seqs(5, 9, 100, 11).unwrap(), [5, 6]);
+        assert_eq!(seqs(5, 9, 100, 1000), None);
+        assert_eq!(seqs(8, 9, 100, 1000), None);
+    }
+}
