@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use decklog::sim::faults::{Act, Fault, On, Signal};
 use decklog::sim::{Sim, objects};
 use memchr::memmem;
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::{Daemon, cluster, free_address, http_get, until};
 
 /// Long enough to be no accident, and without a character that JSON or base64 would write in another way.
-const CANARIES: [&str; 9] = [
+const CANARIES: [&str; 10] = [
     "canaryDATAxq7Zk2mVn4",
     "canarySTRINGDATAw8Yt5",
     "canaryAPPLIEDp3Rk9sQm",
@@ -20,6 +21,7 @@ const CANARIES: [&str; 9] = [
     "canaryBINARYo9Us3eAyw",
     "canaryRULEDROPn5Bq1iT",
     "canaryRULEMASKc8Mv6dP",
+    "canaryJWTr2Wz6hXf0nEb",
 ];
 
 fn coded(text: &str) -> String {
@@ -79,6 +81,12 @@ fn plant(sim: &Sim) {
     token["type"] = json!("kubernetes.io/service-account-token");
     token["metadata"]["annotations"] = json!({"kubernetes.io/service-account.name": "default"});
     sim.create("secrets", token).unwrap();
+    // A service account's token in a place that no rule names.
+    let part = |text: &str| coded(text).trim_end_matches('=').replace('+', "-").replace('/', "_");
+    let token =
+        [part(r#"{"alg":"RS256","kid":"k"}"#), part(&format!(r#"{{"sub":"{}"}}"#, CANARIES[9])), "c2ln".to_owned()];
+    let kubeconfig = format!("users:\n- user: {{token: {}}}\n", token.join("."));
+    sim.create("configmaps", objects::config_map("default", "kubeconfig", &kubeconfig)).unwrap();
     let mut map = objects::config_map("default", "ruled", "harmless");
     map["data"] = json!({"db-password": CANARIES[7], "api-key": CANARIES[8], "harmless": "harmlessVALUE"});
     map["metadata"]["annotations"] = json!({
@@ -104,7 +112,11 @@ async fn no_byte_of_a_secret_is_anywhere() {
     daemon.configure(&loud.replace("level = \"debug\"", "level = \"trace\""));
     daemon.start();
     daemon.ready().await;
-    // Changes, deletions, a gap, a kill: every way into the journal.
+    // Changes, deletions, lines that cannot be read, a gap, a kill: every way into the journal and into an error.
+    for act in [Act::undecodable(0), Act::cut_in_event(0), Act::insert(0, format!("{{{:?}\n", CANARIES[0]))] {
+        sim.fault(Fault::new(On::watch("secrets"), act));
+    }
+    sim.signal("secrets", &Signal::End);
     let secret = json!({"data": {"password": coded(CANARIES[5])}});
     sim.patch("secrets", "default", "planted", &secret).unwrap();
     daemon.knows(&sim, "secrets", "default", "planted").await;
