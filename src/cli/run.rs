@@ -3,6 +3,7 @@
 use clap::Args;
 
 use super::{Exit, Failure, Global, Outcome};
+use crate::cluster::ClusterError;
 use crate::config::{Config, Loaded};
 use crate::daemon::{self, DaemonError, Setting};
 use crate::systemd::Notifier;
@@ -16,8 +17,9 @@ impl From<DaemonError> for Failure {
     fn from(error: DaemonError) -> Self {
         let exit = match error {
             DaemonError::Journal(error) => return error.into(),
+            // A plugin that gives credentials may need a network that is not up yet: systemd is to try again.
+            DaemonError::Cluster(ClusterError::Client { .. }) | DaemonError::Io(_) => Exit::Io,
             DaemonError::Config(_) | DaemonError::Cluster(_) => Exit::Config,
-            DaemonError::Io(_) => Exit::Io,
             DaemonError::Task { .. } | DaemonError::Hurried => Exit::Internal,
         };
         Self::new(exit, error.to_string())
