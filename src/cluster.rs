@@ -108,14 +108,11 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// Whether trying again may help without a change of the configuration: a plugin may need the network, and a file
-    /// may be half written.
+    /// Whether trying again may help without a change of the configuration: a plugin may need a network that is not up
+    /// yet.
     #[must_use]
     pub const fn may_heal(&self) -> bool {
-        match self {
-            Self::NoKubeconfig { .. } | Self::NoContext { .. } | Self::NoCurrentContext { .. } => false,
-            Self::Kubeconfig { .. } | Self::Client { .. } => true,
-        }
+        matches!(self, Self::Client { .. })
     }
 }
 
@@ -730,7 +727,7 @@ users:
         std::fs::write(dir.path().join("config"), "users:\n- name: me\n  user: {token: [hunter2}\n").unwrap();
         let error = open(&at(dir.path(), None)).await;
         assert!(error.to_string().contains("it is no kubeconfig (line 3, column"), "{error}");
-        assert!(error.may_heal() && !format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+        assert!(!error.may_heal() && !format!("{error} {error:?}").contains("hunter2"), "{error:?}");
         std::fs::write(dir.path().join("config"), TWO).unwrap();
         assert!(!open(&at(dir.path(), None)).await.may_heal());
         assert!(!open(&at(dir.path(), Some("prdo"))).await.may_heal());

@@ -3,7 +3,6 @@
 use clap::Args;
 
 use super::{Exit, Failure, Global, Outcome};
-use crate::cluster::ClusterError;
 use crate::config::{Config, Loaded};
 use crate::daemon::{self, DaemonError, Setting};
 use crate::systemd::Notifier;
@@ -17,8 +16,9 @@ impl From<DaemonError> for Failure {
     fn from(error: DaemonError) -> Self {
         let exit = match error {
             DaemonError::Journal(error) => return error.into(),
-            // A plugin that gives credentials may need a network that is not up yet: systemd is to try again.
-            DaemonError::Cluster(ClusterError::Client { .. }) | DaemonError::Io(_) => Exit::Io,
+            // systemd is to try again, where that may help.
+            DaemonError::Cluster(error) if error.may_heal() => return Self::new(Exit::Io, error.to_string()),
+            DaemonError::Io(_) => Exit::Io,
             DaemonError::Config(_) | DaemonError::Cluster(_) => Exit::Config,
             DaemonError::Task { .. } | DaemonError::Hurried => Exit::Internal,
         };
