@@ -256,11 +256,9 @@ impl Driver {
                 let since = *self.failing.get_or_insert_with(Instant::now);
                 since.elapsed() >= self.shared.timings.patience.settle
             }
-            Failure::Expired
-            | Failure::Ahead
-            | Failure::Unauthorized
-            | Failure::Tls(_)
-            | Failure::Unreachable(_) => false,
+            Failure::Expired | Failure::Ahead | Failure::Unauthorized | Failure::Tls(_) | Failure::Unreachable(_) => {
+                false
+            }
         };
         if settled {
             self.stats.settle(&self.shared);
