@@ -96,12 +96,14 @@ async fn replay_delivers_the_same_bytes_again() {
     let beyond = daemon.command(&["replay", "--sink", "file", "--from", "5", "--to", "99"]).await;
     beyond.refused(1, &["the journal has the entries 1 to 10"]);
     daemon.command(&["replay", "--sink", "file"]).await.refused(64, &["--from"]);
-    // The file is lost: all of it, once more, and the daemon goes on after it.
+    // The file is lost: all of it once more, put in its place, and the daemon goes on after it.
     daemon.stop().await;
     fs::remove_file(daemon.log()).unwrap();
     let answer = daemon.command(&["replay", "--sink", "file", "--from", "1"]).await;
     assert_eq!(answer.code, 0, "{answer:#?}");
-    assert_eq!(fs::read_to_string(daemon.log()).unwrap(), log);
+    let copy = daemon.path("log.jsonl.replay-1-10");
+    assert_eq!(fs::read_to_string(&copy).unwrap(), log);
+    fs::rename(copy, daemon.log()).unwrap();
     daemon.start();
     daemon.ready().await;
     sim.create("configmaps", objects::config_map("default", "last", "1")).unwrap();
