@@ -55,7 +55,7 @@ pub struct Global {
     /// Configuration [default: ./config.toml, then /etc/decklog/config.toml]
     #[arg(short, long, global = true, value_name = "FILE", env = "DECKLOG_CONFIG", hide_env_values = true, help_heading = COMMON)]
     pub config: Option<PathBuf>,
-    /// State directory, instead of [state] path of the configuration
+    /// State directory, instead of that of the configuration
     #[arg(long, global = true, value_name = "DIR", help_heading = COMMON)]
     pub state: Option<PathBuf>,
     /// How to print

@@ -1,7 +1,7 @@
 //! Delivery: one future per sink that reads the journal after the sink's cursor, hands entries over, and moves the
 //! cursor once the sink has them for good.
 //!
-//! What is decided is in [`machine`]; this is the driver that does it. The journal is the queue: nothing waits in
+//! What is decided is in `machine`; this is the driver that does it. The journal is the queue: nothing waits in
 //! memory but one batch, so a sink may lag by any amount, and a slow one delays nobody else.
 
 mod machine;
