@@ -6,6 +6,7 @@
 mod redaction;
 mod sinks;
 
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +18,11 @@ use crate::cluster::{Api, ClusterError, Limits};
 use crate::config::{Config, Loaded};
 use crate::delivery::DeliveryError;
 use crate::http::{self, Endpoints};
-use crate::journal::{Journal, JournalError, WriterThread};
+use crate::journal::{Journal, JournalError, SourceState, WriterThread};
 use crate::supervise::{Ended, Failed, Supervisor};
 use crate::systemd::{Notifier, Watchdog};
 use crate::telemetry::Telemetry;
-use crate::watch::{Fleet, FleetError, FleetHandle, Plan, Timings};
+use crate::watch::{Fleet, FleetError, FleetHandle, Plan, SourceView, Timings};
 use sinks::Sinks;
 
 /// How long the tasks may take to end when the daemon is told to stop.
@@ -177,11 +178,14 @@ impl Running {
                 _ = signals.hang_up.recv() => self.reload(setting, told_ready).await,
                 Ok(_) = ready.wait_for(|ready| *ready), if !told_ready => {
                     told_ready = true;
-                    tracing::info!("ready: every source has resumed or finished its first list");
+                    self.tell_ready();
                     notifier.ready();
                 }
                 _ = look.tick() => {
                     notifier.status(&self.line());
+                    if !told_ready {
+                        self.tell_lists();
+                    }
                     reading.at(self.fleet.progress());
                     // It may be writing a long list, which counts its turns too.
                     drop(tokio::time::timeout(PING, self.journal.ping()).await);
@@ -202,7 +206,39 @@ impl Running {
         if !overview.waiting.is_empty() {
             line.push_str(&format!(", {} not served yet", overview.waiting.len()));
         }
+        let listing = overview.sources.iter().filter(|view| matches!(view.stats.state(), SourceState::Listing(_)));
+        match listing.count() {
+            0 => {}
+            lists => line.push_str(&format!(", {lists} listing")),
+        }
         line
+    }
+
+    /// A source that needs a person does not keep the others from being ready.
+    fn tell_ready(&self) {
+        let degraded = |view: &SourceView| matches!(view.stats.state(), SourceState::Degraded(_));
+        let sources = self.fleet.overview().sources;
+        let degraded: Vec<String> = sources.iter().filter(|view| degraded(view)).map(|view| view.spec.name()).collect();
+        if degraded.is_empty() {
+            tracing::info!("ready: every source has resumed or finished its first list");
+        } else {
+            tracing::warn!(
+                degraded = degraded.join(", "),
+                "ready, but for these sources: `decklog status` says what they need"
+            );
+        }
+    }
+
+    /// On a terminal somebody waits for the first lists, which take their time in a big cluster.
+    fn tell_lists(&self) {
+        if !std::io::stderr().is_terminal() {
+            return;
+        }
+        for view in self.fleet.overview().sources {
+            if let SourceState::Listing(objects) = view.stats.state() {
+                tracing::info!(source = view.spec.name(), "listing: {objects} objects so far");
+            }
+        }
     }
 
     /// Takes a new configuration, or refuses it and goes on with the old one; files are opened anew either way.
