@@ -365,9 +365,17 @@ fn a_full_disk_is_waited_for_and_leaves_whole_lines() {
         let name = "sink::file::tests::a_full_disk_is_waited_for_and_leaves_whole_lines";
         let script = format!("mount -t tmpfs -o size=64k small \"${SMALL}\" && exec \"$0\" --exact {name}");
         let itself = std::env::current_exe().unwrap();
-        let mut command = std::process::Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).arg(itself).env(SMALL, dir.path());
-        let ran = command.output().unwrap();
+        let run = |how: &[&str]| {
+            let mut command = std::process::Command::new("unshare");
+            command.args(how).args(["--mount", "sh", "-c", &script]).arg(&itself).env(SMALL, dir.path());
+            command.output().unwrap()
+        };
+        // Some containers allow the one, some the other, and some neither.
+        let could = |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).contains("running 1 test");
+        let Some(ran) = [&["--user", "--map-root-user"][..], &[]].into_iter().map(run).find(could) else {
+            println!("not tested on a real small disk: nothing can be mounted here");
+            return;
+        };
         let out = String::from_utf8_lossy(&ran.stdout);
         assert!(ran.status.success() && out.contains("1 passed"), "{out}{}", String::from_utf8_lossy(&ran.stderr));
         return;
