@@ -51,7 +51,7 @@ pub(super) type Mark = (String, [u8; 16]);
 
 pub(super) fn compare(old: &[u8], new: &[u8], old_marks: &[Mark], new_marks: &[Mark]) -> Result<Change, String> {
     let old = Tree::parse(old).map_err(|error| format!("the version before is {error}"))?;
-    let new = Tree::parse(new).map_err(|error| format!("the new version is {error}"))?;
+    let new = Tree::parse_like(new, &old).map_err(|error| format!("the new version is {error}"))?;
     for tree in [&old, &new] {
         if tree.kind(Tree::ROOT) != Kind::Object {
             return Err("not a JSON object".to_owned());

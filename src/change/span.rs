@@ -15,7 +15,7 @@ pub(super) enum Kind {
     Scalar,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Node {
     start: u32,
     end: u32,
@@ -45,11 +45,20 @@ impl<'a> Tree<'a> {
     /// # Errors
     /// Where it is none; the text quotes nothing of it.
     pub(super) fn parse(text: &'a [u8]) -> Result<Self, String> {
-        let text = std::str::from_utf8(text).map_err(|error| format!("not UTF-8 at byte {}", error.valid_up_to()))?;
-        if u32::try_from(text.len()).is_err() {
-            return Err("longer than 4 GiB".to_owned());
-        }
-        let mut parser = Parser { bytes: text.as_bytes(), at: 0, nodes: Vec::with_capacity(text.len() / 16 + 1) };
+        Self::parse_text(checked(text)?, None)
+    }
+
+    /// As [`Tree::parse`], of a text that is nearly that of `like`: what stands in both is compared and not read again.
+    ///
+    /// # Errors
+    /// As [`Tree::parse`].
+    pub(super) fn parse_like(text: &'a [u8], like: &Tree<'_>) -> Result<Self, String> {
+        Self::parse_text(checked(text)?, Some(like))
+    }
+
+    fn parse_text(text: &'a str, like: Option<&Tree<'_>>) -> Result<Self, String> {
+        let nodes = Vec::with_capacity(text.len() / 16 + 1);
+        let mut parser = Parser { bytes: text.as_bytes(), at: 0, nodes, like };
         match parser.document() {
             Some(()) => Ok(Self { text, nodes: parser.nodes }),
             None => Err(format!("not JSON at byte {}", parser.at)),
@@ -192,20 +201,40 @@ static IN_STRING: [u8; 256] = {
     table
 };
 
-struct Parser<'a> {
+fn checked(text: &[u8]) -> Result<&str, String> {
+    let text = std::str::from_utf8(text).map_err(|error| format!("not UTF-8 at byte {}", error.valid_up_to()))?;
+    if u32::try_from(text.len()).is_err() {
+        return Err("longer than 4 GiB".to_owned());
+    }
+    Ok(text)
+}
+
+/// Below this depth nothing is compared with the text that this one is like: a difference far inside would be looked
+/// for again on each level.
+const LIKENESS: usize = 12;
+
+/// The children of a value of the text that this one is like: the next one to come, and where they end.
+type Guide = Option<(Id, Id)>;
+
+struct Parser<'a, 'b> {
     bytes: &'a [u8],
     at: usize,
     nodes: Vec<Node>,
+    like: Option<&'b Tree<'b>>,
 }
 
-impl Parser<'_> {
+impl Parser<'_, '_> {
     /// Each step returns nothing where the text is not JSON; `at` is then about where.
     fn document(&mut self) -> Option<()> {
         let mut open: Vec<usize> = Vec::new();
+        let mut guides: Vec<Guide> = Vec::new();
+        let mut twin = self.like.map(|_| Tree::ROOT);
         'value: loop {
             match self.peek()? {
+                _ if twin.is_some_and(|twin| self.copy(twin)) => {}
                 kind @ (b'{' | b'[') => {
                     let is_object = kind == b'{';
+                    guides.push(self.guide(twin, is_object, open.len()));
                     open.push(self.nodes.len());
                     self.push(self.at, if is_object { Kind::Object } else { Kind::Array });
                     self.at += 1;
@@ -214,6 +243,7 @@ impl Parser<'_> {
                         if is_object {
                             self.name()?;
                         }
+                        twin = self.twin(&mut guides, is_object);
                         continue 'value;
                     }
                 }
@@ -236,6 +266,7 @@ impl Parser<'_> {
                         if is_object {
                             self.name()?;
                         }
+                        twin = self.twin(&mut guides, is_object);
                         continue 'value;
                     }
                     b'}' if is_object => {}
@@ -245,11 +276,71 @@ impl Parser<'_> {
                 self.at += 1;
                 let next = self.nodes.len();
                 open.pop();
+                guides.pop();
                 let node = &mut self.nodes[container];
                 node.end = short(self.at);
                 node.next = short(next);
             }
         }
+    }
+
+    /// The children that a container's twin has, where it is one of the same kind.
+    fn guide(&self, twin: Option<Id>, is_object: bool, depth: usize) -> Guide {
+        let (like, twin) = (self.like?, twin?);
+        let same = like.kind(twin) == if is_object { Kind::Object } else { Kind::Array };
+        (same && depth < LIKENESS).then(|| (twin + 1, like.next(twin)))
+    }
+
+    /// The value of the other text that stands where the next one of this text does: the element at the same place, or
+    /// the member of the same name, where that is the next one or the one after it.
+    fn twin(&self, guides: &mut [Guide], is_object: bool) -> Option<Id> {
+        let like = self.like?;
+        let (next, end) = guides.last_mut()?.as_mut()?;
+        if !is_object {
+            let twin = (*next < *end).then_some(*next)?;
+            *next = like.next(twin);
+            return Some(twin);
+        }
+        let name = self.nodes.last()?;
+        let name = self.bytes.get(name.start as usize..name.end as usize)?;
+        let mut at = *next;
+        for _ in 0..2 {
+            if at >= *end {
+                return None;
+            }
+            let after = like.next(at + 1);
+            if like.raw(at).as_bytes() == name {
+                *next = after;
+                return Some(at + 1);
+            }
+            at = after;
+        }
+        None
+    }
+
+    /// Takes over a value of the other text where the very same bytes stand here.
+    fn copy(&mut self, twin: Id) -> bool {
+        let Some(like) = self.like else { return false };
+        let raw = like.raw(twin).as_bytes();
+        let end = self.at + raw.len();
+        if self.bytes.get(self.at..end) != Some(raw) {
+            return false;
+        }
+        // `1` stands in `12` too. Everything else has an end of its own.
+        let ends = matches!(self.bytes.get(end), None | Some(b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r'));
+        if like.kind(twin) == Kind::Scalar && !ends {
+            return false;
+        }
+        let (moved, first) = (short(self.at).wrapping_sub(like.nodes[twin].start), short(self.nodes.len()));
+        let shifted = first.wrapping_sub(short(twin));
+        self.nodes.extend(like.nodes[twin..like.next(twin)].iter().map(|node| Node {
+            start: node.start.wrapping_add(moved),
+            end: node.end.wrapping_add(moved),
+            next: node.next.wrapping_add(shifted),
+            ..*node
+        }));
+        self.at = end;
+        true
     }
 
     fn push(&mut self, start: usize, kind: Kind) {
@@ -404,6 +495,24 @@ mod tests {
         #[test]
         fn what_serde_reads_is_read(text in r#"([\[\]{},: ]|"a"|"\\"|"\\u12"|"\\u00e9"|0|-1|01|1\.5|2e9|3e|\.|null|true|falsy|x|é|\n){0,12}"#) {
             check(text.as_bytes());
+        }
+
+        #[test]
+        fn a_likeness_changes_nothing_but_the_time(
+            old in r#"\{("[a-c]":(1|12|"x"|\[(1,){0,2}2\]|\{"a":1,"b":\{"c":"y"\}\}),){0,5}"z":0\}"#,
+            new in r#"\{("[a-c]":(1|12|"x"|\[(1,){0,2}2\]|\{"a":1,"b":\{"c":"y"\}\}),){0,5}"z":0\}"#,
+            cut in 0usize..80, to in 0usize..80, between in r#"([\[\]{},: ]|"a"|1|2){0,3}"#,
+        ) {
+            let like = Tree::parse(old.as_bytes()).unwrap();
+            let spliced = format!("{}{between}{}", &old[..cut.min(old.len())], &old[to.min(old.len())..]);
+            for text in [&new, &spliced, &old] {
+                let plain = Tree::parse(text.as_bytes()).map(|tree| tree.nodes);
+                let likened = Tree::parse_like(text.as_bytes(), &like).map(|tree| tree.nodes);
+                prop_assert_eq!(likened.is_ok(), plain.is_ok(), "{} like {}", text, old);
+                if plain.is_ok() {
+                    prop_assert_eq!(likened, plain, "{} like {}", text, old);
+                }
+            }
         }
 
         #[test]
