@@ -104,10 +104,7 @@ pub async fn run(setting: Setting) -> Result<(), DaemonError> {
     let started = Running::start(&setting, journal.clone()).await;
     drop(journal);
     match started {
-        Ok(mut running) => {
-            running.writer = Some(thread);
-            running.follow(&setting, &mut signals).await
-        }
+        Ok(running) => running.follow(thread, &setting, &mut signals).await,
         Err(error) => thread.join().map_err(DaemonError::from).and(Err(error)),
     }
 }
@@ -120,7 +117,6 @@ struct Running {
     sinks: Sinks,
     fleet: FleetHandle,
     redactor: Arc<Redactor>,
-    writer: Option<WriterThread>,
 }
 
 impl Running {
@@ -154,12 +150,16 @@ impl Running {
             head = journal.head().borrow().0,
             "decklog has started"
         );
-        Ok(Self { config, journal, tasks, sinks, fleet: handle, redactor, writer: None })
+        Ok(Self { config, journal, tasks, sinks, fleet: handle, redactor })
     }
 
-    async fn follow(mut self, setting: &Setting, signals: &mut Signals) -> Result<(), DaemonError> {
+    async fn follow(
+        mut self,
+        mut writer: WriterThread,
+        setting: &Setting,
+        signals: &mut Signals,
+    ) -> Result<(), DaemonError> {
         let notifier = &setting.notifier;
-        let mut writer = self.writer.take().expect("the writer is given before anything is followed");
         let mut ready = self.fleet.ready();
         let mut told_ready = false;
         let mut look = tokio::time::interval(LOOK);
