@@ -106,6 +106,8 @@ struct Shared {
     verified: Arc<Mutex<Option<(Instant, u64)>>>,
     /// Counts rollbacks of the API server, so that what one source finds makes the others look.
     rollbacks: watch::Sender<u64>,
+    /// Counts the moments after which no open connection is trusted: a suspended machine, a stopped process.
+    reconnects: watch::Sender<u64>,
 }
 
 impl Shared {
