@@ -306,15 +306,19 @@ mod tests {
     }
 
     #[test]
-    fn every_position_fits_into_100_columns() {
+    fn every_position_fits_into_100_columns_and_alarms_say_what_to_do() {
         let look = Look { color: false, terminal: true, width: Some(100) };
         insta::assert_snapshot!(lines(&status(true), look).join("\n"), @r"
-        daemon   running (process 4321)
+        daemon   running (process 4321), version 0.1.0, for 1h40m
         cluster  prod-eu1 (5f1c0c2e-58f0-4c4b-9f0d-0a51c6d2a2d1)
         journal  /var/lib/decklog, 51,000 entries (201 to 51200), newest 2s ago
         epoch    0193
         disk     12.0 MiB journal, 4.0 MiB write-ahead log, 80.0 GiB free
         gaps     2, the last of pods (expired): entry 416, 2026-11-20T03:00:00Z
+        alarm    source-degraded pods/shop, 40m: may not be listed (403); grant it: decklog rbac | kubectl apply -f -\u{1b}[2J; do what it says; decklog tries again by itself, and the other sources go on
+        alarm    resource-waiting widgets.example.com: it is configured, and the API server does not serve it; correct the name in [[watch]] resources, or install its CustomResourceDefinition; decklog waits for it
+        alarm    sink-halted hook, 1h40m: refused with 413 (200 entries and 252 s behind); do what it says, then SIGHUP (`systemctl reload decklog`) makes it try again; nothing is lost
+        alarm    sink-set-aside hook, 1h40m: it refused 7 entries for good, the first because: too large; when it takes them: `decklog replay --sink hook --from 1 --to 7`
 
         SOURCE                      STATE           FOR  OBJECTS  RESUMES AT  KNOWN GOOD  GAPS
         deployments.apps            watching        40m  1,204    81234       12s ago     0

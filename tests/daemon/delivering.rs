@@ -82,6 +82,15 @@ async fn take(State(came): State<Arc<Mutex<Came>>>, headers: HeaderMap, body: By
     StatusCode::NO_CONTENT
 }
 
+/// The address of a collector that will never take anything; it serves as long as the test's runtime does.
+pub(crate) async fn refusing() -> String {
+    let collector = Collector::start().await;
+    collector.came.lock().unwrap().answers = vec![StatusCode::BAD_REQUEST; 1000];
+    let at = collector.at.clone();
+    std::mem::forget(collector);
+    at
+}
+
 fn http_sink(name: &str, at: &str, more: &str) -> String {
     format!("[[sink]]\nname = {name:?}\ntype = \"http\"\nurl = \"http://{at}/events\"\n{more}\n\n")
 }

@@ -200,12 +200,13 @@ impl Daemon {
     /// Starts it with what is left of the room for a file: a disk of so many KiB, for a process that is not asked
     /// who it is.
     pub(crate) fn start_in_room(&mut self, kib: u64) {
+        self.start_limited(&format!("ulimit -f {kib}; trap '' XFSZ"));
+    }
+
+    /// Starts it after the shell has done this, such as to set a limit.
+    pub(crate) fn start_limited(&mut self, before: &str) {
         let mut command = Command::new("bash");
-        command.args([
-            "-c",
-            &format!("ulimit -f {kib}; trap '' XFSZ; exec \"$0\" \"$@\""),
-            env!("CARGO_BIN_EXE_decklog"),
-        ]);
+        command.args(["-c", &format!("{before}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_decklog")]);
         self.start_by(command, |command| command);
     }
 
@@ -417,6 +418,14 @@ impl Daemon {
                 self.replays_to(&resource, &objects);
             }
         }
+    }
+
+    /// What it has in its file is what its journal begins with, whole lines both.
+    pub(crate) async fn consistent_with_its_journal(&self) {
+        let file = fs::read_to_string(self.log()).unwrap_or_default();
+        let tail = self.command(&["tail", "-o", "json", "--last", "1000000"]).await.done();
+        assert!((file.is_empty() || file.ends_with('\n')) && tail.starts_with(&file), "the file is not the journal's");
+        self.command(&["verify"]).await.done();
     }
 
     /// Its file is whole, is what the journal says, and the journal is proved by `verify`.
