@@ -146,6 +146,7 @@ async fn every_sink_has_the_same_ids_in_the_same_order() {
     assert!(!deleted.is_empty() && filtered.lines().map(|line| Entry::parse(line).id).eq(deleted));
 }
 
+/// Fault 80: one sink takes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_sink_delays_nobody_and_loses_nothing() {
     let sim = cluster().await;
@@ -187,6 +188,7 @@ async fn a_dead_sink_delays_nobody_and_loses_nothing() {
     assert!(collector.events().iter().map(|(id, _)| id).eq(ids.iter()));
 }
 
+/// Fault 64: by policy it halts, or is set aside; never passed in silence.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_halts_one_sink_or_is_set_aside_and_replayed() {
     let sim = cluster().await;
