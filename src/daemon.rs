@@ -130,6 +130,8 @@ struct Running {
     redactor: Arc<Redactor>,
     /// What others are told of this process.
     live: watch::Sender<Live>,
+    /// Where it is left for `decklog status`, if that can be.
+    live_file: Option<std::fs::File>,
 }
 
 impl Running {
@@ -156,6 +158,8 @@ impl Running {
             started: Some(Timestamp::now()),
             ..Live::default()
         });
+        let cannot = |error: &std::io::Error| tracing::warn!("`decklog status` will tell less of this process: {error}");
+        let live_file = Live::file(&config.state.path).inspect_err(cannot).ok();
         if let Some(bound) = bound {
             let endpoints = Endpoints {
                 state: Arc::new(config.state.path.clone()),
@@ -175,7 +179,7 @@ impl Running {
             head = journal.head().borrow().0,
             "decklog has started"
         );
-        Ok(Self { config, journal, tasks, sinks, fleet: handle, redactor, live })
+        Ok(Self { config, journal, tasks, sinks, fleet: handle, redactor, live, live_file })
     }
 
     async fn follow(
@@ -291,7 +295,10 @@ impl Running {
             *live = now;
             !known
         });
-        if changed && let Err(error) = self.live.borrow().write(&self.config.state.path) {
+        if changed
+            && let Some(file) = &self.live_file
+            && let Err(error) = self.live.borrow().write(file)
+        {
             tracing::debug!("what this process says of itself cannot be left for `decklog status`: {error}");
         }
     }

@@ -4,8 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -57,14 +56,22 @@ impl Live {
         self.open_files.saturating_mul(5) > self.open_files_limit.saturating_mul(4)
     }
 
+    /// Opens the file for [`Live::write`], and keeps it open: when file descriptors run out, that is to be told.
+    ///
+    /// # Errors
+    /// Where the file cannot be written.
+    pub fn file(dir: &Path) -> std::io::Result<fs::File> {
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(dir.join(FILE))
+    }
+
     /// Leaves it for [`Live::read`].
     ///
     /// # Errors
     /// Where the file cannot be written.
-    pub fn write(&self, dir: &Path) -> std::io::Result<()> {
-        let mut file =
-            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(dir.join(FILE))?;
-        file.write_all(&serde_json::to_vec(self)?)
+    pub fn write(&self, file: &fs::File) -> std::io::Result<()> {
+        let text = serde_json::to_vec(self)?;
+        file.write_all_at(&text, 0)?;
+        file.set_len(text.len() as u64)
     }
 
     /// What the daemon with this process id has left.
@@ -84,7 +91,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let live = Live { pid: 7, stalled: vec!["the journal".to_owned()], ..Live::default() };
         assert_eq!(Live::read(dir.path(), 7), None);
-        live.write(dir.path()).unwrap();
+        let file = Live::file(dir.path()).unwrap();
+        Live { version: "a longer one than before".to_owned(), ..live.clone() }.write(&file).unwrap();
+        live.write(&file).unwrap();
         assert_eq!(Live::read(dir.path(), 7), Some(live));
         assert_eq!(Live::read(dir.path(), 8), None);
         let path = dir.path().join(FILE);

@@ -396,7 +396,7 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Fle
     loop {
         shared.progressed();
         let (now, generation) = (Instant::now(), shared.api.generation().await);
-        match shared.api.under(generation).identity().await {
+        match shared.patiently(shared.api.under(generation).identity()).await {
             Ok(cluster) => {
                 if cluster.uid.is_empty() {
                     tracing::warn!(
@@ -419,7 +419,7 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Fle
 async fn keep_discovering(shared: &Shared) {
     let mut trouble = Trouble::default();
     loop {
-        match shared.discover().await {
+        match shared.patiently(shared.discover()).await {
             Ok(_) => {
                 trouble = Trouble::default();
                 let cheap = shared.discoverer.lock().await.is_cheap();

@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use decklog::sim::faults::{On, Signal};
+use decklog::sim::faults::{Act, Fault, On, Signal};
 use decklog::sim::world::World;
 use decklog::sim::{Sim, objects};
 use jiff::{SignedDuration, Timestamp};
 use rustix::process::Signal as Kill;
 use serde_json::Value;
 
-use crate::support::{Answer, Daemon, cluster, decklog, free_address, http_get, lists, scope, until};
+use crate::support::{Answer, Daemon, cluster, cluster_with, decklog, free_address, http_get, lists, scope, until};
 
 const WATCH: &str = "resources = [\"configmaps\"]";
 const HOUR: i64 = 3600;
@@ -184,7 +184,7 @@ async fn a_process_that_was_stopped_goes_on_where_it_was() {
     let mut daemon = Daemon::new(&sim, &resources);
     daemon.start_with(|command| command.env("WATCHDOG_USEC", "60000000"));
     daemon.ready().await;
-    for (forgotten, killed) in [(false, false), (true, false), (false, true), (true, true)] {
+    for (forgotten, killed) in [(false, false), (false, true), (true, false), (true, true)] {
         daemon.signal(Kill::STOP);
         until("it to be stopped", async || {
             let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.pid())).unwrap();
@@ -218,6 +218,36 @@ async fn a_process_that_was_stopped_goes_on_where_it_was() {
     }
     daemon.stop().await;
     daemon.judged(&sim, &scope(&sim, started, &resources)).await;
+}
+
+/// Fault 3, 58: a server that is stopped answers nothing and closes nothing. To wait for it is progress: systemd must not
+/// take decklog for dead, and there is nothing to list when it goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stands_still_does_not_starve_the_watchdog() {
+    let sim = cluster_with(|settings| settings.bookmarks_every = Duration::from_secs(3600)).await;
+    let started = sim.revision();
+    let mut daemon = Daemon::new(&sim, &["configmaps"]);
+    // Half of it is the patience with a part that makes no progress.
+    daemon.start_with(|command| command.env("WATCHDOG_USEC", "12000000"));
+    daemon.ready().await;
+    let listed = lists(&sim).len();
+    sim.fault(Fault::new(On::any(), Act::Hang).always());
+    let asked = sim.count(&On::any());
+    sim.wait_for_count(&On::any(), asked + 1).await.unwrap();
+    let fed = daemon.told().matches("WATCHDOG=1").count();
+    until("three times its patience", async || {
+        daemon.must_run();
+        let more = daemon.told().matches("WATCHDOG=1").count() - fed;
+        if more > 9 { Ok(()) } else { Err(format!("fed {more} times\n{}", daemon.last_words())) }
+    })
+    .await;
+    sim.heal();
+    create(&sim, "after");
+    daemon.knows(&sim, "configmaps", "default", "after").await;
+    daemon.stop().await;
+    daemon.judged(&sim, &scope(&sim, started, &["configmaps"])).await;
+    assert!(!daemon.said().contains("has made no progress"));
+    assert_eq!(lists(&sim).len(), listed);
 }
 
 /// Fault 59: SIGTERM while changes pour in and one sink hangs: it commits what it took, ends well and soon, and the next
