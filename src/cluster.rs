@@ -295,7 +295,8 @@ async fn build(settings: &config::Cluster, context: Option<&str>, limits: Limits
     // A write that takes longer has no one at the other end. Reading has its own bounds, here and in the watch.
     config.write_timeout = Some(limits.read);
     config.read_timeout = None;
-    let unusable = |file: String, error: &kube::Error| ClusterError::Client { file, why: client_text(error, plugin.as_deref()) };
+    let unusable =
+        |file: String, error: &kube::Error| ClusterError::Client { file, why: client_text(error, plugin.as_deref()) };
     // kube would send a line end that somebody left after the token, and no header may hold one. The file is looked at
     // by us whenever it changes.
     if let Some(path) = config.auth_info.token_file.take()

@@ -158,7 +158,8 @@ impl Running {
             started: Some(Timestamp::now()),
             ..Live::default()
         });
-        let cannot = |error: &std::io::Error| tracing::warn!("`decklog status` will tell less of this process: {error}");
+        let cannot =
+            |error: &std::io::Error| tracing::warn!("`decklog status` will tell less of this process: {error}");
         let live_file = Live::file(&config.state.path).inspect_err(cannot).ok();
         if let Some(bound) = bound {
             let endpoints = Endpoints {

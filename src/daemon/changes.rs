@@ -96,10 +96,7 @@ mod tests {
         }
         let same = file("where = 'kind == \"Secret\"'\npayload = \"metadata\"");
         let more = same.clone() + "[[sink]]\nname = \"siem\"\ntype = \"http\"\nurl = \"http://hunter2@siem/\"\n";
-        assert_eq!(
-            between(&old, &config(&more)),
-            [Change { text: "the sink siem is new".to_owned(), widens: true }]
-        );
+        assert_eq!(between(&old, &config(&more)), [Change { text: "the sink siem is new".to_owned(), widens: true }]);
         let text = between(&old, &config(&(same.clone() + "[redact]\ndefaults = false\n")))[0].text.clone();
         assert_eq!(text, "[redact]: `defaults` changed: what is redacted is other from now on");
         let wider = between(&old, &config(&(same + "[[watch]]\nresources = [\"secrets\"]\n")));

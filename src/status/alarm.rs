@@ -149,8 +149,9 @@ fn journal(status: &Status) -> Vec<Alarm> {
             about: String::new(),
             since: Some(jump.at),
             what: format!("the clock went {way} by {} s: it was set, or the machine was suspended", jump.seconds.abs()),
-            remedy: "nothing, where that was meant; the order of entries is their seq, and their `time` follows the clock"
-                .to_owned(),
+            remedy:
+                "nothing, where that was meant; the order of entries is their seq, and their `time` follows the clock"
+                    .to_owned(),
         });
     }
     if let (Some(free), Some(disk)) = (journal.free_bytes, journal.disk_bytes)
@@ -162,8 +163,9 @@ fn journal(status: &Status) -> Vec<Alarm> {
             about: String::new(),
             since: None,
             what: format!("{} MiB are free on the disk of {}", free >> 20, journal.path.display()),
-            remedy: "free some space, or give the journal a larger disk: on a full one decklog stops, and loses nothing"
-                .to_owned(),
+            remedy:
+                "free some space, or give the journal a larger disk: on a full one decklog stops, and loses nothing"
+                    .to_owned(),
         });
     }
     if journal.wal_bytes > WAL {
@@ -208,13 +210,16 @@ fn sources(status: &Status) -> Vec<Alarm> {
             _ => {}
         }
     }
-    all.extend(status.waiting.iter().map(|name| Alarm {
-        alarm: RESOURCE_WAITING,
-        about: name.clone(),
-        since: None,
-        what: "it is configured, and the API server does not serve it".to_owned(),
-        remedy: "correct the name in [[watch]] resources, or install its CustomResourceDefinition; decklog waits for it"
-            .to_owned(),
+    all.extend(status.waiting.iter().map(|name| {
+        Alarm {
+            alarm: RESOURCE_WAITING,
+            about: name.clone(),
+            since: None,
+            what: "it is configured, and the API server does not serve it".to_owned(),
+            remedy:
+                "correct the name in [[watch]] resources, or install its CustomResourceDefinition; decklog waits for it"
+                    .to_owned(),
+        }
     }));
     all
 }
@@ -227,7 +232,8 @@ fn gaps(status: &Status) -> Option<Alarm> {
         about: last.resource.clone(),
         since: Some(last.place.time),
         what: format!("changes may be missing ({}), told by entry {}", last.gap.why, last.place.seq),
-        remedy: "nothing brings them back; the net difference follows in the log (`decklog tail --type GAP`)".to_owned(),
+        remedy: "nothing brings them back; the net difference follows in the log (`decklog tail --type GAP`)"
+            .to_owned(),
     })
 }
 
@@ -242,7 +248,7 @@ fn sinks(status: &Status) -> Vec<Alarm> {
             remedy,
         };
         if status.daemon.running {
-            let lag = format!("{} entries and {} s behind", sink.lag_entries, sink.lag_seconds);
+            let lag = format!("{} and {} s behind", plural(sink.lag_entries), sink.lag_seconds);
             if sink.state == "halted" {
                 all.push(alarm(
                     SINK_HALTED,
@@ -263,7 +269,11 @@ fn sinks(status: &Status) -> Vec<Alarm> {
         if let (Some(first), Some(last)) = (sink.set_aside.first(), sink.set_aside.last()) {
             all.push(alarm(
                 SINK_SET_ASIDE,
-                format!("it refused {} for good, the first because: {}", plural(sink.set_aside.len()), first.reason),
+                format!(
+                    "it refused {} for good, the first because: {}",
+                    plural(sink.set_aside.len() as u64),
+                    first.reason
+                ),
                 format!(
                     "when it takes them: `decklog replay --sink {} --from {} --to {}`",
                     sink.name, first.seq, last.seq
@@ -274,6 +284,140 @@ fn sinks(status: &Status) -> Vec<Alarm> {
     all
 }
 
-fn plural(entries: usize) -> String {
+fn plural(entries: u64) -> String {
     if entries == 1 { "1 entry".to_owned() } else { format!("{entries} entries") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        ClusterStatus, DaemonStatus, GapsStatus, JournalStatus, Jump, LastGap, Place, Refused, SinkStatus, SourceStatus,
+    };
+    use super::*;
+    use crate::model::Seq;
+    use crate::wire::EntryGap;
+
+    fn time(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    /// A daemon that is well, at noon.
+    fn well() -> Status {
+        let source = SourceStatus {
+            name: "pods".into(),
+            state: "watching".into(),
+            detail: String::new(),
+            since: Some(time("2026-11-21T08:00:00Z")),
+            resume: Some("7".into()),
+            objects: 1,
+            known_good: None,
+            lag_seconds: Some(SILENT),
+            gaps: 0,
+            active: true,
+        };
+        let sink = SinkStatus {
+            name: "audit".into(),
+            kind: "file".into(),
+            state: "running".into(),
+            detail: String::new(),
+            since: Some(time("2026-11-21T08:00:00Z")),
+            cursor: Seq(5),
+            lag_entries: 2,
+            lag_seconds: BEHIND,
+            oldest_undelivered: None,
+            delivered: None,
+            tries: None,
+            set_aside: Vec::new(),
+            active: true,
+        };
+        let daemon = DaemonStatus {
+            running: true,
+            open_files: Some(80),
+            open_files_limit: Some(100),
+            ..DaemonStatus::default()
+        };
+        Status {
+            time: time("2026-11-21T12:00:00Z"),
+            alarms: Vec::new(),
+            cluster: ClusterStatus { name: String::new(), uid: String::new() },
+            daemon,
+            journal: JournalStatus {
+                path: "/j".into(),
+                epoch: String::new(),
+                head: Some(Place { seq: Seq(7), time: time("2026-11-21T12:01:00Z") }),
+                oldest: None,
+                entries: 7,
+                size_bytes: 0,
+                wal_bytes: WAL,
+                free_bytes: Some(FREE - 1),
+                disk_bytes: Some(FREE),
+            },
+            gaps: GapsStatus { count: 0, last: None },
+            sources: vec![source],
+            waiting: Vec::new(),
+            sinks: vec![sink],
+        }
+    }
+
+    #[test]
+    fn each_alarm_begins_at_its_bound() {
+        assert_eq!(alarms(&well()), []);
+        let gap = |at: &str| LastGap {
+            place: Place { seq: Seq(3), time: time(at) },
+            resource: "pods".into(),
+            gap: EntryGap { why: "expired".into(), from: None, to: None, since: None },
+        };
+        let jump = |at: &str| Some(Jump { at: time(at), seconds: -3600 });
+        let cases: Vec<(&str, Box<dyn Fn(&mut Status)>)> = vec![
+            (STALLED, Box::new(|status| status.daemon.stalled = vec!["the journal".into()])),
+            (DESCRIPTORS_LOW, Box::new(|status| status.daemon.open_files = Some(81))),
+            (
+                CLOCK_BEHIND,
+                Box::new(|status| {
+                    status.journal.head = Some(Place { seq: Seq(7), time: time("2026-11-21T12:01:01Z") });
+                }),
+            ),
+            (CLOCK_JUMPED, Box::new(move |status| status.daemon.last_jump = jump("2026-11-21T11:00:01Z"))),
+            ("", Box::new(move |status| status.daemon.last_jump = jump("2026-11-21T10:59:59Z"))),
+            (DISK_LOW, Box::new(|status| status.journal.disk_bytes = Some(FREE * 11))),
+            (WAL_LARGE, Box::new(|status| status.journal.wal_bytes += 1)),
+            (SOURCE_DEGRADED, Box::new(|status| status.sources[0].state = "degraded".into())),
+            (SOURCE_SILENT, Box::new(|status| status.sources[0].lag_seconds = Some(SILENT + 1))),
+            (SOURCE_STARTING, Box::new(|status| status.sources[0].state = "listing".into())),
+            (
+                "",
+                Box::new(|status| {
+                    status.sources[0].state = "listing".into();
+                    status.sources[0].since = Some(time("2026-11-21T11:45:00Z"));
+                }),
+            ),
+            ("", Box::new(|status| (status.sources[0].state, status.sources[0].active) = ("degraded".into(), false))),
+            (RESOURCE_WAITING, Box::new(|status| status.waiting = vec!["widgets.example.com".into()])),
+            (GAP_TOLD, Box::new(move |status| status.gaps.last = Some(gap("2026-11-21T11:00:01Z")))),
+            ("", Box::new(move |status| status.gaps.last = Some(gap("2026-11-21T11:00:00Z")))),
+            (SINK_HALTED, Box::new(|status| status.sinks[0].state = "halted".into())),
+            (SINK_BEHIND, Box::new(|status| status.sinks[0].lag_seconds += 1)),
+            (
+                SINK_SET_ASIDE,
+                Box::new(|status| status.sinks[0].set_aside = vec![Refused { seq: Seq(2), reason: "413".into() }]),
+            ),
+            ("", Box::new(|status| (status.sinks[0].state, status.sinks[0].active) = ("halted".into(), false))),
+        ];
+        let mut seen = vec![DAEMON_DOWN];
+        for (name, change) in cases {
+            let mut status = well();
+            change(&mut status);
+            let told: Vec<&str> = alarms(&status).iter().map(|alarm| alarm.alarm).collect();
+            assert_eq!(told, if name.is_empty() { vec![] } else { vec![name] });
+            seen.extend((!name.is_empty()).then_some(name));
+        }
+        assert_eq!(seen, NAMES, "each is tried");
+        // Of one that does not run, what it last said of sources and sinks is no news.
+        let mut status = well();
+        status.daemon = DaemonStatus::default();
+        status.sources[0].state = "degraded".into();
+        status.sinks[0].state = "halted".into();
+        let told: Vec<&str> = alarms(&status).iter().map(|alarm| alarm.alarm).collect();
+        assert_eq!(told, [DAEMON_DOWN]);
+    }
 }

@@ -226,7 +226,8 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
         }
         if let Some(error) = current.downcast_ref::<std::io::Error>() {
             refused |= error.kind() == std::io::ErrorKind::ConnectionRefused;
-            descriptors |= [Errno::MFILE, Errno::NFILE].iter().any(|none| error.raw_os_error() == Some(none.raw_os_error()));
+            descriptors |=
+                [Errno::MFILE, Errno::NFILE].iter().any(|none| error.raw_os_error() == Some(none.raw_os_error()));
             // An io::Error hides what it wraps from `source`, and may wrap another one.
             if let Some(inner) = error.get_ref() {
                 next = Some(inner);
@@ -241,7 +242,8 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
     }
     if descriptors {
         return Failure::Unreachable(
-            "no file descriptor is left for a connection to the API server; raise LimitNOFILE of the service".to_owned(),
+            "no file descriptor is left for a connection to the API server; raise LimitNOFILE of the service"
+                .to_owned(),
         );
     }
     if refused {

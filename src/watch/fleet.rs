@@ -181,8 +181,13 @@ impl Fleet {
         let (plan_sender, plan) = watch::channel(plan);
         let (ready, ready_receiver) = watch::channel(false);
         let overview = Arc::new(Mutex::new(Overview::default()));
-        let handle =
-            FleetHandle { plan: plan_sender, ready: ready_receiver, overview: Arc::clone(&overview), progress, reconnects };
+        let handle = FleetHandle {
+            plan: plan_sender,
+            ready: ready_receiver,
+            overview: Arc::clone(&overview),
+            progress,
+            reconnects,
+        };
         let fleet = Self {
             api,
             journal,

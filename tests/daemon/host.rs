@@ -382,7 +382,8 @@ async fn a_token_file_that_is_missing_for_a_moment_is_waited_for() {
     sim.admit("first-token");
     let file = daemon.path("token");
     fs::write(&file, "first-token\n").unwrap();
-    let kubeconfig = sim.kubeconfig_with_token("TOKEN").replace("token: TOKEN", &format!("tokenFile: {}", file.display()));
+    let kubeconfig =
+        sim.kubeconfig_with_token("TOKEN").replace("token: TOKEN", &format!("tokenFile: {}", file.display()));
     fs::write(daemon.path("kubeconfig"), kubeconfig).unwrap();
     daemon.start();
     daemon.ready().await;
@@ -487,7 +488,8 @@ async fn sinks_blocked_for_days_hold_up_nobody_and_lose_nothing() {
     // What the daemon knows alone is told every two seconds.
     until("the tries to be told", async || {
         let lines = clock.command(&daemon, &["status"]).await.done();
-        let told = ["alarm    sink-behind dead", "alarm    sink-behind late", "alarm    sink-behind file", " tries so far)"];
+        let told =
+            ["alarm    sink-behind dead", "alarm    sink-behind late", "alarm    sink-behind file", " tries so far)"];
         if told.iter().all(|text| lines.contains(text)) { Ok(()) } else { Err(lines) }
     })
     .await;

@@ -150,7 +150,10 @@ fn table() -> String {
         let name = file.strip_prefix(root()).unwrap().display().to_string();
         let found = covered(&fs::read_to_string(&file).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"));
         for (number, test) in found {
-            assert!(FAULTS.iter().any(|(known, _)| *known == number), "{name}: {test}: there is no fault {number} here");
+            assert!(
+                FAULTS.iter().any(|(known, _)| *known == number),
+                "{name}: {test}: there is no fault {number} here"
+            );
             let test = format!("`{name}::{test}`");
             let all = tests.entry(number).or_default();
             if !all.contains(&test) {

@@ -255,7 +255,8 @@ fn fires(samples: &[Sample], expected: &[&str]) {
         let value: f64 = value.parse().unwrap();
         // Here the clock begins at 0.
         let value = if name.ends_with("_timestamp_seconds") { 0.0 } else { value };
-        writeln!(series, "  - {{series: '{name}{{instance=\"a\",job=\"decklog\"{labels}}}', values: {value}x120}}").unwrap();
+        writeln!(series, "  - {{series: '{name}{{instance=\"a\",job=\"decklog\"{labels}}}', values: {value}x120}}")
+            .unwrap();
     }
     let dir = tempfile::tempdir().unwrap();
     let rules_file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/alerts.yaml");

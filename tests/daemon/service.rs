@@ -204,7 +204,11 @@ fn metrics_are_well_formed(text: &str) {
         } else if !line.starts_with('#') {
             let name: String = line.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
             let plain = name.trim_end_matches("_total");
-            assert!((name.starts_with("decklog_") || name.starts_with("process_")) && declared.iter().any(|known| known == plain), "{line}");
+            assert!(
+                (name.starts_with("decklog_") || name.starts_with("process_"))
+                    && declared.iter().any(|known| known == plain),
+                "{line}"
+            );
             line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
         }
     }

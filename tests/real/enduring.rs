@@ -71,7 +71,11 @@ pub async fn scenario(version: Version) {
     .await;
     daemon.catch_up(&cluster, None, &scope(cluster.oracle().sync().await)).await;
 
+    assert!(daemon.entries()[before..].iter().all(|entry| entry.gap.is_none()), "nothing of this makes a gap");
+    assert_eq!(daemon.lists(&cluster), lists, "nothing of this makes a list");
+
     // New certificates of a new authority: refused until the file that names the authority is replaced, and then at once.
+    // An API server that was started again does not remember what it had told, so there may be gaps.
     cluster.replace_certificates().await;
     create(&cluster, "under-new-certificates").await;
     until("it to refuse the new authority", LIMIT, async || {
@@ -83,18 +87,22 @@ pub async fn scenario(version: Version) {
     assert!(!daemon.entries().iter().any(|entry| entry.name == "under-new-certificates"), "it went on without proof");
     fs::copy(&authority, &own).unwrap();
     daemon.catch_up(&cluster, None, &scope(cluster.oracle().sync().await)).await;
-    assert!(daemon.entries()[before..].iter().all(|entry| entry.gap.is_none()), "nothing of this makes a gap");
-    assert_eq!(daemon.lists(&cluster), lists, "nothing of this makes a list");
 
     // Twenty thousand objects go while it is down, and the history of that with them.
     daemon.stop().await;
+    let gaps = daemon.entries().iter().filter(|entry| entry.gap.is_some()).count();
     let before = daemon.entries().len();
     delete_many(&cluster).await;
     create(&cluster, "last").await;
     cluster.oracle().compact().await;
     cluster.restart_api(true).await;
     daemon.start();
-    daemon.tells("that it missed something", |entry| entry.gap.as_ref().is_some_and(|gap| gap.why == "expired")).await;
+    until("it to tell that it missed something", LIMIT, async || {
+        daemon.must_run();
+        let told = daemon.entries().iter().filter(|entry| entry.gap.is_some()).count();
+        if told > gaps { Ok(()) } else { Err(daemon.last_words()) }
+    })
+    .await;
     let done = scope(cluster.oracle().sync().await);
     daemon.catch_up(&cluster, None, &done).await;
     let found = daemon.memory();

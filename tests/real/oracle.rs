@@ -183,9 +183,7 @@ impl Oracle {
 impl Oracle {
     /// Writes what the API server would have written, in one transaction.
     pub async fn put(&self, pairs: &[(String, String)]) {
-        let put = |(key, value): &(String, String)| {
-            json!({"request_put": {"key": BASE64.encode(key), "value": BASE64.encode(value)}})
-        };
+        let put = |(key, value): &(String, String)| json!({"request_put": {"key": BASE64.encode(key), "value": BASE64.encode(value)}});
         let body = json!({"success": pairs.iter().map(put).collect::<Vec<_>>()});
         post(&self.http, &self.url, "/v3/kv/txn", &body).await;
     }

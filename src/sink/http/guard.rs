@@ -59,7 +59,9 @@ fn is_forbidden(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => {
-            address.is_unicast_link_local() || METADATA.contains(&address) || inner(address).is_some_and(|v4| v4.is_link_local())
+            address.is_unicast_link_local()
+                || METADATA.contains(&address)
+                || inner(address).is_some_and(|v4| v4.is_link_local())
         }
     }
 }
@@ -105,7 +107,8 @@ mod tests {
         ] {
             assert!(is_forbidden(forbidden.parse().unwrap()), "{forbidden}");
         }
-        for fine in ["127.0.0.1", "::1", "10.0.0.1", "192.168.1.1", "169.253.1.1", "fd00::1", "2001:db8::1", "fec0::1"] {
+        for fine in ["127.0.0.1", "::1", "10.0.0.1", "192.168.1.1", "169.253.1.1", "fd00::1", "2001:db8::1", "fec0::1"]
+        {
             assert!(!is_forbidden(fine.parse().unwrap()), "{fine}");
         }
     }
