@@ -359,6 +359,8 @@ mod tests {
         }
     }
 
+    type Change = Box<dyn Fn(&mut Status)>;
+
     #[test]
     fn each_alarm_begins_at_its_bound() {
         assert_eq!(alarms(&well()), []);
@@ -368,7 +370,7 @@ mod tests {
             gap: EntryGap { why: "expired".into(), from: None, to: None, since: None },
         };
         let jump = |at: &str| Some(Jump { at: time(at), seconds: -3600 });
-        let cases: Vec<(&str, Box<dyn Fn(&mut Status)>)> = vec![
+        let cases: Vec<(&str, Change)> = vec![
             (STALLED, Box::new(|status| status.daemon.stalled = vec!["the journal".into()])),
             (DESCRIPTORS_LOW, Box::new(|status| status.daemon.open_files = Some(81))),
             (

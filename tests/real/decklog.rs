@@ -127,7 +127,7 @@ impl Decklog {
         let events = cluster.audit(&self.name);
         let lists = events.iter().filter(|event| event["verb"] == "list").filter(|event| {
             let uri = event["requestURI"].as_str().unwrap();
-            !uri.contains("continue=") && !(uri.contains("limit=1&") || uri.ends_with("limit=1"))
+            !(uri.contains("continue=") || uri.contains("limit=1&") || uri.ends_with("limit=1"))
         });
         lists.count()
     }

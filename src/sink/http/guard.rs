@@ -86,7 +86,7 @@ mod tests {
 
     /// Another address at each look.
     #[derive(Clone)]
-    struct Script(Arc<AtomicUsize>, &'static [IpAddr]);
+    struct Script(Arc<AtomicUsize>, Vec<IpAddr>);
 
     impl Lookup for Script {
         async fn lookup(&self, _host: String) -> std::io::Result<Vec<IpAddr>> {
@@ -130,8 +130,7 @@ mod tests {
     async fn a_name_that_leads_to_a_metadata_address_is_refused_at_each_connection() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let steps: &[IpAddr] =
-            &[IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)), IpAddr::V6(METADATA[0])];
+        let steps = ["127.0.0.1", "169.254.169.254", "fd00:ec2::254"].map(|text| text.parse().unwrap()).to_vec();
         let asked = Arc::new(AtomicUsize::new(0));
         rustls::crypto::ring::default_provider().install_default().ok();
         let client = reqwest::Client::builder()
