@@ -218,7 +218,7 @@ async fn a_process_that_was_stopped_goes_on_where_it_was() {
     daemon.judged(&sim, &scope(&sim, started, &resources)).await;
 }
 
-/// Fault 3, 58: a server that is stopped answers nothing and closes nothing. To wait for it is progress: systemd must not
+/// Fault 3: a server that is stopped answers nothing and closes nothing. To wait for it is progress: systemd must not
 /// take decklog for dead, and there is nothing to list when it goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_stands_still_does_not_starve_the_watchdog() {
