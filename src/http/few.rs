@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Connections at a time. A scrape, a probe and some people need no more; further ones wait in the kernel.
-const CONNECTIONS: usize = 16;
+const CONNECTIONS: usize = 32;
 
 /// See the module.
 pub(super) struct Few<L> {

@@ -297,9 +297,9 @@ async fn connections_to_the_endpoints_take_no_descriptor_from_the_reading() {
     let at = free_address();
     let resources = ["configmaps", "pods", "services"];
     let mut daemon = Daemon::with(&sim, &format!("resources = {resources:?}"), &format!("[http]\nlisten = {at:?}\n"));
-    daemon.start_limited("ulimit -n 72");
+    daemon.start_limited("ulimit -n 96");
     daemon.ready().await;
-    let held: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&at).unwrap()).collect();
+    let held: Vec<TcpStream> = (0..120).map(|_| TcpStream::connect(&at).unwrap()).collect();
     for round in 0..3 {
         // Each of these needs a connection of its own.
         for resource in resources {
