@@ -14,8 +14,7 @@ use crate::judge::Scope;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// How many objects go at once.
 const MANY: usize = 20_000;
-/// What decklog may have resident at most, to list them and to find that they are gone. The objects have 45 MB, in memory
-/// with what is known of each more than twice that.
+/// What decklog may have resident at most, to list them (they have about 45 MB) and to find that they are gone.
 const MEMORY: u64 = 128 << 20;
 
 /// See the module.
