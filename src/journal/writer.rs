@@ -3,7 +3,7 @@
 mod listing;
 mod store;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -40,6 +40,8 @@ pub(super) enum Command {
     ListPage(SourceId, Vec<Observed>),
     ListDone(SourceId, ResourceVersion, Option<Why>, oneshot::Sender<()>),
     Gone(SourceId, oneshot::Sender<()>),
+    Distrust(SourceId, Why),
+    Audited(SourceId, u64),
     ReportSource(SourceId, SourceState),
     Resources(Vec<Resource>),
     Sink(String, String, SinkStart, oneshot::Sender<Seq>),
@@ -73,6 +75,8 @@ struct Source {
     applied: Option<ResourceVersion>,
     good_at: i64,
     moved: bool,
+    /// Why the position is lost: nothing counts until a list has declared it.
+    lost: Option<Why>,
 }
 
 /// A row of `object`.
@@ -106,6 +110,9 @@ pub(super) struct Writer {
     waiting: Arc<Waiting>,
     /// Changes of the open transaction, by source.
     taken: HashMap<i64, usize>,
+    /// Sources whose watch brought what cannot be, or not alone; told once that is on disk.
+    contradicted: BTreeSet<SourceId>,
+    contradictions: watch::Sender<BTreeSet<SourceId>>,
 }
 
 /// How writing goes on: an error of SQLite with what was tried.
@@ -170,6 +177,8 @@ impl Writer {
             turns: Arc::default(),
             waiting: Arc::default(),
             taken: HashMap::new(),
+            contradicted: BTreeSet::new(),
+            contradictions: watch::Sender::default(),
         })
     }
 
@@ -260,6 +269,11 @@ impl Writer {
         self.head_on_disk = self.head;
         let head = Seq(self.head);
         self.visible.send_if_modified(|seen| std::mem::replace(seen, head) != head);
+        self.contradictions.send_if_modified(|told| {
+            let news = *told != self.contradicted;
+            told.clone_from(&self.contradicted);
+            news
+        });
         self.answer();
         Ok(())
     }
@@ -286,6 +300,10 @@ impl Writer {
 
     pub(super) fn recent(&self) -> Recent {
         self.recent.clone()
+    }
+
+    pub(super) fn contradictions(&self) -> watch::Receiver<BTreeSet<SourceId>> {
+        self.contradictions.subscribe()
     }
 
     pub(super) fn turns(&self) -> Arc<AtomicU64> {
@@ -357,6 +375,18 @@ impl Writer {
             Command::Gone(SourceId(id), reply) => {
                 self.gone(id)?;
                 self.later(reply, ());
+            }
+            Command::Distrust(SourceId(id), why) => {
+                self.begin()?;
+                self.distrust(id, why)?;
+            }
+            Command::Audited(SourceId(id), differences) => {
+                self.begin()?;
+                self.execute(
+                    "note an audit",
+                    "UPDATE source SET audits = audits + 1, audit_differences = audit_differences + ?, audited_at = ? WHERE id = ?",
+                    params![differences, micros(Timestamp::now()), id],
+                )?;
             }
             Command::ReportSource(SourceId(id), state) => {
                 self.begin()?;
@@ -511,10 +541,11 @@ impl Writer {
              WHERE resource = ?1 AND id <> ?2 AND (namespace = '' OR ?3 = '') AND resume IS NOT NULL",
             params![resource, id, namespace],
         )?;
-        let (resume, applied, rescoped, good_at): (Option<String>, Option<String>, bool, Option<i64>) = self
+        type Stored = (Option<String>, Option<String>, bool, Option<i64>, Option<String>);
+        let (resume, applied, rescoped, good_at, lost): Stored = self
             .conn
-            .query_row("SELECT resume, applied, rescoped, good_at FROM source WHERE id = ?", [id], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            .query_row("SELECT resume, applied, rescoped, good_at, pending_why FROM source WHERE id = ?", [id], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
             })
             .map_err(sql(what))?;
         // Objects in this scope are known already, through a source of another scope: this is no first list.
@@ -526,7 +557,9 @@ impl Writer {
                 |row| row.get(0),
             )
             .map_err(sql(what))?;
-        let why = (resume.is_none() && (rescoped || inherited)).then_some(Why::Scope);
+        let lost = lost.as_deref().and_then(Why::parse).filter(|_| resume.is_none());
+        let why = lost.or_else(|| (resume.is_none() && (rescoped || inherited)).then_some(Why::Scope));
+        self.contradicted.remove(&SourceId(id));
         let resume = resume.map(ResourceVersion);
         let applied = applied.map(ResourceVersion);
         self.sources.insert(
@@ -544,6 +577,7 @@ impl Writer {
                 applied: applied.clone(),
                 good_at: good_at.unwrap_or(0),
                 moved: false,
+                lost,
             },
         );
         Ok(SourceMemory { id: SourceId(id), resume, applied, why })
@@ -577,6 +611,7 @@ impl Writer {
             applied: applied.map(ResourceVersion),
             good_at: good_at.unwrap_or(0),
             moved: false,
+            lost: None,
         };
         self.sources.insert(id, source);
         Ok(())
@@ -590,7 +625,7 @@ impl Writer {
 
     /// Everything up to `version` was handed over.
     fn bookmark(&mut self, id: i64, version: ResourceVersion) {
-        if let Some(source) = self.sources.get_mut(&id) {
+        if let Some(source) = self.sources.get_mut(&id).filter(|source| source.lost.is_none()) {
             source.good_at = micros(Timestamp::now());
             let behind = source
                 .applied
@@ -604,34 +639,82 @@ impl Writer {
         }
     }
 
+    /// The position of a source is lost: its next list declares why, also after a crash. A rollback explains whatever
+    /// else seemed to be the reason.
+    fn distrust(&mut self, id: i64, why: Why) -> Done {
+        let Some(source) = self.sources.get_mut(&id) else { return Ok(()) };
+        let why = source.lost.filter(|_| why != Why::Rollback).unwrap_or(why);
+        source.lost = Some(why);
+        source.resume = None;
+        let what = "lose a position";
+        self.execute(what, "UPDATE source SET resume = NULL, pending_why = ? WHERE id = ?", params![why.as_str(), id])?;
+        Ok(())
+    }
+
+    /// The watch brought what cannot be unless something before it is missing. Nothing more of it is taken: what the
+    /// log lacks comes with a list, behind a gap (invariant 3).
+    fn contradict(&mut self, id: i64) -> Done {
+        self.contradicted.insert(SourceId(id));
+        self.distrust(id, Why::Audit)
+    }
+
+    /// Whether a change that comes out of order is one that the log has, or one from before the log begins.
+    fn was_told(&mut self, known: Option<&Known>, object: &Observed) -> Done<bool> {
+        let Some(known) = known else { return Ok(false) };
+        if known.version == object.version {
+            return Ok(known.uid == object.uid);
+        }
+        if before(&known.version, &object.version) {
+            return Ok(false);
+        }
+        let mut seq = known.last;
+        // Ends with what retention has forgotten, which is older than anything that a server mixes up.
+        while let Some(previous) = self.entry_before(seq)? {
+            let line = self.line(seq)?;
+            let entry = crate::wire::Entry::parse(&line.bytes)
+                .map_err(|error| JournalError::Corrupt(format!("entry {seq}: {error}")))?;
+            let version = ResourceVersion::new(entry.version());
+            if version == object.version {
+                return Ok(entry.uid.as_deref() == Some(object.uid.as_str()));
+            }
+            if before(&version, &object.version) {
+                return Ok(false);
+            }
+            seq = previous;
+        }
+        Ok(true)
+    }
+
+    /// The seq of the entry of the same object before this one, 0 for none; `None` where there is no such entry.
+    fn entry_before(&self, seq: u64) -> Done<Option<u64>> {
+        self.conn
+            .prepare_cached("SELECT previous FROM entry WHERE seq = ?")
+            .and_then(|mut select| select.query_row([seq], |row| row.get(0)).optional())
+            .map_err(sql("read an entry"))
+    }
+
     /// One line of a watch: told apart by the state, so that a replayed one changes nothing.
     fn change(&mut self, id: i64, change: WatchChange) -> Done {
         let source = self.source(id)?;
         let object = change.object;
-        let not_after = |version: &ResourceVersion, other: &ResourceVersion| {
-            version.compare(other).map_or(version == other, std::cmp::Ordering::is_le)
-        };
-        let before = |version: &ResourceVersion, other: &ResourceVersion| {
-            version.compare(other).is_some_and(std::cmp::Ordering::is_lt)
-        };
-        if source.applied.as_ref().is_some_and(|applied| before(&object.version, applied)) {
+        if source.lost.is_some() {
             return Ok(());
         }
+        let late = source.applied.as_ref().is_some_and(|applied| before(&object.version, applied));
         let version = object.version.clone();
         let known = self.known(source.resource, &object.namespace, &object.name)?;
+        if late {
+            // Written now it would stand behind what came after it.
+            return if self.was_told(known.as_ref(), &object)? { Ok(()) } else { self.contradict(id) };
+        }
         match (change.verb, known) {
             (Verb::Upsert, Some(known)) if known.present && known.uid == object.uid => {
                 if !not_after(&object.version, &known.version) {
                     self.modified(id, &known, &object, Evidence::Watched)?;
                 }
             }
-            (Verb::Upsert, Some(known)) if known.present => {
-                if !before(&object.version, &known.version) {
-                    // The deletion of the older incarnation never came: it is inferred from the newer one.
-                    self.vanished(id, &known, &object.namespace, &object.name)?;
-                    self.added(id, Some(known.id), &object, Evidence::Watched)?;
-                }
-            }
+            // The deletion of the older incarnation never came.
+            (Verb::Upsert, Some(known)) if known.present => return self.contradict(id),
             (Verb::Upsert, Some(known)) if known.uid == object.uid && not_after(&object.version, &known.version) => {}
             (Verb::Upsert, known) => self.added(id, known.map(|known| known.id), &object, Evidence::Watched)?,
             (Verb::Delete, Some(known)) if known.present && known.uid == object.uid => {
@@ -639,7 +722,9 @@ impl Writer {
                     self.deleted(id, &known, &object, Evidence::Watched)?;
                 }
             }
-            (Verb::Delete, _) => {}
+            (Verb::Delete, Some(known)) if known.uid == object.uid && not_after(&object.version, &known.version) => {}
+            // Whatever is deleted was there, and nobody said so.
+            (Verb::Delete, _) => return self.contradict(id),
         }
         if let Some(source) = self.sources.get_mut(&id) {
             // Several events can share one version (expiry of a lease deletes many at once), so resuming from the
@@ -771,6 +856,16 @@ impl Writer {
             .map_err(sql(what))?;
         Ok(Seq(cursor))
     }
+}
+
+/// Whether a version comes before another one, as far as they have an order.
+fn before(version: &ResourceVersion, other: &ResourceVersion) -> bool {
+    version.compare(other).is_some_and(std::cmp::Ordering::is_lt)
+}
+
+/// Whether a version is another one or comes before it.
+fn not_after(version: &ResourceVersion, other: &ResourceVersion) -> bool {
+    version.compare(other).map_or(version == other, std::cmp::Ordering::is_le)
 }
 
 /// Drops entries that were set aside, in one transaction.

@@ -92,6 +92,11 @@ pub enum Input {
     Latest(ResourceVersion),
     /// Another source has found that the API server went back in time. It comes in place of a watch, or ends one.
     Warned,
+    /// What the API server has is not what the log says it has: an audit found it, or the journal, in what the watch
+    /// brought. It comes in place of a watch, or ends one.
+    Differs,
+    /// The complete list lacks so much of what is known that it was not written: it may be a broken one.
+    Doubtful(String),
 }
 
 /// How a watch ended.
@@ -125,6 +130,8 @@ pub enum Effect {
         version: ResourceVersion,
         /// The gap that it ends.
         why: Option<Why>,
+        /// Whether it is to be believed whatever it lacks: a second list in a row says so.
+        sure: bool,
     },
     /// Watch from here.
     Watch(ResourceVersion),
@@ -241,6 +248,8 @@ pub struct Machine {
     behind: bool,
     /// A list was older than the journal; a second one decides.
     suspect: bool,
+    /// A list lacked most of what is known; a second one decides.
+    doubtful: bool,
     /// Whether lists are asked for in pages. One answer in one piece is the way out where the pages take longer than
     /// the API server remembers.
     paged: bool,
@@ -267,6 +276,7 @@ impl Machine {
             probe: true,
             behind: false,
             suspect: false,
+            doubtful: false,
             paged: true,
             expired_lists: 0,
             fresh_list: false,
@@ -275,6 +285,12 @@ impl Machine {
             trouble: Trouble::default(),
             reported: None,
         }
+    }
+
+    /// Everything up to here was handed to the journal.
+    #[must_use]
+    pub const fn position(&self) -> Option<&ResourceVersion> {
+        self.resume.as_ref()
     }
 
     /// One step: `now` is when the input came.
@@ -297,6 +313,14 @@ impl Machine {
             Input::Failed(failure) => self.failed(now, failure, &mut out),
             Input::Latest(version) => self.latest(now, &version, &mut out),
             Input::Warned => self.ask_latest(&mut out),
+            Input::Differs => {
+                self.desync(Why::Audit, &mut out);
+                self.retry(now, Duration::ZERO, None, &mut out);
+            }
+            Input::Doubtful(text) => {
+                self.doubtful = true;
+                self.retry(now, Duration::ZERO, Some(&text), &mut out);
+            }
             Input::Confirmed(true) => {
                 self.phase = Phase::Gone;
                 out.push(Effect::Gone);
@@ -391,7 +415,11 @@ impl Machine {
                         );
                         return self.failed(now, Failure::Unreachable(text), out);
                     }
-                    (true, true) => self.desync(Why::Rollback, out),
+                    (true, true) => {
+                        // Known before the list begins that declares it, because it changes how that one is read.
+                        self.desync(Why::Rollback, out);
+                        return self.retry(now, Duration::ZERO, None, out);
+                    }
                     (false, _) => self.suspect = false,
                 }
             }
@@ -402,7 +430,7 @@ impl Machine {
                 out.push(Effect::List { token: Some(token), paged });
             }
             None => {
-                out.push(Effect::Commit { version: version.clone(), why: self.why });
+                out.push(Effect::Commit { version: version.clone(), why: self.why, sure: self.doubtful });
                 self.phase = Phase::Committing(version);
             }
         }
@@ -415,6 +443,7 @@ impl Machine {
         self.why = None;
         self.behind = false;
         self.suspect = false;
+        self.doubtful = false;
         // The list was consistent, so the API server has this version.
         self.probe = false;
         self.expired_lists = 0;

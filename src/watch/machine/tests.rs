@@ -70,8 +70,10 @@ fn show(effect: &Effect) -> String {
         Effect::List { token: None, paged: true } => "list".to_owned(),
         Effect::List { token: None, paged: false } => "list in one piece".to_owned(),
         Effect::List { token: Some(token), .. } => format!("list after {token}"),
-        Effect::Commit { version, why: None } => format!("commit {version}"),
-        Effect::Commit { version, why: Some(why) } => format!("commit {version} with a gap: {}", why.as_str()),
+        Effect::Commit { version, why: None, .. } => format!("commit {version}"),
+        Effect::Commit { version, why: Some(why), sure } => {
+            format!("commit {version} with a gap: {}{}", why.as_str(), if *sure { ", for sure" } else { "" })
+        }
         Effect::Watch(version) => format!("watch {version}"),
         Effect::Wait { tries, at_least } if at_least.is_zero() => format!("wait #{tries}"),
         Effect::Wait { tries, at_least } => format!("wait #{tries} at least {}s", at_least.as_secs()),
@@ -349,7 +351,9 @@ fn a_list_older_than_the_journal_is_asked_for_twice() {
          1 waited => listing, list
          2 page 11 => degraded (the API server's list is of version 11, older than what the journal has; asking again), wait #2
          3 waited => listing, list
-         4 page 11 => desync rollback, commit 11 with a gap: rollback",
+         4 page 11 => desync rollback, wait #3
+         5 waited => list
+         6 page 11 => commit 11 with a gap: rollback",
     );
 }
 
