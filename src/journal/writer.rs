@@ -673,7 +673,7 @@ impl Writer {
             let line = self.line(seq)?;
             let entry = crate::wire::Entry::parse(&line.bytes)
                 .map_err(|error| JournalError::Corrupt(format!("entry {seq}: {error}")))?;
-            let version = ResourceVersion::new(entry.version());
+            let version = entry.version();
             if version == object.version {
                 return Ok(entry.uid.as_deref() == Some(object.uid.as_str()));
             }

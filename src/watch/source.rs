@@ -4,6 +4,10 @@
 //! taken is asked for again.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +16,7 @@ use kube::client::Body;
 use kube::core::params::{ListParams, VersionMatch, WatchParams};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
+use super::audit::Auditor;
 use super::classify::{self, Failure};
 use super::decode::{self, Line};
 use super::frame::{Items, Lines, Oversize};
@@ -57,7 +62,16 @@ pub(super) struct Driver {
     rollbacks: watch::Receiver<u64>,
     /// Another source told us of the newest rollback, and we have not watched since.
     warned: bool,
+    /// Sources whose watch the journal could not follow.
+    contradictions: watch::Receiver<BTreeSet<SourceId>>,
+    /// Compares the journal with the API server while a watch is open. A list takes its place.
+    audit: Option<Audit>,
+    /// What the audit waits for: everything up to here was handed to the journal.
+    position: watch::Sender<Option<ResourceVersion>>,
 }
+
+/// Ends with the number of objects that differ.
+type Audit = Pin<Box<dyn Future<Output = Result<u64, JournalError>> + Send>>;
 
 /// Either what was asked for failed, or the journal did and everything ends.
 pub(super) enum Stop {
@@ -82,6 +96,7 @@ impl Driver {
         let id = memory.id;
         let machine = Machine::new(memory, shared.timings.patience);
         let rollbacks = shared.rollbacks.subscribe();
+        let contradictions = shared.journal.contradictions();
         let api = shared.api.clone();
         Self {
             shared,
@@ -98,6 +113,9 @@ impl Driver {
             failing: None,
             rollbacks,
             warned: false,
+            contradictions,
+            audit: None,
+            position: watch::Sender::default(),
         }
     }
 
@@ -139,7 +157,7 @@ impl Driver {
                 Effect::Report(state) => self.report(state).await?,
                 Effect::Bookmark(version) => self.shared.journal.bookmark(self.id, version).await?,
                 Effect::Refresh => self.shared.api.refresh().await,
-                Effect::Count(oddity) => self.count(oddity),
+                Effect::Count(oddity) => self.count(oddity).await?,
                 Effect::Probe(_)
                 | Effect::AskLatest
                 | Effect::List { .. }
@@ -153,8 +171,11 @@ impl Driver {
         Ok(action)
     }
 
-    fn count(&mut self, oddity: Oddity) {
+    async fn count(&mut self, oddity: Oddity) -> Result<(), JournalError> {
         self.stats.odd(oddity);
+        if let Oddity::Desync(why) = oddity {
+            self.shared.journal.distrust(self.id, why).await?;
+        }
         if oddity == Oddity::Desync(Why::Rollback) {
             self.warn_others();
         }
@@ -171,6 +192,7 @@ impl Driver {
                 );
             }
         }
+        Ok(())
     }
 
     /// Tells the other sources of a rollback that nobody has told us of, as their open watches would not.
@@ -221,12 +243,9 @@ impl Driver {
             Effect::Probe(version) => self.probe(&version).await.map_err(Stop::from),
             Effect::AskLatest => self.latest().await.map_err(Stop::from),
             Effect::List { token, paged } => self.list(token, paged).await,
-            Effect::Commit { version, why } => {
-                self.shared.journal.list_done(self.id, version, why).await?;
-                self.listing = None;
-                Ok(Input::Committed)
-            }
+            Effect::Commit { version, why, sure } => self.commit(version, why, sure).await,
             Effect::Watch(_) if self.warning() => Ok(Input::Warned),
+            Effect::Watch(_) if self.contradictions.borrow_and_update().contains(&self.id) => Ok(Input::Differs),
             Effect::Watch(version) => self.watch(&version).await,
             Effect::Wait { tries, at_least } => {
                 tokio::time::sleep(self.pause(tries, at_least)).await;
@@ -296,25 +315,14 @@ impl Driver {
         ))
     }
 
-    fn request(&self) -> kube::core::Request {
-        kube::core::Request::new(self.spec.resource.path(self.spec.namespace.as_deref()))
-    }
-
-    fn list_params(&self) -> ListParams {
-        ListParams {
-            label_selector: selector(&self.spec.label_selector),
-            field_selector: selector(&self.spec.field_selector),
-            ..ListParams::default()
-        }
-    }
 
     /// A list of at most one object, not older than `version`: the API server must have that version to answer.
-    async fn probe(&self, version: &ResourceVersion) -> Result<Input, Failure> {
+    async fn probe(&mut self, version: &ResourceVersion) -> Result<Input, Failure> {
         let params = ListParams {
             limit: Some(1),
             version_match: Some(VersionMatch::NotOlderThan),
             resource_version: Some(version.to_string()),
-            ..self.list_params()
+            ..list_params(&self.spec)
         };
         match self.glance(&params).await {
             Ok(found) => Ok(Input::Probed(found)),
@@ -325,15 +333,15 @@ impl Driver {
     }
 
     /// The version of a list of at most one object for which no version is asked, which makes it a consistent one.
-    async fn latest(&self) -> Result<Input, Failure> {
-        let params = ListParams { limit: Some(1), ..self.list_params() };
+    async fn latest(&mut self) -> Result<Input, Failure> {
+        let params = ListParams { limit: Some(1), ..list_params(&self.spec) };
         self.glance(&params).await.map(Input::Latest)
     }
 
     /// The version of a short list.
-    async fn glance(&self, params: &ListParams) -> Result<ResourceVersion, Failure> {
+    async fn glance(&mut self, params: &ListParams) -> Result<ResourceVersion, Failure> {
         let _room = self.shared.limiter.request().await;
-        let uri = self.request().list(params).map_err(unbuilt)?.uri().to_string();
+        let uri = request(&self.spec).list(params).map_err(unbuilt)?.uri().to_string();
         let bytes = self.api.get(&uri, "application/json", self.shared.timings.line_limit).await?;
         self.stats.contact();
         decode::envelope(&bytes).map(|page| page.version).map_err(Failure::Undecodable)
@@ -346,12 +354,13 @@ impl Driver {
         if token.is_none() {
             self.stats.listed();
             self.listed = 0;
+            self.audit = None;
             self.shared.journal.list_begin(self.id).await?;
         }
         // No version is asked for, which makes the list a consistent one.
         let limit = paged.then_some(self.shared.timings.page);
-        let params = ListParams { limit, continue_token: token, ..self.list_params() };
-        let uri = self.request().list(&params).map_err(unbuilt)?.uri().to_string();
+        let params = ListParams { limit, continue_token: token, ..list_params(&self.spec) };
+        let uri = request(&self.spec).list(&params).map_err(unbuilt)?.uri().to_string();
         let mut body = self.api.stream(&uri).await?;
         let mut items = Items::new(self.shared.timings.line_limit);
         let mut staged = Vec::new();
@@ -360,8 +369,10 @@ impl Driver {
             self.stats.received(part.len());
             let (shared, resource, before) = (&self.shared, &self.spec.resource, staged.len());
             items.push(&part, |item| -> Result<(), Failure> {
-                let object = decode::item(resource, item).map_err(Failure::Undecodable)?;
-                let object = observed(shared, resource, object)?;
+                let object = caught(|| {
+                    let object = decode::item(resource, item).map_err(Failure::Undecodable)?;
+                    observed(shared, resource, object)
+                })?;
                 bytes += object.body.bytes.len();
                 staged.push(object);
                 Ok(())
@@ -384,6 +395,29 @@ impl Driver {
         Ok(Input::Page { version: page.version, next: page.next })
     }
 
+    /// Writes the complete list, unless it lacks so much that it has to be asked for again first: a broken server's
+    /// list may well be empty.
+    async fn commit(&mut self, version: ResourceVersion, why: Option<Why>, sure: bool) -> Result<Input, Stop> {
+        // Without a gap it is a first list, and nothing is known that it could lack.
+        if !sure && why.is_some() {
+            self.shared.journal.flush().await?;
+            let (journal, id) = (self.shared.journal.clone(), self.id);
+            let losses = tokio::task::spawn_blocking(move || journal.reader()?.losses(id)).await;
+            let (known, lost) = losses.map_err(|_| Failure::Unreachable("decklog ends".to_owned()))??;
+            if lost * 2 > known {
+                // Whoever answers may be somebody else, and what stands in between may be broken.
+                self.doubt = Some(Instant::now());
+                self.shared.api.refresh().await;
+                let text = format!("a list lacks {lost} of {known} objects; asking again before they are told as gone");
+                tracing::warn!(source = self.spec.name(), "{text}");
+                return Ok(Input::Doubtful(text));
+            }
+        }
+        self.shared.journal.list_done(self.id, version, why).await?;
+        self.listing = None;
+        Ok(Input::Committed)
+    }
+
     /// Opens a watch and reads it to its end, which is the answer.
     async fn watch(&mut self, from: &ResourceVersion) -> Result<Input, Stop> {
         let seconds = &self.shared.timings.watch_seconds;
@@ -396,7 +430,7 @@ impl Driver {
             bookmarks: true,
             ..WatchParams::default()
         };
-        let uri = self.request().watch(&params, from.as_str()).map_err(unbuilt)?.uri().to_string();
+        let uri = request(&self.spec).watch(&params, from.as_str()).map_err(unbuilt)?.uri().to_string();
         let room = self.shared.limiter.request().await;
         let body = self.api.send(Method::GET, &uri, "application/json", Vec::new()).await?.into_body();
         drop(room);
@@ -404,20 +438,55 @@ impl Driver {
         self.warned = false;
         // Nothing is to be done about an open watch but to read it.
         self.step(Input::Opened).await?;
+        if let Some(period) = self.shared.timings.audit
+            && self.audit.is_none()
+        {
+            let auditor = Auditor {
+                shared: Arc::clone(&self.shared),
+                spec: self.spec.clone(),
+                id: self.id,
+                stats: Arc::clone(&self.stats),
+                position: self.position.subscribe(),
+            };
+            self.audit = Some(Box::pin(auditor.find_differences(period)));
+        }
         self.read(body).await
+    }
+
+    /// Lets the audit know how far we are.
+    fn tell_position(&self) {
+        let position = self.machine.position();
+        self.position.send_if_modified(|told| {
+            let moved = told.as_ref() != position;
+            if moved {
+                *told = position.cloned();
+            }
+            moved
+        });
     }
 
     async fn read(&mut self, mut body: Body) -> Result<Input, Stop> {
         let timings = &self.shared.timings;
         let mut lines = Lines::new(timings.line_limit);
         let silence = timings.silence;
+        let id = self.id;
         loop {
+            self.tell_position();
             let part = tokio::select! {
                 biased;
                 part = next_part(&mut body, silence) => part,
                 Ok(()) = self.rollbacks.changed() => {
                     self.warned = true;
                     return Ok(Input::Warned);
+                }
+                Ok(_) = self.contradictions.wait_for(|sources| sources.contains(&id)) => return Ok(Input::Differs),
+                found = found(&mut self.audit) => {
+                    let differences = found?;
+                    self.audit = None;
+                    tracing::warn!(source = self.spec.name(), differences, "an audit found that the log and the API server differ");
+                    // Whoever answered the audit may not be whom we watch.
+                    self.doubt = Some(Instant::now());
+                    return Ok(Input::Differs);
                 }
             };
             let part = match part {
@@ -449,23 +518,12 @@ impl Driver {
                     break;
                 }
             };
-            let change = match decode::line(&line) {
-                Ok(Line::Upsert(object)) => {
-                    observed(&self.shared, &self.spec.resource, object).map(|object| (Verb::Upsert, object))
-                }
-                Ok(Line::Delete(object)) => {
-                    observed(&self.shared, &self.spec.resource, object).map(|object| (Verb::Delete, object))
-                }
-                Ok(Line::Bookmark(version)) => {
+            match caught(|| news(&self.shared, &self.spec.resource, &line)) {
+                Ok(News::Change(change)) => changes.push(change),
+                Ok(News::Bookmark(version)) => {
                     self.append(&mut changes).await?;
                     self.step(Input::Bookmark(version)).await?;
-                    continue;
                 }
-                Ok(Line::Error(status)) => Err(classify::error_event(status)),
-                Err(text) => Err(Failure::Undecodable(text)),
-            };
-            match change {
-                Ok((verb, object)) => changes.push(WatchChange { verb, object }),
                 // Nothing moves past a line that is not understood.
                 Err(failure) => {
                     result = Err(failure);
@@ -492,8 +550,46 @@ impl Driver {
     }
 }
 
+/// What a line of a watch brings.
+enum News {
+    Change(WatchChange),
+    Bookmark(ResourceVersion),
+}
+
+fn news(shared: &Shared, resource: &Resource, line: &[u8]) -> Result<News, Failure> {
+    let (verb, object) = match decode::line(line).map_err(Failure::Undecodable)? {
+        Line::Upsert(object) => (Verb::Upsert, object),
+        Line::Delete(object) => (Verb::Delete, object),
+        Line::Bookmark(version) => return Ok(News::Bookmark(version)),
+        Line::Error(status) => return Err(classify::error_event(status)),
+    };
+    Ok(News::Change(WatchChange { verb, object: observed(shared, resource, object)? }))
+}
+
+/// A panic over what a server sent is a bug. It costs this one piece, which is told as undecodable, and not the daemon,
+/// which would meet the same piece again and again.
+fn caught<T>(read: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    // Nothing that was half done is seen again: what is read is borrowed and what it gives is dropped.
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_panic| {
+        Err(Failure::Undecodable("reading what the API server sent failed; this is a bug, please report it".to_owned()))
+    })
+}
+
+/// Ends when the audit does.
+async fn found(audit: &mut Option<Audit>) -> Result<u64, JournalError> {
+    match audit {
+        Some(audit) => audit.await,
+        None => std::future::pending().await,
+    }
+}
+
 /// The object as the journal takes it: without what must not be kept.
 fn observed(shared: &Shared, resource: &Resource, object: decode::Object<'_>) -> Result<Observed, Failure> {
+    if !object.is_one_of(resource) {
+        return Err(Failure::Undecodable("the API server sent an object of another kind than was asked for".to_owned()));
+    }
+    #[cfg(test)]
+    assert!(memchr::memmem::find(&object.bytes, b"what makes decklog panic").is_none(), "as the test asks for");
     // A server that writes for people breaks lines between tokens; an entry is one line.
     let bytes = match memchr::memchr2(b'\n', b'\r', &object.bytes) {
         Some(_) => Cow::Owned(wire::one_line(object.bytes.into_owned())),
@@ -515,11 +611,23 @@ impl From<Oversize> for Failure {
     }
 }
 
+pub(super) fn request(spec: &SourceSpec) -> kube::core::Request {
+    kube::core::Request::new(spec.resource.path(spec.namespace.as_deref()))
+}
+
+pub(super) fn list_params(spec: &SourceSpec) -> ListParams {
+    ListParams {
+        label_selector: selector(&spec.label_selector),
+        field_selector: selector(&spec.field_selector),
+        ..ListParams::default()
+    }
+}
+
 fn selector(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-fn unbuilt(error: kube::core::request::Error) -> Failure {
+pub(super) fn unbuilt(error: kube::core::request::Error) -> Failure {
     Failure::Refused(format!("the request cannot be made: {error}"))
 }

@@ -45,6 +45,8 @@ fn parse(line: &str) -> (Duration, Input) {
         "waited" => Input::Waited,
         "latest" => Input::Latest(rv(rest[0])),
         "warned" => Input::Warned,
+        "differs" => Input::Differs,
+        "doubtful" => Input::Doubtful(text()),
         "confirmed" => Input::Confirmed(rest[0] == "yes"),
         "expired" => failed(Failure::Expired),
         "ahead" => failed(Failure::Ahead),
@@ -357,6 +359,45 @@ fn a_list_older_than_the_journal_is_asked_for_twice() {
     );
 }
 
+/// Fault 26: an empty list from a broken server is asked for a second time before anything is told as gone.
+#[test]
+fn a_list_that_lacks_most_of_what_is_known_is_asked_for_twice() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 expired => desync expired, wait #1
+         1 waited => listing, list
+         2 page 50 => commit 50 with a gap: expired
+         2 doubtful few => degraded (few), wait #2
+         3 waited => list
+         4 page 51 => commit 51 with a gap: expired, for sure
+         5 committed => watch 51
+         5 opened => watching
+         6 changed 60 =>
+         7 expired => desync expired, wait #3
+         8 waited => listing, list
+         9 page 70 => commit 70 with a gap: expired",
+    );
+}
+
+/// Fault 20: what an audit or the journal finds to differ ends the watch, and the list declares it.
+#[test]
+fn a_difference_is_listed_with_its_gap() {
+    for differs in ["1 differs", "0 opened => watching\n1 differs"] {
+        check(
+            known(),
+            &format!(
+                "0 start => probe 12
+                 0 probed 40 => watch 10
+                 {differs} => desync audit, wait #1
+                 2 waited => listing, list
+                 3 page 50 => commit 50 with a gap: audit
+                 4 committed => watch 50"
+            ),
+        );
+    }
+}
+
 #[test]
 fn credentials_are_read_again_when_they_are_not_accepted() {
     check(
@@ -625,6 +666,7 @@ fn any_input() -> impl Strategy<Value = Input> {
         4 => version.clone().prop_map(Input::Probed),
         2 => version.clone().prop_map(Input::Latest),
         1 => Just(Input::Warned),
+        1 => Just(Input::Differs),
         4 => (version.clone(), prop::option::of(Just("t".to_owned()))).prop_map(|(version, next)| Input::Page { version, next }),
         4 => Just(Input::Opened),
         4 => version.clone().prop_map(Input::Changed),
@@ -644,7 +686,7 @@ fn answers(action: &Effect, open: bool, input: &Input) -> bool {
         | (Effect::Confirm, Input::Confirmed(_)) => true,
         (Effect::Watch(_), Input::Changed(_) | Input::Bookmark(_) | Input::Ended(_)) => open,
         (Effect::Watch(_), Input::Opened) => !open,
-        (Effect::Watch(_), Input::Failed(_) | Input::Warned) => true,
+        (Effect::Watch(_), Input::Failed(_) | Input::Warned | Input::Differs) => true,
         _ => false,
     }
 }
@@ -667,6 +709,7 @@ proptest! {
             now += Duration::from_millis(pause);
             let input = match &action {
                 Effect::Wait { .. } => Input::Waited,
+                Effect::Commit { sure: false, .. } if pause % 4 == 0 => Input::Doubtful("few".to_owned()),
                 Effect::Commit { why, .. } => {
                     // Invariant 3: only what has no history is listed without a gap.
                     prop_assert_eq!(why.is_none(), !listed);
@@ -680,7 +723,7 @@ proptest! {
                 Effect::Refresh | Effect::Bookmark(_) | Effect::Report(_) | Effect::Count(_) => unreachable!(),
             };
             let asked = matches!(action, Effect::AskLatest);
-            let failing = matches!(input, Input::Failed(_) | Input::Ended(End::Cut(_) | End::Silent));
+            let failing = matches!(input, Input::Failed(_) | Input::Doubtful(_) | Input::Differs | Input::Ended(End::Cut(_) | End::Silent));
             let stays_open = matches!(input, Input::Opened | Input::Changed(_) | Input::Bookmark(_));
             let effects = machine.step(now, input);
             desynced |= effects.iter().any(|effect| matches!(effect, Effect::Count(Oddity::Desync(_))));
