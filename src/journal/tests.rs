@@ -393,7 +393,7 @@ async fn seqs_stay_dense_and_are_never_used_again() {
     let dir = tempfile::tempdir().unwrap();
     for round in 0..4_u64 {
         let open = Open::at(dir.path()).await;
-        open.watch(vec![upsert("a", "u1", 10 + round), upsert("b", "u2", 20 + round)]).await;
+        open.watch(vec![upsert("a", "u1", 10 + 20 * round), upsert("b", "u2", 20 + 20 * round)]).await;
         open.close();
     }
     let mut reader = Reader::open(dir.path()).unwrap();

@@ -148,6 +148,8 @@ pub enum Effect {
     Gone,
     /// Read the credentials again.
     Refresh,
+    /// Ask over new connections from now on.
+    Reconnect,
     /// Move the position.
     Bookmark(ResourceVersion),
     /// Say what the source is doing.
@@ -180,7 +182,7 @@ impl Effect {
             | Self::Wait { .. }
             | Self::Confirm
             | Self::Gone => true,
-            Self::Refresh | Self::Bookmark(_) | Self::Report(_) | Self::Count(_) => false,
+            Self::Refresh | Self::Reconnect | Self::Bookmark(_) | Self::Report(_) | Self::Count(_) => false,
         }
     }
 }
@@ -319,6 +321,8 @@ impl Machine {
             }
             Input::Doubtful(text) => {
                 self.doubtful = true;
+                // Whatever stands between us and the API server may be what is broken.
+                out.push(Effect::Reconnect);
                 self.retry(now, Duration::ZERO, Some(&text), &mut out);
             }
             Input::Confirmed(true) => {

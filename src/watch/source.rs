@@ -157,6 +157,7 @@ impl Driver {
                 Effect::Report(state) => self.report(state).await?,
                 Effect::Bookmark(version) => self.shared.journal.bookmark(self.id, version).await?,
                 Effect::Refresh => self.shared.api.refresh().await,
+                Effect::Reconnect => self.shared.api.renew().await,
                 Effect::Count(oddity) => self.count(oddity).await?,
                 Effect::Probe(_)
                 | Effect::AskLatest
@@ -252,9 +253,12 @@ impl Driver {
                 Ok(Input::Waited)
             }
             Effect::Confirm => Ok(Input::Confirmed(self.shared.lacks(&self.spec.resource).await)),
-            Effect::Gone | Effect::Refresh | Effect::Bookmark(_) | Effect::Report(_) | Effect::Count(_) => {
-                Ok(Input::Waited)
-            }
+            Effect::Gone
+            | Effect::Refresh
+            | Effect::Reconnect
+            | Effect::Bookmark(_)
+            | Effect::Report(_)
+            | Effect::Count(_) => Ok(Input::Waited),
         };
         match answer {
             Ok(input) => Ok(input),
@@ -405,9 +409,8 @@ impl Driver {
             let losses = tokio::task::spawn_blocking(move || journal.reader()?.losses(id)).await;
             let (known, lost) = losses.map_err(|_| Failure::Unreachable("decklog ends".to_owned()))??;
             if lost * 2 > known {
-                // Whoever answers may be somebody else, and what stands in between may be broken.
+                // Whoever answers may be somebody else.
                 self.doubt = Some(Instant::now());
-                self.shared.api.refresh().await;
                 let text = format!("a list lacks {lost} of {known} objects; asking again before they are told as gone");
                 tracing::warn!(source = self.spec.name(), "{text}");
                 return Ok(Input::Doubtful(text));

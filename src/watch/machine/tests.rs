@@ -82,6 +82,7 @@ fn show(effect: &Effect) -> String {
         Effect::Confirm => "confirm".to_owned(),
         Effect::Gone => "gone".to_owned(),
         Effect::Refresh => "refresh".to_owned(),
+        Effect::Reconnect => "reconnect".to_owned(),
         Effect::Bookmark(version) => format!("bookmark {version}"),
         Effect::Report(SourceState::Degraded(text)) => format!("degraded ({text})"),
         Effect::Report(state) => state.describe().0.to_owned(),
@@ -368,8 +369,8 @@ fn a_list_that_lacks_most_of_what_is_known_is_asked_for_twice() {
          0 expired => desync expired, wait #1
          1 waited => listing, list
          2 page 50 => commit 50 with a gap: expired
-         2 doubtful few => degraded (few), wait #2
-         3 waited => list
+         2 doubtful few => reconnect, degraded (few), wait #2
+         3 waited => listing, list
          4 page 51 => commit 51 with a gap: expired, for sure
          5 committed => watch 51
          5 opened => watching
@@ -720,7 +721,11 @@ proptest! {
                 Effect::Gone => break,
                 action if !answers(action, open, &input) => continue,
                 Effect::Probe(_) | Effect::AskLatest | Effect::List { .. } | Effect::Watch(_) | Effect::Confirm => input,
-                Effect::Refresh | Effect::Bookmark(_) | Effect::Report(_) | Effect::Count(_) => unreachable!(),
+                Effect::Refresh
+                | Effect::Reconnect
+                | Effect::Bookmark(_)
+                | Effect::Report(_)
+                | Effect::Count(_) => unreachable!(),
             };
             let asked = matches!(action, Effect::AskLatest);
             let failing = matches!(input, Input::Failed(_) | Input::Doubtful(_) | Input::Differs | Input::Ended(End::Cut(_) | End::Silent));
