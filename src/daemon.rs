@@ -119,6 +119,12 @@ struct Running {
     redactor: Arc<Redactor>,
 }
 
+/// How the cluster is read, as far as the configuration has a say.
+fn timings(cluster: &crate::config::Cluster) -> Timings {
+    let audit = Some(cluster.audit_every).filter(|period| !period.is_zero());
+    Timings { audit, ..Timings::default() }
+}
+
 impl Running {
     async fn start(setting: &Setting, journal: Journal) -> Result<Self, DaemonError> {
         let config = setting.loaded.config.clone();
@@ -133,7 +139,7 @@ impl Running {
         sinks.open(&config.sink, &journal).await?;
         sinks.start(&journal, &mut tasks);
         let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
-        let (fleet, handle) = Fleet::new(api, journal.clone(), plan, Timings::default());
+        let (fleet, handle) = Fleet::new(api, journal.clone(), plan, timings(&config.cluster));
         let stop = tasks.stop();
         tasks.spawn("reading the cluster", async move { Ok(fleet.run(stop).await?) });
         if let Some(bound) = bound {

@@ -66,6 +66,9 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
     let state: Int = register(registry, "source_state", "1 for the state that the source is in");
     let objects: Int = register(registry, "source_objects", "Objects known to exist");
     let gaps: Count = register(registry, "source_gaps", "GAP entries written for the source");
+    let audits: Count = register(registry, "audits", "Comparisons of the source with what the API server has");
+    let differences: Count =
+        register(registry, "audit_differences", "Objects that an audit found to differ; each made the log tell a GAP");
     let good: Float =
         register(registry, "source_lag_seconds", "Time since the last event, bookmark or list of the source");
     for row in rows.iter().filter(|row| row.active) {
@@ -77,6 +80,8 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
         }
         objects.get_or_create(&labels).set(int(row.objects));
         gaps.get_or_create(&labels).inc_by(row.gaps);
+        audits.get_or_create(&labels).inc_by(row.audits);
+        differences.get_or_create(&labels).inc_by(row.audit_differences);
         if let Some(good_at) = row.good_at {
             good.get_or_create(&labels).set(seconds_since(good_at, now));
         }
@@ -89,12 +94,21 @@ fn reading(registry: &mut Registry, live: &Live) {
     let lists: Count = register(registry, "source_lists", "Lists begun since the start");
     let watches: Count = register(registry, "source_watches", "Watches opened since the start");
     let failures: Count = register(registry, "source_failures", "Requests that failed since the start, by reason");
+    let replays: Count =
+        register(registry, "source_replays", "Changes that came again since the start, as after every resume");
+    let disorders: Count =
+        register(registry, "source_disorders", "Versions that came out of order since the start: the API server errs");
+    let undecided: Count =
+        register(registry, "audits_undecided", "Audits since the start that could not be brought to an end");
     let waiting: Int = register(registry, "source_lag_entries", "Changes that have been read and are not on disk yet");
     for (labels, stats, lag) in &live.0 {
         changes.get_or_create(labels).inc_by(stats.changes.load(Relaxed));
         bytes.get_or_create(labels).inc_by(stats.bytes.load(Relaxed));
         lists.get_or_create(labels).inc_by(stats.lists.load(Relaxed));
         watches.get_or_create(labels).inc_by(stats.watches.load(Relaxed));
+        replays.get_or_create(labels).inc_by(stats.replays.load(Relaxed));
+        disorders.get_or_create(labels).inc_by(stats.disorders.load(Relaxed));
+        undecided.get_or_create(labels).inc_by(stats.audits_undecided.load(Relaxed));
         for (reason, count) in stats.failures() {
             let mut labels = labels.clone();
             labels.push(("reason", reason.to_owned()));

@@ -244,7 +244,8 @@ mod tests {
 
     #[test]
     fn what_is_the_same_or_newer_than_the_list_is_no_difference() {
-        let listed = [("same", "u1", "7"), ("changed since", "u2", "8"), ("gone since", "u3", "9"), ("again", "u4", "3")];
+        let listed =
+            [("same", "u1", "7"), ("changed since", "u2", "8"), ("gone since", "u3", "9"), ("again", "u4", "3")];
         let known = [
             ("same", "u1", "7", true),
             ("changed since", "u2", "21", true),

@@ -319,7 +319,6 @@ impl Driver {
         ))
     }
 
-
     /// A list of at most one object, not older than `version`: the API server must have that version to answer.
     async fn probe(&mut self, version: &ResourceVersion) -> Result<Input, Failure> {
         let params = ListParams {
@@ -589,7 +588,9 @@ async fn found(audit: &mut Option<Audit>) -> Result<u64, JournalError> {
 /// The object as the journal takes it: without what must not be kept.
 fn observed(shared: &Shared, resource: &Resource, object: decode::Object<'_>) -> Result<Observed, Failure> {
     if !object.is_one_of(resource) {
-        return Err(Failure::Undecodable("the API server sent an object of another kind than was asked for".to_owned()));
+        return Err(Failure::Undecodable(
+            "the API server sent an object of another kind than was asked for".to_owned(),
+        ));
     }
     #[cfg(test)]
     assert!(memchr::memmem::find(&object.bytes, b"what makes decklog panic").is_none(), "as the test asks for");

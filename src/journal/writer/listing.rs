@@ -108,7 +108,11 @@ impl Writer {
         }
         self.begin()?;
         self.execute(what, "DELETE FROM listing WHERE source = ?", params![id])?;
-        self.execute(what, "UPDATE source SET pending = NULL, pending_why = NULL, rescoped = 0 WHERE id = ?", params![id])?;
+        self.execute(
+            what,
+            "UPDATE source SET pending = NULL, pending_why = NULL, rescoped = 0 WHERE id = ?",
+            params![id],
+        )?;
         if let Some(source) = self.sources.get_mut(&id) {
             source.resume = Some(version.clone());
             source.applied = Some(version);

@@ -236,7 +236,8 @@ async fn a_list_that_lacks_most_objects_is_believed_the_second_time() {
     place.drop("m0");
     place.sim.compact_all();
     let version = place.sim.revision().to_string();
-    let empty = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": []});
+    let empty =
+        json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": []});
     let body = empty.to_string().into();
     let broken = Answer { status: 200, content_type: "application/json", retry_after: None, body };
     place.sim.fault(Fault::new(On::list("configmaps").query("limit=500"), Act::Answer(broken)));
