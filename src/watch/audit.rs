@@ -13,18 +13,16 @@ use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::Method;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::Shared;
 use super::classify::Failure;
 use super::decode;
 use super::frame::Items;
 use super::source::{Stop, list_params, request, unbuilt};
-use super::stats::SourceStats;
-use super::{Shared, random_up_to};
 use crate::cluster::next_part;
 use crate::journal::{JournalError, KnownObject, SourceId};
 use crate::model::{ResourceVersion, SourceSpec};
@@ -32,12 +30,11 @@ use crate::model::{ResourceVersion, SourceSpec};
 /// What is asked for, and what is taken from servers that do not have it.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// Audits one source, again and again.
+/// Audits one source, once. Dropping it at any moment is safe.
 pub(super) struct Auditor {
     pub(super) shared: Arc<Shared>,
     pub(super) spec: SourceSpec,
     pub(super) id: SourceId,
-    pub(super) stats: Arc<SourceStats>,
     /// Everything up to here was handed to the journal.
     pub(super) position: watch::Receiver<Option<ResourceVersion>>,
 }
@@ -51,32 +48,8 @@ enum Look {
 }
 
 impl Auditor {
-    /// Audits at least once in every `period`. Returns how many objects differ, once a second look has found the same
-    /// as the first.
-    pub(super) async fn find_differences(self, period: Duration) -> Result<u64, JournalError> {
-        // Spread over the period at first, so that the sources do not come all at once.
-        let mut pause = random_up_to(period / 2);
-        loop {
-            tokio::time::sleep(pause).await;
-            pause = period / 2 + random_up_to(period / 4);
-            match self.audit().await {
-                Ok(Some(0)) => self.shared.journal.audited(self.id, 0).await?,
-                Ok(Some(differences)) => {
-                    self.shared.journal.audited(self.id, differences).await?;
-                    return Ok(differences);
-                }
-                Ok(None) => self.stats.undecided(),
-                Err(Stop::Failure(failure)) => {
-                    tracing::debug!(source = self.spec.name(), %failure, "an audit failed");
-                    self.stats.undecided();
-                }
-                Err(Stop::Journal(error)) => return Err(error),
-            }
-        }
-    }
-
-    /// How many objects differ; `None` where that cannot be said.
-    async fn audit(&self) -> Result<Option<u64>, Stop> {
+    /// How many objects differ, which a second look has to confirm; `None` where that cannot be said.
+    pub(super) async fn audit(self) -> Result<Option<u64>, Stop> {
         let keys = RandomState::new();
         let first = match self.look(&keys).await? {
             Look::Differences(found) if found.is_empty() => return Ok(Some(0)),

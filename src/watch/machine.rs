@@ -543,6 +543,8 @@ impl Machine {
 
     fn failed(&mut self, now: Duration, failure: Failure, out: &mut Vec<Effect>) {
         let listing = matches!(self.phase, Phase::Listing { .. });
+        // Only an answer to a watch says something about what comes after the position.
+        let watching = matches!(self.phase, Phase::Opening | Phase::Watching { .. });
         match failure {
             Failure::Expired if listing => {
                 // The token that comes with this error would mix two snapshots, so the list begins again.
@@ -617,14 +619,14 @@ impl Machine {
             }
             Failure::Undecodable(text) => {
                 self.trouble.undecodable += 1;
-                if !listing && self.trouble.undecodable >= self.patience.undecodable {
+                if watching && self.trouble.undecodable >= self.patience.undecodable {
                     self.desync(Why::Undecodable, out);
                 }
                 self.retry(now, Duration::ZERO, Some(&text), out);
             }
             Failure::Oversize(text) => {
                 // Asking again would bring the same line again.
-                if !listing {
+                if watching {
                     self.desync(Why::Oversize, out);
                 }
                 self.retry(now, Duration::ZERO, Some(&text), out);

@@ -64,14 +64,14 @@ pub(super) struct Driver {
     warned: bool,
     /// Sources whose watch the journal could not follow.
     contradictions: watch::Receiver<BTreeSet<SourceId>>,
-    /// Compares the journal with the API server while a watch is open. A list takes its place.
-    audit: Option<Audit>,
+    /// When the journal is compared with the API server; only while a watch is open, because that is what catches up.
+    audit_due: Option<tokio::time::Instant>,
     /// What the audit waits for: everything up to here was handed to the journal.
     position: watch::Sender<Option<ResourceVersion>>,
 }
 
 /// Ends with the number of objects that differ.
-type Audit = Pin<Box<dyn Future<Output = Result<u64, JournalError>> + Send>>;
+type Audit = Pin<Box<dyn Future<Output = Result<Option<u64>, Stop>> + Send>>;
 
 /// Either what was asked for failed, or the journal did and everything ends.
 pub(super) enum Stop {
@@ -114,7 +114,7 @@ impl Driver {
             rollbacks,
             warned: false,
             contradictions,
-            audit: None,
+            audit_due: None,
             position: watch::Sender::default(),
         }
     }
@@ -357,7 +357,8 @@ impl Driver {
         if token.is_none() {
             self.stats.listed();
             self.listed = 0;
-            self.audit = None;
+            // A list is as good as an audit.
+            self.audit_due = None;
             self.shared.journal.list_begin(self.id).await?;
         }
         // No version is asked for, which makes the list a consistent one.
@@ -441,18 +442,61 @@ impl Driver {
         // Nothing is to be done about an open watch but to read it.
         self.step(Input::Opened).await?;
         if let Some(period) = self.shared.timings.audit
-            && self.audit.is_none()
+            && self.audit_due.is_none()
         {
-            let auditor = Auditor {
-                shared: Arc::clone(&self.shared),
-                spec: self.spec.clone(),
-                id: self.id,
-                stats: Arc::clone(&self.stats),
-                position: self.position.subscribe(),
-            };
-            self.audit = Some(Box::pin(auditor.find_differences(period)));
+            // Spread, so that the sources do not come all at once.
+            self.audit_due = Some(tokio::time::Instant::now() + random_up_to(period / 2));
         }
         self.read(body).await
+    }
+
+    /// Begins an audit when it is due, and ends with what it found: how many objects differ. Otherwise it never ends.
+    async fn audit(&self, audit: &mut Option<Audit>) -> Result<Option<u64>, Stop> {
+        let (None, Some(due)) = (&audit, self.audit_due) else {
+            return match audit {
+                Some(audit) => audit.await,
+                None => std::future::pending().await,
+            };
+        };
+        tokio::time::sleep_until(due).await;
+        let auditor = Auditor {
+            shared: Arc::clone(&self.shared),
+            spec: self.spec.clone(),
+            id: self.id,
+            position: self.position.subscribe(),
+        };
+        audit.insert(Box::pin(auditor.audit())).await
+    }
+
+    /// Takes note of an audit. Says whether the log and the API server differ.
+    async fn audited(&mut self, found: Result<Option<u64>, Stop>) -> Result<bool, JournalError> {
+        let period = self.shared.timings.audit.unwrap_or_default();
+        self.audit_due = Some(tokio::time::Instant::now() + period / 2 + random_up_to(period / 4));
+        let differences = match found {
+            Ok(Some(differences)) => differences,
+            Ok(None) => {
+                self.stats.undecided();
+                return Ok(false);
+            }
+            Err(Stop::Failure(failure)) => {
+                tracing::debug!(source = self.spec.name(), %failure, "an audit failed");
+                self.stats.undecided();
+                return Ok(false);
+            }
+            Err(Stop::Journal(error)) => return Err(error),
+        };
+        self.shared.journal.audited(self.id, differences).await?;
+        tracing::debug!(source = self.spec.name(), differences, "an audit is done");
+        if differences > 0 {
+            tracing::warn!(
+                source = self.spec.name(),
+                differences,
+                "an audit found that the log and the API server differ"
+            );
+            // Whoever answered the audit may not be whom we watch.
+            self.doubt = Some(Instant::now());
+        }
+        Ok(differences > 0)
     }
 
     /// Lets the audit know how far we are.
@@ -472,23 +516,26 @@ impl Driver {
         let mut lines = Lines::new(timings.line_limit);
         let silence = timings.silence;
         let id = self.id;
+        let (mut contradictions, mut rollbacks) = (self.contradictions.clone(), self.rollbacks.clone());
+        // It ends with the watch, and then begins again with the next one.
+        let mut audit = None;
         loop {
             self.tell_position();
             let part = tokio::select! {
                 biased;
                 part = next_part(&mut body, silence) => part,
-                Ok(()) = self.rollbacks.changed() => {
+                Ok(()) = rollbacks.changed() => {
+                    self.rollbacks = rollbacks;
                     self.warned = true;
                     return Ok(Input::Warned);
                 }
-                Ok(_) = self.contradictions.wait_for(|sources| sources.contains(&id)) => return Ok(Input::Differs),
-                found = found(&mut self.audit) => {
-                    let differences = found?;
-                    self.audit = None;
-                    tracing::warn!(source = self.spec.name(), differences, "an audit found that the log and the API server differ");
-                    // Whoever answered the audit may not be whom we watch.
-                    self.doubt = Some(Instant::now());
-                    return Ok(Input::Differs);
+                Ok(()) = contradicted(&mut contradictions, id) => return Ok(Input::Differs),
+                found = self.audit(&mut audit) => {
+                    audit = None;
+                    if self.audited(found).await? {
+                        return Ok(Input::Differs);
+                    }
+                    continue;
                 }
             };
             let part = match part {
@@ -552,6 +599,14 @@ impl Driver {
     }
 }
 
+/// Ends when the journal finds that the watch of a source contradicts it.
+async fn contradicted(
+    contradictions: &mut watch::Receiver<BTreeSet<SourceId>>,
+    id: SourceId,
+) -> Result<(), watch::error::RecvError> {
+    contradictions.wait_for(|sources| sources.contains(&id)).await.map(drop)
+}
+
 /// What a line of a watch brings.
 enum News {
     Change(WatchChange),
@@ -575,14 +630,6 @@ fn caught<T>(read: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_panic| {
         Err(Failure::Undecodable("reading what the API server sent failed; this is a bug, please report it".to_owned()))
     })
-}
-
-/// Ends when the audit does.
-async fn found(audit: &mut Option<Audit>) -> Result<u64, JournalError> {
-    match audit {
-        Some(audit) => audit.await,
-        None => std::future::pending().await,
-    }
 }
 
 /// The object as the journal takes it: without what must not be kept.

@@ -168,6 +168,7 @@ fn the_position_stays_on_the_distinct_version_before_the_newest() {
     );
 }
 
+/// Fault 19: a server that goes back in time.
 #[test]
 fn nothing_moves_back() {
     check(
@@ -292,6 +293,7 @@ fn a_server_that_consistently_has_less_than_the_journal_was_restored() {
     );
 }
 
+/// Fault 13: "Too large resource version" is waited for.
 #[test]
 fn a_server_that_was_only_slow_was_not_restored() {
     check(
@@ -345,6 +347,7 @@ fn a_warning_is_looked_into_before_the_watch_goes_on() {
     );
 }
 
+/// Faults 14 and 15: one old list is a stale server, two are a restored one.
 #[test]
 fn a_list_older_than_the_journal_is_asked_for_twice() {
     check(
@@ -428,6 +431,7 @@ fn a_missing_permission_keeps_the_position() {
     );
 }
 
+/// Fault 11: 404 deletes nothing before discovery has confirmed it.
 #[test]
 fn not_found_is_confirmed_before_anything_is_deleted() {
     check(

@@ -171,3 +171,48 @@ async fn an_audit_that_the_watch_does_not_catch_up_with_says_nothing() {
     assert_eq!(daemon.log(&place).len(), 1);
     daemon.stop().await;
 }
+
+/// Faults 15 and 20: etcd was put back and has passed our position by the time we look, so that no version shows it.
+#[tokio::test]
+async fn a_restored_server_that_no_version_betrays_is_found() {
+    let place = audited_place().await;
+    place.map("old", "1");
+    let then = place.sim.revision();
+    let daemon = place.ready(maps()).await;
+    for name in ["lost", "lost too", "and this"] {
+        place.map(name, "1");
+    }
+    daemon.until_last(&place, "and this@").await;
+    daemon.stop().await;
+    place.sim.restore(then);
+    place.map("instead", "1");
+    for n in 0..5 {
+        place.map(&format!("m{n}"), "1");
+    }
+    let daemon = place.ready(maps()).await;
+    let told = |log: &[String], what: &str| log.iter().any(|line| line.starts_with(what));
+    let log =
+        daemon.until(&place, |log| told(log, "DELETED inferred lost@") && told(log, "ADDED inferred instead@")).await;
+    let gaps: Vec<&String> = log.iter().filter(|line| line.starts_with("GAP")).collect();
+    assert_eq!(gaps, ["GAP audit"]);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn an_audit_that_hangs_holds_nobody_up() {
+    let mut place = audited_place().await;
+    place.timings.audit = Some(Duration::from_millis(20));
+    let daemon = place.ready(vec![watch(&["configmaps", "secrets"])]).await;
+    place.sim.wait_for_watches("*", 2).await.unwrap();
+    let before = place.sim.count(&On::list("configmaps"));
+    place.sim.fault(Fault::new(On::list("configmaps").query("limit=3"), Act::Hang).always());
+    place.sim.wait_for_count(&On::list("configmaps"), before + 1).await.unwrap();
+    // The watch ends in the middle of the audit, and does not come back.
+    place.sim.fault(Fault::new(On::watch("configmaps"), Act::refuse(&Refusal::not_ready(0))).always());
+    place.sim.fault(Fault::new(On::list("configmaps").query("limit=1&"), Act::refuse(&Refusal::not_ready(0))).always());
+    place.sim.signal("configmaps", &Signal::End);
+    daemon.until_state("configmaps", |state| matches!(state, SourceState::Degraded(_))).await;
+    let (done, _) = daemon.audits();
+    daemon.until_audited(done + 3).await;
+    daemon.stop().await;
+}

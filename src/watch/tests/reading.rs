@@ -73,6 +73,7 @@ async fn a_cut_in_the_middle_of_a_line_loses_and_repeats_nothing() {
         Act::repeat(2),
         Act::undecodable(1),
         Act::html(503),
+        pretty(503, &Refusal::not_ready(0)),
         Act::refuse(&Refusal::internal("etcd is away")),
         Act::error_event(1, &Refusal::internal("no leader")),
         Act::error_event(1, &Refusal::not_ready(0)),
@@ -124,6 +125,33 @@ async fn a_server_that_forgets_gets_a_gap_and_the_difference() {
         daemon.until_last(&place, "ADDED watched after").await;
         daemon.stop().await;
     }
+}
+
+/// A Status over many lines, as for people.
+fn pretty(status: u16, refusal: &Refusal) -> Act {
+    let line: serde_json::Value = serde_json::from_slice(&refusal.event_line()).unwrap();
+    let body = serde_json::to_vec_pretty(&line["object"]).unwrap().into();
+    Act::Answer(Answer { status, content_type: "application/json", retry_after: None, body })
+}
+
+/// Fault 7: a Status over many lines is one answer, to be answered once.
+#[tokio::test]
+async fn an_error_of_many_lines_is_one_error() {
+    let place = Place::new().await;
+    place.map("a", "1");
+    let daemon = place.ready(maps()).await;
+    place.sim.wait_for_watches("configmaps", 1).await.unwrap();
+    let before = place.sim.count(&On::watch("configmaps"));
+    place.sim.fault(Fault::new(On::watch("configmaps"), pretty(410, &Refusal::expired(1, 2))));
+    place.sim.signal("configmaps", &Signal::End);
+    daemon.until_last(&place, "GAP expired").await;
+    place.map("b", "1");
+    let log = daemon.until_last(&place, "ADDED watched b@").await;
+    assert_eq!(log.len(), 3, "{log:?}");
+    assert_eq!((place.sim.count(&On::watch("configmaps")) - before, place.lists_begun()), (2, 2));
+    let failures: u64 = daemon.stats("configmaps").failures().map(|(_, count)| count).sum();
+    assert_eq!(failures, 1, "nothing else was read out of it");
+    daemon.stop().await;
 }
 
 #[tokio::test]

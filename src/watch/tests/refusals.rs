@@ -51,6 +51,33 @@ async fn a_forbidden_resource_degrades_alone_and_heals_when_it_is_granted() {
     daemon.stop().await;
 }
 
+/// Fault 10: a permission that is taken away from a watch that runs. The others go on, and when it comes back, so does the
+/// log, with nothing missing and no list.
+#[tokio::test]
+async fn a_permission_that_comes_back_finds_the_position_kept() {
+    let place = Place::new().await;
+    let at = place.sim.revision();
+    let daemon = place.ready(vec![watch(&["configmaps", "secrets"])]).await;
+    place.map("a", "1");
+    daemon.until_last(&place, "a@").await;
+    place.sim.wait_for_watches("*", 2).await.unwrap();
+    for verb in ["list", "watch"] {
+        place.sim.deny(verb, "configmaps", None);
+    }
+    place.sim.signal("configmaps", &Signal::End);
+    daemon.until_state("configmaps", |state| matches!(state, SourceState::Degraded(_))).await;
+    place.map("b", "1");
+    place.change("a", "2");
+    let secret = place.sim.create("secrets", objects::secret("shop", "s", &[])).unwrap().revision;
+    daemon.until_last(&place, &format!("s@{secret}")).await;
+    place.sim.grant("configmaps");
+    let log = daemon.until_last(&place, "a@").await;
+    let maps: Vec<String> = log.into_iter().filter(|line| !line.contains(" s@")).collect();
+    assert_eq!(maps, place.truth(at));
+    assert_eq!(place.lists(), 1);
+    daemon.stop().await;
+}
+
 #[tokio::test]
 async fn a_source_that_only_ever_fails_does_not_keep_the_others_from_being_ready() {
     let body = bytes::Bytes::from_static(b"not a list");
