@@ -47,7 +47,8 @@ impl Decklog {
         fs::write(path, config.replace("audit_every = \"off\"", &format!("audit_every = {period:?}"))).unwrap();
     }
 
-    /// Where the log file is.(&self) -> PathBuf {
+    /// Where the log file is.
+    pub fn log(&self) -> PathBuf {
         self.dir.join("log.jsonl")
     }
 
