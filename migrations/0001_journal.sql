@@ -35,6 +35,8 @@ CREATE TABLE source (
     detail         TEXT NOT NULL DEFAULT '',
     state_since    INTEGER NOT NULL DEFAULT 0,
     gaps           INTEGER NOT NULL DEFAULT 0,  -- gaps ever told
+    proved         TEXT,             -- version of the last list, or of the last audit without a difference
+    proved_at      INTEGER,          -- when that was begun, microseconds since 1970
     audits         INTEGER NOT NULL DEFAULT 0,  -- audits ever done
     audit_differences INTEGER NOT NULL DEFAULT 0,  -- objects that they found to differ
     audited_at     INTEGER NOT NULL DEFAULT 0,  -- end of the last one, microseconds since 1970

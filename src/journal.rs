@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 pub use codec::Codec;
@@ -54,6 +55,17 @@ pub struct WatchChange {
     pub verb: Verb,
     /// The object it carries, redacted.
     pub object: Observed,
+}
+
+/// A comparison of what the journal knows of a source with what the API server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// The version at which they were compared.
+    pub version: ResourceVersion,
+    /// When that was begun.
+    pub began: Timestamp,
+    /// How many objects differ.
+    pub differences: u64,
 }
 
 /// What a source is doing, for status and metrics.
@@ -437,12 +449,12 @@ impl Journal {
         self.inner.contradictions.clone()
     }
 
-    /// An audit of a source is done, and has found so many objects to differ.
+    /// An audit of a source is done.
     ///
     /// # Errors
     /// Where the writer has stopped.
-    pub async fn audited(&self, source: SourceId, differences: u64) -> Result<(), JournalError> {
-        self.send(Command::Audited(source, differences), 0).await
+    pub async fn audited(&self, source: SourceId, audit: Audit) -> Result<(), JournalError> {
+        self.send(Command::Audited(source, audit), 0).await
     }
 
     /// Says what a source is doing.

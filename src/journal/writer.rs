@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use super::codec::Codec;
 use super::recent::Recent;
-use super::{JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, Waiting, WatchChange};
+use super::{Audit, JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, Waiting, WatchChange};
 use crate::change::{self, Pattern};
 use crate::model::{
     Cluster, EntryType, Evidence, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
@@ -41,7 +41,7 @@ pub(super) enum Command {
     ListDone(SourceId, ResourceVersion, Option<Why>, oneshot::Sender<()>),
     Gone(SourceId, oneshot::Sender<()>),
     Distrust(SourceId, Why),
-    Audited(SourceId, u64),
+    Audited(SourceId, Audit),
     ReportSource(SourceId, SourceState),
     Resources(Vec<Resource>),
     Sink(String, String, SinkStart, oneshot::Sender<Seq>),
@@ -77,6 +77,9 @@ struct Source {
     moved: bool,
     /// Why the position is lost: nothing counts until a list has declared it.
     lost: Option<Why>,
+    /// Nothing up to here was missing when a list or an audit last looked, and when that was begun. What contradicts
+    /// the journal may have been missing since.
+    proved: Option<(ResourceVersion, i64)>,
 }
 
 /// A row of `object`.
@@ -380,8 +383,11 @@ impl Writer {
                 self.begin()?;
                 self.distrust(id, why)?;
             }
-            Command::Audited(SourceId(id), differences) => {
+            Command::Audited(SourceId(id), Audit { version, began, differences }) => {
                 self.begin()?;
+                if differences == 0 {
+                    self.prove(id, version, micros(began))?;
+                }
                 self.execute(
                     "note an audit",
                     "UPDATE source SET audits = audits + 1, audit_differences = audit_differences + ?, audited_at = ? WHERE id = ?",
@@ -548,6 +554,7 @@ impl Writer {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
             })
             .map_err(sql(what))?;
+        let proved = self.proved(id)?;
         // Objects in this scope are known already, through a source of another scope: this is no first list.
         let inherited: bool = self
             .conn
@@ -578,6 +585,7 @@ impl Writer {
                 good_at: good_at.unwrap_or(0),
                 moved: false,
                 lost,
+                proved,
             },
         );
         Ok(SourceMemory { id: SourceId(id), resume, applied, why })
@@ -612,8 +620,30 @@ impl Writer {
             good_at: good_at.unwrap_or(0),
             moved: false,
             lost: None,
+            proved: self.proved(id)?,
         };
         self.sources.insert(id, source);
+        Ok(())
+    }
+
+    fn proved(&self, id: i64) -> Done<Option<(ResourceVersion, i64)>> {
+        let row = self.conn.query_row("SELECT proved, proved_at FROM source WHERE id = ?", [id], |row| {
+            Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<i64>>(1)?))
+        });
+        let (version, at) = row.map_err(sql("read a source"))?;
+        Ok(version.map(|version| (ResourceVersion(version), at.unwrap_or(0))))
+    }
+
+    /// Nothing of a source up to this version is missing.
+    fn prove(&mut self, id: i64, version: ResourceVersion, at: i64) -> Done {
+        self.execute(
+            "note what is proved",
+            "UPDATE source SET proved = ?, proved_at = ? WHERE id = ?",
+            params![version.as_str(), at, id],
+        )?;
+        if let Some(source) = self.sources.get_mut(&id) {
+            source.proved = Some((version, at));
+        }
         Ok(())
     }
 

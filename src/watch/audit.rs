@@ -15,6 +15,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use http::Method;
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -24,7 +25,7 @@ use super::decode;
 use super::frame::Items;
 use super::source::{Stop, list_params, request, unbuilt};
 use crate::cluster::next_part;
-use crate::journal::{JournalError, KnownObject, SourceId};
+use crate::journal::{Audit, JournalError, KnownObject, SourceId};
 use crate::model::{ResourceVersion, SourceSpec};
 
 /// What is asked for, and what is taken from servers that do not have it.
@@ -41,34 +42,40 @@ pub(super) struct Auditor {
 
 /// What one look at the API server and at the journal gave.
 enum Look {
-    /// Objects that differ, by the numbers that stand for their names.
-    Differences(HashSet<u64>),
+    /// Objects that differ at this version, by the numbers that stand for their names.
+    Differences(ResourceVersion, HashSet<u64>),
     /// The source has not passed the list's version in time, or the versions have no order.
     Undecided(&'static str),
 }
 
 impl Auditor {
-    /// How many objects differ, which a second look has to confirm; `None` where that cannot be said.
-    pub(super) async fn audit(self) -> Result<Option<u64>, Stop> {
-        let keys = RandomState::new();
-        let first = match self.look(&keys).await? {
-            Look::Differences(found) if found.is_empty() => return Ok(Some(0)),
-            Look::Differences(found) => found,
+    /// Looks, and where something differs a second time. `None` where nothing can be said.
+    pub(super) async fn audit(self) -> Result<Option<Audit>, Stop> {
+        let (keys, began) = (RandomState::new(), Timestamp::now());
+        let (version, first) = match self.look(&keys).await? {
+            Look::Differences(version, found) => (version, found),
             Look::Undecided(why) => {
                 tracing::debug!(source = self.spec.name(), why, "an audit came to nothing");
                 return Ok(None);
             }
         };
+        if first.is_empty() {
+            return Ok(Some(Audit { version, began, differences: 0 }));
+        }
         tracing::info!(source = self.spec.name(), objects = first.len(), "an audit found differences: looking again");
         // A difference that is one is still there.
         match self.look(&keys).await? {
-            Look::Differences(second) => Ok(Some(first.intersection(&second).count() as u64)),
+            Look::Differences(version, second) => {
+                let differences = first.intersection(&second).count() as u64;
+                Ok(Some(Audit { version, began, differences }))
+            }
             Look::Undecided(_) => Ok(None),
         }
     }
 
     async fn look(&self, keys: &RandomState) -> Result<Look, Stop> {
         let listed = self.list(keys).await?;
+        let version = listed.version.clone();
         if !listed.version.is_ordered() {
             return Ok(Look::Undecided("the versions have no order"));
         }
@@ -90,7 +97,7 @@ impl Auditor {
             Ok(judge.differences())
         });
         match compared.await {
-            Ok(differences) => Ok(Look::Differences(differences?)),
+            Ok(differences) => Ok(Look::Differences(version, differences?)),
             Err(_) => Ok(Look::Undecided("decklog ends")),
         }
     }

@@ -24,7 +24,7 @@ use super::machine::{Effect, End, Input, Machine, Oddity};
 use super::stats::SourceStats;
 use super::{Shared, random_up_to};
 use crate::cluster::{Api, next_part};
-use crate::journal::{JournalError, SourceId, SourceMemory, SourceState, WatchChange};
+use crate::journal::{Audit, JournalError, SourceId, SourceMemory, SourceState, WatchChange};
 use crate::model::{Observed, Resource, ResourceVersion, SourceSpec, Verb, Why};
 use crate::wire;
 
@@ -70,8 +70,8 @@ pub(super) struct Driver {
     position: watch::Sender<Option<ResourceVersion>>,
 }
 
-/// Ends with the number of objects that differ.
-type Audit = Pin<Box<dyn Future<Output = Result<Option<u64>, Stop>> + Send>>;
+/// An audit on its way.
+type Auditing = Pin<Box<dyn Future<Output = Result<Option<Audit>, Stop>> + Send>>;
 
 /// Either what was asked for failed, or the journal did and everything ends.
 pub(super) enum Stop {
@@ -450,8 +450,8 @@ impl Driver {
         self.read(body).await
     }
 
-    /// Begins an audit when it is due, and ends with what it found: how many objects differ. Otherwise it never ends.
-    async fn audit(&self, audit: &mut Option<Audit>) -> Result<Option<u64>, Stop> {
+    /// Begins an audit when it is due, and ends with it. Otherwise it never ends.
+    async fn audit(&self, audit: &mut Option<Auditing>) -> Result<Option<Audit>, Stop> {
         let (None, Some(due)) = (&audit, self.audit_due) else {
             return match audit {
                 Some(audit) => audit.await,
@@ -469,11 +469,11 @@ impl Driver {
     }
 
     /// Takes note of an audit. Says whether the log and the API server differ.
-    async fn audited(&mut self, found: Result<Option<u64>, Stop>) -> Result<bool, JournalError> {
+    async fn audited(&mut self, found: Result<Option<Audit>, Stop>) -> Result<bool, JournalError> {
         let period = self.shared.timings.audit.unwrap_or_default();
         self.audit_due = Some(tokio::time::Instant::now() + period / 2 + random_up_to(period / 4));
-        let differences = match found {
-            Ok(Some(differences)) => differences,
+        let audit = match found {
+            Ok(Some(audit)) => audit,
             Ok(None) => {
                 self.stats.undecided();
                 return Ok(false);
@@ -485,7 +485,8 @@ impl Driver {
             }
             Err(Stop::Journal(error)) => return Err(error),
         };
-        self.shared.journal.audited(self.id, differences).await?;
+        let differences = audit.differences;
+        self.shared.journal.audited(self.id, audit).await?;
         tracing::debug!(source = self.spec.name(), differences, "an audit is done");
         if differences > 0 {
             tracing::warn!(

@@ -38,8 +38,8 @@ async fn what_contradicts_the_journal_is_not_taken_and_the_next_list_declares_it
         assert!(told.borrow_and_update().is_empty());
         assert_eq!(
             words(&open.log())[2..],
-            ["GAP audit 12..20", "ADDED inferred b/u3@14"],
-            "{name}: the gap, and then the difference"
+            ["GAP audit 10..20", "ADDED inferred b/u3@14"],
+            "{name}: the gap since the last list, and then the difference"
         );
         // And then the watch counts again.
         open.watch(vec![upsert("b", "u3", 21)]).await;
@@ -124,4 +124,27 @@ async fn what_a_list_would_delete_is_known_before_it_is_written() {
     open.journal.list_page(open.memory.id, vec![pod("b", "u2", 8), pod("d", "u4", 12)]).await.unwrap();
     open.journal.flush().await.unwrap();
     assert_eq!(open.journal.reader().unwrap().losses(open.memory.id).unwrap(), (2, 1));
+}
+
+#[tokio::test]
+async fn a_gap_of_an_audit_begins_where_the_last_one_found_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 7)]).await;
+    open.watch(vec![upsert("a", "u1", 12), upsert("a", "u1", 18)]).await;
+    let began = Timestamp::now();
+    let audit = |version, differences| Audit { version: rv(version), began, differences };
+    open.journal.audited(open.memory.id, audit(15, 0)).await.unwrap();
+    open.journal.audited(open.memory.id, audit(17, 2)).await.unwrap();
+    open.journal.distrust(open.memory.id, Why::Audit).await.unwrap();
+    open.close();
+    let open = Open::at(dir.path()).await;
+    open.list(20, open.memory.why, &[pod("a", "u1", 18)]).await;
+    assert_eq!(words(&open.log())[3..], ["GAP audit 15..20"]);
+    let line = open.journal.reader().unwrap().entry(Seq(4)).unwrap().unwrap().line;
+    let gap = Entry::parse(&line).unwrap().gap().unwrap();
+    assert_eq!(gap.since, Some(format!("{began:.6}")));
+    let row = open.journal.reader().unwrap().sources().unwrap().remove(0);
+    assert_eq!((row.audits, row.audit_differences), (2, 2));
+    assert!(row.audited_at >= began.as_microsecond());
 }

@@ -85,7 +85,10 @@ impl Writer {
             && !told
         {
             self.begin()?;
-            let from = self.source(id)?.applied.clone();
+            let source = self.source(id)?;
+            // What contradicts the journal may have been missing for longer than since what came last.
+            let proved = source.proved.as_ref().filter(|_| why == Why::Audit).map(|(version, _)| version);
+            let from = proved.or(source.applied.as_ref()).cloned();
             self.gap(id, &Gap { why, from, to: Some(version.clone()) })?;
             self.execute(what, "UPDATE source SET pending_told = 1 WHERE id = ?", params![id])?;
         }
@@ -115,11 +118,12 @@ impl Writer {
         )?;
         if let Some(source) = self.sources.get_mut(&id) {
             source.resume = Some(version.clone());
-            source.applied = Some(version);
+            source.applied = Some(version.clone());
             source.good_at = micros(Timestamp::now());
             source.moved = true;
             source.lost = None;
         }
+        self.prove(id, version, micros(Timestamp::now()))?;
         self.contradicted.remove(&SourceId(id));
         self.commit()
     }
