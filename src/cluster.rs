@@ -442,6 +442,16 @@ impl Api {
         }
     }
 
+    /// Makes a new client, and with it new connections, whatever became of the old one. Many callers at once make one.
+    pub async fn renew(&self) {
+        let asked = Instant::now();
+        let mut tried = self.inner.building.lock().await;
+        if *tried < asked {
+            self.build_again().await;
+            *tried = Instant::now();
+        }
+    }
+
     async fn build_again(&self) {
         match self.inner.builder.build(self.inner.context.as_deref()).await {
             Ok(Built { client, files, .. }) => {

@@ -290,7 +290,7 @@ pub struct Config {
 }
 
 /// The cluster that is read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cluster {
     /// Its name in every entry. Default: the kubeconfig context's cluster, or "in-cluster".
@@ -302,6 +302,22 @@ pub struct Cluster {
     pub context: Option<String>,
     /// Read the API server's own request counters, for `churn --requests`.
     pub request_metrics: bool,
+    /// How often, at least, each source is compared with what the API server has; "off" for never.
+    #[serde(with = "value::period")]
+    #[schemars(with = "String", extend("format" = "period"))]
+    pub audit_every: Duration,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            name: None,
+            kubeconfig: None,
+            context: None,
+            request_metrics: false,
+            audit_every: Duration::from_secs(600),
+        }
+    }
 }
 
 /// The state directory and its bounds.

@@ -134,6 +134,12 @@ struct Running {
     live_file: Option<std::fs::File>,
 }
 
+/// How the cluster is read, as far as the configuration has a say.
+fn timings(cluster: &crate::config::Cluster) -> Timings {
+    let audit = Some(cluster.audit_every).filter(|period| !period.is_zero());
+    Timings { audit, ..Timings::default() }
+}
+
 impl Running {
     async fn start(setting: &Setting, journal: Journal) -> Result<Self, DaemonError> {
         let config = setting.loaded.config.clone();
@@ -149,7 +155,7 @@ impl Running {
         sinks.open(&config.sink, &journal).await?;
         sinks.start(&journal, &mut tasks);
         let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
-        let (fleet, handle) = Fleet::new(api, journal.clone(), plan, Timings::default());
+        let (fleet, handle) = Fleet::new(api, journal.clone(), plan, timings(&config.cluster));
         let stop = tasks.stop();
         tasks.spawn(READING, async move { Ok(fleet.run(stop).await?) });
         let live = watch::Sender::new(Live {

@@ -185,8 +185,22 @@ pub struct SourceStatus {
     pub lag_seconds: Option<i64>,
     /// Gaps told.
     pub gaps: u64,
+    /// Comparisons with what the API server has; absent before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<AuditStatus>,
     /// Whether it is configured.
     pub active: bool,
+}
+
+/// The audits of one source, over the life of the journal.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct AuditStatus {
+    /// How many were done.
+    pub count: u64,
+    /// How many objects they found to differ.
+    pub differences: u64,
+    /// When the last one was done.
+    pub last: Timestamp,
 }
 
 /// One sink.
@@ -283,6 +297,11 @@ impl Status {
                         known_good,
                         lag_seconds: known_good.map(|good| seconds(good, now)),
                         gaps: source.gaps,
+                        audit: timestamp(source.audited_at).map(|last| AuditStatus {
+                            count: source.audits,
+                            differences: source.audit_differences,
+                            last,
+                        }),
                         active: source.active,
                     }
                 })

@@ -230,6 +230,7 @@ mod tests {
             known_good: Some(time("2026-11-21T10:39:48Z")),
             lag_seconds: Some(12),
             gaps: 0,
+            audit: None,
             active,
         };
         let sink = |name: &str, state: &str| SinkStatus {

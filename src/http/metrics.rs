@@ -132,6 +132,9 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
     let since: Float = register(registry, "source_state_since_timestamp_seconds", "When that state began");
     let objects: Int = register(registry, "source_objects", "Objects known to exist");
     let gaps: Count = register(registry, "source_gaps", "GAP entries written for the source");
+    let audits: Count = register(registry, "audits", "Comparisons of the source with what the API server has");
+    let differences: Count =
+        register(registry, "audit_differences", "Objects that an audit found to differ; each made the log tell a GAP");
     let good: Float =
         register(registry, "source_lag_seconds", "Time since the last event, bookmark or list of the source");
     for row in rows.iter().filter(|row| row.active) {
@@ -144,6 +147,8 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
         since.get_or_create(&labels).set(unix(row.state_since));
         objects.get_or_create(&labels).set(int(row.objects));
         gaps.get_or_create(&labels).inc_by(row.gaps);
+        audits.get_or_create(&labels).inc_by(row.audits);
+        differences.get_or_create(&labels).inc_by(row.audit_differences);
         if let Some(good_at) = row.good_at {
             good.get_or_create(&labels).set(seconds_since(good_at, now));
         }
@@ -158,8 +163,12 @@ fn reading(registry: &mut Registry, process: &Process) {
     let failures: Count = register(registry, "source_failures", "Requests that failed since the start, by reason");
     let desyncs: Count =
         register(registry, "source_desyncs", "Positions lost since the start: each makes a list, and most a GAP");
-    let replays: Count = register(registry, "source_replays", "Changes that the journal had already, since the start");
-    let disorders: Count = register(registry, "source_disorders", "Versions that came out of order, since the start");
+    let replays: Count =
+        register(registry, "source_replays", "Changes that came again since the start, as after every resume");
+    let disorders: Count =
+        register(registry, "source_disorders", "Versions that came out of order since the start: the API server errs");
+    let undecided: Count =
+        register(registry, "audits_undecided", "Audits since the start that could not be brought to an end");
     let waiting: Int = register(registry, "source_lag_entries", "Changes that have been read and are not on disk yet");
     let change: Float = register(registry, "source_last_change_timestamp_seconds", "When a change last came");
     let contact: Float = register(registry, "source_last_contact_timestamp_seconds", "When anything last came");
@@ -171,6 +180,7 @@ fn reading(registry: &mut Registry, process: &Process) {
         desyncs.get_or_create(labels).inc_by(stats.desyncs.load(Relaxed));
         replays.get_or_create(labels).inc_by(stats.replays.load(Relaxed));
         disorders.get_or_create(labels).inc_by(stats.disorders.load(Relaxed));
+        undecided.get_or_create(labels).inc_by(stats.audits_undecided.load(Relaxed));
         for (reason, count) in stats.failures() {
             let mut labels = labels.clone();
             labels.push(("reason", reason.to_owned()));

@@ -1,11 +1,15 @@
 //! Read-only connections: what delivery, status and the commands read. They never block the writer.
 
+mod audit;
+
 use std::collections::HashMap;
 use std::path::Path;
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use tokio::sync::watch;
+
+pub use audit::KnownObject;
 
 use super::codec::Codec;
 use super::recent::{Line, Recent};
@@ -68,6 +72,12 @@ pub struct SourceRow {
     pub gaps: u64,
     /// Whether it is configured.
     pub active: bool,
+    /// Audits done.
+    pub audits: u64,
+    /// Objects that audits found to differ.
+    pub audit_differences: u64,
+    /// When the last audit was done, microseconds since 1970; 0 for never.
+    pub audited_at: i64,
 }
 
 impl SourceRow {
@@ -446,7 +456,7 @@ impl Reader {
                 "SELECT s.id, r.facts, s.namespace, s.state, s.detail, s.state_since, s.resume, s.good_at, s.active,
                      (SELECT count(*) FROM object o WHERE o.resource = s.resource AND o.present = 1
                          AND (s.namespace = '' OR o.namespace = s.namespace)),
-                     s.gaps
+                     s.gaps, s.audits, s.audit_differences, s.audited_at
                  FROM source s JOIN resource r ON r.id = s.resource ORDER BY r.plural, r.api_group, s.namespace",
             )
             .map_err(sql(what))?;
@@ -464,6 +474,9 @@ impl Reader {
                     active: row.get(8)?,
                     objects: row.get(9)?,
                     gaps: row.get(10)?,
+                    audits: row.get(11)?,
+                    audit_differences: row.get(12)?,
+                    audited_at: row.get(13)?,
                 })
             })
             .map_err(sql(what))?;

@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::model::{Resource, ResourceVersion};
@@ -28,6 +27,10 @@ pub enum Line<'a> {
 /// An object's identity, and its bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Object<'a> {
+    /// What it says it is; empty where it does not say.
+    pub kind: Cow<'a, str>,
+    /// Group and version of that; empty where it does not say.
+    pub api_version: Cow<'a, str>,
     /// metadata.namespace, empty for cluster-scoped objects.
     pub namespace: Cow<'a, str>,
     /// metadata.name.
@@ -40,6 +43,15 @@ pub struct Object<'a> {
     pub bytes: Cow<'a, [u8]>,
 }
 
+impl Object<'_> {
+    /// Whether it is what was asked for, as far as it says what it is.
+    #[must_use]
+    pub fn is_one_of(&self, resource: &Resource) -> bool {
+        (self.kind.is_empty() || self.kind == resource.kind)
+            && (self.api_version.is_empty() || self.api_version == resource.api_version())
+    }
+}
+
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow, rename = "type")]
@@ -50,10 +62,10 @@ struct Envelope<'a> {
 
 #[derive(Deserialize)]
 struct Identity<'a> {
-    #[serde(default)]
-    kind: Option<IgnoredAny>,
-    #[serde(default, rename = "apiVersion")]
-    api_version: Option<IgnoredAny>,
+    #[serde(borrow, default)]
+    kind: Option<Cow<'a, str>>,
+    #[serde(borrow, default, rename = "apiVersion")]
+    api_version: Option<Cow<'a, str>>,
     #[serde(borrow)]
     metadata: Metadata<'a>,
 }
@@ -126,6 +138,8 @@ fn whole<'a>(identity: Identity<'a>, object: &'a str) -> Result<Object<'a>, Stri
         value.filter(|value| !value.is_empty()).ok_or_else(|| format!("an object has no {what}"))
     };
     Ok(Object {
+        kind: identity.kind.unwrap_or_default(),
+        api_version: identity.api_version.unwrap_or_default(),
         namespace: namespace.unwrap_or_default(),
         name: need(name, "metadata.name")?,
         uid: need(uid, "metadata.uid")?,
@@ -222,6 +236,8 @@ mod tests {
 
     fn pod() -> Object<'static> {
         Object {
+            kind: "Pod".into(),
+            api_version: "v1".into(),
             namespace: "shop".into(),
             name: "web".into(),
             uid: "u1".into(),
@@ -242,6 +258,20 @@ mod tests {
             assert_eq!(line(text.as_bytes()), Ok(Line::Upsert(pod())), "{text}");
         }
         assert_eq!(line(format!(r#"{{"type":"DELETED","object":{POD}}}"#).as_bytes()), Ok(Line::Delete(pod())));
+    }
+
+    #[test]
+    fn an_object_of_another_kind_is_told_apart() {
+        for (kind, api_version, fits) in [
+            ("Pod", "v1", true),
+            ("", "", true),
+            ("Secret", "v1", false),
+            ("Pod", "v2", false),
+            ("Pod", "example.com/v1", false),
+        ] {
+            let object = Object { kind: kind.into(), api_version: api_version.into(), ..pod() };
+            assert_eq!(object.is_one_of(&pods()), fits, "{api_version} {kind}");
+        }
     }
 
     #[test]
@@ -296,7 +326,8 @@ mod tests {
     fn a_listed_item_becomes_what_a_watch_would_send() {
         let rest = POD.strip_prefix(r#"{"kind":"Pod","apiVersion":"v1","#).unwrap();
         let listed = format!("{{{rest}");
-        assert_eq!(item(&pods(), listed.as_bytes()), Ok(pod()));
+        let unsaid = Object { kind: "".into(), api_version: "".into(), ..pod() };
+        assert_eq!(item(&pods(), listed.as_bytes()), Ok(unsaid));
         assert_eq!(item(&pods(), POD.as_bytes()), Ok(pod()));
         let metadata = r#""metadata":{"name":"a","uid":"u","resourceVersion":"1","ownerReferences":[{"kind":"x","apiVersion":"v1"}]}"#;
         for custom in [

@@ -162,7 +162,7 @@ impl Daemon {
     /// The configuration of [`Daemon::with`].
     pub(crate) fn config(&self, watch: &str, rest: &str) -> String {
         format!(
-            "[cluster]\nname = \"test\"\nkubeconfig = {:?}\n\n[state]\npath = {:?}\n\n[log]\nlevel = \"debug\"\n\n\
+            "[cluster]\nname = \"test\"\nkubeconfig = {:?}\naudit_every = \"off\"\n\n[state]\npath = {:?}\n\n[log]\nlevel = \"debug\"\n\n\
              [[watch]]\n{watch}\n\n[[sink]]\nname = \"file\"\ntype = \"file\"\npath = {:?}\n\n{rest}\n",
             self.path("kubeconfig"),
             self.state(),

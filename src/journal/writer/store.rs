@@ -10,7 +10,7 @@ use super::{Done, Known, Writer, micros, rfc3339, sql, type_code, type_of};
 use crate::change::Shape;
 use crate::journal::JournalError;
 use crate::journal::recent::Line;
-use crate::model::{EntryType, Evidence, Gap, Observed, Seq};
+use crate::model::{EntryType, Evidence, Gap, Observed, Seq, Why};
 use crate::wire::{self, Draft};
 
 /// The seq of a new entry, and that of the entry which the next version is stored as a difference of.
@@ -99,7 +99,9 @@ impl Writer {
     pub(super) fn gap(&mut self, source_id: i64, gap: &Gap) -> Done {
         let now = micros(Timestamp::now());
         let source = self.source(source_id)?;
-        let since = (source.good_at > 0).then(|| rfc3339(source.good_at));
+        let proved_at = source.proved.as_ref().filter(|_| gap.why == Why::Audit).map(|(_, at)| *at);
+        let good_at = proved_at.unwrap_or(source.good_at);
+        let since = (good_at > 0).then(|| rfc3339(good_at));
         let seq = self.head + 1;
         let rendered = wire::render(&Draft {
             seq: Seq(seq),
