@@ -313,6 +313,7 @@ mod tests {
             known_good: None,
             lag_seconds: Some(SILENT),
             gaps: 0,
+            audit: None,
             active: true,
         };
         let sink = SinkStatus {
