@@ -209,7 +209,8 @@ impl Daemon {
         self.start_by(command, |command| command);
     }
 
-    fn start_by(&mut self, mut command: Command, change: impl FnOnce(&mut Command) -> &mut Command) {
+    /// Starts a program in the place of the binary.
+    pub(crate) fn start_by(&mut self, mut command: Command, change: impl FnOnce(&mut Command) -> &mut Command) {
         assert!(self.running.is_none(), "it runs already");
         self.listen();
         self.told.clear();

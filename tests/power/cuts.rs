@@ -1,0 +1,369 @@
+//! Power cuts at every point of a recorded run.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use decklog::config;
+use decklog::delivery;
+use decklog::journal::{Journal, JournalError, Reader};
+use decklog::model::Seq;
+use decklog::sink::{self, Position};
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::collector::Collector;
+use crate::disk::{Image, Left};
+use crate::record::{self, Recorded, SMALL_WAL};
+use crate::support::{Daemon, Dice, scope, until};
+use crate::trace::Op;
+use crate::{scratch, setting};
+
+/// What had been seen from outside when the power went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Visible {
+    http: u64,
+    head: u64,
+}
+
+impl Visible {
+    fn see(&mut self, op: &Op) {
+        if let Op::Mark(text) = op {
+            let (what, seq) = text.split_once(' ').unwrap();
+            let seen = if what == "http" { &mut self.http } else { &mut self.head };
+            *seen = (*seen).max(seq.parse().unwrap());
+        }
+    }
+}
+
+/// One image, and what has to hold for it.
+struct Cut {
+    at: usize,
+    left: Left,
+    image: Image,
+    visible: Visible,
+}
+
+impl std::fmt::Display for Cut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cut after {} records, {:?} left, {:?}", self.at, self.left, self.visible)
+    }
+}
+
+/// Calls `judge` with distinct images, about `count` of them, from every point of the trace. Gives how many there were.
+fn images(run: &Recorded, ops: &[Op], count: usize, seed: u64, judge: impl Fn(&Cut) + Sync) -> usize {
+    let points = ops.iter().filter(|op| !matches!(op, Op::Mark(_))).count();
+    let each = count.div_ceil(points).max(1);
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let seen: Mutex<HashSet<u64>> = Mutex::default();
+    let judged = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (seen, judged, judge) = (&seen, &judged, &judge);
+            std::thread::Builder::new()
+                .name(format!("images {thread}"))
+                .spawn_scoped(scope, move || {
+                    let (mut disk, mut visible) = (run.disk(), Visible::default());
+                    for (at, op) in ops.iter().enumerate() {
+                        disk.apply(op);
+                        visible.see(op);
+                        if at % threads != thread {
+                            continue;
+                        }
+                        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9).wrapping_add(at as u64));
+                        // Where nothing is pending there is one image alone.
+                        let tries = if disk.is_settled() { 1 } else { each * 2 };
+                        let mut made = 0;
+                        for number in 0..tries {
+                            let left = match number {
+                                0 => Left::Nothing,
+                                1 => Left::Torn,
+                                _ => *dice.pick(&[Left::Any, Left::Any, Left::Torn, Left::All]),
+                            };
+                            let image = disk.image(left, &mut dice);
+                            // The same files with more seen of them are another case.
+                            let digest = image.digest() ^ (visible.http << 32 | visible.head).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                            if !seen.lock().unwrap().insert(digest) {
+                                continue;
+                            }
+                            judge(&Cut { at: at + 1, left, image, visible });
+                            judged.fetch_add(1, Ordering::Relaxed);
+                            made += 1;
+                            if made >= each {
+                                break;
+                            }
+                        }
+                    }
+                })
+                .unwrap();
+        }
+    });
+    judged.into_inner()
+}
+
+/// What of an entry is compared with positions.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    #[serde(default)]
+    resource: String,
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default)]
+    evidence: String,
+}
+
+/// The truth that images are held against.
+struct Truth<'a> {
+    run: &'a Recorded,
+    told: Vec<Told>,
+    sinks: Vec<config::Sink>,
+}
+
+impl<'a> Truth<'a> {
+    fn new(run: &'a Recorded) -> Self {
+        let told = run.lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let sink = |name: &str, path: &str, more: serde_json::Value| {
+            let mut value = serde_json::json!({"name": name, "type": "file", "path": path});
+            value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            serde_json::from_value(value).unwrap()
+        };
+        let rotated = serde_json::json!({"rotate_size": "6KiB", "keep": 1000, "compress": "zstd"});
+        let sinks = vec![
+            sink("file", "log.jsonl", serde_json::json!({})),
+            sink("rotated", "copies/log.jsonl", rotated),
+        ];
+        Self { run, told, sinks }
+    }
+
+    /// Everything that is wrong with what a power cut left, as the library finds it when it starts from there.
+    fn judge(&self, cut: &Cut, runtime: &tokio::runtime::Runtime) -> Result<(), String> {
+        let dir = scratch();
+        cut.image.lay(dir.path());
+        // The directory of the sink is the operator's: it was there before.
+        fs::create_dir_all(dir.path().join("copies")).unwrap();
+        let state = dir.path().join("state");
+        let (head, held) = (self.left(&state, cut)?, self.held(dir.path())?);
+        let seen = cut.visible.head.max(cut.visible.http);
+        if head < seen {
+            return Err(format!("lost: entry {seen} was seen, the journal ends with {head}"));
+        }
+        for (sink, held) in self.sinks.iter().zip(&held) {
+            if *held > head {
+                return Err(format!("{} holds entry {held}, the journal ends with {head}", sink.name));
+            }
+        }
+        if state.join("journal.db").exists() && head > 0 {
+            self.positions(&state, head, cut, &held)?;
+        }
+        runtime.block_on(self.go_on(dir.path(), head))
+    }
+
+    /// The head of the journal as a reader finds it, whose entries are those of the log.
+    fn left(&self, state: &Path, cut: &Cut) -> Result<u64, String> {
+        let mut reader = match Reader::open(state) {
+            Ok(reader) => reader,
+            // Not there yet, or without a schema yet.
+            Err(JournalError::Missing(_)) => return Ok(0),
+            Err(JournalError::Corrupt(text)) if text.contains("schema 0") => return Ok(0),
+            Err(error) => return Err(format!("{cut}: {error}")),
+        };
+        let text = |error: JournalError| error.to_string();
+        let head = reader.head().map_err(text)?;
+        if head > Seq(0) && reader.epoch().map_err(text)? != self.run.epoch {
+            return Err("another epoch".to_owned());
+        }
+        self.same_lines(&mut reader)?;
+        Ok(head.0)
+    }
+
+    fn same_lines(&self, reader: &mut Reader) -> Result<(), String> {
+        let entries = reader.entries_after(Seq(0), usize::MAX >> 1, usize::MAX).map_err(|error| error.to_string())?;
+        for (number, entry) in entries.iter().enumerate() {
+            if entry.seq.0 != number as u64 + 1 || self.run.lines.get(number).map(String::as_bytes) != Some(&entry.line) {
+                return Err(format!("entry {} is not what the log tells at {}", entry.seq, number + 1));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many entries each file has, as whole lines from the first on.
+    fn held(&self, dir: &Path) -> Result<Vec<u64>, String> {
+        self.sinks
+            .iter()
+            .map(|sink| {
+                let bytes = output(&path_of(sink, dir), true)?;
+                let whole = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+                let same = whole.zip(&self.run.lines).take_while(|(line, told)| line[..line.len() - 1] == *told.as_bytes());
+                Ok(same.count() as u64)
+            })
+            .collect()
+    }
+
+    /// No checkpoint and no cursor is ahead of what it stands for.
+    fn positions(&self, state: &Path, head: u64, cut: &Cut, held: &[u64]) -> Result<(), String> {
+        let reader = Reader::open(state).map_err(|error| error.to_string())?;
+        for source in reader.sources().map_err(|error| error.to_string())? {
+            let Some(resume) = source.resume.as_deref().and_then(|resume| resume.parse::<u64>().ok()) else { continue };
+            let lost = self.told.iter().enumerate().skip(usize::try_from(head).unwrap()).find(|(_, told)| {
+                told.resource == source.resource.plural
+                    && told.evidence == "watched"
+                    && told.resource_version.parse::<u64>().is_ok_and(|version| version <= resume)
+            });
+            if let Some((number, _)) = lost {
+                return Err(format!("{} resumes after {resume}, which entry {} is not", source.name(), number + 1));
+            }
+        }
+        for sink in reader.sinks().map_err(|error| error.to_string())? {
+            let has = match self.sinks.iter().position(|file| file.name == sink.name) {
+                Some(file) => held[file],
+                None => cut.visible.http,
+            };
+            if sink.cursor.0 > has {
+                return Err(format!("the cursor of {} is {}, but it has {has}", sink.name, sink.cursor));
+            }
+        }
+        Ok(())
+    }
+
+    /// The recovery: the journal opens, the sinks go on from what they hold, and have each entry once.
+    async fn go_on(&self, dir: &Path, head: u64) -> Result<(), String> {
+        let text = |error: JournalError| error.to_string();
+        let state = dir.join("state");
+        let (journal, thread) = Journal::open(&state).map_err(text)?;
+        let (stop, reopen) = (CancellationToken::new(), watch::Sender::new(0));
+        let now = journal.head().borrow().0;
+        if now != head {
+            return Err(format!("the head moved from {head} to {now} by opening"));
+        }
+        let mut running = tokio::task::JoinSet::new();
+        for config in &self.sinks {
+            let mut config = config.clone();
+            if let config::SinkKind::File(file) = &mut config.kind {
+                file.path = dir.join(&file.path);
+            }
+            let mut sink = sink::open(&config.kind)?;
+            let plan = delivery::Plan::new(&config, None);
+            let cursor = journal.sink(&plan.name, plan.kind, plan.start).await.map_err(text)?;
+            let cursor = Position { epoch: journal.epoch(), seq: cursor };
+            let held = sink.position(&cursor).await.map_err(|error| error.to_string())?;
+            if held.is_some_and(|held| held.epoch != journal.epoch() || held.seq.0 > head) {
+                return Err(format!("{} makes the journal begin a new epoch", config.name));
+            }
+            running.spawn(delivery::run(journal.clone(), plan, sink, reopen.subscribe(), stop.clone()));
+        }
+        let reader = journal.reader().map_err(text)?;
+        let has_all = |row: &decklog::journal::SinkRow| row.cursor.0 >= head || row.name == "http";
+        let mut looks = 0;
+        loop {
+            let rows = reader.sinks().map_err(text)?;
+            if rows.iter().all(has_all) && self.is_tidy(dir) {
+                break;
+            }
+            looks += 1;
+            if let Some(row) = rows.iter().find(|row| row.state == "halted" || (row.state == "retrying" && looks > 200)) {
+                return Err(format!("{} is {}: {}", row.name, row.state, row.detail));
+            }
+            if looks > 20_000 {
+                return Err(format!("the sinks do not come to {head}: {rows:?}"));
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        stop.cancel();
+        while let Some(ended) = running.join_next().await {
+            ended.unwrap().map_err(|error| error.to_string())?;
+        }
+        drop((journal, reader));
+        tokio::task::spawn_blocking(|| thread.join()).await.unwrap().map_err(text)?;
+        let mut reader = Reader::open(&state).map_err(text)?;
+        let verified = reader.verify(|_, _| {}).map_err(text)?;
+        if !verified.problems.is_empty() {
+            return Err(format!("verify: {:?}", verified.problems));
+        }
+        self.same_lines(&mut reader)?;
+        let expected: Vec<u8> =
+            self.run.lines[..usize::try_from(head).unwrap()].iter().flat_map(|line| [line.as_bytes(), b"\n"].concat()).collect();
+        for sink in &self.sinks {
+            if output(&path_of(sink, dir), false)? != expected {
+                return Err(format!("the file of {} is not the log, each entry once", sink.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The thread that tidies up has done so: no file is there twice.
+    fn is_tidy(&self, dir: &Path) -> bool {
+        let names: Vec<PathBuf> = fs::read_dir(dir.join("copies")).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let (zst, plain): (Vec<_>, Vec<_>) = names.iter().partition(|path| path.extension().is_some_and(|it| it == "zst"));
+        !names.iter().any(|path| path.extension().is_some_and(|it| it == "tmp"))
+            && !zst.iter().any(|path| plain.contains(&&path.with_extension("")))
+    }
+}
+
+fn path_of(sink: &config::Sink, dir: &Path) -> PathBuf {
+    match &sink.kind {
+        config::SinkKind::File(file) => dir.join(&file.path),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a sink has written in all: the rotated files, then the current one. A file that is there both plain and
+/// compressed counts once where a power cut may just have left it so.
+fn output(path: &Path, cut: bool) -> Result<Vec<u8>, String> {
+    let stem = path.file_stem().unwrap().to_str().unwrap();
+    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    for entry in fs::read_dir(path.parent().unwrap()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if !name.starts_with(stem) || !path.is_file() || name.ends_with(".tmp") {
+            continue;
+        }
+        let bytes = fs::read(&path).unwrap();
+        match name.strip_suffix(".zst") {
+            Some(plain) => {
+                if cut && path.with_extension("").exists() {
+                    continue;
+                }
+                let bytes = zstd::decode_all(&bytes[..]).map_err(|error| format!("{name}: {error}"))?;
+                files.push((plain.to_owned(), bytes));
+            }
+            None => files.push((name, bytes)),
+        }
+    }
+    let current = path.file_name().unwrap().to_str().unwrap();
+    files.sort_by_key(|(name, _)| (name == current, name.clone()));
+    Ok(files.into_iter().flat_map(|(_, bytes)| bytes).collect())
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Judges images of these records and gives how many there were, and what was wrong.
+fn search(run: &Recorded, ops: &[Op], count: usize, seed: u64) -> (usize, Vec<String>) {
+    let truth = Truth::new(run);
+    let wrong = Mutex::new(Vec::new());
+    let judged = images(run, ops, count, seed, |cut| {
+        thread_local!(static RUNTIME: tokio::runtime::Runtime = runtime());
+        if let Err(text) = RUNTIME.with(|runtime| truth.judge(cut, runtime)) {
+            wrong.lock().unwrap().push(format!("{cut}: {text}"));
+        }
+    });
+    (judged, wrong.into_inner().unwrap())
+}
+
+#[test]
+fn probe() {
+    let seed = setting("DECKLOG_POWER_SEED", 1) as u64;
+    let run = runtime().block_on(record::run(seed, &[SMALL_WAL]));
+    let began = std::time::Instant::now();
+    println!("{} records, {} entries", run.ops.len(), run.lines.len());
+    let (judged, wrong) = search(&run, &run.ops, setting("DECKLOG_POWER_IMAGES", 300), seed);
+    println!("{judged} images in {:?}, {} wrong", began.elapsed(), wrong.len());
+    for text in wrong.iter().take(20) {
+        println!("{text}");
+    }
+}
