@@ -1,7 +1,7 @@
 //! Opening the database: the lock, the pragmas with their reasons, the migrations.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -65,7 +65,6 @@ pub(super) fn open_writer(dir: &Path) -> Result<Connection, JournalError> {
     if !path.exists() {
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         made.and_then(|file| file.sync_all())
-            .and_then(|()| File::open(dir)?.sync_all())
             .map_err(|source| JournalError::Io { what: format!("cannot create {}", path.display()), source })?;
     } else if let Ok(meta) = fs::metadata(&path)
         && meta.permissions().mode() & 0o077 != 0
@@ -103,8 +102,28 @@ pub(super) fn open_writer(dir: &Path) -> Result<Connection, JournalError> {
     if synchronous != 2 {
         return Err(JournalError::Corrupt(format!("{} does not accept synchronous = FULL", path.display())));
     }
+    sync_names(&conn, dir)
+        .map_err(|source| JournalError::Io { what: format!("cannot write to {}", dir.display()), source })?;
     migrate(&mut conn, &path, MIGRATIONS)?;
     Ok(conn)
+}
+
+/// Makes the names of the database and of its WAL durable before anything is written that counts. SQLite does so for a
+/// WAL that it makes itself, but here it may have been made by a reader that was there first.
+fn sync_names(conn: &Connection, dir: &Path) -> io::Result<()> {
+    // Reading it makes the WAL, where there is none.
+    let version = conn.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
+    File::open(dir)?.sync_all()?;
+    if version.is_ok_and(|version| version == 0) {
+        // Nobody knows which directories were made on the way here, also by a start that a crash cut short. One that
+        // may not be opened was not made by decklog.
+        for above in dir.canonicalize()?.ancestors().skip(1) {
+            if let Ok(above) = File::open(above) {
+                above.sync_all()?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Opens a read-only connection, beside a running daemon or without one.

@@ -144,7 +144,7 @@ impl Disk {
     }
 
     fn file(&mut self, inode: u64) -> &mut File {
-        let id = *self.inodes.get(&inode).unwrap_or_else(|| panic!("a file that was never made: {inode}"));
+        let id = *self.inodes.get(&inode).unwrap_or_else(|| panic!("a file that was never made: {inode}; there are {:?}", self.dirs));
         &mut self.files[id]
     }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::collector::Collector;
 use crate::disk::{Disk, Image, Left};
-use crate::support::{Daemon, Dice, cluster, scope};
+use crate::support::{Daemon, Dice, cluster, scope, until};
 use crate::trace::{self, Op, under_shim};
 
 const WATCH: &str = "resources = [\"configmaps\", \"pods\"]";
@@ -35,9 +35,11 @@ pub(crate) struct Recorded {
 }
 
 /// The configuration below `[[watch]]`: three sorts of sinks beside the plain file.
-pub(crate) fn sinks(http: &str) -> String {
+pub(crate) fn sinks(http: &str, dir: &Path) -> String {
+    // The shim wants whole paths.
+    let path = dir.join("copies/log.jsonl");
     format!(
-        "{http}[[sink]]\nname = \"rotated\"\ntype = \"file\"\npath = \"copies/log.jsonl\"\nrotate_size = \"6KiB\"\nkeep = 1000\ncompress = \"zstd\"\n"
+        "{http}[[sink]]\nname = \"rotated\"\ntype = \"file\"\npath = {path:?}\nrotate_size = \"6KiB\"\nkeep = 1000\ncompress = \"zstd\"\n"
     )
 }
 
@@ -100,18 +102,22 @@ pub(crate) async fn run(seed: u64, patches: &[(&str, &str)]) -> Recorded {
     let binary = patched(place.path(), patches);
     let collector = Collector::start(Some(trace.clone())).await;
     let http = collector.sink("http");
-    let mut daemon = Daemon::with(&sim, WATCH, &sinks(&http));
-    fs::create_dir(daemon.path("copies")).unwrap();
+    let mut daemon = Daemon::with(&sim, WATCH, "");
     let root = daemon.path("").canonicalize().unwrap();
+    // Not beside the files of the sinks: what makes these durable would make it so too.
+    let state = root.join("var/lib/state");
+    let config = daemon.config(WATCH, &sinks(&http, &root));
+    daemon.configure(&config.replace(&format!("{:?}", daemon.state()), &format!("{state:?}")));
+    fs::create_dir(root.join("copies")).unwrap();
     let start = |daemon: &mut Daemon| {
         daemon.start_by(Command::new(&binary), |command| {
             under_shim(command, &root).env("DECKLOG_SHIM_LOG", &trace)
         });
     };
-    let watcher = HeadWatcher::start(daemon.state(), trace.clone());
     start(&mut daemon);
     daemon.ready().await;
     for round in 0..4 {
+        let watcher = HeadWatcher::start(&state, trace.clone());
         for burst in 0..5 {
             // One by one, and many at once.
             for _ in 0..if burst % 2 == 0 { 1 } else { 4 } {
@@ -120,13 +126,29 @@ pub(crate) async fn run(seed: u64, patches: &[(&str, &str)]) -> Recorded {
             daemon.catch_up(&sim, &scope(&sim, started, &["configmaps", "pods"])).await;
         }
         let copies = daemon.lines() as u64;
-        crate::support::until("the collector to have it all", async || {
+        until("the collector to have it all", async || {
             daemon.must_run();
             if collector.highest() >= copies { Ok(()) } else { Err(daemon.last_words()) }
         })
         .await;
+        // A reader that stays would keep the daemon from ending as the last one.
+        drop(watcher);
+        let mut follower = None;
         match round {
-            0 => daemon.stop().await,
+            0 => {
+                daemon.stop().await;
+                // Whoever reads the journal of a daemon that is stopped makes its WAL, and keeps it from being made.
+                let mut tail = Command::new(&binary);
+                tail.arg("tail").arg("-f").arg("-c").arg(daemon.path("config.toml")).env_clear();
+                tail.stdin(Stdio::null()).stdout(Stdio::null());
+                under_shim(&mut tail, &root).env("DECKLOG_SHIM_LOG", &trace);
+                follower = Some(Follower(tail.spawn().unwrap()));
+                let wal = state.join("journal.db-wal");
+                until("a WAL that the reader makes", async || {
+                    if wal.exists() { Ok(()) } else { Err("there is none".to_owned()) }
+                })
+                .await;
+            }
             1 => daemon.kill().await,
             2 => {
                 daemon.kill().await;
@@ -140,11 +162,11 @@ pub(crate) async fn run(seed: u64, patches: &[(&str, &str)]) -> Recorded {
         if round < 3 {
             start(&mut daemon);
             daemon.ready().await;
+            drop(follower);
         }
     }
-    drop(watcher);
     let ops = trace::read(&trace);
-    let mut reader = Reader::open(&daemon.state()).unwrap();
+    let mut reader = Reader::open(&state).unwrap();
     let epoch = reader.epoch().unwrap();
     let entries = reader.entries_after(Seq(0), usize::MAX >> 1, usize::MAX).unwrap();
     let lines: Vec<String> = entries.iter().map(|entry| String::from_utf8(entry.line.to_vec()).unwrap()).collect();
@@ -176,6 +198,16 @@ impl Recorded {
     }
 }
 
+/// A command that ends with this.
+struct Follower(Child);
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
 /// Shows the head to the trace, as a tail or a metric would show it.
 struct HeadWatcher {
     stop: Arc<AtomicBool>,
@@ -183,18 +215,17 @@ struct HeadWatcher {
 }
 
 impl HeadWatcher {
-    fn start(state: PathBuf, trace: PathBuf) -> Self {
+    fn start(state: &Path, trace: PathBuf) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
+        let reader = Reader::open(state).unwrap();
         let thread = std::thread::Builder::new().name("head".to_owned()).spawn({
             let stop = Arc::clone(&stop);
             move || {
                 let mut seen = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    // A reader for each look: one that stays would keep the last one from ending as decklog's own.
-                    if let Ok(head) = Reader::open(&state).and_then(|reader| reader.head())
-                        && head.0 > seen
-                    {
-                        seen = head.0;
+                    let head = reader.head().unwrap().0;
+                    if head > seen {
+                        seen = head;
                         trace::mark(&trace, &format!("head {seen}"));
                     }
                     std::thread::sleep(std::time::Duration::from_millis(3));
