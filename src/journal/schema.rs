@@ -131,7 +131,7 @@ pub(super) fn open_reader(dir: &Path) -> Result<Connection, JournalError> {
     let path = dir.join(DATABASE);
     if let Err(source) = fs::metadata(&path) {
         // Only what is surely not there is missing: a directory that may not be entered could hold a journal.
-        if source.kind() == std::io::ErrorKind::NotFound {
+        if source.kind() == io::ErrorKind::NotFound {
             return Err(JournalError::Missing(dir.to_owned()));
         }
         return Err(JournalError::Io { what: format!("cannot read the journal in {}", dir.display()), source });

@@ -248,6 +248,16 @@ impl Daemon {
         }
     }
 
+    /// How it ended, where it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.listen();
+        let status = self.running.as_mut().and_then(|child| child.try_wait().unwrap());
+        if status.is_some() {
+            self.running = None;
+        }
+        status
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.running.as_ref().expect("it runs").id()
     }

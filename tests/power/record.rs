@@ -28,19 +28,20 @@ pub(crate) struct Recorded {
     pub(crate) epoch: String,
     /// The log: entry 1 first.
     pub(crate) lines: Vec<String>,
-    pub(crate) config: String,
-    /// The url of the collector, which every image gets one of its own in the place of.
-    pub(crate) http: String,
     pub(crate) _daemon: Daemon,
 }
 
-/// The configuration below `[[watch]]`: three sorts of sinks beside the plain file.
-pub(crate) fn sinks(http: &str, dir: &Path) -> String {
+/// A plain file, one that rotates, and the collector. Gives the state directory, which is not beside the files of the
+/// sinks: what makes these durable would make it so too.
+pub(crate) fn configure(daemon: &Daemon, root: &Path, http: &str) -> PathBuf {
     // The shim wants whole paths.
-    let path = dir.join("copies/log.jsonl");
-    format!(
-        "{http}[[sink]]\nname = \"rotated\"\ntype = \"file\"\npath = {path:?}\nrotate_size = \"6KiB\"\nkeep = 1000\ncompress = \"zstd\"\n"
-    )
+    let (state, copies) = (root.join("var/lib/state"), root.join("copies/log.jsonl"));
+    let rotated = format!(
+        "[[sink]]\nname = \"rotated\"\ntype = \"file\"\npath = {copies:?}\nrotate_size = \"6KiB\"\nkeep = 1000\ncompress = \"zstd\"\n"
+    );
+    let config = daemon.config(WATCH, &format!("{http}{rotated}"));
+    daemon.configure(&config.replace(&format!("{:?}", daemon.state()), &format!("{state:?}")));
+    state
 }
 
 /// The binary with other texts in it, each as long as the one that it replaces: settings that nobody can configure.
@@ -101,13 +102,9 @@ pub(crate) async fn run(seed: u64, patches: &[(&str, &str)]) -> Recorded {
     let trace = place.path().join("trace");
     let binary = patched(place.path(), patches);
     let collector = Collector::start(Some(trace.clone())).await;
-    let http = collector.sink("http");
     let mut daemon = Daemon::with(&sim, WATCH, "");
     let root = daemon.path("").canonicalize().unwrap();
-    // Not beside the files of the sinks: what makes these durable would make it so too.
-    let state = root.join("var/lib/state");
-    let config = daemon.config(WATCH, &sinks(&http, &root));
-    daemon.configure(&config.replace(&format!("{:?}", daemon.state()), &format!("{state:?}")));
+    let state = configure(&daemon, &root, &collector.sink("http"));
     fs::create_dir(root.join("copies")).unwrap();
     let start = |daemon: &mut Daemon| {
         daemon.start_by(Command::new(&binary), |command| {
@@ -172,8 +169,7 @@ pub(crate) async fn run(seed: u64, patches: &[(&str, &str)]) -> Recorded {
     let lines: Vec<String> = entries.iter().map(|entry| String::from_utf8(entry.line.to_vec()).unwrap()).collect();
     let whole = fs::read_to_string(daemon.log()).unwrap();
     assert!(whole.lines().eq(lines.iter().map(String::as_str)), "the file has what the journal has");
-    let config = fs::read_to_string(daemon.path("config.toml")).unwrap();
-    let recorded = Recorded { sim, started, root, ops, epoch, lines, config, http, _daemon: daemon };
+    let recorded = Recorded { sim, started, root, ops, epoch, lines, _daemon: daemon };
     recorded.nothing_was_missed();
     recorded
 }
