@@ -139,7 +139,11 @@ impl Daemon {
 
     /// `watch` is what stands below `[[watch]]`, `rest` what comes at the end of the configuration.
     pub(crate) fn with(sim: &Sim, watch: &str, rest: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::with_dir(tempfile::tempdir().unwrap(), sim, watch, rest)
+    }
+
+    /// As [`Daemon::with`], in a directory of the test's choice.
+    pub(crate) fn with_dir(dir: TempDir, sim: &Sim, watch: &str, rest: &str) -> Self {
         sim.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
         let notify = UnixDatagram::bind(dir.path().join("notify")).unwrap();
         notify.set_nonblocking(true).unwrap();
@@ -414,12 +418,18 @@ impl Daemon {
         .await;
     }
 
-    /// The last judgement, of a daemon that has stopped: over the file and over what its own commands say.
-    pub(crate) async fn judged(&mut self, sim: &Sim, scope: &Scope) {
-        assert!(self.running.is_none(), "it still runs");
+    /// The log is the truth, whole up to `scope.upto`.
+    #[track_caller]
+    pub(crate) fn right(&mut self, sim: &Sim, scope: &Scope) {
         self.entries();
         let verdict = self.verdict(sim, scope);
         assert!(verdict.is_right(), "the log is not the truth:\n{verdict}\n{}", self.last_words());
+    }
+
+    /// The last judgement, of a daemon that has stopped: over the file and over what its own commands say.
+    pub(crate) async fn judged(&mut self, sim: &Sim, scope: &Scope) {
+        assert!(self.running.is_none(), "it still runs");
+        self.right(sim, scope);
         self.consistent().await;
         let resources: BTreeSet<String> = self.entries.iter().map(Entry::full_resource).collect();
         for resource in resources {

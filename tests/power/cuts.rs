@@ -322,7 +322,7 @@ fn path_of(sink: &config::Sink, dir: &Path) -> PathBuf {
 
 /// What a sink has written in all: the rotated files, then the current one. A file that is there both plain and
 /// compressed counts once where a power cut may just have left it so.
-fn output(path: &Path, cut: bool) -> Result<Vec<u8>, String> {
+pub(crate) fn output(path: &Path, cut: bool) -> Result<Vec<u8>, String> {
     let stem = path.file_stem().unwrap().to_str().unwrap();
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
     for entry in fs::read_dir(path.parent().unwrap()).unwrap() {
@@ -477,5 +477,24 @@ fn weaker_settings_of_sqlite_are_found() {
         let (images, wrong, _) = search(&run, &run.ops, 300, 8, 0);
         println!("with {pragma} {} of {images} images are wrong, such as\n  {}", wrong.len(), wrong.first().map_or("", |it| it));
         assert!(wrong.iter().any(|text| text.contains("lost: entry")), "{pragma}: {}", few(&wrong));
+    }
+}
+#[test]
+fn probe() {
+    let seed = setting("DECKLOG_POWER_SEED", 1) as u64;
+    let run = runtime().block_on(record::run(seed, &[SMALL_WAL]));
+    let (_, wrong, kept) = search(&run, &run.ops, 1000, seed, 1_000_000);
+    let Some(text) = wrong.first() else { return };
+    println!("{text}");
+    let at: usize = text.split(' ').nth(3).unwrap().parse().unwrap();
+    for (n, op) in run.ops.iter().enumerate().skip(at.saturating_sub(40)).take(60) {
+        match op {
+            Op::Write { inode, at, data } => println!("{n} write {inode} {at} {}", data.len()),
+            op => println!("{n} {op:?}"),
+        }
+    }
+    let cut = kept.iter().find(|cut| text.starts_with(&cut.to_string())).unwrap();
+    for (path, bytes) in &cut.image.files {
+        println!("{} {}", path.display(), bytes.len());
     }
 }

@@ -192,7 +192,7 @@ impl Disk {
                 self.names(path, Names { gone: None, come: Some((name(path), Node::Dir)) });
                 self.dirs.insert(path.clone(), Dir::default());
             }
-            Op::Mark(_) | Op::Step { .. } => {}
+            Op::Mark(_) | Op::Step(_) => {}
         }
     }
 

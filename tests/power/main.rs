@@ -9,6 +9,7 @@
 mod collector;
 mod cuts;
 mod disk;
+mod kills;
 mod record;
 #[path = "../real/judge.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]

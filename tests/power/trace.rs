@@ -38,8 +38,8 @@ pub(crate) enum Op {
     Mkdir { path: PathBuf },
     /// Something that was seen from outside, in the words of whoever saw it.
     Mark(String),
-    /// A step at which a process can be killed: what it is, and to which path.
-    Step { what: String, path: PathBuf },
+    /// A step at which a process can be killed: what it does.
+    Step(String),
 }
 
 const MARK: u32 = 9;
@@ -80,7 +80,7 @@ pub(crate) fn read(path: &Path) -> Vec<Op> {
             7 => Op::Unlink { path: first.into() },
             8 => Op::Mkdir { path: first.into() },
             MARK => Op::Mark(first),
-            10 => Op::Step { what: first, path: text(more).into() },
+            10 => Op::Step(first),
             other => panic!("a record of the kind {other}"),
         });
         rest = &rest[32 + length..];
