@@ -42,7 +42,7 @@ fn write(sim: &Sim, number: usize) {
     let name = format!("m{}", number % 6);
     if sim.get("configmaps", "default", &name).is_err() {
         sim.create("configmaps", objects::config_map("default", &name, "1")).unwrap();
-    } else if number % 4 == 3 {
+    } else if number % 4 == 2 {
         sim.delete("configmaps", "default", &name).unwrap();
     } else {
         sim.patch("configmaps", "default", &name, &json!({"data": {"value": number.to_string()}})).unwrap();
@@ -89,17 +89,19 @@ async fn live(kills: &[Kill], trace: Option<PathBuf>) -> Vec<bool> {
             if let Some(status) = daemon.ended() {
                 return Ok(Some(status));
             }
-            let has = (daemon.lines(), collector.highest(), output(&copies, true)?.iter().filter(|byte| **byte == b'\n').count());
-            let everywhere = |lines: usize| has == (lines, lines as u64, lines);
-            if next < all && daemon.told().contains("READY=1") && everywhere(next) {
+            let newest = daemon.entries().last().map_or(0, crate::judge::Entry::rv);
+            let lines = daemon.lines();
+            let rotated = output(&copies, true)?.iter().filter(|byte| **byte == b'\n').count();
+            let ready = daemon.told().contains("READY=1")
+                && newest == sim.revision()
+                && (collector.highest(), rotated) == (lines as u64, lines);
+            if next < all && ready {
                 let more = if next < OBJECTS.0 + OBJECTS.1 { 1 } else { OBJECTS.2 };
                 (next..next + more).for_each(|number| write(&sim, number));
                 next += more;
+                return Err("it has something to tell".to_owned());
             }
-            if next == all && daemon.told().contains("READY=1") && everywhere(all) {
-                return Ok(None);
-            }
-            Err(format!("{has:?} of {next}: {}", daemon.last_words()))
+            if ready { Ok(None) } else { Err(format!("{lines} lines, {rotated} rotated: {}", daemon.last_words())) }
         })
         .await;
         if ended.is_none() {
