@@ -50,25 +50,18 @@ type Identity<'a> = ([&'a str; 4], usize);
 pub(super) type Mark = (String, [u8; 16]);
 
 pub(super) fn compare(old: &[u8], new: &[u8], old_marks: &[Mark], new_marks: &[Mark]) -> Result<Change, String> {
-    let old = Tree::parse(old).map_err(|error| format!("the version before is {error}"))?;
-    let new = Tree::parse_like(new, &old).map_err(|error| format!("the new version is {error}"))?;
-    for tree in [&old, &new] {
-        if tree.kind(Tree::ROOT) != Kind::Object {
-            return Err("not a JSON object".to_owned());
-        }
-    }
-    let mut differ = Differ {
-        room: 2 * (old.raw(Tree::ROOT).len() + new.raw(Tree::ROOT).len()) + ROOM,
-        old,
-        new,
-        path: String::new(),
-        patch: Vec::with_capacity(2048),
-        touched: Vec::new(),
-        touched_bytes: 0,
-        areas: BTreeSet::new(),
-    };
+    let mut differ = Differ::between(old, new)?;
     differ.value(Tree::ROOT, Tree::ROOT, 0);
     differ.marks(old_marks, new_marks);
+    Ok(differ.finish())
+}
+
+/// As from an object of which nothing is known: all of it is new.
+pub(super) fn replaced(new: &[u8]) -> Result<Change, String> {
+    let mut differ = Differ::between(b"{}", new)?;
+    differ.value(Tree::ROOT, Tree::ROOT, 0);
+    differ.patch.clear();
+    write_operation(&mut differ.patch, "replace", "", Some(differ.new.raw(Tree::ROOT)), None);
     Ok(differ.finish())
 }
 
@@ -87,6 +80,26 @@ struct Differ<'a> {
 }
 
 impl<'a> Differ<'a> {
+    fn between(old: &'a [u8], new: &'a [u8]) -> Result<Self, String> {
+        let old = Tree::parse(old).map_err(|error| format!("the version before is {error}"))?;
+        let new = Tree::parse_like(new, &old).map_err(|error| format!("the new version is {error}"))?;
+        for tree in [&old, &new] {
+            if tree.kind(Tree::ROOT) != Kind::Object {
+                return Err("not a JSON object".to_owned());
+            }
+        }
+        Ok(Self {
+            room: 2 * (old.raw(Tree::ROOT).len() + new.raw(Tree::ROOT).len()) + ROOM,
+            old,
+            new,
+            path: String::new(),
+            patch: Vec::with_capacity(2048),
+            touched: Vec::new(),
+            touched_bytes: 0,
+            areas: BTreeSet::new(),
+        })
+    }
+
     fn value(&mut self, old: Id, new: Id, depth: usize) {
         let (before, after) = (self.old.raw(old), self.new.raw(new));
         if before == after {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
@@ -23,6 +23,37 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 /// The lock on a state directory, held as long as this lives.
 #[derive(Debug)]
 pub(super) struct StateLock(#[expect(dead_code, reason = "the open file is the lock")] File);
+
+/// Which files the journal is. SQLite goes on with one that was deleted or replaced, and all of that would be lost.
+#[derive(Debug)]
+pub(super) struct Place(Vec<(PathBuf, (u64, u64))>);
+
+impl Place {
+    /// Of a database that is open for writing.
+    pub(super) fn of(dir: &Path) -> Result<Self, JournalError> {
+        let files = [DATABASE, "journal.db-wal"].map(|name| dir.join(name));
+        let files: io::Result<Vec<_>> = files.into_iter().map(|path| identity_of(&path).map(|it| (path, it))).collect();
+        files
+            .map(Self)
+            .map_err(|source| JournalError::Io { what: format!("cannot find the journal in {}", dir.display()), source })
+    }
+
+    /// Whether the names still are those of the files.
+    pub(super) fn check(&self) -> Result<(), JournalError> {
+        match self.0.iter().find(|(path, identity)| identity_of(path).ok() != Some(*identity)) {
+            None => Ok(()),
+            Some((path, _)) => Err(JournalError::Corrupt(format!(
+                "{} was deleted or replaced while decklog wrote to it; put the state directory back before decklog is \
+                 started again, else a new journal is begun",
+                path.display()
+            ))),
+        }
+    }
+}
+
+fn identity_of(path: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(path).map(|meta| (meta.dev(), meta.ino()))
+}
 
 /// Makes the state directory (0700) and takes its lock.
 pub(super) fn lock(dir: &Path) -> Result<StateLock, JournalError> {
