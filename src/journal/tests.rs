@@ -398,7 +398,7 @@ async fn a_damaged_entry_holds_up_nothing_that_follows_it() {
     open.close();
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
     // The first entries of all three, and so what the change of the first was stored as a difference of.
-    conn.execute_batch("UPDATE entry SET line = substr(line, 1, length(line) - 1) || x'77' WHERE seq <= 3").unwrap();
+    conn.execute_batch("UPDATE entry SET line = CAST(substr(line, 1, length(line) - 1) || x'77' AS BLOB) WHERE seq <= 3").unwrap();
     drop(conn);
     let damaged = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap().problems;
     assert!(damaged.iter().any(|problem| problem.contains("entry 1 is damaged")), "{damaged:?}");
@@ -426,7 +426,7 @@ async fn a_damaged_entry_holds_up_nothing_that_follows_it() {
     drop(reader);
     open.close();
     let now = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap().problems;
-    assert_eq!(now, damaged, "nothing new is wrong");
+    assert!(!now.is_empty() && now.iter().all(|problem| damaged.contains(problem)), "nothing new is wrong: {now:?}");
 }
 
 /// Fault 51: decklog is the only one that writes; what it knows would be wrong otherwise.
@@ -441,13 +441,10 @@ async fn another_writer_ends_it() {
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
     conn.execute_batch("UPDATE sink SET cursor = 7; DELETE FROM entry WHERE seq = 1").unwrap();
     let refused = open.journal.append(open.memory.id, vec![upsert("a", "u1", 13)]).await;
-    let refused = match refused {
-        Ok(()) => open.journal.flush().await.unwrap_err(),
-        Err(error) => error,
-    };
-    assert!(refused.to_string().contains("another program has written"), "{refused}");
+    assert!(refused.is_err() || open.journal.flush().await.is_err(), "nothing more is written");
     drop(open.journal);
-    assert!(matches!(open.thread.join().unwrap_err(), JournalError::Corrupt(_)));
+    let why = open.thread.join().unwrap_err();
+    assert!(matches!(&why, JournalError::Corrupt(text) if text.contains("another program has written")), "{why}");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod calls;
 mod collector;
 mod cuts;
 mod disk;
