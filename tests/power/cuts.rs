@@ -479,22 +479,3 @@ fn weaker_settings_of_sqlite_are_found() {
         assert!(wrong.iter().any(|text| text.contains("lost: entry")), "{pragma}: {}", few(&wrong));
     }
 }
-#[test]
-fn probe() {
-    let seed = setting("DECKLOG_POWER_SEED", 1) as u64;
-    let run = runtime().block_on(record::run(seed, &[SMALL_WAL]));
-    let (_, wrong, kept) = search(&run, &run.ops, 1000, seed, 1_000_000);
-    let Some(text) = wrong.first() else { return };
-    println!("{text}");
-    let at: usize = text.split(' ').nth(3).unwrap().parse().unwrap();
-    for (n, op) in run.ops.iter().enumerate().skip(at.saturating_sub(40)).take(60) {
-        match op {
-            Op::Write { inode, at, data } => println!("{n} write {inode} {at} {}", data.len()),
-            op => println!("{n} {op:?}"),
-        }
-    }
-    let cut = kept.iter().find(|cut| text.starts_with(&cut.to_string())).unwrap();
-    for (path, bytes) in &cut.image.files {
-        println!("{} {}", path.display(), bytes.len());
-    }
-}

@@ -110,12 +110,6 @@ impl Image {
             std::fs::write(at.join(path), bytes).unwrap();
         }
     }
-
-    /// Reads what is there, as far as the model knows it.
-    pub(crate) fn read(at: &Path, of: &Self) -> Self {
-        let files = of.files.keys().map(|path| (path.clone(), std::fs::read(at.join(path)).unwrap_or_default()));
-        Self { files: files.collect(), dirs: of.dirs.clone() }
-    }
 }
 
 fn write(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {

@@ -4,7 +4,8 @@
  * and SQLite both reach the kernel through these functions of libc.
  *
  *   DECKLOG_SHIM_ROOT   the directory; files outside of it are nobody's business
- *   DECKLOG_SHIM_LOG    appended to: one record for each change and sync (tests/power/trace.rs reads it)
+ *   DECKLOG_SHIM_LOG    appended to: one record for each change and sync (tests/power/trace.rs reads it); SIGUSR2 then
+ *                       kills the process, but never between a change and its record
  *   DECKLOG_SHIM_STEPS  set: every step is recorded too, sends and receives included
  *   DECKLOG_SHIM_KILL   "before:N" or "after:N"
  *   DECKLOG_SHIM_FAULT  rules, separated by ';': OPERATION,SUFFIX,ERRNO,FIRST,COUNT,WHILE
@@ -55,9 +56,27 @@ static char root[MAX_PATH];
 static size_t root_length;
 static int log_fd = -1, steps_recorded, kill_after;
 static long kill_at, steps;
+static volatile sig_atomic_t dying;
 static struct rule rules[MAX_RULES];
 static int rule_count;
 static char paths[MAX_FD][MAX_PATH]; /* of the open files below the root; empty for all others */
+
+static void die(void) {
+    syscall(SYS_kill, syscall(SYS_getpid), SIGKILL);
+    for (;;) pause();
+}
+
+static void release(void) {
+    pthread_mutex_unlock(&lock);
+    if (dying) die();
+}
+
+/* A kill that never comes between something and its record. */
+static void kill_cleanly(int signal) {
+    (void)signal;
+    if (!pthread_mutex_trylock(&lock)) die();
+    dying = 1;
+}
 
 #define NEXT(name) __typeof__(name) *next = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
 
@@ -72,6 +91,7 @@ __attribute__((constructor)) static void begin(void) {
         /* Out of the way of everything that counts descriptors. */
         log_fd = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, MAX_FD / 8);
         syscall(SYS_close, fd);
+        signal(SIGUSR2, kill_cleanly);
     }
     steps_recorded = getenv("DECKLOG_SHIM_STEPS") != NULL;
     if ((text = getenv("DECKLOG_SHIM_KILL"))) {
@@ -118,11 +138,6 @@ static void record(uint32_t kind, uint64_t inode, uint64_t at, const char *path,
 static uint64_t inode_of(int fd) {
     struct stat meta;
     return fstat(fd, &meta) ? 0 : meta.st_ino;
-}
-
-static void die(void) {
-    syscall(SYS_kill, syscall(SYS_getpid), SIGKILL);
-    for (;;) pause();
 }
 
 /* Counts a step, with the lock held, and says which one it is. */
@@ -172,7 +187,7 @@ static int opened(const char *path, int flags, mode_t mode) {
         }
         if (step) after(step);
     }
-    pthread_mutex_unlock(&lock);
+    release();
     return fd;
 }
 
@@ -198,7 +213,7 @@ int close(int fd) {
         pthread_mutex_lock(&lock);
         paths[fd][0] = 0;
         int done = (int)syscall(SYS_close, fd);
-        pthread_mutex_unlock(&lock);
+        release();
         return done;
     }
     return (int)syscall(SYS_close, fd);
@@ -217,7 +232,7 @@ static long counted(const char *name, int fd) {
     if ((!kill_at && !steps_recorded) || !is_network(fd)) return 0;
     pthread_mutex_lock(&lock);
     long step = before(name, "");
-    pthread_mutex_unlock(&lock);
+    release();
     return step;
 }
 
@@ -266,7 +281,7 @@ static ssize_t written(int fd, const void *data, size_t length, off_t at) {
         }
         after(step);
     }
-    pthread_mutex_unlock(&lock);
+    release();
     return done;
 }
 
@@ -283,7 +298,7 @@ ssize_t write(int fd, const void *data, size_t length) {
         long step = before("print", "");
         ssize_t done = syscall(SYS_write, fd, data, length);
         after(step);
-        pthread_mutex_unlock(&lock);
+        release();
         return done;
     }
     STEPPED(counted("send", fd), syscall(SYS_write, fd, data, length));
@@ -307,7 +322,7 @@ ssize_t pread64(int fd, void *data, size_t length, off64_t at) {
     if (rule_count && path_of(fd)[0]) {
         pthread_mutex_lock(&lock);
         error = fault("read", paths[fd]);
-        pthread_mutex_unlock(&lock);
+        release();
         if (error > 0) return errno = error, -1;
     }
     return syscall(SYS_pread64, fd, data, length, at);
@@ -326,7 +341,7 @@ static int truncated(int fd, off_t length) {
         if (!done) record(TRUNCATE, inode_of(fd), (uint64_t)length, NULL, NULL, 0);
         after(step);
     }
-    pthread_mutex_unlock(&lock);
+    release();
     return done;
 }
 int ftruncate(int fd, off_t length) { return truncated(fd, length); }
@@ -348,7 +363,7 @@ static int synced(int fd, long call) {
         }
         after(step);
     }
-    pthread_mutex_unlock(&lock);
+    release();
     return done;
 }
 int fsync(int fd) { return synced(fd, SYS_fsync); }
@@ -367,7 +382,7 @@ int fdatasync(int fd) { return synced(fd, SYS_fdatasync); }
         if (!done) record(kind, 0, 0, path, more, size); \
         after(step); \
     } \
-    pthread_mutex_unlock(&lock); \
+    release(); \
     return done
 
 int rename(const char *from, const char *to) { RENAMING("rename", RENAME, from, to, strlen(to), syscall(SYS_rename, from, to)); }
