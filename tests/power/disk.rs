@@ -96,7 +96,10 @@ pub(crate) struct Image {
 impl Image {
     pub(crate) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (&self.files, &self.dirs).hash(&mut hasher);
+        for (path, bytes) in &self.files {
+            (path, bytes.len(), crc32fast::hash(bytes)).hash(&mut hasher);
+        }
+        self.dirs.hash(&mut hasher);
         hasher.finish()
     }
 
@@ -113,10 +116,12 @@ impl Image {
 }
 
 fn write(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
-    if bytes.len() < at + data.len() {
-        bytes.resize(at + data.len(), 0);
+    if bytes.len() < at {
+        bytes.resize(at, 0);
     }
-    bytes[at..at + data.len()].copy_from_slice(data);
+    let (old, new) = data.split_at(data.len().min(bytes.len() - at));
+    bytes[at..at + old.len()].copy_from_slice(old);
+    bytes.extend_from_slice(new);
 }
 
 impl Disk {
