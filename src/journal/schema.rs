@@ -33,9 +33,10 @@ impl Place {
     pub(super) fn of(dir: &Path) -> Result<Self, JournalError> {
         let files = [DATABASE, "journal.db-wal"].map(|name| dir.join(name));
         let files: io::Result<Vec<_>> = files.into_iter().map(|path| identity_of(&path).map(|it| (path, it))).collect();
-        files
-            .map(Self)
-            .map_err(|source| JournalError::Io { what: format!("cannot find the journal in {}", dir.display()), source })
+        files.map(Self).map_err(|source| JournalError::Io {
+            what: format!("cannot find the journal in {}", dir.display()),
+            source,
+        })
     }
 
     /// Whether the names still are those of the files.

@@ -398,7 +398,10 @@ async fn a_damaged_entry_holds_up_nothing_that_follows_it() {
     open.close();
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
     // The first entries of all three, and so what the change of the first was stored as a difference of.
-    conn.execute_batch("UPDATE entry SET line = CAST(substr(line, 1, length(line) - 1) || x'77' AS BLOB) WHERE seq <= 3").unwrap();
+    conn.execute_batch(
+        "UPDATE entry SET line = CAST(substr(line, 1, length(line) - 1) || x'77' AS BLOB) WHERE seq <= 3",
+    )
+    .unwrap();
     drop(conn);
     let damaged = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap().problems;
     assert!(damaged.iter().any(|problem| problem.contains("entry 1 is damaged")), "{damaged:?}");
@@ -415,7 +418,10 @@ async fn a_damaged_entry_holds_up_nothing_that_follows_it() {
     let object = |at: usize| serde_json::from_str::<serde_json::Value>(told[at].object.unwrap().get()).unwrap();
     for at in [0, 2] {
         let whole = serde_json::json!([{"op": "replace", "path": "", "value": object(at)}]);
-        assert_eq!((&change(at)["patch"], &change(at)["areas"]), (&whole, &serde_json::json!(["apiVersion", "kind", "metadata", "spec"])));
+        assert_eq!(
+            (&change(at)["patch"], &change(at)["areas"]),
+            (&whole, &serde_json::json!(["apiVersion", "kind", "metadata", "spec"]))
+        );
     }
     assert_eq!(change(1)["areas"], serde_json::json!(["spec"]), "from there on it is as ever");
     let stub = serde_json::json!({

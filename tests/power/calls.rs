@@ -193,9 +193,12 @@ async fn a_disk_that_becomes_read_only_ends_it_and_loses_nothing() {
 /// Faults 45 to 47 under a sink: it takes back what it is not sure of, writes it again, and holds up nobody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_sink_takes_back_what_was_not_synced() {
-    for fault in
-        ["sync,log.jsonl,5,1,2", "write,log.jsonl,28,1,2", "write,log.jsonl,0,1,1;write,log.jsonl,28,1,2", "trunc,log.jsonl,5,1,1;sync,log.jsonl,5,1,1"]
-    {
+    for fault in [
+        "sync,log.jsonl,5,1,2",
+        "write,log.jsonl,28,1,2",
+        "write,log.jsonl,0,1,1;write,log.jsonl,28,1,2",
+        "trunc,log.jsonl,5,1,1;sync,log.jsonl,5,1,1",
+    ] {
         let mut broken = Broken::new().await;
         let rules: Vec<&str> = fault.split(';').collect();
         let trigger = broken.daemon.path("broken");
@@ -276,7 +279,12 @@ async fn a_damaged_wal_never_gives_a_seq_out_twice() {
         broken.daemon.kill().await;
         let wal = broken.daemon.state().join("journal.db-wal");
         let length = fs::metadata(&wal).unwrap().len();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a place in a file")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a place in a file"
+        )]
         let at = (length as f64 * part) as u64;
         if torn {
             fs::OpenOptions::new().write(true).open(&wal).unwrap().set_len(at).unwrap();

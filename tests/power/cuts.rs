@@ -137,10 +137,8 @@ impl<'a> Truth<'a> {
             serde_json::from_value(value).unwrap()
         };
         let rotated = serde_json::json!({"rotate_size": "6KiB", "keep": 1000, "compress": "zstd"});
-        let sinks = vec![
-            sink("file", "log.jsonl", serde_json::json!({})),
-            sink("rotated", "copies/log.jsonl", rotated),
-        ];
+        let sinks =
+            vec![sink("file", "log.jsonl", serde_json::json!({})), sink("rotated", "copies/log.jsonl", rotated)];
         Self { run, told, sinks }
     }
 
@@ -191,7 +189,8 @@ impl<'a> Truth<'a> {
         let mut lines = Vec::new();
         for (number, entry) in entries.iter().enumerate() {
             let told = self.run.lines.get(number).map(String::as_bytes).unwrap_or_default();
-            let same = if entry.seq.0 > upto { but_for_time(&entry.line) == but_for_time(told) } else { entry.line == told };
+            let same =
+                if entry.seq.0 > upto { but_for_time(&entry.line) == but_for_time(told) } else { entry.line == told };
             if entry.seq.0 != number as u64 + 1 || !same {
                 return Err(format!("entry {} is not what the log tells at {}", entry.seq, number + 1));
             }
@@ -278,7 +277,8 @@ impl<'a> Truth<'a> {
                 break;
             }
             looks += 1;
-            if let Some(row) = rows.iter().find(|row| row.state == "halted" || (row.state == "retrying" && looks > 200)) {
+            if let Some(row) = rows.iter().find(|row| row.state == "halted" || (row.state == "retrying" && looks > 200))
+            {
                 return Err(format!("{} is {}: {}", row.name, row.state, row.detail));
             }
             if looks > 20_000 {
@@ -308,8 +308,10 @@ impl<'a> Truth<'a> {
 
     /// The thread that tidies up has done so: no file is there twice.
     fn is_tidy(&self, dir: &Path) -> bool {
-        let names: Vec<PathBuf> = fs::read_dir(dir.join("copies")).unwrap().map(|entry| entry.unwrap().path()).collect();
-        let (zst, plain): (Vec<_>, Vec<_>) = names.iter().partition(|path| path.extension().is_some_and(|it| it == "zst"));
+        let names: Vec<PathBuf> =
+            fs::read_dir(dir.join("copies")).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let (zst, plain): (Vec<_>, Vec<_>) =
+            names.iter().partition(|path| path.extension().is_some_and(|it| it == "zst"));
         !names.iter().any(|path| path.extension().is_some_and(|it| it == "tmp"))
             && !zst.iter().any(|path| plain.contains(&&path.with_extension("")))
     }
@@ -477,7 +479,11 @@ fn a_missing_sync_is_found() {
         let ops: Vec<Op> = run.ops.iter().filter(|op| !is_missing(op)).cloned().collect();
         assert!(ops.len() < run.ops.len(), "{what} is never synced");
         let (images, wrong, _) = search(&run, &ops, 300, 7, 0);
-        println!("without the sync of {what}: {} of the first {images} images are wrong, such as\n  {}", wrong.len(), wrong.first().map_or("", |it| it));
+        println!(
+            "without the sync of {what}: {} of the first {images} images are wrong, such as\n  {}",
+            wrong.len(),
+            wrong.first().map_or("", |it| it)
+        );
         assert!(!wrong.is_empty(), "nobody needs the sync of {what}");
     }
 }
@@ -489,7 +495,11 @@ fn weaker_settings_of_sqlite_are_found() {
     for pragma in ["PRAGMA synchronous = NORMAL;", "PRAGMA synchronous = OFF;"] {
         let run = runtime().block_on(record::run(8, &[SMALL_WAL, (HARMLESS, pragma)]));
         let (images, wrong, _) = search(&run, &run.ops, 300, 8, 0);
-        println!("with {pragma} {} of the first {images} images are wrong, such as\n  {}", wrong.len(), wrong.first().map_or("", |it| it));
+        println!(
+            "with {pragma} {} of the first {images} images are wrong, such as\n  {}",
+            wrong.len(),
+            wrong.first().map_or("", |it| it)
+        );
         assert!(wrong.iter().any(|text| text.contains("lost: entry")), "{pragma}: {}", few(&wrong));
     }
 }

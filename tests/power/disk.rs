@@ -138,12 +138,18 @@ impl Disk {
     }
 
     fn names(&mut self, path: &Path, change: Names) {
-        let dir = self.dirs.get_mut(path.parent().unwrap()).unwrap_or_else(|| panic!("{} is in no directory", path.display()));
+        let dir = self
+            .dirs
+            .get_mut(path.parent().unwrap())
+            .unwrap_or_else(|| panic!("{} is in no directory", path.display()));
         dir.pending.push(change);
     }
 
     fn file(&mut self, inode: u64) -> &mut File {
-        let id = *self.inodes.get(&inode).unwrap_or_else(|| panic!("a file that was never made: {inode}; there are {:?}", self.dirs));
+        let id = *self
+            .inodes
+            .get(&inode)
+            .unwrap_or_else(|| panic!("a file that was never made: {inode}; there are {:?}", self.dirs));
         &mut self.files[id]
     }
 

@@ -153,7 +153,8 @@ async fn judge(sim: &Sim, started: u64, daemon: &mut Daemon, collector: &Collect
 /// How many lives go on at the same time: most of each is waiting.
 const AT_ONCE: usize = 6;
 
-/// Faults 37, 38, 96: killed at every step of a short run, and at some step of the recovery that follows.
+/// Faults 37, 38, 60, 63, 95, 96: killed at every step of a short run, the making of the journal included, and at some step of
+/// the recovery that follows.
 #[test]
 fn a_kill_at_any_step_loses_and_repeats_nothing() {
     let place = scratch();

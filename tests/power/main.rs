@@ -10,11 +10,11 @@ mod calls;
 mod collector;
 mod cuts;
 mod disk;
-mod kills;
-mod record;
 #[path = "../real/judge.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
 mod judge;
+mod kills;
+mod record;
 #[path = "../daemon/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]
 mod support;

@@ -51,7 +51,12 @@ pub(crate) fn patched(at: &Path, patches: &[(&str, &str)]) -> PathBuf {
         let to = format!("{to:from$}", from = from.len());
         assert_eq!(from.len(), to.len(), "{to} is longer than {from}");
         let places: Vec<usize> = memchr::memmem::find_iter(&bytes, from).collect();
-        assert_eq!(places.len(), 1, "the binary has the text {from:?} {} times: it was changed, and this has to follow", places.len());
+        assert_eq!(
+            places.len(),
+            1,
+            "the binary has the text {from:?} {} times: it was changed, and this has to follow",
+            places.len()
+        );
         bytes[places[0]..places[0] + to.len()].copy_from_slice(to.as_bytes());
     }
     let path = at.join("decklog");
@@ -113,9 +118,7 @@ pub(crate) async fn run(seed: u64, patches: &[(&str, &str)]) -> Recorded {
     let state = configure(&daemon, &root, &collector.sink("http"));
     fs::create_dir(root.join("copies")).unwrap();
     let start = |daemon: &mut Daemon| {
-        daemon.start_by(Command::new(&binary), |command| {
-            under_shim(command, &root).env("DECKLOG_SHIM_LOG", &trace)
-        });
+        daemon.start_by(Command::new(&binary), |command| under_shim(command, &root).env("DECKLOG_SHIM_LOG", &trace));
     };
     start(&mut daemon);
     daemon.ready().await;

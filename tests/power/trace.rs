@@ -28,14 +28,35 @@ pub(crate) fn under_shim<'a>(command: &'a mut Command, root: &Path) -> &'a mut C
 /// One record. Files go by a number, because names come and go.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    Create { inode: u64, path: PathBuf },
-    Write { inode: u64, at: u64, data: Arc<[u8]> },
-    Truncate { inode: u64, length: u64 },
-    Sync { inode: u64 },
-    SyncDir { path: PathBuf },
-    Rename { from: PathBuf, to: PathBuf },
-    Unlink { path: PathBuf },
-    Mkdir { path: PathBuf },
+    Create {
+        inode: u64,
+        path: PathBuf,
+    },
+    Write {
+        inode: u64,
+        at: u64,
+        data: Arc<[u8]>,
+    },
+    Truncate {
+        inode: u64,
+        length: u64,
+    },
+    Sync {
+        inode: u64,
+    },
+    SyncDir {
+        path: PathBuf,
+    },
+    Rename {
+        from: PathBuf,
+        to: PathBuf,
+    },
+    Unlink {
+        path: PathBuf,
+    },
+    Mkdir {
+        path: PathBuf,
+    },
     /// Something that was seen from outside, in the words of whoever saw it.
     Mark(String),
     /// A step at which a process can be killed: what it does.

@@ -158,12 +158,9 @@ impl Writer {
     pub(super) fn stub(&self, source: i64, known: &Known, namespace: &str, name: &str) -> Done<Vec<u8>> {
         let source = self.source(source)?;
         let mut metadata = serde_json::Map::new();
-        for (key, value) in [
-            ("name", name),
-            ("namespace", namespace),
-            ("uid", &known.uid),
-            ("resourceVersion", known.version.as_str()),
-        ] {
+        for (key, value) in
+            [("name", name), ("namespace", namespace), ("uid", &known.uid), ("resourceVersion", known.version.as_str())]
+        {
             if !value.is_empty() {
                 metadata.insert(key.to_owned(), value.into());
             }
