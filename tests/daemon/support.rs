@@ -253,6 +253,7 @@ impl Daemon {
     }
 
     /// How it ended, where it has.
+    #[allow(dead_code, reason = "the tests in tests/power use it")]
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.listen();
         let status = self.running.as_mut().and_then(|child| child.try_wait().unwrap());

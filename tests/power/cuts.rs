@@ -325,10 +325,8 @@ fn but_for_time(line: &[u8]) -> Vec<u8> {
 }
 
 fn path_of(sink: &config::Sink, dir: &Path) -> PathBuf {
-    match &sink.kind {
-        config::SinkKind::File(file) => dir.join(&file.path),
-        other => panic!("{other:?}"),
-    }
+    let config::SinkKind::File(file) = &sink.kind else { panic!("{} is no file", sink.name) };
+    dir.join(&file.path)
 }
 
 /// What a sink has written in all: the rotated files, then the current one. A file that is there both plain and
@@ -453,9 +451,9 @@ fn a_missing_sync_is_found() {
     let run = runtime().block_on(record::run(7, &[SMALL_WAL]));
     let state = run.root.join(STATE);
     let inodes = |path: &Path| -> HashSet<u64> {
-        let of = |op: &Op| match op {
-            Op::Create { inode, path: made } if made == path => Some(*inode),
-            _ => None,
+        let of = |op: &Op| {
+            let Op::Create { inode, path: made } = op else { return None };
+            (made == path).then_some(*inode)
         };
         run.ops.iter().filter_map(of).collect()
     };
