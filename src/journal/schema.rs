@@ -140,13 +140,12 @@ pub(super) fn open_writer(dir: &Path) -> Result<Connection, JournalError> {
     Ok(conn)
 }
 
-/// Makes the names of the database and of its WAL durable before anything is written that counts. SQLite does so for a
-/// WAL that it makes itself, but here it may have been made by a reader that was there first.
+/// Makes the name of a new journal durable, and those of the directories above it, before anything is written that
+/// counts. SQLite does so for its WAL.
 fn sync_names(conn: &Connection, dir: &Path) -> io::Result<()> {
-    // Reading it makes the WAL, where there is none.
     let version = conn.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
-    File::open(dir)?.sync_all()?;
     if version.is_ok_and(|version| version == 0) {
+        File::open(dir)?.sync_all()?;
         // Nobody knows which directories were made on the way here, also by a start that a crash cut short. One that
         // may not be opened was not made by decklog.
         for above in dir.canonicalize()?.ancestors().skip(1) {

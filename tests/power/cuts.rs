@@ -340,7 +340,8 @@ pub(crate) fn output(path: &Path, cut: bool) -> Result<Vec<u8>, String> {
         if !name.starts_with(stem) || !path.is_file() || name.ends_with(".tmp") {
             continue;
         }
-        let bytes = fs::read(&path).unwrap();
+        // A daemon that runs may tidy up meanwhile.
+        let bytes = fs::read(&path).map_err(|error| format!("{name}: {error}"))?;
         match name.strip_suffix(".zst") {
             Some(plain) => {
                 if cut && path.with_extension("").exists() {

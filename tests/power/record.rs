@@ -143,7 +143,7 @@ pub(crate) async fn run(seed: u64, patches: &[(&str, &str)]) -> Recorded {
         match round {
             0 => {
                 daemon.stop().await;
-                // Whoever reads the journal of a daemon that is stopped makes its WAL, and keeps it from being made.
+                // Whoever reads the journal of a daemon that is stopped makes its WAL, which the daemon then finds.
                 let mut tail = Command::new(&binary);
                 tail.arg("tail").arg("-f").arg("-c").arg(daemon.path("config.toml")).env_clear();
                 tail.stdin(Stdio::null()).stdout(Stdio::null());
