@@ -207,6 +207,20 @@ impl Recorded {
                 assert!(known || name.to_str().unwrap().ends_with("-shm"), "{name:?} is in {dir} but not in the trace");
             }
         }
+        // The WAL was begun anew while it was in use, so checkpoints are among what is cut.
+        let mut wals = Vec::new();
+        let (mut made, mut begun) = (0, 0);
+        for op in &self.ops {
+            match op {
+                Op::Create { inode, path } if path.ends_with("journal.db-wal") => {
+                    (made, _) = (made + 1, wals.push(*inode))
+                }
+                Op::Write { inode, at: 0, .. } if wals.contains(inode) => begun += 1,
+                Op::Create { .. } | Op::Write { .. } | Op::Truncate { .. } | Op::Sync { .. } | Op::SyncDir { .. } => {}
+                Op::Rename { .. } | Op::Unlink { .. } | Op::Mkdir { .. } | Op::Mark(_) | Op::Step(_) => {}
+            }
+        }
+        assert!(begun > made + 2, "the WAL of {made} names was begun {begun} times only: the checkpoints are too rare");
         assert!(image.files.len() > 8, "{:?}", image.files.keys());
     }
 }
