@@ -213,7 +213,8 @@ impl Recorded {
         for op in &self.ops {
             match op {
                 Op::Create { inode, path } if path.ends_with("journal.db-wal") => {
-                    (made, _) = (made + 1, wals.push(*inode))
+                    made += 1;
+                    wals.push(*inode);
                 }
                 Op::Write { inode, at: 0, .. } if wals.contains(inode) => begun += 1,
                 Op::Create { .. } | Op::Write { .. } | Op::Truncate { .. } | Op::Sync { .. } | Op::SyncDir { .. } => {}
