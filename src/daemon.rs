@@ -79,13 +79,17 @@ enum TaskError {
     #[error(transparent)]
     Delivery(#[from] DeliveryError),
     #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
     Http(#[from] std::io::Error),
 }
 
 impl TaskError {
     fn into_daemon(self, name: String) -> DaemonError {
         match self {
-            Self::Fleet(FleetError::Journal(error)) | Self::Delivery(DeliveryError::Journal(error)) => error.into(),
+            Self::Fleet(FleetError::Journal(error))
+            | Self::Delivery(DeliveryError::Journal(error))
+            | Self::Journal(error) => error.into(),
             other @ (Self::Fleet(_) | Self::Http(_)) => DaemonError::Task { name, why: other.to_string() },
         }
     }
@@ -231,6 +235,9 @@ impl Running {
                     let seen = clock.look(Timestamp::now(), Instant::now());
                     self.tell_time(seen);
                     self.tell_live(stalled, seen);
+                    if let Err(error) = self.journal.check_place() {
+                        break Some(Ended { name: "the journal".to_owned(), result: Err(Failed::Error(error.into())) });
+                    }
                 }
             }
         };

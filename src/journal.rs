@@ -223,6 +223,7 @@ pub struct Journal {
 #[derive(Debug)]
 struct Inner {
     dir: PathBuf,
+    place: schema::Place,
     epoch: RwLock<String>,
     commands: mpsc::Sender<Queued>,
     room: Arc<Semaphore>,
@@ -307,6 +308,7 @@ impl Journal {
     pub fn open(dir: &Path) -> Result<(Self, WriterThread), JournalError> {
         let lock = schema::lock(dir)?;
         let conn = schema::open_writer(dir)?;
+        let place = schema::Place::of(dir)?;
         let (commands, receiver) = mpsc::channel(QUEUE_LEN);
         let (head_sender, head) = watch::channel(Seq(0));
         let mut writer = Writer::new(conn, head_sender)?;
@@ -332,8 +334,19 @@ impl Journal {
             })
             .map_err(|source| JournalError::Io { what: "cannot start the journal's thread".to_owned(), source })?;
         let room = Arc::new(Semaphore::new(QUEUE_KIB));
-        let inner =
-            Inner { dir: dir.to_owned(), epoch, commands, room, head, failure, turns, waiting, recent, contradictions };
+        let inner = Inner {
+            dir: dir.to_owned(),
+            place,
+            epoch,
+            commands,
+            room,
+            head,
+            failure,
+            turns,
+            waiting,
+            recent,
+            contradictions,
+        };
         Ok((Self { inner: Arc::new(inner) }, WriterThread { thread, ended }))
     }
 
@@ -549,6 +562,14 @@ impl Journal {
     /// Where the writer has stopped.
     pub async fn flush(&self) -> Result<(), JournalError> {
         self.ask(Command::Flush).await
+    }
+
+    /// Whether the files of the journal are still where they were opened.
+    ///
+    /// # Errors
+    /// Where one was deleted or replaced: what is written from then on is lost.
+    pub fn check_place(&self) -> Result<(), JournalError> {
+        self.inner.place.check()
     }
 
     /// Returns when the writer has come to this, without asking it to write anything: a proof of life.

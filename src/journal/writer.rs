@@ -124,6 +124,8 @@ pub(super) struct Writer {
     /// Sources whose watch brought what cannot be, or not alone; told once that is on disk.
     contradicted: BTreeSet<SourceId>,
     contradictions: watch::Sender<BTreeSet<SourceId>>,
+    /// Changes only when another connection writes; none before the first transaction.
+    data_version: Option<i64>,
 }
 
 /// How writing goes on: an error of SQLite with what was tried.
@@ -191,6 +193,7 @@ impl Writer {
             taken: HashMap::new(),
             contradicted: BTreeSet::new(),
             contradictions: watch::Sender::default(),
+            data_version: None,
         })
     }
 
@@ -260,6 +263,19 @@ impl Writer {
         if !self.in_transaction {
             self.conn.execute_batch("BEGIN IMMEDIATE").map_err(sql("begin to write"))?;
             self.in_transaction = true;
+            self.expect_nobody_else()?;
+        }
+        Ok(())
+    }
+
+    /// What the writer knows of the head and the sources is no longer true where somebody else has written.
+    fn expect_nobody_else(&mut self) -> Done {
+        let now = data_version(&self.conn)?;
+        if *self.data_version.get_or_insert(now) != now {
+            return Err(JournalError::Corrupt(
+                "another program has written to the journal while decklog ran; see that it does not again, and run `decklog verify`"
+                    .to_owned(),
+            ));
         }
         Ok(())
     }
@@ -746,11 +762,20 @@ impl Writer {
     }
 
     fn modified(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
-        let (previous, shape) = self.told_state(known)?;
         let new = &object.body.bytes;
+        let compared = match self.told_state(known) {
+            Ok((previous, shape)) => {
+                change::compare_shaped(&previous, shape.as_deref(), new, &known.marks, &object.body.marks)
+            }
+            // What is damaged cannot be had again, but what follows it can be told.
+            Err(JournalError::Corrupt(text)) => {
+                tracing::error!("{text}: the next change of {}/{} is told as a whole", object.namespace, object.name);
+                change::replaced(new)
+            }
+            Err(error) => return Err(error),
+        };
         let (change, shape) =
-            change::compare_shaped(&previous, shape.as_deref(), new, &known.marks, &object.body.marks)
-                .map_err(|error| JournalError::Corrupt(format!("a stored object cannot be compared: {error}")))?;
+            compared.map_err(|error| JournalError::Corrupt(format!("a stored object cannot be compared: {error}")))?;
         let ignore = &self.source(source)?.ignore;
         if !ignore.is_empty() && change::matches_ignore(ignore, &change.touched) {
             return self.withhold(known.id, object);
@@ -792,7 +817,15 @@ impl Writer {
 
     /// A deletion that nobody saw: told with the last known state.
     fn vanished(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Done {
-        let (bytes, pointers) = self.current_state(known)?;
+        let (bytes, pointers) = match self.current_state(known) {
+            Ok(state) => state,
+            // Damaged: what is told of it is what the table knows.
+            Err(JournalError::Corrupt(text)) => {
+                tracing::error!("{text}: the last state of {namespace}/{name} is not told with its deletion");
+                (self.stub(source, known, namespace, name)?.into(), Vec::new())
+            }
+            Err(error) => return Err(error),
+        };
         let object = Observed {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -832,6 +865,12 @@ fn before(version: &ResourceVersion, other: &ResourceVersion) -> bool {
 /// Whether a version is another one or comes before it.
 fn not_after(version: &ResourceVersion, other: &ResourceVersion) -> bool {
     version.compare(other).map_or(version == other, std::cmp::Ordering::is_le)
+}
+
+fn data_version(conn: &Connection) -> Done<i64> {
+    conn.prepare_cached("PRAGMA data_version")
+        .and_then(|mut select| select.query_row([], |row| row.get(0)))
+        .map_err(sql("look for other writers"))
 }
 
 /// Drops entries that were set aside, in one transaction.

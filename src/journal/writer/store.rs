@@ -34,7 +34,12 @@ impl Writer {
         object: &Observed,
         change: Option<(&str, Shape)>,
     ) -> Done<Emitted> {
-        let base_line = base.map(|seq| self.line(seq)).transpose()?;
+        let base_line = match base.map(|seq| self.line(seq)).transpose() {
+            // One that is damaged carries nothing: this entry stands alone.
+            Err(JournalError::Corrupt(_)) => None,
+            other => other?,
+        };
+        let base = base.filter(|_| base_line.is_some());
         let now = micros(Timestamp::now());
         let time = rfc3339(now);
         let source = self.source(source_id)?;
@@ -157,6 +162,23 @@ impl Writer {
             return Err(JournalError::Corrupt(format!("entry {seq} is not what its row says; run `decklog verify`")));
         };
         Ok(self.bases.put(seq, Line { kind, bytes: bytes.into(), object, shape: None }))
+    }
+
+    /// What is still known of an object whose last state is damaged.
+    pub(super) fn stub(&self, source: i64, known: &Known, namespace: &str, name: &str) -> Done<Vec<u8>> {
+        let source = self.source(source)?;
+        let mut metadata = serde_json::Map::new();
+        for (key, value) in
+            [("name", name), ("namespace", namespace), ("uid", &known.uid), ("resourceVersion", known.version.as_str())]
+        {
+            if !value.is_empty() {
+                metadata.insert(key.to_owned(), value.into());
+            }
+        }
+        let object = serde_json::json!({
+            "apiVersion": source.api_version, "kind": source.kind_name, "metadata": metadata
+        });
+        Ok(object.to_string().into_bytes())
     }
 
     /// The object as the log last told it, which the next patch starts from, and its shape where that is at hand.
