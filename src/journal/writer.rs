@@ -29,36 +29,6 @@ const BOOKMARK_DELAY: Duration = Duration::from_secs(10);
 /// Stands for a reason in `pending_why` where a first list is only remembered.
 const SILENT: &str = "silent";
 
-pub(super) enum Command {
-    Cluster(Cluster, oneshot::Sender<Result<(), JournalError>>),
-    Source(Box<SourceSpec>, oneshot::Sender<SourceMemory>),
-    Retire(SourceId),
-    Narrow(oneshot::Sender<()>),
-    Changes(SourceId, Vec<WatchChange>),
-    Bookmark(SourceId, ResourceVersion),
-    ListBegin(SourceId),
-    ListPage(SourceId, Vec<Observed>),
-    ListDone(SourceId, ResourceVersion, Option<Why>, oneshot::Sender<()>),
-    Gone(SourceId, oneshot::Sender<()>),
-    ReportSource(SourceId, SourceState),
-    Resources(Vec<Resource>),
-    Sink(String, String, SinkStart, oneshot::Sender<Seq>),
-    RetireSink(String),
-    Acknowledge { sink: String, upto: Seq, written: Seq, reply: oneshot::Sender<()> },
-    ResetCursor(String, Seq, oneshot::Sender<()>),
-    SetAside(String, Seq, String, oneshot::Sender<()>),
-    ReportSink(String, SinkState),
-    Epoch(oneshot::Sender<String>),
-    Flush(oneshot::Sender<()>),
-    Ping(oneshot::Sender<()>),
-}
-
-/// A command with its share of the queue's bytes, which is free again when the command is done.
-pub(super) struct Queued {
-    pub(super) command: Command,
-    pub(super) room: OwnedSemaphorePermit,
-}
-
 /// A source in the writer's memory. `applied` and `resume` are what the next commit makes durable.
 struct Source {
     id: i64,
