@@ -73,6 +73,14 @@ impl Recent {
         line
     }
 
+    /// Forgets all of them.
+    pub(super) fn clear(&self) {
+        let mut generations = self.lock();
+        generations.young.clear();
+        generations.old.clear();
+        generations.young_bytes = 0;
+    }
+
     /// The entries from `first` to `last`, up to bounds; `None` where one of them is not here. They may be needed no
     /// more.
     pub(super) fn range(&self, first: u64, last: u64, limit: usize, max_bytes: usize) -> Option<Vec<(u64, Line)>> {

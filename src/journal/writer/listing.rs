@@ -382,7 +382,7 @@ impl Writer {
 
     fn end_list(&mut self, id: i64, at: i64) -> Done {
         let (version, _, _) = self.pending(id)?;
-        self.execute("write a list", "UPDATE source SET pending = NULL, rescoped = 0 WHERE id = ?", params![id])?;
+        self.execute("write a list", "UPDATE source SET pending = NULL, pending_told = 0, rescoped = 0 WHERE id = ?", params![id])?;
         if let Some(source) = self.touch(id) {
             source.resume = Some(version.clone());
             source.applied = Some(version);

@@ -55,7 +55,7 @@ pub(in crate::journal) enum Command {
     SetAside(String, Seq, String, Reply<()>),
     ReportSink(String, SinkState),
     Epoch(Reply<String>),
-    Bounds(Bounds, Reply<()>),
+    Bounds(Bounds),
     Ping(Reply<()>),
 }
 
@@ -69,8 +69,7 @@ impl Command {
             | Self::ResetCursor(..)
             | Self::SetAside(..)
             | Self::ReportSink(..)
-            | Self::Epoch(_)
-            | Self::Bounds(..)
+            | Self::Bounds(_)
             | Self::Ping(_) => true,
             Self::Cluster(..)
             | Self::Source(..)
@@ -84,6 +83,7 @@ impl Command {
             | Self::Gone(..)
             | Self::ReportSource(..)
             | Self::Resources(_)
+            | Self::Epoch(_)
             | Self::Flush(_) => false,
         }
     }
@@ -111,7 +111,7 @@ impl Command {
             | Self::SetAside(..)
             | Self::ReportSink(..)
             | Self::Epoch(_)
-            | Self::Bounds(..)
+            | Self::Bounds(_)
             | Self::Ping(_) => None,
         }
     }
@@ -135,6 +135,7 @@ pub(in crate::journal) struct Queued {
     pub(in crate::journal) at: i64,
     /// Bytes of the objects that it brings.
     pub(in crate::journal) bytes: usize,
+    #[expect(dead_code, reason = "the permit is free again when it is dropped")]
     pub(in crate::journal) room: Option<OwnedSemaphorePermit>,
 }
 
@@ -147,7 +148,7 @@ pub(super) enum Woken {
 }
 
 /// Which lanes are open.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     /// Sources: not while the journal is full.
     pub(super) sources: bool,

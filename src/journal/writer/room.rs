@@ -187,7 +187,7 @@ impl Writer {
             None => resumed.and_then(|text| text.parse().ok()).unwrap_or(0),
         };
         self.room.recorded = paused_is_told(paused.is_some(), &self.room.told);
-        self.look()
+        Ok(())
     }
 
     /// Measures, and opens or closes the lanes.
@@ -235,11 +235,8 @@ impl Writer {
                 };
                 self.room.closed = Some((since, why));
                 // What can be forgotten is, and then it goes on at once.
-                let hopeless = match why {
-                    PauseReason::MaxSize => self.forgettable()?.is_none(),
-                    PauseReason::Reader | PauseReason::DiskFull => now.duration_since(since) >= TELL_AFTER,
-                };
-                if hopeless {
+                let hopeless = why != PauseReason::MaxSize || self.forgettable()?.is_none();
+                if hopeless && now.duration_since(since) >= TELL_AFTER {
                     self.pause(why);
                 }
                 self.record()
