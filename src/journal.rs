@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 pub use codec::Codec;
-pub use retention::{Bounds, Pause, PauseReason, Retained};
 pub use reader::{ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, StoredEntry, Verified};
+pub use retention::{Bounds, Pause, PauseReason, Retained};
 
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
 use recent::Recent;

@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::Endpoints;
-use crate::journal::{JournalError, Reader, SinkRow, SourceRow};
+use crate::journal::{JournalError, PauseReason, Reader, SinkRow, SourceRow};
 use crate::watch::SourceStats;
 
 type Labels = Vec<(&'static str, String)>;
@@ -54,6 +54,18 @@ pub(super) fn render(reader: &Reader, live: &Live, journal_bytes: u64, now: Time
     let size: Gauge<i64, AtomicI64> =
         register(&mut registry, "journal_size_bytes", "Size of the journal's files, its write-ahead log included");
     size.set(int(journal_bytes));
+    let retained = reader.retained()?;
+    let oldest: Gauge<i64, AtomicI64> = register(&mut registry, "journal_oldest_seq", "The oldest entry that is kept");
+    oldest.set(int(retained.oldest));
+    let age: Gauge<f64, AtomicU64> =
+        register(&mut registry, "journal_oldest_seconds", "Age of the oldest entry that is kept");
+    age.set(retained.oldest_time.map_or(0.0, |time| seconds_since(time, now)));
+    let paused: Int =
+        register(&mut registry, "journal_paused", "1 for why nothing is taken from the cluster for want of room");
+    for why in PauseReason::ALL {
+        let is = retained.paused.as_ref().is_some_and(|pause| pause.why == why);
+        paused.get_or_create(&vec![("why", why.as_str().to_owned())]).set(i64::from(is));
+    }
     sources(&mut registry, &reader.sources()?, now);
     sinks(&mut registry, &reader.sinks()?, head.0, now);
     reading(&mut registry, live);
@@ -110,6 +122,8 @@ fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
     let entries: Int = register(registry, "sink_lag_entries", "Entries that the sink has not taken yet");
     let seconds: Float = register(registry, "sink_lag_seconds", "Age of the oldest entry that the sink has not taken");
     let aside: Int = register(registry, "sink_set_aside_entries", "Entries that the sink refused for ever");
+    let missed: Count =
+        register(registry, "sink_missed_entries", "Entries that were forgotten before the sink had taken them");
     for row in rows.iter().filter(|row| row.active) {
         let labels: Labels = vec![("sink", row.name.clone()), ("type", row.kind.clone())];
         for name in SINK_STATES {
@@ -121,6 +135,7 @@ fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
         entries.get_or_create(&labels).set(int(head.saturating_sub(row.cursor.0)));
         seconds.get_or_create(&labels).set(row.oldest_undelivered.map_or(0.0, |time| seconds_since(time, now)));
         aside.get_or_create(&labels).set(int(row.aside));
+        missed.get_or_create(&labels).inc_by(row.missed);
     }
 }
 

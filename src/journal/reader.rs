@@ -344,9 +344,7 @@ impl Reader {
                 )
                 .map_err(sql(what))?;
             let rows = select
-                .query_map([after.0], |row| {
-                    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
-                })
+                .query_map([after.0], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))
                 .map_err(sql(what))?;
             rows.collect::<Result<_, _>>().map_err(sql(what))?
         };
@@ -406,7 +404,9 @@ impl Reader {
         };
         let mut entries = Vec::new();
         for (seq, blob) in blobs {
-            let damaged = |why: &dyn std::fmt::Display| JournalError::Corrupt(format!("entry {seq}, set aside, is damaged ({why})"));
+            let damaged = |why: &dyn std::fmt::Display| {
+                JournalError::Corrupt(format!("entry {seq}, set aside, is damaged ({why})"))
+            };
             let line: Bytes = self.codec.decompress(None, &blob).map_err(|error| damaged(&error))?.into();
             let kind = wire::Entry::parse(&line).map_err(|error| damaged(&error))?.kind();
             entries.push(StoredEntry { seq: Seq(seq), kind, line });
@@ -710,7 +710,8 @@ impl Reader {
 
     fn newest_until(&self, object: &ObjectRow, seq: Seq, micros: i64) -> Read<Option<Seq>> {
         let what = "an object's history";
-        let last = self.conn.query_row("SELECT last FROM object WHERE id = ?", [object.id], |row| row.get(0)).optional();
+        let last =
+            self.conn.query_row("SELECT last FROM object WHERE id = ?", [object.id], |row| row.get(0)).optional();
         let mut at: u64 = last.map_err(sql(what))?.unwrap_or(0);
         let mut select =
             self.conn.prepare_cached("SELECT time, previous FROM entry WHERE seq = ?").map_err(sql(what))?;

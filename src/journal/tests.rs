@@ -1,5 +1,7 @@
 //! The journal's promises, each under its name.
 
+mod retention;
+
 use std::path::Path;
 
 use rusqlite::Connection;

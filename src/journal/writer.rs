@@ -25,8 +25,8 @@ use crate::model::{
     Cluster, EntryType, Evidence, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
 };
 use listing::Job;
-pub(super) use queue::{Command, Queue, Queued, Reply};
 use queue::Woken;
+pub(super) use queue::{Command, Queue, Queued, Reply};
 use room::Room;
 
 /// A transaction takes what waits, up to this many changes; how many bytes, `retention::Sizes` says.

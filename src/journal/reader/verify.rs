@@ -88,10 +88,7 @@ impl Reader {
         match read {
             // Damage of the file itself ends the reading, and is the answer.
             Err(JournalError::Sqlite { what, source })
-                if matches!(
-                    source.sqlite_error_code(),
-                    Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-                ) =>
+                if matches!(source.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)) =>
             {
                 found.problem(format!("{what}: {source}"));
                 Ok(found)

@@ -71,9 +71,7 @@ impl Writer {
                          WHERE s.pending IS NULL ORDER BY 1",
                 )
                 .map_err(sql(what))?;
-            let rows = select
-                .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-                .map_err(sql(what))?;
+            let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).map_err(sql(what))?;
             rows.collect::<Result<_, _>>().map_err(sql(what))?
         };
         let now = micros(Timestamp::now());
@@ -177,8 +175,20 @@ impl Writer {
                         Step::Changes
                     }
                 },
-                Step::Changes => if self.write_changes(id)? { Step::Changes } else { Step::Clear },
-                Step::Clear => if self.clear(id)? { Step::End } else { Step::Clear },
+                Step::Changes => {
+                    if self.write_changes(id)? {
+                        Step::Changes
+                    } else {
+                        Step::Clear
+                    }
+                }
+                Step::Clear => {
+                    if self.clear(id)? {
+                        Step::End
+                    } else {
+                        Step::Clear
+                    }
+                }
                 Step::End => {
                     self.end_list(id, job.at)?;
                     self.commit()?;
@@ -186,8 +196,20 @@ impl Writer {
                 }
             },
             Work::Gone(step) => match step {
-                Step::Clear => if self.clear(id)? { Step::Gap } else { Step::Clear },
-                Step::Gap => if self.begin_gone(id)? { Step::Deletions(None) } else { Step::End },
+                Step::Clear => {
+                    if self.clear(id)? {
+                        Step::Gap
+                    } else {
+                        Step::Clear
+                    }
+                }
+                Step::Gap => {
+                    if self.begin_gone(id)? {
+                        Step::Deletions(None)
+                    } else {
+                        Step::End
+                    }
+                }
                 Step::Deletions(after) => match self.write_deletions(id, after.as_ref())? {
                     Some(upto) => Step::Deletions(Some(upto)),
                     None => Step::End,
@@ -382,7 +404,11 @@ impl Writer {
 
     fn end_list(&mut self, id: i64, at: i64) -> Done {
         let (version, _, _) = self.pending(id)?;
-        self.execute("write a list", "UPDATE source SET pending = NULL, pending_told = 0, rescoped = 0 WHERE id = ?", params![id])?;
+        self.execute(
+            "write a list",
+            "UPDATE source SET pending = NULL, pending_told = 0, rescoped = 0 WHERE id = ?",
+            params![id],
+        )?;
         if let Some(source) = self.touch(id) {
             source.resume = Some(version.clone());
             source.applied = Some(version);

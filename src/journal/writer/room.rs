@@ -156,7 +156,8 @@ impl Room {
 impl Writer {
     /// Holds the journal to what the configuration asks for, from now on.
     pub(super) fn set_bounds(&mut self, bounds: Bounds) -> Done {
-        let disk = rustix::fs::statvfs(&self.room.dir).map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
+        let disk =
+            rustix::fs::statvfs(&self.room.dir).map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
         let sizes = Sizes::of(bounds.max_size, disk);
         self.room.bounds = Some(bounds);
         self.room.sizes = sizes;
@@ -407,7 +408,6 @@ fn holders(locks: &str, inode: u64) -> Vec<u32> {
     };
     locks.lines().filter_map(holder).collect()
 }
-
 
 #[cfg(test)]
 mod tests {
