@@ -5,6 +5,8 @@ mod listing;
 mod queue;
 mod room;
 mod store;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -316,7 +318,11 @@ impl Writer {
                     break;
                 }
             }
-            let more = changes < GROUP_CHANGES && bytes < most && !(self.room.is_tight() && bytes > 0);
+            // Where other bounds are to come, nothing more is taken by the old ones.
+            let more = changes < GROUP_CHANGES
+                && bytes < most
+                && !(self.room.is_tight() && bytes > 0)
+                && self.new_bounds.is_none();
             next = if more { queue.take(open) } else { None };
         }
         if result.is_ok() {

@@ -108,7 +108,7 @@ async fn only_what_every_sink_has_is_forgotten() {
 /// Any order of changes, deletions, cursors, forgetting and restarts: what is kept stays what it was.
 #[tokio::test]
 async fn whatever_is_forgotten_the_rest_stays_what_it_was() {
-    for seed in 1..=6 {
+    for seed in 1..=4 {
         let dir = tempfile::tempdir().unwrap();
         let mut noise = Noise(seed);
         let (mut version, mut cursor) = (100, 0);
@@ -119,28 +119,30 @@ async fn whatever_is_forgotten_the_rest_stays_what_it_was() {
             let open = Open::at(dir.path()).await;
             open.journal.sink("s", "file", SinkStart::Start).await.unwrap();
             open.journal.bound(by_age()).await.unwrap();
-            for _ in 0..25 {
-                for _ in 0..1 + noise.below(8) {
+            for _ in 0..15 {
+                let mut changes = Vec::new();
+                let before = open.journal.head().borrow().0;
+                for seq in before + 1..=before + 1 + noise.below(8) {
                     version += 1;
-                    let head = open.journal.head().borrow().0;
                     let name = format!("o{}", noise.below(9));
                     let told = states.entry(name.clone()).or_default();
                     match alive.get(&name).cloned() {
                         Some(uid) if noise.below(5) == 0 => {
                             alive.remove(&name);
-                            told.push((head + 1, None));
-                            open.watch(vec![delete(&name, &uid, version)]).await;
+                            told.push((seq, None));
+                            changes.push(delete(&name, &uid, version));
                         }
                         uid => {
                             let uid = uid.unwrap_or_else(|| format!("u{version}"));
                             let length = usize::try_from(noise.below(700)).unwrap();
                             let object = noisy(&mut noise, &name, &uid, version, length);
-                            told.push((head + 1, Some(object.body.bytes.clone())));
+                            told.push((seq, Some(object.body.bytes.clone())));
                             alive.insert(name, uid);
-                            open.watch(vec![put(object)]).await;
+                            changes.push(put(object));
                         }
                     }
                 }
+                open.watch(changes).await;
                 let head = open.journal.head().borrow().0;
                 cursor += noise.below(head - cursor + 1);
                 open.journal.acknowledge("s", Seq(cursor)).await.unwrap();
