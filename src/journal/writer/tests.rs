@@ -103,6 +103,8 @@ impl Bench {
     fn bound(&mut self, max_size: u64, max_age: Duration) {
         self.hand_over(Command::Bounds(Bounds { max_size, max_age, forget: false }));
         self.turn();
+        // They count from the next turn on.
+        self.turn();
     }
 
     /// The database takes so many pages and not one more, as a disk would.
