@@ -406,7 +406,10 @@ impl Writer {
         self.in_transaction = false;
         self.undo.clear();
         self.head_on_disk = self.head;
-        self.oldest_on_disk = self.oldest;
+        if self.oldest_on_disk != self.oldest {
+            self.oldest_on_disk = self.oldest;
+            self.recent.set_lowest(self.oldest);
+        }
         self.jobs_on_disk = self.jobs.len();
         let head = Seq(self.head);
         self.visible.send_if_modified(|seen| std::mem::replace(seen, head) != head);

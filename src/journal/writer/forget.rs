@@ -67,11 +67,11 @@ impl Writer {
     }
 
     /// What may be forgotten: by age what every sink has, at the full size likewise, or with `on_full = "forget"` also
-    /// what some have not. Invariant 6. The newest entry always stays, so that the log knows its end.
+    /// what some have not. Invariant 6.
     pub(super) fn forgettable(&self) -> Done<Option<Forgettable>> {
         let Some(bounds) = self.room.bounds else { return Ok(None) };
         let what = "find what may be forgotten";
-        let newest = self.head_on_disk.saturating_sub(1);
+        let newest = self.newest_to_forget();
         let taken: Option<u64> = self
             .conn
             .prepare_cached("SELECT min(cursor) FROM sink WHERE active = 1")
@@ -94,6 +94,16 @@ impl Writer {
             .and_then(|mut select| select.query_row([self.oldest], |row| row.get(0)).optional())
             .map_err(sql(what))?;
         Ok(oldest.filter(|time| *time < before).map(|_| Forgettable { upto, before }))
+    }
+
+    /// The newest entry always stays, so that the log knows its end.
+    const fn newest_to_forget(&self) -> u64 {
+        self.head_on_disk.saturating_sub(1)
+    }
+
+    /// Whether nothing is left but what is always kept.
+    pub(super) const fn all_is_forgotten(&self) -> bool {
+        self.oldest > self.newest_to_forget()
     }
 
     /// Forgets one slice, in the open transaction.

@@ -302,13 +302,11 @@ impl Writer {
 
     /// Says once that nothing is taken from the cluster any more.
     fn pause(&mut self, why: PauseReason) {
-        if self.room.told.borrow().as_ref().is_some_and(|pause| pause.why == why) {
-            return;
-        }
         let dir = self.room.dir.display();
         let detail = match why {
-            PauseReason::MaxSize if self.room.bounds.is_some_and(|bounds| bounds.forget) => format!(
-                "the journal in {dir} has its full size with the last state of every object alone; raise [state] max_size"
+            PauseReason::MaxSize if self.all_is_forgotten() => format!(
+                "the journal in {dir} has its full size with the last state of every object alone; raise [state] max_size, or \
+                 watch less"
             ),
             PauseReason::MaxSize => format!(
                 "the journal in {dir} has its full size, and a sink has not taken the oldest entries; get the sink going, \
@@ -322,6 +320,9 @@ impl Writer {
                 readers(&self.room.dir)
             ),
         };
+        if self.room.told.borrow().as_ref().is_some_and(|pause| pause.why == why && pause.detail == detail) {
+            return;
+        }
         tracing::error!("reading the cluster is paused: {detail}; decklog then goes on by itself");
         let now = micros(Timestamp::now());
         self.room.told.send_modify(|told| {
