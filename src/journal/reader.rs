@@ -284,19 +284,19 @@ impl Reader {
 
     fn stored_after(&mut self, after: Seq, limit: usize, max_bytes: usize) -> Read<Vec<StoredEntry>> {
         let what = "entries";
+        // Where the object ends in the line is about how long the line is.
         let stored: Vec<Stored> = {
             let mut select = self
                 .conn
                 .prepare_cached(&format!(
-                    "SELECT seq, type, base, line FROM entry WHERE seq > max(?, {OLDEST} - 1) ORDER BY seq LIMIT ?"
+                    "SELECT seq, type, base, line, object_end FROM entry WHERE seq > max(?, {OLDEST} - 1) ORDER BY seq LIMIT ?"
                 ))
                 .map_err(sql(what))?;
             let mut rows = select.query(params![after.0, limit]).map_err(sql(what))?;
             let (mut stored, mut bytes) = (Vec::new(), 0);
             while let Some(row) = rows.next().map_err(sql(what))? {
-                let row = stored_row(row).map_err(sql(what))?;
-                bytes += row.blob.len();
-                stored.push(row);
+                bytes += row.get::<_, usize>(4).map_err(sql(what))?;
+                stored.push(stored_row(row).map_err(sql(what))?);
                 if bytes >= max_bytes {
                     break;
                 }
@@ -535,7 +535,7 @@ impl Reader {
             |why: String| JournalError::Corrupt(format!("entry {seq} is damaged ({why}); run `decklog verify`"));
         let blob = blob.ok_or_else(|| damaged("missing".to_owned()))?;
         let line: Bytes = self.codec.decompress(None, &blob).map_err(|error| damaged(error.to_string()))?.into();
-        self.bases.put(seq, Line { kind: EntryType::Added, bytes: line.clone(), object: 0..0 });
+        self.bases.put(seq, Line { kind: EntryType::Added, bytes: line.clone(), object: 0..0, shape: None });
         Ok(line)
     }
 

@@ -33,6 +33,10 @@ use room::Room;
 
 /// A transaction takes what waits, up to this many changes; how many bytes, `retention::Sizes` says.
 const GROUP_CHANGES: usize = 1000;
+/// How many bytes of entries stay at hand for the sinks …
+const RECENT_BYTES: usize = 8 << 20;
+/// … and for the differences that are written next.
+const BASES_BYTES: usize = 8 << 20;
 /// An idle source's bookmarks reach the disk at most this late, and not more often.
 const BOOKMARK_DELAY: Duration = Duration::from_secs(10);
 /// How often it is looked whether entries have become too old.
@@ -98,7 +102,10 @@ pub(super) struct Writer {
     oldest_on_disk: u64,
     visible: watch::Sender<Seq>,
     sources: HashMap<i64, Source>,
+    /// What was last written, for the sinks that keep up.
     recent: Recent,
+    /// The newest entries of objects, and those that the next ones will be differences of.
+    bases: Recent,
     in_transaction: bool,
     answers: Vec<Answer>,
     turns: Arc<AtomicU64>,
@@ -184,7 +191,8 @@ impl Writer {
             oldest_on_disk: oldest,
             visible,
             sources: HashMap::new(),
-            recent: Recent::default(),
+            recent: Recent::with_budget(RECENT_BYTES),
+            bases: Recent::with_budget(BASES_BYTES),
             in_transaction: false,
             answers: Vec::new(),
             turns: Arc::default(),
@@ -365,6 +373,7 @@ impl Writer {
         self.answers.clear();
         self.taken.clear();
         self.recent.clear();
+        self.bases.clear();
         for (id, before) in self.undo.drain() {
             if let Some(source) = self.sources.get_mut(&id) {
                 let Before { resume, applied, good_at, moved } = before;
@@ -850,16 +859,18 @@ impl Writer {
     }
 
     fn modified(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
-        let previous = self.told_state(known)?;
-        let change = change::compare(&previous, &object.body.bytes, &known.marks, &object.body.marks)
-            .map_err(|error| JournalError::Corrupt(format!("a stored object cannot be compared: {error}")))?;
+        let (previous, shape) = self.told_state(known)?;
+        let new = &object.body.bytes;
+        let (change, shape) =
+            change::compare_shaped(&previous, shape.as_deref(), new, &known.marks, &object.body.marks)
+                .map_err(|error| JournalError::Corrupt(format!("a stored object cannot be compared: {error}")))?;
         let ignore = &self.source(source)?.ignore;
         if !ignore.is_empty() && change::matches_ignore(ignore, &change.touched) {
             return self.withhold(known.id, object);
         }
         let kind = EntryType::Modified;
-        let told =
-            self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, Some(&change.json))?;
+        let change = Some((change.json.as_str(), shape));
+        let told = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, change)?;
         self.execute(
             "remember an object",
             "UPDATE object SET version = ?, last = ?, base = ?, state = NULL, marks = ?, pointers = NULL WHERE id = ?",
