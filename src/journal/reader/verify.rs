@@ -13,7 +13,7 @@ use crate::model::{EntryType, Seq};
 use crate::wire;
 
 /// Entries or objects that are read at one moment.
-const PAGE: usize = 500;
+const ROWS: usize = 500;
 /// SQLite's own check reads the whole database at one moment. It is given up when the write-ahead log has grown by so
 /// many bytes meanwhile.
 const GROWN: u64 = 32 << 20;
@@ -64,6 +64,9 @@ struct Row {
     previous: u64,
     time: i64,
 }
+
+/// Rows with their entries; those that are damaged come without.
+type Page = Vec<(Row, Option<StoredEntry>)>;
 
 /// A row of the object table.
 struct Object {
@@ -178,13 +181,7 @@ impl Reader {
 
     /// A page of rows after `at`, with those that are forgotten and held, and the lower end at the same moment. A row
     /// that is damaged is told and comes without its entry.
-    fn verify_page(
-        &mut self,
-        at: u64,
-        head: Seq,
-        epoch: &str,
-        found: &mut Verified,
-    ) -> Read<(u64, Vec<(Row, Option<StoredEntry>)>)> {
+    fn verify_page(&mut self, at: u64, head: Seq, epoch: &str, found: &mut Verified) -> Read<(u64, Page)> {
         let what = "its check";
         let oldest = self.retained()?.oldest;
         let rows: Vec<(Row, bool)> = {
@@ -197,7 +194,7 @@ impl Reader {
                 ))
                 .map_err(sql(what))?;
             let rows = select
-                .query_map(params![at, head.0, PAGE], |row| {
+                .query_map(params![at, head.0, ROWS], |row| {
                     let stored = stored_row(row)?;
                     Ok((Row { stored, object: row.get(4)?, previous: row.get(5)?, time: row.get(6)? }, row.get(7)?))
                 })
@@ -256,7 +253,7 @@ impl Reader {
                 )
                 .map_err(sql(what))?;
             let rows = select
-                .query_map(params![at, PAGE], |row| {
+                .query_map(params![at, ROWS], |row| {
                     Ok(Object {
                         id: row.get(0)?,
                         uid: row.get(1)?,

@@ -6,6 +6,8 @@ use std::sync::Arc as Shared;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::*;
 
 const AGES: Duration = Duration::from_secs(100 * 24 * 3600);
@@ -43,6 +45,9 @@ fn put(object: Observed) -> WatchChange {
     WatchChange { verb: Verb::Upsert, object }
 }
 
+/// What an object was after each of its entries.
+type History = Vec<(u64, Option<Vec<u8>>)>;
+
 fn by_age() -> Bounds {
     Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false }
 }
@@ -66,8 +71,6 @@ fn current(reader: &mut Reader, name: &str) -> Option<Bytes> {
     let object = reader.objects(1, None, Some(name)).unwrap().pop()?;
     reader.current(&object).unwrap()
 }
-
-use bytes::Bytes;
 
 /// Fault 80: a sink that takes nothing holds what it has not, and only that.
 #[tokio::test]
@@ -113,7 +116,7 @@ async fn whatever_is_forgotten_the_rest_stays_what_it_was() {
         let mut noise = Noise(seed);
         let (mut version, mut cursor) = (100, 0);
         // What each object was after each entry.
-        let mut states: BTreeMap<String, Vec<(u64, Option<Vec<u8>>)>> = BTreeMap::new();
+        let mut states: BTreeMap<String, History> = BTreeMap::new();
         let mut alive: BTreeMap<String, String> = BTreeMap::new();
         for _ in 0..4 {
             let open = Open::at(dir.path()).await;

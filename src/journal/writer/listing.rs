@@ -105,15 +105,12 @@ impl Writer {
         if let Some(id) = command.moves() {
             return self.jobs.iter().any(|job| job.source == id);
         }
-        match command {
+        if let Command::Source(spec, _) = command {
             // It must know, or must not move, what the job is about to write.
-            Command::Source(spec, _) => self
-                .jobs
-                .iter()
-                .any(|job| job.source == 0 || (job.plural == spec.resource.plural && !matches!(job.work, Work::Begin))),
-            Command::Narrow(_) | Command::Flush(_) => true,
-            _ => false,
+            let concerns = |job: &Job| job.plural == spec.resource.plural && !matches!(job.work, Work::Begin);
+            return self.jobs.iter().any(|job| job.source == 0 || concerns(job));
         }
+        matches!(command, Command::Narrow(_) | Command::Flush(_))
     }
 
     /// One slice of something long. Says whether one of them is done.
