@@ -163,7 +163,7 @@ fn what_did_not_fit_is_tried_again_in_its_order_and_told_once() {
     assert!(dir.path().join("reserve").exists());
 
     let pages: u64 = bench.writer.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
-    bench.pages(Some(pages + 3));
+    bench.pages(Some(pages + 18));
     bench.hand_over(changes(110..200, 2000));
     bench.hand_over(Command::Bookmark(SourceId(1), ResourceVersion::new("250")));
     bench.turns();
