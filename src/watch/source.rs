@@ -411,10 +411,12 @@ impl Driver {
         let timings = &self.shared.timings;
         let mut lines = Lines::new(timings.line_limit);
         let silence = timings.silence;
+        let mut reconnects = self.shared.reconnects.subscribe();
         loop {
             let part = tokio::select! {
                 biased;
                 part = next_part(&mut body, silence) => part,
+                Ok(()) = reconnects.changed() => return Ok(Input::Ended(End::Silent)),
                 Ok(()) = self.rollbacks.changed() => {
                     self.warned = true;
                     return Ok(Input::Warned);
