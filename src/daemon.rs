@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, ClusterError, Limits};
-use crate::config::{Config, Loaded};
+use crate::config::{Config, Loaded, OnFull};
 use crate::delivery::DeliveryError;
 use crate::http::{self, Endpoints};
-use crate::journal::{Journal, JournalError, SourceState, WriterThread};
+use crate::journal::{Bounds, Journal, JournalError, SourceState, WriterThread};
 use crate::status::Live;
 use crate::supervise::{Ended, Failed, Supervisor};
 use crate::systemd::{Notifier, Watchdog};
@@ -157,6 +157,14 @@ impl Running {
         let mut tasks = Supervisor::new(CancellationToken::new());
         let mut sinks = Sinks::default();
         sinks.open(&config.sink, &journal).await?;
+        // Every sink has its cursor by now, so that nothing is forgotten that one of them still needs.
+        journal
+            .bound(Bounds {
+                max_size: config.state.max_size,
+                max_age: config.state.max_age,
+                forget: config.state.on_full == OnFull::Forget,
+            })
+            .await?;
         sinks.start(&journal, &mut tasks);
         let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
         let (fleet, handle) = Fleet::new(api, journal.clone(), plan, timings(&config.cluster));
@@ -227,7 +235,12 @@ impl Running {
                     if !told_ready {
                         self.tell_lists();
                     }
-                    reading.at(self.fleet.progress());
+                    if self.journal.paused().borrow().is_some() {
+                        // Nothing is taken from it, and that is told.
+                        reading.rest();
+                    } else {
+                        reading.at(self.fleet.progress());
+                    }
                     // It may be writing a long list, which counts its turns too.
                     drop(tokio::time::timeout(PING, self.journal.ping()).await);
                     writing.at(self.journal.turns());
@@ -252,6 +265,9 @@ impl Running {
         let mut line = format!("seq {head}; {} sources", overview.sources.len());
         if !overview.waiting.is_empty() {
             line.push_str(&format!(", {} not served yet", overview.waiting.len()));
+        }
+        if let Some(pause) = &*self.journal.paused().borrow() {
+            line.push_str(&format!("; paused: {}", pause.detail));
         }
         let listing = overview.sources.iter().filter(|view| matches!(view.stats.state(), SourceState::Listing(_)));
         match listing.count() {

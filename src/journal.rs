@@ -11,6 +11,7 @@
 mod codec;
 mod reader;
 mod recent;
+mod retention;
 mod schema;
 #[cfg(test)]
 mod tests;
@@ -26,10 +27,11 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 pub use codec::Codec;
 pub use reader::{KnownObject, ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, StoredEntry, Verified};
+pub use retention::{Bounds, Pause, PauseReason, Retained};
 
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
 use recent::Recent;
-use writer::{Command, Queued, Writer};
+use writer::{Command, Queue, Queued, Reply, Writer};
 
 /// A source as the journal knows it, for the life of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -190,6 +192,22 @@ pub enum JournalError {
     Stopped(String),
 }
 
+impl JournalError {
+    /// Whether there was no room, on the disk or in the size that the journal may have.
+    fn is_full(&self) -> bool {
+        match self {
+            Self::Sqlite { source, .. } => source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),
+            Self::Locked { .. }
+            | Self::Newer { .. }
+            | Self::Missing(_)
+            | Self::OtherCluster { .. }
+            | Self::Io { .. }
+            | Self::Corrupt(_)
+            | Self::Stopped(_) => false,
+        }
+    }
+}
+
 fn holder(pid: Option<u32>) -> String {
     pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
@@ -225,9 +243,13 @@ struct Inner {
     dir: PathBuf,
     place: schema::Place,
     epoch: RwLock<String>,
-    commands: mpsc::Sender<Queued>,
+    /// What comes from the cluster: it waits while the journal is full.
+    sources: mpsc::Sender<Queued>,
+    /// What comes from the sinks, which go on.
+    control: mpsc::Sender<Queued>,
     room: Arc<Semaphore>,
     head: watch::Receiver<Seq>,
+    paused: watch::Receiver<Option<Pause>>,
     failure: Arc<OnceLock<String>>,
     turns: Arc<AtomicU64>,
     waiting: Arc<Waiting>,
@@ -301,7 +323,8 @@ impl WriterThread {
 }
 
 impl Journal {
-    /// Opens the journal in `dir` (made when missing), finishes a list that a crash interrupted, starts the writer.
+    /// Opens the journal in `dir` (made when missing) and starts the writer, which first finishes lists that a crash
+    /// interrupted.
     ///
     /// # Errors
     /// Where the directory is held by another process, cannot be used, or holds what this build cannot read.
@@ -309,9 +332,12 @@ impl Journal {
         let lock = schema::lock(dir)?;
         let conn = schema::open_writer(dir)?;
         let place = schema::Place::of(dir)?;
-        let (commands, receiver) = mpsc::channel(QUEUE_LEN);
+        let (sources, source_receiver) = mpsc::channel(QUEUE_LEN);
+        let (control, control_receiver) = mpsc::channel(QUEUE_LEN);
+        let queue = Queue::new(control_receiver, source_receiver);
         let (head_sender, head) = watch::channel(Seq(0));
-        let mut writer = Writer::new(conn, head_sender)?;
+        let (paused_sender, paused) = watch::channel(None);
+        let mut writer = Writer::new(conn, dir, head_sender, paused_sender)?;
         writer.recover()?;
         let (turns, waiting, recent) = (writer.turns(), writer.waiting(), writer.recent());
         let contradictions = writer.contradictions();
@@ -324,7 +350,7 @@ impl Journal {
                 let failure = Arc::clone(&failure);
                 move || {
                     let (_lock, _ended) = (lock, ended_sender);
-                    let result = writer.run(receiver);
+                    let result = writer.run(queue);
                     if let Err(error) = &result {
                         // Only the first failure counts, and this thread is the only one that sets it.
                         failure.get_or_init(|| error.to_string());
@@ -338,9 +364,11 @@ impl Journal {
             dir: dir.to_owned(),
             place,
             epoch,
-            commands,
+            sources,
+            control,
             room,
             head,
+            paused,
             failure,
             turns,
             waiting,
@@ -356,6 +384,21 @@ impl Journal {
     /// Where the journal belongs to another cluster.
     pub async fn set_cluster(&self, cluster: Cluster) -> Result<(), JournalError> {
         self.ask(|reply| Command::Cluster(cluster, reply)).await?
+    }
+
+    /// Holds the journal to these bounds from now on. Until they are told it takes everything and forgets nothing, so
+    /// that every sink can be registered before.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn bound(&self, bounds: Bounds) -> Result<(), JournalError> {
+        self.send(Command::Bounds(bounds), 0).await
+    }
+
+    /// Set while nothing is taken from the cluster for want of room: what comes from sources waits.
+    #[must_use]
+    pub fn paused(&self) -> watch::Receiver<Option<Pause>> {
+        self.inner.paused.clone()
     }
 
     /// Registers a source and says what is known of it.
@@ -626,14 +669,20 @@ impl Journal {
     /// Sends a command that waits in the queue with `bytes` bytes.
     async fn send(&self, command: Command, bytes: usize) -> Result<(), JournalError> {
         let inner = &self.inner;
+        let at = Timestamp::now().as_microsecond();
+        if command.is_control() {
+            // Hardly any bytes, and no more of them than there are sinks.
+            let queued = Queued { command, at, bytes: 0, room: None };
+            return inner.control.send(queued).await.map_err(|_| self.stopped());
+        }
         // One command larger than the whole queue takes all of it and so waits for an empty one.
         let kib = u32::try_from((bytes / 1024 + 1).min(QUEUE_KIB)).unwrap_or(u32::MAX);
         let room = Arc::clone(&inner.room).acquire_many_owned(kib).await.map_err(|_| self.stopped())?;
-        inner.commands.send(Queued { command, room }).await.map_err(|_| self.stopped())
+        inner.sources.send(Queued { command, at, bytes, room: Some(room) }).await.map_err(|_| self.stopped())
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, JournalError> {
-        let (reply, answer) = oneshot::channel();
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, JournalError> {
+        let (reply, answer) = Reply::new();
         self.send(command(reply), 0).await?;
         answer.await.map_err(|_| self.stopped())
     }

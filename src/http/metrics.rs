@@ -17,7 +17,7 @@ use prometheus_client::registry::Registry;
 
 use super::Endpoints;
 use crate::delivery::SinkStats;
-use crate::journal::{JournalError, Reader, SinkRow, SourceRow};
+use crate::journal::{JournalError, PauseReason, Reader, SinkRow, SourceRow};
 use crate::status::{ALARMS, Live, Status};
 use crate::watch::SourceStats;
 
@@ -70,6 +70,18 @@ pub(super) fn render(reader: &Reader, status: &Status, process: &Process) -> Res
     }
     daemon(&mut registry, &process.live);
     let head = reader.head()?;
+    let retained = reader.retained()?;
+    let oldest: Gauge<i64, AtomicI64> = register(&mut registry, "journal_oldest_seq", "The oldest entry that is kept");
+    oldest.set(int(retained.oldest));
+    let age: Gauge<f64, AtomicU64> =
+        register(&mut registry, "journal_oldest_seconds", "Age of the oldest entry that is kept");
+    age.set(retained.oldest_time.map_or(0.0, |time| seconds_since(time, now)));
+    let paused: Int =
+        register(&mut registry, "journal_paused", "1 for why nothing is taken from the cluster for want of room");
+    for why in PauseReason::ALL {
+        let is = retained.paused.as_ref().is_some_and(|pause| pause.why == why);
+        paused.get_or_create(&vec![("why", why.as_str().to_owned())]).set(i64::from(is));
+    }
     journal(&mut registry, status, head.0);
     sources(&mut registry, &reader.sources()?, now);
     sinks(&mut registry, &reader.sinks()?, head.0, now);
@@ -205,6 +217,8 @@ fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
     let delivered: Float =
         register(registry, "sink_last_delivery_timestamp_seconds", "When the sink last took something");
     let aside: Int = register(registry, "sink_set_aside_entries", "Entries that the sink refused for ever");
+    let missed: Count =
+        register(registry, "sink_missed_entries", "Entries that were forgotten before the sink had taken them");
     for row in rows.iter().filter(|row| row.active) {
         let labels: Labels = vec![("sink", row.name.clone()), ("type", row.kind.clone())];
         for name in SINK_STATES {
@@ -220,6 +234,7 @@ fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
             delivered.get_or_create(&labels).set(unix(row.delivered_at));
         }
         aside.get_or_create(&labels).set(int(row.aside));
+        missed.get_or_create(&labels).inc_by(row.missed);
     }
 }
 

@@ -12,6 +12,8 @@ use super::JournalError;
 
 /// The database in the state directory.
 pub(super) const DATABASE: &str = "journal.db";
+/// Its write-ahead log.
+pub(super) const WAL: &str = "journal.db-wal";
 const LOCK: &str = "decklog.lock";
 
 /// Every schema change in order; the position (from 1) is `user_version`. None is edited after a release.

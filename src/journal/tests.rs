@@ -1,5 +1,6 @@
 //! The journal's promises, each under its name.
 
+mod retention;
 mod trust;
 
 use std::path::Path;

@@ -1,70 +1,49 @@
 //! The one thread that writes: commands in, entries and state out, many commands to a transaction.
 
+mod forget;
 mod listing;
+mod queue;
+mod room;
 mod store;
+#[cfg(test)]
+mod tests;
 mod trust;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::sync::watch;
 
 use super::codec::Codec;
 use super::recent::Recent;
-use super::{Audit, JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, Waiting, WatchChange};
+use super::retention::{Bounds, Pause};
+use super::{Audit, JournalError, SinkStart, SourceId, SourceMemory, Waiting, WatchChange};
 use crate::change::{self, Pattern};
 use crate::model::{
     Cluster, EntryType, Evidence, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
 };
+use listing::Job;
+use queue::Woken;
+pub(super) use queue::{Command, Queue, Queued, Reply};
+use room::Room;
 
-/// A transaction takes what waits, up to this many changes …
+/// A transaction takes what waits, up to this many changes; how many bytes, `retention::Sizes` says.
 const GROUP_CHANGES: usize = 1000;
-/// … or this many bytes of objects.
-const GROUP_BYTES: usize = 8 << 20;
 /// How many bytes of entries stay at hand for the sinks …
 const RECENT_BYTES: usize = 8 << 20;
 /// … and for the differences that are written next.
 const BASES_BYTES: usize = 8 << 20;
 /// An idle source's bookmarks reach the disk at most this late, and not more often.
 const BOOKMARK_DELAY: Duration = Duration::from_secs(10);
+/// How often it is looked whether entries have become too old.
+const AGE_LOOK: Duration = Duration::from_secs(1);
 /// Stands for a reason in `pending_why` where a first list is only remembered.
 const SILENT: &str = "silent";
-
-pub(super) enum Command {
-    Cluster(Cluster, oneshot::Sender<Result<(), JournalError>>),
-    Source(Box<SourceSpec>, oneshot::Sender<SourceMemory>),
-    Retire(SourceId),
-    Narrow(oneshot::Sender<()>),
-    Changes(SourceId, Vec<WatchChange>),
-    Bookmark(SourceId, ResourceVersion),
-    ListBegin(SourceId),
-    ListPage(SourceId, Vec<Observed>),
-    ListDone(SourceId, ResourceVersion, Option<Why>, oneshot::Sender<()>),
-    Gone(SourceId, oneshot::Sender<()>),
-    Distrust(SourceId, Why),
-    Audited(SourceId, Audit),
-    ReportSource(SourceId, SourceState),
-    Resources(Vec<Resource>),
-    Sink(String, String, SinkStart, oneshot::Sender<Seq>),
-    RetireSink(String),
-    Acknowledge { sink: String, upto: Seq, written: Seq, reply: oneshot::Sender<()> },
-    ResetCursor(String, Seq, oneshot::Sender<()>),
-    SetAside(String, Seq, String, oneshot::Sender<()>),
-    ReportSink(String, SinkState),
-    Epoch(oneshot::Sender<String>),
-    Flush(oneshot::Sender<()>),
-    Ping(oneshot::Sender<()>),
-}
-
-/// A command with its share of the queue's bytes, which is free again when the command is done.
-pub(super) struct Queued {
-    pub(super) command: Command,
-    pub(super) room: OwnedSemaphorePermit,
-}
 
 /// A source in the writer's memory. `applied` and `resume` are what the next commit makes durable.
 struct Source {
@@ -87,6 +66,17 @@ struct Source {
     proved: Option<(ResourceVersion, i64)>,
 }
 
+/// What a transaction that fails takes back of a source.
+struct Before {
+    resume: Option<ResourceVersion>,
+    applied: Option<ResourceVersion>,
+    good_at: i64,
+    moved: bool,
+    lost: Option<Why>,
+    proved: Option<(ResourceVersion, i64)>,
+    contradicted: bool,
+}
+
 /// A row of `object`.
 struct Known {
     id: i64,
@@ -99,6 +89,32 @@ struct Known {
     marks: Vec<(String, [u8; 16])>,
 }
 
+impl Before {
+    fn of(source: &Source, contradicted: &BTreeSet<SourceId>) -> Self {
+        let Source { id, resume, applied, good_at, moved, lost, proved, .. } = source;
+        Self {
+            resume: resume.clone(),
+            applied: applied.clone(),
+            good_at: *good_at,
+            moved: *moved,
+            lost: *lost,
+            proved: proved.clone(),
+            contradicted: contradicted.contains(&SourceId(*id)),
+        }
+    }
+
+    fn restore(self, source: &mut Source, all_contradicted: &mut BTreeSet<SourceId>) {
+        let Self { resume, applied, good_at, moved, lost, proved, contradicted } = self;
+        (source.resume, source.applied, source.good_at, source.moved) = (resume, applied, good_at, moved);
+        (source.lost, source.proved) = (lost, proved);
+        if contradicted {
+            all_contradicted.insert(SourceId(source.id));
+        } else {
+            all_contradicted.remove(&SourceId(source.id));
+        }
+    }
+}
+
 /// An answer that waits for the commit.
 type Answer = Box<dyn FnOnce() + Send>;
 
@@ -109,6 +125,9 @@ pub(super) struct Writer {
     cluster: Cluster,
     head: u64,
     head_on_disk: u64,
+    /// The first seq that is not forgotten.
+    oldest: u64,
+    oldest_on_disk: u64,
     visible: watch::Sender<Seq>,
     sources: HashMap<i64, Source>,
     /// What was last written, for the sinks that keep up.
@@ -126,6 +145,19 @@ pub(super) struct Writer {
     contradictions: watch::Sender<BTreeSet<SourceId>>,
     /// Changes only when another connection writes; none before the first transaction.
     data_version: Option<i64>,
+    /// What the open transaction has moved, as it was before.
+    undo: HashMap<i64, Before>,
+    /// When the command that is being done was handed over.
+    at: i64,
+    /// What is long and written in slices. Those that the open transaction has begun are at the end.
+    jobs: VecDeque<Job>,
+    jobs_on_disk: usize,
+    /// Commands that wait for one of them.
+    deferred: VecDeque<Queued>,
+    room: Room,
+    new_bounds: Option<Bounds>,
+    /// Pages were given back, and the file is not shorter yet.
+    given_back: bool,
 }
 
 /// How writing goes on: an error of SQLite with what was tried.
@@ -145,7 +177,12 @@ pub(super) fn rfc3339(micros: i64) -> String {
 }
 
 impl Writer {
-    pub(super) fn new(conn: Connection, visible: watch::Sender<Seq>) -> Done<Self> {
+    pub(super) fn new(
+        conn: Connection,
+        dir: &Path,
+        visible: watch::Sender<Seq>,
+        paused: watch::Sender<Option<Pause>>,
+    ) -> Done<Self> {
         let mut meta: HashMap<String, String> = HashMap::new();
         {
             let mut select = conn.prepare("SELECT key, value FROM meta").map_err(sql("read its facts"))?;
@@ -174,6 +211,7 @@ impl Writer {
             uid: meta.remove("cluster_uid").unwrap_or_default(),
         };
         let head = newest.max(kept);
+        let oldest = meta.remove("oldest").and_then(|oldest| oldest.parse().ok()).unwrap_or(1);
         visible.send_replace(Seq(head));
         Ok(Self {
             conn,
@@ -182,6 +220,8 @@ impl Writer {
             cluster,
             head,
             head_on_disk: head,
+            oldest,
+            oldest_on_disk: oldest,
             visible,
             sources: HashMap::new(),
             recent: Recent::with_budget(RECENT_BYTES),
@@ -194,6 +234,14 @@ impl Writer {
             contradicted: BTreeSet::new(),
             contradictions: watch::Sender::default(),
             data_version: None,
+            undo: HashMap::new(),
+            at: 0,
+            jobs: VecDeque::new(),
+            jobs_on_disk: 0,
+            deferred: VecDeque::new(),
+            room: Room::new(dir, paused),
+            new_bounds: None,
+            given_back: false,
         })
     }
 
@@ -202,23 +250,44 @@ impl Writer {
     }
 
     /// Takes commands until every handle is dropped.
-    pub(super) fn run(mut self, mut commands: mpsc::Receiver<Queued>) -> Done {
+    pub(super) fn run(mut self, mut queue: Queue) -> Done {
         let clock = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .map_err(|source| JournalError::Io { what: "cannot start the journal's clock".to_owned(), source })?;
         let mut bookmarks_due: Option<Instant> = None;
         let result = loop {
-            let wait =
-                bookmarks_due.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(Instant::now()));
-            let first = clock.block_on(async { tokio::time::timeout(wait, commands.recv()).await });
-            let step = match first {
-                Ok(Some(first)) => self.group(first, &mut commands),
-                Ok(None) => break self.begin().and_then(|()| self.commit()),
-                Err(_elapsed) => self.begin().and_then(|()| self.commit()),
+            // Between two groups there is one slice of whatever is long, and never more, so that nobody waits for it.
+            let busy = match self.slice(&mut queue) {
+                Ok(busy) => busy,
+                Err(error) => break Err(error),
             };
-            if let Err(error) = step {
-                break Err(error);
+            let open = self.room.open;
+            let next = if busy {
+                queue.take(open).map_or(Woken::Elapsed, Woken::Command)
+            } else {
+                let now = Instant::now();
+                let bookmarks = bookmarks_due.map(|due| due.saturating_duration_since(now));
+                let age = self.room.bounds.map(|_| AGE_LOOK);
+                let wait = [bookmarks, age, self.room.due(now)].into_iter().flatten().min();
+                clock.block_on(queue.wait(open, wait.unwrap_or(Duration::from_secs(3600))))
+            };
+            let flush = matches!(next, Woken::Ended) || bookmarks_due.is_some_and(|due| due <= Instant::now());
+            let ended = matches!(next, Woken::Ended);
+            let mut step = match next {
+                Woken::Command(first) => self.group(first, &mut queue),
+                Woken::Elapsed | Woken::Ended => Ok(()),
+            };
+            if flush && step.is_ok() {
+                step = self.begin().and_then(|()| self.commit());
+                bookmarks_due = None;
+                if let Err(error) = step {
+                    self.roll_back();
+                    step = self.full(error, None);
+                }
+            }
+            if ended || step.is_err() {
+                break step;
             }
             let moved = self.sources.values().any(|source| source.moved);
             bookmarks_due = match bookmarks_due {
@@ -226,37 +295,135 @@ impl Writer {
                 _ => moved.then(|| Instant::now() + BOOKMARK_DELAY),
             };
         };
-        if result.is_err() && self.in_transaction {
+        if result.is_err() {
             // The error that counts is the first one; what is not committed is as if it had not come.
-            drop(self.conn.execute_batch("ROLLBACK"));
+            self.roll_back();
         }
         result
     }
 
-    /// One transaction: the first command and what waits behind it, up to a bound.
-    fn group(&mut self, first: Queued, commands: &mut mpsc::Receiver<Queued>) -> Done {
-        let (mut changes, mut bytes) = (0, 0);
-        let mut next = Some(first);
-        let mut held = Vec::new();
-        while let Some(queued) = next {
-            if let Command::Changes(_, list) = &queued.command {
-                changes += list.len();
-                bytes += list.iter().map(|change| change.object.body.bytes.len()).sum::<usize>();
-            } else if let Command::ListPage(_, list) = &queued.command {
-                changes += list.len();
-                bytes += list.iter().map(|object| object.body.bytes.len()).sum::<usize>();
+    /// One slice of what is long, and a look at the room before it. Says whether there is more.
+    fn slice(&mut self, queue: &mut Queue) -> Done<bool> {
+        if let Some(bounds) = self.new_bounds.take() {
+            self.set_bounds(bounds)?;
+        }
+        self.look()?;
+        let tidied = self.tidy();
+        let mut busy = match tidied {
+            Ok(more) => more,
+            Err(error) => {
+                self.roll_back();
+                self.full(error, None)?;
+                false
             }
-            let Queued { command, room } = queued;
-            held.push(room);
-            self.perform(command)?;
-            next = if changes < GROUP_CHANGES && bytes < GROUP_BYTES { commands.try_recv().ok() } else { None };
+        };
+        if self.room.open.sources && !self.jobs.is_empty() {
+            match self.step() {
+                Ok(done) => {
+                    self.room.fitted();
+                    if done {
+                        queue.give_back(self.deferred.drain(..));
+                    }
+                }
+                Err(error) => {
+                    self.roll_back();
+                    self.full(error, Some(self.room.sizes.group))?;
+                }
+            }
+            busy |= !self.jobs.is_empty();
         }
+        Ok(busy)
+    }
+
+    /// One transaction: the first command and what waits behind it, up to a bound.
+    fn group(&mut self, first: Queued, queue: &mut Queue) -> Done {
+        let (mut changes, mut bytes) = (0, 0);
+        let (most, open) = (self.room.sizes.group, self.room.open);
+        let mut next = Some(first);
+        let mut taken = Vec::new();
+        let mut result = Ok(());
+        while let Some(queued) = next {
+            if self.must_wait(&queued.command) {
+                self.deferred.push_back(queued);
+            } else {
+                let flush = matches!(queued.command, Command::Flush(_));
+                changes += queued.command.objects();
+                bytes += queued.bytes;
+                self.at = queued.at;
+                result = self.perform(&queued.command);
+                taken.push(queued);
+                // What was handed over on the other lane is before it as well.
+                while flush && result.is_ok() {
+                    let Some(queued) = queue.take_control() else { break };
+                    result = self.perform(&queued.command);
+                    taken.push(queued);
+                }
+                if result.is_err() {
+                    break;
+                }
+            }
+            // Where other bounds are to come, nothing more is taken by the old ones.
+            let more = changes < GROUP_CHANGES
+                && bytes < most
+                && !(self.room.is_tight() && bytes > 0)
+                && self.new_bounds.is_none();
+            next = if more { queue.take(open) } else { None };
+        }
+        if result.is_ok() {
+            result = if self.in_transaction {
+                self.commit()
+            } else {
+                self.answer();
+                Ok(())
+            };
+        }
+        match result {
+            Ok(()) => {
+                if bytes > 0 {
+                    self.room.fitted();
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.roll_back();
+                let sources = taken.iter().any(|queued| !queued.command.is_control());
+                // The next try takes them one by one.
+                let one = taken.iter().map(|queued| queued.bytes).max().unwrap_or(0);
+                queue.give_back(taken.into_iter());
+                self.full(error, sources.then_some(one))
+            }
+        }
+    }
+
+    /// What the open transaction has done is as if it had not come.
+    fn roll_back(&mut self) {
+        if !self.in_transaction {
+            return;
+        }
+        // SQLite may have done it already, and then says so.
+        drop(self.conn.execute_batch("ROLLBACK"));
+        self.in_transaction = false;
+        self.head = self.head_on_disk;
+        self.oldest = self.oldest_on_disk;
+        self.jobs.truncate(self.jobs_on_disk);
+        self.answers.clear();
+        self.taken.clear();
+        self.recent.clear();
+        self.bases.clear();
+        for (id, before) in self.undo.drain() {
+            if let Some(source) = self.sources.get_mut(&id) {
+                before.restore(source, &mut self.contradicted);
+            }
+        }
+    }
+
+    /// A source that is about to be moved.
+    fn touch(&mut self, id: i64) -> Option<&mut Source> {
+        let source = self.sources.get_mut(&id)?;
         if self.in_transaction {
-            self.commit()?;
-        } else {
-            self.answer();
+            self.undo.entry(id).or_insert_with(|| Before::of(source, &self.contradicted));
         }
-        Ok(())
+        Some(source)
     }
 
     fn begin(&mut self) -> Done {
@@ -294,7 +461,13 @@ impl Writer {
         }
         self.conn.execute_batch("COMMIT").map_err(sql("commit"))?;
         self.in_transaction = false;
+        self.undo.clear();
         self.head_on_disk = self.head;
+        if self.oldest_on_disk != self.oldest {
+            self.oldest_on_disk = self.oldest;
+            self.recent.set_lowest(self.oldest);
+        }
+        self.jobs_on_disk = self.jobs.len();
         let head = Seq(self.head);
         self.visible.send_if_modified(|seen| std::mem::replace(seen, head) != head);
         self.contradictions.send_if_modified(|told| {
@@ -309,6 +482,7 @@ impl Writer {
     /// What the open transaction brings the sources to.
     fn write_checkpoints(&mut self) -> Done {
         for source in self.sources.values_mut().filter(|source| source.moved) {
+            self.undo.entry(source.id).or_insert_with(|| Before::of(source, &self.contradicted));
             let mut update = self
                 .conn
                 .prepare_cached("UPDATE source SET resume = ?, applied = ?, good_at = ? WHERE id = ?")
@@ -352,20 +526,21 @@ impl Writer {
         }
     }
 
-    /// Answers after the commit. Whoever asked may be gone, and then nobody needs to know.
-    fn later<T: Send + 'static>(&mut self, reply: oneshot::Sender<T>, value: T) {
-        self.answers.push(Box::new(move || drop(reply.send(value))));
+    /// Answers after the commit.
+    fn later<T: Send + 'static>(&mut self, reply: &Reply<T>, value: T) {
+        let reply = reply.clone();
+        self.answers.push(Box::new(move || reply.send(value)));
     }
 
-    fn perform(&mut self, command: Command) -> Done {
+    fn perform(&mut self, command: &Command) -> Done {
         match command {
             Command::Cluster(cluster, reply) => {
-                let result = self.set_cluster(cluster)?;
+                let result = self.set_cluster(cluster.clone())?;
                 self.later(reply, result);
             }
             Command::Source(spec, reply) => {
                 self.begin()?;
-                let memory = self.register(&spec)?;
+                let memory = self.register(spec)?;
                 self.later(reply, memory);
             }
             Command::Retire(SourceId(id)) => {
@@ -373,45 +548,39 @@ impl Writer {
                 self.execute("retire a source", "UPDATE source SET active = 0 WHERE id = ?", params![id])?;
             }
             Command::Narrow(reply) => {
-                self.narrow()?;
-                self.later(reply, ());
+                self.narrow(self.at, reply.clone())?;
             }
             Command::Changes(SourceId(id), changes) => {
                 self.begin()?;
-                *self.taken.entry(id).or_default() += changes.len();
+                *self.taken.entry(*id).or_default() += changes.len();
                 for change in changes {
-                    self.change(id, change)?;
+                    self.change(*id, change)?;
                 }
             }
-            Command::Bookmark(SourceId(id), version) => self.bookmark(id, version),
+            Command::Bookmark(SourceId(id), version) => self.bookmark(*id, version),
             Command::ListBegin(SourceId(id)) => {
-                self.begin()?;
-                self.execute("drop an unfinished list", "DELETE FROM listing WHERE source = ?", params![id])?;
+                self.begin_list(*id, self.at)?;
             }
             Command::ListPage(SourceId(id), objects) => {
                 self.begin()?;
                 for object in objects {
-                    self.stage(id, object)?;
+                    self.stage(*id, object)?;
                 }
             }
             Command::ListDone(SourceId(id), version, why, reply) => {
-                self.begin()?;
-                self.complete_list(id, &version, why)?;
-                self.write_list(id)?;
-                self.later(reply, ());
+                self.complete_list(*id, version, *why, self.at, reply.clone())?;
             }
             Command::Gone(SourceId(id), reply) => {
-                self.gone(id)?;
-                self.later(reply, ());
+                self.gone(*id, self.at, reply.clone())?;
             }
             Command::Distrust(SourceId(id), why) => {
                 self.begin()?;
-                self.distrust(id, why)?;
+                self.distrust(*id, *why)?;
             }
             Command::Audited(SourceId(id), Audit { version, began, differences }) => {
                 self.begin()?;
-                if differences == 0 {
-                    self.prove(id, version, micros(began))?;
+                if *differences == 0 {
+                    self.prove(*id, version.clone(), micros(*began))?;
                 }
                 self.execute(
                     "note an audit",
@@ -432,12 +601,12 @@ impl Writer {
             Command::Resources(resources) => {
                 self.begin()?;
                 for resource in resources {
-                    self.resource_id(&resource)?;
+                    self.resource_id(resource)?;
                 }
             }
             Command::Sink(name, kind, start, reply) => {
                 self.begin()?;
-                let cursor = self.register_sink(&name, &kind, start)?;
+                let cursor = self.register_sink(name, kind, *start)?;
                 self.later(reply, cursor);
             }
             Command::RetireSink(name) => {
@@ -468,7 +637,7 @@ impl Writer {
                 self.begin()?;
                 self.execute(
                     "set an entry aside",
-                    "INSERT OR REPLACE INTO aside VALUES (?, ?, ?, ?)",
+                    "INSERT OR REPLACE INTO aside (sink, seq, reason, time) VALUES (?, ?, ?, ?)",
                     params![name, seq.0, reason, micros(Timestamp::now())],
                 )?;
                 self.later(reply, ());
@@ -491,6 +660,8 @@ impl Writer {
                 let epoch = self.epoch.clone();
                 self.later(reply, epoch);
             }
+            // Between two transactions, because they bring transactions of their own.
+            Command::Bounds(bounds) => self.new_bounds = Some(*bounds),
             Command::Ping(reply) => self.later(reply, ()),
             Command::Flush(reply) => {
                 if self.sources.values().any(|source| source.moved) {
@@ -658,25 +829,26 @@ impl Writer {
     }
 
     /// Everything up to `version` was handed over.
-    fn bookmark(&mut self, id: i64, version: ResourceVersion) {
-        if let Some(source) = self.sources.get_mut(&id).filter(|source| source.lost.is_none()) {
-            source.good_at = micros(Timestamp::now());
+    fn bookmark(&mut self, id: i64, version: &ResourceVersion) {
+        let at = self.at;
+        if let Some(source) = self.touch(id).filter(|source| source.lost.is_none()) {
+            source.good_at = at;
             let behind = source
                 .applied
                 .as_ref()
                 .is_some_and(|applied| version.compare(applied).is_some_and(std::cmp::Ordering::is_lt));
             if !behind {
                 source.resume = Some(version.clone());
-                source.applied = Some(version);
+                source.applied = Some(version.clone());
             }
             source.moved = true;
         }
     }
 
     /// One line of a watch: told apart by the state, so that a replayed one changes nothing.
-    fn change(&mut self, id: i64, change: WatchChange) -> Done {
+    fn change(&mut self, id: i64, change: &WatchChange) -> Done {
         let source = self.source(id)?;
-        let object = change.object;
+        let object = &change.object;
         if source.lost.is_some() {
             return Ok(());
         }
@@ -685,35 +857,36 @@ impl Writer {
         let known = self.known(source.resource, &object.namespace, &object.name)?;
         if late {
             // Written now it would stand behind what came after it.
-            return if self.was_told(known.as_ref(), &object)? { Ok(()) } else { self.contradict(id) };
+            return if self.was_told(known.as_ref(), object)? { Ok(()) } else { self.contradict(id) };
         }
         match (change.verb, known) {
             (Verb::Upsert, Some(known)) if known.present && known.uid == object.uid => {
                 if !not_after(&object.version, &known.version) {
-                    self.modified(id, &known, &object, Evidence::Watched)?;
+                    self.modified(id, &known, object, Evidence::Watched)?;
                 }
             }
             // The deletion of the older incarnation never came.
             (Verb::Upsert, Some(known)) if known.present => return self.contradict(id),
             (Verb::Upsert, Some(known)) if known.uid == object.uid && not_after(&object.version, &known.version) => {}
-            (Verb::Upsert, known) => self.added(id, known.map(|known| known.id), &object, Evidence::Watched)?,
+            (Verb::Upsert, known) => self.added(id, known.map(|known| known.id), object, Evidence::Watched)?,
             (Verb::Delete, Some(known)) if known.present && known.uid == object.uid => {
                 if !before(&object.version, &known.version) {
-                    self.deleted(id, &known, &object, Evidence::Watched)?;
+                    self.deleted(id, &known, object, Evidence::Watched)?;
                 }
             }
             (Verb::Delete, Some(known)) if known.uid == object.uid && not_after(&object.version, &known.version) => {}
             // Whatever is deleted was there, and nobody said so.
             (Verb::Delete, _) => return self.contradict(id),
         }
-        if let Some(source) = self.sources.get_mut(&id) {
+        let at = self.at;
+        if let Some(source) = self.touch(id) {
             // Several events can share one version (expiry of a lease deletes many at once), so resuming from the
             // newest version could skip some: the position stays on the distinct one before it.
             if source.applied.as_ref() != Some(&version) {
                 let previous = source.applied.replace(version);
                 source.resume = previous.or_else(|| source.resume.take());
             }
-            source.good_at = micros(Timestamp::now());
+            source.good_at = at;
             source.moved = true;
         }
         Ok(())

@@ -14,6 +14,7 @@ mod delivering;
 mod disk;
 mod faults;
 mod following;
+mod fullness;
 mod host;
 #[path = "../real/judge.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]

@@ -23,7 +23,7 @@ impl Writer {
             "UPDATE source SET proved = ?, proved_at = ? WHERE id = ?",
             params![version.as_str(), at, id],
         )?;
-        if let Some(source) = self.sources.get_mut(&id) {
+        if let Some(source) = self.touch(id) {
             source.proved = Some((version, at));
         }
         Ok(())
@@ -32,7 +32,7 @@ impl Writer {
     /// The position of a source is lost: its next list declares why, also after a crash. A rollback explains whatever
     /// else seemed to be the reason.
     pub(super) fn distrust(&mut self, id: i64, why: Why) -> Done {
-        let Some(source) = self.sources.get_mut(&id) else { return Ok(()) };
+        let Some(source) = self.touch(id) else { return Ok(()) };
         let why = source.lost.filter(|_| why != Why::Rollback).unwrap_or(why);
         source.lost = Some(why);
         source.resume = None;
@@ -44,8 +44,10 @@ impl Writer {
     /// The watch brought what cannot be unless something before it is missing. Nothing more of it is taken: what the
     /// log lacks comes with a list, behind a gap (invariant 3).
     pub(super) fn contradict(&mut self, id: i64) -> Done {
+        // The source first, as it was before.
+        self.distrust(id, Why::Audit)?;
         self.contradicted.insert(SourceId(id));
-        self.distrust(id, Why::Audit)
+        Ok(())
     }
 
     /// Whether a change that comes out of order is one that the log has, or one from before the log begins.
