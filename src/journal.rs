@@ -26,6 +26,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 pub use codec::Codec;
 pub use reader::{ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, StoredEntry, Verified};
 
+use crate::change::redact::Redactor;
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
 use recent::Recent;
 use writer::{Command, Queued, Writer};
@@ -328,6 +329,15 @@ impl Journal {
     /// Where the journal belongs to another cluster.
     pub async fn set_cluster(&self, cluster: Cluster) -> Result<(), JournalError> {
         self.ask(|reply| Command::Cluster(cluster, reply)).await?
+    }
+
+    /// What must not be told from here on, also of what the journal has from before: earlier states are redacted again
+    /// before they are told as `was` or as the last state of what is gone.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn set_redaction(&self, redactor: Arc<Redactor>) -> Result<(), JournalError> {
+        self.send(Command::Redaction(redactor), 0).await
     }
 
     /// Registers a source and says what is known of it.

@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use super::codec::Codec;
 use super::recent::Recent;
 use super::{JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, Waiting, WatchChange};
+use crate::change::redact::Redactor;
 use crate::change::{self, Pattern};
 use crate::model::{
     Cluster, EntryType, Evidence, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
@@ -31,6 +32,7 @@ const SILENT: &str = "silent";
 
 pub(super) enum Command {
     Cluster(Cluster, oneshot::Sender<Result<(), JournalError>>),
+    Redaction(Arc<Redactor>),
     Source(Box<SourceSpec>, oneshot::Sender<SourceMemory>),
     Retire(SourceId),
     Narrow(oneshot::Sender<()>),
@@ -63,10 +65,9 @@ pub(super) struct Queued {
 struct Source {
     id: i64,
     resource: i64,
+    facts: Resource,
     namespace: String,
     api_version: String,
-    kind_name: String,
-    plural: String,
     silent: bool,
     ignore: Vec<Pattern>,
     resume: Option<ResourceVersion>,
@@ -106,6 +107,8 @@ pub(super) struct Writer {
     waiting: Arc<Waiting>,
     /// Changes of the open transaction, by source.
     taken: HashMap<i64, usize>,
+    /// What must not be told, and the head when these rules came into force: what is older was redacted by others.
+    redaction: Option<(Arc<Redactor>, u64)>,
 }
 
 /// How writing goes on: an error of SQLite with what was tried.
@@ -170,6 +173,7 @@ impl Writer {
             turns: Arc::default(),
             waiting: Arc::default(),
             taken: HashMap::new(),
+            redaction: None,
         })
     }
 
@@ -317,6 +321,7 @@ impl Writer {
                 let result = self.set_cluster(cluster)?;
                 self.later(reply, result);
             }
+            Command::Redaction(redactor) => self.set_redaction(redactor)?,
             Command::Source(spec, reply) => {
                 self.begin()?;
                 let memory = self.register(&spec)?;
@@ -458,6 +463,26 @@ impl Writer {
         Ok(Ok(()))
     }
 
+    /// Other rules than before concern everything that was written until now, whenever it is told again.
+    fn set_redaction(&mut self, redactor: Arc<Redactor>) -> Done {
+        let rules = redactor.fingerprint();
+        let stored: Option<String> = self
+            .conn
+            .query_row("SELECT value FROM meta WHERE key = 'redaction'", [], |row| row.get(0))
+            .optional()
+            .map_err(sql("read the rules of redaction"))?;
+        let known = stored.as_deref().and_then(|text| text.split_once(' ')).filter(|(name, _)| *name == rules);
+        let since = known.and_then(|(_, since)| since.parse().ok());
+        if since.is_none() {
+            self.begin()?;
+            let value = format!("{rules} {}", self.head);
+            let what = "note the rules of redaction";
+            self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('redaction', ?)", params![value])?;
+        }
+        self.redaction = Some((redactor, since.unwrap_or(self.head)));
+        Ok(())
+    }
+
     fn resource_id(&mut self, resource: &Resource) -> Done<i64> {
         let facts = serde_json::to_string(resource).expect("plain strings always serialise");
         let what = "remember a resource";
@@ -536,8 +561,7 @@ impl Writer {
                 resource,
                 namespace,
                 api_version: spec.resource.api_version(),
-                kind_name: spec.resource.kind.clone(),
-                plural: spec.resource.plural.clone(),
+                facts: spec.resource.clone(),
                 silent: spec.first_list_silent,
                 ignore: patterns(&spec.ignore),
                 resume: resume.clone(),
@@ -569,8 +593,7 @@ impl Writer {
             resource,
             namespace,
             api_version: facts.api_version(),
-            kind_name: facts.kind,
-            plural: facts.plural,
+            facts,
             silent: false,
             ignore: patterns(&serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default()),
             resume: resume.map(ResourceVersion),
@@ -697,8 +720,9 @@ impl Writer {
     }
 
     fn modified(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
-        let previous = self.told_state(known)?;
-        let change = change::compare(&previous, &object.body.bytes, &known.marks, &object.body.marks)
+        let (previous, marks) = self.told_state(source, known)?;
+        let marks = marks.as_ref().unwrap_or(&known.marks);
+        let change = change::compare(&previous, &object.body.bytes, marks, &object.body.marks)
             .map_err(|error| JournalError::Corrupt(format!("a stored object cannot be compared: {error}")))?;
         let ignore = &self.source(source)?.ignore;
         if !ignore.is_empty() && change::matches_ignore(ignore, &change.touched) {
@@ -741,13 +765,13 @@ impl Writer {
 
     /// A deletion that nobody saw: told with the last known state.
     fn vanished(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Done {
-        let (bytes, pointers) = self.current_state(known)?;
+        let body = self.current_state(source, known)?;
         let object = Observed {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             uid: known.uid.clone(),
             version: known.version.clone(),
-            body: Redacted { bytes: bytes.to_vec(), pointers, marks: Vec::new() },
+            body,
         };
         self.deleted(source, known, &object, Evidence::Inferred)
     }

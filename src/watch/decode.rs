@@ -4,10 +4,11 @@
 //! as it came.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::model::{Resource, ResourceVersion};
@@ -48,26 +49,85 @@ struct Envelope<'a> {
     object: &'a RawValue,
 }
 
-#[derive(Deserialize)]
+/// What names an object. Of a member that comes twice the last counts, as in Go, so that what a client and the API
+/// server would see is what the log says.
+#[derive(Default)]
 struct Identity<'a> {
-    #[serde(default)]
-    kind: Option<IgnoredAny>,
-    #[serde(default, rename = "apiVersion")]
-    api_version: Option<IgnoredAny>,
-    #[serde(borrow)]
-    metadata: Metadata<'a>,
+    typed: bool,
+    metadata: Option<Metadata<'a>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default)]
 struct Metadata<'a> {
-    #[serde(borrow, default)]
     namespace: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
     name: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
     uid: Option<Cow<'a, str>>,
-    #[serde(borrow, default, rename = "resourceVersion")]
     version: Option<Cow<'a, str>>,
+}
+
+/// A text, borrowed where it has no escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Identity<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Identity<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut identity = Identity::default();
+                while let Some(Text(name)) = map.next_key()? {
+                    match &*name {
+                        "kind" | "apiVersion" => {
+                            identity.typed |= map.next_value::<Option<IgnoredAny>>()?.is_some();
+                        }
+                        "metadata" => identity.metadata = Some(map.next_value()?),
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(identity)
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Metadata<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Metadata<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut metadata = Metadata::default();
+                while let Some(Text(name)) = map.next_key()? {
+                    let member = match &*name {
+                        "namespace" => &mut metadata.namespace,
+                        "name" => &mut metadata.name,
+                        "uid" => &mut metadata.uid,
+                        "resourceVersion" => &mut metadata.version,
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                            continue;
+                        }
+                    };
+                    *member = map.next_value::<Option<Text<'de>>>()?.map(|Text(text)| text);
+                }
+                Ok(metadata)
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
 }
 
 /// Reads one line of a watch.
@@ -112,7 +172,8 @@ fn said<'a>(
         "ADDED" | "MODIFIED" => Ok(Line::Upsert(whole(identity()?, object)?)),
         "DELETED" => Ok(Line::Delete(whole(identity()?, object)?)),
         "BOOKMARK" => {
-            let version = identity()?.metadata.version.filter(|version| !version.is_empty());
+            let metadata = identity()?.metadata.unwrap_or_default();
+            let version = metadata.version.filter(|version| !version.is_empty());
             Ok(Line::Bookmark(ResourceVersion::new(version.ok_or("a bookmark has no resourceVersion")?)))
         }
         "ERROR" => Ok(Line::Error(object.as_bytes())),
@@ -121,7 +182,7 @@ fn said<'a>(
 }
 
 fn whole<'a>(identity: Identity<'a>, object: &'a str) -> Result<Object<'a>, String> {
-    let Metadata { namespace, name, uid, version } = identity.metadata;
+    let Metadata { namespace, name, uid, version } = identity.metadata.ok_or("an object has no metadata")?;
     let need = |value: Option<Cow<'a, str>>, what| {
         value.filter(|value| !value.is_empty()).ok_or_else(|| format!("an object has no {what}"))
     };
@@ -153,7 +214,7 @@ pub fn item<'a>(resource: &Resource, item: &'a [u8]) -> Result<Object<'a>, Strin
     let text = std::str::from_utf8(item).map_err(|_| "an item of the list is not UTF-8".to_owned())?;
     let identity: Identity<'_> = serde_json::from_str(text)
         .map_err(|error| format!("an item of the list has no readable metadata ({})", place(&error)))?;
-    let complete = identity.kind.is_some() || identity.api_version.is_some();
+    let complete = identity.typed;
     let mut object = whole(identity, text)?;
     if !complete {
         object.bytes = Cow::Owned(with_kind(resource, text));
@@ -257,6 +318,16 @@ mod tests {
         let text = r#"{"type":"ADDED","object":{"metadata":{"name":"w\u0065b","uid":"u\/1","resourceVersion":"7"}}}"#;
         let Ok(Line::Upsert(object)) = line(text.as_bytes()) else { panic!() };
         assert_eq!((&*object.name, &*object.uid, &*object.namespace), ("web", "u/1", ""));
+    }
+
+    /// Fault 32: of duplicate members the last counts, as in Go.
+    #[test]
+    fn of_members_that_come_twice_the_last_counts() {
+        let object = r#"{"metadata":{"name":"first","uid":"u","resourceVersion":"1"},"metadata":{"name":"a","name":"b","uid":"u1","uid":"u2","resourceVersion":"6","resourceVersion":"7","namespace":"x","namespace":null}}"#;
+        let text = format!(r#"{{"type":"ADDED","object":{object}}}"#);
+        let Ok(Line::Upsert(found)) = line(text.as_bytes()) else { panic!() };
+        assert_eq!((&*found.name, &*found.uid, &*found.version, &*found.namespace), ("b", "u2", "7", ""));
+        assert_eq!(found.bytes, object.as_bytes());
     }
 
     #[test]

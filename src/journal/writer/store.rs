@@ -7,7 +7,7 @@ use rusqlite::params;
 use super::{Done, Known, Writer, micros, rfc3339, sql, type_code, type_of};
 use crate::journal::JournalError;
 use crate::journal::recent::Line;
-use crate::model::{EntryType, Evidence, Gap, Observed, Seq};
+use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, Seq};
 use crate::wire::{self, Draft};
 
 /// The seq of a new entry, and that of the entry which the next version is stored as a difference of.
@@ -44,8 +44,8 @@ impl Writer {
             evidence: Some(evidence),
             cluster: &self.cluster,
             api_version: &source.api_version,
-            kind_name: &source.kind_name,
-            resource: &source.plural,
+            kind_name: &source.facts.kind,
+            resource: &source.facts.plural,
             namespace: &object.namespace,
             name: &object.name,
             uid: &object.uid,
@@ -105,8 +105,8 @@ impl Writer {
             evidence: None,
             cluster: &self.cluster,
             api_version: &source.api_version,
-            kind_name: &source.kind_name,
-            resource: &source.plural,
+            kind_name: &source.facts.kind,
+            resource: &source.facts.plural,
             namespace: &source.namespace,
             name: "",
             uid: "",
@@ -149,21 +149,29 @@ impl Writer {
         Ok(self.recent.put(seq, Line { kind, bytes: bytes.into(), object }))
     }
 
-    /// The object as the log last told it: what the next patch starts from.
-    pub(super) fn told_state(&mut self, known: &Known) -> Done<Bytes> {
-        if known.last == 0 {
-            return Ok(self.current_state(known)?.0);
+    /// The object as the log last told it: what the next patch starts from. Its marks where they are others than the
+    /// row has.
+    pub(super) fn told_state(&mut self, source: i64, known: &Known) -> Done<(Bytes, Option<Vec<(String, [u8; 16])>>)> {
+        let line = if known.last == 0 { None } else { Some(self.line(known.last)?) };
+        match line {
+            // A silent list found it again under the name of the dead, and nothing has been told of it yet.
+            Some(line) if line.kind != EntryType::Deleted || !known.has_state => {
+                if !self.is_older(known.last) {
+                    return Ok((line.object(), None));
+                }
+                let stored = told(known, &line)?;
+                let body = self.redact_again(source, known, stored)?;
+                Ok((body.bytes.into(), Some(body.marks)))
+            }
+            Some(_) | None => {
+                let body = self.current_state(source, known)?;
+                Ok((body.bytes.into(), Some(body.marks)))
+            }
         }
-        let line = self.line(known.last)?;
-        // A silent list found it again under the name of the dead, and nothing has been told of it yet.
-        if line.kind == EntryType::Deleted && known.has_state {
-            return Ok(self.current_state(known)?.0);
-        }
-        Ok(line.object())
     }
 
     /// The object as it was last seen, and what was redacted in it.
-    pub(super) fn current_state(&mut self, known: &Known) -> Done<(Bytes, Vec<String>)> {
+    pub(super) fn current_state(&mut self, source: i64, known: &Known) -> Done<Redacted> {
         if known.has_state {
             let (blob, pointers): (Vec<u8>, Option<String>) = self
                 .conn
@@ -176,12 +184,32 @@ impl Writer {
                 .decompress(None, &blob)
                 .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))?;
             let pointers = pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-            return Ok((bytes.into(), pointers));
+            // Nothing tells by which rules it was redacted.
+            return self.redact_again(source, known, Redacted { bytes, pointers, marks: known.marks.clone() });
         }
         let line = self.line(known.last)?;
-        let entry = wire::Entry::parse(&line.bytes)
-            .map_err(|error| JournalError::Corrupt(format!("entry {}: {error}", known.last)))?;
-        let pointers = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-        Ok((line.object(), pointers))
+        let stored = told(known, &line)?;
+        if self.is_older(known.last) { self.redact_again(source, known, stored) } else { Ok(stored) }
     }
+
+    /// Whether an entry was written by other rules of redaction than those in force.
+    fn is_older(&self, seq: u64) -> bool {
+        self.redaction.as_ref().is_some_and(|(_, since)| seq <= *since)
+    }
+
+    /// What would be told again, after the rules in force now: what the journal has in clear from before is told to
+    /// nobody who does not have it.
+    fn redact_again(&self, source: i64, known: &Known, stored: Redacted) -> Done<Redacted> {
+        let Some((redactor, _)) = &self.redaction else { return Ok(stored) };
+        redactor
+            .again(&self.source(source)?.facts, &known.uid, stored)
+            .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))
+    }
+}
+
+fn told(known: &Known, line: &Line) -> Done<Redacted> {
+    let entry = wire::Entry::parse(&line.bytes)
+        .map_err(|error| JournalError::Corrupt(format!("entry {}: {error}", known.last)))?;
+    let pointers = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    Ok(Redacted { bytes: line.object().to_vec(), pointers, marks: known.marks.clone() })
 }
