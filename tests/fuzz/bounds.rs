@@ -19,12 +19,16 @@ fn spent() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap())
 }
 
+/// What takes a moment, so that a slow one is seen.
 /// Four times the input may cost sixteen times as much only where it is read again and again: then a mebibyte takes
 /// minutes. What is linear takes a second or two in a build without optimisation.
 fn bounded(what: &str, work: impl FnOnce()) {
     let begun = spent();
     work();
     let took = spent() - begun;
+    if took > Duration::from_millis(700) {
+        println!("{what}: {took:?}");
+    }
     assert!(took < Duration::from_secs(20), "{what} took {took:?}");
 }
 
@@ -103,7 +107,7 @@ fn hostile_objects_cost_no_more_than_their_length() {
             let list = format!("{{\"items\":[{object}]}}");
             let mut items = Items::new(32 << 20);
             for part in list.as_bytes().chunks(1000) {
-                drop(items.push(part, |item| decode::item(&pods(), item).map(drop).map_err(|_| Oversize)));
+                items.push(part, |item| decode::item(&pods(), item).map(drop).map_err(|_| Oversize)).unwrap_or_default();
             }
         });
         bounded(&format!("{name}: one line"), || drop(wire::one_line(object.clone().into_bytes())));
@@ -119,7 +123,7 @@ fn hostile_objects_cost_no_more_than_their_length() {
                     assert!(change.json.len() < 16 * LENGTH, "{name}: a patch of {} bytes", change.json.len());
                     let touched: usize = change.touched.iter().map(String::len).sum();
                     assert!(touched < 16 * LENGTH, "{name}: {touched} bytes of pointers");
-                    change::matches_ignore(&ignore, &change.touched);
+                    std::hint::black_box(change::matches_ignore(&ignore, &change.touched));
                 }
             });
         }

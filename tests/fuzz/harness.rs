@@ -49,6 +49,10 @@ pub(crate) fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
 
 /// Runs a check; an input that fails is kept.
 fn guard(target: &str, input: &[u8], origin: &str, check: &impl Fn(&[u8])) {
+    if std::env::var_os("DECKLOG_FUZZ_TRACE").is_some() {
+        // For what no panic tells of: a stack that overflows, a process that is killed.
+        fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{target}-last")), input).unwrap();
+    }
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(input))) {
         let mut name = format!("fuzz-{target}-");
         write!(name, "{:08x}", crc32fast::hash(input)).unwrap();

@@ -19,6 +19,11 @@ fn redactor(mode: RedactMode) -> Redactor {
     Redactor::new(&Redact { rules, ..Redact::default() }, [3; 32]).unwrap()
 }
 
+/// serde_json does not look at the encoding of what it passes over.
+fn is_json(text: &[u8]) -> bool {
+    std::str::from_utf8(text).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
+}
+
 /// Puts the canary wherever the rules look, in the very text of the object.
 fn plant(value: &mut Value, secret: bool, inside: bool) {
     match value {
@@ -41,7 +46,7 @@ fn redact() {
     let redactors = [RedactMode::Hmac, RedactMode::Mask, RedactMode::Drop].map(redactor);
     let secrets = decklog::model::Resource { kind: "Secret".into(), plural: "secrets".into(), ..pods() };
     fuzz("redact", 5000, JSON, |input| {
-        let whole = serde_json::from_slice::<IgnoredAny>(input).is_ok();
+        let whole = is_json(input);
         for (resource, is_secret) in [(pods(), false), (secrets.clone(), true)] {
             for redactor in &redactors {
                 let once = match redactor.apply(&resource, "u", input) {
@@ -94,7 +99,7 @@ fn change() {
     fuzz("change", 6000, JSON, |input| {
         let (old, new) = two(input);
         let compared = change::compare(old, new, &[], &[]);
-        let objects = [old, new].map(|text| serde_json::from_slice::<IgnoredAny>(text).is_ok() && text.trim_ascii().starts_with(b"{"));
+        let objects = [old, new].map(|text| is_json(text) && text.trim_ascii().starts_with(b"{"));
         assert_eq!(compared.is_ok(), objects == [true, true], "{compared:?}");
         let Ok(change) = compared else { return };
         assert!(!change.json.contains(['\n', '\r']));
@@ -192,8 +197,12 @@ fn entry() {
         let line = bytes::Bytes::copy_from_slice(input);
         if let Ok(entry) = wire::Entry::parse(input) {
             drop((entry.gap(), entry.version(), entry.group().to_owned(), entry.kind()));
+            // Payloads are made of what decklog has rendered itself, without a blank.
+            let ours = !input.iter().any(|byte| byte.is_ascii_whitespace() || *byte == b'\\');
             for payload in [wire::Payload::Diff, wire::Payload::Metadata] {
-                if let Ok(less) = wire::payload(&line, payload) {
+                if let Ok(less) = wire::payload(&line, payload)
+                    && ours
+                {
                     assert!(less.len() <= line.len());
                     let less = wire::Entry::parse(&less).unwrap();
                     assert_eq!((less.seq, &less.id), (entry.seq, &entry.id));
@@ -201,7 +210,7 @@ fn entry() {
             }
         }
         let flat = wire::one_line(input.to_vec());
-        if serde_json::from_slice::<IgnoredAny>(input).is_ok() {
+        if is_json(input) {
             assert!(!flat.contains(&b'\n') && !flat.contains(&b'\r'));
             if let Ok(value) = serde_json::from_slice::<Value>(input) {
                 assert_eq!(serde_json::from_slice::<Value>(&flat).unwrap(), value);

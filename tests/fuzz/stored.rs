@@ -14,9 +14,8 @@ use crate::harness::{corpus, fuzz, two};
 use crate::json::pods;
 
 fn line(seq: u64) -> String {
-    let corpus = &corpus("tail")[0].1;
-    let first = corpus.split(|byte| *byte == b'\n').next().unwrap();
-    let first = String::from_utf8(first.to_vec()).unwrap();
+    let (_, whole) = corpus("tail").into_iter().find(|(path, _)| path.ends_with("whole")).unwrap();
+    let first = String::from_utf8(two(&whole).0.to_vec()).unwrap();
     assert!(first.contains("\"seq\":1,"));
     first.replace("\"seq\":1,", &format!("\"seq\":{seq},"))
 }
