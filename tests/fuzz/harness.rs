@@ -15,6 +15,7 @@ pub(crate) fn fuzz(target: &str, runs: usize, dictionary: &[&str], check: impl F
     if let Some(input) = std::env::var_os("DECKLOG_FUZZ_INPUT") {
         return check(&fs::read(input).unwrap());
     }
+    let begun = std::time::Instant::now();
     let corpus = corpus(target);
     assert!(corpus.len() >= 3, "{target} has no corpus to speak of");
     for (path, input) in &corpus {
@@ -32,6 +33,7 @@ pub(crate) fn fuzz(target: &str, runs: usize, dictionary: &[&str], check: impl F
         }
         guard(target, &input, &format!("seed {seed}, run {run}"), &check);
     }
+    println!("{target}: {} files and {runs} mutations in {:.1?}", corpus.len(), begun.elapsed());
 }
 
 /// Where the files of a target are.
