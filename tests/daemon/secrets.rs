@@ -172,7 +172,9 @@ fn plant(sim: &Sim) {
     // Secrets and tokens in places that are none.
     let kubeconfig = format!("users:\n- user: {{token: {}}}\n", token(CANARIES[9]));
     sim.create("configmaps", objects::config_map("default", "kubeconfig", &kubeconfig)).unwrap();
-    let text = objects::secret("default", "x", &[("a", CANARIES[15])]).to_string();
+    let mut text = objects::secret("default", "x", &[("a", CANARIES[15])]);
+    text["kind"] = json!("Secret");
+    let text = text.to_string();
     sim.create("configmaps", objects::config_map("default", "text", &text)).unwrap();
     let mut map = objects::config_map("default", "ruled", "harmless");
     map["data"] = json!({
@@ -404,7 +406,7 @@ async fn a_rule_that_comes_later_holds_for_what_was_before() {
     let mut daemon = Daemon::new(&sim, &["configmaps"]);
     daemon.start();
     daemon.ready().await;
-    daemon.reach(5).await;
+    daemon.reach(4).await;
     assert!(fs::read_to_string(daemon.log()).unwrap().contains(CANARIES[0]), "there is no rule yet");
     let rules = "[redact]\nrules = [{ resources = [\"configmaps\"], paths = [\"/data/password\"], mode = \"hmac\" }]\n";
     let config = daemon.config("resources = [\"configmaps\"]", rules);
