@@ -52,17 +52,24 @@ struct Envelope<'a> {
 /// What names an object. Of a member that comes twice the last counts, as in Go, so that what a client and the API
 /// server would see is what the log says.
 #[derive(Default)]
-struct Identity<'a> {
+pub(crate) struct Identity<'a> {
+    /// It has a kind or an apiVersion.
     typed: bool,
-    metadata: Option<Metadata<'a>>,
+    /// Its metadata.
+    pub(crate) metadata: Option<Metadata<'a>>,
 }
 
+/// What of an object's metadata names it.
 #[derive(Default)]
-struct Metadata<'a> {
-    namespace: Option<Cow<'a, str>>,
-    name: Option<Cow<'a, str>>,
-    uid: Option<Cow<'a, str>>,
-    version: Option<Cow<'a, str>>,
+pub(crate) struct Metadata<'a> {
+    /// metadata.namespace.
+    pub(crate) namespace: Option<Cow<'a, str>>,
+    /// metadata.name.
+    pub(crate) name: Option<Cow<'a, str>>,
+    /// metadata.uid.
+    pub(crate) uid: Option<Cow<'a, str>>,
+    /// metadata.resourceVersion.
+    pub(crate) version: Option<Cow<'a, str>>,
 }
 
 /// A text, borrowed where it has no escapes.
@@ -87,7 +94,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Identity<'a> {
                         "kind" | "apiVersion" => {
                             identity.typed |= map.next_value::<Option<IgnoredAny>>()?.is_some();
                         }
-                        "metadata" => identity.metadata = Some(map.next_value()?),
+                        "metadata" => identity.metadata = map.next_value()?,
                         _ => drop(map.next_value::<IgnoredAny>()?),
                     }
                 }
