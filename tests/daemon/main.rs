@@ -19,6 +19,7 @@ mod hostile;
 #[path = "../real/judge.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
 mod judge;
+mod memory;
 mod restarts;
 mod scopes;
 mod secrets;

@@ -209,6 +209,11 @@ impl Daemon {
         self.start_by(command, |command| command);
     }
 
+    /// Starts it by a program that prepares the process and then runs it.
+    pub(crate) fn start_under(&mut self, program: Command, change: impl FnOnce(&mut Command) -> &mut Command) {
+        self.start_by(program, change);
+    }
+
     fn start_by(&mut self, mut command: Command, change: impl FnOnce(&mut Command) -> &mut Command) {
         assert!(self.running.is_none(), "it runs already");
         self.listen();
