@@ -178,9 +178,16 @@ async fn what_a_terminal_would_obey_is_only_shown() {
         send(&sim, json!({"type": kind, "object": object}).to_string());
     }
     daemon.tells("it", |entry| entry.name == evil && entry.kind == "MODIFIED").await;
-    for arguments in ["tail --last 100", "tail --last 100 --color always", "tail -o json --last 100", "tail -o yaml --last 100", "status"] {
+    for arguments in [
+        "tail --last 100",
+        "tail --last 100 --color always",
+        "tail -o json --last 100",
+        "tail -o yaml --last 100",
+        "status",
+    ] {
         // A terminal of its own, as `script` gives it.
-        let command = format!("{} {arguments} -c {}", env!("CARGO_BIN_EXE_decklog"), daemon.path("config.toml").display());
+        let command =
+            format!("{} {arguments} -c {}", env!("CARGO_BIN_EXE_decklog"), daemon.path("config.toml").display());
         let shown = Command::new("script").args(["-qec", &command, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
         assert!(shown.status.success(), "{shown:?}");
         let text = String::from_utf8(shown.stdout).unwrap();
@@ -194,7 +201,8 @@ async fn what_a_terminal_would_obey_is_only_shown() {
     assert!(piped.contains("\\u{1b}[2J"), "{piped:?}");
     // decklog's own log is one line for each thing said, and no name is a path.
     assert!(!daemon.said().contains('\u{1b}') && !daemon.said().contains('\u{7}'));
-    let files: Vec<String> = fs::read_dir(daemon.state()).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
+    let files: Vec<String> =
+        fs::read_dir(daemon.state()).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
     assert!(files.iter().all(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c))), "{files:?}");
     daemon.stop().await;
     daemon.consistent().await;
@@ -243,7 +251,8 @@ async fn the_http_listener_has_bounds() {
     let answer = text(ask(long.as_bytes()).unwrap());
     assert!(!answer.contains(" 200 "), "{answer}");
     for method in ["POST", "PUT", "DELETE", "PATCH", "TRACE", "CONNECT"] {
-        let answer = text(ask(format!("{method} /status HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").as_bytes()).unwrap());
+        let answer =
+            text(ask(format!("{method} /status HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").as_bytes()).unwrap());
         assert!(answer.starts_with("HTTP/1.1 4"), "{method}: {answer}");
     }
     assert!(!text(ask(b"\x16\x03\x01\0\xff\0\0\n\n\0").unwrap()).contains(" 200 "));

@@ -2,7 +2,8 @@
 //!
 //! The binary runs under a limit of the kernel, and the most that it ever had resident is compared with the bound that
 //! the README states. `DECKLOG_TEST_MEMORY=full` takes the counts of the README: 100,000 Pods, a million small objects;
-//! in a release build (`cargo test --release --test daemon memory::`) that is a matter of minutes.
+//! in a release build (`cargo test --release --test daemon memory::`, or `DECKLOG_TEST_BINARY` with the path of one) that
+//! is a matter of minutes.
 
 use std::fs;
 use std::net::TcpListener;
@@ -31,7 +32,8 @@ fn start(daemon: &mut Daemon) {
 
 fn start_with(daemon: &mut Daemon, change: impl FnOnce(&mut Command) -> &mut Command) {
     let mut command = Command::new("prlimit");
-    command.args([&format!("--data={}", GIVEN << 20), "--", env!("CARGO_BIN_EXE_decklog")]);
+    let binary = std::env::var("DECKLOG_TEST_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_decklog").to_owned());
+    command.args([&format!("--data={}", GIVEN << 20), "--", &binary]);
     daemon.start_under(command, change);
 }
 
@@ -92,9 +94,17 @@ async fn objects_of_eight_mebibytes_are_kept_within_the_bound() {
     let large = |index: usize, turn: usize| {
         // Of many members, so that its tree is as large as can be, and with a text that compresses badly.
         let mut dice = crate::support::Dice(index as u64 + 1);
-        let mut text = format!("{{\"metadata\":{{\"name\":\"large-{index}\",\"namespace\":\"default\"}},\"turn\":{turn},\"data\":{{");
+        let mut text = format!(
+            "{{\"metadata\":{{\"name\":\"large-{index}\",\"namespace\":\"default\"}},\"turn\":{turn},\"data\":{{"
+        );
         while text.len() < 8 << 20 {
-            text.push_str(&format!("\"k{}\":\"{:x}{:x}{:x}\",", text.len(), dice.roll(1 << 30), dice.roll(1 << 30), dice.roll(1 << 30)));
+            text.push_str(&format!(
+                "\"k{}\":\"{:x}{:x}{:x}\",",
+                text.len(),
+                dice.roll(1 << 30),
+                dice.roll(1 << 30),
+                dice.roll(1 << 30)
+            ));
         }
         text.pop();
         text.push_str("}}");

@@ -288,7 +288,8 @@ async fn no_byte_of_a_secret_is_anywhere() {
     sim.signal("secrets", &Signal::End);
     let secret = json!({"data": {"password": coded(CANARIES[5])}});
     sim.patch("secrets", "default", "planted", &secret).unwrap();
-    sim.patch("configmaps", "default", "ruled", &json!({"data": {"api-key": CANARIES[5], "digested": "other"}})).unwrap();
+    sim.patch("configmaps", "default", "ruled", &json!({"data": {"api-key": CANARIES[5], "digested": "other"}}))
+        .unwrap();
     daemon.knows(&sim, "secrets", "default", "planted").await;
     daemon.knows(&sim, "configmaps", "default", "ruled").await;
     daemon.kill().await;

@@ -58,7 +58,10 @@ fn hostile() -> Vec<(&'static str, String)> {
         ("many named elements", format!("[{}]", numbered(|n| format!("{{\"name\":\"n{n}\"}},")))),
         ("many kinds", format!("[{}]", numbered(|_| "{\"kind\":\"Secret\",\"data\":{\"a\":1}},".to_owned()))),
         ("equal kinds", format!("{{{}}}", numbered(|_| "\"kind\":\"Secret\",".to_owned()))),
-        ("deep secrets", format!("{}1{}", "{\"kind\":\"Secret\",\"data\":{},\"a\":".repeat(LENGTH / 32), "}".repeat(LENGTH / 32))),
+        (
+            "deep secrets",
+            format!("{}1{}", "{\"kind\":\"Secret\",\"data\":{},\"a\":".repeat(LENGTH / 32), "}".repeat(LENGTH / 32)),
+        ),
         ("beginnings of tokens", format!("{{\"a\":\"{}\"}}", filled("eyJ"))),
         ("beginnings of tokens with dots", format!("{{\"a\":\"{}\"}}", filled("eyJ.eyJ."))),
         ("many tokens", format!("{{\"a\":\"{}\"}}", filled("eyJhbGciOjF9.eyJhIjoxfQ.c2ln "))),
@@ -84,12 +87,15 @@ fn text_in_text() -> Vec<(&'static str, String)> {
 
 #[test]
 fn hostile_objects_cost_no_more_than_their_length() {
-    let rule = |path: &str| RedactRule { resources: vec!["*".into()], paths: vec![path.into()], mode: RedactMode::Mask };
-    let rules = vec![rule("/**/a*a*a*a*a*a*b"), rule("/**/a/**/b/**/c/**/d"), rule("/**/*x*y*z"), rule("/spec/**/password")];
+    let rule =
+        |path: &str| RedactRule { resources: vec!["*".into()], paths: vec![path.into()], mode: RedactMode::Mask };
+    let rules =
+        vec![rule("/**/a*a*a*a*a*a*b"), rule("/**/a/**/b/**/c/**/d"), rule("/**/*x*y*z"), rule("/spec/**/password")];
     let redactor = Redactor::new(&Redact { rules, ..Redact::default() }, [1; 32]).unwrap();
     let ignore = ["/**/a/**/a/**/a/**/b", "/*a*a*a*b/**/c"].map(|text| Pattern::parse(text).unwrap());
     for (name, text) in hostile() {
-        let object = format!("{{\"metadata\":{{\"name\":\"a\",\"uid\":\"u\",\"resourceVersion\":\"1\"}},\"spec\":{text}}}");
+        let object =
+            format!("{{\"metadata\":{{\"name\":\"a\",\"uid\":\"u\",\"resourceVersion\":\"1\"}},\"spec\":{text}}}");
         let line = format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n");
         bounded(&format!("{name}: a line"), || {
             let mut lines = Lines::new(32 << 20);
@@ -104,7 +110,9 @@ fn hostile_objects_cost_no_more_than_their_length() {
             let list = format!("{{\"items\":[{object}]}}");
             let mut items = Items::new(32 << 20);
             for part in list.as_bytes().chunks(1000) {
-                items.push(part, |item| decode::item(&pods(), item).map(drop).map_err(|_| Oversize)).unwrap_or_default();
+                items
+                    .push(part, |item| decode::item(&pods(), item).map(drop).map_err(|_| Oversize))
+                    .unwrap_or_default();
             }
         });
         bounded(&format!("{name}: one line"), || drop(wire::one_line(object.clone().into_bytes())));
@@ -113,7 +121,9 @@ fn hostile_objects_cost_no_more_than_their_length() {
         let Ok(hidden) = hidden else { continue };
         bounded(&format!("{name}: redaction of the same again"), || drop(redactor.again(&pods(), "u", hidden.clone())));
         let other = object.replacen("\"resourceVersion\":\"1\"", "\"resourceVersion\":\"2\"", 1).replace('1', "2");
-        for (old, new) in [(&object, &other), (&other, &object), (&object, &"{}".to_owned()), (&"{}".to_owned(), &object)] {
+        for (old, new) in
+            [(&object, &other), (&other, &object), (&object, &"{}".to_owned()), (&"{}".to_owned(), &object)]
+        {
             bounded(&format!("{name}: a comparison"), || {
                 if let Ok(change) = change::compare(old.as_bytes(), new.as_bytes(), &[], &[]) {
                     // Nor is what is told of it without a bound.

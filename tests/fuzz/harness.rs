@@ -43,8 +43,7 @@ fn directory(target: &str) -> PathBuf {
 
 /// The corpus of a target, in the order of its names.
 pub(crate) fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(directory(target)).unwrap().map(|file| file.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = fs::read_dir(directory(target)).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
     files.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
@@ -137,9 +136,45 @@ pub(crate) fn two(input: &[u8]) -> (&[u8], &[u8]) {
 
 /// Words of JSON and of Kubernetes.
 pub(crate) const JSON: &[&str] = &[
-    "{", "}", "[", "]", ":", ",", "\"", "\\u0000", "\\ud800", "\\udc00", "\\u0041", "\\\"", "null", "true", "1e400",
-    "1.10", "-0", "{\"a\":", "[[", "\"metadata\":{", "\"name\":\"x\",", "\"uid\":\"u\",", "\"resourceVersion\":\"7\",",
-    "\"resourceVersion\":7,", "\"kind\":\"Secret\",", "\"data\":{", "\"stringData\":{", "\"items\":[", "\"type\":\"ADDED\",",
-    "\"object\":", "\"annotations\":{", "\"code\":410,", "\"reason\":\"Expired\",", "\"retryAfterSeconds\":99999999999,",
-    "\u{e9}", "\u{1f600}", "\u{2028}", "\u{1b}[31m", "\r\n", "\n", "eyJhbGciOiJSUzI1NiJ9.eyJhIjoxfQ.c2ln",
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    ",",
+    "\"",
+    "\\u0000",
+    "\\ud800",
+    "\\udc00",
+    "\\u0041",
+    "\\\"",
+    "null",
+    "true",
+    "1e400",
+    "1.10",
+    "-0",
+    "{\"a\":",
+    "[[",
+    "\"metadata\":{",
+    "\"name\":\"x\",",
+    "\"uid\":\"u\",",
+    "\"resourceVersion\":\"7\",",
+    "\"resourceVersion\":7,",
+    "\"kind\":\"Secret\",",
+    "\"data\":{",
+    "\"stringData\":{",
+    "\"items\":[",
+    "\"type\":\"ADDED\",",
+    "\"object\":",
+    "\"annotations\":{",
+    "\"code\":410,",
+    "\"reason\":\"Expired\",",
+    "\"retryAfterSeconds\":99999999999,",
+    "\u{e9}",
+    "\u{1f600}",
+    "\u{2028}",
+    "\u{1b}[31m",
+    "\r\n",
+    "\n",
+    "eyJhbGciOiJSUzI1NiJ9.eyJhIjoxfQ.c2ln",
 ];

@@ -75,7 +75,8 @@ fn redact() {
 /// A rule that comes later tells nothing of a version that was stored in clear.
 #[test]
 fn redact_again() {
-    let (before, after) = (Redactor::new(&Redact { defaults: false, ..Redact::default() }, [3; 32]).unwrap(), redactor(RedactMode::Hmac));
+    let (before, after) =
+        (Redactor::new(&Redact { defaults: false, ..Redact::default() }, [3; 32]).unwrap(), redactor(RedactMode::Hmac));
     fuzz("redact", 2500, JSON, |input| {
         let Ok(mut value) = serde_json::from_slice::<Value>(input) else { return };
         plant(&mut value, false, false);
@@ -86,7 +87,10 @@ fn redact_again() {
         if value.is_object() {
             // The same value, late or early: nothing has changed.
             let early = after.apply(&pods(), "u", &clear.bytes).unwrap();
-            assert_eq!(change::compare(&late.bytes, &early.bytes, &late.marks, &early.marks).unwrap().touched, Vec::<String>::new());
+            assert_eq!(
+                change::compare(&late.bytes, &early.bytes, &late.marks, &early.marks).unwrap().touched,
+                Vec::<String>::new()
+            );
         } else {
             assert!(change.is_err());
         }
@@ -108,7 +112,10 @@ fn change() {
             // Numbers and surrogates that no value of serde_json holds are copied as they came.
             Err(_) => return assert!(serde_json::from_str::<IgnoredAny>(&change.json).is_ok()),
         };
-        let (Ok(mut before), Ok(after)) = (serde_json::from_slice::<Value>(old), serde_json::from_slice::<Value>(new)) else { return };
+        let (Ok(mut before), Ok(after)) = (serde_json::from_slice::<Value>(old), serde_json::from_slice::<Value>(new))
+        else {
+            return;
+        };
         for step in told["patch"].as_array().unwrap() {
             apply(&mut before, step);
         }
@@ -157,9 +164,11 @@ fn pattern() {
         let (pattern, pointer) = text.split_once('\n').unwrap_or((text, ""));
         let Ok(parsed) = Pattern::parse(pattern) else { return };
         let segments: Vec<&str> = pattern.split('/').skip(1).collect();
-        let names: Vec<String> = pointer.split('/').skip(1).map(|name| name.replace("~1", "/").replace("~0", "~")).collect();
+        let names: Vec<String> =
+            pointer.split('/').skip(1).map(|name| name.replace("~1", "/").replace("~0", "~")).collect();
         // A name with `~` and neither 0 nor 1 after it is no pointer.
-        let odd = pointer.replace("~0", "").replace("~1", "").contains('~') || (!pointer.is_empty() && !pointer.starts_with('/'));
+        let odd = pointer.replace("~0", "").replace("~1", "").contains('~')
+            || (!pointer.is_empty() && !pointer.starts_with('/'));
         if odd || segments.len() > 12 || names.len() > 12 || names.iter().any(|name| name.len() > 24) {
             return;
         }

@@ -23,7 +23,17 @@ fn line(seq: u64) -> String {
 /// What the end of a file says is never more than the whole lines in it, and nothing that is whole is cut off.
 #[test]
 fn tail() {
-    let words = ["\n", "\0", "{\"v\":1,\"seq\":", "{\"v\":1,\"seq\":2,", "{\"v\":2,", "}", "\"epoch\":\"other\"", "999999999999", "text\n"];
+    let words = [
+        "\n",
+        "\0",
+        "{\"v\":1,\"seq\":",
+        "{\"v\":1,\"seq\":2,",
+        "{\"v\":2,",
+        "}",
+        "\"epoch\":\"other\"",
+        "999999999999",
+        "text\n",
+    ];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log.jsonl");
@@ -40,7 +50,10 @@ fn tail() {
         assert!(after.is_empty() || after.ends_with(b"\n"));
         let last = after.strip_suffix(b"\n").map(|text| text.rsplit(|byte| *byte == b'\n').next().unwrap());
         let last = last.map(|line| Entry::parse(line).expect("it ends with an entry"));
-        assert_eq!(held.as_ref().map(|held| (held.epoch.as_str(), held.seq.0)), last.as_ref().map(|entry| (&*entry.epoch, entry.seq)));
+        assert_eq!(
+            held.as_ref().map(|held| (held.epoch.as_str(), held.seq.0)),
+            last.as_ref().map(|entry| (&*entry.epoch, entry.seq))
+        );
         // What was cut off was no whole entry that the cursor knows to be there for good.
         let cut = &input[after.len()..];
         for line in cut.split(|byte| *byte == b'\n').filter(|line| cut.len() > line.len()) {
@@ -50,7 +63,10 @@ fn tail() {
         }
         if runtime.block_on(sink.deliver(std::slice::from_ref(&next))).is_ok() {
             let whole = fs::read(&path).unwrap();
-            assert!(whole.starts_with(&after) && (whole.len() == after.len() || whole.ends_with(&[&next.line[..], b"\n"].concat())));
+            assert!(
+                whole.starts_with(&after)
+                    && (whole.len() == after.len() || whole.ends_with(&[&next.line[..], b"\n"].concat()))
+            );
         }
     });
 }
@@ -154,7 +170,14 @@ fn journal() {
             opened += 1;
             drop(reader.verify(|_, _| ()));
             drop(reader.entries_after(Seq(0), 1000, 1 << 20));
-            drop((reader.sources(), reader.sinks(), reader.resources(), reader.head(), reader.last_gap(), reader.set_aside()));
+            drop((
+                reader.sources(),
+                reader.sinks(),
+                reader.resources(),
+                reader.head(),
+                reader.last_gap(),
+                reader.set_aside(),
+            ));
             for (id, _) in reader.resources().unwrap_or_default() {
                 for object in reader.objects(id, None, None).unwrap_or_default() {
                     drop(reader.current(&object));

@@ -9,9 +9,31 @@ use decklog::filter::Filter;
 use crate::harness::{fuzz, two};
 
 const TOML: &[&str] = &[
-    "[watch]", "[[watch]]\n", "[[sink]]\n", "resources = [\"pods\"]\n", "\"\"\"", "'", "=", "\n", "[", "]", "{", "}", "true",
-    "1979-05-27T07:32:00Z", "inf", "0x7f", "\"10GiB\"", "\"${CREDENTIALS_DIRECTORY}/x\"", "\"${NOTHING}\"", "type = \"http\"\n",
-    "url = \"http://u:hunter2@x\"\n", "headers = { Authorization = \"hunter2\" }\n", "[redact]\n", "a.b.c = 1\n", "#",
+    "[watch]",
+    "[[watch]]\n",
+    "[[sink]]\n",
+    "resources = [\"pods\"]\n",
+    "\"\"\"",
+    "'",
+    "=",
+    "\n",
+    "[",
+    "]",
+    "{",
+    "}",
+    "true",
+    "1979-05-27T07:32:00Z",
+    "inf",
+    "0x7f",
+    "\"10GiB\"",
+    "\"${CREDENTIALS_DIRECTORY}/x\"",
+    "\"${NOTHING}\"",
+    "type = \"http\"\n",
+    "url = \"http://u:hunter2@x\"\n",
+    "headers = { Authorization = \"hunter2\" }\n",
+    "[redact]\n",
+    "a.b.c = 1\n",
+    "#",
 ];
 
 /// No text is half a configuration, and no message quotes what is meant to be secret.
@@ -42,7 +64,8 @@ fn config() {
 /// Selectors as kubectl spells them: what is taken can stand in a URL.
 #[test]
 fn selectors() {
-    let words = ["=", "==", "!=", ",", "in", "notin", "(", ")", "!", "tier", "a/b", "metadata.name", " ", "-", ".", "\u{e9}"];
+    let words =
+        ["=", "==", "!=", ",", "in", "notin", "(", ")", "!", "tier", "a/b", "metadata.name", " ", "-", ".", "\u{e9}"];
     fuzz("selectors", 2000, &words, |input| {
         let Ok(text) = std::str::from_utf8(input) else { return };
         let (label, field) = text.split_once('\n').unwrap_or((text, ""));
@@ -55,7 +78,10 @@ fn selectors() {
         if let Ok(loaded) = Config::parse(&toml, "c", &[], Files::Ignore) {
             let watch = &loaded.config.watch[0];
             assert_eq!((watch.label_selector.as_str(), watch.field_selector.as_str()), (label, field));
-            assert!(!text.trim_end_matches('\n').contains(|c: char| c.is_control() && c != '\n' && c != '\t' && c != '\r'), "{text:?}");
+            assert!(
+                !text.trim_end_matches('\n').contains(|c: char| c.is_control() && c != '\n' && c != '\t' && c != '\r'),
+                "{text:?}"
+            );
             let balanced = label.matches('(').count() == label.matches(')').count();
             assert!(balanced, "{label:?}");
         }
@@ -66,9 +92,45 @@ fn selectors() {
 #[test]
 fn cel() {
     let words = [
-        "object", ".spec", ".?replicas", ".orValue(1)", "has(", ")", "==", "!=", "&&", "||", "!", "\"x\"", "'", "type", "kind",
-        "in", "[", "]", "{", "}", "matches(", ".all(x, ", ".map(y, ", "size(", "1", "9223372036854775807", "-", "/", "%", "0",
-        "duration(\"1h\")", "timestamp(", "?", ":", "(", "r\"", "\\", "\u{e9}", "object.metadata.name",
+        "object",
+        ".spec",
+        ".?replicas",
+        ".orValue(1)",
+        "has(",
+        ")",
+        "==",
+        "!=",
+        "&&",
+        "||",
+        "!",
+        "\"x\"",
+        "'",
+        "type",
+        "kind",
+        "in",
+        "[",
+        "]",
+        "{",
+        "}",
+        "matches(",
+        ".all(x, ",
+        ".map(y, ",
+        "size(",
+        "1",
+        "9223372036854775807",
+        "-",
+        "/",
+        "%",
+        "0",
+        "duration(\"1h\")",
+        "timestamp(",
+        "?",
+        ":",
+        "(",
+        "r\"",
+        "\\",
+        "\u{e9}",
+        "object.metadata.name",
     ];
     let entry = br#"{"v":1,"seq":7,"epoch":"e","id":"u.41.MODIFIED","time":"2026-11-21T00:00:00.000000Z","type":"MODIFIED","evidence":"watched","cluster":{"name":"p","uid":"c"},"apiVersion":"apps/v1","kind":"Deployment","resource":"deployments","namespace":"shop","name":"web","uid":"u","resourceVersion":"41","change":{"areas":["spec"],"patch":[],"managers":[]},"object":{"spec":{"replicas":3,"hunter2":"hunter2","list":[1,2.5,"x",null,{"a":1e400}],"deep":{"a":{"b":{"c":[[[]]]}}}}}}"#;
     fuzz("cel", 2500, &words, |input| {
@@ -91,9 +153,29 @@ fn cel() {
 #[test]
 fn kubeconfig() {
     let words = [
-        "- ", ": ", "\n", "  ", "{", "}", "[", "]", "&a ", "*a", "!!binary ", "|", ">", "exec:\n", "token: hunter2\n",
-        "insecure-skip-tls-verify: true\n", "server: https://127.0.0.1:1\n", "client-key-data: aHVudGVyMg==\n", "name: c\n",
-        "command: /bin/false\n", "auth-provider: {name: gcp}\n", "proxy-url: socks5://u:hunter2@x\n", "tls-server-name: \"\"\n",
+        "- ",
+        ": ",
+        "\n",
+        "  ",
+        "{",
+        "}",
+        "[",
+        "]",
+        "&a ",
+        "*a",
+        "!!binary ",
+        "|",
+        ">",
+        "exec:\n",
+        "token: hunter2\n",
+        "insecure-skip-tls-verify: true\n",
+        "server: https://127.0.0.1:1\n",
+        "client-key-data: aHVudGVyMg==\n",
+        "name: c\n",
+        "command: /bin/false\n",
+        "auth-provider: {name: gcp}\n",
+        "proxy-url: socks5://u:hunter2@x\n",
+        "tls-server-name: \"\"\n",
     ];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -109,7 +191,12 @@ fn kubeconfig() {
             Err(error) => {
                 let told = format!("{error} {error:?}");
                 // Names may be quoted, because a person has to find them.
-                let named = text.lines().any(|line| line.contains("hunter2") && ["name", "context", "user", "cluster", "file", "authority"].iter().any(|key| line.contains(key)));
+                let named = text.lines().any(|line| {
+                    line.contains("hunter2")
+                        && ["name", "context", "user", "cluster", "file", "authority"]
+                            .iter()
+                            .any(|key| line.contains(key))
+                });
                 assert!(named || !told.contains("hunter2"), "{told}");
             }
         }
