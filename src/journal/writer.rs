@@ -85,8 +85,11 @@ struct Known {
     last: u64,
     base: Option<u64>,
     has_state: bool,
-    marks: Vec<(String, [u8; 16])>,
+    marks: Marks,
 }
+
+/// Keyed digests of masked and dropped values, by pointer.
+type Marks = Vec<(String, [u8; 16])>;
 
 /// An answer that waits for the commit.
 type Answer = Box<dyn FnOnce() + Send>;
@@ -834,7 +837,7 @@ fn marks_json(body: &Redacted) -> Option<String> {
     (!body.marks.is_empty()).then(|| serde_json::to_string(&body.marks).expect("strings and bytes always serialise"))
 }
 
-fn marks_of(text: Option<String>) -> Vec<(String, [u8; 16])> {
+fn marks_of(text: Option<String>) -> Marks {
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::params;
 
-use super::{Done, Known, Writer, micros, rfc3339, sql, type_code, type_of};
+use super::{Done, Known, Marks, Writer, micros, rfc3339, sql, type_code, type_of};
 use crate::journal::JournalError;
 use crate::journal::recent::Line;
 use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, Seq};
@@ -151,7 +151,7 @@ impl Writer {
 
     /// The object as the log last told it: what the next patch starts from. Its marks where they are others than the
     /// row has.
-    pub(super) fn told_state(&mut self, source: i64, known: &Known) -> Done<(Bytes, Option<Vec<(String, [u8; 16])>>)> {
+    pub(super) fn told_state(&mut self, source: i64, known: &Known) -> Done<(Bytes, Option<Marks>)> {
         let line = if known.last == 0 { None } else { Some(self.line(known.last)?) };
         match line {
             // A silent list found it again under the name of the dead, and nothing has been told of it yet.
