@@ -38,6 +38,7 @@ fn start_with(daemon: &mut Daemon, change: impl FnOnce(&mut Command) -> &mut Com
 }
 
 #[track_caller]
+#[expect(clippy::print_stdout, reason = "the figures are what a full run is for")]
 fn bounded(daemon: &mut Daemon, what: &str) {
     daemon.must_run();
     let peak = peak_mib(daemon);

@@ -123,16 +123,12 @@ impl Search {
             while let Some(row) = rows.next().unwrap() {
                 rows_seen += 1;
                 for column in 0..columns {
-                    match row.get_ref(column).unwrap() {
-                        rusqlite::types::ValueRef::Text(text) => self.has_none(text, &table),
-                        rusqlite::types::ValueRef::Blob(blob) => {
-                            // A difference holds what it inserts as it is, or squeezed after its first byte.
-                            self.has_none(blob, &table);
-                            if let Ok(whole) = codec.decompress(None, blob) {
-                                self.has_none(&whole, &table);
-                            }
-                        }
-                        _ => {}
+                    let value = row.get_ref(column).unwrap();
+                    let Ok(Some(bytes)) = value.as_bytes_or_null() else { continue };
+                    // A difference holds what it inserts as it is, or squeezed after its first byte.
+                    self.has_none(bytes, &table);
+                    if let Ok(whole) = codec.decompress(None, bytes) {
+                        self.has_none(&whole, &table);
                     }
                 }
             }

@@ -12,6 +12,7 @@
 //! test for ever. With `DECKLOG_FUZZ_TRACE=1` every input is written before it is tried, for what ends the process. A target does not only look for panics: it says what must be true of what was read.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::print_stdout, reason = "how much was tried, and what to do with an input that fails")]
 
 mod bounds;
 mod harness;

@@ -152,7 +152,7 @@ fn apply(document: &mut Value, step: &Value) {
                 _ => elements[index] = step["value"].clone(),
             }
         }
-        other => panic!("{step} in {other}"),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => panic!("{step} in no container"),
     }
 }
 
