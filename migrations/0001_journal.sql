@@ -29,12 +29,17 @@ CREATE TABLE source (
     good_at        INTEGER,          -- last moment known good, microseconds since 1970
     rescoped       INTEGER NOT NULL DEFAULT 0,  -- the next list must declare a gap 'scope'
     pending        TEXT,             -- version of a complete list that is being written
-    pending_why    TEXT,             -- the gap it declares; NULL on a first list
+    pending_why    TEXT,             -- the gap that it declares, or the next one must; NULL on a first list
     pending_told   INTEGER NOT NULL DEFAULT 0,  -- that gap's entry is written
     state          TEXT NOT NULL DEFAULT 'waiting',
     detail         TEXT NOT NULL DEFAULT '',
     state_since    INTEGER NOT NULL DEFAULT 0,
     gaps           INTEGER NOT NULL DEFAULT 0,  -- gaps ever told
+    proved         TEXT,             -- version of the last list, or of the last audit without a difference
+    proved_at      INTEGER,          -- when that was begun, microseconds since 1970
+    audits         INTEGER NOT NULL DEFAULT 0,  -- audits ever done
+    audit_differences INTEGER NOT NULL DEFAULT 0,  -- objects that they found to differ
+    audited_at     INTEGER NOT NULL DEFAULT 0,  -- end of the last one, microseconds since 1970
     active         INTEGER NOT NULL DEFAULT 0,  -- configured when the daemon last ran
     UNIQUE (resource, namespace)
 ) STRICT;

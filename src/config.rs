@@ -282,7 +282,7 @@ pub struct Config {
 }
 
 /// The cluster that is read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cluster {
     /// Its name in every entry. Default: the kubeconfig context's cluster, or "in-cluster".
@@ -298,6 +298,24 @@ pub struct Cluster {
     pub allow_exec: bool,
     /// Let the kubeconfig do without TLS, or without a look at the API server's certificate.
     pub allow_insecure_tls: bool,
+    /// How often, at least, each source is compared with what the API server has; "off" for never.
+    #[serde(with = "value::period")]
+    #[schemars(with = "String", extend("format" = "period"))]
+    pub audit_every: Duration,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            name: None,
+            kubeconfig: None,
+            context: None,
+            request_metrics: false,
+            allow_exec: false,
+            allow_insecure_tls: false,
+            audit_every: Duration::from_secs(600),
+        }
+    }
 }
 
 /// The state directory and its bounds.

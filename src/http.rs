@@ -8,7 +8,7 @@ mod metrics;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -20,13 +20,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Listen;
+use crate::delivery::SinkCounters;
 use crate::journal::{Backlog, JournalError, Reader};
-use crate::status::Status;
+use crate::status::{Live, Status};
 use crate::watch::FleetHandle;
 
 /// What the endpoints read.
@@ -38,6 +40,10 @@ pub struct Endpoints {
     pub fleet: FleetHandle,
     /// What waits for the disk.
     pub backlog: Backlog,
+    /// What the daemon knows of itself.
+    pub live: watch::Receiver<Live>,
+    /// What is counted of the sinks.
+    pub sinks: Arc<Mutex<SinkCounters>>,
 }
 
 /// A socket that is bound, before anything is served on it.
@@ -98,7 +104,7 @@ fn is_socket(path: &std::path::Path) -> bool {
 /// Where the socket fails.
 pub async fn serve(bound: Bound, endpoints: Endpoints, stop: CancellationToken) -> io::Result<()> {
     let router = Router::new()
-        .route("/livez", get(|| async { "ok\n" }))
+        .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
         .route("/status", get(show_status))
@@ -151,6 +157,15 @@ impl Bound {
     }
 }
 
+/// As the watchdog sees it.
+async fn livez(State(endpoints): State<Endpoints>) -> Response {
+    let stalled = endpoints.live.borrow().stalled.join(", ");
+    if stalled.is_empty() {
+        return "ok\n".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, format!("no progress in: {stalled}\n")).into_response()
+}
+
 async fn readyz(State(endpoints): State<Endpoints>) -> Response {
     if *endpoints.fleet.ready().borrow() {
         return "ok\n".into_response();
@@ -170,12 +185,11 @@ async fn readyz(State(endpoints): State<Endpoints>) -> Response {
 }
 
 async fn scrape(State(endpoints): State<Endpoints>) -> Response {
-    let live = metrics::Live::of(&endpoints);
+    let process = metrics::Process::of(&endpoints);
     let text = read(&endpoints, move |state| {
         let mut reader = Reader::open(state)?;
-        let now = Timestamp::now();
-        let journal = Status::gather(&mut reader, state, now)?.journal;
-        metrics::render(&reader, &live, journal.size_bytes + journal.wal_bytes, now)
+        let status = Status::gather(&mut reader, state, Timestamp::now())?;
+        metrics::render(&reader, &status, &process)
     });
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     answer(text.await.map(|text| ([(header::CONTENT_TYPE, kind)], text)))

@@ -16,15 +16,16 @@ mod schema;
 mod tests;
 mod writer;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 pub use codec::Codec;
-pub use reader::{ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, StoredEntry, Verified};
+pub use reader::{KnownObject, ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, StoredEntry, Verified};
 
 use crate::change::redact::Redactor;
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
@@ -55,6 +56,17 @@ pub struct WatchChange {
     pub verb: Verb,
     /// The object it carries, redacted.
     pub object: Observed,
+}
+
+/// A comparison of what the journal knows of a source with what the API server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// The version at which they were compared.
+    pub version: ResourceVersion,
+    /// When that was begun.
+    pub began: Timestamp,
+    /// How many objects differ.
+    pub differences: u64,
 }
 
 /// What a source is doing, for status and metrics.
@@ -220,6 +232,7 @@ struct Inner {
     turns: Arc<AtomicU64>,
     waiting: Arc<Waiting>,
     recent: Recent,
+    contradictions: watch::Receiver<BTreeSet<SourceId>>,
 }
 
 /// How many changes of each source are handed over and not on disk yet.
@@ -300,6 +313,7 @@ impl Journal {
         let mut writer = Writer::new(conn, head_sender)?;
         writer.recover()?;
         let (turns, waiting, recent) = (writer.turns(), writer.waiting(), writer.recent());
+        let contradictions = writer.contradictions();
         let epoch = RwLock::new(writer.epoch().to_owned());
         let failure = Arc::new(OnceLock::new());
         let (ended_sender, ended) = oneshot::channel::<()>();
@@ -319,7 +333,8 @@ impl Journal {
             })
             .map_err(|source| JournalError::Io { what: "cannot start the journal's thread".to_owned(), source })?;
         let room = Arc::new(Semaphore::new(QUEUE_KIB));
-        let inner = Inner { dir: dir.to_owned(), epoch, commands, room, head, failure, turns, waiting, recent };
+        let inner =
+            Inner { dir: dir.to_owned(), epoch, commands, room, head, failure, turns, waiting, recent, contradictions };
         Ok((Self { inner: Arc::new(inner) }, WriterThread { thread, ended }))
     }
 
@@ -426,6 +441,30 @@ impl Journal {
     /// Where the writer has stopped.
     pub async fn source_gone(&self, source: SourceId) -> Result<(), JournalError> {
         self.ask(|reply| Command::Gone(source, reply)).await
+    }
+
+    /// The position of a source is lost: nothing counts until a list is complete, and that list declares `why`, also
+    /// where the daemon ends before it.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn distrust(&self, source: SourceId, why: Why) -> Result<(), JournalError> {
+        self.send(Command::Distrust(source, why), 0).await
+    }
+
+    /// The sources whose watch contradicts the journal, which means that something of it is missing: each has to be
+    /// listed, and is in here until it is.
+    #[must_use]
+    pub fn contradictions(&self) -> watch::Receiver<BTreeSet<SourceId>> {
+        self.inner.contradictions.clone()
+    }
+
+    /// An audit of a source is done.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn audited(&self, source: SourceId, audit: Audit) -> Result<(), JournalError> {
+        self.send(Command::Audited(source, audit), 0).await
     }
 
     /// Says what a source is doing.

@@ -13,6 +13,7 @@
 //! The watch is read by ourselves and not by `kube_runtime`, because that one cannot begin at a version, shows no
 //! bookmarks, goes past what it cannot decode, and keeps no bytes.
 
+mod audit;
 pub mod classify;
 pub mod decode;
 pub mod discovery;
@@ -65,6 +66,10 @@ pub struct Timings {
     pub lists: usize,
     /// Other requests at once that wait for the head of their answer.
     pub requests: usize,
+    /// Each source is compared with the API server at least this often; `None` for never.
+    pub audit: Option<Duration>,
+    /// How long an audit waits for the source to pass the version of its list. Bookmarks come about every minute.
+    pub audit_patience: Duration,
     /// How often discovery is asked where one document tells it all. An unchanged one is not sent again.
     pub discovery: Duration,
     /// How often an old server is asked, group by group.
@@ -83,6 +88,8 @@ impl Default for Timings {
             line_limit: 32 << 20,
             lists: 4,
             requests: 16,
+            audit: None,
+            audit_patience: Duration::from_secs(180),
             discovery: Duration::from_secs(5),
             legacy_discovery: Duration::from_secs(60),
         }
@@ -106,11 +113,28 @@ struct Shared {
     verified: Arc<Mutex<Option<(Instant, u64)>>>,
     /// Counts rollbacks of the API server, so that what one source finds makes the others look.
     rollbacks: watch::Sender<u64>,
+    /// Counts the moments after which no open connection is trusted: a suspended machine, a stopped process.
+    reconnects: watch::Sender<u64>,
 }
 
 impl Shared {
     fn progressed(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits for answers of the API server. A server that stands still is waited for, each time for as long as a request may
+    /// take, and that is progress: systemd is not to take us for dead because somebody else is.
+    async fn patiently<T>(&self, answer: impl Future<Output = T>) -> T {
+        let limit = self.api.limits().head * 3;
+        let began = Instant::now();
+        tokio::pin!(answer);
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer,
+                () = tokio::time::sleep(Duration::from_secs(1)), if began.elapsed() < limit => self.progressed(),
+            }
+        }
     }
 
     /// Asks discovery now, and tells the fleet what it says.

@@ -39,6 +39,7 @@ fn briefly(text: &str) -> Vec<String> {
 #[test]
 fn the_least_configuration_has_the_defaults() {
     let config = parse(LEAST).unwrap().config;
+    assert_eq!(config.cluster.audit_every, Duration::from_secs(600));
     assert_eq!(config.state.max_size, 10 << 30);
     assert_eq!(config.state.max_age, Duration::from_secs(30 * 86400));
     assert_eq!(config.state.path, Path::new("./decklog-state"));
@@ -390,6 +391,7 @@ fn the_environment_overrides_the_file() {
             ("DECKLOG_CONFIG", "/x"),
             ("DECKLOG_CLUSTER_NAME", "prod"),
             ("DECKLOG_CLUSTER_REQUEST_METRICS", "true"),
+            ("DECKLOG_CLUSTER_AUDIT_EVERY", "off"),
             ("DECKLOG_STATE_MAX_SIZE", "1GiB"),
             ("DECKLOG_LOG_LEVEL", "debug"),
             ("DECKLOG_HTTP_LISTEN", "127.0.0.1:1"),
@@ -414,7 +416,7 @@ fn the_environment_overrides_the_file() {
     .unwrap()
     .config;
     assert_eq!(config.cluster.name.as_deref(), Some("prod"));
-    assert!(config.cluster.request_metrics);
+    assert!(config.cluster.request_metrics && config.cluster.audit_every.is_zero());
     assert_eq!((config.state.max_size, config.log.level.as_str()), (1 << 30, "debug"));
     assert_eq!(config.http.unwrap().listen.to_string(), "127.0.0.1:1");
     assert_eq!(

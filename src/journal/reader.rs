@@ -1,11 +1,15 @@
 //! Read-only connections: what delivery, status and the commands read. They never block the writer.
 
+mod audit;
+
 use std::collections::HashMap;
 use std::path::Path;
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use tokio::sync::watch;
+
+pub use audit::KnownObject;
 
 use super::codec::Codec;
 use super::recent::{Line, Recent};
@@ -68,6 +72,12 @@ pub struct SourceRow {
     pub gaps: u64,
     /// Whether it is configured.
     pub active: bool,
+    /// Audits done.
+    pub audits: u64,
+    /// Objects that audits found to differ.
+    pub audit_differences: u64,
+    /// When the last audit was done, microseconds since 1970; 0 for never.
+    pub audited_at: i64,
 }
 
 impl SourceRow {
@@ -273,19 +283,20 @@ impl Reader {
             }
         }
         let what = "entries";
-        // Decompressed after the statement is done, so that no read transaction is held for long; compressed rows are
-        // small, and as many as one batch may hold.
+        // Decompressed after the statement is done, so that no read transaction is held for long. Where the object ends in
+        // the line is about how long the line is.
         let stored: Vec<Stored> = {
             let mut select = self
                 .conn
-                .prepare_cached("SELECT seq, type, base, line FROM entry WHERE seq > ? ORDER BY seq LIMIT ?")
+                .prepare_cached(
+                    "SELECT seq, type, base, line, object_end FROM entry WHERE seq > ? ORDER BY seq LIMIT ?",
+                )
                 .map_err(sql(what))?;
             let mut rows = select.query(params![after.0, limit]).map_err(sql(what))?;
             let (mut stored, mut bytes) = (Vec::new(), 0);
             while let Some(row) = rows.next().map_err(sql(what))? {
-                let row = stored_row(row).map_err(sql(what))?;
-                bytes += row.blob.len();
-                stored.push(row);
+                bytes += row.get::<_, usize>(4).map_err(sql(what))?;
+                stored.push(stored_row(row).map_err(sql(what))?);
                 if bytes >= max_bytes {
                     break;
                 }
@@ -417,7 +428,7 @@ impl Reader {
             |why: String| JournalError::Corrupt(format!("entry {seq} is damaged ({why}); run `decklog verify`"));
         let blob = blob.ok_or_else(|| damaged("missing".to_owned()))?;
         let line: Bytes = self.codec.decompress(None, &blob).map_err(|error| damaged(error.to_string()))?.into();
-        self.bases.put(seq, Line { kind: EntryType::Added, bytes: line.clone(), object: 0..0 });
+        self.bases.put(seq, Line { kind: EntryType::Added, bytes: line.clone(), object: 0..0, shape: None });
         Ok(line)
     }
 
@@ -445,7 +456,7 @@ impl Reader {
                 "SELECT s.id, r.facts, s.namespace, s.state, s.detail, s.state_since, s.resume, s.good_at, s.active,
                      (SELECT count(*) FROM object o WHERE o.resource = s.resource AND o.present = 1
                          AND (s.namespace = '' OR o.namespace = s.namespace)),
-                     s.gaps
+                     s.gaps, s.audits, s.audit_differences, s.audited_at
                  FROM source s JOIN resource r ON r.id = s.resource ORDER BY r.plural, r.api_group, s.namespace",
             )
             .map_err(sql(what))?;
@@ -463,6 +474,9 @@ impl Reader {
                     active: row.get(8)?,
                     objects: row.get(9)?,
                     gaps: row.get(10)?,
+                    audits: row.get(11)?,
+                    audit_differences: row.get(12)?,
+                    audited_at: row.get(13)?,
                 })
             })
             .map_err(sql(what))?;

@@ -1,5 +1,7 @@
 //! The journal's promises, each under its name.
 
+mod trust;
+
 use std::path::Path;
 
 use rusqlite::Connection;
@@ -199,6 +201,7 @@ async fn a_gap_precedes_what_follows_and_the_net_difference_is_inferred() {
     assert_whole(&mut open.journal.reader().unwrap());
 }
 
+/// Fault 25: a list that a crash interrupts is forgotten.
 #[tokio::test]
 async fn a_list_in_progress_changes_nothing_until_its_last_page_is_in() {
     let dir = tempfile::tempdir().unwrap();
@@ -216,6 +219,7 @@ async fn a_list_in_progress_changes_nothing_until_its_last_page_is_in() {
     assert_eq!(open.log(), ["1 ADDED listed a/u1@1", "2 GAP expired 10..20"], "half a list deletes and adds nothing");
 }
 
+/// Fault 25: a complete list that a crash interrupts is finished.
 #[tokio::test]
 async fn a_complete_list_that_a_crash_cut_is_finished_and_told_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -393,7 +397,7 @@ async fn seqs_stay_dense_and_are_never_used_again() {
     let dir = tempfile::tempdir().unwrap();
     for round in 0..4_u64 {
         let open = Open::at(dir.path()).await;
-        open.watch(vec![upsert("a", "u1", 10 + round), upsert("b", "u2", 20 + round)]).await;
+        open.watch(vec![upsert("a", "u1", 10 + 20 * round), upsert("b", "u2", 20 + 20 * round)]).await;
         open.close();
     }
     let mut reader = Reader::open(dir.path()).unwrap();

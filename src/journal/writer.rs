@@ -2,8 +2,9 @@
 
 mod listing;
 mod store;
+mod trust;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use super::codec::Codec;
 use super::recent::Recent;
-use super::{JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, Waiting, WatchChange};
+use super::{Audit, JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, Waiting, WatchChange};
 use crate::change::redact::Redactor;
 use crate::change::{self, Pattern};
 use crate::model::{
@@ -25,6 +26,10 @@ use crate::model::{
 const GROUP_CHANGES: usize = 1000;
 /// … or this many bytes of objects.
 const GROUP_BYTES: usize = 8 << 20;
+/// How many bytes of entries stay at hand for the sinks …
+const RECENT_BYTES: usize = 8 << 20;
+/// … and for the differences that are written next.
+const BASES_BYTES: usize = 8 << 20;
 /// An idle source's bookmarks reach the disk at most this late, and not more often.
 const BOOKMARK_DELAY: Duration = Duration::from_secs(10);
 /// Stands for a reason in `pending_why` where a first list is only remembered.
@@ -42,6 +47,8 @@ pub(super) enum Command {
     ListPage(SourceId, Vec<Observed>),
     ListDone(SourceId, ResourceVersion, Option<Why>, oneshot::Sender<()>),
     Gone(SourceId, oneshot::Sender<()>),
+    Distrust(SourceId, Why),
+    Audited(SourceId, Audit),
     ReportSource(SourceId, SourceState),
     Resources(Vec<Resource>),
     Sink(String, String, SinkStart, oneshot::Sender<Seq>),
@@ -74,6 +81,11 @@ struct Source {
     applied: Option<ResourceVersion>,
     good_at: i64,
     moved: bool,
+    /// Why the position is lost: nothing counts until a list has declared it.
+    lost: Option<Why>,
+    /// Nothing up to here was missing when a list or an audit last looked, and when that was begun. What contradicts
+    /// the journal may have been missing since.
+    proved: Option<(ResourceVersion, i64)>,
 }
 
 /// A row of `object`.
@@ -103,7 +115,10 @@ pub(super) struct Writer {
     head_on_disk: u64,
     visible: watch::Sender<Seq>,
     sources: HashMap<i64, Source>,
+    /// What was last written, for the sinks that keep up.
     recent: Recent,
+    /// The newest entries of objects, and those that the next ones will be differences of.
+    bases: Recent,
     in_transaction: bool,
     answers: Vec<Answer>,
     turns: Arc<AtomicU64>,
@@ -112,6 +127,9 @@ pub(super) struct Writer {
     taken: HashMap<i64, usize>,
     /// What must not be told, and the head when these rules came into force: what is older was redacted by others.
     redaction: Option<(Arc<Redactor>, u64)>,
+    /// Sources whose watch brought what cannot be, or not alone; told once that is on disk.
+    contradicted: BTreeSet<SourceId>,
+    contradictions: watch::Sender<BTreeSet<SourceId>>,
 }
 
 /// How writing goes on: an error of SQLite with what was tried.
@@ -170,13 +188,16 @@ impl Writer {
             head_on_disk: head,
             visible,
             sources: HashMap::new(),
-            recent: Recent::default(),
+            recent: Recent::with_budget(RECENT_BYTES),
+            bases: Recent::with_budget(BASES_BYTES),
             in_transaction: false,
             answers: Vec::new(),
             turns: Arc::default(),
             waiting: Arc::default(),
             taken: HashMap::new(),
             redaction: None,
+            contradicted: BTreeSet::new(),
+            contradictions: watch::Sender::default(),
         })
     }
 
@@ -267,6 +288,11 @@ impl Writer {
         self.head_on_disk = self.head;
         let head = Seq(self.head);
         self.visible.send_if_modified(|seen| std::mem::replace(seen, head) != head);
+        self.contradictions.send_if_modified(|told| {
+            let news = *told != self.contradicted;
+            told.clone_from(&self.contradicted);
+            news
+        });
         self.answer();
         Ok(())
     }
@@ -293,6 +319,10 @@ impl Writer {
 
     pub(super) fn recent(&self) -> Recent {
         self.recent.clone()
+    }
+
+    pub(super) fn contradictions(&self) -> watch::Receiver<BTreeSet<SourceId>> {
+        self.contradictions.subscribe()
     }
 
     pub(super) fn turns(&self) -> Arc<AtomicU64> {
@@ -365,6 +395,21 @@ impl Writer {
             Command::Gone(SourceId(id), reply) => {
                 self.gone(id)?;
                 self.later(reply, ());
+            }
+            Command::Distrust(SourceId(id), why) => {
+                self.begin()?;
+                self.distrust(id, why)?;
+            }
+            Command::Audited(SourceId(id), Audit { version, began, differences }) => {
+                self.begin()?;
+                if differences == 0 {
+                    self.prove(id, version, micros(began))?;
+                }
+                self.execute(
+                    "note an audit",
+                    "UPDATE source SET audits = audits + 1, audit_differences = audit_differences + ?, audited_at = ? WHERE id = ?",
+                    params![differences, micros(Timestamp::now()), id],
+                )?;
             }
             Command::ReportSource(SourceId(id), state) => {
                 self.begin()?;
@@ -539,12 +584,14 @@ impl Writer {
              WHERE resource = ?1 AND id <> ?2 AND (namespace = '' OR ?3 = '') AND resume IS NOT NULL",
             params![resource, id, namespace],
         )?;
-        let (resume, applied, rescoped, good_at): (Option<String>, Option<String>, bool, Option<i64>) = self
+        type Stored = (Option<String>, Option<String>, bool, Option<i64>, Option<String>);
+        let (resume, applied, rescoped, good_at, lost): Stored = self
             .conn
-            .query_row("SELECT resume, applied, rescoped, good_at FROM source WHERE id = ?", [id], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            .query_row("SELECT resume, applied, rescoped, good_at, pending_why FROM source WHERE id = ?", [id], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
             })
             .map_err(sql(what))?;
+        let proved = self.proved(id)?;
         // Objects in this scope are known already, through a source of another scope: this is no first list.
         let inherited: bool = self
             .conn
@@ -554,7 +601,9 @@ impl Writer {
                 |row| row.get(0),
             )
             .map_err(sql(what))?;
-        let why = (resume.is_none() && (rescoped || inherited)).then_some(Why::Scope);
+        let lost = lost.as_deref().and_then(Why::parse).filter(|_| resume.is_none());
+        let why = lost.or_else(|| (resume.is_none() && (rescoped || inherited)).then_some(Why::Scope));
+        self.contradicted.remove(&SourceId(id));
         let resume = resume.map(ResourceVersion);
         let applied = applied.map(ResourceVersion);
         self.sources.insert(
@@ -571,6 +620,8 @@ impl Writer {
                 applied: applied.clone(),
                 good_at: good_at.unwrap_or(0),
                 moved: false,
+                lost,
+                proved,
             },
         );
         Ok(SourceMemory { id: SourceId(id), resume, applied, why })
@@ -603,6 +654,8 @@ impl Writer {
             applied: applied.map(ResourceVersion),
             good_at: good_at.unwrap_or(0),
             moved: false,
+            lost: None,
+            proved: self.proved(id)?,
         };
         self.sources.insert(id, source);
         Ok(())
@@ -616,7 +669,7 @@ impl Writer {
 
     /// Everything up to `version` was handed over.
     fn bookmark(&mut self, id: i64, version: ResourceVersion) {
-        if let Some(source) = self.sources.get_mut(&id) {
+        if let Some(source) = self.sources.get_mut(&id).filter(|source| source.lost.is_none()) {
             source.good_at = micros(Timestamp::now());
             let behind = source
                 .applied
@@ -634,30 +687,24 @@ impl Writer {
     fn change(&mut self, id: i64, change: WatchChange) -> Done {
         let source = self.source(id)?;
         let object = change.object;
-        let not_after = |version: &ResourceVersion, other: &ResourceVersion| {
-            version.compare(other).map_or(version == other, std::cmp::Ordering::is_le)
-        };
-        let before = |version: &ResourceVersion, other: &ResourceVersion| {
-            version.compare(other).is_some_and(std::cmp::Ordering::is_lt)
-        };
-        if source.applied.as_ref().is_some_and(|applied| before(&object.version, applied)) {
+        if source.lost.is_some() {
             return Ok(());
         }
+        let late = source.applied.as_ref().is_some_and(|applied| before(&object.version, applied));
         let version = object.version.clone();
         let known = self.known(source.resource, &object.namespace, &object.name)?;
+        if late {
+            // Written now it would stand behind what came after it.
+            return if self.was_told(known.as_ref(), &object)? { Ok(()) } else { self.contradict(id) };
+        }
         match (change.verb, known) {
             (Verb::Upsert, Some(known)) if known.present && known.uid == object.uid => {
                 if !not_after(&object.version, &known.version) {
                     self.modified(id, &known, &object, Evidence::Watched)?;
                 }
             }
-            (Verb::Upsert, Some(known)) if known.present => {
-                if !before(&object.version, &known.version) {
-                    // The deletion of the older incarnation never came: it is inferred from the newer one.
-                    self.vanished(id, &known, &object.namespace, &object.name)?;
-                    self.added(id, Some(known.id), &object, Evidence::Watched)?;
-                }
-            }
+            // The deletion of the older incarnation never came.
+            (Verb::Upsert, Some(known)) if known.present => return self.contradict(id),
             (Verb::Upsert, Some(known)) if known.uid == object.uid && not_after(&object.version, &known.version) => {}
             (Verb::Upsert, known) => self.added(id, known.map(|known| known.id), &object, Evidence::Watched)?,
             (Verb::Delete, Some(known)) if known.present && known.uid == object.uid => {
@@ -665,7 +712,9 @@ impl Writer {
                     self.deleted(id, &known, &object, Evidence::Watched)?;
                 }
             }
-            (Verb::Delete, _) => {}
+            (Verb::Delete, Some(known)) if known.uid == object.uid && not_after(&object.version, &known.version) => {}
+            // Whatever is deleted was there, and nobody said so.
+            (Verb::Delete, _) => return self.contradict(id),
         }
         if let Some(source) = self.sources.get_mut(&id) {
             // Several events can share one version (expiry of a lease deletes many at once), so resuming from the
@@ -723,17 +772,18 @@ impl Writer {
     }
 
     fn modified(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
-        let (previous, marks) = self.told_state(source, known)?;
+        let (previous, shape, marks) = self.told_state(source, known)?;
         let marks = marks.as_ref().unwrap_or(&known.marks);
-        let change = change::compare(&previous, &object.body.bytes, marks, &object.body.marks)
+        let new = &object.body.bytes;
+        let (change, shape) = change::compare_shaped(&previous, shape.as_deref(), new, marks, &object.body.marks)
             .map_err(|error| JournalError::Corrupt(format!("a stored object cannot be compared: {error}")))?;
         let ignore = &self.source(source)?.ignore;
         if !ignore.is_empty() && change::matches_ignore(ignore, &change.touched) {
             return self.withhold(known.id, object);
         }
         let kind = EntryType::Modified;
-        let told =
-            self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, Some(&change.json))?;
+        let change = Some((change.json.as_str(), shape));
+        let told = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, change)?;
         self.execute(
             "remember an object",
             "UPDATE object SET version = ?, last = ?, base = ?, state = NULL, marks = ?, pointers = NULL WHERE id = ?",
@@ -798,6 +848,16 @@ impl Writer {
             .map_err(sql(what))?;
         Ok(Seq(cursor))
     }
+}
+
+/// Whether a version comes before another one, as far as they have an order.
+fn before(version: &ResourceVersion, other: &ResourceVersion) -> bool {
+    version.compare(other).is_some_and(std::cmp::Ordering::is_lt)
+}
+
+/// Whether a version is another one or comes before it.
+fn not_after(version: &ResourceVersion, other: &ResourceVersion) -> bool {
+    version.compare(other).map_or(version == other, std::cmp::Ordering::is_le)
 }
 
 /// Drops entries that were set aside, in one transaction.

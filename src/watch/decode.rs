@@ -29,6 +29,10 @@ pub enum Line<'a> {
 /// An object's identity, and its bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Object<'a> {
+    /// What it says it is; empty where it does not say.
+    pub kind: Cow<'a, str>,
+    /// Group and version of that; empty where it does not say.
+    pub api_version: Cow<'a, str>,
     /// metadata.namespace, empty for cluster-scoped objects.
     pub namespace: Cow<'a, str>,
     /// metadata.name.
@@ -39,6 +43,15 @@ pub struct Object<'a> {
     pub version: Cow<'a, str>,
     /// The object as it came.
     pub bytes: Cow<'a, [u8]>,
+}
+
+impl Object<'_> {
+    /// Whether it is what was asked for, as far as it says what it is.
+    #[must_use]
+    pub fn is_one_of(&self, resource: &Resource) -> bool {
+        (self.kind.is_empty() || self.kind == resource.kind)
+            && (self.api_version.is_empty() || self.api_version == resource.api_version())
+    }
 }
 
 #[derive(Deserialize)]
@@ -53,8 +66,8 @@ struct Envelope<'a> {
 /// server would see is what the log says.
 #[derive(Default)]
 pub(crate) struct Identity<'a> {
-    /// It has a kind or an apiVersion.
-    typed: bool,
+    kind: Option<Cow<'a, str>>,
+    api_version: Option<Cow<'a, str>>,
     /// Its metadata.
     pub(crate) metadata: Option<Metadata<'a>>,
 }
@@ -90,13 +103,19 @@ impl<'de: 'a, 'a> Deserialize<'de> for Identity<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut identity = Identity::default();
                 while let Some(Text(name)) = map.next_key()? {
-                    match &*name {
-                        "kind" | "apiVersion" => {
-                            identity.typed |= map.next_value::<Option<IgnoredAny>>()?.is_some();
+                    let text = match &*name {
+                        "kind" => &mut identity.kind,
+                        "apiVersion" => &mut identity.api_version,
+                        "metadata" => {
+                            identity.metadata = map.next_value()?;
+                            continue;
                         }
-                        "metadata" => identity.metadata = map.next_value()?,
-                        _ => drop(map.next_value::<IgnoredAny>()?),
-                    }
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                            continue;
+                        }
+                    };
+                    *text = map.next_value::<Option<Text<'de>>>()?.map(|Text(text)| text);
                 }
                 Ok(identity)
             }
@@ -194,6 +213,8 @@ fn whole<'a>(identity: Identity<'a>, object: &'a str) -> Result<Object<'a>, Stri
         value.filter(|value| !value.is_empty()).ok_or_else(|| format!("an object has no {what}"))
     };
     Ok(Object {
+        kind: identity.kind.unwrap_or_default(),
+        api_version: identity.api_version.unwrap_or_default(),
         namespace: namespace.unwrap_or_default(),
         name: need(name, "metadata.name")?,
         uid: need(uid, "metadata.uid")?,
@@ -221,7 +242,7 @@ pub fn item<'a>(resource: &Resource, item: &'a [u8]) -> Result<Object<'a>, Strin
     let text = std::str::from_utf8(item).map_err(|_| "an item of the list is not UTF-8".to_owned())?;
     let identity: Identity<'_> = serde_json::from_str(text)
         .map_err(|error| format!("an item of the list has no readable metadata ({})", place(&error)))?;
-    let complete = identity.typed;
+    let complete = identity.kind.is_some() || identity.api_version.is_some();
     let mut object = whole(identity, text)?;
     if !complete {
         object.bytes = Cow::Owned(with_kind(resource, text));
@@ -290,6 +311,8 @@ mod tests {
 
     fn pod() -> Object<'static> {
         Object {
+            kind: "Pod".into(),
+            api_version: "v1".into(),
             namespace: "shop".into(),
             name: "web".into(),
             uid: "u1".into(),
@@ -310,6 +333,20 @@ mod tests {
             assert_eq!(line(text.as_bytes()), Ok(Line::Upsert(pod())), "{text}");
         }
         assert_eq!(line(format!(r#"{{"type":"DELETED","object":{POD}}}"#).as_bytes()), Ok(Line::Delete(pod())));
+    }
+
+    #[test]
+    fn an_object_of_another_kind_is_told_apart() {
+        for (kind, api_version, fits) in [
+            ("Pod", "v1", true),
+            ("", "", true),
+            ("Secret", "v1", false),
+            ("Pod", "v2", false),
+            ("Pod", "example.com/v1", false),
+        ] {
+            let object = Object { kind: kind.into(), api_version: api_version.into(), ..pod() };
+            assert_eq!(object.is_one_of(&pods()), fits, "{api_version} {kind}");
+        }
     }
 
     #[test]
@@ -374,7 +411,8 @@ mod tests {
     fn a_listed_item_becomes_what_a_watch_would_send() {
         let rest = POD.strip_prefix(r#"{"kind":"Pod","apiVersion":"v1","#).unwrap();
         let listed = format!("{{{rest}");
-        assert_eq!(item(&pods(), listed.as_bytes()), Ok(pod()));
+        let unsaid = Object { kind: "".into(), api_version: "".into(), ..pod() };
+        assert_eq!(item(&pods(), listed.as_bytes()), Ok(unsaid));
         assert_eq!(item(&pods(), POD.as_bytes()), Ok(pod()));
         let metadata = r#""metadata":{"name":"a","uid":"u","resourceVersion":"1","ownerReferences":[{"kind":"x","apiVersion":"v1"}]}"#;
         for custom in [

@@ -28,7 +28,7 @@ impl Decklog {
         let dir = cluster.path(&format!("decklog-{name}"));
         fs::create_dir(&dir).unwrap();
         let config = format!(
-            "[cluster]\nname = \"test\"\nkubeconfig = {kubeconfig:?}\n\n[state]\npath = {state:?}\n\n[[watch]]\n{watch}\n\n\
+            "[cluster]\nname = \"test\"\nkubeconfig = {kubeconfig:?}\naudit_every = \"off\"\n\n[state]\npath = {state:?}\n\n[[watch]]\n{watch}\n\n\
              [[sink]]\nname = \"file\"\ntype = \"file\"\npath = {log:?}\n\n[log]\nlevel = \"debug\"\n",
             kubeconfig = cluster.kubeconfig(name),
             state = dir.join("state"),
@@ -38,6 +38,13 @@ impl Decklog {
         let notify = UnixDatagram::bind(dir.join("notify")).unwrap();
         notify.set_nonblocking(true).unwrap();
         Self { name: name.to_owned(), dir, notify, told: String::new(), running: None, entries: Vec::new(), read: 0 }
+    }
+
+    /// It compares itself with the API server this often; by itself it never does.
+    pub fn audits_every(&self, period: &str) {
+        let path = self.dir.join("config.toml");
+        let config = fs::read_to_string(&path).unwrap();
+        fs::write(path, config.replace("audit_every = \"off\"", &format!("audit_every = {period:?}"))).unwrap();
     }
 
     /// Where the log file is.
@@ -108,10 +115,28 @@ impl Decklog {
         self.running.take().unwrap().kill();
     }
 
-    fn last_words(&self) -> String {
+    pub fn last_words(&self) -> String {
         let said = self.said();
         let lines: Vec<&str> = said.lines().collect();
         lines[lines.len().saturating_sub(25)..].join("\n")
+    }
+
+    /// The most memory that it has had since it was started.
+    pub fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.running.as_ref().unwrap().id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
+    }
+
+    /// The lists that it has made, but for further pages and for the question whether the server has a version already
+    /// (one object, not older than it).
+    pub fn lists(&self, cluster: &Cluster) -> usize {
+        let events = cluster.audit(&self.name);
+        let lists = events.iter().filter(|event| event["verb"] == "list").filter(|event| {
+            let uri = event["requestURI"].as_str().unwrap();
+            !(uri.contains("continue=") || uri.contains("limit=1&") || uri.ends_with("limit=1"))
+        });
+        lists.count()
     }
 
     /// How many whole lines the log file has.

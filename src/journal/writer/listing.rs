@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rusqlite::params;
 
 use super::{Done, GROUP_CHANGES, Known, SILENT, Writer, known_row, marks_json, marks_of, micros, sql};
-use crate::journal::JournalError;
+use crate::journal::{JournalError, SourceId};
 use crate::model::{Evidence, Gap, Observed, Redacted, ResourceVersion, Why};
 
 impl Writer {
@@ -29,10 +29,12 @@ impl Writer {
 
     /// Keeps one listed object aside until its list is complete.
     pub(super) fn stage(&mut self, id: i64, object: Observed) -> Done {
-        let resource = self.source(id)?.resource;
-        let known = self.known(resource, &object.namespace, &object.name)?;
-        let same =
-            known.is_some_and(|known| known.present && known.uid == object.uid && known.version == object.version);
+        let source = self.source(id)?;
+        // After a rollback the cluster may have given the same version to something else.
+        let by_version = source.lost != Some(Why::Rollback);
+        let known = self.known(source.resource, &object.namespace, &object.name)?;
+        let same = by_version
+            && known.is_some_and(|known| known.present && known.uid == object.uid && known.version == object.version);
         let body = (!same).then(|| self.codec.compress(None, &object.body.bytes));
         let pointers = serde_json::to_string(&object.body.pointers).expect("strings always serialise");
         self.execute(
@@ -78,13 +80,15 @@ impl Writer {
         let version = ResourceVersion(version);
         let silent = why.as_deref() == Some(SILENT);
         let why = why.as_deref().and_then(Why::parse);
-        let evidence = if why.is_some() { Evidence::Inferred } else { Evidence::Listed };
         // Invariant 3: the gap comes before what follows it.
         if let Some(why) = why
             && !told
         {
             self.begin()?;
-            let from = self.source(id)?.applied.clone();
+            let source = self.source(id)?;
+            // What contradicts the journal may have been missing for longer than since what came last.
+            let proved = source.proved.as_ref().filter(|_| why == Why::Audit).map(|(version, _)| version);
+            let from = proved.or(source.applied.as_ref()).cloned();
             self.gap(id, &Gap { why, from, to: Some(version.clone()) })?;
             self.execute(what, "UPDATE source SET pending_told = 1 WHERE id = ?", params![id])?;
         }
@@ -101,19 +105,26 @@ impl Writer {
         for chunk in staged.chunks(GROUP_CHANGES) {
             self.begin()?;
             for row in chunk {
-                self.write_listed(id, *row, evidence, silent)?;
+                self.write_listed(id, *row, why, silent)?;
             }
             self.commit()?;
         }
         self.begin()?;
         self.execute(what, "DELETE FROM listing WHERE source = ?", params![id])?;
-        self.execute(what, "UPDATE source SET pending = NULL, rescoped = 0 WHERE id = ?", params![id])?;
+        self.execute(
+            what,
+            "UPDATE source SET pending = NULL, pending_why = NULL, rescoped = 0 WHERE id = ?",
+            params![id],
+        )?;
         if let Some(source) = self.sources.get_mut(&id) {
             source.resume = Some(version.clone());
-            source.applied = Some(version);
+            source.applied = Some(version.clone());
             source.good_at = micros(Timestamp::now());
             source.moved = true;
+            source.lost = None;
         }
+        self.prove(id, version, micros(Timestamp::now()))?;
+        self.contradicted.remove(&SourceId(id));
         self.commit()
     }
 
@@ -153,8 +164,9 @@ impl Writer {
         }
     }
 
-    pub(super) fn write_listed(&mut self, id: i64, row: i64, evidence: Evidence, silent: bool) -> Done {
+    pub(super) fn write_listed(&mut self, id: i64, row: i64, why: Option<Why>, silent: bool) -> Done {
         let what = "read a staged object";
+        let evidence = if why.is_some() { Evidence::Inferred } else { Evidence::Listed };
         let (mut object, blob): (Observed, Vec<u8>) = self
             .conn
             .prepare_cached("SELECT namespace, name, uid, version, body, marks, pointers FROM listing WHERE id = ?")
@@ -178,7 +190,7 @@ impl Writer {
         let resource = self.source(id)?.resource;
         match self.known(resource, &object.namespace, &object.name)? {
             Some(known) if known.present && known.uid == object.uid => {
-                if known.version != object.version {
+                if known.version != object.version || self.differs(id, &known, &object)? {
                     self.modified(id, &known, &object, evidence)?;
                 }
             }
@@ -195,6 +207,12 @@ impl Writer {
         // The last state of what was staged is told: a crash after this commit goes on with the next one.
         self.execute("unstage an object", "UPDATE listing SET body = NULL WHERE id = ?", params![row])?;
         Ok(())
+    }
+
+    /// Whether the same version is another state: a cluster that was put back gives its versions a second time.
+    fn differs(&mut self, source: i64, known: &Known, object: &Observed) -> Done<bool> {
+        let state = self.current_state(source, known)?;
+        Ok(state.marks != object.body.marks || state.bytes != object.body.bytes)
     }
 
     /// Tells the end of what the configuration does not watch any more, where it goes on watching the resource
@@ -282,7 +300,7 @@ impl Writer {
         }
         self.execute(
             "note a source's state",
-            "UPDATE source SET state = 'gone', detail = '' WHERE id = ?",
+            "UPDATE source SET state = 'gone', detail = '', pending_why = NULL WHERE id = ?",
             params![id],
         )?;
         Ok(())

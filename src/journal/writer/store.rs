@@ -1,13 +1,16 @@
 //! Entries on their way to the table and back: rendered once, kept as differences.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::params;
 
 use super::{Done, Known, Marks, Writer, micros, rfc3339, sql, type_code, type_of};
+use crate::change::Shape;
 use crate::journal::JournalError;
 use crate::journal::recent::Line;
-use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, Seq};
+use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, Seq, Why};
 use crate::wire::{self, Draft};
 
 /// The seq of a new entry, and that of the entry which the next version is stored as a difference of.
@@ -29,7 +32,7 @@ impl Writer {
         kind: EntryType,
         evidence: Evidence,
         object: &Observed,
-        change: Option<&str>,
+        change: Option<(&str, Shape)>,
     ) -> Done<Emitted> {
         let base_line = base.map(|seq| self.line(seq)).transpose()?;
         let now = micros(Timestamp::now());
@@ -50,7 +53,7 @@ impl Writer {
             name: &object.name,
             uid: &object.uid,
             version: object.version.as_str(),
-            change,
+            change: change.as_ref().map(|(json, _)| *json),
             object: Some(&object.body.bytes),
             gap: None,
             redacted: &object.body.pointers,
@@ -65,7 +68,8 @@ impl Writer {
             }
         }
         self.insert(seq, now, kind, source_id, row, previous, used, &rendered.object, &blob)?;
-        self.recent.put(seq, Line { kind, bytes: rendered.line.into(), object: rendered.object });
+        let shape = change.map(|(_, shape)| Arc::new(shape));
+        self.recent.put(seq, Line { kind, bytes: rendered.line.into(), object: rendered.object, shape });
         Ok(Emitted { seq, base: used.unwrap_or(seq) })
     }
 
@@ -95,7 +99,9 @@ impl Writer {
     pub(super) fn gap(&mut self, source_id: i64, gap: &Gap) -> Done {
         let now = micros(Timestamp::now());
         let source = self.source(source_id)?;
-        let since = (source.good_at > 0).then(|| rfc3339(source.good_at));
+        let proved_at = source.proved.as_ref().filter(|_| gap.why == Why::Audit).map(|(_, at)| *at);
+        let good_at = proved_at.unwrap_or(source.good_at);
+        let since = (good_at > 0).then(|| rfc3339(good_at));
         let seq = self.head + 1;
         let rendered = wire::render(&Draft {
             seq: Seq(seq),
@@ -118,15 +124,19 @@ impl Writer {
         });
         let blob = self.codec.compress(None, &rendered.line);
         self.insert(seq, now, EntryType::Gap, source_id, None, 0, None, &(0..0), &blob)?;
-        self.recent.put(seq, Line { kind: EntryType::Gap, bytes: rendered.line.into(), object: 0..0 });
+        self.recent.put(seq, Line { kind: EntryType::Gap, bytes: rendered.line.into(), object: 0..0, shape: None });
         self.execute("count a gap", "UPDATE source SET gaps = gaps + 1 WHERE id = ?", params![source_id])?;
         Ok(())
     }
 
     /// A stored entry and where its object stands.
     pub(super) fn line(&mut self, seq: u64) -> Done<Line> {
-        if let Some(line) = self.recent.get(seq) {
+        if let Some(line) = self.bases.get(seq) {
             return Ok(line);
+        }
+        // It is wanted again when the object changes next, while what is only sent goes by.
+        if let Some(line) = self.recent.peek(seq) {
+            return Ok(self.bases.put(seq, line));
         }
         let (base, object, blob, kind) = self
             .conn
@@ -146,26 +156,30 @@ impl Writer {
         let Some(kind) = type_of(kind).filter(|_| bytes.get(object.clone()).is_some()) else {
             return Err(JournalError::Corrupt(format!("entry {seq} is not what its row says; run `decklog verify`")));
         };
-        Ok(self.recent.put(seq, Line { kind, bytes: bytes.into(), object }))
+        Ok(self.bases.put(seq, Line { kind, bytes: bytes.into(), object, shape: None }))
     }
 
-    /// The object as the log last told it: what the next patch starts from. Its marks where they are others than the
-    /// row has.
-    pub(super) fn told_state(&mut self, source: i64, known: &Known) -> Done<(Bytes, Option<Marks>)> {
+    /// The object as the log last told it, which the next patch starts from; its shape where that is at hand; and its
+    /// marks where they are others than the row has.
+    pub(super) fn told_state(
+        &mut self,
+        source: i64,
+        known: &Known,
+    ) -> Done<(Bytes, Option<Arc<Shape>>, Option<Marks>)> {
         let line = if known.last == 0 { None } else { Some(self.line(known.last)?) };
         match line {
             // A silent list found it again under the name of the dead, and nothing has been told of it yet.
             Some(line) if line.kind != EntryType::Deleted || !known.has_state => {
                 if !self.is_older(known.last) {
-                    return Ok((line.object(), None));
+                    return Ok((line.object(), line.shape, None));
                 }
                 let stored = told(known, &line)?;
                 let body = self.redact_again(source, known, stored)?;
-                Ok((body.bytes.into(), Some(body.marks)))
+                Ok((body.bytes.into(), None, Some(body.marks)))
             }
             Some(_) | None => {
                 let body = self.current_state(source, known)?;
-                Ok((body.bytes.into(), Some(body.marks)))
+                Ok((body.bytes.into(), None, Some(body.marks)))
             }
         }
     }

@@ -2,12 +2,14 @@
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use memchr::memmem;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Client, Method, RequestBuilder, Url, redirect};
 
+use super::guard::{self, Guard};
 use crate::config;
 use crate::sink::SinkError;
 
@@ -45,6 +47,7 @@ impl Link {
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err("`url` must begin with http:// or https:// and name a host".to_owned());
         }
+        guard::look_at(&url)?;
         let mut fixed = HeaderMap::new();
         for (name, value) in &config.headers {
             add(&mut fixed, name, value).map_err(|error| format!("`headers`: {error}"))?;
@@ -130,6 +133,7 @@ impl Link {
             .user_agent(concat!("decklog/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::none())
             .referer(false)
+            .dns_resolver(Arc::new(Guard(guard::System)))
             .timeout(self.timeout)
             .pool_max_idle_per_host(1);
         if let Some(path) = &self.ca_file {
@@ -211,7 +215,7 @@ pub(super) fn shown(url: &str) -> String {
 }
 
 /// An error and what caused it, in one line.
-fn chain(error: &dyn Error) -> String {
+pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
