@@ -29,6 +29,7 @@ pub use codec::Codec;
 pub use reader::{KnownObject, ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, StoredEntry, Verified};
 pub use retention::{Bounds, Pause, PauseReason, Retained};
 
+use crate::change::redact::Redactor;
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
 use recent::Recent;
 use writer::{Command, Queue, Queued, Reply, Writer};
@@ -399,6 +400,15 @@ impl Journal {
     #[must_use]
     pub fn paused(&self) -> watch::Receiver<Option<Pause>> {
         self.inner.paused.clone()
+    }
+
+    /// What must not be told from here on, also of what the journal has from before: earlier states are redacted again
+    /// before they are told as `was` or as the last state of what is gone.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn set_redaction(&self, redactor: Arc<Redactor>) -> Result<(), JournalError> {
+        self.send(Command::Redaction(redactor), 0).await
     }
 
     /// Registers a source and says what is known of it.

@@ -379,6 +379,9 @@ fn field_selector(text: &str) -> Result<(), Wrong> {
     if text.trim().is_empty() {
         return Ok(());
     }
+    if let Some(odd) = text.chars().find(|c| c.is_control()) {
+        return Err(format!("{text:?} with the character {odd:?}, which no field has").into());
+    }
     let mut requirements = vec![String::new()];
     let mut chars = text.chars();
     while let Some(c) = chars.next() {

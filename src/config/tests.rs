@@ -493,12 +493,26 @@ fn secrets_come_from_systemds_credentials_and_reading_commands_need_none() {
 #[test]
 fn warnings_do_not_refuse() {
     let warnings = parse(&format!(
-        "{LEAST}[http]\nlisten = '0.0.0.0:9465'\n[[sink]]\nname = 'a'\ntype = 'http'\nurl = 'http://x'\nbearer_file = '/proc/self/stat'\n"
+        "{LEAST}[http]\nlisten = '0.0.0.0:9465'\nallow_remote = true\n[[sink]]\nname = 'a'\ntype = 'http'\nurl = 'http://x'\nbearer_file = '/proc/self/stat'\n"
     ))
     .unwrap()
     .warnings;
-    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(parse(&format!("{LEAST}[http]\nlisten = '/run/decklog/http'\n")).unwrap().warnings.is_empty());
+}
+
+#[test]
+fn other_machines_are_let_in_only_where_that_is_said() {
+    for listen in ["0.0.0.0:9465", "[::]:9465", "10.0.0.1:80"] {
+        let told = told(&format!("{LEAST}[http]\nlisten = '{listen}'\n"));
+        assert!(told.contains("which other machines can reach") && told.contains("allow_remote = true"), "{told}");
+        assert!(parse(&format!("{LEAST}[http]\nlisten = '{listen}'\nallow_remote = true\n")).is_ok());
+    }
+    for listen in ["127.0.0.1:1", "127.8.0.1:1", "[::1]:1", "/run/x.sock"] {
+        assert!(parse(&format!("{LEAST}[http]\nlisten = '{listen}'\n")).is_ok(), "{listen}");
+    }
+    let environment = [("DECKLOG_HTTP_LISTEN".to_owned(), "0.0.0.0:1".to_owned())];
+    assert!(Config::parse(LEAST, "c", &environment, Files::Check).is_err(), "by the environment neither");
 }
 
 #[test]

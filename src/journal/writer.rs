@@ -23,6 +23,7 @@ use super::codec::Codec;
 use super::recent::Recent;
 use super::retention::{Bounds, Pause};
 use super::{Audit, JournalError, SinkStart, SourceId, SourceMemory, Waiting, WatchChange};
+use crate::change::redact::Redactor;
 use crate::change::{self, Pattern};
 use crate::model::{
     Cluster, EntryType, Evidence, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
@@ -49,10 +50,9 @@ const SILENT: &str = "silent";
 struct Source {
     id: i64,
     resource: i64,
+    facts: Resource,
     namespace: String,
     api_version: String,
-    kind_name: String,
-    plural: String,
     silent: bool,
     ignore: Vec<Pattern>,
     resume: Option<ResourceVersion>,
@@ -86,8 +86,11 @@ struct Known {
     last: u64,
     base: Option<u64>,
     has_state: bool,
-    marks: Vec<(String, [u8; 16])>,
+    marks: Marks,
 }
+
+/// Keyed digests of masked and dropped values, by pointer.
+type Marks = Vec<(String, [u8; 16])>;
 
 impl Before {
     fn of(source: &Source, contradicted: &BTreeSet<SourceId>) -> Self {
@@ -140,6 +143,8 @@ pub(super) struct Writer {
     waiting: Arc<Waiting>,
     /// Changes of the open transaction, by source.
     taken: HashMap<i64, usize>,
+    /// What must not be told, and the head when these rules came into force: what is older was redacted by others.
+    redaction: Option<(Arc<Redactor>, u64)>,
     /// Sources whose watch brought what cannot be, or not alone; told once that is on disk.
     contradicted: BTreeSet<SourceId>,
     contradictions: watch::Sender<BTreeSet<SourceId>>,
@@ -231,6 +236,7 @@ impl Writer {
             turns: Arc::default(),
             waiting: Arc::default(),
             taken: HashMap::new(),
+            redaction: None,
             contradicted: BTreeSet::new(),
             contradictions: watch::Sender::default(),
             data_version: None,
@@ -538,6 +544,7 @@ impl Writer {
                 let result = self.set_cluster(cluster.clone())?;
                 self.later(reply, result);
             }
+            Command::Redaction(redactor) => self.set_redaction(Arc::clone(redactor))?,
             Command::Source(spec, reply) => {
                 self.begin()?;
                 let memory = self.register(spec)?;
@@ -690,6 +697,26 @@ impl Writer {
         Ok(Ok(()))
     }
 
+    /// Other rules than before concern everything that was written until now, whenever it is told again.
+    fn set_redaction(&mut self, redactor: Arc<Redactor>) -> Done {
+        let rules = redactor.fingerprint();
+        let stored: Option<String> = self
+            .conn
+            .query_row("SELECT value FROM meta WHERE key = 'redaction'", [], |row| row.get(0))
+            .optional()
+            .map_err(sql("read the rules of redaction"))?;
+        let known = stored.as_deref().and_then(|text| text.split_once(' ')).filter(|(name, _)| *name == rules);
+        let since = known.and_then(|(_, since)| since.parse().ok());
+        if since.is_none() {
+            self.begin()?;
+            let value = format!("{rules} {}", self.head);
+            let what = "note the rules of redaction";
+            self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('redaction', ?)", params![value])?;
+        }
+        self.redaction = Some((redactor, since.unwrap_or(self.head)));
+        Ok(())
+    }
+
     fn resource_id(&mut self, resource: &Resource) -> Done<i64> {
         let facts = serde_json::to_string(resource).expect("plain strings always serialise");
         let what = "remember a resource";
@@ -772,8 +799,7 @@ impl Writer {
                 resource,
                 namespace,
                 api_version: spec.resource.api_version(),
-                kind_name: spec.resource.kind.clone(),
-                plural: spec.resource.plural.clone(),
+                facts: spec.resource.clone(),
                 silent: spec.first_list_silent,
                 ignore: patterns(&spec.ignore),
                 resume: resume.clone(),
@@ -807,8 +833,7 @@ impl Writer {
             resource,
             namespace,
             api_version: facts.api_version(),
-            kind_name: facts.kind,
-            plural: facts.plural,
+            facts,
             silent: false,
             ignore: patterns(&serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default()),
             resume: resume.map(ResourceVersion),
@@ -936,9 +961,10 @@ impl Writer {
 
     fn modified(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
         let new = &object.body.bytes;
-        let compared = match self.told_state(known) {
-            Ok((previous, shape)) => {
-                change::compare_shaped(&previous, shape.as_deref(), new, &known.marks, &object.body.marks)
+        let compared = match self.told_state(source, known) {
+            Ok((previous, shape, marks)) => {
+                let marks = marks.as_ref().unwrap_or(&known.marks);
+                change::compare_shaped(&previous, shape.as_deref(), new, marks, &object.body.marks)
             }
             // What is damaged cannot be had again, but what follows it can be told.
             Err(JournalError::Corrupt(text)) => {
@@ -990,12 +1016,13 @@ impl Writer {
 
     /// A deletion that nobody saw: told with the last known state.
     fn vanished(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Done {
-        let (bytes, pointers) = match self.current_state(known) {
-            Ok(state) => state,
+        let body = match self.current_state(source, known) {
+            Ok(body) => body,
             // Damaged: what is told of it is what the table knows.
             Err(JournalError::Corrupt(text)) => {
                 tracing::error!("{text}: the last state of {namespace}/{name} is not told with its deletion");
-                (self.stub(source, known, namespace, name)?.into(), Vec::new())
+                let bytes = self.stub(source, known, namespace, name)?;
+                Redacted { bytes, pointers: Vec::new(), marks: Vec::new() }
             }
             Err(error) => return Err(error),
         };
@@ -1004,7 +1031,7 @@ impl Writer {
             name: name.to_owned(),
             uid: known.uid.clone(),
             version: known.version.clone(),
-            body: Redacted { bytes: bytes.to_vec(), pointers, marks: Vec::new() },
+            body,
         };
         self.deleted(source, known, &object, Evidence::Inferred)
     }
@@ -1083,7 +1110,7 @@ fn marks_json(body: &Redacted) -> Option<String> {
     (!body.marks.is_empty()).then(|| serde_json::to_string(&body.marks).expect("strings and bytes always serialise"))
 }
 
-fn marks_of(text: Option<String>) -> Vec<(String, [u8; 16])> {
+fn marks_of(text: Option<String>) -> Marks {
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 

@@ -5,7 +5,6 @@
 //! told of it before. With the journal at hand: every line is what the journal gives for it, byte for byte, in the
 //! same payload. A copy that a `where` thinned out has holes by intent; they are told apart by the same expression.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
@@ -16,6 +15,7 @@ use super::Failure;
 use crate::filter::Filter;
 use crate::journal::{Reader, StoredEntry, Verified};
 use crate::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
+use crate::watch::decode::Identity;
 use crate::wire::{self, Draft, Entry, Payload};
 
 /// What a copy holds.
@@ -245,31 +245,14 @@ fn payload_of(entry: &Entry<'_>) -> Option<Payload> {
 
 /// Whether the object in the entry is the one that the entry is about, as far as redaction has left that in it.
 fn carries_its_own(entry: &Entry<'_>) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Object<'a> {
-        #[serde(borrow, default)]
-        metadata: Option<Metadata<'a>>,
-    }
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata<'a> {
-        #[serde(borrow, default)]
-        name: Option<Cow<'a, str>>,
-        #[serde(borrow, default)]
-        namespace: Option<Cow<'a, str>>,
-        #[serde(borrow, default)]
-        uid: Option<Cow<'a, str>>,
-        #[serde(borrow, default)]
-        resource_version: Option<Cow<'a, str>>,
-    }
     let Some(object) = entry.object else { return true };
-    let Ok(Object { metadata }) = serde_json::from_str(object.get()) else { return false };
+    let Ok(Identity { metadata, .. }) = serde_json::from_str(object.get()) else { return false };
     let Some(metadata) = metadata else { return true };
     [
         (metadata.name, &entry.name),
         (metadata.namespace, &entry.namespace),
         (metadata.uid, &entry.uid),
-        (metadata.resource_version, &entry.resource_version),
+        (metadata.version, &entry.resource_version),
     ]
     .iter()
     .all(|(inside, outside)| inside.is_none() || inside == *outside)

@@ -92,7 +92,7 @@ impl Writer {
     }
 
     fn add_job(&mut self, source: i64, work: Work, at: i64, reply: Option<Reply<()>>) -> Done {
-        let plural = if source == 0 { String::new() } else { self.source(source)?.plural.clone() };
+        let plural = if source == 0 { String::new() } else { self.source(source)?.facts.plural.clone() };
         self.jobs.push_back(Job { source, plural, work, at, recovered: false, reply });
         Ok(())
     }
@@ -447,7 +447,7 @@ impl Writer {
         let resource = self.source(id)?.resource;
         match self.known(resource, &object.namespace, &object.name)? {
             Some(known) if known.present && known.uid == object.uid => {
-                if known.version != object.version || self.differs(&known, &object)? {
+                if known.version != object.version || self.differs(id, &known, &object)? {
                     self.modified(id, &known, &object, evidence)?;
                 }
             }
@@ -467,8 +467,9 @@ impl Writer {
     }
 
     /// Whether the same version is another state: a cluster that was put back gives its versions a second time.
-    fn differs(&mut self, known: &Known, object: &Observed) -> Done<bool> {
-        Ok(known.marks != object.body.marks || self.current_state(known)?.0 != object.body.bytes)
+    fn differs(&mut self, source: i64, known: &Known, object: &Observed) -> Done<bool> {
+        let state = self.current_state(source, known)?;
+        Ok(state.marks != object.body.marks || state.bytes != object.body.bytes)
     }
 
     /// Tells the end of what the configuration does not watch any more, where it goes on watching the resource

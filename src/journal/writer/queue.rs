@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
+use crate::change::redact::Redactor;
 use crate::journal::retention::Bounds;
 use crate::journal::{Audit, JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, WatchChange};
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Why};
@@ -36,6 +37,7 @@ impl<T> Reply<T> {
 
 pub(in crate::journal) enum Command {
     Cluster(Cluster, Reply<Result<(), JournalError>>),
+    Redaction(Arc<Redactor>),
     Source(Box<SourceSpec>, Reply<SourceMemory>),
     Retire(SourceId),
     Narrow(Reply<()>),
@@ -74,6 +76,7 @@ impl Command {
             | Self::Bounds(_)
             | Self::Ping(_) => true,
             Self::Cluster(..)
+            | Self::Redaction(_)
             | Self::Source(..)
             | Self::Retire(_)
             | Self::Narrow(_)
@@ -104,6 +107,7 @@ impl Command {
             | Self::Distrust(SourceId(id), _)
             | Self::Audited(SourceId(id), _) => Some(*id),
             Self::Cluster(..)
+            | Self::Redaction(_)
             | Self::Source(..)
             | Self::Retire(_)
             | Self::Narrow(_)

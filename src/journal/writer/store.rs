@@ -6,11 +6,11 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::params;
 
-use super::{Done, Known, Writer, micros, rfc3339, sql, type_code, type_of};
+use super::{Done, Known, Marks, Writer, micros, rfc3339, sql, type_code, type_of};
 use crate::change::Shape;
 use crate::journal::JournalError;
 use crate::journal::recent::Line;
-use crate::model::{EntryType, Evidence, Gap, Observed, Seq, Why};
+use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, Seq, Why};
 use crate::wire::{self, Draft};
 
 /// The seq of a new entry, and that of the entry which the next version is stored as a difference of.
@@ -52,8 +52,8 @@ impl Writer {
             evidence: Some(evidence),
             cluster: &self.cluster,
             api_version: &source.api_version,
-            kind_name: &source.kind_name,
-            resource: &source.plural,
+            kind_name: &source.facts.kind,
+            resource: &source.facts.plural,
             namespace: &object.namespace,
             name: &object.name,
             uid: &object.uid,
@@ -116,8 +116,8 @@ impl Writer {
             evidence: None,
             cluster: &self.cluster,
             api_version: &source.api_version,
-            kind_name: &source.kind_name,
-            resource: &source.plural,
+            kind_name: &source.facts.kind,
+            resource: &source.facts.plural,
             namespace: &source.namespace,
             name: "",
             uid: "",
@@ -176,26 +176,38 @@ impl Writer {
             }
         }
         let object = serde_json::json!({
-            "apiVersion": source.api_version, "kind": source.kind_name, "metadata": metadata
+            "apiVersion": source.facts.api_version(), "kind": source.facts.kind, "metadata": metadata
         });
         Ok(object.to_string().into_bytes())
     }
 
-    /// The object as the log last told it, which the next patch starts from, and its shape where that is at hand.
-    pub(super) fn told_state(&mut self, known: &Known) -> Done<(Bytes, Option<Arc<Shape>>)> {
-        if known.last == 0 {
-            return Ok((self.current_state(known)?.0, None));
+    /// The object as the log last told it, which the next patch starts from; its shape where that is at hand; and its
+    /// marks where they are others than the row has.
+    pub(super) fn told_state(
+        &mut self,
+        source: i64,
+        known: &Known,
+    ) -> Done<(Bytes, Option<Arc<Shape>>, Option<Marks>)> {
+        let line = if known.last == 0 { None } else { Some(self.line(known.last)?) };
+        match line {
+            // A silent list found it again under the name of the dead, and nothing has been told of it yet.
+            Some(line) if line.kind != EntryType::Deleted || !known.has_state => {
+                if !self.is_older(known.last) {
+                    return Ok((line.object(), line.shape, None));
+                }
+                let stored = told(known, &line)?;
+                let body = self.redact_again(source, known, stored)?;
+                Ok((body.bytes.into(), None, Some(body.marks)))
+            }
+            Some(_) | None => {
+                let body = self.current_state(source, known)?;
+                Ok((body.bytes.into(), None, Some(body.marks)))
+            }
         }
-        let line = self.line(known.last)?;
-        // A silent list found it again under the name of the dead, and nothing has been told of it yet.
-        if line.kind == EntryType::Deleted && known.has_state {
-            return Ok((self.current_state(known)?.0, None));
-        }
-        Ok((line.object(), line.shape))
     }
 
     /// The object as it was last seen, and what was redacted in it.
-    pub(super) fn current_state(&mut self, known: &Known) -> Done<(Bytes, Vec<String>)> {
+    pub(super) fn current_state(&mut self, source: i64, known: &Known) -> Done<Redacted> {
         if known.has_state {
             let (blob, pointers): (Vec<u8>, Option<String>) = self
                 .conn
@@ -208,12 +220,32 @@ impl Writer {
                 .decompress(None, &blob)
                 .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))?;
             let pointers = pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-            return Ok((bytes.into(), pointers));
+            // Nothing tells by which rules it was redacted.
+            return self.redact_again(source, known, Redacted { bytes, pointers, marks: known.marks.clone() });
         }
         let line = self.line(known.last)?;
-        let entry = wire::Entry::parse(&line.bytes)
-            .map_err(|error| JournalError::Corrupt(format!("entry {}: {error}", known.last)))?;
-        let pointers = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-        Ok((line.object(), pointers))
+        let stored = told(known, &line)?;
+        if self.is_older(known.last) { self.redact_again(source, known, stored) } else { Ok(stored) }
     }
+
+    /// Whether an entry was written by other rules of redaction than those in force.
+    fn is_older(&self, seq: u64) -> bool {
+        self.redaction.as_ref().is_some_and(|(_, since)| seq <= *since)
+    }
+
+    /// What would be told again, after the rules in force now: what the journal has in clear from before is told to
+    /// nobody who does not have it.
+    fn redact_again(&self, source: i64, known: &Known, stored: Redacted) -> Done<Redacted> {
+        let Some((redactor, _)) = &self.redaction else { return Ok(stored) };
+        redactor
+            .again(&self.source(source)?.facts, &known.uid, stored)
+            .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))
+    }
+}
+
+fn told(known: &Known, line: &Line) -> Done<Redacted> {
+    let entry = wire::Entry::parse(&line.bytes)
+        .map_err(|error| JournalError::Corrupt(format!("entry {}: {error}", known.last)))?;
+    let pointers = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    Ok(Redacted { bytes: line.object().to_vec(), pointers, marks: known.marks.clone() })
 }
