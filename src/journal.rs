@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+use futures::future::BoxFuture;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 pub use codec::Codec;
@@ -263,6 +264,9 @@ impl Backlog {
     }
 }
 
+/// The writer at work.
+type Writing = BoxFuture<'static, Result<(), JournalError>>;
+
 /// The running writer thread, to be joined when the daemon stops.
 #[derive(Debug)]
 pub struct WriterThread {
@@ -292,8 +296,43 @@ impl Journal {
     /// # Errors
     /// Where the directory is held by another process, cannot be used, or holds what this build cannot read.
     pub fn open(dir: &Path) -> Result<(Self, WriterThread), JournalError> {
+        let clock = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .map_err(|source| JournalError::Io { what: "cannot start the journal's clock".to_owned(), source })?;
+        let (journal, writing) = Self::assemble(dir, |_| Ok(()))?;
+        let (ended_sender, ended) = oneshot::channel::<()>();
+        let thread = std::thread::Builder::new()
+            .name("journal".to_owned())
+            .spawn(move || {
+                let _ended = ended_sender;
+                clock.block_on(writing)
+            })
+            .map_err(|source| JournalError::Io { what: "cannot start the journal's thread".to_owned(), source })?;
+        Ok((journal, WriterThread { thread, ended }))
+    }
+
+    /// For simulations: without a thread. The writer is a future that ends when every handle is dropped, or where
+    /// writing fails; whoever drops it before that has crashed. `prepare` gets the connection before it is used.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    #[doc(hidden)]
+    pub fn inline(
+        dir: &Path,
+        prepare: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<()>,
+    ) -> Result<(Self, Writing), JournalError> {
+        Self::assemble(dir, prepare)
+    }
+
+    /// A handle, and what has to run for it.
+    fn assemble(
+        dir: &Path,
+        prepare: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<()>,
+    ) -> Result<(Self, Writing), JournalError> {
         let lock = schema::lock(dir)?;
         let conn = schema::open_writer(dir)?;
+        prepare(&conn).map_err(|source| JournalError::Sqlite { what: "cannot prepare".to_owned(), source })?;
         let (commands, receiver) = mpsc::channel(QUEUE_LEN);
         let (head_sender, head) = watch::channel(Seq(0));
         let mut writer = Writer::new(conn, head_sender)?;
@@ -301,25 +340,21 @@ impl Journal {
         let (turns, waiting, recent) = (writer.turns(), writer.waiting(), writer.recent());
         let epoch = RwLock::new(writer.epoch().to_owned());
         let failure = Arc::new(OnceLock::new());
-        let (ended_sender, ended) = oneshot::channel::<()>();
-        let thread = std::thread::Builder::new()
-            .name("journal".to_owned())
-            .spawn({
-                let failure = Arc::clone(&failure);
-                move || {
-                    let (_lock, _ended) = (lock, ended_sender);
-                    let result = writer.run(receiver);
-                    if let Err(error) = &result {
-                        // Only the first failure counts, and this thread is the only one that sets it.
-                        failure.get_or_init(|| error.to_string());
-                    }
-                    result
+        let writing: Writing = {
+            let failure = Arc::clone(&failure);
+            Box::pin(async move {
+                let _lock = lock;
+                let result = writer.run(receiver).await;
+                if let Err(error) = &result {
+                    // Only the first failure counts, and nobody else sets it.
+                    failure.get_or_init(|| error.to_string());
                 }
+                result
             })
-            .map_err(|source| JournalError::Io { what: "cannot start the journal's thread".to_owned(), source })?;
+        };
         let room = Arc::new(Semaphore::new(QUEUE_KIB));
         let inner = Inner { dir: dir.to_owned(), epoch, commands, room, head, failure, turns, waiting, recent };
-        Ok((Self { inner: Arc::new(inner) }, WriterThread { thread, ended }))
+        Ok((Self { inner: Arc::new(inner) }, writing))
     }
 
     /// Says which cluster the entries to come are of.

@@ -35,15 +35,19 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use faults::{Asked, Fault, On, Refusal, Seen, Signal};
 use object::Pattern;
 pub use object::{Kind, Object, Row};
+pub use wire::{Body, Broken};
 use resources::Served;
 use server::Listening;
 use store::{CRDS, Store};
+use wire::Line;
 
 /// How the server behaves; can be changed while it runs with [`Sim::set`].
 #[derive(Clone, Debug)]
@@ -245,6 +249,31 @@ impl Sim {
     /// # Errors
     /// Where no port can be opened on loopback.
     pub async fn start_with(settings: Settings) -> io::Result<Self> {
+        let shared = Self::begin(settings)?;
+        let listening = Listening::open(&shared, 0).await?;
+        let port = listening.address.port();
+        Ok(Self { shared, listening: Arc::new(tokio::sync::Mutex::new(Some(listening))), port })
+    }
+
+    /// A cluster without a port: only [`Sim::answer`] reaches it.
+    ///
+    /// # Errors
+    /// Never, as long as namespaces are served.
+    pub fn unconnected(settings: Settings) -> io::Result<Self> {
+        Ok(Self { shared: Self::begin(settings)?, listening: Arc::default(), port: 0 })
+    }
+
+    /// Answers a request as the port does, without a connection.
+    ///
+    /// # Errors
+    /// Where the script breaks the connection.
+    pub async fn answer(&self, request: http::Request<Bytes>) -> Result<http::Response<Body>, Broken> {
+        let line = Arc::new(Line::direct());
+        let request = request.map(|body| Full::new(body).map_err(|never| match never {}).boxed_unsync());
+        server::serve(&self.shared, &line, request).await
+    }
+
+    fn begin(settings: Settings) -> io::Result<Arc<Shared>> {
         let mut store = Store::new(settings.seed);
         let namespaces = store.resource("namespaces").map_err(io::Error::other)?;
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
@@ -265,10 +294,7 @@ impl Sim {
             counters: BTreeMap::new(),
             turn: 0,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), tick: watch::Sender::new(()) });
-        let listening = Listening::open(&shared, 0).await?;
-        let port = listening.address.port();
-        Ok(Self { shared, listening: Arc::new(tokio::sync::Mutex::new(Some(listening))), port })
+        Ok(Arc::new(Shared { state: Mutex::new(state), tick: watch::Sender::new(()) }))
     }
 
     /// Changes how the server behaves.

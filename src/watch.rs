@@ -29,13 +29,15 @@ mod tests;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify, watch};
+use tokio::time::Instant;
 
 pub use fleet::{Fleet, FleetError, FleetHandle, Overview, Plan, SourceView};
 pub use stats::SourceStats;
 
+use crate::ambient;
 use crate::change::redact::Redactor;
 use crate::cluster::Api;
 use crate::journal::Journal;
@@ -149,8 +151,6 @@ impl Shared {
 
 /// Any time up to `bound`.
 fn random_up_to(bound: Duration) -> Duration {
-    let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
     let bound = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
-    // The low bits of a version 4 UUID's first half are random, apart from four that say so.
-    Duration::from_millis((random >> 16) % bound.saturating_add(1))
+    Duration::from_millis(ambient::random() % bound.saturating_add(1))
 }

@@ -6,15 +6,17 @@ mod store;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::codec::Codec;
 use super::recent::Recent;
 use super::{JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, Waiting, WatchChange};
+use crate::ambient;
 use crate::change::{self, Pattern};
 use crate::model::{
     Cluster, EntryType, Evidence, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
@@ -178,16 +180,12 @@ impl Writer {
     }
 
     /// Takes commands until every handle is dropped.
-    pub(super) fn run(mut self, mut commands: mpsc::Receiver<Queued>) -> Done {
-        let clock = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .map_err(|source| JournalError::Io { what: "cannot start the journal's clock".to_owned(), source })?;
+    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Queued>) -> Done {
         let mut bookmarks_due: Option<Instant> = None;
         let result = loop {
             let wait =
                 bookmarks_due.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(Instant::now()));
-            let first = clock.block_on(async { tokio::time::timeout(wait, commands.recv()).await });
+            let first = tokio::time::timeout(wait, commands.recv()).await;
             let step = match first {
                 Ok(Some(first)) => self.group(first, &mut commands),
                 Ok(None) => break self.begin().and_then(|()| self.commit()),
@@ -365,7 +363,7 @@ impl Writer {
                     "note a source's state",
                     "UPDATE source SET state_since = CASE WHEN state = ?1 THEN state_since ELSE ?3 END, state = ?1, detail = ?2
                      WHERE id = ?4",
-                    params![word, detail, micros(Timestamp::now()), id],
+                    params![word, detail, micros(ambient::now()), id],
                 )?;
             }
             Command::Resources(resources) => {
@@ -390,7 +388,7 @@ impl Writer {
                     // Invariant 5: a cursor only grows.
                     "UPDATE sink SET cursor = max(cursor, ?1), written = max(written, ?2),
                      delivered_at = CASE WHEN ?2 > written THEN ?3 ELSE delivered_at END WHERE name = ?4",
-                    params![upto.0, written.0, micros(Timestamp::now()), sink],
+                    params![upto.0, written.0, micros(ambient::now()), sink],
                 )?;
                 self.later(reply, ());
             }
@@ -408,7 +406,7 @@ impl Writer {
                 self.execute(
                     "set an entry aside",
                     "INSERT OR REPLACE INTO aside VALUES (?, ?, ?, ?)",
-                    params![name, seq.0, reason, micros(Timestamp::now())],
+                    params![name, seq.0, reason, micros(ambient::now())],
                 )?;
                 self.later(reply, ());
             }
@@ -419,7 +417,7 @@ impl Writer {
                     "note a sink's state",
                     "UPDATE sink SET state_since = CASE WHEN state = ?1 THEN state_since ELSE ?3 END, state = ?1, detail = ?2
                      WHERE name = ?4",
-                    params![word, detail, micros(Timestamp::now()), name],
+                    params![word, detail, micros(ambient::now()), name],
                 )?;
             }
             Command::Epoch(reply) => {
@@ -591,7 +589,7 @@ impl Writer {
     /// Everything up to `version` was handed over.
     fn bookmark(&mut self, id: i64, version: ResourceVersion) {
         if let Some(source) = self.sources.get_mut(&id) {
-            source.good_at = micros(Timestamp::now());
+            source.good_at = micros(ambient::now());
             let behind = source
                 .applied
                 .as_ref()
@@ -648,7 +646,7 @@ impl Writer {
                 let previous = source.applied.replace(version);
                 source.resume = previous.or_else(|| source.resume.take());
             }
-            source.good_at = micros(Timestamp::now());
+            source.good_at = micros(ambient::now());
             source.moved = true;
         }
         Ok(())
@@ -785,7 +783,10 @@ pub(super) fn forget_aside(conn: &mut Connection, sink: &str, seqs: &[Seq]) -> D
 
 /// Names of epochs sort by the time they began.
 fn new_epoch() -> String {
-    uuid::Uuid::now_v7().simple().to_string()
+    let millis = u64::try_from(ambient::now().as_millisecond()).unwrap_or_default();
+    let random = (u128::from(ambient::random()) << 64 | u128::from(ambient::random())).to_be_bytes();
+    let random = random.first_chunk().expect("16 bytes are more than 10");
+    uuid::Builder::from_unix_timestamp_millis(millis, random).into_uuid().simple().to_string()
 }
 
 /// The configuration has checked them; one that is no pattern matches nothing.

@@ -438,7 +438,7 @@ impl Storage {
 
 /// Now, as Kubernetes writes it: whole seconds, UTC.
 pub(super) fn now() -> Value {
-    json!(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    json!(crate::ambient::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
 /// A small generator (splitmix64): the same seed gives the same names.

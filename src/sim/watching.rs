@@ -164,6 +164,7 @@ impl Watcher {
             }
             let wake = self.wake_at();
             tokio::select! {
+                biased;
                 changed = self.changed.changed() => {
                     if changed.is_err() {
                         return Step::Then(Then::End);

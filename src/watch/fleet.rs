@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::classify::Failure;
@@ -223,6 +224,7 @@ impl Fleet {
         self.names.insert(task.id(), "discovery".to_owned());
         loop {
             tokio::select! {
+                biased;
                 Some(joined) = self.tasks.join_next_with_id() => {
                     if self.joined(joined).await? {
                         self.reconcile().await?;

@@ -1,9 +1,9 @@
 //! Lists: staged page by page, and written as the difference from what is known once the last page is in.
 
-use jiff::Timestamp;
 use rusqlite::params;
 
 use super::{Done, GROUP_CHANGES, Known, SILENT, Writer, known_row, marks_json, marks_of, micros, sql};
+use crate::ambient;
 use crate::journal::JournalError;
 use crate::model::{Evidence, Gap, Observed, Redacted, ResourceVersion, Why};
 
@@ -111,7 +111,7 @@ impl Writer {
         if let Some(source) = self.sources.get_mut(&id) {
             source.resume = Some(version.clone());
             source.applied = Some(version);
-            source.good_at = micros(Timestamp::now());
+            source.good_at = micros(ambient::now());
             source.moved = true;
         }
         self.commit()

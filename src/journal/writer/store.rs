@@ -1,10 +1,10 @@
 //! Entries on their way to the table and back: rendered once, kept as differences.
 
 use bytes::Bytes;
-use jiff::Timestamp;
 use rusqlite::params;
 
 use super::{Done, Known, Writer, micros, rfc3339, sql, type_code, type_of};
+use crate::ambient;
 use crate::journal::JournalError;
 use crate::journal::recent::Line;
 use crate::model::{EntryType, Evidence, Gap, Observed, Seq};
@@ -32,7 +32,7 @@ impl Writer {
         change: Option<&str>,
     ) -> Done<Emitted> {
         let base_line = base.map(|seq| self.line(seq)).transpose()?;
-        let now = micros(Timestamp::now());
+        let now = micros(ambient::now());
         let time = rfc3339(now);
         let source = self.source(source_id)?;
         let seq = self.head + 1;
@@ -93,7 +93,7 @@ impl Writer {
     }
 
     pub(super) fn gap(&mut self, source_id: i64, gap: &Gap) -> Done {
-        let now = micros(Timestamp::now());
+        let now = micros(ambient::now());
         let source = self.source(source_id)?;
         let since = (source.good_at > 0).then(|| rfc3339(source.good_at));
         let seq = self.head + 1;
