@@ -320,7 +320,7 @@ impl Journal {
     #[doc(hidden)]
     pub fn inline(
         dir: &Path,
-        prepare: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<()>,
+        prepare: impl FnOnce(&mut rusqlite::Connection) -> rusqlite::Result<()>,
     ) -> Result<(Self, Writing), JournalError> {
         Self::assemble(dir, prepare)
     }
@@ -328,11 +328,11 @@ impl Journal {
     /// A handle, and what has to run for it.
     fn assemble(
         dir: &Path,
-        prepare: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<()>,
+        prepare: impl FnOnce(&mut rusqlite::Connection) -> rusqlite::Result<()>,
     ) -> Result<(Self, Writing), JournalError> {
         let lock = schema::lock(dir)?;
-        let conn = schema::open_writer(dir)?;
-        prepare(&conn).map_err(|source| JournalError::Sqlite { what: "cannot prepare".to_owned(), source })?;
+        let mut conn = schema::open_writer(dir)?;
+        prepare(&mut conn).map_err(|source| JournalError::Sqlite { what: "cannot prepare".to_owned(), source })?;
         let (commands, receiver) = mpsc::channel(QUEUE_LEN);
         let (head_sender, head) = watch::channel(Seq(0));
         let mut writer = Writer::new(conn, head_sender)?;
