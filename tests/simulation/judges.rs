@@ -157,8 +157,9 @@ pub(crate) fn log_is_history(
         // The time of an entry is what the clock showed, whatever that was.
         entries = log.entries.clone();
         for entry in &mut entries {
-            entry.time.replace_range(0..19, "2000-01-01T00:00:00");
-            entry.time.replace_range(20..26, "000000");
+            if entry.time.len() == ALWAYS.len() && entry.time.ends_with('Z') {
+                entry.time = ALWAYS.to_owned();
+            }
         }
         judged = &entries;
     }
@@ -229,6 +230,9 @@ fn without_type(text: &str) -> String {
 fn without_type_of(bytes: &[u8]) -> String {
     without_type(std::str::from_utf8(bytes).unwrap_or_default())
 }
+
+/// A time for entries whose own is not to be judged.
+const ALWAYS: &str = "2000-01-01T00:00:00.000000Z";
 
 /// Each GAP has a reason of its own, and where a source was told that its position is too old there is one.
 pub(crate) fn gaps_are_justified(log: &Log, reasons: &[Reason], owed: &[Owed]) -> Vec<String> {

@@ -4,6 +4,8 @@
 //! simulated API server. The seed decides what happens in the cluster, what goes wrong, when decklog crashes, and how
 //! the parts of decklog take turns.
 
+#![allow(dead_code, reason = "the test and the example each use a part of it")]
+
 #[path = "dice.rs"]
 mod dice;
 #[path = "faults.rs"]

@@ -136,7 +136,7 @@ impl World {
         self.counter += 1;
         let odd = *self.dice.pick(&[
             "1.10",
-            "1e400",
+            "1e40",
             "123456789012345678901234567890",
             "-0",
             r#""é\u00e9\ud83d\ude00""#,
