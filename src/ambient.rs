@@ -5,10 +5,14 @@
 //! decides everything, everything happens on one thread, and the same seed does it again. Nothing of it is on while the
 //! daemon runs.
 
+mod bell;
+
 use std::cell::RefCell;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
+
+pub use bell::{Bell, Listener};
 
 thread_local! {
     static SIMULATED: RefCell<Option<Simulated>> = const { RefCell::new(None) };

@@ -38,7 +38,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
-use tokio::sync::watch;
 
 use faults::{Asked, Fault, On, Refusal, Seen, Signal};
 use object::Pattern;
@@ -48,6 +47,8 @@ use resources::Served;
 use server::Listening;
 use store::{CRDS, Store};
 use wire::Line;
+
+use crate::ambient::Bell;
 
 /// How the server behaves; can be changed while it runs with [`Sim::set`].
 #[derive(Clone, Debug)]
@@ -112,7 +113,7 @@ pub const TOKEN: &str = "simulated-token";
 pub(crate) struct Shared {
     state: Mutex<State>,
     /// Told of everything that a condition can be about.
-    tick: watch::Sender<()>,
+    tick: Bell,
 }
 
 #[derive(Debug)]
@@ -145,7 +146,7 @@ impl Shared {
     }
 
     fn tell(&self) {
-        self.tick.send_replace(());
+        self.tick.ring();
     }
 
     /// Waits for a revision in the future.
@@ -160,16 +161,13 @@ impl Shared {
 
     /// Waits until this holds, looking again at each change.
     async fn until(&self, holds: impl Fn() -> bool) {
-        let mut tick = self.tick.subscribe();
+        let mut tick = self.tick.listen();
         loop {
-            tick.mark_unchanged();
+            tick.forget();
             if holds() {
                 return;
             }
-            if tick.changed().await.is_err() {
-                // Only the end of the simulated cluster drops the sender, and with it this future.
-                std::future::pending::<()>().await;
-            }
+            tick.rung().await;
         }
     }
 
@@ -294,7 +292,7 @@ impl Sim {
             counters: BTreeMap::new(),
             turn: 0,
         };
-        Ok(Arc::new(Shared { state: Mutex::new(state), tick: watch::Sender::new(()) }))
+        Ok(Arc::new(Shared { state: Mutex::new(state), tick: Bell::default() }))
     }
 
     /// Changes how the server behaves.
@@ -685,7 +683,7 @@ impl Sim {
         for storage in state.store.storages_mut() {
             if resource == "*" || only.as_deref() == Some(&**storage.name()) {
                 storage.signals.push(signal.clone());
-                storage.changed.send_replace(());
+                storage.changed.ring();
             }
         }
     }

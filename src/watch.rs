@@ -37,7 +37,7 @@ use tokio::time::Instant;
 pub use fleet::{Fleet, FleetError, FleetHandle, Overview, Plan, SourceView};
 pub use stats::SourceStats;
 
-use crate::ambient;
+use crate::ambient::{self, Bell};
 use crate::change::redact::Redactor;
 use crate::cluster::Api;
 use crate::journal::Journal;
@@ -106,8 +106,8 @@ struct Shared {
     discovered: watch::Sender<Option<Discovered>>,
     /// When the cluster was last asked who it is, and through which client.
     verified: Arc<Mutex<Option<(Instant, u64)>>>,
-    /// Counts rollbacks of the API server, so that what one source finds makes the others look.
-    rollbacks: watch::Sender<u64>,
+    /// Rings for each rollback of the API server, so that what one source finds makes the others look.
+    rollbacks: Bell,
 }
 
 impl Shared {

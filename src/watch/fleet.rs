@@ -17,6 +17,7 @@ use super::select::{Selection, Waiting, select};
 use super::source::{Driver, Outcome};
 use super::stats::SourceStats;
 use super::{Shared, Timings, random_up_to};
+use crate::ambient::Bell;
 use crate::change::redact::Redactor;
 use crate::cluster::Api;
 use crate::config;
@@ -169,7 +170,7 @@ impl Fleet {
             discoverer: Arc::new(tokio::sync::Mutex::new(Discoverer::default())),
             discovered: watch::Sender::new(None),
             verified: Arc::default(),
-            rollbacks: watch::Sender::new(0),
+            rollbacks: Bell::default(),
         });
         let (plan_sender, plan) = watch::channel(plan);
         let (ready, ready_receiver) = watch::channel(false);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::Method;
 use kube::client::Body;
 use kube::core::params::{ListParams, VersionMatch, WatchParams};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::classify::{self, Failure};
@@ -19,6 +19,7 @@ use super::frame::{Items, Lines, Oversize};
 use super::machine::{Effect, End, Input, Machine, Oddity};
 use super::stats::SourceStats;
 use super::{Shared, random_up_to};
+use crate::ambient::Listener;
 use crate::cluster::{Api, next_part};
 use crate::journal::{JournalError, SourceId, SourceMemory, SourceState, WatchChange};
 use crate::model::{Observed, Resource, ResourceVersion, SourceSpec, Verb, Why};
@@ -54,8 +55,8 @@ pub(super) struct Driver {
     api: Api,
     /// Since when there have been answers that are failures. It counts until the source has settled.
     failing: Option<Instant>,
-    /// Counts the rollbacks that sources have found by themselves.
-    rollbacks: watch::Receiver<u64>,
+    /// Rings for the rollbacks that sources have found by themselves.
+    rollbacks: Listener,
     /// Another source told us of the newest rollback, and we have not watched since.
     warned: bool,
 }
@@ -82,7 +83,7 @@ impl Driver {
     pub(super) fn new(shared: Arc<Shared>, spec: SourceSpec, memory: SourceMemory, stats: Arc<SourceStats>) -> Self {
         let id = memory.id;
         let machine = Machine::new(memory, shared.timings.patience);
-        let rollbacks = shared.rollbacks.subscribe();
+        let rollbacks = shared.rollbacks.listen();
         let api = shared.api.clone();
         Self {
             shared,
@@ -176,17 +177,17 @@ impl Driver {
 
     /// Tells the other sources of a rollback that nobody has told us of, as their open watches would not.
     fn warn_others(&mut self) {
-        if !self.warned && !self.rollbacks.has_changed().unwrap_or_default() {
-            self.shared.rollbacks.send_modify(|count| *count += 1);
+        if !self.warned && !self.rollbacks.has_rung() {
+            self.shared.rollbacks.ring();
         }
-        self.rollbacks.mark_unchanged();
+        self.rollbacks.forget();
     }
 
     /// Whether another source has found a rollback that we have not looked for yet.
     fn warning(&mut self) -> bool {
-        let warning = self.rollbacks.has_changed().unwrap_or_default();
+        let warning = self.rollbacks.has_rung();
         if warning {
-            self.rollbacks.mark_unchanged();
+            self.rollbacks.forget();
             self.warned = true;
         }
         warning
@@ -416,7 +417,7 @@ impl Driver {
             let part = tokio::select! {
                 biased;
                 part = next_part(&mut body, silence) => part,
-                Ok(()) = self.rollbacks.changed() => {
+                () = self.rollbacks.rung() => {
                     self.warned = true;
                     return Ok(Input::Warned);
                 }

@@ -17,6 +17,7 @@ use decklog::sink::http::HttpSink;
 use decklog::watch::{Fleet, Plan, Timings};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::faults::Fault;
@@ -126,11 +127,14 @@ impl Life {
         });
         let wanted: delivery::Wanted = Box::new(is_collected);
         let file = delivery::run(journal.clone(), plan("file", None), file, reopen.subscribe(), stop.clone());
+        let file = in_turn(1, file);
         tasks.spawn(async move { ("file", file.await.map_err(|error| error.to_string())) });
         let http = delivery::run(journal.clone(), plan("http", None), Box::new(http), reopen.subscribe(), stop.clone());
+        let http = in_turn(2, http);
         tasks.spawn(async move { ("http", http.await.map_err(|error| error.to_string())) });
         let collecting =
             delivery::run(journal.clone(), plan("collecting", Some(wanted)), collecting, reopen.subscribe(), stop.clone());
+        let collecting = in_turn(3, collecting);
         tasks.spawn(async move { ("collecting", collecting.await.map_err(|error| error.to_string())) });
         Ok(Self { alive, journal, stop, reopen, tasks, disk_failed: failed })
     }
@@ -193,9 +197,33 @@ fn is_full(error: &JournalError) -> bool {
     matches!(error, JournalError::Sqlite { source, .. } if source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull))
 }
 
+/// The tasks of this many sinks have a turn in each so many milliseconds.
+const TURNS: u128 = 4;
+
+/// Lets a task go on only when it is its turn. Those that wait for the same head are woken in an order of chance; their
+/// turns decide in which order they go on.
+async fn in_turn<T>(turn: u128, work: impl Future<Output = T>) -> T {
+    let began = Instant::now();
+    let mut work = std::pin::pin!(work);
+    let mut waits: Option<Pin<Box<Sleep>>> = None;
+    std::future::poll_fn(move |cx| {
+        let wait = waits.get_or_insert_with(|| {
+            let now = began.elapsed().as_millis();
+            let left = (turn + TURNS - now % TURNS) % TURNS;
+            Box::pin(sleep(Duration::from_millis(u64::try_from(left).unwrap_or_default())))
+        });
+        if wait.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        waits = None;
+        work.as_mut().poll(cx)
+    })
+    .await
+}
+
 /// Lets the writer wait before it goes on, as one does whose disk is busy: more waits for it, and others go on.
 async fn slowly<T>(stage: Arc<Stage>, mut work: Pin<Box<dyn Future<Output = T> + Send>>) -> T {
-    let mut delay: Option<Pin<Box<tokio::time::Sleep>>> = None;
+    let mut delay: Option<Pin<Box<Sleep>>> = None;
     let mut fresh = true;
     std::future::poll_fn(move |cx| {
         if fresh {
@@ -207,7 +235,7 @@ async fn slowly<T>(stage: Arc<Stage>, mut work: Pin<Box<dyn Future<Output = T> +
                 }
                 _ => stage.throw(|dice| if dice.percent(50) { dice.millis(0, 15) } else { Duration::ZERO }),
             };
-            delay = (!time.is_zero()).then(|| Box::pin(tokio::time::sleep(time)));
+            delay = (!time.is_zero()).then(|| Box::pin(sleep(time)));
         }
         if let Some(sleep) = &mut delay {
             if sleep.as_mut().poll(cx).is_pending() {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use decklog::ambient::{Bell, Listener};
 use decklog::sim::faults::Refusal;
 use decklog::sim::{self, Sim};
 use futures::stream;
@@ -17,7 +18,6 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use kube::client::Body;
-use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::faults::Fault;
@@ -46,8 +46,8 @@ enum Ask {
 pub(crate) struct Network {
     stage: Arc<Stage>,
     sim: Sim,
-    /// Odd while the server is down; each change breaks every connection.
-    power: watch::Sender<u64>,
+    /// Rings when the server goes down and when it comes up; both break every connection.
+    power: Bell,
     /// Sources whose last list was an old one.
     stale: Arc<Mutex<BTreeSet<String>>>,
     line_limit: usize,
@@ -55,24 +55,24 @@ pub(crate) struct Network {
 
 impl Network {
     pub(crate) fn new(stage: Arc<Stage>, sim: Sim, line_limit: usize) -> Self {
-        Self { stage, sim, power: watch::Sender::new(0), stale: Arc::default(), line_limit }
+        Self { stage, sim, power: Bell::default(), stale: Arc::default(), line_limit }
     }
 
     /// Breaks every connection, and refuses new ones until [`Network::up`].
     pub(crate) fn down(&self) {
-        self.power.send_if_modified(|power| {
-            let was_up = power.is_multiple_of(2);
-            *power += u64::from(was_up);
-            was_up
-        });
+        if self.is_up() {
+            self.power.ring();
+        }
     }
 
     pub(crate) fn up(&self) {
-        self.power.send_if_modified(|power| {
-            let was_down = !power.is_multiple_of(2);
-            *power += u64::from(was_down);
-            was_down
-        });
+        if !self.is_up() {
+            self.power.ring();
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        self.power.times().is_multiple_of(2)
     }
 
     /// A client for one life of decklog. What a dead process still asks for reaches nobody.
@@ -95,10 +95,10 @@ impl Network {
         if !alive.load(Ordering::Relaxed) {
             return std::future::pending().await;
         }
-        let mut power = self.power.subscribe();
+        let mut power = self.power.listen();
         let uri = request.uri().clone();
         let (ask, source) = meaning(&uri);
-        if !power.borrow_and_update().is_multiple_of(2) {
+        if !self.is_up() {
             self.stage.note(format_args!("{ask:?} {uri}: refused, the server is down"));
             return Err(refused());
         }
@@ -140,7 +140,7 @@ impl Network {
         &self,
         uri: &str,
         accept: Option<http::HeaderValue>,
-        power: &mut watch::Receiver<u64>,
+        power: &mut Listener,
     ) -> io::Result<Response<sim::Body>> {
         let mut request = Request::builder().uri(uri).header(AUTHORIZATION, format!("Bearer {}", sim::TOKEN));
         if let Some(accept) = accept {
@@ -149,7 +149,7 @@ impl Network {
         let request = request.body(Bytes::new()).map_err(io::Error::other)?;
         tokio::select! {
             biased;
-            _ = power.changed() => Err(reset()),
+            () = power.rung() => Err(reset()),
             answer = self.sim.answer(request) => answer.map_err(io::Error::other),
         }
     }
@@ -216,7 +216,7 @@ impl Network {
             return None;
         }
         let uri = format!("{uri}&resourceVersion={}&resourceVersionMatch=Exact", revision - back);
-        let answer = self.ask(&uri, None, &mut self.power.subscribe()).await.ok()?;
+        let answer = self.ask(&uri, None, &mut self.power.listen()).await.ok()?;
         if !answer.status().is_success() {
             return None;
         }
@@ -363,7 +363,7 @@ enum Step {
 struct Flow {
     network: Network,
     alive: Arc<AtomicBool>,
-    power: watch::Receiver<u64>,
+    power: Listener,
     source: String,
     watch: bool,
     from: sim::Body,
@@ -426,7 +426,7 @@ impl Flow {
                 Step::Wait(time) => {
                     tokio::select! {
                         biased;
-                        _ = self.power.changed() => self.steps.push_front(Step::Break),
+                        () = self.power.rung() => self.steps.push_front(Step::Break),
                         () = sleep(time) => {}
                     }
                 }
@@ -459,7 +459,7 @@ impl Flow {
         }
         let frame = tokio::select! {
             biased;
-            _ = self.power.changed() => {
+            () = self.power.rung() => {
                 self.steps.push_back(Step::Break);
                 return;
             }

@@ -142,7 +142,9 @@ impl Receiver {
             }
             _ => {
                 self.take(events);
-                self.lock().floor = None;
+                // What follows it may still come again, up to what is there.
+                let mut state = self.lock();
+                state.floor = state.floor.filter(|_| last < state.last).map(|_| last + 1);
                 Ok(response(204, None))
             }
         }

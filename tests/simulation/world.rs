@@ -80,7 +80,8 @@ impl World {
             29..=31 => self.expire(key.0),
             32..=35 => {
                 // A write that says the same makes no revision.
-                drop(self.sim.update(key.0, key.1, &name(&key), |_| {}));
+                let same = self.sim.get(key.0, key.1, &name(&key)).and_then(|row| Object::parse(&row.bytes()));
+                drop(same.and_then(|same| self.sim.replace(key.0, key.1, &name(&key), same)));
             }
             36..=39 => {
                 self.counter += 1;
