@@ -339,7 +339,8 @@ pub(crate) fn file_is_exactly_once(log: &Log, out: &Path) -> Vec<String> {
 }
 
 fn written(out: &Path) -> io::Result<Vec<String>> {
-    let mut files = Vec::new();
+    let mut files: Vec<String> = Vec::new();
+    let mut current = None;
     for entry in fs::read_dir(out)? {
         let path = entry?.path();
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -350,7 +351,18 @@ fn written(out: &Path) -> io::Result<Vec<String>> {
         if name.ends_with(".zst") {
             bytes = zstd::decode_all(bytes.as_slice())?;
         }
-        files.push(String::from_utf8_lossy(&bytes).into_owned());
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if name == "events.jsonl" {
+            current = Some(text.clone());
+        }
+        files.push(text);
+    }
+    // Whoever moves the file away while decklog is down takes with it what a crash had torn: that is no line.
+    for text in &mut files {
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        if !text.is_empty() && whole < text.len() && current.as_deref() != Some(text) {
+            text.truncate(whole);
+        }
     }
     files.sort_by_key(|text| text.lines().next().map_or(u64::MAX, |line| Entry::parse(line).seq));
     Ok(files)

@@ -555,7 +555,7 @@ impl Flow {
                 stage.may_lose(&self.source, "undecodable");
                 let at = stage.throw(|dice| dice.roll(line.len()));
                 let mut bytes = line[..at].to_vec();
-                bytes.extend_from_slice(stage.throw(|dice| *dice.pick(&[&b"\xff\xfe"[..], b"\x00", b"\n{\n", b"}}}"])));
+                bytes.extend_from_slice(stage.throw(|dice| *dice.pick(&[&b"\xff\xfe"[..], b"\x00", b"\n{\n"])));
                 bytes.extend_from_slice(&line[at..]);
                 vec![Step::Send(bytes)]
             }

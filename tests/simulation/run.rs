@@ -740,6 +740,10 @@ impl Run {
         }
         self.life = None;
         outcome.failures = stage.failures();
+        if !outcome.failures.is_empty() && std::env::var_os("SIMULATE_KEEP").is_some() {
+            self.dir.disable_cleanup(true);
+            stage.note(format_args!("kept {}", self.dir.path().display()));
+        }
         stage.note(format_args!("{} events, {} entries, {} gaps", outcome.events, outcome.entries, outcome.gaps));
         outcome
     }
