@@ -615,6 +615,9 @@ impl Writer {
         if source.applied.as_ref().is_some_and(|applied| before(&object.version, applied)) {
             return Ok(());
         }
+        // A version past what was applied is of a timeline that a rollback has undone: it says nothing about this one.
+        let undone =
+            |known: &Known| source.applied.as_ref().is_some_and(|applied| before(applied, &known.version));
         let version = object.version.clone();
         let known = self.known(source.resource, &object.namespace, &object.name)?;
         match (change.verb, known) {
@@ -630,7 +633,8 @@ impl Writer {
                     self.added(id, Some(known.id), &object, Evidence::Watched)?;
                 }
             }
-            (Verb::Upsert, Some(known)) if known.uid == object.uid && not_after(&object.version, &known.version) => {}
+            (Verb::Upsert, Some(known))
+                if known.uid == object.uid && !undone(&known) && not_after(&object.version, &known.version) => {}
             (Verb::Upsert, known) => self.added(id, known.map(|known| known.id), &object, Evidence::Watched)?,
             (Verb::Delete, Some(known)) if known.present && known.uid == object.uid => {
                 if !before(&object.version, &known.version) {
