@@ -42,11 +42,11 @@ use serde_json::Value;
 use faults::{Asked, Fault, On, Refusal, Seen, Signal};
 use object::Pattern;
 pub use object::{Kind, Object, Row};
-pub use wire::{Body, Broken};
 use resources::Served;
 use server::Listening;
 use store::{CRDS, Store};
 use wire::Line;
+pub use wire::{Body, Broken};
 
 use crate::ambient::Bell;
 

@@ -616,8 +616,7 @@ impl Writer {
             return Ok(());
         }
         // A version past what was applied is of a timeline that a rollback has undone: it says nothing about this one.
-        let undone =
-            |known: &Known| source.applied.as_ref().is_some_and(|applied| before(applied, &known.version));
+        let undone = |known: &Known| source.applied.as_ref().is_some_and(|applied| before(applied, &known.version));
         let version = object.version.clone();
         let known = self.known(source.resource, &object.namespace, &object.name)?;
         match (change.verb, known) {

@@ -183,7 +183,11 @@ fn note(state: &mut State, seen: &Seen) -> (usize, Script) {
 }
 
 /// Answers one request that came on this line.
-pub(super) async fn serve(shared: &Arc<Shared>, line: &Arc<Line>, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
+pub(super) async fn serve(
+    shared: &Arc<Shared>,
+    line: &Arc<Line>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Broken> {
     let options = axum::extract::Query::<Options>::try_from_uri(request.uri()).map(|query| query.0).unwrap_or_default();
     let route = route(request.uri().path());
     let seen = seen(&request, &route, &options);

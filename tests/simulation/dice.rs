@@ -9,7 +9,8 @@ pub(crate) struct Dice(u64);
 impl Dice {
     /// The dice of one part of a simulation: what one part throws does not move what another does.
     pub(crate) fn new(seed: u64, part: &str) -> Self {
-        let mut dice = Self(part.bytes().fold(seed, |mixed, byte| mixed.rotate_left(9) ^ u64::from(byte) ^ (mixed << 1)));
+        let mut dice =
+            Self(part.bytes().fold(seed, |mixed, byte| mixed.rotate_left(9) ^ u64::from(byte) ^ (mixed << 1)));
         dice.next();
         dice
     }

@@ -12,8 +12,8 @@ use decklog::model::Seq;
 use decklog::sim;
 use rusqlite::{Connection, OpenFlags};
 
-use super::judge::{self, Entry, Kind, Row, Scope};
 use super::Setup;
+use super::judge::{self, Entry, Kind, Row, Scope};
 use super::stage::{Owed, Reason};
 
 /// The log as it is on disk: each line, and what it says.
@@ -33,7 +33,8 @@ impl Log {
                 return Ok(log);
             }
             for entry in batch {
-                let line = String::from_utf8(entry.line.to_vec()).map_err(|_| format!("entry {} is no text", entry.seq))?;
+                let line =
+                    String::from_utf8(entry.line.to_vec()).map_err(|_| format!("entry {} is no text", entry.seq))?;
                 log.entries.push(Entry::parse(&line));
                 log.lines.push(line);
             }
@@ -306,7 +307,9 @@ pub(crate) fn replay_is_the_table(log: &Log, state: &Path, server: &sim::Sim, se
         Ok(table)
     };
     match table() {
-        Ok(table) if table != replayed => problems.push(format!("the object table is {table:#?}, the log {replayed:#?}")),
+        Ok(table) if table != replayed => {
+            problems.push(format!("the object table is {table:#?}, the log {replayed:#?}"))
+        }
         Ok(_) => {}
         Err(error) => problems.push(error.to_string()),
     }
@@ -418,4 +421,3 @@ pub(crate) fn collected_is_the_filter(log: &Log, collected: &[(u64, String)]) ->
     let other: Vec<_> = found.iter().filter(|(seq, line)| wanted.get(seq) != Some(line)).take(5).collect();
     vec![format!("the collecting sink lacks {missing:?} and has {other:?}")]
 }
-

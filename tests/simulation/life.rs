@@ -20,10 +20,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::Setup;
 use super::faults::Fault;
 use super::network::Network;
 use super::receiver::{Collecting, Receiver};
-use super::Setup;
 use super::stage::Stage;
 
 /// What decklog is connected to, whichever life it is in.
@@ -132,8 +132,13 @@ impl Life {
         let http = delivery::run(journal.clone(), plan("http", None), Box::new(http), reopen.subscribe(), stop.clone());
         let http = in_turn(2, http);
         tasks.spawn(async move { ("http", http.await.map_err(|error| error.to_string())) });
-        let collecting =
-            delivery::run(journal.clone(), plan("collecting", Some(wanted)), collecting, reopen.subscribe(), stop.clone());
+        let collecting = delivery::run(
+            journal.clone(),
+            plan("collecting", Some(wanted)),
+            collecting,
+            reopen.subscribe(),
+            stop.clone(),
+        );
         let collecting = in_turn(3, collecting);
         tasks.spawn(async move { ("collecting", collecting.await.map_err(|error| error.to_string())) });
         Ok(Self { alive, journal, stop, reopen, tasks, disk_failed: failed })
@@ -190,7 +195,8 @@ impl Life {
 
 /// What the filter of the collecting sink wants.
 pub(crate) fn is_collected(line: &[u8]) -> bool {
-    memchr::memmem::find(line, br#""type":"DELETED""#).is_some() || memchr::memmem::find(line, br#""type":"GAP""#).is_some()
+    memchr::memmem::find(line, br#""type":"DELETED""#).is_some()
+        || memchr::memmem::find(line, br#""type":"GAP""#).is_some()
 }
 
 fn is_full(error: &JournalError) -> bool {

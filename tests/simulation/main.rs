@@ -25,7 +25,9 @@ fn a_thousand_seeds() {
                 .spawn_scoped(scope, || {
                     loop {
                         let seed = next.fetch_add(1, Ordering::Relaxed);
-                        if seed > SEEDS || outcomes.lock().unwrap().iter().filter(|o| !o.failures.is_empty()).count() > 2 {
+                        if seed > SEEDS
+                            || outcomes.lock().unwrap().iter().filter(|o| !o.failures.is_empty()).count() > 2
+                        {
                             break;
                         }
                         let outcome = simulate(seed, false);

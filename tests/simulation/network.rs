@@ -163,7 +163,8 @@ impl Network {
         uri: &http::Uri,
     ) -> Option<io::Result<Response<Answer>>> {
         let stage = &self.stage;
-        let status = |code: u16, reason: &'static str| Ok(refusal(&Refusal::new(code, reason, "the simulation says so")));
+        let status =
+            |code: u16, reason: &'static str| Ok(refusal(&Refusal::new(code, reason, "the simulation says so")));
         let seconds = u32::try_from(stage.throw(|dice| dice.between(1, 20))).unwrap_or(1);
         let answer = match fault {
             Fault::Refused => Err(refused()),

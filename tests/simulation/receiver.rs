@@ -127,9 +127,7 @@ impl Receiver {
             Some(Fault::SinkRefused) => Err("connection refused".to_owned()),
             Some(Fault::SinkFails) => Ok(response(503, None)),
             Some(Fault::SinkBusy) => Ok(response(429, Some(stage.throw(|dice| dice.between(1, 30))))),
-            Some(Fault::LostAnswer | Fault::SinkTimeOut) if self.refuses(&events) => {
-                Err("connection reset".to_owned())
-            }
+            Some(Fault::LostAnswer | Fault::SinkTimeOut) if self.refuses(&events) => Err("connection reset".to_owned()),
             Some(Fault::LostAnswer) => {
                 self.take(events);
                 self.lost(first);

@@ -54,8 +54,7 @@ impl World {
                 if let (Some(namespace), Some(number)) = (namespace, number) {
                     let value = row.value();
                     let web = value["metadata"]["labels"]["tier"] == "web";
-                    let finalizer =
-                        value["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+                    let finalizer = value["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
                     self.known.insert((resource, namespace, number), Known { web, finalizer });
                 }
             }
