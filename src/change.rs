@@ -11,6 +11,7 @@ mod span;
 mod tests;
 
 pub use pattern::Pattern;
+pub use span::Shape;
 
 /// The difference of two versions of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +50,22 @@ pub fn compare(
     old_marks: &[(String, [u8; 16])],
     new_marks: &[(String, [u8; 16])],
 ) -> Result<Change, String> {
-    diff::compare(old, new, old_marks, new_marks)
+    compare_shaped(old, None, new, old_marks, new_marks).map(|(change, _)| change)
+}
+
+/// As [`compare`], where the shape of the old object may be known: that of the new one is given for the next time.
+/// Finding where the values of an object stand is most of the work, and most of them stay.
+///
+/// # Errors
+/// As [`compare`].
+pub fn compare_shaped(
+    old: &[u8],
+    shape: Option<&Shape>,
+    new: &[u8],
+    old_marks: &[(String, [u8; 16])],
+    new_marks: &[(String, [u8; 16])],
+) -> Result<(Change, Shape), String> {
+    diff::compare(old, shape, new, old_marks, new_marks)
 }
 
 /// Whether a change touches nothing but what `ignore` names: each of the leaves it touches is matched by a pattern, or

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
-use kube::client::Body;
+use kube::client::{AuthError, Body};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use serde::Deserialize;
@@ -295,8 +295,19 @@ async fn build(settings: &config::Cluster, context: Option<&str>, limits: Limits
     // A write that takes longer has no one at the other end. Reading has its own bounds, here and in the watch.
     config.write_timeout = Some(limits.read);
     config.read_timeout = None;
-    let client = Client::try_from(config)
-        .map_err(|error| ClusterError::Client { file, why: client_text(&error, plugin.as_deref()) })?;
+    let unusable =
+        |file: String, error: &kube::Error| ClusterError::Client { file, why: client_text(error, plugin.as_deref()) };
+    // kube would send a line end that somebody left after the token, and no header may hold one. The file is looked at
+    // by us whenever it changes.
+    if let Some(path) = config.auth_info.token_file.take()
+        && config.auth_info.token.is_none()
+    {
+        let token = tokio::fs::read_to_string(&path).await.map_err(|error| {
+            unusable(file.clone(), &kube::Error::Auth(AuthError::ReadTokenFile(error, PathBuf::from(&path))))
+        })?;
+        config.auth_info.token = Some(token.trim().to_owned().into());
+    }
+    let client = Client::try_from(config).map_err(|error| unusable(file, &error))?;
     Ok(Built { client, context, cluster, files })
 }
 

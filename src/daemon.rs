@@ -3,14 +3,19 @@
 //! It opens the journal, connects the cluster and the sinks to it, tells systemd how it is doing, and ends in order:
 //! the reading and the delivery, then the journal's thread, which commits what it was given.
 
+mod changes;
+mod clock;
+mod descriptors;
 mod redaction;
 mod sinks;
 
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::change::redact::Redactor;
@@ -19,14 +24,20 @@ use crate::config::{Config, Loaded};
 use crate::delivery::DeliveryError;
 use crate::http::{self, Endpoints};
 use crate::journal::{Journal, JournalError, SourceState, WriterThread};
+use crate::status::Live;
 use crate::supervise::{Ended, Failed, Supervisor};
 use crate::systemd::{Notifier, Watchdog};
 use crate::telemetry::Telemetry;
 use crate::watch::{Fleet, FleetError, FleetHandle, Plan, SourceView, Timings};
+use clock::{ClockWatch, Seen};
 use sinks::Sinks;
 
 /// How long the tasks may take to end when the daemon is told to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
+/// What the watchdog looks at, by name.
+pub(crate) const READING: &str = "reading the cluster";
+/// The other one.
+pub(crate) const WRITING: &str = "the journal";
 /// How often progress is looked at, for systemd's watchdog and its status line.
 const LOOK: Duration = Duration::from_secs(2);
 /// How long the journal's thread may take to answer before its turns alone have to prove that it lives.
@@ -117,11 +128,16 @@ struct Running {
     sinks: Sinks,
     fleet: FleetHandle,
     redactor: Arc<Redactor>,
+    /// What others are told of this process.
+    live: watch::Sender<Live>,
+    /// Where it is left for `decklog status`, if that can be.
+    live_file: Option<std::fs::File>,
 }
 
 impl Running {
     async fn start(setting: &Setting, journal: Journal) -> Result<Self, DaemonError> {
         let config = setting.loaded.config.clone();
+        descriptors::raise();
         let redactor = redaction::redactor(&config)?;
         let api = Api::open(&config.cluster, Limits::default()).await?;
         let bound = match &config.http {
@@ -135,10 +151,24 @@ impl Running {
         let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
         let (fleet, handle) = Fleet::new(api, journal.clone(), plan, Timings::default());
         let stop = tasks.stop();
-        tasks.spawn("reading the cluster", async move { Ok(fleet.run(stop).await?) });
+        tasks.spawn(READING, async move { Ok(fleet.run(stop).await?) });
+        let live = watch::Sender::new(Live {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: Some(Timestamp::now()),
+            ..Live::default()
+        });
+        let cannot =
+            |error: &std::io::Error| tracing::warn!("`decklog status` will tell less of this process: {error}");
+        let live_file = Live::file(&config.state.path).inspect_err(cannot).ok();
         if let Some(bound) = bound {
-            let state = Arc::new(config.state.path.clone());
-            let endpoints = Endpoints { state, fleet: handle.clone(), backlog: journal.backlog() };
+            let endpoints = Endpoints {
+                state: Arc::new(config.state.path.clone()),
+                fleet: handle.clone(),
+                backlog: journal.backlog(),
+                live: live.subscribe(),
+                sinks: sinks.counters(),
+            };
             let stop = tasks.stop();
             tasks.spawn("http", async move { Ok(http::serve(bound, endpoints, stop).await?) });
         }
@@ -150,7 +180,7 @@ impl Running {
             head = journal.head().borrow().0,
             "decklog has started"
         );
-        Ok(Self { config, journal, tasks, sinks, fleet: handle, redactor })
+        Ok(Self { config, journal, tasks, sinks, fleet: handle, redactor, live, live_file })
     }
 
     async fn follow(
@@ -165,7 +195,8 @@ impl Running {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let watchdog = Watchdog::new(notifier);
-        let (reading, writing) = (watchdog.watch("reading the cluster"), watchdog.watch("the journal"));
+        let mut clock = ClockWatch::new(Timestamp::now(), Instant::now());
+        let (reading, writing) = (watchdog.watch(READING), watchdog.watch(WRITING));
         let reason = loop {
             tokio::select! {
                 Some(ended) = self.tasks.ended() => match self.sinks.ended(ended) {
@@ -190,7 +221,10 @@ impl Running {
                     // It may be writing a long list, which counts its turns too.
                     drop(tokio::time::timeout(PING, self.journal.ping()).await);
                     writing.at(self.journal.turns());
-                    watchdog.look(!told_ready);
+                    let stalled = watchdog.look(!told_ready);
+                    let seen = clock.look(Timestamp::now(), Instant::now());
+                    self.tell_time(seen);
+                    self.tell_live(stalled, seen);
                 }
             }
         };
@@ -212,6 +246,62 @@ impl Running {
             lists => line.push_str(&format!(", {lists} listing")),
         }
         line
+    }
+
+    /// After the machine or this process has slept, whoever was at the other end of a connection may have left without
+    /// a word: every watch is opened anew, from where it was.
+    fn tell_time(&self, seen: Seen) {
+        match seen {
+            Seen::Nothing => return,
+            Seen::Jumped(jump) => tracing::warn!(
+                seconds = jump.seconds,
+                "the clock has jumped: it was set, or the machine was suspended; the order of entries is their seq, and \
+                 every watch is opened anew"
+            ),
+            Seen::StoodStill(passed) => tracing::warn!(
+                seconds = passed.as_secs(),
+                "this process stood still: it was stopped, or the machine was; every watch is opened anew"
+            ),
+        }
+        self.fleet.reconnect();
+    }
+
+    /// Keeps what others are told of this process as it is.
+    fn tell_live(&self, stalled: Vec<String>, seen: Seen) {
+        let files = descriptors::look();
+        let changed = self.live.send_if_modified(|live| {
+            let mut now = Live {
+                ready: *self.fleet.ready().borrow(),
+                stalled,
+                waiting: self.fleet.overview().waiting.into_iter().map(|waiting| waiting.name).collect(),
+                tries: self.sinks.tries(),
+                open_files: files.open,
+                open_files_limit: files.most,
+                ..live.clone()
+            };
+            if let Seen::Jumped(jump) = seen {
+                now.clock_jumps += 1;
+                now.last_jump = Some(jump);
+            }
+            if now.files_are_scarce() && !live.files_are_scarce() {
+                tracing::error!(
+                    open = files.open,
+                    most = files.most,
+                    "nearly all file descriptors are in use: soon no watch can be opened anew; raise LimitNOFILE of the service"
+                );
+            }
+            // The number of files alone is no news for a disk.
+            let files = |live: &Live| live.files_are_scarce();
+            let known = Live { open_files: live.open_files, ..now.clone() } == *live && files(&now) == files(live);
+            *live = now;
+            !known
+        });
+        if changed
+            && let Some(file) = &self.live_file
+            && let Err(error) = self.live.borrow().write(file)
+        {
+            tracing::debug!("what this process says of itself cannot be left for `decklog status`: {error}");
+        }
     }
 
     /// A source that needs a person does not keep the others from being ready.
@@ -281,6 +371,13 @@ impl Running {
         setting.telemetry.reload(&config.log)?;
         if config.watch != self.config.watch || config.redact != self.config.redact {
             self.fleet.reload(Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) });
+        }
+        for changes::Change { text, widens } in changes::between(&self.config, &config) {
+            if widens {
+                tracing::warn!("SIGHUP: {text}; more may be written from now on, or to elsewhere");
+            } else {
+                tracing::info!("SIGHUP: {text}");
+            }
         }
         self.redactor = redactor;
         self.config = config;

@@ -8,6 +8,9 @@ mod machine;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -34,6 +37,20 @@ const STOP_WAIT: Duration = Duration::from_secs(5);
 /// Whether an entry is wanted: the filter of a sink. An entry that it cannot be evaluated for is wanted.
 pub type Wanted = Box<dyn Fn(&[u8]) -> bool + Send>;
 
+/// What is counted of one sink since the daemon began to deliver to it.
+#[derive(Debug, Default)]
+pub struct SinkStats {
+    /// Entries that it took.
+    pub delivered: AtomicU64,
+    /// Deliveries that failed.
+    pub failures: AtomicU64,
+    /// Those of them in a row, up to now.
+    pub tries: AtomicU64,
+}
+
+/// What is counted of every sink: its type and its counters, by name.
+pub type SinkCounters = BTreeMap<String, (&'static str, Arc<SinkStats>)>;
+
 /// What is delivered, and how.
 pub struct Plan {
     /// The sink's name: its cursor is kept under it.
@@ -48,6 +65,8 @@ pub struct Plan {
     pub payload: Payload,
     /// What happens to an entry that will never be taken.
     pub on_refused: OnRefused,
+    /// What is counted.
+    pub stats: Arc<SinkStats>,
 }
 
 impl std::fmt::Debug for Plan {
@@ -71,6 +90,7 @@ impl Plan {
             filter,
             payload: config.payload,
             on_refused: config.on_refused,
+            stats: Arc::default(),
         }
     }
 }
@@ -100,13 +120,22 @@ pub fn run(
 ) -> impl Future<Output = Result<(), DeliveryError>> + Send {
     // Before anything is awaited: the journal may grow as soon as the cluster is read.
     let first_head = Some(*journal.head().borrow());
-    let driver =
-        Driver { journal, sink, reopen, stop, feed: None, batch: Vec::new(), acknowledged: Instant::now(), first_head };
+    let driver = Driver {
+        journal,
+        sink,
+        reopen,
+        stop,
+        feed: None,
+        batch: Vec::new(),
+        acknowledged: Instant::now(),
+        first_head,
+        stats: Arc::clone(&plan.stats),
+    };
     drive(driver, plan)
 }
 
 async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
-    let Plan { name, kind, start, filter, payload, on_refused } = plan;
+    let Plan { name, kind, start, filter, payload, on_refused, stats: _ } = plan;
     let cursor = driver.journal.sink(&name, kind, start).await?;
     let reader = driver.journal.reader()?;
     let written = reader.sinks()?.into_iter().find(|row| row.name == name).map_or(Seq(0), |row| row.written);
@@ -177,6 +206,7 @@ struct Driver {
     acknowledged: Instant,
     /// The head when delivery began. Before anything is delivered, no output can hold more of this journal.
     first_head: Option<Seq>,
+    stats: Arc<SinkStats>,
 }
 
 impl Driver {
@@ -184,6 +214,9 @@ impl Driver {
         let input = match effect {
             Effect::Report(state) => {
                 tell(name, &state);
+                if state == SinkState::Running {
+                    self.stats.tries.store(0, Relaxed);
+                }
                 self.journal.report_sink(name, state).await?;
                 return Ok(Outcome::Nothing);
             }
@@ -228,8 +261,15 @@ impl Driver {
                 self.first_head = None;
                 let batch = &self.batch[from..];
                 match finish(&self.stop, self.sink.deliver(batch)).await {
-                    Some(Ok(())) => Input::Delivered,
-                    Some(Err(failure)) => Input::Failed { taken: failure.taken, error: failure.error },
+                    Some(Ok(())) => {
+                        self.stats.delivered.fetch_add(batch.len() as u64, Relaxed);
+                        Input::Delivered
+                    }
+                    Some(Err(failure)) => {
+                        self.stats.delivered.fetch_add(failure.taken as u64, Relaxed);
+                        self.stats.failures.fetch_add(1, Relaxed);
+                        Input::Failed { taken: failure.taken, error: failure.error }
+                    }
                     None => return Ok(Outcome::Stop),
                 }
             }
@@ -251,6 +291,7 @@ impl Driver {
                 }
             }
             Effect::Wait { attempt, after } => {
+                self.stats.tries.store(u64::from(attempt), Relaxed);
                 let wait = backoff(attempt, ambient::fraction()).max(after.unwrap_or_default());
                 tokio::select! {
                     biased;

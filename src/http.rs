@@ -2,12 +2,13 @@
 //!
 //! Meant for loopback or a unix socket: there is no authentication, and nothing here shows the content of an object.
 
+mod few;
 mod metrics;
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::extract::State;
@@ -16,12 +17,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use jiff::Timestamp;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Listen;
+use crate::delivery::SinkCounters;
 use crate::journal::{Backlog, JournalError, Reader};
-use crate::status::Status;
+use crate::status::{Live, Status};
 use crate::watch::FleetHandle;
+use few::Few;
 
 /// What the endpoints read.
 #[derive(Clone, Debug)]
@@ -32,6 +36,10 @@ pub struct Endpoints {
     pub fleet: FleetHandle,
     /// What waits for the disk.
     pub backlog: Backlog,
+    /// What the daemon knows of itself.
+    pub live: watch::Receiver<Live>,
+    /// What is counted of the sinks.
+    pub sinks: Arc<Mutex<SinkCounters>>,
 }
 
 /// A socket that is bound, before anything is served on it.
@@ -92,16 +100,25 @@ fn is_socket(path: &std::path::Path) -> bool {
 /// Where the socket fails.
 pub async fn serve(bound: Bound, endpoints: Endpoints, stop: CancellationToken) -> io::Result<()> {
     let router = Router::new()
-        .route("/livez", get(|| async { "ok\n" }))
+        .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
         .route("/status", get(show_status))
         .with_state(endpoints);
     let stopped = async move { stop.cancelled().await };
     match bound {
-        Bound::Tcp(listener) => axum::serve(listener, router).with_graceful_shutdown(stopped).await,
-        Bound::Unix(listener) => axum::serve(listener, router).with_graceful_shutdown(stopped).await,
+        Bound::Tcp(listener) => axum::serve(Few::of(listener), router).with_graceful_shutdown(stopped).await,
+        Bound::Unix(listener) => axum::serve(Few::of(listener), router).with_graceful_shutdown(stopped).await,
     }
+}
+
+/// As the watchdog sees it.
+async fn livez(State(endpoints): State<Endpoints>) -> Response {
+    let stalled = endpoints.live.borrow().stalled.join(", ");
+    if stalled.is_empty() {
+        return "ok\n".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, format!("no progress in: {stalled}\n")).into_response()
 }
 
 async fn readyz(State(endpoints): State<Endpoints>) -> Response {
@@ -123,12 +140,11 @@ async fn readyz(State(endpoints): State<Endpoints>) -> Response {
 }
 
 async fn scrape(State(endpoints): State<Endpoints>) -> Response {
-    let live = metrics::Live::of(&endpoints);
+    let process = metrics::Process::of(&endpoints);
     let text = read(&endpoints, move |state| {
         let mut reader = Reader::open(state)?;
-        let now = Timestamp::now();
-        let journal = Status::gather(&mut reader, state, now)?.journal;
-        metrics::render(&reader, &live, journal.size_bytes + journal.wal_bytes, now)
+        let status = Status::gather(&mut reader, state, Timestamp::now())?;
+        metrics::render(&reader, &status, &process)
     });
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     answer(text.await.map(|text| ([(header::CONTENT_TYPE, kind)], text)))

@@ -3,6 +3,9 @@
 //! All of it is read from the journal and its directory, so that the answer is the same with and without a running
 //! daemon, and asking never waits for the daemon or holds it up.
 
+mod alarm;
+mod live;
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -10,6 +13,9 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use serde::Serialize;
+
+pub use alarm::{Alarm, NAMES as ALARMS};
+pub use live::{Jump, Live};
 
 use crate::journal::{JournalError, Reader};
 use crate::model::Seq;
@@ -20,6 +26,8 @@ use crate::wire::{Entry, EntryGap};
 pub struct Status {
     /// When it was so.
     pub time: Timestamp,
+    /// What needs a person, or soon will.
+    pub alarms: Vec<Alarm>,
     /// The cluster that the journal belongs to.
     pub cluster: ClusterStatus,
     /// The daemon.
@@ -30,6 +38,9 @@ pub struct Status {
     pub gaps: GapsStatus,
     /// Sources, those configured first.
     pub sources: Vec<SourceStatus>,
+    /// Configured resources that the API server does not serve.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<String>,
     /// Sinks, those configured first.
     pub sinks: Vec<SinkStatus>,
 }
@@ -43,14 +54,50 @@ pub struct ClusterStatus {
     pub uid: String,
 }
 
-/// The daemon of this state directory.
-#[derive(Clone, Copy, Debug, Serialize)]
+/// The daemon of this state directory. What follows `pid` is what it last said of itself.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct DaemonStatus {
     /// Whether one holds the state directory.
     pub running: bool,
     /// Its process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// Its version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// When it started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started: Option<Timestamp>,
+    /// Whether every source has resumed or finished its first list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<bool>,
+    /// Parts that make no progress: systemd's watchdog is not fed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stalled: Vec<String>,
+    /// The file descriptors that it has open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<u64>,
+    /// The most that it may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_files_limit: Option<u64>,
+    /// The last time that the clock was set, or the machine was suspended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_jump: Option<Jump>,
+}
+
+impl DaemonStatus {
+    fn with(self, live: &Live) -> Self {
+        Self {
+            version: Some(live.version.clone()),
+            started: live.started,
+            ready: Some(live.ready),
+            stalled: live.stalled.clone(),
+            open_files: Some(live.open_files),
+            open_files_limit: Some(live.open_files_limit),
+            last_jump: live.last_jump,
+            ..self
+        }
+    }
 }
 
 /// An entry and when it was journaled.
@@ -84,6 +131,9 @@ pub struct JournalStatus {
     /// Bytes that are free on its disk; absent where the system does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
+    /// Bytes of its disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_bytes: Option<u64>,
 }
 
 /// Gaps told.
@@ -161,9 +211,15 @@ pub struct SinkStatus {
     pub lag_entries: u64,
     /// Seconds since the oldest of them was journaled; 0 where there is none.
     pub lag_seconds: i64,
+    /// When the oldest of them was journaled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_undelivered: Option<Timestamp>,
     /// When it last took something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered: Option<Timestamp>,
+    /// Failed deliveries in a row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tries: Option<u64>,
     /// Entries that it refused for ever, kept for `decklog replay`.
     pub set_aside: Vec<Refused>,
     /// Whether it is configured.
@@ -193,10 +249,14 @@ impl Status {
         let count = sources.iter().map(|source| source.gaps).sum();
         let cluster = reader.cluster()?;
         let size = |name: &str| fs::metadata(dir.join(name)).map_or(0, |meta| meta.len());
+        let disk = rustix::fs::statvfs(dir).ok();
+        let daemon = daemon(dir);
+        let live = daemon.pid.and_then(|pid| Live::read(dir, pid)).unwrap_or_default();
         let mut status = Self {
             time: now,
+            alarms: Vec::new(),
             cluster: ClusterStatus { name: cluster.name, uid: cluster.uid },
-            daemon: daemon(dir),
+            daemon: if live == Live::default() { daemon } else { daemon.with(&live) },
             journal: JournalStatus {
                 path: dir.to_owned(),
                 epoch: reader.epoch()?,
@@ -205,7 +265,8 @@ impl Status {
                 entries: if head == Seq(0) { 0 } else { head.0 - oldest.0 + 1 },
                 size_bytes: size("journal.db"),
                 wal_bytes: size("journal.db-wal"),
-                free_bytes: rustix::fs::statvfs(dir).ok().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
+                free_bytes: disk.as_ref().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
+                disk_bytes: disk.as_ref().map(|disk| disk.f_blocks.saturating_mul(disk.f_frsize)),
             },
             gaps: GapsStatus { count, last: if count > 0 { last_gap(reader)? } else { None } },
             sources: sources
@@ -234,6 +295,7 @@ impl Status {
                         .filter(|refused| refused.sink == sink.name)
                         .map(|refused| Refused { seq: refused.seq, reason: refused.reason.clone() })
                         .collect(),
+                    tries: live.tries.get(&sink.name).copied(),
                     name: sink.name,
                     kind: sink.kind,
                     state: sink.state,
@@ -242,14 +304,22 @@ impl Status {
                     cursor: sink.cursor,
                     lag_entries: head.0.saturating_sub(sink.cursor.0),
                     lag_seconds: sink.oldest_undelivered.and_then(timestamp).map_or(0, |time| seconds(time, now)),
+                    oldest_undelivered: sink.oldest_undelivered.and_then(timestamp),
                     delivered: timestamp(sink.delivered_at),
                     active: sink.active,
                 })
                 .collect(),
+            waiting: live.waiting,
         };
         status.sources.sort_by_key(|source| !source.active);
         status.sinks.sort_by_key(|sink| !sink.active);
+        status.alarms = status.alarms_now();
         Ok(status)
+    }
+
+    /// What of it needs a person, or soon will; the worst first.
+    pub(crate) fn alarms_now(&self) -> Vec<Alarm> {
+        alarm::alarms(self)
     }
 }
 
@@ -283,7 +353,7 @@ fn last_gap(reader: &mut Reader) -> Result<Option<LastGap>, JournalError> {
 #[must_use]
 pub fn daemon(dir: &Path) -> DaemonStatus {
     let path = dir.join("decklog.lock");
-    let Ok(meta) = fs::metadata(&path) else { return DaemonStatus { running: false, pid: None } };
+    let Ok(meta) = fs::metadata(&path) else { return DaemonStatus::default() };
     let named: Option<u32> = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
     let named = named.filter(|pid| alive(*pid));
     // On a busy machine the list moves while it is read and a line can be missed, so that a process which should be
@@ -291,14 +361,14 @@ pub fn daemon(dir: &Path) -> DaemonStatus {
     for _ in 0..READS {
         let Ok(locks) = fs::read_to_string("/proc/locks") else {
             // Without the list: the process that the lock file names, where there is one.
-            return DaemonStatus { running: named.is_some(), pid: named };
+            return DaemonStatus { running: named.is_some(), pid: named, ..DaemonStatus::default() };
         };
         let pid = holder(&locks, meta.ino());
         if pid.is_some() || named.is_none() {
-            return DaemonStatus { running: pid.is_some(), pid };
+            return DaemonStatus { running: pid.is_some(), pid, ..DaemonStatus::default() };
         }
     }
-    DaemonStatus { running: false, pid: None }
+    DaemonStatus::default()
 }
 
 /// How often the list of locks is read before a process is said to hold none.

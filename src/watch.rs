@@ -108,11 +108,28 @@ struct Shared {
     verified: Arc<Mutex<Option<(Instant, u64)>>>,
     /// Rings for each rollback of the API server, so that what one source finds makes the others look.
     rollbacks: Bell,
+    /// Rings at the moments after which no open connection is trusted: a suspended machine, a stopped process.
+    reconnects: Bell,
 }
 
 impl Shared {
     fn progressed(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits for answers of the API server. A server that stands still is waited for, each time for as long as a request may
+    /// take, and that is progress: systemd is not to take us for dead because somebody else is.
+    async fn patiently<T>(&self, answer: impl Future<Output = T>) -> T {
+        let limit = self.api.limits().head * 3;
+        let began = Instant::now();
+        tokio::pin!(answer);
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer,
+                () = tokio::time::sleep(Duration::from_secs(1)), if began.elapsed() < limit => self.progressed(),
+            }
+        }
     }
 
     /// Asks discovery now, and tells the fleet what it says.

@@ -46,8 +46,8 @@ pub(super) fn ingest(kubeconfig: &Path, from: &str, events: usize) {
     });
 }
 
-/// watcher → serde_json → rusqlite → file, in transactions of what is ready, as durable as ours.
-pub(super) fn path(kubeconfig: &Path, dir: &Path, events: usize) {
+/// watcher → serde_json → rusqlite → file, as durable as ours: in transactions of what is ready, up to `batch` events.
+pub(super) fn path(kubeconfig: &Path, dir: &Path, events: usize, batch: usize) {
     let mut conn = Connection::open(dir.join("textbook.db")).expect("a database");
     conn.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
@@ -58,7 +58,7 @@ pub(super) fn path(kubeconfig: &Path, dir: &Path, events: usize) {
     let mut file = OpenOptions::new().create(true).append(true).open(dir.join("log")).expect("a file");
     block_on(async {
         let stream = watcher::watcher(pods(kubeconfig).await, watcher::Config::default());
-        let mut chunks = pin!(stream.ready_chunks(100));
+        let mut chunks = pin!(stream.ready_chunks(batch));
         let mut seen = 0;
         while seen < events {
             let chunk = chunks.next().await.expect("more");

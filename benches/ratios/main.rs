@@ -30,8 +30,8 @@ fn main() {
         ["child", "ingest-kube", kubeconfig, from, events] => {
             baseline::ingest(Path::new(kubeconfig), from, number(events));
         }
-        ["child", "path-kube", kubeconfig, dir, events] => {
-            baseline::path(Path::new(kubeconfig), Path::new(dir), number(events));
+        ["child", "path-kube", kubeconfig, dir, events, batch] => {
+            baseline::path(Path::new(kubeconfig), Path::new(dir), number(events), number(batch));
         }
         _ => {
             let wanted = |name: &str| {

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::Change;
 use super::pattern::push_segment;
-use super::span::{Id, Kind, Tree};
+use super::span::{Id, Kind, Shape, Tree};
 
 /// Below this depth a value that differs is replaced as a whole.
 const MAX_DEPTH: usize = 256;
@@ -49,8 +49,17 @@ type Identity<'a> = ([&'a str; 4], usize);
 /// The keyed digest of a value that was masked or dropped, and where the value was.
 pub(super) type Mark = (String, [u8; 16]);
 
-pub(super) fn compare(old: &[u8], new: &[u8], old_marks: &[Mark], new_marks: &[Mark]) -> Result<Change, String> {
-    let old = Tree::parse(old).map_err(|error| format!("the version before is {error}"))?;
+pub(super) fn compare(
+    old: &[u8],
+    shape: Option<&Shape>,
+    new: &[u8],
+    old_marks: &[Mark],
+    new_marks: &[Mark],
+) -> Result<(Change, Shape), String> {
+    let old = match shape.and_then(|shape| Tree::of_shape(old, shape)) {
+        Some(old) => old,
+        None => Tree::parse_shallow(old).map_err(|error| format!("the version before is {error}"))?,
+    };
     let new = Tree::parse_like(new, &old).map_err(|error| format!("the new version is {error}"))?;
     for tree in [&old, &new] {
         if tree.kind(Tree::ROOT) != Kind::Object {
@@ -58,7 +67,7 @@ pub(super) fn compare(old: &[u8], new: &[u8], old_marks: &[Mark], new_marks: &[M
         }
     }
     let mut differ = Differ {
-        room: 2 * (old.raw(Tree::ROOT).len() + new.raw(Tree::ROOT).len()) + ROOM,
+        room: 2 * (old.bytes(Tree::ROOT).len() + new.bytes(Tree::ROOT).len()) + ROOM,
         old,
         new,
         path: String::new(),
@@ -88,10 +97,11 @@ struct Differ<'a> {
 
 impl<'a> Differ<'a> {
     fn value(&mut self, old: Id, new: Id, depth: usize) {
-        let (before, after) = (self.old.raw(old), self.new.raw(new));
+        let (before, after) = (self.old.bytes(old), self.new.bytes(new));
         if before == after {
             return;
         }
+        self.read(old, new);
         let (patch, touched) = (self.patch.len(), self.touched.len());
         // Long names above many changes would make a patch far longer than the object.
         let room = 4 * (before.len() + after.len()) + ROOM;
@@ -112,6 +122,12 @@ impl<'a> Differ<'a> {
                 self.leaves(Side::New, new, depth);
             }
         }
+    }
+
+    /// Reads what is below two values, where that was put off.
+    fn read(&mut self, old: Id, new: Id) {
+        self.old.read(old);
+        self.new.read_like(new, Some((&self.old, old)));
     }
 
     /// Tells whether it kept within the room it has.
@@ -135,7 +151,7 @@ impl<'a> Differ<'a> {
             let known = before.find(name, likely);
             if let Some(position) = known {
                 likely = position + 1;
-                if self.old.raw(before.list[position].1) == self.new.raw(*id) {
+                if self.old.bytes(before.list[position].1) == self.new.bytes(*id) {
                     continue;
                 }
             }
@@ -158,7 +174,7 @@ impl<'a> Differ<'a> {
     fn elements(&mut self, old: Id, new: Id, depth: usize, room: usize) -> bool {
         let before: Vec<Id> = self.old.elements(old).collect();
         let after: Vec<Id> = self.new.elements(new).collect();
-        let same = |(old, new): &(&Id, &Id)| self.old.raw(**old) == self.new.raw(**new);
+        let same = |(old, new): &(&Id, &Id)| self.old.bytes(**old) == self.new.bytes(**new);
         let head = before.iter().zip(&after).take_while(same).count();
         let tail = before[head..].iter().rev().zip(after[head..].iter().rev()).take_while(same).count();
         let before = &before[head..before.len() - tail];
@@ -211,9 +227,15 @@ impl<'a> Differ<'a> {
     }
 
     /// Which elements are the same one in both lists, in an order that both share, and whether they have names.
-    fn align(&self, old: &[Id], new: &[Id]) -> (bool, Vec<(usize, usize)>) {
+    fn align(&mut self, old: &[Id], new: &[Id]) -> (bool, Vec<(usize, usize)>) {
         if old.is_empty() || new.is_empty() {
             return (false, Vec::new());
+        }
+        for &id in old {
+            self.old.read(id);
+        }
+        for (index, &id) in new.iter().enumerate() {
+            self.new.read_like(id, old.get(index).map(|&twin| (&self.old, twin)));
         }
         let mut named = None;
         for names in IDENTITIES {
@@ -303,9 +325,10 @@ impl<'a> Differ<'a> {
     /// Tells the leaves of a value at the current path as touched.
     fn leaves(&mut self, side: Side, id: Id, depth: usize) {
         let tree = match side {
-            Side::Old => &self.old,
-            Side::New => &self.new,
+            Side::Old => &mut self.old,
+            Side::New => &mut self.new,
         };
+        tree.read(id);
         let below: Vec<(Cow<'a, str>, Id)> = match tree.kind(id) {
             _ if depth >= MAX_DEPTH || self.touched_bytes > self.room => Vec::new(),
             Kind::Object => Members::of(tree, id).list,
@@ -368,7 +391,7 @@ impl<'a> Differ<'a> {
         }
     }
 
-    fn finish(mut self) -> Change {
+    fn finish(mut self) -> (Change, Shape) {
         let managers = self.managers();
         let mut json = Vec::with_capacity(self.patch.len() + managers.len() + 64);
         json.extend_from_slice(b"{\"areas\":");
@@ -381,22 +404,29 @@ impl<'a> Differ<'a> {
         json.extend_from_slice(&managers);
         json.extend_from_slice(b"]}");
         let json = String::from_utf8(crate::wire::one_line(json)).expect("it is made of parts of valid texts");
-        Change { areas, touched: self.touched, json }
+        (Change { areas, touched: self.touched, json }, self.new.into_shape())
     }
 
     /// The entries of managedFields that the version before did not have just so.
-    fn managers(&self) -> Vec<u8> {
+    fn managers(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.areas.contains("managedFields") {
             return out;
         }
-        let entries = |tree: &Tree<'a>| {
-            tree.find("/metadata/managedFields")
-                .filter(|&id| tree.kind(id) == Kind::Array)
-                .map_or_else(Vec::new, |id| tree.elements(id).collect())
+        let entries = |tree: &mut Tree<'a>| -> Vec<Id> {
+            let Some(list) = tree.find("/metadata/managedFields") else { return Vec::new() };
+            if tree.kind(list) != Kind::Array {
+                return Vec::new();
+            }
+            tree.read(list);
+            tree.elements(list).collect()
         };
-        let known: HashSet<&str> = entries(&self.old).into_iter().map(|id| self.old.raw(id)).collect();
-        for entry in entries(&self.new).into_iter().filter(|&id| !known.contains(self.new.raw(id))) {
+        let known: HashSet<&[u8]> = entries(&mut self.old).into_iter().map(|id| self.old.bytes(id)).collect();
+        for entry in entries(&mut self.new) {
+            if known.contains(self.new.bytes(entry)) {
+                continue;
+            }
+            self.new.read(entry);
             let mut separator = if out.is_empty() { "{" } else { ",{" };
             for name in ["manager", "operation", "subresource", "time"] {
                 let Some(value) = self.new.member(entry, name).map(|id| self.new.raw(id)) else { continue };

@@ -19,12 +19,22 @@ pub(super) enum Kind {
 struct Node {
     start: u32,
     end: u32,
-    /// The node after everything below this one.
+    /// The node after everything that stands below this one in the list.
     next: u32,
+    /// The first node below this one: the one after it, [`UNREAD`], or one at the end of the list, behind a second node
+    /// for the same value.
+    first: u32,
     kind: Kind,
     /// A string that holds a backslash.
     escaped: bool,
 }
+
+/// A container of which nothing but its end is known yet.
+const UNREAD: u32 = u32::MAX;
+
+/// Containers at this depth are left unread where a text is compared with an earlier one: in an object of Kubernetes the
+/// elements of the lists in `spec` and `status`, and each entry of managedFields. Most of them never change.
+const SHALLOW: usize = 3;
 
 /// A node of a tree.
 pub(super) type Id = usize;
@@ -32,8 +42,20 @@ pub(super) type Id = usize;
 /// A JSON text and where its values stand in it. Nesting costs no stack, however deep it is.
 #[derive(Debug)]
 pub(super) struct Tree<'a> {
-    text: &'a str,
+    text: &'a [u8],
     nodes: Vec<Node>,
+}
+
+/// Where the values of a text stand, without the text and down to a small depth: what is worth keeping of a tree.
+#[derive(Clone, Debug)]
+pub struct Shape(Vec<Node>);
+
+impl Shape {
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.0.capacity() * size_of::<Node>()
+    }
 }
 
 impl<'a> Tree<'a> {
@@ -45,24 +67,85 @@ impl<'a> Tree<'a> {
     /// # Errors
     /// Where it is none; the text quotes nothing of it.
     pub(super) fn parse(text: &'a [u8]) -> Result<Self, String> {
-        Self::parse_text(checked(text)?, None)
+        Self::parse_text(text, None, usize::MAX)
     }
 
-    /// As [`Tree::parse`], of a text that is nearly that of `like`: what stands in both is compared and not read again.
+    /// Reads a JSON text whose deeper containers are read when they are needed.
+    ///
+    /// # Errors
+    /// As [`Tree::parse`].
+    pub(super) fn parse_shallow(text: &'a [u8]) -> Result<Self, String> {
+        Self::parse_text(text, None, SHALLOW)
+    }
+
+    /// As [`Tree::parse_shallow`], of a text that is nearly that of `like`: what stands in both is compared and not read
+    /// again.
     ///
     /// # Errors
     /// As [`Tree::parse`].
     pub(super) fn parse_like(text: &'a [u8], like: &Tree<'_>) -> Result<Self, String> {
-        Self::parse_text(checked(text)?, Some(like))
+        Self::parse_text(text, Some(like), SHALLOW)
     }
 
-    fn parse_text(text: &'a str, like: Option<&Tree<'_>>) -> Result<Self, String> {
-        let nodes = Vec::with_capacity(text.len() / 16 + 1);
-        let mut parser = Parser { bytes: text.as_bytes(), at: 0, nodes, like };
-        match parser.document() {
-            Some(()) => Ok(Self { text, nodes: parser.nodes }),
-            None => Err(format!("not JSON at byte {}", parser.at)),
+    fn parse_text(text: &'a [u8], like: Option<&Tree<'_>>, depth: usize) -> Result<Self, String> {
+        if u32::try_from(text.len()).is_err() {
+            return Err("longer than 4 GiB".to_owned());
         }
+        let nodes = Vec::with_capacity(like.map_or(text.len() / 16, |like| like.nodes.len()) + 16);
+        let mut parser = Parser { bytes: text, at: 0, nodes, like, depth, silent: false };
+        if parser.value(like.map(|_| Self::ROOT)).is_some() {
+            parser.skip_space();
+            if parser.at == text.len() {
+                return Ok(Self { text, nodes: parser.nodes });
+            }
+        }
+        Err(format!("not JSON at byte {}", parser.at))
+    }
+
+    /// The tree of a text whose shape was kept. The text has to be the very same.
+    pub(super) fn of_shape(text: &'a [u8], shape: &Shape) -> Option<Self> {
+        let fits = shape.0.first().is_some_and(|root| root.end as usize <= text.len());
+        fits.then(|| Self { text, nodes: shape.0.clone() })
+    }
+
+    /// What is worth keeping of it.
+    pub(super) fn into_shape(mut self) -> Shape {
+        // What was read when it was needed stands at the end of the list.
+        let inline = self.next(Self::ROOT);
+        self.nodes.truncate(inline);
+        for node in &mut self.nodes {
+            if node.first as usize > inline {
+                node.first = UNREAD;
+            }
+        }
+        self.nodes.shrink_to_fit();
+        Shape(self.nodes)
+    }
+
+    /// Reads what is below a node, where that was put off.
+    pub(super) fn read(&mut self, id: Id) {
+        self.read_like(id, None);
+    }
+
+    /// Reads what is below a node, where that was put off, by the likeness of a node of another tree.
+    pub(super) fn read_like(&mut self, id: Id, like: Option<(&Tree<'_>, Id)>) {
+        let node = self.nodes[id];
+        if node.first != UNREAD {
+            return;
+        }
+        let again = self.nodes.len();
+        let mut parser = Parser {
+            bytes: &self.text[..node.end as usize],
+            at: node.start as usize,
+            nodes: std::mem::take(&mut self.nodes),
+            like: like.map(|(tree, _)| tree),
+            depth: usize::MAX,
+            silent: false,
+        };
+        let read = parser.value(like.map(|(_, twin)| twin));
+        self.nodes = parser.nodes;
+        assert!(read.is_some(), "what was passed over was read once, to find its end");
+        self.nodes[id].first = self.nodes[again].first;
     }
 
     pub(super) fn kind(&self, id: Id) -> Kind {
@@ -71,6 +154,11 @@ impl<'a> Tree<'a> {
 
     /// The text of a value as it came.
     pub(super) fn raw(&self, id: Id) -> &'a str {
+        std::str::from_utf8(self.bytes(id)).expect("strings were checked when they were read, and the rest is ASCII")
+    }
+
+    /// The bytes of a value as they came.
+    pub(super) fn bytes(&self, id: Id) -> &'a [u8] {
         let node = &self.nodes[id];
         &self.text[node.start as usize..node.end as usize]
     }
@@ -88,9 +176,16 @@ impl<'a> Tree<'a> {
         if self.nodes[id].escaped { Cow::Owned(unescape(inner)) } else { Cow::Borrowed(inner) }
     }
 
-    /// The node after everything below this one.
+    /// The node after everything that stands below this one in the list.
     pub(super) fn next(&self, id: Id) -> Id {
         self.nodes[id].next as usize
+    }
+
+    /// The nodes below this one: the first, and the one after the last.
+    fn below(&self, id: Id) -> (Id, Id) {
+        let first = self.nodes[id].first;
+        assert!(first != UNREAD, "a container is read before anything below it is asked for");
+        (first as usize, self.next(first as usize - 1))
     }
 
     pub(super) fn is_container(&self, id: Id) -> bool {
@@ -99,8 +194,7 @@ impl<'a> Tree<'a> {
 
     /// The elements of an array.
     pub(super) fn elements(&self, id: Id) -> impl Iterator<Item = Id> {
-        let end = self.next(id);
-        let mut at = id + 1;
+        let (mut at, end) = self.below(id);
         std::iter::from_fn(move || {
             let element = at;
             (element < end).then(|| {
@@ -112,8 +206,7 @@ impl<'a> Tree<'a> {
 
     /// The members of an object as they stand, name and value.
     pub(super) fn members(&self, id: Id) -> impl Iterator<Item = (Id, Id)> {
-        let end = self.next(id);
-        let mut at = id + 1;
+        let (mut at, end) = self.below(id);
         std::iter::from_fn(move || {
             let name = at;
             (name < end).then(|| {
@@ -132,9 +225,10 @@ impl<'a> Tree<'a> {
     }
 
     /// The value that a JSON pointer names.
-    pub(super) fn find(&self, pointer: &str) -> Option<Id> {
+    pub(super) fn find(&mut self, pointer: &str) -> Option<Id> {
         let mut at = Self::ROOT;
         for segment in pointer.split('/').skip(1) {
+            self.read(at);
             at = match self.kind(at) {
                 Kind::Object => self.member(at, &super::pattern::unescape(segment)?)?,
                 Kind::Array => self.elements(at).nth(segment.parse().ok()?)?,
@@ -188,6 +282,7 @@ const ORDINARY: u8 = 0;
 const QUOTE: u8 = 1;
 const BACKSLASH: u8 = 2;
 const CONTROL: u8 = 3;
+const NOT_ASCII: u8 = 4;
 
 static IN_STRING: [u8; 256] = {
     let mut table = [ORDINARY; 256];
@@ -196,18 +291,15 @@ static IN_STRING: [u8; 256] = {
         table[byte] = CONTROL;
         byte += 1;
     }
+    byte = 0x80;
+    while byte < 0x100 {
+        table[byte] = NOT_ASCII;
+        byte += 1;
+    }
     table[b'"' as usize] = QUOTE;
     table[b'\\' as usize] = BACKSLASH;
     table
 };
-
-fn checked(text: &[u8]) -> Result<&str, String> {
-    let text = std::str::from_utf8(text).map_err(|error| format!("not UTF-8 at byte {}", error.valid_up_to()))?;
-    if u32::try_from(text.len()).is_err() {
-        return Err("longer than 4 GiB".to_owned());
-    }
-    Ok(text)
-}
 
 /// Below this depth nothing is compared with the text that this one is like: a difference far inside would be looked
 /// for again on each level.
@@ -216,34 +308,47 @@ const LIKENESS: usize = 12;
 /// The children of a value of the text that this one is like: the next one to come, and where they end.
 type Guide = Option<(Id, Id)>;
 
+/// A container that is being read.
+struct Open {
+    is_object: bool,
+    /// Nothing where it is passed over.
+    node: Option<Id>,
+    guide: Guide,
+}
+
 struct Parser<'a, 'b> {
     bytes: &'a [u8],
     at: usize,
     nodes: Vec<Node>,
     like: Option<&'b Tree<'b>>,
+    /// Containers at this depth are passed over.
+    depth: usize,
+    /// Inside of such a one.
+    silent: bool,
 }
 
 impl Parser<'_, '_> {
     /// Each step returns nothing where the text is not JSON; `at` is then about where.
-    fn document(&mut self) -> Option<()> {
-        let mut open: Vec<usize> = Vec::new();
-        let mut guides: Vec<Guide> = Vec::new();
-        let mut twin = self.like.map(|_| Tree::ROOT);
+    fn value(&mut self, twin: Option<Id>) -> Option<()> {
+        let mut open: Vec<Open> = Vec::new();
+        let mut twin = twin;
         'value: loop {
             match self.peek()? {
                 _ if twin.is_some_and(|twin| self.copy(twin)) => {}
                 kind @ (b'{' | b'[') => {
                     let is_object = kind == b'{';
-                    guides.push(self.guide(twin, is_object, open.len()));
-                    open.push(self.nodes.len());
+                    let node = (!self.silent).then_some(self.nodes.len());
                     self.push(self.at, if is_object { Kind::Object } else { Kind::Array });
+                    self.silent |= open.len() >= self.depth;
+                    let guide = if self.silent { None } else { self.guide(twin, is_object, open.len()) };
+                    open.push(Open { is_object, node, guide });
                     self.at += 1;
                     let empty = self.peek()? == if is_object { b'}' } else { b']' };
                     if !empty {
                         if is_object {
                             self.name()?;
                         }
-                        twin = self.twin(&mut guides, is_object);
+                        twin = self.twin(&mut open);
                         continue 'value;
                     }
                 }
@@ -255,18 +360,14 @@ impl Parser<'_, '_> {
                 _ => return None,
             }
             loop {
-                let Some(&container) = open.last() else {
-                    self.skip_space();
-                    return (self.at == self.bytes.len()).then_some(());
-                };
-                let is_object = self.nodes[container].kind == Kind::Object;
+                let Some(&Open { is_object, node, .. }) = open.last() else { return Some(()) };
                 match self.peek()? {
                     b',' => {
                         self.at += 1;
                         if is_object {
                             self.name()?;
                         }
-                        twin = self.twin(&mut guides, is_object);
+                        twin = self.twin(&mut open);
                         continue 'value;
                     }
                     b'}' if is_object => {}
@@ -274,12 +375,16 @@ impl Parser<'_, '_> {
                     _ => return None,
                 }
                 self.at += 1;
-                let next = self.nodes.len();
                 open.pop();
-                guides.pop();
-                let node = &mut self.nodes[container];
-                node.end = short(self.at);
-                node.next = short(next);
+                if let Some(id) = node {
+                    let (end, next) = (short(self.at), short(self.nodes.len()));
+                    let node = &mut self.nodes[id];
+                    (node.end, node.next) = (end, next);
+                    if self.silent {
+                        node.first = UNREAD;
+                        self.silent = false;
+                    }
+                }
             }
         }
     }
@@ -288,15 +393,16 @@ impl Parser<'_, '_> {
     fn guide(&self, twin: Option<Id>, is_object: bool, depth: usize) -> Guide {
         let (like, twin) = (self.like?, twin?);
         let same = like.kind(twin) == if is_object { Kind::Object } else { Kind::Array };
-        (same && depth < LIKENESS).then(|| (twin + 1, like.next(twin)))
+        (same && depth < LIKENESS && like.nodes[twin].first != UNREAD).then(|| like.below(twin))
     }
 
     /// The value of the other text that stands where the next one of this text does: the element at the same place, or
     /// the member of the same name, where that is the next one or the one after it.
-    fn twin(&self, guides: &mut [Guide], is_object: bool) -> Option<Id> {
+    fn twin(&self, open: &mut [Open]) -> Option<Id> {
         let like = self.like?;
-        let (next, end) = guides.last_mut()?.as_mut()?;
-        if !is_object {
+        let container = open.last_mut()?;
+        let (next, end) = container.guide.as_mut()?;
+        if !container.is_object {
             let twin = (*next < *end).then_some(*next)?;
             *next = like.next(twin);
             return Some(twin);
@@ -309,7 +415,7 @@ impl Parser<'_, '_> {
                 return None;
             }
             let after = like.next(at + 1);
-            if like.raw(at).as_bytes() == name {
+            if like.bytes(at) == name {
                 *next = after;
                 return Some(at + 1);
             }
@@ -321,7 +427,7 @@ impl Parser<'_, '_> {
     /// Takes over a value of the other text where the very same bytes stand here.
     fn copy(&mut self, twin: Id) -> bool {
         let Some(like) = self.like else { return false };
-        let raw = like.raw(twin).as_bytes();
+        let raw = like.bytes(twin);
         let end = self.at + raw.len();
         if self.bytes.get(self.at..end) != Some(raw) {
             return false;
@@ -331,12 +437,17 @@ impl Parser<'_, '_> {
         if like.kind(twin) == Kind::Scalar && !ends {
             return false;
         }
-        let (moved, first) = (short(self.at).wrapping_sub(like.nodes[twin].start), short(self.nodes.len()));
-        let shifted = first.wrapping_sub(short(twin));
-        self.nodes.extend(like.nodes[twin..like.next(twin)].iter().map(|node| Node {
+        let moved = short(self.at).wrapping_sub(like.nodes[twin].start);
+        let shifted = short(self.nodes.len()).wrapping_sub(short(twin));
+        // What the other tree read later stands elsewhere in its list, and is read again here if need be.
+        let first = |at: usize, node: &Node| {
+            if node.first as usize == at + 1 { node.first.wrapping_add(shifted) } else { UNREAD }
+        };
+        self.nodes.extend(like.nodes[twin..like.next(twin)].iter().enumerate().map(|(at, node)| Node {
             start: node.start.wrapping_add(moved),
             end: node.end.wrapping_add(moved),
             next: node.next.wrapping_add(shifted),
+            first: first(twin + at, node),
             ..*node
         }));
         self.at = end;
@@ -344,8 +455,10 @@ impl Parser<'_, '_> {
     }
 
     fn push(&mut self, start: usize, kind: Kind) {
-        let next = short(self.nodes.len() + 1);
-        self.nodes.push(Node { start: short(start), end: short(self.at), next, kind, escaped: false });
+        if !self.silent {
+            let next = short(self.nodes.len() + 1);
+            self.nodes.push(Node { start: short(start), end: short(self.at), next, first: next, kind, escaped: false });
+        }
     }
 
     fn skip_space(&mut self) {
@@ -375,12 +488,16 @@ impl Parser<'_, '_> {
     fn string(&mut self) -> Option<()> {
         let start = self.at;
         self.at += 1;
-        let mut escaped = false;
+        let (mut escaped, mut ascii) = (false, true);
         loop {
             let byte = *self.bytes.get(self.at)?;
             match IN_STRING[byte as usize] {
                 ORDINARY => self.at += 1,
                 QUOTE => break,
+                NOT_ASCII => {
+                    ascii = false;
+                    self.at += 1;
+                }
                 BACKSLASH => {
                     escaped = true;
                     match self.bytes.get(self.at + 1)? {
@@ -399,9 +516,12 @@ impl Parser<'_, '_> {
             }
         }
         self.at += 1;
+        if !ascii {
+            std::str::from_utf8(&self.bytes[start..self.at]).ok()?;
+        }
         self.push(start, Kind::String);
-        if let Some(node) = self.nodes.last_mut() {
-            node.escaped = escaped;
+        if escaped && !self.silent {
+            self.nodes.last_mut()?.escaped = true;
         }
         Some(())
     }
@@ -463,7 +583,7 @@ mod tests {
 
     #[test]
     fn values_are_their_own_text() {
-        let tree = Tree::parse(br#" {"a" : [1.0, 1e400 ,-0] ,"b\u0061":"x\n\ud83d\ude00\ud800"} "#).unwrap();
+        let mut tree = Tree::parse(br#" {"a" : [1.0, 1e400 ,-0] ,"b\u0061":"x\n\ud83d\ude00\ud800"} "#).unwrap();
         let array = tree.member(Tree::ROOT, "a").unwrap();
         let numbers: Vec<&str> = tree.elements(array).map(|id| tree.raw(id)).collect();
         assert_eq!(numbers, ["1.0", "1e400", "-0"]);
@@ -486,6 +606,37 @@ mod tests {
         assert_eq!(tree.raw(tree.member(0, "a").unwrap()), "2");
     }
 
+    /// Every value in order, read when it is needed.
+    fn walk(tree: &mut Tree<'_>, id: Id, out: &mut Vec<String>) {
+        out.push(tree.raw(id).to_owned());
+        tree.read(id);
+        let below: Vec<Id> = match tree.kind(id) {
+            Kind::Object => tree.members(id).flat_map(|(name, value)| [name, value]).collect(),
+            Kind::Array => tree.elements(id).collect(),
+            Kind::String | Kind::Scalar => Vec::new(),
+        };
+        for id in below {
+            walk(tree, id, out);
+        }
+    }
+
+    #[test]
+    fn what_is_put_off_is_read_when_it_is_needed() {
+        let text = br#"{"a":{"b":[{"c":[1,{"d":"\u00e9"}],"e":{}},[],[[2],3]]},"f":"g"}"#;
+        let (mut whole, mut shallow) = (Tree::parse(text).unwrap(), Tree::parse_shallow(text).unwrap());
+        assert!(shallow.nodes.len() < whole.nodes.len());
+        let (mut all, mut late, mut again) = (Vec::new(), Vec::new(), Vec::new());
+        walk(&mut whole, Tree::ROOT, &mut all);
+        walk(&mut shallow, Tree::ROOT, &mut late);
+        assert_eq!(all, late);
+        // What was read meanwhile is not kept.
+        let shape = shallow.into_shape();
+        assert_eq!(shape.0, Tree::parse_shallow(text).unwrap().nodes);
+        walk(&mut Tree::of_shape(text, &shape).unwrap(), Tree::ROOT, &mut again);
+        assert_eq!(all, again);
+        assert!(Tree::of_shape(&text[1..], &shape).is_none());
+    }
+
     fn check(text: &[u8]) {
         let theirs = serde_json::from_slice::<&RawValue>(text);
         assert_eq!(Tree::parse(text).is_ok(), theirs.is_ok(), "{:?}", String::from_utf8_lossy(text));
@@ -503,10 +654,10 @@ mod tests {
             new in r#"\{("[a-c]":(1|12|"x"|\[(1,){0,2}2\]|\{"a":1,"b":\{"c":"y"\}\}),){0,5}"z":0\}"#,
             cut in 0usize..80, to in 0usize..80, between in r#"([\[\]{},: ]|"a"|1|2){0,3}"#,
         ) {
-            let like = Tree::parse(old.as_bytes()).unwrap();
+            let like = Tree::parse_shallow(old.as_bytes()).unwrap();
             let spliced = format!("{}{between}{}", &old[..cut.min(old.len())], &old[to.min(old.len())..]);
             for text in [&new, &spliced, &old] {
-                let plain = Tree::parse(text.as_bytes()).map(|tree| tree.nodes);
+                let plain = Tree::parse_shallow(text.as_bytes()).map(|tree| tree.nodes);
                 let likened = Tree::parse_like(text.as_bytes(), &like).map(|tree| tree.nodes);
                 prop_assert_eq!(likened.is_ok(), plain.is_ok(), "{} like {}", text, old);
                 if plain.is_ok() {

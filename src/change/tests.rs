@@ -406,4 +406,21 @@ proptest! {
         let plain = check(&old.to_string(), &new.to_string());
         prop_assert_eq!(change.areas, plain.areas);
     }
+
+    #[test]
+    fn a_kept_shape_changes_nothing_but_the_time(
+        versions in prop::collection::vec(object(value()), 3..6), deep in any::<bool>(), stays in object(value()),
+    ) {
+        let mut shape: Option<Shape> = None;
+        let text = |value: &Value| {
+            let value = if deep { json!({"spec": {"items": [stays, value]}}) } else { value.clone() };
+            value.to_string().into_bytes()
+        };
+        for pair in versions.windows(2) {
+            let (old, new) = (text(&pair[0]), text(&pair[1]));
+            let (change, kept) = compare_shaped(&old, shape.as_ref(), &new, &[], &[]).unwrap();
+            prop_assert_eq!(change, compare(&old, &new, &[], &[]).unwrap());
+            shape = Some(kept);
+        }
+    }
 }

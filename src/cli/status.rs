@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::output::{Ink, Look, Out, Row, count, moment, plural, printable, size, span, table};
 use super::{Exit, Format, Global, Outcome};
-use crate::status::{SinkStatus, SourceStatus, Status};
+use crate::status::{Alarm, SinkStatus, SourceStatus, Status};
 
 /// Arguments of `decklog status`.
 #[derive(Args, Debug)]
@@ -43,6 +43,7 @@ fn plain(text: impl Into<String>) -> Cell {
 /// The status for people.
 fn lines(status: &Status, look: Look) -> Vec<String> {
     let mut lines = head(status, look);
+    lines.extend(status.alarms.iter().map(|alarm| alarm_line(alarm, status, look)));
     if !status.sources.is_empty() {
         lines.push(String::new());
         let cells: Vec<_> = status.sources.iter().map(|source| source_row(source, status)).collect();
@@ -66,6 +67,12 @@ fn head(status: &Status, look: Look) -> Vec<String> {
         row.put(Some(Ink::Faint), title).to(9).put(ink, first).put(None, rest);
         row.finish()
     };
+    let facts = [
+        status.daemon.version.as_ref().map(|version| format!(", version {}", printable(version))),
+        status.daemon.started.map(|at| format!(", for {}", span(status.time.duration_since(at).as_secs()))),
+        status.daemon.ready.filter(|ready| !ready).map(|_| ", not ready yet".to_owned()),
+    ];
+    let facts: String = facts.into_iter().flatten().collect();
     let (ink, daemon) = match status.daemon.pid {
         Some(pid) => (Ink::Good, format!("running (process {pid})")),
         None if status.daemon.running => (Ink::Good, "running".to_owned()),
@@ -102,13 +109,29 @@ fn head(status: &Status, look: Look) -> Vec<String> {
         }
     };
     vec![
-        line("daemon", Some(ink), &daemon, ""),
+        line("daemon", Some(ink), &daemon, &facts),
         line("cluster", None, &printable(&cluster), ""),
         line("journal", None, &printable(&journal.path.display().to_string()), &entries),
         line("epoch", None, &printable(&journal.epoch), ""),
         line("disk", None, &disk, ""),
         line("gaps", ink_gaps, &gaps, &last),
     ]
+}
+
+/// What needs a person, in one line: what, since when, why, and what to do.
+fn alarm_line(alarm: &Alarm, status: &Status, look: Look) -> String {
+    // Whole, whatever its length: it says what to do.
+    let mut row = Row::new(Look { width: None, ..look });
+    row.put(Some(Ink::Faint), "alarm").to(9).put(Some(Ink::Bad), alarm.alarm);
+    if !alarm.about.is_empty() {
+        row.put(None, " ").put(None, &printable(&alarm.about));
+    }
+    if let Some(since) = alarm.since {
+        row.put(Some(Ink::Faint), &format!(", {}", span(status.time.duration_since(since).as_secs())));
+    }
+    row.put(None, ": ").put(None, &printable(&alarm.what));
+    row.put(Some(Ink::Change), &format!("; {}", printable(&alarm.remedy)));
+    row.finish()
 }
 
 /// What a source or sink was last doing, or why it does nothing.
@@ -162,7 +185,8 @@ fn sink_row(sink: &SinkStatus, status: &Status) -> Vec<Cell> {
 
 fn sink_details(sink: &SinkStatus) -> Vec<String> {
     let refused = sink.set_aside.iter().take(REFUSED);
-    let mut details = vec![sink.detail.clone()];
+    let tries = sink.tries.map(|tries| format!(" ({tries} tries so far)")).filter(|_| !sink.detail.is_empty());
+    let mut details = vec![sink.detail.clone() + &tries.unwrap_or_default()];
     details.extend(refused.map(|refused| format!("set aside: entry {}: {}", refused.seq, refused.reason)));
     if sink.set_aside.len() > REFUSED {
         details.push(format!("set aside: and {} more, see -o json", sink.set_aside.len() - REFUSED));
@@ -217,16 +241,25 @@ mod tests {
             cursor: Seq(51_200),
             lag_entries: 0,
             lag_seconds: 0,
+            oldest_undelivered: None,
+            tries: None,
             delivered: None,
             set_aside: Vec::new(),
             active: true,
         };
         let place = |seq: u64, text: &str| Place { seq: Seq(seq), time: time(text) };
         let gap = EntryGap { why: "expired".into(), from: None, to: None, since: None };
-        Status {
+        let mut status = Status {
             time: now,
             cluster: ClusterStatus { name: "prod-eu1".into(), uid: "5f1c0c2e-58f0-4c4b-9f0d-0a51c6d2a2d1".into() },
-            daemon: DaemonStatus { running, pid: running.then_some(4321) },
+            alarms: Vec::new(),
+            daemon: DaemonStatus {
+                running,
+                pid: running.then_some(4321),
+                version: running.then(|| "0.1.0".to_owned()),
+                started: running.then(|| time("2026-11-21T09:00:00Z")),
+                ..DaemonStatus::default()
+            },
             journal: JournalStatus {
                 path: "/var/lib/decklog".into(),
                 epoch: "0193".into(),
@@ -236,6 +269,7 @@ mod tests {
                 size_bytes: 12 << 20,
                 wal_bytes: 4 << 20,
                 free_bytes: Some(80 << 30),
+                disk_bytes: Some(100 << 30),
             },
             gaps: GapsStatus {
                 count: 2,
@@ -265,19 +299,26 @@ mod tests {
                     ..sink("hook", "halted")
                 },
             ],
-        }
+            waiting: vec!["widgets.example.com".into()],
+        };
+        status.alarms = status.alarms_now();
+        status
     }
 
     #[test]
-    fn every_position_fits_into_100_columns() {
+    fn every_position_fits_into_100_columns_and_alarms_say_what_to_do() {
         let look = Look { color: false, terminal: true, width: Some(100) };
         insta::assert_snapshot!(lines(&status(true), look).join("\n"), @r"
-        daemon   running (process 4321)
+        daemon   running (process 4321), version 0.1.0, for 1h40m
         cluster  prod-eu1 (5f1c0c2e-58f0-4c4b-9f0d-0a51c6d2a2d1)
         journal  /var/lib/decklog, 51,000 entries (201 to 51200), newest 2s ago
         epoch    0193
         disk     12.0 MiB journal, 4.0 MiB write-ahead log, 80.0 GiB free
         gaps     2, the last of pods (expired): entry 416, 2026-11-20T03:00:00Z
+        alarm    source-degraded pods/shop, 40m: may not be listed (403); grant it: decklog rbac | kubectl apply -f -\u{1b}[2J; do what it says; decklog tries again by itself, and the other sources go on
+        alarm    resource-waiting widgets.example.com: it is configured, and the API server does not serve it; correct the name in [[watch]] resources, or install its CustomResourceDefinition; decklog waits for it
+        alarm    sink-halted hook, 1h40m: refused with 413 (200 entries and 252 s behind); do what it says, then SIGHUP (`systemctl reload decklog`) makes it try again; nothing is lost
+        alarm    sink-set-aside hook, 1h40m: it refused 7 entries for good, the first because: too large; when it takes them: `decklog replay --sink hook --from 1 --to 7`
 
         SOURCE                      STATE           FOR  OBJECTS  RESUMES AT  KNOWN GOOD  GAPS
         deployments.apps            watching        40m  1,204    81234       12s ago     0

@@ -1,6 +1,8 @@
 //! The sinks that run: opened together, changed one by one when the configuration is read again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -8,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{DaemonError, TaskError};
 use crate::config;
-use crate::delivery::{self, Wanted};
+use crate::delivery::{self, SinkCounters, Wanted};
 use crate::filter::Filter;
 use crate::journal::Journal;
 use crate::sink::{self, Position, Sink};
@@ -27,6 +29,8 @@ pub(super) struct Sinks {
     opened: Vec<Opened>,
     /// Tasks that were asked to end, by name: a successor may have the same one.
     leaving: Vec<String>,
+    /// What is counted of those that run.
+    counters: Arc<Mutex<SinkCounters>>,
 }
 
 struct Running {
@@ -82,10 +86,11 @@ impl Sinks {
 
     /// Begins to deliver to what is opened.
     pub(super) fn start(&mut self, journal: &Journal, tasks: &mut Supervisor<TaskError>) {
-        for Opened { config, plan, sink } in self.opened.drain(..) {
+        for Opened { config, plan, sink } in std::mem::take(&mut self.opened) {
             let stop = tasks.stop().child_token();
             let (ended_sender, ended) = watch::channel(false);
             let name = config.name.clone();
+            self.lock().insert(name.clone(), (plan.kind, Arc::clone(&plan.stats)));
             let delivery = delivery::run(journal.clone(), plan, sink, self.reopen.subscribe(), stop.clone());
             tasks.spawn(task_name(&name), async move {
                 let result = delivery.await;
@@ -124,6 +129,7 @@ impl Sinks {
                 // One that does not end in time is told again when the daemon stops. Its successor would find its file
                 // locked, and wait.
                 drop(tokio::time::timeout(ASK_LIMIT * 2, running.ended.wait_for(|ended| *ended)).await);
+                self.lock().remove(&name);
                 if !configs.iter().any(|config| config.name == name) {
                     journal.retire_sink(&name).await?;
                 }
@@ -132,6 +138,23 @@ impl Sinks {
         self.opened = opened;
         self.start(journal, tasks);
         Ok(())
+    }
+
+    /// What is counted of those that run, now and later.
+    pub(super) fn counters(&self) -> Arc<Mutex<SinkCounters>> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Failed deliveries in a row, where there are any.
+    pub(super) fn tries(&self) -> BTreeMap<String, u64> {
+        let tries = self.lock().iter().map(|(name, (_, stats))| (name.clone(), stats.tries.load(Relaxed))).collect();
+        let mut tries: BTreeMap<String, u64> = tries;
+        tries.retain(|_, tries| *tries > 0);
+        tries
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, SinkCounters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks every sink to open its files anew, and to try again what it has halted at.

@@ -85,6 +85,7 @@ impl World {
             filter: None,
             payload: Payload::Full,
             on_refused: OnRefused::Halt,
+            stats: Arc::default(),
         }
     }
 

@@ -4,21 +4,25 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
 use jiff::Timestamp;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::Endpoints;
+use crate::delivery::SinkStats;
 use crate::journal::{JournalError, Reader, SinkRow, SourceRow};
+use crate::status::{ALARMS, Live, Status};
 use crate::watch::SourceStats;
 
 type Labels = Vec<(&'static str, String)>;
+type One = Gauge<f64, AtomicU64>;
 type Int = Family<Labels, Gauge<i64, AtomicI64>>;
 type Float = Family<Labels, Gauge<f64, AtomicU64>>;
 type Count = Family<Labels, Counter>;
@@ -27,43 +31,105 @@ type Count = Family<Labels, Counter>;
 const SOURCE_STATES: [&str; 5] = ["waiting", "listing", "watching", "degraded", "gone"];
 /// States of sinks, likewise.
 const SINK_STATES: [&str; 3] = ["running", "retrying", "halted"];
+/// What the watchdog looks at.
+const PARTS: [&str; 2] = [crate::daemon::READING, crate::daemon::WRITING];
 
 /// What only the running daemon knows.
 #[derive(Debug)]
-pub(super) struct Live(Vec<(Labels, Arc<SourceStats>, u64)>);
+pub(super) struct Process {
+    live: Live,
+    sources: Vec<(Labels, Arc<SourceStats>, u64)>,
+    sinks: Vec<(Labels, Arc<SinkStats>)>,
+}
 
-impl Live {
+impl Process {
     pub(super) fn of(endpoints: &Endpoints) -> Self {
         let sources = endpoints.fleet.overview().sources.into_iter().map(|view| {
             let namespace = view.spec.namespace.clone().unwrap_or_default();
             let labels = vec![("resource", view.spec.resource.full_name()), ("namespace", namespace)];
             (labels, view.stats, endpoints.backlog.of(view.id))
         });
-        Self(sources.collect())
+        let sinks = endpoints.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+        let sinks = sinks.iter().map(|(name, (kind, stats))| {
+            (vec![("sink", name.clone()), ("type", (*kind).to_owned())], Arc::clone(stats))
+        });
+        Self { live: endpoints.live.borrow().clone(), sources: sources.collect(), sinks: sinks.collect() }
     }
 }
 
 /// Everything, in the OpenMetrics text format.
-pub(super) fn render(reader: &Reader, live: &Live, journal_bytes: u64, now: Timestamp) -> Result<String, JournalError> {
+pub(super) fn render(reader: &Reader, status: &Status, process: &Process) -> Result<String, JournalError> {
+    let now = status.time;
     let mut registry = Registry::with_prefix("decklog");
     let build: Int = register(&mut registry, "build_info", "The version that runs; always 1");
     build.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1);
+    let alarms: Int = register(&mut registry, "alarms", "What `decklog status` names as in need of a person, by name");
+    for name in ALARMS {
+        let told = status.alarms.iter().filter(|alarm| alarm.alarm == name).count();
+        alarms.get_or_create(&vec![("alarm", name.to_owned())]).set(int(told as u64));
+    }
+    daemon(&mut registry, &process.live);
     let head = reader.head()?;
-    let entries: Counter = register(&mut registry, "journal_entries", "Entries ever journaled: the newest seq");
-    entries.inc_by(head.0);
-    let size: Gauge<i64, AtomicI64> =
-        register(&mut registry, "journal_size_bytes", "Size of the journal's files, its write-ahead log included");
-    size.set(int(journal_bytes));
+    journal(&mut registry, status, head.0);
     sources(&mut registry, &reader.sources()?, now);
     sinks(&mut registry, &reader.sinks()?, head.0, now);
-    reading(&mut registry, live);
+    reading(&mut registry, process);
+    delivering(&mut registry, process);
+    // Their names are the same for every program, without a prefix.
+    let mut common = Registry::default();
+    of_the_process(&mut common, &process.live);
     let mut out = String::new();
-    encode(&mut out, &registry).map_err(|fmt::Error| JournalError::Corrupt("metrics cannot be written".to_owned()))?;
+    encode_registry(&mut out, &registry)
+        .and_then(|()| encode_registry(&mut out, &common))
+        .and_then(|()| encode_eof(&mut out))
+        .map_err(|fmt::Error| JournalError::Corrupt("metrics cannot be written".to_owned()))?;
     Ok(out)
+}
+
+fn daemon(registry: &mut Registry, live: &Live) {
+    let ready: Gauge = register(registry, "ready", "1 once every source has resumed or finished its first list");
+    ready.set(i64::from(live.ready));
+    let stalled: Int = register(registry, "stalled", "1 where a part makes no progress, and the watchdog is not fed");
+    for part in PARTS {
+        stalled.get_or_create(&vec![("part", part.to_owned())]).set(i64::from(live.stalled.iter().any(|p| p == part)));
+    }
+    let waiting: Gauge =
+        register(registry, "resources_waiting", "Configured resources that the API server does not serve");
+    waiting.set(int(live.waiting.len() as u64));
+    let jumps: Counter =
+        register(registry, "clock_jumps", "Times that the clock was set or the machine suspended, since the start");
+    jumps.inc_by(live.clock_jumps);
+}
+
+fn journal(registry: &mut Registry, status: &Status, head: u64) {
+    let journal = &status.journal;
+    let entries: Counter = register(registry, "journal_entries", "Entries ever journaled: the newest seq");
+    entries.inc_by(head);
+    let bytes = |registry: &mut Registry, name, help, bytes: u64| {
+        let gauge: Gauge<i64, AtomicI64> = register(registry, name, help);
+        gauge.set(int(bytes));
+    };
+    let size = journal.size_bytes + journal.wal_bytes;
+    bytes(registry, "journal_size_bytes", "Size of the journal's files, its write-ahead log included", size);
+    bytes(registry, "journal_wal_bytes", "Size of the journal's write-ahead log", journal.wal_bytes);
+    if let (Some(free), Some(disk)) = (journal.free_bytes, journal.disk_bytes) {
+        bytes(registry, "journal_disk_free_bytes", "What is free on the disk of the journal", free);
+        bytes(registry, "journal_disk_size_bytes", "Size of the disk of the journal", disk);
+    }
+    for (name, help, place) in [
+        ("journal_oldest_entry_timestamp_seconds", "When the oldest entry that is kept was journaled", journal.oldest),
+        ("journal_newest_entry_timestamp_seconds", "When the newest entry was journaled", journal.head),
+    ] {
+        if let Some(place) = place {
+            let gauge: One = register(registry, name, help);
+            gauge.set(unix(place.time.as_microsecond()));
+        }
+    }
 }
 
 fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
     let state: Int = register(registry, "source_state", "1 for the state that the source is in");
+    let since: Float = register(registry, "source_state_since_timestamp_seconds", "When that state began");
     let objects: Int = register(registry, "source_objects", "Objects known to exist");
     let gaps: Count = register(registry, "source_gaps", "GAP entries written for the source");
     let good: Float =
@@ -75,6 +141,7 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
             labels.push(("state", name.to_owned()));
             state.get_or_create(&labels).set(i64::from(row.state == name));
         }
+        since.get_or_create(&labels).set(unix(row.state_since));
         objects.get_or_create(&labels).set(int(row.objects));
         gaps.get_or_create(&labels).inc_by(row.gaps);
         if let Some(good_at) = row.good_at {
@@ -83,32 +150,50 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
     }
 }
 
-fn reading(registry: &mut Registry, live: &Live) {
+fn reading(registry: &mut Registry, process: &Process) {
     let changes: Count = register(registry, "source_changes", "Changes that watches brought since the start");
     let bytes: Count = register(registry, "source_received_bytes", "Bytes of lists and watches since the start");
     let lists: Count = register(registry, "source_lists", "Lists begun since the start");
     let watches: Count = register(registry, "source_watches", "Watches opened since the start");
     let failures: Count = register(registry, "source_failures", "Requests that failed since the start, by reason");
+    let desyncs: Count =
+        register(registry, "source_desyncs", "Positions lost since the start: each makes a list, and most a GAP");
+    let replays: Count = register(registry, "source_replays", "Changes that the journal had already, since the start");
+    let disorders: Count = register(registry, "source_disorders", "Versions that came out of order, since the start");
     let waiting: Int = register(registry, "source_lag_entries", "Changes that have been read and are not on disk yet");
-    for (labels, stats, lag) in &live.0 {
+    let change: Float = register(registry, "source_last_change_timestamp_seconds", "When a change last came");
+    let contact: Float = register(registry, "source_last_contact_timestamp_seconds", "When anything last came");
+    for (labels, stats, lag) in &process.sources {
         changes.get_or_create(labels).inc_by(stats.changes.load(Relaxed));
         bytes.get_or_create(labels).inc_by(stats.bytes.load(Relaxed));
         lists.get_or_create(labels).inc_by(stats.lists.load(Relaxed));
         watches.get_or_create(labels).inc_by(stats.watches.load(Relaxed));
+        desyncs.get_or_create(labels).inc_by(stats.desyncs.load(Relaxed));
+        replays.get_or_create(labels).inc_by(stats.replays.load(Relaxed));
+        disorders.get_or_create(labels).inc_by(stats.disorders.load(Relaxed));
         for (reason, count) in stats.failures() {
             let mut labels = labels.clone();
             labels.push(("reason", reason.to_owned()));
             failures.get_or_create(&labels).inc_by(count);
         }
         waiting.get_or_create(labels).set(int(*lag));
+        for (family, at) in [(&change, &stats.last_change), (&contact, &stats.last_contact)] {
+            match at.load(Relaxed) {
+                0 => {}
+                at => drop(family.get_or_create(labels).set(unix(i64::try_from(at).unwrap_or(i64::MAX)))),
+            }
+        }
     }
 }
 
 fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
     let state: Int = register(registry, "sink_state", "1 for the state that the sink is in");
+    let since: Float = register(registry, "sink_state_since_timestamp_seconds", "When that state began");
     let cursor: Int = register(registry, "sink_cursor_seq", "The newest seq that the sink has for good");
     let entries: Int = register(registry, "sink_lag_entries", "Entries that the sink has not taken yet");
     let seconds: Float = register(registry, "sink_lag_seconds", "Age of the oldest entry that the sink has not taken");
+    let delivered: Float =
+        register(registry, "sink_last_delivery_timestamp_seconds", "When the sink last took something");
     let aside: Int = register(registry, "sink_set_aside_entries", "Entries that the sink refused for ever");
     for row in rows.iter().filter(|row| row.active) {
         let labels: Labels = vec![("sink", row.name.clone()), ("type", row.kind.clone())];
@@ -117,11 +202,50 @@ fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
             labels.push(("state", name.to_owned()));
             state.get_or_create(&labels).set(i64::from(row.state == name));
         }
+        since.get_or_create(&labels).set(unix(row.state_since));
         cursor.get_or_create(&labels).set(int(row.cursor.0));
         entries.get_or_create(&labels).set(int(head.saturating_sub(row.cursor.0)));
         seconds.get_or_create(&labels).set(row.oldest_undelivered.map_or(0.0, |time| seconds_since(time, now)));
+        if row.delivered_at != 0 {
+            delivered.get_or_create(&labels).set(unix(row.delivered_at));
+        }
         aside.get_or_create(&labels).set(int(row.aside));
     }
+}
+
+fn delivering(registry: &mut Registry, process: &Process) {
+    let delivered: Count =
+        register(registry, "sink_delivered_entries", "Entries that the sink has taken since the start");
+    let failures: Count = register(registry, "sink_failures", "Deliveries that failed since the start");
+    let tries: Int = register(registry, "sink_tries", "Failed deliveries in a row, up to now");
+    for (labels, stats) in &process.sinks {
+        delivered.get_or_create(labels).inc_by(stats.delivered.load(Relaxed));
+        failures.get_or_create(labels).inc_by(stats.failures.load(Relaxed));
+        tries.get_or_create(labels).set(int(stats.tries.load(Relaxed)));
+    }
+}
+
+fn of_the_process(registry: &mut Registry, live: &Live) {
+    if let Some(started) = live.started {
+        let start: One = register(registry, "process_start_time_seconds", "When the process started");
+        start.set(unix(started.as_microsecond()));
+    }
+    let gauge = |registry: &mut Registry, name, help, value: u64| {
+        let gauge: Gauge<i64, AtomicI64> = register(registry, name, help);
+        gauge.set(int(value));
+    };
+    gauge(registry, "process_open_fds", "File descriptors in use", live.open_files);
+    gauge(registry, "process_max_fds", "The most file descriptors that can be in use", live.open_files_limit);
+    if let Some(bytes) = resident_bytes() {
+        gauge(registry, "process_resident_memory_bytes", "Memory in use", bytes);
+    }
+}
+
+/// Memory of this process, where the system tells.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
 }
 
 fn register<M: Clone + Default + prometheus_client::registry::Metric>(
@@ -136,6 +260,12 @@ fn register<M: Clone + Default + prometheus_client::registry::Metric>(
 
 fn int(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Microseconds since 1970 as the seconds that Prometheus takes.
+fn unix(micros: i64) -> f64 {
+    let seconds = std::time::Duration::from_micros(micros.unsigned_abs()).as_secs_f64();
+    if micros < 0 { -seconds } else { seconds }
 }
 
 /// Never negative: a clock that was set back is no lag.

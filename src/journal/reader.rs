@@ -273,19 +273,20 @@ impl Reader {
             }
         }
         let what = "entries";
-        // Decompressed after the statement is done, so that no read transaction is held for long; compressed rows are
-        // small, and as many as one batch may hold.
+        // Decompressed after the statement is done, so that no read transaction is held for long. Where the object ends in
+        // the line is about how long the line is.
         let stored: Vec<Stored> = {
             let mut select = self
                 .conn
-                .prepare_cached("SELECT seq, type, base, line FROM entry WHERE seq > ? ORDER BY seq LIMIT ?")
+                .prepare_cached(
+                    "SELECT seq, type, base, line, object_end FROM entry WHERE seq > ? ORDER BY seq LIMIT ?",
+                )
                 .map_err(sql(what))?;
             let mut rows = select.query(params![after.0, limit]).map_err(sql(what))?;
             let (mut stored, mut bytes) = (Vec::new(), 0);
             while let Some(row) = rows.next().map_err(sql(what))? {
-                let row = stored_row(row).map_err(sql(what))?;
-                bytes += row.blob.len();
-                stored.push(row);
+                bytes += row.get::<_, usize>(4).map_err(sql(what))?;
+                stored.push(stored_row(row).map_err(sql(what))?);
                 if bytes >= max_bytes {
                     break;
                 }
@@ -417,7 +418,7 @@ impl Reader {
             |why: String| JournalError::Corrupt(format!("entry {seq} is damaged ({why}); run `decklog verify`"));
         let blob = blob.ok_or_else(|| damaged("missing".to_owned()))?;
         let line: Bytes = self.codec.decompress(None, &blob).map_err(|error| damaged(error.to_string()))?.into();
-        self.bases.put(seq, Line { kind: EntryType::Added, bytes: line.clone(), object: 0..0 });
+        self.bases.put(seq, Line { kind: EntryType::Added, bytes: line.clone(), object: 0..0, shape: None });
         Ok(line)
     }
 

@@ -1,4 +1,5 @@
-//! The entries that were last written or needed, as they are sent: what nearly every reader wants next.
+//! Entries at hand, as they are sent: those that were last written, which nearly every reader wants next, and those that
+//! the versions to come are differences of.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,10 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
+use crate::change::Shape;
 use crate::model::EntryType;
-
-/// How many bytes of entries the writer keeps at hand, at most.
-const BUDGET: usize = 12 << 20;
 
 /// An entry in full.
 #[derive(Clone, Debug)]
@@ -18,6 +17,8 @@ pub(super) struct Line {
     pub(super) bytes: Bytes,
     /// Where its object stands in it.
     pub(super) object: Range<usize>,
+    /// Where the values of the object stand, if it was compared with another one.
+    pub(super) shape: Option<Arc<Shape>>,
 }
 
 impl Line {
@@ -25,18 +26,15 @@ impl Line {
     pub(super) fn object(&self) -> Bytes {
         self.bytes.slice(self.object.clone())
     }
-}
 
-/// Shared by the writer and the readers of one process. Two generations: what is used moves to the young one, and
-/// what is not used while that fills up goes.
-#[derive(Clone, Debug)]
-pub(super) struct Recent(Arc<Mutex<Generations>>);
-
-impl Default for Recent {
-    fn default() -> Self {
-        Self::with_budget(BUDGET)
+    fn size(&self) -> usize {
+        self.bytes.len() + self.shape.as_ref().map_or(0, |shape| shape.size())
     }
 }
+
+/// May be shared. Two generations: what is used moves to the young one, and what is not used while that fills up goes.
+#[derive(Clone, Debug)]
+pub(super) struct Recent(Arc<Mutex<Generations>>);
 
 #[derive(Debug)]
 struct Generations {
@@ -55,6 +53,12 @@ impl Recent {
 
     fn lock(&self) -> MutexGuard<'_, Generations> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An entry that may be needed no more.
+    pub(super) fn peek(&self, seq: u64) -> Option<Line> {
+        let generations = self.lock();
+        generations.young.get(&seq).or_else(|| generations.old.get(&seq)).cloned()
     }
 
     /// An entry that will be needed again.
@@ -92,7 +96,7 @@ impl Recent {
 
 impl Generations {
     fn put(&mut self, seq: u64, line: Line) {
-        self.young_bytes += line.bytes.len();
+        self.young_bytes += line.size();
         self.young.insert(seq, line);
         if self.young_bytes > self.budget / 2 {
             self.old = std::mem::take(&mut self.young);
@@ -105,13 +109,15 @@ impl Generations {
 mod tests {
     use super::*;
 
+    const BUDGET: usize = 1 << 20;
+
     fn line(size: usize) -> Line {
-        Line { kind: EntryType::Added, bytes: vec![b'x'; size].into(), object: 0..size }
+        Line { kind: EntryType::Added, bytes: vec![b'x'; size].into(), object: 0..size, shape: None }
     }
 
     #[test]
     fn what_is_used_stays_and_the_rest_is_bounded() {
-        let recent = Recent::default();
+        let recent = Recent::with_budget(BUDGET);
         recent.put(1, line(100));
         for seq in 2..=100 {
             recent.put(seq, line(BUDGET / 16));
@@ -125,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_range_has_bounds_and_no_holes() {
-        let recent = Recent::default();
+        let recent = Recent::with_budget(BUDGET);
         for seq in [5, 6, 7, 9] {
             recent.put(seq, line(10));
         }

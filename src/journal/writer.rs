@@ -26,6 +26,10 @@ use crate::model::{
 const GROUP_CHANGES: usize = 1000;
 /// … or this many bytes of objects.
 const GROUP_BYTES: usize = 8 << 20;
+/// How many bytes of entries stay at hand for the sinks …
+const RECENT_BYTES: usize = 8 << 20;
+/// … and for the differences that are written next.
+const BASES_BYTES: usize = 8 << 20;
 /// An idle source's bookmarks reach the disk at most this late, and not more often.
 const BOOKMARK_DELAY: Duration = Duration::from_secs(10);
 /// Stands for a reason in `pending_why` where a first list is only remembered.
@@ -101,7 +105,10 @@ pub(super) struct Writer {
     head_on_disk: u64,
     visible: watch::Sender<Seq>,
     sources: HashMap<i64, Source>,
+    /// What was last written, for the sinks that keep up.
     recent: Recent,
+    /// The newest entries of objects, and those that the next ones will be differences of.
+    bases: Recent,
     in_transaction: bool,
     answers: Vec<Answer>,
     turns: Arc<AtomicU64>,
@@ -166,7 +173,8 @@ impl Writer {
             head_on_disk: head,
             visible,
             sources: HashMap::new(),
-            recent: Recent::default(),
+            recent: Recent::with_budget(RECENT_BYTES),
+            bases: Recent::with_budget(BASES_BYTES),
             in_transaction: false,
             answers: Vec::new(),
             turns: Arc::default(),
@@ -698,16 +706,18 @@ impl Writer {
     }
 
     fn modified(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
-        let previous = self.told_state(known)?;
-        let change = change::compare(&previous, &object.body.bytes, &known.marks, &object.body.marks)
-            .map_err(|error| JournalError::Corrupt(format!("a stored object cannot be compared: {error}")))?;
+        let (previous, shape) = self.told_state(known)?;
+        let new = &object.body.bytes;
+        let (change, shape) =
+            change::compare_shaped(&previous, shape.as_deref(), new, &known.marks, &object.body.marks)
+                .map_err(|error| JournalError::Corrupt(format!("a stored object cannot be compared: {error}")))?;
         let ignore = &self.source(source)?.ignore;
         if !ignore.is_empty() && change::matches_ignore(ignore, &change.touched) {
             return self.withhold(known.id, object);
         }
         let kind = EntryType::Modified;
-        let told =
-            self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, Some(&change.json))?;
+        let change = Some((change.json.as_str(), shape));
+        let told = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, change)?;
         self.execute(
             "remember an object",
             "UPDATE object SET version = ?, last = ?, base = ?, state = NULL, marks = ?, pointers = NULL WHERE id = ?",

@@ -2,9 +2,10 @@
 //!
 //! A 2xx answer means taken. Everything that may work later is tried again, and a lost answer is a repeat with the same
 //! id and the same bytes. Redirects are not followed: a log with redacted but private facts goes only where the
-//! configuration says. Proxies are used only as the environment says (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`).
+//! configuration says, and never to a link-local address. Proxies are used only as the environment says (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`).
 
 mod client;
+mod guard;
 #[cfg(test)]
 mod tests;
 

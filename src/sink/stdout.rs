@@ -195,6 +195,7 @@ mod tests {
         assert_eq!((lines[0].len(), lines[1].as_bytes()), (5, &item(2).line[..]));
     }
 
+    /// Fault 79: the pipe is closed.
     #[tokio::test]
     async fn a_closed_pipe_halts_and_says_so() {
         let script = vec![Err(ErrorKind::BrokenPipe)];

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header};
 use kube::client::AuthError;
+use rustix::io::Errno;
 use serde::Deserialize;
 
 /// Why something failed, as far as it makes a difference to what is done about it.
@@ -214,6 +215,7 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
     let mut innermost = error;
     let mut tls = None;
     let mut refused = false;
+    let mut descriptors = false;
     let mut next = Some(error);
     while let Some(current) = next {
         if let Some(error) = current.downcast_ref::<AuthError>() {
@@ -224,6 +226,8 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
         }
         if let Some(error) = current.downcast_ref::<std::io::Error>() {
             refused |= error.kind() == std::io::ErrorKind::ConnectionRefused;
+            descriptors |=
+                [Errno::MFILE, Errno::NFILE].iter().any(|none| error.raw_os_error() == Some(none.raw_os_error()));
             // An io::Error hides what it wraps from `source`, and may wrap another one.
             if let Some(inner) = error.get_ref() {
                 next = Some(inner);
@@ -235,6 +239,12 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
     }
     if let Some(error) = tls {
         return Failure::Tls(tls_text(&error));
+    }
+    if descriptors {
+        return Failure::Unreachable(
+            "no file descriptor is left for a connection to the API server; raise LimitNOFILE of the service"
+                .to_owned(),
+        );
     }
     if refused {
         return Failure::Unreachable(

@@ -82,12 +82,18 @@ pub struct FleetHandle {
     ready: watch::Receiver<bool>,
     overview: Arc<Mutex<Overview>>,
     progress: Arc<AtomicU64>,
+    reconnects: Bell,
 }
 
 impl FleetHandle {
     /// Reads by another plan: what changes is ended and begun, the rest goes on undisturbed.
     pub fn reload(&self, plan: Plan) {
         self.plan.send_replace(plan);
+    }
+
+    /// Opens every watch anew from where it is, because nobody may be at the other end of its connection any more.
+    pub fn reconnect(&self) {
+        self.reconnects.ring();
     }
 
     /// Whether every source has resumed, finished its first list, or needs a person. It stays true once it is.
@@ -171,12 +177,19 @@ impl Fleet {
             discovered: watch::Sender::new(None),
             verified: Arc::default(),
             rollbacks: Bell::default(),
+            reconnects: Bell::default(),
         });
+        let reconnects = shared.reconnects.clone();
         let (plan_sender, plan) = watch::channel(plan);
         let (ready, ready_receiver) = watch::channel(false);
         let overview = Arc::new(Mutex::new(Overview::default()));
-        let handle =
-            FleetHandle { plan: plan_sender, ready: ready_receiver, overview: Arc::clone(&overview), progress };
+        let handle = FleetHandle {
+            plan: plan_sender,
+            ready: ready_receiver,
+            overview: Arc::clone(&overview),
+            progress,
+            reconnects,
+        };
         let fleet = Self {
             api,
             journal,
@@ -357,6 +370,7 @@ impl Fleet {
                 discovered: self.shared.discovered.clone(),
                 verified: Arc::clone(&self.shared.verified),
                 rollbacks: self.shared.rollbacks.clone(),
+                reconnects: self.shared.reconnects.clone(),
             });
         }
         Arc::clone(&self.shared)
@@ -390,7 +404,7 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Fle
     loop {
         shared.progressed();
         let (now, generation) = (Instant::now(), shared.api.generation().await);
-        match shared.api.under(generation).identity().await {
+        match shared.patiently(shared.api.under(generation).identity()).await {
             Ok(cluster) => {
                 if cluster.uid.is_empty() {
                     tracing::warn!(
@@ -413,7 +427,7 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Fle
 async fn keep_discovering(shared: &Shared) {
     let mut trouble = Trouble::default();
     loop {
-        match shared.discover().await {
+        match shared.patiently(shared.discover()).await {
             Ok(_) => {
                 trouble = Trouble::default();
                 let cheap = shared.discoverer.lock().await.is_cheap();

@@ -413,10 +413,12 @@ impl Driver {
         let timings = &self.shared.timings;
         let mut lines = Lines::new(timings.line_limit);
         let silence = timings.silence;
+        let mut reconnects = self.shared.reconnects.listen();
         loop {
             let part = tokio::select! {
                 biased;
                 part = next_part(&mut body, silence) => part,
+                () = reconnects.rung() => return Ok(Input::Ended(End::Silent)),
                 () = self.rollbacks.rung() => {
                     self.warned = true;
                     return Ok(Input::Warned);

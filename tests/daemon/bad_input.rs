@@ -11,6 +11,7 @@ use crate::support::{Daemon, cluster, decklog, free_address, http_get, scope, un
 
 const WATCH: &str = "resources = [\"configmaps\"]";
 
+/// Fault 86: each mistake is told with its place and the nearest right spelling; exit 78.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_mistakes_get_five_messages() {
     let sim = cluster().await;
@@ -255,6 +256,8 @@ async fn a_port_in_use_is_said_and_nothing_is_begun() {
     drop(somebody);
 }
 
+/// Fault 79: nobody reads standard output any more.
+///
 /// Who reads standard output goes away: the log goes on, and says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_pipe_halts_one_sink() {

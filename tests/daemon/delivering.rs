@@ -82,6 +82,15 @@ async fn take(State(came): State<Arc<Mutex<Came>>>, headers: HeaderMap, body: By
     StatusCode::NO_CONTENT
 }
 
+/// The address of a collector that will never take anything; it serves as long as the test's runtime does.
+pub(crate) async fn refusing() -> String {
+    let collector = Collector::start().await;
+    collector.came.lock().unwrap().answers = vec![StatusCode::BAD_REQUEST; 1000];
+    let at = collector.at.clone();
+    std::mem::forget(collector);
+    at
+}
+
 fn http_sink(name: &str, at: &str, more: &str) -> String {
     format!("[[sink]]\nname = {name:?}\ntype = \"http\"\nurl = \"http://{at}/events\"\n{more}\n\n")
 }
@@ -137,6 +146,7 @@ async fn every_sink_has_the_same_ids_in_the_same_order() {
     assert!(!deleted.is_empty() && filtered.lines().map(|line| Entry::parse(line).id).eq(deleted));
 }
 
+/// Fault 80: one sink takes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_sink_delays_nobody_and_loses_nothing() {
     let sim = cluster().await;
@@ -178,6 +188,7 @@ async fn a_dead_sink_delays_nobody_and_loses_nothing() {
     assert!(collector.events().iter().map(|(id, _)| id).eq(ids.iter()));
 }
 
+/// Fault 64: by policy it halts, or is set aside; never passed in silence.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_halts_one_sink_or_is_set_aside_and_replayed() {
     let sim = cluster().await;

@@ -171,6 +171,8 @@ async fn a_sink_whose_directory_is_missing_waits_for_it() {
     daemon.stop().await;
 }
 
+/// Fault 62: the sink halts, and nothing of the file is touched.
+///
 /// Somebody else wrote into the file: decklog neither repairs nor continues what is not its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_with_foreign_text_halts_its_sink_until_it_is_moved_away() {

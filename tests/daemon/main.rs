@@ -14,9 +14,12 @@ mod delivering;
 mod disk;
 mod faults;
 mod following;
+mod host;
 #[path = "../real/judge.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
 mod judge;
+mod matrix;
+mod operation;
 mod restarts;
 mod scopes;
 mod secrets;

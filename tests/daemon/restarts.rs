@@ -56,6 +56,7 @@ async fn stops_inside_the_window_lose_nothing_and_list_nothing() {
     assert!(daemon.entries().iter().all(|entry| entry.gap.is_none()));
 }
 
+/// Fault 55: the kernel ends what has too much memory as `kill -9` does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_at_any_moment_lose_repeat_and_reorder_nothing() {
     let sim = cluster().await;

@@ -16,6 +16,7 @@ fn create(sim: &Sim, name: &str) {
     sim.create("configmaps", objects::config_map("default", name, "1")).unwrap();
 }
 
+/// Fault 52: two daemons on one state directory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_daemon_on_one_state_directory_ends_at_once() {
     let sim = cluster().await;
@@ -203,13 +204,18 @@ fn metrics_are_well_formed(text: &str) {
         } else if !line.starts_with('#') {
             let name: String = line.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
             let plain = name.trim_end_matches("_total");
-            assert!(name.starts_with("decklog_") && declared.iter().any(|known| known == plain), "{line}");
+            assert!(
+                (name.starts_with("decklog_") || name.starts_with("process_"))
+                    && declared.iter().any(|known| known == plain),
+                "{line}"
+            );
             line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
         }
     }
     assert!(declared.len() >= 10, "{declared:?}");
 }
 
+/// Fault 86: a typo found by SIGHUP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_configuration_is_refused_at_a_reload_and_the_old_one_kept() {
     let sim = cluster().await;
@@ -254,6 +260,8 @@ async fn a_bad_configuration_is_refused_at_a_reload_and_the_old_one_kept() {
     daemon.judged(&sim, &scope(&sim, started, &["configmaps"])).await;
 }
 
+/// Fault 61: logrotate moves the file away and tells decklog.
+///
 /// logrotate's way: the file is moved and the daemon told; nothing is written twice or into neither.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_that_logrotate_moves_are_opened_anew() {

@@ -120,6 +120,8 @@ pub(crate) struct Daemon {
     read: usize,
     /// The truth before a restore of the cluster, when there was one.
     before: Option<Vec<Row>>,
+    /// Whether the times of entries say nothing, because its clock goes wrong.
+    timeless: bool,
 }
 
 impl Drop for Daemon {
@@ -143,8 +145,16 @@ impl Daemon {
         sim.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
         let notify = UnixDatagram::bind(dir.path().join("notify")).unwrap();
         notify.set_nonblocking(true).unwrap();
-        let daemon =
-            Self { dir, notify, told: String::new(), running: None, entries: Vec::new(), read: 0, before: None };
+        let daemon = Self {
+            dir,
+            notify,
+            told: String::new(),
+            running: None,
+            entries: Vec::new(),
+            read: 0,
+            before: None,
+            timeless: false,
+        };
         daemon.configure(&daemon.config(watch, rest));
         daemon
     }
@@ -200,12 +210,13 @@ impl Daemon {
     /// Starts it with what is left of the room for a file: a disk of so many KiB, for a process that is not asked
     /// who it is.
     pub(crate) fn start_in_room(&mut self, kib: u64) {
+        self.start_limited(&format!("ulimit -f {kib}; trap '' XFSZ"));
+    }
+
+    /// Starts it after the shell has done this, such as to set a limit.
+    pub(crate) fn start_limited(&mut self, before: &str) {
         let mut command = Command::new("bash");
-        command.args([
-            "-c",
-            &format!("ulimit -f {kib}; trap '' XFSZ; exec \"$0\" \"$@\""),
-            env!("CARGO_BIN_EXE_decklog"),
-        ]);
+        command.args(["-c", &format!("{before}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_decklog")]);
         self.start_by(command, |command| command);
     }
 
@@ -328,13 +339,22 @@ impl Daemon {
         .await;
     }
 
+    /// Its clock is about to go wrong, so that the judge is not to look at it.
+    pub(crate) fn times_may_go_back(&mut self) {
+        self.timeless = true;
+    }
+
     /// The log so far. Whole lines never change, so only what is new is read.
     pub(crate) fn entries(&mut self) -> &[Entry] {
         let bytes = fs::read(self.log()).unwrap_or_default();
         assert!(bytes.len() >= self.read, "the log lost lines that were whole");
         while let Some(length) = bytes[self.read..].iter().position(|byte| *byte == b'\n') {
             let line = std::str::from_utf8(&bytes[self.read..self.read + length]).unwrap();
-            self.entries.push(Entry::parse(line));
+            let mut entry = Entry::parse(line);
+            if self.timeless {
+                entry.time = "2000-01-01T00:00:00.000000Z".to_owned();
+            }
+            self.entries.push(entry);
             self.read += length + 1;
         }
         &self.entries
@@ -417,6 +437,14 @@ impl Daemon {
                 self.replays_to(&resource, &objects);
             }
         }
+    }
+
+    /// What it has in its file is what its journal begins with, whole lines both.
+    pub(crate) async fn consistent_with_its_journal(&self) {
+        let file = fs::read_to_string(self.log()).unwrap_or_default();
+        let tail = self.command(&["tail", "-o", "json", "--last", "1000000"]).await.done();
+        assert!((file.is_empty() || file.ends_with('\n')) && tail.starts_with(&file), "the file is not the journal's");
+        self.command(&["verify"]).await.done();
     }
 
     /// Its file is whole, is what the journal says, and the journal is proved by `verify`.

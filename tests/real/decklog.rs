@@ -108,10 +108,28 @@ impl Decklog {
         self.running.take().unwrap().kill();
     }
 
-    fn last_words(&self) -> String {
+    pub fn last_words(&self) -> String {
         let said = self.said();
         let lines: Vec<&str> = said.lines().collect();
         lines[lines.len().saturating_sub(25)..].join("\n")
+    }
+
+    /// The most memory that it has had since it was started.
+    pub fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.running.as_ref().unwrap().id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
+    }
+
+    /// The lists that it has made, but for further pages and for the question whether the server has a version already
+    /// (one object, not older than it).
+    pub fn lists(&self, cluster: &Cluster) -> usize {
+        let events = cluster.audit(&self.name);
+        let lists = events.iter().filter(|event| event["verb"] == "list").filter(|event| {
+            let uri = event["requestURI"].as_str().unwrap();
+            !(uri.contains("continue=") || uri.contains("limit=1&") || uri.ends_with("limit=1"))
+        });
+        lists.count()
     }
 
     /// How many whole lines the log file has.

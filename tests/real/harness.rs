@@ -94,6 +94,11 @@ impl Process {
         kill_process(pid, signal).unwrap_or_else(|error| panic!("cannot signal {}: {error}", self.name));
     }
 
+    /// Its process, which is the program's: setpriv becomes it.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// How it ended, if it did.
     pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.child.try_wait().unwrap()
@@ -289,7 +294,7 @@ impl Cluster {
     }
 
     /// Waits until the API server answers.
-    async fn ready(&self) {
+    pub async fn ready(&self) {
         until("the API server", LIMIT, async || {
             let client = match self.client.get() {
                 Some(client) => client,
@@ -388,6 +393,30 @@ impl Cluster {
         self.etcd.take().unwrap().stop().await;
         edit(&self.path("etcd"));
         self.start_etcd(Some(known)).await;
+        self.start_api().await;
+    }
+
+    /// Kills etcd under the API server, and starts it again.
+    pub async fn kill_etcd(&mut self) {
+        let oracle = self.oracle.take().unwrap();
+        oracle.sync().await;
+        let known = oracle.rows();
+        drop(oracle);
+        self.etcd.take().unwrap().kill();
+        self.start_etcd(Some(known)).await;
+    }
+
+    /// Stops the API server or lets it go on, in the middle of whatever it does.
+    pub fn signal_api(&self, signal: Signal) {
+        self.api.as_ref().unwrap().signal(signal);
+    }
+
+    /// Gives the API server new certificates, of a new authority.
+    pub async fn replace_certificates(&mut self) {
+        self.stop_api(false).await;
+        fs::remove_dir_all(self.path("certs")).unwrap();
+        // Its client trusts the old ones.
+        self.client.take();
         self.start_api().await;
     }
 

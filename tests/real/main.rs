@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, missing_docs, reason = "nobody else can reach into a test")]
 
 mod decklog;
+mod enduring;
 mod extensions;
 mod forgetting;
 mod harness;
@@ -27,6 +28,7 @@ macro_rules! against {
                 Box::pin(living::scenario($version)).await;
             }
 
+            /// Fault 5, 15, 23: compacted while decklog is down, put back 300 writes later, made again under the same name.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_server_that_forgets_restarts_and_goes_back() {
                 Box::pin(forgetting::scenario($version)).await;
@@ -48,6 +50,14 @@ macro_rules! against {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_judge_agrees_with_a_plain_client() {
     Box::pin(second::scenario(harness::Version::V1_36)).await;
+}
+
+mod kubernetes_1_36_alone {
+    /// Fault 3, 5, 83: the API server is stopped for a minute; it forgets; its certificates are of a new authority.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_control_plane_frozen_killed_and_without_twenty_thousand_objects() {
+        Box::pin(crate::enduring::scenario(crate::harness::Version::V1_36)).await;
+    }
 }
 
 against!(kubernetes_1_36, V1_36);

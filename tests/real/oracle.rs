@@ -180,6 +180,21 @@ impl Oracle {
     }
 }
 
+impl Oracle {
+    /// Writes what the API server would have written, in one transaction.
+    pub async fn put(&self, pairs: &[(String, String)]) {
+        let put = |(key, value): &(String, String)| json!({"request_put": {"key": BASE64.encode(key), "value": BASE64.encode(value)}});
+        let body = json!({"success": pairs.iter().map(put).collect::<Vec<_>>()});
+        post(&self.http, &self.url, "/v3/kv/txn", &body).await;
+    }
+
+    /// Deletes everything from `first` up to below `end`, at one revision.
+    pub async fn delete_range(&self, first: &str, end: &str) {
+        let body = json!({"key": BASE64.encode(first), "range_end": BASE64.encode(end)});
+        post(&self.http, &self.url, "/v3/kv/deleterange", &body).await;
+    }
+}
+
 async fn post(http: &reqwest::Client, url: &str, path: &str, body: &Value) -> Value {
     let answer = http.post(format!("{url}{path}")).body(body.to_string()).send().await.unwrap();
     let (status, text) = (answer.status(), answer.text().await.unwrap());

@@ -116,6 +116,7 @@ impl Life {
             filter,
             payload: decklog::wire::Payload::Full,
             on_refused: place.setup.on_refused,
+            stats: Arc::default(),
         };
         let file = Box::new(FileSink::new(&place.setup.file(out)));
         let http = HttpSink::through(&place.setup.http, place.receiver.wire(&alive)).map_err(|why| (why, false))?;

@@ -32,12 +32,17 @@ impl Encoder {
         out.extend_from_slice(&crc32fast::hash(text).to_le_bytes());
         let bits = self.index(base);
         let (mut at, mut inserted, mut copied) = (0, 0, 0_usize);
+        // Where nothing is found for long, as in a patch that the base does not have, the steps get longer: what is
+        // passed over of the next part that stayed is found backwards from it.
+        let mut misses = 0;
         while let Some(block) = block_at(text, at) {
             let from = self.table[hash(block, bits)] as usize;
             if block_at(base, from) != Some(block) {
-                at += 1;
+                at += 1 + (misses / 64).min(3);
+                misses += 1;
                 continue;
             }
+            misses = 0;
             let before = shared(text[inserted..at].iter().rev(), base[..from].iter().rev());
             let length = BLOCK + shared_start(&text[at + BLOCK..], &base[from + BLOCK..]);
             let (start, from) = (at - before, from - before);

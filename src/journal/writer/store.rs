@@ -1,10 +1,13 @@
 //! Entries on their way to the table and back: rendered once, kept as differences.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use rusqlite::params;
 
 use super::{Done, Known, Writer, micros, rfc3339, sql, type_code, type_of};
 use crate::ambient;
+use crate::change::Shape;
 use crate::journal::JournalError;
 use crate::journal::recent::Line;
 use crate::model::{EntryType, Evidence, Gap, Observed, Seq};
@@ -29,7 +32,7 @@ impl Writer {
         kind: EntryType,
         evidence: Evidence,
         object: &Observed,
-        change: Option<&str>,
+        change: Option<(&str, Shape)>,
     ) -> Done<Emitted> {
         let base_line = base.map(|seq| self.line(seq)).transpose()?;
         let now = micros(ambient::now());
@@ -50,7 +53,7 @@ impl Writer {
             name: &object.name,
             uid: &object.uid,
             version: object.version.as_str(),
-            change,
+            change: change.as_ref().map(|(json, _)| *json),
             object: Some(&object.body.bytes),
             gap: None,
             redacted: &object.body.pointers,
@@ -65,7 +68,8 @@ impl Writer {
             }
         }
         self.insert(seq, now, kind, source_id, row, previous, used, &rendered.object, &blob)?;
-        self.recent.put(seq, Line { kind, bytes: rendered.line.into(), object: rendered.object });
+        let shape = change.map(|(_, shape)| Arc::new(shape));
+        self.recent.put(seq, Line { kind, bytes: rendered.line.into(), object: rendered.object, shape });
         Ok(Emitted { seq, base: used.unwrap_or(seq) })
     }
 
@@ -118,15 +122,19 @@ impl Writer {
         });
         let blob = self.codec.compress(None, &rendered.line);
         self.insert(seq, now, EntryType::Gap, source_id, None, 0, None, &(0..0), &blob)?;
-        self.recent.put(seq, Line { kind: EntryType::Gap, bytes: rendered.line.into(), object: 0..0 });
+        self.recent.put(seq, Line { kind: EntryType::Gap, bytes: rendered.line.into(), object: 0..0, shape: None });
         self.execute("count a gap", "UPDATE source SET gaps = gaps + 1 WHERE id = ?", params![source_id])?;
         Ok(())
     }
 
     /// A stored entry and where its object stands.
     pub(super) fn line(&mut self, seq: u64) -> Done<Line> {
-        if let Some(line) = self.recent.get(seq) {
+        if let Some(line) = self.bases.get(seq) {
             return Ok(line);
+        }
+        // It is wanted again when the object changes next, while what is only sent goes by.
+        if let Some(line) = self.recent.peek(seq) {
+            return Ok(self.bases.put(seq, line));
         }
         let (base, object, blob, kind) = self
             .conn
@@ -146,20 +154,20 @@ impl Writer {
         let Some(kind) = type_of(kind).filter(|_| bytes.get(object.clone()).is_some()) else {
             return Err(JournalError::Corrupt(format!("entry {seq} is not what its row says; run `decklog verify`")));
         };
-        Ok(self.recent.put(seq, Line { kind, bytes: bytes.into(), object }))
+        Ok(self.bases.put(seq, Line { kind, bytes: bytes.into(), object, shape: None }))
     }
 
-    /// The object as the log last told it: what the next patch starts from.
-    pub(super) fn told_state(&mut self, known: &Known) -> Done<Bytes> {
+    /// The object as the log last told it, which the next patch starts from, and its shape where that is at hand.
+    pub(super) fn told_state(&mut self, known: &Known) -> Done<(Bytes, Option<Arc<Shape>>)> {
         if known.last == 0 {
-            return Ok(self.current_state(known)?.0);
+            return Ok((self.current_state(known)?.0, None));
         }
         let line = self.line(known.last)?;
         // A silent list found it again under the name of the dead, and nothing has been told of it yet.
         if line.kind == EntryType::Deleted && known.has_state {
-            return Ok(self.current_state(known)?.0);
+            return Ok((self.current_state(known)?.0, None));
         }
-        Ok(line.object())
+        Ok((line.object(), line.shape))
     }
 
     /// The object as it was last seen, and what was redacted in it.

@@ -129,6 +129,7 @@ fn a_batch_handed_over_twice_is_written_once() {
     place.assert_exact(4, "twice");
 }
 
+/// Fault 60: a torn last line.
 #[test]
 fn a_file_cut_at_any_byte_is_completed() {
     let mut place = Place::new(PLAIN);
@@ -304,6 +305,7 @@ fn a_rotated_file_is_compressed_in_the_background() {
     );
 }
 
+/// Fault 53: two daemons with state directories of their own, and one file.
 #[test]
 fn two_writers_are_one_too_many() {
     let mut place = Place::new(PLAIN);
@@ -315,6 +317,7 @@ fn two_writers_are_one_too_many() {
     assert_eq!(place.held(), Some(3));
 }
 
+/// Fault 61: moved away, and nobody told decklog.
 #[test]
 fn a_file_moved_away_is_begun_anew() {
     let mut place = Place::new(PLAIN);
@@ -403,6 +406,7 @@ fn a_full_disk_is_waited_for_and_leaves_whole_lines() {
     assert!(all == expected(stopped_at + 5));
 }
 
+/// Fault 61: logrotate with copytruncate.
 #[test]
 fn a_file_copied_and_truncated_goes_on() {
     let mut place = Place::new(PLAIN);
@@ -414,6 +418,7 @@ fn a_file_copied_and_truncated_goes_on() {
     place.assert_exact(6, "copied and truncated");
 }
 
+/// Fault 61: removed.
 #[test]
 fn a_file_removed_is_begun_anew() {
     let mut place = Place::new(PLAIN);
@@ -424,6 +429,7 @@ fn a_file_removed_is_begun_anew() {
     assert_eq!(fs::read(place.path()).unwrap(), [&item(4).line[..], b"\n"].concat());
 }
 
+/// Fault 62: somebody wrote into the file.
 #[test]
 fn text_of_somebody_else_is_never_touched() {
     for text in ["hello\n", "hello", "{\"level\":\"info\"}\n", "{\"v\":2,\"seq\":1}\n"] {
@@ -478,6 +484,7 @@ fn what_is_wrong_with_a_directory_is_said() {
     assert!(matches!(&refused, SinkError::Halt { text } if text.contains("not a regular file")), "{refused}");
 }
 
+/// Fault 60: half a line, because the disk failed.
 #[test]
 fn a_write_that_fails_half_way_is_taken_back_and_done_again() {
     let mut place = Place::new(PLAIN);

@@ -10,6 +10,7 @@ use memchr::memmem;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Client, Method, Request, RequestBuilder, Response, Url, redirect};
 
+use super::guard::{self, Guard};
 use crate::config;
 use crate::sink::SinkError;
 
@@ -52,6 +53,7 @@ impl Link {
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err("`url` must begin with http:// or https:// and name a host".to_owned());
         }
+        guard::look_at(&url)?;
         let mut fixed = HeaderMap::new();
         for (name, value) in &config.headers {
             add(&mut fixed, name, value).map_err(|error| format!("`headers`: {error}"))?;
@@ -138,6 +140,7 @@ impl Link {
             .user_agent(concat!("decklog/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::none())
             .referer(false)
+            .dns_resolver(Arc::new(Guard(guard::System)))
             .timeout(self.timeout)
             .pool_max_idle_per_host(1);
         if let Some(path) = &self.ca_file {
@@ -229,7 +232,7 @@ pub(super) fn shown(url: &str) -> String {
 }
 
 /// An error and what caused it, in one line.
-fn chain(error: &dyn Error) -> String {
+pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

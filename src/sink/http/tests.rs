@@ -198,6 +198,7 @@ async fn batches_are_bounded_by_count_and_by_bytes() {
     assert_eq!(first_part(&large, 3).len(), 1);
 }
 
+/// Fault 63: every status, the 5xx among them.
 #[tokio::test]
 async fn each_status_means_what_the_contract_says() {
     let server = Server::start(|_, seen| Does::Answers(seen.header("ask").parse().unwrap())).await;
@@ -247,6 +248,7 @@ async fn the_server_says_how_long_to_wait() {
     assert_eq!((waits[2], waits[3]), (Some(LONGEST_WAIT), None));
 }
 
+/// Fault 63: the answer is lost after the body was sent.
 #[tokio::test]
 async fn a_lost_answer_is_followed_by_the_same_id_and_the_same_bytes() {
     let server = Server::start(|number, _| if number == 1 { Does::Cuts } else { Does::Answers(200) }).await;
@@ -260,6 +262,7 @@ async fn a_lost_answer_is_followed_by_the_same_id_and_the_same_bytes() {
     assert_eq!((&seen[1].body, seen[1].header("ce-id")), (&seen[2].body, seen[2].header("ce-id")));
 }
 
+/// Fault 65: a redirect.
 #[tokio::test]
 async fn redirects_are_not_followed() {
     let other = Server::start(|_, _| Does::Answers(200)).await;
@@ -280,6 +283,7 @@ async fn a_batch_that_is_too_large_is_split_in_order() {
     assert_eq!(taken, (1..=10).collect::<Vec<_>>());
 }
 
+/// Fault 64: one of many is refused.
 #[tokio::test]
 async fn the_entry_that_a_server_refuses_is_found_in_a_batch() {
     let server = Server::start(|_, seen| Does::Answers(if seen.seqs().contains(&6) { 400 } else { 200 })).await;
@@ -289,6 +293,7 @@ async fn the_entry_that_a_server_refuses_is_found_in_a_batch() {
     sink.deliver(&items(7..=9)).await.unwrap();
 }
 
+/// Fault 82: the files of an http sink.
 #[tokio::test]
 async fn credentials_are_read_again_and_survive_a_moment_without_a_file() {
     let server = Server::start(|_, seen| {
@@ -363,6 +368,7 @@ async fn an_answer_without_an_end_is_not_read_to_its_end() {
     sink.deliver(&items(1..=1)).await.unwrap();
 }
 
+/// Fault 63: no answer at all.
 #[tokio::test]
 async fn a_server_that_hangs_is_left_after_the_timeout() {
     let server = Server::start(|_, _| Does::Hangs).await;

@@ -1,0 +1,105 @@
+//! What a new configuration changes of what leaves the daemon, for its own log. Keys are named, values never: they may
+//! be secrets.
+
+use serde_json::{Map, Value};
+
+use crate::config::Config;
+
+/// One thing that is other than before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    /// What.
+    pub(super) text: String,
+    /// Whether more may leave than before, or something may leave to elsewhere.
+    pub(super) widens: bool,
+}
+
+/// Keys of a sink that say nothing about what it gets and where.
+const HARMLESS: [&str; 8] =
+    ["rotate_size", "rotate_every", "keep", "compress", "batch_size", "timeout", "on_refused", "format"];
+
+/// What is other in `new`.
+pub(super) fn between(old: &Config, new: &Config) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut tell = |text: String, widens| changes.push(Change { text, widens });
+    if old.watch != new.watch {
+        tell(format!("[[watch]]: {}", keys("what is watched", &object(&old.watch), &object(&new.watch))), true);
+    }
+    if old.redact != new.redact {
+        let what = keys("the rules", &object(&old.redact), &object(&new.redact));
+        tell(format!("[redact]: {what}: what is redacted is other from now on"), true);
+    }
+    for sink in &new.sink {
+        match old.sink.iter().find(|other| other.name == sink.name) {
+            None => tell(format!("the sink {} is new", sink.name), true),
+            Some(other) if other != sink => {
+                let (before, after) = (object(other), object(sink));
+                let widens = differing(&before, &after).any(|key| !HARMLESS.contains(&key));
+                tell(format!("the sink {}: {}", sink.name, keys("it", &before, &after)), widens);
+            }
+            Some(_) => {}
+        }
+    }
+    for sink in &old.sink {
+        if !new.sink.iter().any(|other| other.name == sink.name) {
+            tell(format!("the sink {} is left out; its cursor stays", sink.name), false);
+        }
+    }
+    changes
+}
+
+/// A section as its keys and values; a list has none.
+fn object(section: &impl serde::Serialize) -> Map<String, Value> {
+    match serde_json::to_value(section) {
+        Ok(Value::Object(map)) => map,
+        _ => Map::new(),
+    }
+}
+
+fn differing<'a>(old: &'a Map<String, Value>, new: &'a Map<String, Value>) -> impl Iterator<Item = &'a str> {
+    let gone = old.keys().filter(|key| !new.contains_key(*key));
+    let other = new.iter().filter(|(key, value)| old.get(*key) != Some(value)).map(|(key, _)| key);
+    gone.chain(other).map(String::as_str)
+}
+
+/// The keys that differ; `what` where there are no keys.
+fn keys(what: &str, old: &Map<String, Value>, new: &Map<String, Value>) -> String {
+    let named: Vec<String> = differing(old, new).map(|key| format!("`{key}`")).collect();
+    if named.is_empty() { format!("{what} changed") } else { format!("{} changed", named.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        toml::from_str(&format!("[[watch]]\nresources = [\"pods\"]\n{text}")).unwrap()
+    }
+
+    /// Fault 88: a reload that lets more out says so, and names no value.
+    #[test]
+    fn what_a_reload_lets_out_is_told_by_key() {
+        let file = |more: &str| format!("[[sink]]\nname = \"audit\"\ntype = \"file\"\npath = \"a\"\n{more}\n");
+        let old = config(&file("where = 'kind == \"Secret\"'\npayload = \"metadata\""));
+        assert_eq!(between(&old, &old), []);
+        for (new, text, widens) in [
+            (file("payload = \"metadata\""), "the sink audit: `where` changed", true),
+            (file("where = 'kind == \"Secret\"'"), "the sink audit: `payload` changed", true),
+            (
+                file("where = 'kind == \"Secret\"'\npayload = \"metadata\"\nkeep = 3"),
+                "the sink audit: `keep` changed",
+                false,
+            ),
+            (String::new(), "the sink audit is left out; its cursor stays", false),
+        ] {
+            assert_eq!(between(&old, &config(&new)), [Change { text: text.to_owned(), widens }], "{new}");
+        }
+        let same = file("where = 'kind == \"Secret\"'\npayload = \"metadata\"");
+        let more = same.clone() + "[[sink]]\nname = \"siem\"\ntype = \"http\"\nurl = \"http://hunter2@siem/\"\n";
+        assert_eq!(between(&old, &config(&more)), [Change { text: "the sink siem is new".to_owned(), widens: true }]);
+        let text = between(&old, &config(&(same.clone() + "[redact]\ndefaults = false\n")))[0].text.clone();
+        assert_eq!(text, "[redact]: `defaults` changed: what is redacted is other from now on");
+        let wider = between(&old, &config(&(same + "[[watch]]\nresources = [\"secrets\"]\n")));
+        assert!(wider.len() == 1 && wider[0].widens && wider[0].text.contains("[[watch]]"), "{wider:?}");
+    }
+}

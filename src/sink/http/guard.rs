@@ -1,0 +1,158 @@
+//! Where events never go: link-local addresses, behind which clouds hand out credentials to whoever asks from the
+//! machine. Looked at after the name was resolved, each time that a connection is made, because a name may resolve to
+//! something else than it did before. Loopback is no such place: a collector beside decklog is an ordinary thing.
+
+use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use reqwest::Url;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+/// Resolves names, and refuses those that lead where nothing may go.
+#[derive(Clone, Debug)]
+pub(super) struct Guard<L>(pub(super) L);
+
+/// Looks a name up.
+pub(super) trait Lookup: Clone + Send + Sync + 'static {
+    /// Its addresses.
+    fn lookup(&self, host: String) -> impl Future<Output = std::io::Result<Vec<IpAddr>>> + Send;
+}
+
+/// As the system does.
+#[derive(Clone, Debug)]
+pub(super) struct System;
+
+impl Lookup for System {
+    async fn lookup(&self, host: String) -> std::io::Result<Vec<IpAddr>> {
+        Ok(tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect())
+    }
+}
+
+impl<L: Lookup> Resolve for Guard<L> {
+    fn resolve(&self, name: Name) -> Resolving {
+        let lookup = self.0.clone();
+        Box::pin(async move {
+            let addresses = lookup.lookup(name.as_str().to_owned()).await?;
+            if let Some(address) = addresses.iter().find(|address| is_forbidden(**address)) {
+                return Err(format!("{} resolves to {address}, {WHY}", name.as_str()).into());
+            }
+            let addresses: Addrs = Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)));
+            Ok::<_, Box<dyn Error + Send + Sync>>(addresses)
+        })
+    }
+}
+
+/// What a person is told.
+const WHY: &str = "a link-local address, where clouds hand out credentials; decklog sends nothing there";
+
+/// Refuses a URL whose host is such an address itself, which no name has to be resolved for.
+pub(super) fn look_at(url: &Url) -> Result<(), String> {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse();
+    match address {
+        Ok(address) if is_forbidden(address) => Err(format!("`url` names {address}, {WHY}")),
+        _ => Ok(()),
+    }
+}
+
+fn is_forbidden(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => {
+            address.is_unicast_link_local()
+                || METADATA.contains(&address)
+                || inner(address).is_some_and(|v4| v4.is_link_local())
+        }
+    }
+}
+
+/// Where clouds have their metadata in IPv6, outside of what is link-local.
+const METADATA: [Ipv6Addr; 1] = [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)];
+
+/// The IPv4 address inside an IPv6 address: mapped, or behind NAT64.
+fn inner(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [a, b, c, d, e, f, high, low] = address.segments();
+    let nat64 = [a, b, c, d, e, f] == [0x64, 0xff9b, 0, 0, 0, 0];
+    let behind = nat64.then(|| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
+    address.to_ipv4_mapped().or(behind)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Another address at each look.
+    #[derive(Clone)]
+    struct Script(Arc<AtomicUsize>, Vec<IpAddr>);
+
+    impl Lookup for Script {
+        async fn lookup(&self, _host: String) -> std::io::Result<Vec<IpAddr>> {
+            Ok(vec![self.1[self.0.fetch_add(1, Ordering::Relaxed).min(self.1.len() - 1)]])
+        }
+    }
+
+    #[test]
+    fn addresses_are_told_apart_in_each_of_their_forms() {
+        for forbidden in [
+            "169.254.169.254",
+            "169.254.0.1",
+            "fe80::1",
+            "febf::a:b",
+            "fd00:ec2::254",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+        ] {
+            assert!(is_forbidden(forbidden.parse().unwrap()), "{forbidden}");
+        }
+        for fine in ["127.0.0.1", "::1", "10.0.0.1", "192.168.1.1", "169.253.1.1", "fd00::1", "2001:db8::1", "fec0::1"]
+        {
+            assert!(!is_forbidden(fine.parse().unwrap()), "{fine}");
+        }
+    }
+
+    /// Fault 66: a URL that names a metadata address is refused in every spelling of it.
+    #[test]
+    fn a_url_that_names_a_metadata_address_can_never_work() {
+        for url in ["http://169.254.169.254/", "http://2852039166/", "http://0xa9fea9fe/x", "https://[fe80::1]:8443/"] {
+            let text = look_at(&Url::parse(url).unwrap()).unwrap_err();
+            assert!(text.contains("link-local"), "{text}");
+        }
+        for url in ["http://127.0.0.1:8080/", "http://[::1]/", "https://collector.example/", "http://10.0.0.7/"] {
+            look_at(&Url::parse(url).unwrap()).unwrap();
+        }
+    }
+
+    /// Fault 66: a name is looked at after it was resolved, and again at each connection: it may lead elsewhere by then.
+    #[tokio::test]
+    async fn a_name_that_leads_to_a_metadata_address_is_refused_at_each_connection() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let steps = ["127.0.0.1", "169.254.169.254", "fd00:ec2::254"].map(|text| text.parse().unwrap()).to_vec();
+        let asked = Arc::new(AtomicUsize::new(0));
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let client = reqwest::Client::builder()
+            .tls_certs_only([])
+            .no_proxy()
+            .pool_max_idle_per_host(0)
+            .dns_resolver(Arc::new(Guard(Script(Arc::clone(&asked), steps))))
+            .build()
+            .unwrap();
+        let url = format!("http://collector.example:{port}/");
+        let mut requests = tokio::task::JoinSet::new();
+        let request = client.post(&url).body("{}").send();
+        requests.spawn(async move { request.await.is_ok() });
+        // The first time it leads to a good place, which somebody reaches.
+        drop(listener.accept().await.unwrap());
+        assert!(!requests.join_next().await.unwrap().unwrap(), "it was cut without an answer");
+        for _ in 0..3 {
+            let error = client.post(&url).body("{}").send().await.unwrap_err();
+            let text = super::super::client::chain(&error);
+            assert!(error.is_connect() && text.contains("link-local"), "{text}");
+        }
+        // The retry inside of the client, if any, asked as well.
+        assert!(asked.load(Ordering::Relaxed) >= 4);
+    }
+}

@@ -1,0 +1,425 @@
+//! What needs a person, or soon will: since when, why, and what to do about it.
+//!
+//! Each alarm has a name that never changes. `docs/runbook.md` has a section of that name, and `docs/alerts.yaml` a rule
+//! for Prometheus.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use super::Status;
+
+/// Something that needs a person, or soon will.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Alarm {
+    /// Its name, which is that of its section in the runbook.
+    pub alarm: &'static str,
+    /// The source or sink that it is about; empty where it is about decklog as a whole.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// Since when, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// What is the matter, and why.
+    pub what: String,
+    /// What to do.
+    #[serde(rename = "do")]
+    pub remedy: String,
+}
+
+/// Every name that an alarm can have.
+pub const NAMES: [&str; 15] = [
+    DAEMON_DOWN,
+    STALLED,
+    DESCRIPTORS_LOW,
+    CLOCK_BEHIND,
+    CLOCK_JUMPED,
+    DISK_LOW,
+    WAL_LARGE,
+    SOURCE_DEGRADED,
+    SOURCE_SILENT,
+    SOURCE_STARTING,
+    RESOURCE_WAITING,
+    GAP_TOLD,
+    SINK_HALTED,
+    SINK_BEHIND,
+    SINK_SET_ASIDE,
+];
+
+const DAEMON_DOWN: &str = "daemon-down";
+const DESCRIPTORS_LOW: &str = "descriptors-low";
+const STALLED: &str = "stalled";
+const CLOCK_BEHIND: &str = "clock-behind";
+const CLOCK_JUMPED: &str = "clock-jumped";
+const DISK_LOW: &str = "disk-low";
+const WAL_LARGE: &str = "wal-large";
+const SOURCE_DEGRADED: &str = "source-degraded";
+const SOURCE_SILENT: &str = "source-silent";
+const SOURCE_STARTING: &str = "source-starting";
+const RESOURCE_WAITING: &str = "resource-waiting";
+const GAP_TOLD: &str = "gap-told";
+const SINK_HALTED: &str = "sink-halted";
+const SINK_BEHIND: &str = "sink-behind";
+const SINK_SET_ASIDE: &str = "sink-set-aside";
+
+/// A clock that is so far behind the newest entry was set back.
+const CLOCK: SignedDuration = SignedDuration::from_secs(60);
+/// Less than this is free on the disk, and less than a tenth of it: it is nearly full.
+const FREE: u64 = 1 << 30;
+/// A write-ahead log that is larger is held by a reader, or the disk is too slow.
+const WAL: u64 = 128 << 20;
+/// A watch brings a bookmark about every minute, and one that is silent for 150 s is opened anew.
+const SILENT: i64 = 600;
+/// A source that begins takes seconds, or minutes in a big cluster.
+const STARTING: SignedDuration = SignedDuration::from_mins(15);
+/// A gap is news for this long.
+const NEWS: SignedDuration = SignedDuration::from_hours(1);
+/// What a sink may lag.
+const BEHIND: i64 = 300;
+
+/// What of `status` needs a person, the worst first.
+pub(super) fn alarms(status: &Status) -> Vec<Alarm> {
+    let mut all = daemon(status);
+    all.extend(journal(status));
+    // What the daemon said before it ended is not how things are.
+    if status.daemon.running {
+        all.extend(sources(status));
+    }
+    all.extend(gaps(status));
+    all.extend(sinks(status));
+    all
+}
+
+fn daemon(status: &Status) -> Vec<Alarm> {
+    let mut all = Vec::new();
+    if !status.daemon.running {
+        all.push(Alarm {
+            alarm: DAEMON_DOWN,
+            about: String::new(),
+            since: None,
+            what: "no daemon holds this state directory: nothing is read and nothing is delivered".to_owned(),
+            remedy: "start it (`systemctl start decklog`); `journalctl -u decklog` tells why it ended".to_owned(),
+        });
+    }
+    if !status.daemon.stalled.is_empty() {
+        all.push(Alarm {
+            alarm: STALLED,
+            about: String::new(),
+            since: None,
+            what: format!("no progress in: {}", status.daemon.stalled.join(", ")),
+            remedy: "systemd ends and starts it by its watchdog; without systemd, restart it. A slow disk is the usual cause"
+                .to_owned(),
+        });
+    }
+    if let (Some(open), Some(most)) = (status.daemon.open_files, status.daemon.open_files_limit)
+        && open.saturating_mul(5) > most.saturating_mul(4)
+    {
+        all.push(Alarm {
+            alarm: DESCRIPTORS_LOW,
+            about: String::new(),
+            since: None,
+            what: format!("{open} of {most} file descriptors are in use: soon no watch can be opened anew"),
+            remedy: "raise LimitNOFILE of the service (`systemctl edit decklog`) and restart it".to_owned(),
+        });
+    }
+    all
+}
+
+fn journal(status: &Status) -> Vec<Alarm> {
+    let journal = &status.journal;
+    let mut all = Vec::new();
+    if let Some(head) = journal.head
+        && head.time.duration_since(status.time) > CLOCK
+    {
+        let seconds = head.time.duration_since(status.time).as_secs();
+        all.push(Alarm {
+            alarm: CLOCK_BEHIND,
+            about: String::new(),
+            since: None,
+            what: format!("the newest entry is {seconds} s in the future: the clock of this machine was set back"),
+            remedy: "let the machine keep its time (`timedatectl`); the order of entries is their seq, not their time"
+                .to_owned(),
+        });
+    }
+    if let Some(jump) = status.daemon.last_jump
+        && status.time.duration_since(jump.at).abs() < NEWS
+    {
+        let way = if jump.seconds < 0 { "back" } else { "ahead" };
+        all.push(Alarm {
+            alarm: CLOCK_JUMPED,
+            about: String::new(),
+            since: Some(jump.at),
+            what: format!("the clock went {way} by {} s: it was set, or the machine was suspended", jump.seconds.abs()),
+            remedy:
+                "nothing, where that was meant; the order of entries is their seq, and their `time` follows the clock"
+                    .to_owned(),
+        });
+    }
+    if let (Some(free), Some(disk)) = (journal.free_bytes, journal.disk_bytes)
+        && free < FREE
+        && free < disk / 10
+    {
+        all.push(Alarm {
+            alarm: DISK_LOW,
+            about: String::new(),
+            since: None,
+            what: format!("{} MiB are free on the disk of {}", free >> 20, journal.path.display()),
+            remedy:
+                "free some space, or give the journal a larger disk: on a full one decklog stops, and loses nothing"
+                    .to_owned(),
+        });
+    }
+    if journal.wal_bytes > WAL {
+        all.push(Alarm {
+            alarm: WAL_LARGE,
+            about: String::new(),
+            since: None,
+            what: format!("the write-ahead log has {} MiB", journal.wal_bytes >> 20),
+            remedy: "find what reads the journal for so long (`fuser -v` on journal.db), and end it".to_owned(),
+        });
+    }
+    all
+}
+
+fn sources(status: &Status) -> Vec<Alarm> {
+    let mut all = Vec::new();
+    for source in status.sources.iter().filter(|source| source.active) {
+        let alarm = |alarm, what: String, remedy: &str| Alarm {
+            alarm,
+            about: source.name.clone(),
+            since: source.since,
+            what,
+            remedy: remedy.to_owned(),
+        };
+        let old = source.since.is_some_and(|since| status.time.duration_since(since) > STARTING);
+        match (source.state.as_str(), source.lag_seconds) {
+            ("degraded", _) => all.push(alarm(
+                SOURCE_DEGRADED,
+                source.detail.clone(),
+                "do what it says; decklog tries again by itself, and the other sources go on",
+            )),
+            ("watching", Some(lag)) if lag > SILENT => all.push(alarm(
+                SOURCE_SILENT,
+                format!("watched, but nothing has come for {lag} s, not even a bookmark"),
+                "compare with `kubectl get --raw` of the same resource; an API without bookmarks is silent when nothing changes",
+            )),
+            ("waiting" | "listing", _) if old => all.push(alarm(
+                SOURCE_STARTING,
+                if source.detail.is_empty() { "it has not begun".to_owned() } else { source.detail.clone() },
+                "where the number of objects grows, wait; otherwise look at the API server and the network",
+            )),
+            _ => {}
+        }
+    }
+    all.extend(status.waiting.iter().map(|name| {
+        Alarm {
+            alarm: RESOURCE_WAITING,
+            about: name.clone(),
+            since: None,
+            what: "it is configured, and the API server does not serve it".to_owned(),
+            remedy:
+                "correct the name in [[watch]] resources, or install its CustomResourceDefinition; decklog waits for it"
+                    .to_owned(),
+        }
+    }));
+    all
+}
+
+fn gaps(status: &Status) -> Option<Alarm> {
+    let last = status.gaps.last.as_ref()?;
+    let age = status.time.duration_since(last.place.time);
+    (age < NEWS).then(|| Alarm {
+        alarm: GAP_TOLD,
+        about: last.resource.clone(),
+        since: Some(last.place.time),
+        what: format!("changes may be missing ({}), told by entry {}", last.gap.why, last.place.seq),
+        remedy: "nothing brings them back; the net difference follows in the log (`decklog tail --type GAP`)"
+            .to_owned(),
+    })
+}
+
+fn sinks(status: &Status) -> Vec<Alarm> {
+    let mut all = Vec::new();
+    for sink in status.sinks.iter().filter(|sink| sink.active) {
+        let alarm = |alarm, what: String, remedy: String| Alarm {
+            alarm,
+            about: sink.name.clone(),
+            since: sink.since,
+            what,
+            remedy,
+        };
+        if status.daemon.running {
+            let lag = format!("{} and {} s behind", plural(sink.lag_entries), sink.lag_seconds);
+            if sink.state == "halted" {
+                all.push(alarm(
+                    SINK_HALTED,
+                    format!("{} ({lag})", sink.detail),
+                    "do what it says, then SIGHUP (`systemctl reload decklog`) makes it try again; nothing is lost"
+                        .to_owned(),
+                ));
+            } else if sink.lag_seconds > BEHIND {
+                let why = if sink.detail.is_empty() { "it takes less than comes" } else { &sink.detail };
+                all.push(alarm(
+                    SINK_BEHIND,
+                    format!("{lag}: {why}"),
+                    "bring the receiver back, or make it faster; decklog tries again by itself, and keeps what it lacks"
+                        .to_owned(),
+                ));
+            }
+        }
+        if let (Some(first), Some(last)) = (sink.set_aside.first(), sink.set_aside.last()) {
+            all.push(alarm(
+                SINK_SET_ASIDE,
+                format!(
+                    "it refused {} for good, the first because: {}",
+                    plural(sink.set_aside.len() as u64),
+                    first.reason
+                ),
+                format!(
+                    "when it takes them: `decklog replay --sink {} --from {} --to {}`",
+                    sink.name, first.seq, last.seq
+                ),
+            ));
+        }
+    }
+    all
+}
+
+fn plural(entries: u64) -> String {
+    if entries == 1 { "1 entry".to_owned() } else { format!("{entries} entries") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        ClusterStatus, DaemonStatus, GapsStatus, JournalStatus, Jump, LastGap, Place, Refused, SinkStatus, SourceStatus,
+    };
+    use super::*;
+    use crate::model::Seq;
+    use crate::wire::EntryGap;
+
+    fn time(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    /// A daemon that is well, at noon.
+    fn well() -> Status {
+        let source = SourceStatus {
+            name: "pods".into(),
+            state: "watching".into(),
+            detail: String::new(),
+            since: Some(time("2026-11-21T08:00:00Z")),
+            resume: Some("7".into()),
+            objects: 1,
+            known_good: None,
+            lag_seconds: Some(SILENT),
+            gaps: 0,
+            active: true,
+        };
+        let sink = SinkStatus {
+            name: "audit".into(),
+            kind: "file".into(),
+            state: "running".into(),
+            detail: String::new(),
+            since: Some(time("2026-11-21T08:00:00Z")),
+            cursor: Seq(5),
+            lag_entries: 2,
+            lag_seconds: BEHIND,
+            oldest_undelivered: None,
+            delivered: None,
+            tries: None,
+            set_aside: Vec::new(),
+            active: true,
+        };
+        let daemon = DaemonStatus {
+            running: true,
+            open_files: Some(80),
+            open_files_limit: Some(100),
+            ..DaemonStatus::default()
+        };
+        Status {
+            time: time("2026-11-21T12:00:00Z"),
+            alarms: Vec::new(),
+            cluster: ClusterStatus { name: String::new(), uid: String::new() },
+            daemon,
+            journal: JournalStatus {
+                path: "/j".into(),
+                epoch: String::new(),
+                head: Some(Place { seq: Seq(7), time: time("2026-11-21T12:01:00Z") }),
+                oldest: None,
+                entries: 7,
+                size_bytes: 0,
+                wal_bytes: WAL,
+                free_bytes: Some(FREE - 1),
+                disk_bytes: Some(FREE),
+            },
+            gaps: GapsStatus { count: 0, last: None },
+            sources: vec![source],
+            waiting: Vec::new(),
+            sinks: vec![sink],
+        }
+    }
+
+    type Change = Box<dyn Fn(&mut Status)>;
+
+    #[test]
+    fn each_alarm_begins_at_its_bound() {
+        assert_eq!(alarms(&well()), []);
+        let gap = |at: &str| LastGap {
+            place: Place { seq: Seq(3), time: time(at) },
+            resource: "pods".into(),
+            gap: EntryGap { why: "expired".into(), from: None, to: None, since: None },
+        };
+        let jump = |at: &str| Some(Jump { at: time(at), seconds: -3600 });
+        let cases: Vec<(&str, Change)> = vec![
+            (STALLED, Box::new(|status| status.daemon.stalled = vec!["the journal".into()])),
+            (DESCRIPTORS_LOW, Box::new(|status| status.daemon.open_files = Some(81))),
+            (
+                CLOCK_BEHIND,
+                Box::new(|status| {
+                    status.journal.head = Some(Place { seq: Seq(7), time: time("2026-11-21T12:01:01Z") });
+                }),
+            ),
+            (CLOCK_JUMPED, Box::new(move |status| status.daemon.last_jump = jump("2026-11-21T11:00:01Z"))),
+            ("", Box::new(move |status| status.daemon.last_jump = jump("2026-11-21T10:59:59Z"))),
+            (DISK_LOW, Box::new(|status| status.journal.disk_bytes = Some(FREE * 11))),
+            (WAL_LARGE, Box::new(|status| status.journal.wal_bytes += 1)),
+            (SOURCE_DEGRADED, Box::new(|status| status.sources[0].state = "degraded".into())),
+            (SOURCE_SILENT, Box::new(|status| status.sources[0].lag_seconds = Some(SILENT + 1))),
+            (SOURCE_STARTING, Box::new(|status| status.sources[0].state = "listing".into())),
+            (
+                "",
+                Box::new(|status| {
+                    status.sources[0].state = "listing".into();
+                    status.sources[0].since = Some(time("2026-11-21T11:45:00Z"));
+                }),
+            ),
+            ("", Box::new(|status| (status.sources[0].state, status.sources[0].active) = ("degraded".into(), false))),
+            (RESOURCE_WAITING, Box::new(|status| status.waiting = vec!["widgets.example.com".into()])),
+            (GAP_TOLD, Box::new(move |status| status.gaps.last = Some(gap("2026-11-21T11:00:01Z")))),
+            ("", Box::new(move |status| status.gaps.last = Some(gap("2026-11-21T11:00:00Z")))),
+            (SINK_HALTED, Box::new(|status| status.sinks[0].state = "halted".into())),
+            (SINK_BEHIND, Box::new(|status| status.sinks[0].lag_seconds += 1)),
+            (
+                SINK_SET_ASIDE,
+                Box::new(|status| status.sinks[0].set_aside = vec![Refused { seq: Seq(2), reason: "413".into() }]),
+            ),
+            ("", Box::new(|status| (status.sinks[0].state, status.sinks[0].active) = ("halted".into(), false))),
+        ];
+        let mut seen = vec![DAEMON_DOWN];
+        for (name, change) in cases {
+            let mut status = well();
+            change(&mut status);
+            let told: Vec<&str> = alarms(&status).iter().map(|alarm| alarm.alarm).collect();
+            assert_eq!(told, if name.is_empty() { vec![] } else { vec![name] });
+            seen.extend((!name.is_empty()).then_some(name));
+        }
+        assert_eq!(seen, NAMES, "each is tried");
+        // Of one that does not run, what it last said of sources and sinks is no news.
+        let mut status = well();
+        status.daemon = DaemonStatus::default();
+        status.sources[0].state = "degraded".into();
+        status.sinks[0].state = "halted".into();
+        let told: Vec<&str> = alarms(&status).iter().map(|alarm| alarm.alarm).collect();
+        assert_eq!(told, [DAEMON_DOWN]);
+    }
+}

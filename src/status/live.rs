@@ -1,0 +1,104 @@
+//! What only the running daemon knows of itself, for whoever asks from outside: a small file beside the journal, written
+//! when something of it changes. It is not synced and nothing depends on it; one that is torn or of another process is
+//! not believed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+const FILE: &str = "daemon.json";
+
+/// What the daemon says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Live {
+    /// Its process.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// When it started.
+    pub started: Option<Timestamp>,
+    /// Whether every source has resumed or finished its first list.
+    pub ready: bool,
+    /// Parts that make no progress: systemd's watchdog is not fed.
+    pub stalled: Vec<String>,
+    /// Configured resources that the API server does not serve.
+    pub waiting: Vec<String>,
+    /// The file descriptors that it has open.
+    pub open_files: u64,
+    /// The most that it may have.
+    pub open_files_limit: u64,
+    /// How often the clock was set, or the machine was suspended.
+    pub clock_jumps: u64,
+    /// The last time that it was.
+    pub last_jump: Option<Jump>,
+    /// Failed deliveries in a row, by sink; absent where there is none.
+    pub tries: BTreeMap<String, u64>,
+}
+
+/// The clock went other than time did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Jump {
+    /// When that was seen, by the clock after it.
+    pub at: Timestamp,
+    /// By how much; negative where the clock was set back.
+    pub seconds: i64,
+}
+
+impl Live {
+    /// Whether nearly all file descriptors are in use.
+    #[must_use]
+    pub fn files_are_scarce(&self) -> bool {
+        self.open_files.saturating_mul(5) > self.open_files_limit.saturating_mul(4)
+    }
+
+    /// Opens the file for [`Live::write`], and keeps it open: when file descriptors run out, that is to be told.
+    ///
+    /// # Errors
+    /// Where the file cannot be written.
+    pub fn file(dir: &Path) -> std::io::Result<fs::File> {
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(dir.join(FILE))
+    }
+
+    /// Leaves it for [`Live::read`].
+    ///
+    /// # Errors
+    /// Where the file cannot be written.
+    pub fn write(&self, file: &fs::File) -> std::io::Result<()> {
+        let text = serde_json::to_vec(self)?;
+        file.write_all_at(&text, 0)?;
+        file.set_len(text.len() as u64)
+    }
+
+    /// What the daemon with this process id has left.
+    #[must_use]
+    pub fn read(dir: &Path, pid: u32) -> Option<Self> {
+        let live: Self = serde_json::from_slice(&fs::read(dir.join(FILE)).ok()?).ok()?;
+        (live.pid == pid).then_some(live)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_torn_or_of_another_process_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let live = Live { pid: 7, stalled: vec!["the journal".to_owned()], ..Live::default() };
+        assert_eq!(Live::read(dir.path(), 7), None);
+        let file = Live::file(dir.path()).unwrap();
+        Live { version: "a longer one than before".to_owned(), ..live.clone() }.write(&file).unwrap();
+        live.write(&file).unwrap();
+        assert_eq!(Live::read(dir.path(), 7), Some(live));
+        assert_eq!(Live::read(dir.path(), 8), None);
+        let path = dir.path().join(FILE);
+        let half = fs::read(&path).unwrap();
+        fs::write(&path, &half[..half.len() / 2]).unwrap();
+        assert_eq!(Live::read(dir.path(), 7), None);
+    }
+}
