@@ -308,7 +308,7 @@ pub(crate) fn replay_is_the_table(log: &Log, state: &Path, server: &sim::Sim, se
     };
     match table() {
         Ok(table) if table != replayed => {
-            problems.push(format!("the object table is {table:#?}, the log {replayed:#?}"))
+            problems.push(format!("the object table is {table:#?}, the log {replayed:#?}"));
         }
         Ok(_) => {}
         Err(error) => problems.push(error.to_string()),

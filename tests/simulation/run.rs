@@ -5,6 +5,7 @@
 //! the parts of decklog take turns.
 
 #![allow(dead_code, reason = "the test and the example each use a part of it")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "each place deals with a few kinds of faults")]
 
 #[path = "dice.rs"]
 mod dice;
