@@ -18,7 +18,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use kube::client::Body;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::faults::Fault;
 use super::stage::Stage;
@@ -132,6 +132,7 @@ impl Network {
             lines: 0,
             no_bookmarks: false,
             pieces: false,
+            late: None,
         };
         Ok(Response::from_parts(head, flow.begin(fault)))
     }
@@ -353,6 +354,8 @@ fn refusal(refusal: &Refusal) -> Response<Answer> {
 /// The next thing that a body does.
 enum Step {
     Send(Vec<u8>),
+    /// Sends the line that says that the position is too old.
+    SendGone(Vec<u8>),
     Wait(Duration),
     /// Nothing more comes until the connection breaks.
     Silence,
@@ -376,6 +379,8 @@ struct Flow {
     lines: usize,
     no_bookmarks: bool,
     pieces: bool,
+    /// What has come stays on the way until then, and arrives with what comes meanwhile.
+    late: Option<Instant>,
 }
 
 impl Flow {
@@ -409,12 +414,27 @@ impl Flow {
             if !self.alive.load(Ordering::Relaxed) {
                 return std::future::pending().await;
             }
+            if self.late.is_some() && self.steps.iter().all(|step| matches!(step, Step::Send(_))) {
+                self.refill().await;
+                continue;
+            }
+            self.late = None;
             let Some(step) = self.steps.pop_front() else {
                 self.refill().await;
+                let stage = &self.network.stage;
+                if self.watch && stage.throw(|dice| dice.percent(10)) {
+                    self.late = Some(Instant::now() + stage.throw(|dice| dice.millis(10, 25_000)));
+                }
                 continue;
             };
             match step {
                 Step::Send(bytes) if bytes.is_empty() => {}
+                Step::SendGone(line) => {
+                    // Only what is read counts: a reader may have stopped at a line before it.
+                    self.network.stage.note(format_args!("{}: 410 in the stream", self.source));
+                    self.network.stage.expired(&self.source);
+                    return Some(Ok(line.into()));
+                }
                 Step::Send(mut bytes) if self.pieces && bytes.len() > 1 => {
                     let stage = &self.network.stage;
                     let most = bytes.len().min(400);
@@ -423,7 +443,16 @@ impl Flow {
                     self.steps.push_front(Step::Wait(stage.throw(|dice| dice.millis(0, 300))));
                     return Some(Ok(bytes.into()));
                 }
-                Step::Send(bytes) => return Some(Ok(bytes.into())),
+                Step::Send(mut bytes) => {
+                    // Lines that came one by one may arrive together.
+                    while let Some(Step::Send(more)) = self.steps.front()
+                        && self.network.stage.throw(|dice| dice.percent(70))
+                    {
+                        bytes.extend_from_slice(more);
+                        self.steps.pop_front();
+                    }
+                    return Some(Ok(bytes.into()));
+                }
                 Step::Wait(time) => {
                     tokio::select! {
                         biased;
@@ -458,6 +487,7 @@ impl Flow {
             self.steps.extend([Step::Wait(Duration::from_millis(1500)), Step::End]);
             return;
         }
+        let late = self.late.map_or_else(Instant::now, |late| late);
         let frame = tokio::select! {
             biased;
             () = self.power.rung() => {
@@ -465,6 +495,10 @@ impl Flow {
                 return;
             }
             frame = self.from.frame() => frame,
+            () = sleep_until(late), if self.late.is_some() => {
+                self.late = None;
+                return;
+            }
         };
         let bytes = match frame {
             None => {
@@ -523,10 +557,10 @@ impl Flow {
         let event = !line.starts_with(br#"{"type":"BOOKMARK""#);
         if line.starts_with(br#"{"type":"ERROR""#) {
             if memchr::memmem::find(&line, br#""code":410"#).is_some() {
-                stage.note(format_args!("{}: 410 in the stream", self.source));
-                stage.expired(&self.source);
+                self.steps.push_back(Step::SendGone(line));
+            } else {
+                self.steps.push_back(Step::Send(line));
             }
-            self.steps.push_back(Step::Send(line));
             return true;
         }
         if event || self.lines == 0 {
@@ -560,10 +594,7 @@ impl Flow {
                 bytes.extend_from_slice(&line[at..]);
                 vec![Step::Send(bytes)]
             }
-            Fault::GoneInStream => {
-                stage.expired(&self.source);
-                vec![Step::Send(Refusal::expired(1, 2).event_line().to_vec()), Step::End]
-            }
+            Fault::GoneInStream => vec![Step::SendGone(Refusal::expired(1, 2).event_line().to_vec()), Step::End],
             // These need an event, and wait for one.
             Fault::Undecodable | Fault::Oversize | Fault::Repeated if !event => {
                 self.steps.push_back(Step::Send(line));
