@@ -84,7 +84,7 @@ impl Writer {
             && !told
         {
             self.begin()?;
-            let from = self.source(id)?.applied.clone();
+            let from = self.known_good(id)?;
             self.gap(id, &Gap { why, from, to: Some(version.clone()) })?;
             self.execute(what, "UPDATE source SET pending_told = 1 WHERE id = ?", params![id])?;
         }
@@ -240,7 +240,7 @@ impl Writer {
                     self.load_source(id)?;
                 }
                 if !told {
-                    let from = self.source(id)?.applied.clone();
+                    let from = self.known_good(id)?;
                     self.gap(id, &Gap { why: Why::Scope, from, to: None })?;
                     told = true;
                 }
@@ -271,7 +271,7 @@ impl Writer {
         // Also without objects something may have come and gone between our last look and the end.
         let listed = self.source(id)?.resume.is_some();
         if known || listed {
-            let from = self.source(id)?.applied.clone();
+            let from = self.known_good(id)?;
             self.gap(id, &Gap { why: Why::Scope, from, to: None })?;
             self.write_deletions(id)?;
         }

@@ -10,7 +10,7 @@ use crate::ambient;
 use crate::change::Shape;
 use crate::journal::JournalError;
 use crate::journal::recent::Line;
-use crate::model::{EntryType, Evidence, Gap, Observed, Seq};
+use crate::model::{EntryType, Evidence, Gap, Observed, ResourceVersion, Seq};
 use crate::wire::{self, Draft};
 
 /// The seq of a new entry, and that of the entry which the next version is stored as a difference of.
@@ -94,6 +94,12 @@ impl Writer {
         // Invariant 4: dense, and never given out again, because the row and this number live and die together.
         self.head = seq;
         Ok(())
+    }
+
+    /// The version up to which nothing of a source is missing: not the newest one, of which more may have been to come.
+    pub(super) fn known_good(&self, source_id: i64) -> Done<Option<ResourceVersion>> {
+        let source = self.source(source_id)?;
+        Ok(source.resume.clone().or_else(|| source.applied.clone()))
     }
 
     pub(super) fn gap(&mut self, source_id: i64, gap: &Gap) -> Done {
