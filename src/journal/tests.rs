@@ -603,7 +603,7 @@ async fn what_a_rollback_has_undone_hides_no_change_of_the_new_timeline() {
     assert_eq!(
         open.log()[2..],
         [
-            "3 GAP rollback 12..4",
+            "3 GAP rollback 5..4",
             "4 DELETED inferred web/u@12",
             "5 ADDED watched web/u@5",
             "6 MODIFIED watched web/u@7",
