@@ -253,7 +253,7 @@ pub(crate) fn gaps_are_justified(log: &Log, reasons: &[Reason], owed: &[Owed]) -
     let mut problems = Vec::new();
     let mut last: BTreeMap<String, u64> = BTreeMap::new();
     let mut gaps: Vec<(String, u64)> = Vec::new();
-    let mut rollbacks: BTreeMap<String, usize> = BTreeMap::new();
+    let mut told: BTreeMap<(String, String), usize> = BTreeMap::new();
     for entry in &log.entries {
         let Some(gap) = &entry.gap else { continue };
         let mut source = entry.full_resource();
@@ -261,17 +261,18 @@ pub(crate) fn gaps_are_justified(log: &Log, reasons: &[Reason], owed: &[Owed]) -
             source = format!("{source}/{}", entry.namespace);
         }
         let since = last.insert(source.clone(), entry.seq).unwrap_or(0);
+        let lasting = matches!(gap.why.as_str(), "rollback" | "scope");
         let justifies = |reason: &&Reason| {
             // What befalls a resource befalls all sources of it.
             let is_of = reason.source == source || source.starts_with(&format!("{}/", reason.source));
-            // A cluster that was put back may be found out long after, while a list was under way that is older than that.
-            let in_time = if gap.why == "rollback" { 0..entry.seq } else { since..entry.seq };
+            // That a cluster was put back or a definition deleted may be found out after another gap.
+            let in_time = if lasting { 0..entry.seq } else { since..entry.seq };
             is_of && reason.why == gap.why && in_time.contains(&reason.head)
         };
-        let told = rollbacks.entry(source.clone()).or_default();
-        *told += usize::from(gap.why == "rollback");
+        let told = told.entry((source.clone(), gap.why.clone())).or_default();
+        *told += 1;
         let allowed = reasons.iter().filter(justifies).count();
-        if allowed == 0 || (gap.why == "rollback" && *told > allowed) {
+        if allowed == 0 || (lasting && *told > allowed) {
             problems.push(format!("a GAP for no reason since seq {since}: {entry}"));
         }
         gaps.push((source, entry.seq));

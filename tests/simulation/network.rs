@@ -51,11 +51,14 @@ pub(crate) struct Network {
     /// Sources whose last list was an old one.
     stale: Arc<Mutex<BTreeSet<String>>>,
     line_limit: usize,
+    /// No list is older than this.
+    oldest: u64,
 }
 
 impl Network {
     pub(crate) fn new(stage: Arc<Stage>, sim: Sim, line_limit: usize) -> Self {
-        Self { stage, sim, power: Bell::default(), stale: Arc::default(), line_limit }
+        let oldest = sim.revision();
+        Self { stage, sim, power: Bell::default(), stale: Arc::default(), line_limit, oldest }
     }
 
     /// Breaks every connection, and refuses new ones until [`Network::up`].
@@ -214,7 +217,9 @@ impl Network {
     async fn old_list(&self, source: &str, uri: &http::Uri) -> Option<io::Result<Response<Answer>>> {
         let revision = self.sim.revision();
         let back = self.stage.throw(|dice| dice.between(1, 20)) as u64;
-        if revision <= back || !self.stale.lock().unwrap_or_else(PoisonError::into_inner).insert(source.to_owned()) {
+        if revision < self.oldest + back
+            || !self.stale.lock().unwrap_or_else(PoisonError::into_inner).insert(source.to_owned())
+        {
             return None;
         }
         let uri = format!("{uri}&resourceVersion={}&resourceVersionMatch=Exact", revision - back);

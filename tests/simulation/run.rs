@@ -660,7 +660,9 @@ impl Run {
         match sinks {
             Ok((head, sinks)) => {
                 let behind = sinks.iter().filter(|sink| sink.cursor < head);
-                late.extend(behind.map(|sink| format!("{} {} at {} of {head}", sink.name, sink.state, sink.cursor)));
+                late.extend(behind.map(|sink| {
+                    format!("{} {} ({}) at {} of {head}", sink.name, sink.state, sink.detail, sink.cursor)
+                }));
             }
             Err(error) => late.push(error.to_string()),
         }
@@ -751,7 +753,10 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         if !entry.file_name().to_string_lossy().ends_with("-shm") {
-            fs::copy(entry.path(), to.join(entry.file_name()))?;
+            let copy = to.join(entry.file_name());
+            fs::copy(entry.path(), &copy)?;
+            // Of files that were moved away, the last one is known by its time.
+            fs::File::options().append(true).open(copy)?.set_modified(entry.metadata()?.modified()?)?;
         }
     }
     Ok(())
