@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -17,7 +17,7 @@ use kube::{Client, Config};
 use serde::Deserialize;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::config;
 use crate::model::Cluster;
@@ -358,9 +358,16 @@ async fn build(settings: &config::Cluster, context: Option<&str>, limits: Limits
     Ok(Built { client, context, cluster, files })
 }
 
+/// Where a client comes from.
+enum Way {
+    Kubeconfig(config::Cluster),
+    /// Always the same one.
+    Given(Client),
+}
+
 /// Makes clients, one at a time.
 struct Builder {
-    settings: config::Cluster,
+    way: Way,
     limits: Limits,
     room: Arc<Semaphore>,
 }
@@ -370,7 +377,14 @@ impl Builder {
     /// its own. One that hangs is left alone, and no other is begun before it ends.
     async fn build(&self, context: Option<&str>) -> Result<Built, ClusterError> {
         let failed = |why: &str| ClusterError::Client { file: "the credentials".to_owned(), why: why.to_owned() };
-        let (settings, limits, context) = (self.settings.clone(), self.limits, context.map(str::to_owned));
+        let settings = match &self.way {
+            Way::Kubeconfig(settings) => settings.clone(),
+            Way::Given(client) => {
+                let client = client.clone();
+                return Ok(Built { client, context: None, cluster: String::new(), files: Vec::new() });
+            }
+        };
+        let (limits, context) = (self.limits, context.map(str::to_owned));
         let room = Arc::clone(&self.room);
         let building = async move {
             let room = room.acquire_owned().await.map_err(|_closed| failed("decklog ends"))?;
@@ -424,9 +438,19 @@ impl Api {
     /// # Errors
     /// Where no usable configuration is found.
     pub async fn open(settings: &config::Cluster, limits: Limits) -> Result<Self, ClusterError> {
-        let builder = Builder { settings: settings.clone(), limits, room: Arc::new(Semaphore::new(1)) };
+        Self::begin(Way::Kubeconfig(settings.clone()), settings.name.clone(), limits).await
+    }
+
+    /// For simulations: asks through a client that needs no configuration.
+    #[doc(hidden)]
+    pub async fn over(client: Client, name: &str, limits: Limits) -> Result<Self, ClusterError> {
+        Self::begin(Way::Given(client), Some(name.to_owned()), limits).await
+    }
+
+    async fn begin(way: Way, name: Option<String>, limits: Limits) -> Result<Self, ClusterError> {
+        let builder = Builder { way, limits, room: Arc::new(Semaphore::new(1)) };
         let Built { client, context, cluster, files } = builder.build(None).await?;
-        let name = settings.name.clone().unwrap_or(cluster);
+        let name = name.unwrap_or(cluster);
         let now = Instant::now();
         let current = RwLock::new(Current { client, generation: 0, built: now, looked: now, files });
         let inner = Inner { builder, name, context, current, building: Mutex::new(now) };

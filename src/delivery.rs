@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::ambient;
 use crate::config::{self, OnRefused};
 use crate::journal::{Journal, JournalError, Reader, SinkStart, SinkState, StoredEntry};
 use crate::model::Seq;
@@ -290,7 +291,7 @@ impl Driver {
             }
             Effect::Wait { attempt, after } => {
                 self.stats.tries.store(u64::from(attempt), Relaxed);
-                let wait = backoff(attempt, fastrand::f64()).max(after.unwrap_or_default());
+                let wait = backoff(attempt, ambient::fraction()).max(after.unwrap_or_default());
                 tokio::select! {
                     biased;
                     () = self.stop.cancelled() => return Ok(Outcome::Stop),
@@ -332,18 +333,11 @@ impl Driver {
     /// Reads the journal on a blocking thread.
     async fn reading<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Feed) -> T + Send + 'static) -> T {
         let mut feed = self.feed.take().expect("one read at a time");
-        let read = tokio::task::spawn_blocking(move || {
+        let (feed, done) = ambient::blocking(move || {
             let done = work(&mut feed);
             (feed, done)
-        });
-        let (feed, done) = match read.await {
-            Ok(done) => done,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime is shutting down and drops this future next.
-                Err(_) => std::future::pending().await,
-            },
-        };
+        })
+        .await;
         self.feed = Some(feed);
         done
     }

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -29,6 +30,7 @@ pub use codec::Codec;
 pub use reader::{KnownObject, ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, StoredEntry, Verified};
 pub use retention::{Bounds, Pause, PauseReason, Retained};
 
+use crate::ambient;
 use crate::change::redact::Redactor;
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
 use recent::Recent;
@@ -300,6 +302,9 @@ impl Backlog {
     }
 }
 
+/// The writer at work.
+type Writing = BoxFuture<'static, Result<(), JournalError>>;
+
 /// The running writer thread, to be joined when the daemon stops.
 #[derive(Debug)]
 pub struct WriterThread {
@@ -330,8 +335,43 @@ impl Journal {
     /// # Errors
     /// Where the directory is held by another process, cannot be used, or holds what this build cannot read.
     pub fn open(dir: &Path) -> Result<(Self, WriterThread), JournalError> {
+        let clock = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .map_err(|source| JournalError::Io { what: "cannot start the journal's clock".to_owned(), source })?;
+        let (journal, writing) = Self::assemble(dir, |_| Ok(()))?;
+        let (ended_sender, ended) = oneshot::channel::<()>();
+        let thread = std::thread::Builder::new()
+            .name("journal".to_owned())
+            .spawn(move || {
+                let _ended = ended_sender;
+                clock.block_on(writing)
+            })
+            .map_err(|source| JournalError::Io { what: "cannot start the journal's thread".to_owned(), source })?;
+        Ok((journal, WriterThread { thread, ended }))
+    }
+
+    /// For simulations: without a thread. The writer is a future that ends when every handle is dropped, or where
+    /// writing fails; whoever drops it before that has crashed. `prepare` gets the connection before it is used.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    #[doc(hidden)]
+    pub fn inline(
+        dir: &Path,
+        prepare: impl FnOnce(&mut rusqlite::Connection) -> rusqlite::Result<()>,
+    ) -> Result<(Self, Writing), JournalError> {
+        Self::assemble(dir, prepare)
+    }
+
+    /// A handle, and what has to run for it.
+    fn assemble(
+        dir: &Path,
+        prepare: impl FnOnce(&mut rusqlite::Connection) -> rusqlite::Result<()>,
+    ) -> Result<(Self, Writing), JournalError> {
         let lock = schema::lock(dir)?;
-        let conn = schema::open_writer(dir)?;
+        let mut conn = schema::open_writer(dir)?;
+        prepare(&mut conn).map_err(|source| JournalError::Sqlite { what: "cannot prepare".to_owned(), source })?;
         let place = schema::Place::of(dir)?;
         let (sources, source_receiver) = mpsc::channel(QUEUE_LEN);
         let (control, control_receiver) = mpsc::channel(QUEUE_LEN);
@@ -344,22 +384,18 @@ impl Journal {
         let contradictions = writer.contradictions();
         let epoch = RwLock::new(writer.epoch().to_owned());
         let failure = Arc::new(OnceLock::new());
-        let (ended_sender, ended) = oneshot::channel::<()>();
-        let thread = std::thread::Builder::new()
-            .name("journal".to_owned())
-            .spawn({
-                let failure = Arc::clone(&failure);
-                move || {
-                    let (_lock, _ended) = (lock, ended_sender);
-                    let result = writer.run(queue);
-                    if let Err(error) = &result {
-                        // Only the first failure counts, and this thread is the only one that sets it.
-                        failure.get_or_init(|| error.to_string());
-                    }
-                    result
+        let writing: Writing = {
+            let failure = Arc::clone(&failure);
+            Box::pin(async move {
+                let _lock = lock;
+                let result = writer.run(queue).await;
+                if let Err(error) = &result {
+                    // Only the first failure counts, and nobody else sets it.
+                    failure.get_or_init(|| error.to_string());
                 }
+                result
             })
-            .map_err(|source| JournalError::Io { what: "cannot start the journal's thread".to_owned(), source })?;
+        };
         let room = Arc::new(Semaphore::new(QUEUE_KIB));
         let inner = Inner {
             dir: dir.to_owned(),
@@ -376,7 +412,7 @@ impl Journal {
             recent,
             contradictions,
         };
-        Ok((Self { inner: Arc::new(inner) }, WriterThread { thread, ended }))
+        Ok((Self { inner: Arc::new(inner) }, writing))
     }
 
     /// Says which cluster the entries to come are of.
@@ -679,7 +715,7 @@ impl Journal {
     /// Sends a command that waits in the queue with `bytes` bytes.
     async fn send(&self, command: Command, bytes: usize) -> Result<(), JournalError> {
         let inner = &self.inner;
-        let at = Timestamp::now().as_microsecond();
+        let at = ambient::now().as_microsecond();
         if command.is_control() {
             // Hardly any bytes, and no more of them than there are sinks.
             let queued = Queued { command, at, bytes: 0, room: None };

@@ -1,5 +1,6 @@
 //! decklog keeps the deck log of a Kubernetes cluster.
 
+pub mod ambient;
 pub mod change;
 pub mod cli;
 pub mod cluster;

@@ -35,8 +35,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 use serde_json::Value;
-use tokio::sync::watch;
 
 use faults::{Asked, Fault, On, Refusal, Seen, Signal};
 use object::Pattern;
@@ -44,6 +45,10 @@ pub use object::{Kind, Object, Row};
 use resources::Served;
 use server::Listening;
 use store::{CRDS, Store};
+use wire::Line;
+pub use wire::{Body, Broken};
+
+use crate::ambient::Bell;
 
 /// How the server behaves; can be changed while it runs with [`Sim::set`].
 #[derive(Clone, Debug)]
@@ -108,7 +113,7 @@ pub const TOKEN: &str = "simulated-token";
 pub(crate) struct Shared {
     state: Mutex<State>,
     /// Told of everything that a condition can be about.
-    tick: watch::Sender<()>,
+    tick: Bell,
 }
 
 #[derive(Debug)]
@@ -141,7 +146,7 @@ impl Shared {
     }
 
     fn tell(&self) {
-        self.tick.send_replace(());
+        self.tick.ring();
     }
 
     /// Waits for a revision in the future.
@@ -156,16 +161,13 @@ impl Shared {
 
     /// Waits until this holds, looking again at each change.
     async fn until(&self, holds: impl Fn() -> bool) {
-        let mut tick = self.tick.subscribe();
+        let mut tick = self.tick.listen();
         loop {
-            tick.mark_unchanged();
+            tick.forget();
             if holds() {
                 return;
             }
-            if tick.changed().await.is_err() {
-                // Only the end of the simulated cluster drops the sender, and with it this future.
-                std::future::pending::<()>().await;
-            }
+            tick.rung().await;
         }
     }
 
@@ -245,6 +247,31 @@ impl Sim {
     /// # Errors
     /// Where no port can be opened on loopback.
     pub async fn start_with(settings: Settings) -> io::Result<Self> {
+        let shared = Self::begin(settings)?;
+        let listening = Listening::open(&shared, 0).await?;
+        let port = listening.address.port();
+        Ok(Self { shared, listening: Arc::new(tokio::sync::Mutex::new(Some(listening))), port })
+    }
+
+    /// A cluster without a port: only [`Sim::answer`] reaches it.
+    ///
+    /// # Errors
+    /// Never, as long as namespaces are served.
+    pub fn unconnected(settings: Settings) -> io::Result<Self> {
+        Ok(Self { shared: Self::begin(settings)?, listening: Arc::default(), port: 0 })
+    }
+
+    /// Answers a request as the port does, without a connection.
+    ///
+    /// # Errors
+    /// Where the script breaks the connection.
+    pub async fn answer(&self, request: http::Request<Bytes>) -> Result<http::Response<Body>, Broken> {
+        let line = Arc::new(Line::direct());
+        let request = request.map(|body| Full::new(body).map_err(|never| match never {}).boxed_unsync());
+        server::serve(&self.shared, &line, request).await
+    }
+
+    fn begin(settings: Settings) -> io::Result<Arc<Shared>> {
         let mut store = Store::new(settings.seed);
         let namespaces = store.resource("namespaces").map_err(io::Error::other)?;
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
@@ -265,10 +292,7 @@ impl Sim {
             counters: BTreeMap::new(),
             turn: 0,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), tick: watch::Sender::new(()) });
-        let listening = Listening::open(&shared, 0).await?;
-        let port = listening.address.port();
-        Ok(Self { shared, listening: Arc::new(tokio::sync::Mutex::new(Some(listening))), port })
+        Ok(Arc::new(Shared { state: Mutex::new(state), tick: Bell::default() }))
     }
 
     /// Changes how the server behaves.
@@ -673,7 +697,7 @@ impl Sim {
         for storage in state.store.storages_mut() {
             if resource == "*" || only.as_deref() == Some(&**storage.name()) {
                 storage.signals.push(signal.clone());
-                storage.changed.send_replace(());
+                storage.changed.ring();
             }
         }
     }

@@ -30,13 +30,15 @@ mod tests;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify, watch};
+use tokio::time::Instant;
 
 pub use fleet::{Fleet, FleetError, FleetHandle, Overview, Plan, SourceView};
 pub use stats::SourceStats;
 
+use crate::ambient::{self, Bell};
 use crate::change::redact::Redactor;
 use crate::cluster::Api;
 use crate::journal::Journal;
@@ -111,10 +113,10 @@ struct Shared {
     discovered: watch::Sender<Option<Discovered>>,
     /// When the cluster was last asked who it is, and through which client.
     verified: Arc<Mutex<Option<(Instant, u64)>>>,
-    /// Counts rollbacks of the API server, so that what one source finds makes the others look.
-    rollbacks: watch::Sender<u64>,
-    /// Counts the moments after which no open connection is trusted: a suspended machine, a stopped process.
-    reconnects: watch::Sender<u64>,
+    /// Rings for each rollback of the API server, so that what one source finds makes the others look.
+    rollbacks: Bell,
+    /// Rings at the moments after which no open connection is trusted: a suspended machine, a stopped process.
+    reconnects: Bell,
 }
 
 impl Shared {
@@ -173,8 +175,6 @@ impl Shared {
 
 /// Any time up to `bound`.
 fn random_up_to(bound: Duration) -> Duration {
-    let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
     let bound = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
-    // The low bits of a version 4 UUID's first half are random, apart from four that say so.
-    Duration::from_millis((random >> 16) % bound.saturating_add(1))
+    Duration::from_millis(ambient::random() % bound.saturating_add(1))
 }

@@ -208,7 +208,8 @@ impl State {
     }
 
     fn opened(&mut self, held: Option<Seq>, head: Seq, effects: &mut Vec<Effect>) {
-        let held = held.unwrap_or(self.cursor);
+        // An output that says nothing holds what the cursor says, which passes what a filter leaves out beyond that head.
+        let Some(held) = held else { return self.read(effects) };
         if held > head {
             let text = ahead(held, head, self.cursor);
             self.halt(text, effects);
@@ -442,6 +443,16 @@ mod tests {
         let mut trace = Trace::new(OnRefused::Halt, 50);
         trace.gives(&[Effect::AskPosition(Seq(50))]).on(held(Some(40), 100)).gives(&[Effect::Reset(Seq(40))]);
         trace.on(Input::Done).gives(&[read(40)]);
+    }
+
+    #[test]
+    fn a_cursor_that_only_passed_unwanted_entries_is_not_ahead_of_the_journal() {
+        let mut trace = Trace::opened(OnRefused::Halt, 90);
+        trace.on(Input::Read { upto: Seq(120), wanted: Vec::new(), due: true }).gives(&[ack(120, 0)]);
+        trace.on(Input::Done).gives(&[read(120)]);
+        // SIGHUP, and nothing was delivered since the head was 100.
+        trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(120))]);
+        trace.on(held(None, 100)).gives(&[read(120)]);
     }
 
     #[test]

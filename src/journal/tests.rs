@@ -659,3 +659,43 @@ async fn nothing_is_visible_before_it_is_on_disk() {
     tokio::join!(append, watch);
     open.close();
 }
+
+#[tokio::test]
+async fn what_a_rollback_has_undone_hides_no_change_of_the_new_timeline() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(1, None, &[]).await;
+    open.watch(vec![upsert("web", "u", 5), upsert("web", "u", 12)]).await;
+    // The list after the rollback is older than the object is, as a server gives it that lags behind.
+    open.list(4, Some(Why::Rollback), &[]).await;
+    open.watch(vec![upsert("web", "u", 5), upsert("web", "u", 5), upsert("web", "u", 7), delete("web", "u", 8)]).await;
+    open.watch(vec![upsert("web", "u", 8)]).await;
+    assert_eq!(
+        open.log()[2..],
+        [
+            "3 GAP rollback 5..4",
+            "4 DELETED inferred web/u@12",
+            "5 ADDED watched web/u@5",
+            "6 MODIFIED watched web/u@7",
+            "7 DELETED watched web/u@8"
+        ]
+    );
+    open.close();
+}
+
+#[tokio::test]
+async fn a_gap_begins_before_a_version_of_which_more_may_have_been_to_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(1, None, &[]).await;
+    open.watch(vec![upsert("web", "u", 5), upsert("cart", "c", 6)]).await;
+    // A lease runs out and takes both in one revision; the second line is one that is too long.
+    open.watch(vec![delete("web", "u", 8)]).await;
+    open.list(9, Some(Why::Oversize), &[]).await;
+    assert_eq!(open.log()[2..], ["3 DELETED watched web/u@8", "4 GAP oversize 6..9", "5 DELETED inferred cart/c@6"]);
+    // With a bookmark nothing more of its version comes.
+    open.journal.bookmark(open.memory.id, rv(12)).await.unwrap();
+    open.list(15, Some(Why::Expired), &[]).await;
+    assert_eq!(open.log()[5..], ["6 GAP expired 12..15"]);
+    open.close();
+}

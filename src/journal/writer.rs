@@ -13,16 +13,18 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::codec::Codec;
 use super::recent::Recent;
 use super::retention::{Bounds, Pause};
 use super::{Audit, JournalError, SinkStart, SourceId, SourceMemory, Waiting, WatchChange};
+use crate::ambient;
 use crate::change::redact::Redactor;
 use crate::change::{self, Pattern};
 use crate::model::{
@@ -256,11 +258,7 @@ impl Writer {
     }
 
     /// Takes commands until every handle is dropped.
-    pub(super) fn run(mut self, mut queue: Queue) -> Done {
-        let clock = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .map_err(|source| JournalError::Io { what: "cannot start the journal's clock".to_owned(), source })?;
+    pub(super) async fn run(mut self, mut queue: Queue) -> Done {
         let mut bookmarks_due: Option<Instant> = None;
         let result = loop {
             // Between two groups there is one slice of whatever is long, and never more, so that nobody waits for it.
@@ -270,13 +268,15 @@ impl Writer {
             };
             let open = self.room.open;
             let next = if busy {
+                // Others get their turn where this is no thread of its own.
+                tokio::task::yield_now().await;
                 queue.take(open).map_or(Woken::Elapsed, Woken::Command)
             } else {
                 let now = Instant::now();
                 let bookmarks = bookmarks_due.map(|due| due.saturating_duration_since(now));
                 let age = self.room.bounds.map(|_| AGE_LOOK);
                 let wait = [bookmarks, age, self.room.due(now)].into_iter().flatten().min();
-                clock.block_on(queue.wait(open, wait.unwrap_or(Duration::from_secs(3600))))
+                queue.wait(open, wait.unwrap_or(Duration::from_secs(3600))).await
             };
             let flush = matches!(next, Woken::Ended) || bookmarks_due.is_some_and(|due| due <= Instant::now());
             let ended = matches!(next, Woken::Ended);
@@ -592,7 +592,7 @@ impl Writer {
                 self.execute(
                     "note an audit",
                     "UPDATE source SET audits = audits + 1, audit_differences = audit_differences + ?, audited_at = ? WHERE id = ?",
-                    params![differences, micros(Timestamp::now()), id],
+                    params![differences, micros(ambient::now()), id],
                 )?;
             }
             Command::ReportSource(SourceId(id), state) => {
@@ -602,7 +602,7 @@ impl Writer {
                     "note a source's state",
                     "UPDATE source SET state_since = CASE WHEN state = ?1 THEN state_since ELSE ?3 END, state = ?1, detail = ?2
                      WHERE id = ?4",
-                    params![word, detail, micros(Timestamp::now()), id],
+                    params![word, detail, micros(ambient::now()), id],
                 )?;
             }
             Command::Resources(resources) => {
@@ -627,7 +627,7 @@ impl Writer {
                     // Invariant 5: a cursor only grows.
                     "UPDATE sink SET cursor = max(cursor, ?1), written = max(written, ?2),
                      delivered_at = CASE WHEN ?2 > written THEN ?3 ELSE delivered_at END WHERE name = ?4",
-                    params![upto.0, written.0, micros(Timestamp::now()), sink],
+                    params![upto.0, written.0, micros(ambient::now()), sink],
                 )?;
                 self.later(reply, ());
             }
@@ -645,7 +645,7 @@ impl Writer {
                 self.execute(
                     "set an entry aside",
                     "INSERT OR REPLACE INTO aside (sink, seq, reason, time) VALUES (?, ?, ?, ?)",
-                    params![name, seq.0, reason, micros(Timestamp::now())],
+                    params![name, seq.0, reason, micros(ambient::now())],
                 )?;
                 self.later(reply, ());
             }
@@ -656,7 +656,7 @@ impl Writer {
                     "note a sink's state",
                     "UPDATE sink SET state_since = CASE WHEN state = ?1 THEN state_since ELSE ?3 END, state = ?1, detail = ?2
                      WHERE name = ?4",
-                    params![word, detail, micros(Timestamp::now()), name],
+                    params![word, detail, micros(ambient::now()), name],
                 )?;
             }
             Command::Epoch(reply) => {
@@ -878,6 +878,8 @@ impl Writer {
             return Ok(());
         }
         let late = source.applied.as_ref().is_some_and(|applied| before(&object.version, applied));
+        // A version past what was applied is of a timeline that a rollback has undone: it says nothing about this one.
+        let undone = |known: &Known| source.applied.as_ref().is_some_and(|applied| before(applied, &known.version));
         let version = object.version.clone();
         let known = self.known(source.resource, &object.namespace, &object.name)?;
         if late {
@@ -892,7 +894,8 @@ impl Writer {
             }
             // The deletion of the older incarnation never came.
             (Verb::Upsert, Some(known)) if known.present => return self.contradict(id),
-            (Verb::Upsert, Some(known)) if known.uid == object.uid && not_after(&object.version, &known.version) => {}
+            (Verb::Upsert, Some(known))
+                if known.uid == object.uid && !undone(&known) && not_after(&object.version, &known.version) => {}
             (Verb::Upsert, known) => self.added(id, known.map(|known| known.id), object, Evidence::Watched)?,
             (Verb::Delete, Some(known)) if known.present && known.uid == object.uid => {
                 if !before(&object.version, &known.version) {
@@ -1085,7 +1088,10 @@ pub(super) fn forget_aside(conn: &mut Connection, sink: &str, seqs: &[Seq]) -> D
 
 /// Names of epochs sort by the time they began.
 fn new_epoch() -> String {
-    uuid::Uuid::now_v7().simple().to_string()
+    let millis = u64::try_from(ambient::now().as_millisecond()).unwrap_or_default();
+    let random = (u128::from(ambient::random()) << 64 | u128::from(ambient::random())).to_be_bytes();
+    let random = random.first_chunk().expect("16 bytes are more than 10");
+    uuid::Builder::from_unix_timestamp_millis(millis, random).into_uuid().simple().to_string()
 }
 
 /// The configuration has checked them; one that is no pattern matches nothing.

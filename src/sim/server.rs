@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
 use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderName, RETRY_AFTER, USER_AGENT,
 };
@@ -28,6 +28,9 @@ use super::resources::Served;
 use super::watching::{self, Start, Watcher};
 use super::wire::{Body, Broken, Line, Source, Wire, body};
 use super::{Shared, State, discovery};
+
+/// The body of a request, from a connection or not.
+type Incoming = UnsyncBoxBody<Bytes, hyper::Error>;
 
 const JSON: &str = "application/json";
 /// What the real server takes as the body of a write.
@@ -71,7 +74,9 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, tasks: TaskTracker, 
         let (wire, line) = Wire::new(stream);
         let (shared, stop) = (Arc::clone(&shared), stop.clone());
         tasks.spawn(async move {
-            let service = service_fn(|request| serve(&shared, &line, request));
+            let service = service_fn(|request: Request<hyper::body::Incoming>| {
+                serve(&shared, &line, request.map(BodyExt::boxed_unsync))
+            });
             let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(wire), service);
             tokio::select! {
                 // It ends with an error wherever the script breaks it.
@@ -177,7 +182,12 @@ fn note(state: &mut State, seen: &Seen) -> (usize, Script) {
     (state.requests.len() - 1, script)
 }
 
-async fn serve(shared: &Arc<Shared>, line: &Arc<Line>, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
+/// Answers one request that came on this line.
+pub(super) async fn serve(
+    shared: &Arc<Shared>,
+    line: &Arc<Line>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Broken> {
     let options = axum::extract::Query::<Options>::try_from_uri(request.uri()).map(|query| query.0).unwrap_or_default();
     let route = route(request.uri().path());
     let seen = seen(&request, &route, &options);

@@ -6,11 +6,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 use super::faults::{Refusal, Signal};
 use super::object::{Content, Kind, Object, Pattern, Row, key};
 use super::resources::{self, Served};
+use crate::ambient::Bell;
 
 pub(super) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
@@ -27,7 +27,7 @@ pub(super) struct Storage {
     /// A watch from an older revision than this is refused.
     pub(super) oldest: u64,
     /// Told of every new row and signal.
-    pub(super) changed: watch::Sender<()>,
+    pub(super) changed: Bell,
     pub(super) signals: Vec<Signal>,
 }
 
@@ -39,7 +39,7 @@ impl Storage {
             forgotten: 0,
             keys: BTreeMap::new(),
             oldest: 0,
-            changed: watch::Sender::new(()),
+            changed: Bell::default(),
             signals: Vec::new(),
         }
     }
@@ -226,7 +226,9 @@ impl Store {
             return Ok(current);
         }
         if old.metadata.contains_key("deletionTimestamp") && old.has_finalizers() && !object.has_finalizers() {
-            return Ok(self.keep(served, &object, Kind::Deleted));
+            // As the real server does it, the write itself is not kept: what goes is the object as it was.
+            let row = current.deleted_at(self.revision + 1);
+            return Ok(self.commit(vec![row]).remove(0));
         }
         Ok(self.keep(served, &object, Kind::Modified))
     }
@@ -366,7 +368,7 @@ impl Store {
         for row in &rows {
             storage.push(row);
         }
-        storage.changed.send_replace(());
+        storage.changed.ring();
         let definitions = *last.resource == *CRDS;
         self.truth.extend(rows.iter().cloned());
         if definitions {
@@ -388,12 +390,12 @@ impl Store {
             served.extend(resources::defined_by(&value, edition));
         }
         for one in &served {
-            self.storage_mut(&one.storage).changed.send_replace(());
+            self.storage_mut(&one.storage).changed.ring();
         }
         self.served = served.into_iter().map(Arc::new).collect();
         // Watches of what is no longer served have to notice.
         for storage in self.storages.values() {
-            storage.changed.send_replace(());
+            storage.changed.ring();
         }
     }
 
@@ -438,7 +440,7 @@ impl Storage {
 
 /// Now, as Kubernetes writes it: whole seconds, UTC.
 pub(super) fn now() -> Value {
-    json!(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    json!(crate::ambient::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
 /// A small generator (splitmix64): the same seed gives the same names.

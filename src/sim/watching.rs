@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
@@ -16,6 +15,7 @@ use super::resources::Served;
 use super::selector::Selector;
 use super::store::Store;
 use super::wire::Step;
+use crate::ambient::Listener;
 
 /// How a watch begins.
 #[derive(Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub(super) struct Watcher {
     end_due: Option<u64>,
     bookmarks: Option<Bookmarks>,
     deadline: Option<Instant>,
-    changed: watch::Receiver<()>,
+    changed: Listener,
     /// A step that has to follow the bytes just sent.
     then: Option<Step>,
 }
@@ -150,7 +150,7 @@ impl Watcher {
             end_due,
             bookmarks,
             deadline,
-            changed: storage.changed.subscribe(),
+            changed: storage.changed.listen(),
             then: None,
         }
     }
@@ -158,17 +158,14 @@ impl Watcher {
     /// The next step: bytes of about 64 KiB (or one line), or the end.
     pub(super) async fn next(&mut self, one_line: bool) -> Step {
         loop {
-            self.changed.mark_unchanged();
+            self.changed.forget();
             if let Some(step) = self.ready(one_line) {
                 return step;
             }
             let wake = self.wake_at();
             tokio::select! {
-                changed = self.changed.changed() => {
-                    if changed.is_err() {
-                        return Step::Then(Then::End);
-                    }
-                }
+                biased;
+                () = self.changed.rung() => {}
                 () = async { sleep_until(wake.unwrap_or_else(Instant::now)).await }, if wake.is_some() => {}
             }
         }

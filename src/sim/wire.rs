@@ -22,26 +22,36 @@ use super::list::Pages;
 use super::watching::Watcher;
 
 /// The body of an answer.
-pub(super) type Body = UnsyncBoxBody<Bytes, Broken>;
+pub type Body = UnsyncBoxBody<Bytes, Broken>;
 
 /// A body ends here and the connection with it, on purpose.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the script breaks this connection")]
-pub(super) struct Broken;
+pub struct Broken;
 
 /// What a connection and the answers on it tell each other.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     /// Closing is to send RST, not FIN.
     pub(super) reset: AtomicBool,
+    /// There is no socket: what a body gives is with the client.
+    direct: bool,
     /// Counts how often all that was written had reached the socket.
     flushes: watch::Sender<u64>,
 }
 
 impl Line {
+    /// One without a socket.
+    pub(super) fn direct() -> Self {
+        Self { direct: true, ..Self::default() }
+    }
+
     /// Waits until what was handed to hyper before has reached the socket: a body that breaks at a
     /// certain byte has sent all bytes before that one.
     async fn flushed(&self) {
+        if self.direct {
+            return;
+        }
         let mut flushes = self.flushes.subscribe();
         // The sender lives as long as this line; an error would mean nobody flushes any more.
         if flushes.changed().await.is_err() {

@@ -30,6 +30,7 @@ use futures::future::BoxFuture;
 use rustix::fs::{Access, FlockOperation, access, flock};
 
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use crate::ambient;
 use crate::config;
 use crate::model::Seq;
 use layout::Layout;
@@ -270,7 +271,7 @@ impl Writer {
             }
         }
         let size = |item: &Item| item.line.len() as u64 + 1;
-        let now = SystemTime::now();
+        let now = SystemTime::from(ambient::now());
         if self.is_due(size(&batch[0]), now) {
             self.rotate(now)?;
         }
@@ -401,21 +402,14 @@ impl FileSink {
     /// Does blocking work with the writer. A caller that stops waiting does not stop the work.
     async fn blocking<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Writer) -> T + Send + 'static) -> T {
         let (writer, reopen) = (Arc::clone(&self.writer), std::mem::take(&mut self.reopen));
-        let done = tokio::task::spawn_blocking(move || {
+        ambient::blocking(move || {
             let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
             if reopen {
                 writer.open = None;
             }
             work(&mut writer)
-        });
-        match done.await {
-            Ok(done) => done,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime is shutting down and drops this future next.
-                Err(_) => std::future::pending().await,
-            },
-        }
+        })
+        .await
     }
 }
 

@@ -19,7 +19,9 @@ use reqwest::{Method, Response, StatusCode};
 
 use super::cloudevents::Event;
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use crate::ambient;
 use crate::config::{self, CloudEvents};
+pub use client::Wire;
 use client::{Link, shown};
 
 /// About how many bytes one batched request carries, unless a single entry is larger.
@@ -58,6 +60,17 @@ impl HttpSink {
     /// Where the URL or a header can never work. The text never quotes a header's value.
     pub fn new(config: &config::HttpSink) -> Result<Self, String> {
         Ok(Self { link: Link::new(config)?, format: config.format, batch_size: config.batch_size.max(1) })
+    }
+
+    /// For simulations: what it sends goes to `wire` and not over a network.
+    ///
+    /// # Errors
+    /// As [`HttpSink::new`].
+    #[doc(hidden)]
+    pub fn through(config: &config::HttpSink, wire: Wire) -> Result<Self, String> {
+        let mut sink = Self::new(config)?;
+        sink.link.wire = Some(wire);
+        Ok(sink)
     }
 
     /// Sends entries in as few requests as they fit in.
@@ -112,16 +125,16 @@ impl HttpSink {
             Ok(request) => request.headers(headers).body(body.clone()),
             Err(error) => return Answer::Error(error),
         };
-        match request.send().await {
+        match self.link.send(request).await {
             Ok(response) => self.judge(response, &body).await,
-            Err(error) => Answer::Error(SinkError::retry(self.link.failed(error))),
+            Err(text) => Answer::Error(SinkError::retry(text)),
         }
     }
 
     /// What an answer means.
     async fn judge(&self, mut response: Response, sent: &[u8]) -> Answer {
         let status = response.status();
-        let wait = retry_after(response.headers(), SystemTime::now());
+        let wait = retry_after(response.headers(), ambient::now().into());
         let location = response.headers().get(LOCATION).and_then(|to| to.to_str().ok()).map(shown);
         let mut answer = Vec::new();
         // An answer without a readable text is an answer too.
@@ -212,8 +225,8 @@ impl Sink for HttpSink {
         async {
             self.link.refresh().await?;
             // OPTIONS creates nothing. Whatever it answers, there is a server.
-            let answer = self.link.request(Method::OPTIONS)?.send().await;
-            let status = answer.map_err(|error| SinkError::retry(self.link.failed(error)))?.status();
+            let request = self.link.request(Method::OPTIONS)?;
+            let status = self.link.send(request).await.map_err(SinkError::retry)?.status();
             let url = &self.link.shown;
             if status.is_redirection() {
                 return Err(SinkError::halt(format!(

@@ -15,7 +15,6 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use http::Method;
-use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -24,6 +23,7 @@ use super::classify::Failure;
 use super::decode;
 use super::frame::Items;
 use super::source::{Stop, list_params, request, unbuilt};
+use crate::ambient;
 use crate::cluster::next_part;
 use crate::journal::{Audit, JournalError, KnownObject, SourceId};
 use crate::model::{ResourceVersion, SourceSpec};
@@ -51,7 +51,7 @@ enum Look {
 impl Auditor {
     /// Looks, and where something differs a second time. `None` where nothing can be said.
     pub(super) async fn audit(self) -> Result<Option<Audit>, Stop> {
-        let (keys, began) = (RandomState::new(), Timestamp::now());
+        let (keys, began) = (RandomState::new(), ambient::now());
         let (version, first) = match self.look(&keys).await? {
             Look::Differences(version, found) => (version, found),
             Look::Undecided(why) => {

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::classify::Failure;
@@ -16,6 +17,7 @@ use super::select::{Selection, Waiting, select};
 use super::source::{Driver, Outcome};
 use super::stats::SourceStats;
 use super::{Shared, Timings, random_up_to};
+use crate::ambient::Bell;
 use crate::change::redact::Redactor;
 use crate::cluster::Api;
 use crate::config;
@@ -80,7 +82,7 @@ pub struct FleetHandle {
     ready: watch::Receiver<bool>,
     overview: Arc<Mutex<Overview>>,
     progress: Arc<AtomicU64>,
-    reconnects: watch::Sender<u64>,
+    reconnects: Bell,
 }
 
 impl FleetHandle {
@@ -91,7 +93,7 @@ impl FleetHandle {
 
     /// Opens every watch anew from where it is, because nobody may be at the other end of its connection any more.
     pub fn reconnect(&self) {
-        self.reconnects.send_modify(|count| *count += 1);
+        self.reconnects.ring();
     }
 
     /// Whether every source has resumed, finished its first list, or needs a person. It stays true once it is.
@@ -176,8 +178,8 @@ impl Fleet {
             discoverer: Arc::new(tokio::sync::Mutex::new(Discoverer::default())),
             discovered: watch::Sender::new(None),
             verified: Arc::default(),
-            rollbacks: watch::Sender::new(0),
-            reconnects: watch::Sender::new(0),
+            rollbacks: Bell::default(),
+            reconnects: Bell::default(),
         });
         let reconnects = shared.reconnects.clone();
         let (plan_sender, plan) = watch::channel(plan);
@@ -239,6 +241,7 @@ impl Fleet {
         self.names.insert(task.id(), "discovery".to_owned());
         loop {
             tokio::select! {
+                biased;
                 Some(joined) = self.tasks.join_next_with_id() => {
                     if self.joined(joined).await? {
                         self.reconcile().await?;

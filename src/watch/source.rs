@@ -9,12 +9,14 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::Method;
 use kube::client::Body;
 use kube::core::params::{ListParams, VersionMatch, WatchParams};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::audit::Auditor;
 use super::classify::{self, Failure};
@@ -23,6 +25,7 @@ use super::frame::{Items, Lines, Oversize};
 use super::machine::{Effect, End, Input, Machine, Oddity};
 use super::stats::SourceStats;
 use super::{Shared, random_up_to};
+use crate::ambient::Listener;
 use crate::cluster::{Api, next_part};
 use crate::journal::{Audit, JournalError, SourceId, SourceMemory, SourceState, WatchChange};
 use crate::model::{Observed, Resource, ResourceVersion, SourceSpec, Verb, Why};
@@ -58,14 +61,14 @@ pub(super) struct Driver {
     api: Api,
     /// Since when there have been answers that are failures. It counts until the source has settled.
     failing: Option<Instant>,
-    /// Counts the rollbacks that sources have found by themselves.
-    rollbacks: watch::Receiver<u64>,
+    /// Rings for the rollbacks that sources have found by themselves.
+    rollbacks: Listener,
     /// Another source told us of the newest rollback, and we have not watched since.
     warned: bool,
     /// Sources whose watch the journal could not follow.
     contradictions: watch::Receiver<BTreeSet<SourceId>>,
     /// When the journal is compared with the API server; only while a watch is open, because that is what catches up.
-    audit_due: Option<tokio::time::Instant>,
+    audit_due: Option<Instant>,
     /// What the audit waits for: everything up to here was handed to the journal.
     position: watch::Sender<Option<ResourceVersion>>,
 }
@@ -95,7 +98,7 @@ impl Driver {
     pub(super) fn new(shared: Arc<Shared>, spec: SourceSpec, memory: SourceMemory, stats: Arc<SourceStats>) -> Self {
         let id = memory.id;
         let machine = Machine::new(memory, shared.timings.patience);
-        let rollbacks = shared.rollbacks.subscribe();
+        let rollbacks = shared.rollbacks.listen();
         let contradictions = shared.journal.contradictions();
         let api = shared.api.clone();
         Self {
@@ -198,17 +201,17 @@ impl Driver {
 
     /// Tells the other sources of a rollback that nobody has told us of, as their open watches would not.
     fn warn_others(&mut self) {
-        if !self.warned && !self.rollbacks.has_changed().unwrap_or_default() {
-            self.shared.rollbacks.send_modify(|count| *count += 1);
+        if !self.warned && !self.rollbacks.has_rung() {
+            self.shared.rollbacks.ring();
         }
-        self.rollbacks.mark_unchanged();
+        self.rollbacks.forget();
     }
 
     /// Whether another source has found a rollback that we have not looked for yet.
     fn warning(&mut self) -> bool {
-        let warning = self.rollbacks.has_changed().unwrap_or_default();
+        let warning = self.rollbacks.has_rung();
         if warning {
-            self.rollbacks.mark_unchanged();
+            self.rollbacks.forget();
             self.warned = true;
         }
         warning
@@ -445,7 +448,7 @@ impl Driver {
             && self.audit_due.is_none()
         {
             // Spread, so that the sources do not come all at once.
-            self.audit_due = Some(tokio::time::Instant::now() + random_up_to(period / 2));
+            self.audit_due = Some(Instant::now() + random_up_to(period / 2));
         }
         self.read(body).await
     }
@@ -471,7 +474,7 @@ impl Driver {
     /// Takes note of an audit. Says whether the log and the API server differ.
     async fn audited(&mut self, found: Result<Option<Audit>, Stop>) -> Result<bool, JournalError> {
         let period = self.shared.timings.audit.unwrap_or_default();
-        self.audit_due = Some(tokio::time::Instant::now() + period / 2 + random_up_to(period / 4));
+        self.audit_due = Some(Instant::now() + period / 2 + random_up_to(period / 4));
         let audit = match found {
             Ok(Some(audit)) => audit,
             Ok(None) => {
@@ -516,7 +519,7 @@ impl Driver {
         let timings = &self.shared.timings;
         let mut lines = Lines::new(timings.line_limit);
         let silence = timings.silence;
-        let mut reconnects = self.shared.reconnects.subscribe();
+        let mut reconnects = self.shared.reconnects.listen();
         let id = self.id;
         let (mut contradictions, mut rollbacks) = (self.contradictions.clone(), self.rollbacks.clone());
         // It ends with the watch, and then begins again with the next one.
@@ -526,8 +529,8 @@ impl Driver {
             let part = tokio::select! {
                 biased;
                 part = next_part(&mut body, silence) => part,
-                Ok(()) = reconnects.changed() => return Ok(Input::Ended(End::Silent)),
-                Ok(()) = rollbacks.changed() => {
+                () = reconnects.rung() => return Ok(Input::Ended(End::Silent)),
+                () = rollbacks.rung() => {
                     self.rollbacks = rollbacks;
                     self.warned = true;
                     return Ok(Input::Warned);

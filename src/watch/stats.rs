@@ -2,13 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::Shared;
 use super::classify::Failure;
 use super::machine::Oddity;
+use crate::ambient;
 use crate::journal::SourceState;
 
 /// Counters of one source since the daemon began. Every read is of one number; there is no moment that all are of.
@@ -65,7 +66,7 @@ impl Default for SourceStats {
 }
 
 fn now() -> u64 {
-    u64::try_from(Timestamp::now().as_microsecond()).unwrap_or_default()
+    u64::try_from(ambient::now().as_microsecond()).unwrap_or_default()
 }
 
 impl SourceStats {

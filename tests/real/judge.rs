@@ -552,7 +552,15 @@ impl<'a> Source<'a> {
             self.entries[from..].iter().copied().take_while(|entry| entry.evidence == "listed").collect();
         self.at += listed.len();
         let following = self.entries.get(self.at).copied();
-        if listed.is_empty() && following.is_some_and(Entry::is_gap) {
+        if listed.is_empty()
+            && let Some(gap) = following.and_then(|entry| entry.gap.as_ref())
+        {
+            // There was none, or it found nothing and nothing came before the gap.
+            let from = gap.from.as_ref().and_then(|from| from.parse::<u64>().ok()).unwrap_or(0);
+            let found = self.rows.partition_point(|row| row.rev <= from);
+            if found > self.next && from > floor && self.state_after(found).is_empty() {
+                self.next = found;
+            }
             return;
         }
         let mut wanted: BTreeMap<Key, u64> = BTreeMap::new();

@@ -7,10 +7,10 @@
 
 use std::collections::HashMap;
 
-use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::{Done, Writer, micros, sql, type_code};
+use crate::ambient;
 use crate::journal::JournalError;
 use crate::journal::retention::{PAGE, SLICE_BYTES, SLICE_ENTRIES, SLICE_PAGES};
 use crate::model::{EntryType, ResourceVersion};
@@ -87,7 +87,7 @@ impl Writer {
             return Ok(Some(Forgettable { upto, before: i64::MAX }));
         }
         let age = i64::try_from(bounds.max_age.as_micros()).unwrap_or(i64::MAX);
-        let before = micros(Timestamp::now()).saturating_sub(age);
+        let before = micros(ambient::now()).saturating_sub(age);
         let oldest: Option<i64> = self
             .conn
             .prepare_cached("SELECT time FROM entry WHERE seq = ?")
@@ -208,7 +208,7 @@ impl Writer {
         for row in leaving {
             last.insert(row.source, row.seq);
         }
-        let now = micros(Timestamp::now());
+        let now = micros(ambient::now());
         for (source, seq) in last {
             let line = self.line(seq)?;
             let version = wire::Entry::parse(&line.bytes)

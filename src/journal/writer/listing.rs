@@ -6,11 +6,11 @@
 
 use std::collections::VecDeque;
 
-use jiff::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::queue::{Command, Reply};
 use super::{Done, Known, SILENT, Writer, known_row, marks_json, marks_of, micros, sql};
+use crate::ambient;
 use crate::journal::{JournalError, SourceId};
 use crate::model::{Evidence, Gap, Observed, Redacted, ResourceVersion, Why};
 
@@ -74,7 +74,7 @@ impl Writer {
             let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).map_err(sql(what))?;
             rows.collect::<Result<_, _>>().map_err(sql(what))?
         };
-        let now = micros(Timestamp::now());
+        let now = micros(ambient::now());
         for (id, complete, told) in found {
             self.load_source(id)?;
             let work = match (complete, told) {
@@ -314,8 +314,11 @@ impl Writer {
         {
             let source = self.source(id)?;
             // What contradicts the journal may have been missing for longer than since what came last.
-            let proved = source.proved.as_ref().filter(|_| why == Why::Audit).map(|(version, _)| version);
-            let from = proved.or(source.applied.as_ref()).cloned();
+            let proved = source.proved.as_ref().filter(|_| why == Why::Audit).map(|(version, _)| version.clone());
+            let from = match proved {
+                Some(version) => Some(version),
+                None => self.known_good(id)?,
+            };
             self.gap(id, &Gap { why, from, to: Some(version) })?;
             self.execute("write a list", "UPDATE source SET pending_told = ? WHERE id = ?", params![GAP_TOLD, id])?;
         }
@@ -518,7 +521,7 @@ impl Writer {
             self.load_source(id)?;
         }
         if !told {
-            let from = self.source(id)?.applied.clone();
+            let from = self.known_good(id)?;
             self.gap(id, &Gap { why: Why::Scope, from, to: None })?;
         }
         for (known, namespace, name) in &left {

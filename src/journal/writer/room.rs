@@ -7,9 +7,8 @@
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use jiff::Timestamp;
 use rusqlite::params;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -17,6 +16,9 @@ use tokio::sync::watch;
 
 use super::queue::Open;
 use super::{Done, Writer, micros, sql};
+use tokio::time::Instant;
+
+use crate::ambient;
 use crate::journal::JournalError;
 use crate::journal::retention::{Bounds, PAGE, Pause, PauseReason, Sizes};
 
@@ -184,7 +186,7 @@ impl Writer {
             )
             .map_err(sql("read its facts"))?;
         self.room.paused_until = match paused {
-            Some(_) => micros(Timestamp::now()),
+            Some(_) => micros(ambient::now()),
             None => resumed.and_then(|text| text.parse().ok()).unwrap_or(0),
         };
         self.room.recorded = paused_is_told(paused.is_some(), &self.room.told);
@@ -324,7 +326,7 @@ impl Writer {
             return;
         }
         tracing::error!("reading the cluster is paused: {detail}; decklog then goes on by itself");
-        let now = micros(Timestamp::now());
+        let now = micros(ambient::now());
         self.room.told.send_modify(|told| {
             let since = told.as_ref().map_or(now, |before| before.since);
             *told = Some(Pause { why, since, detail });
@@ -335,7 +337,7 @@ impl Writer {
     fn resume(&mut self) -> Done {
         if self.room.told.send_replace(None).is_some() {
             tracing::info!("there is room again: reading the cluster goes on");
-            self.room.paused_until = micros(Timestamp::now());
+            self.room.paused_until = micros(ambient::now());
             self.room.recorded = false;
         }
         self.record()

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use jiff::Timestamp;
 use rusqlite::params;
 
 use super::{Done, Known, Marks, Writer, micros, rfc3339, sql, type_code, type_of};
+use crate::ambient;
 use crate::change::Shape;
 use crate::journal::JournalError;
 use crate::journal::recent::Line;
-use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, Seq, Why};
+use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, ResourceVersion, Seq, Why};
 use crate::wire::{self, Draft};
 
 /// The seq of a new entry, and that of the entry which the next version is stored as a difference of.
@@ -40,7 +40,7 @@ impl Writer {
             other => other?,
         };
         let base = base.filter(|_| base_line.is_some());
-        let now = micros(Timestamp::now());
+        let now = micros(ambient::now());
         let time = rfc3339(now);
         let source = self.source(source_id)?;
         let seq = self.head + 1;
@@ -101,8 +101,14 @@ impl Writer {
         Ok(())
     }
 
+    /// The version up to which nothing of a source is missing: not the newest one, of which more may have been to come.
+    pub(super) fn known_good(&self, source_id: i64) -> Done<Option<ResourceVersion>> {
+        let source = self.source(source_id)?;
+        Ok(source.resume.clone().or_else(|| source.applied.clone()))
+    }
+
     pub(super) fn gap(&mut self, source_id: i64, gap: &Gap) -> Done {
-        let now = micros(Timestamp::now());
+        let now = micros(ambient::now());
         let source = self.source(source_id)?;
         let proved_at = source.proved.as_ref().filter(|_| gap.why == Why::Audit).map(|(_, at)| *at);
         let good_at = proved_at.unwrap_or(source.good_at);

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 
 use super::Disk;
 use super::layout::Layout;
+use crate::ambient;
 use crate::config::Compress;
 
 /// The thread that tidies up; ends with this.
@@ -19,26 +20,29 @@ pub(super) struct Tidy {
     wake: Option<SyncSender<()>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    /// In a simulation there is no thread: whoever wakes it does the work.
+    inline: Option<(Layout, Disk)>,
 }
 
 impl Tidy {
     pub(super) fn new(layout: Layout, disk: Disk) -> Self {
+        if ambient::is_simulated() {
+            return Self { wake: None, stop: Arc::default(), thread: None, inline: Some((layout, disk)) };
+        }
         let (wake, woken) = sync_channel(1);
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new().name("tidy".to_owned()).spawn({
             let stop = Arc::clone(&stop);
             move || {
                 while woken.recv().is_ok() && !stop.load(Ordering::Relaxed) {
-                    if let Err(error) = tidy(&layout, &disk, &stop) {
-                        tracing::warn!(dir = %layout.dir.display(), %error, "cannot tidy up rotated files; tried again after the next rotation");
-                    }
+                    look(&layout, &disk, &stop);
                 }
             }
         });
         if let Err(error) = &thread {
             tracing::warn!(%error, "cannot start the thread that tidies up rotated files");
         }
-        Self { wake: Some(wake), stop, thread: thread.ok() }
+        Self { wake: Some(wake), stop, thread: thread.ok(), inline: None }
     }
 
     /// There may be something to do.
@@ -46,6 +50,8 @@ impl Tidy {
         if let Some(wake) = &self.wake {
             // A full channel means that it is about to look anyway.
             wake.try_send(()).ok();
+        } else if let Some((layout, disk)) = &self.inline {
+            look(layout, disk, &self.stop);
         }
     }
 }
@@ -58,6 +64,12 @@ impl Drop for Tidy {
             // It has told its failures; a panic is told by the hook.
             thread.join().ok();
         }
+    }
+}
+
+fn look(layout: &Layout, disk: &Disk, stop: &AtomicBool) {
+    if let Err(error) = tidy(layout, disk, stop) {
+        tracing::warn!(dir = %layout.dir.display(), %error, "cannot tidy up rotated files; tried again after the next rotation");
     }
 }
 

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use memchr::memmem;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Certificate, Client, Method, RequestBuilder, Url, redirect};
+use reqwest::{Certificate, Client, Method, Request, RequestBuilder, Response, Url, redirect};
 
 use super::guard::{self, Guard};
 use crate::config;
@@ -33,7 +34,12 @@ pub(super) struct Link {
     headers: Option<HeaderMap>,
     /// With the certificates that it trusts.
     client: Option<(Client, Vec<u8>)>,
+    /// In the place of the network, in simulations.
+    pub(super) wire: Option<Wire>,
 }
+
+/// What answers a request where there is no network. The error says why there is no answer.
+pub type Wire = Arc<dyn Fn(Request) -> BoxFuture<'static, Result<Response, String>> + Send + Sync>;
 
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -62,6 +68,7 @@ impl Link {
             ca_file: config.ca_file.clone(),
             headers: None,
             client: None,
+            wire: None,
         })
     }
 
@@ -155,8 +162,18 @@ impl Link {
         Ok(client.request(method, self.url.clone()).headers(self.headers.clone().unwrap_or_default()))
     }
 
+    /// Sends a request. The error is a sentence about why it had no answer.
+    pub(super) async fn send(&self, request: RequestBuilder) -> Result<Response, String> {
+        let Some(wire) = &self.wire else { return request.send().await.map_err(|error| self.failed(error)) };
+        let answer = wire(request.build().map_err(|error| self.failed(error))?);
+        match tokio::time::timeout(self.timeout, answer).await {
+            Ok(answer) => answer.map_err(|why| format!("no answer from {}: {why}", self.shown)),
+            Err(_elapsed) => Err(format!("{} did not answer within {:?}", self.shown, self.timeout)),
+        }
+    }
+
     /// A sentence about a request that had no answer.
-    pub(super) fn failed(&self, error: reqwest::Error) -> String {
+    fn failed(&self, error: reqwest::Error) -> String {
         let url = &self.shown;
         if error.is_timeout() {
             return format!("{url} did not answer within {:?}", self.timeout);

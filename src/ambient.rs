@@ -1,0 +1,149 @@
+//! What decklog takes from its surroundings besides files and connections: the wall clock, randomness, and threads for
+//! work that blocks.
+//!
+//! It all comes through here, so that a simulation can put its own in the place of them ([`simulate`]): then one seed
+//! decides everything, everything happens on one thread, and the same seed does it again. Nothing of it is on while the
+//! daemon runs.
+
+mod bell;
+
+use std::cell::RefCell;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+pub use bell::{Bell, Listener};
+
+thread_local! {
+    static SIMULATED: RefCell<Option<Simulated>> = const { RefCell::new(None) };
+}
+
+/// The surroundings of one simulation.
+#[derive(Debug)]
+struct Simulated {
+    began: Instant,
+    /// What the wall clock showed then, with every jump since.
+    clock: Timestamp,
+    random: u64,
+}
+
+/// The wall clock.
+#[must_use]
+pub fn now() -> Timestamp {
+    let simulated = SIMULATED.with_borrow(|simulated| simulated.as_ref().map(|s| s.clock + s.began.elapsed()));
+    simulated.unwrap_or_else(Timestamp::now)
+}
+
+/// A random number.
+#[must_use]
+pub fn random() -> u64 {
+    let simulated = SIMULATED.with_borrow_mut(|simulated| simulated.as_mut().map(|s| next(&mut s.random)));
+    simulated.unwrap_or_else(|| {
+        let (first, second) = uuid::Uuid::new_v4().as_u64_pair();
+        // The bits of a half that are the same in every UUID stand elsewhere in the other.
+        first ^ second.rotate_left(32)
+    })
+}
+
+/// A random number from 0 to below 1.
+#[must_use]
+pub fn fraction() -> f64 {
+    // The highest 53 bits, which is what a float holds.
+    const STEPS: f64 = (1_u64 << 53) as f64;
+    (random() >> 11) as f64 / STEPS
+}
+
+/// Does work that blocks on a thread for such work. A caller that stops waiting does not stop the work.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    if is_simulated() {
+        // Both are moments at which others go on, or at which everything ends.
+        tokio::task::yield_now().await;
+        let done = work();
+        tokio::task::yield_now().await;
+        return done;
+    }
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is shutting down and drops this future next.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+/// Whether this thread is in a simulation: then nothing may be given to another thread.
+#[must_use]
+pub fn is_simulated() -> bool {
+    SIMULATED.with_borrow(Option::is_some)
+}
+
+/// A simulation on this thread; its end is the end of it.
+#[derive(Debug)]
+pub struct Simulation(());
+
+/// Begins a simulation on this thread. The runtime's clock, which should be a paused one, moves the wall clock.
+#[must_use]
+pub fn simulate(seed: u64, clock: Timestamp) -> Simulation {
+    SIMULATED.set(Some(Simulated { began: Instant::now(), clock, random: seed }));
+    Simulation(())
+}
+
+impl Simulation {
+    /// The wall clock is set: by this much from what it shows.
+    pub fn jump(&self, by: SignedDuration) {
+        SIMULATED.with_borrow_mut(|simulated| {
+            if let Some(simulated) = simulated {
+                simulated.clock = simulated.clock.saturating_add(by).unwrap_or(simulated.clock);
+            }
+        });
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        SIMULATED.set(None);
+    }
+}
+
+/// splitmix64.
+const fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_simulation_decides_the_clock_and_the_dice() {
+        let draw = || (0..3).map(|_| random()).collect::<Vec<_>>();
+        let begin = "2026-01-01T00:00:00Z".parse().unwrap();
+        let simulation = simulate(7, begin);
+        let first = draw();
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        assert_eq!(now().to_string(), "2026-01-01T00:01:30Z");
+        simulation.jump(SignedDuration::from_hours(-1));
+        assert_eq!(now().to_string(), "2025-12-31T23:01:30Z");
+        let thread = std::thread::current().id();
+        assert_eq!(blocking(move || std::thread::current().id()).await, thread);
+        drop(simulation);
+        let _again = simulate(7, begin);
+        assert_eq!(draw(), first);
+    }
+
+    #[tokio::test]
+    async fn without_one_they_are_the_real_ones() {
+        assert!(now() > "2026-01-01T00:00:00Z".parse().unwrap());
+        assert_ne!(random(), random());
+        assert!((0..1000).map(|_| fraction()).all(|part| (0.0..1.0).contains(&part)));
+        let thread = std::thread::current().id();
+        assert_ne!(blocking(move || std::thread::current().id()).await, thread);
+    }
+}

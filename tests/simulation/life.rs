@@ -1,0 +1,258 @@
+//! One life of decklog: the real journal, fleet, delivery and sinks, from a start to an end of whatever kind.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use decklog::change::redact::Redactor;
+use decklog::cluster::{Api, Limits};
+use decklog::config;
+use decklog::delivery;
+use decklog::journal::{Journal, JournalError, SinkStart};
+use decklog::sink::file::FileSink;
+use decklog::sink::http::HttpSink;
+use decklog::watch::{Fleet, Plan, Timings};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::Setup;
+use super::faults::Fault;
+use super::network::Network;
+use super::receiver::{Collecting, Receiver};
+use super::stage::Stage;
+
+/// What decklog is connected to, whichever life it is in.
+pub(crate) struct Surroundings {
+    pub(crate) stage: Arc<Stage>,
+    pub(crate) setup: Setup,
+    pub(crate) network: Network,
+    pub(crate) receiver: Arc<Receiver>,
+    pub(crate) collected: Arc<Mutex<Vec<(u64, String)>>>,
+}
+
+/// What is wrong with the disk in one life.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BadDisk {
+    /// This commit fails, counted from the start.
+    pub(crate) commit: Option<u32>,
+    /// The database cannot grow by more than so many pages.
+    pub(crate) pages: Option<i64>,
+}
+
+/// How a life ended by itself.
+pub(crate) type Ended = Result<(), String>;
+
+pub(crate) struct Life {
+    alive: Arc<AtomicBool>,
+    journal: Journal,
+    stop: CancellationToken,
+    reopen: watch::Sender<u64>,
+    tasks: JoinSet<(&'static str, Ended)>,
+    /// The disk has failed as it was told to.
+    pub(crate) disk_failed: Arc<AtomicBool>,
+}
+
+impl Life {
+    /// Starts in these directories.
+    pub(crate) async fn begin(
+        place: &Surroundings,
+        state: &Path,
+        out: &Path,
+        disk: BadDisk,
+    ) -> Result<Self, (String, bool)> {
+        let failed = Arc::new(AtomicBool::new(false));
+        let opened = Journal::inline(state, |conn| {
+            if let Some(pages) = disk.pages {
+                let now: i64 = conn.pragma_query_value(None, "page_count", |row| row.get(0))?;
+                conn.pragma_update_and_check(None, "max_page_count", now + pages, |_| Ok(()))?;
+            }
+            if let Some(commit) = disk.commit {
+                let (mut count, failed) = (0, Arc::clone(&failed));
+                conn.commit_hook(Some(move || {
+                    count += 1;
+                    let fails = count == commit;
+                    failed.fetch_or(fails, Ordering::Relaxed);
+                    fails
+                }))?;
+            }
+            Ok(())
+        });
+        let told = |error: &JournalError| (error.to_string(), failed.load(Ordering::Relaxed) || is_full(error));
+        let (journal, writing) = opened.map_err(|error| told(&error))?;
+        place.stage.follow(journal.head());
+        let alive = Arc::new(AtomicBool::new(true));
+        let (stop, reopen) = (CancellationToken::new(), watch::Sender::new(0));
+        let mut tasks = JoinSet::new();
+        let full = Arc::clone(&failed);
+        let stage = Arc::clone(&place.stage);
+        tasks.spawn(async move {
+            let written = slowly(stage, writing).await;
+            full.fetch_or(written.as_ref().is_err_and(is_full), Ordering::Relaxed);
+            ("journal", written.map_err(|error| error.to_string()))
+        });
+        let api = Api::over(place.network.client(&alive), "sim", Limits::default()).await;
+        let api = api.map_err(|error| (error.to_string(), false))?;
+        let redactor = Redactor::new(&config::Redact::default(), [7; 32]).map_err(|why| (why.join("\n"), false))?;
+        let plan = Plan { watch: vec![place.setup.watch()], redactor: Arc::new(redactor) };
+        let timings = Timings {
+            page: place.setup.page,
+            line_limit: place.setup.line_limit,
+            discovery: Duration::from_secs(45),
+            ..Timings::default()
+        };
+        let (fleet, _handle) = Fleet::new(api, journal.clone(), plan, timings);
+        let stopped = stop.clone();
+        tasks.spawn(async move { ("fleet", fleet.run(stopped).await.map_err(|error| error.to_string())) });
+
+        let plan = |name: &str, filter| delivery::Plan {
+            name: name.to_owned(),
+            kind: "simulated",
+            start: SinkStart::Start,
+            filter,
+            payload: decklog::wire::Payload::Full,
+            on_refused: place.setup.on_refused,
+            stats: Arc::default(),
+        };
+        let file = Box::new(FileSink::new(&place.setup.file(out)));
+        let http = HttpSink::through(&place.setup.http, place.receiver.wire(&alive)).map_err(|why| (why, false))?;
+        let collecting = Box::new(Collecting {
+            stage: Arc::clone(&place.stage),
+            alive: Arc::clone(&alive),
+            into: Arc::clone(&place.collected),
+            last: 0,
+        });
+        let wanted: delivery::Wanted = Box::new(is_collected);
+        let file = delivery::run(journal.clone(), plan("file", None), file, reopen.subscribe(), stop.clone());
+        let file = in_turn(1, file);
+        tasks.spawn(async move { ("file", file.await.map_err(|error| error.to_string())) });
+        let http = delivery::run(journal.clone(), plan("http", None), Box::new(http), reopen.subscribe(), stop.clone());
+        let http = in_turn(2, http);
+        tasks.spawn(async move { ("http", http.await.map_err(|error| error.to_string())) });
+        let collecting = delivery::run(
+            journal.clone(),
+            plan("collecting", Some(wanted)),
+            collecting,
+            reopen.subscribe(),
+            stop.clone(),
+        );
+        let collecting = in_turn(3, collecting);
+        tasks.spawn(async move { ("collecting", collecting.await.map_err(|error| error.to_string())) });
+        Ok(Self { alive, journal, stop, reopen, tasks, disk_failed: failed })
+    }
+
+    /// The first part that ends unasked.
+    pub(crate) async fn ended(&mut self) -> String {
+        match self.tasks.join_next().await {
+            Some(Ok((name, result))) => format!("{name} ended: {result:?}"),
+            Some(Err(error)) => format!("a part of decklog panicked: {error}"),
+            None => "everything has ended".to_owned(),
+        }
+    }
+
+    /// SIGHUP.
+    pub(crate) fn reopen(&self) {
+        self.reopen.send_modify(|count| *count += 1);
+    }
+
+    /// SIGTERM, and the wait for the end.
+    pub(crate) async fn stop(self) -> Result<(), String> {
+        let Self { alive, journal, stop, reopen, mut tasks, .. } = self;
+        stop.cancel();
+        drop((journal, reopen));
+        let mut problems = Vec::new();
+        let ending = async {
+            while let Some(joined) = tasks.join_next().await {
+                match joined {
+                    Ok((_, Ok(()))) => {}
+                    Ok((name, Err(error))) => problems.push(format!("{name}: {error}")),
+                    Err(error) => problems.push(error.to_string()),
+                }
+            }
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(60), ending).await;
+        alive.store(false, Ordering::Relaxed);
+        if ended.is_err() {
+            problems.push("it does not end".to_owned());
+        }
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+    }
+
+    /// From here on nothing that it does reaches anybody.
+    pub(crate) fn kill(&self) {
+        self.alive.store(false, Ordering::Relaxed);
+    }
+
+    /// Drops every part of it.
+    pub(crate) async fn bury(mut self) {
+        self.kill();
+        self.tasks.shutdown().await;
+    }
+}
+
+/// What the filter of the collecting sink wants.
+pub(crate) fn is_collected(line: &[u8]) -> bool {
+    memchr::memmem::find(line, br#""type":"DELETED""#).is_some()
+        || memchr::memmem::find(line, br#""type":"GAP""#).is_some()
+}
+
+fn is_full(error: &JournalError) -> bool {
+    matches!(error, JournalError::Sqlite { source, .. } if source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull))
+}
+
+/// The tasks of this many sinks have a turn in each so many milliseconds.
+const TURNS: u128 = 4;
+
+/// Lets a task go on only when it is its turn. Those that wait for the same head are woken in an order of chance; their
+/// turns decide in which order they go on.
+async fn in_turn<T>(turn: u128, work: impl Future<Output = T>) -> T {
+    let began = Instant::now();
+    let mut work = std::pin::pin!(work);
+    let mut waits: Option<Pin<Box<Sleep>>> = None;
+    std::future::poll_fn(move |cx| {
+        let wait = waits.get_or_insert_with(|| {
+            let now = began.elapsed().as_millis();
+            let left = (turn + TURNS - now % TURNS) % TURNS;
+            Box::pin(sleep(Duration::from_millis(u64::try_from(left).unwrap_or_default())))
+        });
+        if wait.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        waits = None;
+        work.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// Lets the writer wait before it goes on, as one does whose disk is busy: more waits for it, and others go on.
+async fn slowly<T>(stage: Arc<Stage>, mut work: Pin<Box<dyn Future<Output = T> + Send>>) -> T {
+    let mut delay: Option<Pin<Box<Sleep>>> = None;
+    let mut fresh = true;
+    std::future::poll_fn(move |cx| {
+        if fresh {
+            fresh = false;
+            let time = match stage.draw(&[Fault::SlowDisk]) {
+                Some(fault) if stage.throw(|dice| dice.percent(4)) => {
+                    stage.struck(fault, format_args!("the journal waits"));
+                    stage.throw(|dice| dice.millis(200, 20_000))
+                }
+                _ => stage.throw(|dice| if dice.percent(50) { dice.millis(0, 15) } else { Duration::ZERO }),
+            };
+            delay = (!time.is_zero()).then(|| Box::pin(sleep(time)));
+        }
+        if let Some(sleep) = &mut delay {
+            if sleep.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            delay = None;
+        }
+        let polled = work.as_mut().poll(cx);
+        fresh = polled.is_pending();
+        polled
+    })
+    .await
+}

@@ -1,0 +1,203 @@
+//! What every part of a simulation shares: the dice for faults, which faults there are, what has happened so far.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use decklog::model::Seq;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::dice::Dice;
+use super::faults::{Counts, Fault};
+
+/// Something that allows one GAP of a source: with this head of the journal, changes may have been lost.
+#[derive(Clone, Debug)]
+pub(crate) struct Reason {
+    /// As the source is called in status: `pods`, `pods/shop`.
+    pub(crate) source: String,
+    pub(crate) why: &'static str,
+    pub(crate) head: u64,
+}
+
+/// A source was told that its position is too old, and later watches again: a GAP has to be in between.
+#[derive(Clone, Debug)]
+pub(crate) struct Owed {
+    pub(crate) source: String,
+    pub(crate) after: u64,
+    pub(crate) upto: u64,
+}
+
+pub(crate) struct Stage {
+    began: Instant,
+    verbose: bool,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    dice: Dice,
+    enabled: BTreeSet<Fault>,
+    /// How many of a hundred requests meet a fault.
+    weather: usize,
+    counts: Counts,
+    hash: DefaultHasher,
+    head: Option<watch::Receiver<Seq>>,
+    reasons: Vec<Reason>,
+    expired: BTreeMap<String, u64>,
+    owed: Vec<Owed>,
+    /// Texts in lines of watches that are garbled whenever they come.
+    poison: Vec<String>,
+    failures: Vec<String>,
+}
+
+impl Stage {
+    pub(crate) fn new(seed: u64, verbose: bool, enabled: BTreeSet<Fault>) -> Self {
+        let inner = Inner {
+            dice: Dice::new(seed, "stage"),
+            enabled,
+            weather: 0,
+            counts: Counts::default(),
+            hash: DefaultHasher::new(),
+            head: None,
+            reasons: Vec::new(),
+            expired: BTreeMap::new(),
+            owed: Vec::new(),
+            poison: Vec::new(),
+            failures: Vec::new(),
+        };
+        Self { began: Instant::now(), verbose, inner: Mutex::new(inner) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the simulation has run, in its own time.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Throws the dice that all faults share.
+    pub(crate) fn throw<T>(&self, throw: impl FnOnce(&mut Dice) -> T) -> T {
+        throw(&mut self.lock().dice)
+    }
+
+    /// Writes a line of the trace. The same seed writes the same lines.
+    pub(crate) fn note(&self, what: fmt::Arguments<'_>) {
+        let line = format!("{:>11.3} {what}", self.elapsed().as_secs_f64());
+        self.lock().hash.write(line.as_bytes());
+        if self.verbose {
+            super::print(&line);
+        }
+    }
+
+    /// What the trace and `more` come to.
+    pub(crate) fn digest(&self, more: &[u8]) -> u64 {
+        let mut hash = self.lock().hash.clone();
+        hash.write(more);
+        hash.finish()
+    }
+
+    /// From here on so many of a hundred requests meet a fault; 0 heals everything that can be healed.
+    pub(crate) fn set_weather(&self, weather: usize) {
+        let mut inner = self.lock();
+        inner.weather = weather;
+        if weather == 0 {
+            inner.poison.clear();
+        }
+    }
+
+    pub(crate) fn is_calm(&self) -> bool {
+        self.lock().weather == 0
+    }
+
+    pub(crate) fn enables(&self, fault: Fault) -> bool {
+        self.lock().enabled.contains(&fault)
+    }
+
+    /// One of these faults, if the weather is bad enough and it is enabled.
+    pub(crate) fn draw(&self, among: &[Fault]) -> Option<Fault> {
+        let mut inner = self.lock();
+        let weather = inner.weather;
+        if !inner.dice.percent(weather) {
+            return None;
+        }
+        let possible: Vec<Fault> = among.iter().copied().filter(|fault| inner.enabled.contains(fault)).collect();
+        (!possible.is_empty()).then(|| *inner.dice.pick(&possible))
+    }
+
+    /// A fault has struck.
+    pub(crate) fn struck(&self, fault: Fault, where_to: fmt::Arguments<'_>) {
+        self.lock().counts.add(fault, 1);
+        self.note(format_args!("  *** {}: {where_to}", fault.name()));
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.lock().counts.clone()
+    }
+
+    /// The journal whose head counts from here on.
+    pub(crate) fn follow(&self, head: watch::Receiver<Seq>) {
+        let mut inner = self.lock();
+        inner.head = Some(head);
+        // What a life before this one was told, it may have taken with it.
+        inner.expired.clear();
+    }
+
+    /// The newest seq on disk.
+    pub(crate) fn head(&self) -> u64 {
+        self.lock().head.as_ref().map_or(0, |head| head.borrow().0)
+    }
+
+    /// Changes of this source may have been lost.
+    pub(crate) fn may_lose(&self, source: &str, why: &'static str) {
+        let head = self.head();
+        self.lock().reasons.push(Reason { source: source.to_owned(), why, head });
+    }
+
+    /// This source was told that its position is too old.
+    pub(crate) fn expired(&self, source: &str) {
+        let head = self.head();
+        self.may_lose(source, "expired");
+        self.lock().expired.entry(source.to_owned()).or_insert(head);
+    }
+
+    /// A watch of this source has begun to bring changes.
+    pub(crate) fn watches(&self, source: &str) {
+        let upto = self.head();
+        let mut inner = self.lock();
+        if let Some(after) = inner.expired.remove(source) {
+            inner.owed.push(Owed { source: source.to_owned(), after, upto });
+        }
+    }
+
+    pub(crate) fn reasons(&self) -> Vec<Reason> {
+        self.lock().reasons.clone()
+    }
+
+    pub(crate) fn owed(&self) -> Vec<Owed> {
+        self.lock().owed.clone()
+    }
+
+    /// Lines with this text cannot be decoded from now on, however often they come.
+    pub(crate) fn poison(&self, text: String) {
+        self.lock().poison.push(text);
+    }
+
+    pub(crate) fn is_poisoned(&self, line: &[u8]) -> bool {
+        self.lock().poison.iter().any(|text| memchr::memmem::find(line, text.as_bytes()).is_some())
+    }
+
+    /// Something that must never happen.
+    pub(crate) fn fail(&self, text: impl Into<String>) {
+        let text = text.into();
+        self.note(format_args!("  !!! {text}"));
+        self.lock().failures.push(text);
+    }
+
+    pub(crate) fn failures(&self) -> Vec<String> {
+        self.lock().failures.clone()
+    }
+}
