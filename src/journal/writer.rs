@@ -61,6 +61,8 @@ struct Source {
     applied: Option<ResourceVersion>,
     good_at: i64,
     moved: bool,
+    /// The position that was lost: nothing up to it is missing.
+    given_up: Option<ResourceVersion>,
     /// Why the position is lost: nothing counts until a list has declared it.
     lost: Option<Why>,
     /// Nothing up to here was missing when a list or an audit last looked, and when that was begun. What contradicts
@@ -71,6 +73,7 @@ struct Source {
 /// What a transaction that fails takes back of a source.
 struct Before {
     resume: Option<ResourceVersion>,
+    given_up: Option<ResourceVersion>,
     applied: Option<ResourceVersion>,
     good_at: i64,
     moved: bool,
@@ -96,9 +99,10 @@ type Marks = Vec<(String, [u8; 16])>;
 
 impl Before {
     fn of(source: &Source, contradicted: &BTreeSet<SourceId>) -> Self {
-        let Source { id, resume, applied, good_at, moved, lost, proved, .. } = source;
+        let Source { id, resume, given_up, applied, good_at, moved, lost, proved, .. } = source;
         Self {
             resume: resume.clone(),
+            given_up: given_up.clone(),
             applied: applied.clone(),
             good_at: *good_at,
             moved: *moved,
@@ -109,9 +113,9 @@ impl Before {
     }
 
     fn restore(self, source: &mut Source, all_contradicted: &mut BTreeSet<SourceId>) {
-        let Self { resume, applied, good_at, moved, lost, proved, contradicted } = self;
+        let Self { resume, given_up, applied, good_at, moved, lost, proved, contradicted } = self;
         (source.resume, source.applied, source.good_at, source.moved) = (resume, applied, good_at, moved);
-        (source.lost, source.proved) = (lost, proved);
+        (source.lost, source.given_up, source.proved) = (lost, given_up, proved);
         if contradicted {
             all_contradicted.insert(SourceId(source.id));
         } else {
@@ -754,7 +758,8 @@ impl Writer {
         // Another selector is another scope: the old position says nothing about it.
         self.execute(
             what,
-            "UPDATE source SET rescoped = (resume IS NOT NULL OR rescoped), resume = NULL, label_selector = ?2, field_selector = ?3
+            "UPDATE source SET rescoped = (resume IS NOT NULL OR rescoped), given_up = coalesce(resume, given_up), resume = NULL,
+                 label_selector = ?2, field_selector = ?3
              WHERE id = ?1 AND (label_selector <> ?2 OR field_selector <> ?3)",
             params![id, spec.label_selector, spec.field_selector],
         )?;
@@ -766,16 +771,18 @@ impl Writer {
         // Whatever covered the same objects before this falls behind from now on: it resumes from nothing.
         self.execute(
             what,
-            "UPDATE source SET resume = NULL, rescoped = 1
+            "UPDATE source SET given_up = coalesce(resume, given_up), resume = NULL, rescoped = 1
              WHERE resource = ?1 AND id <> ?2 AND (namespace = '' OR ?3 = '') AND resume IS NOT NULL",
             params![resource, id, namespace],
         )?;
-        type Stored = (Option<String>, Option<String>, bool, Option<i64>, Option<String>);
-        let (resume, applied, rescoped, good_at, lost): Stored = self
+        type Stored = (Option<String>, Option<String>, bool, Option<i64>, Option<String>, Option<String>);
+        let (resume, applied, rescoped, good_at, lost, given_up): Stored = self
             .conn
-            .query_row("SELECT resume, applied, rescoped, good_at, pending_why FROM source WHERE id = ?", [id], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
-            })
+            .query_row(
+                "SELECT resume, applied, rescoped, good_at, pending_why, given_up FROM source WHERE id = ?",
+                [id],
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?)),
+            )
             .map_err(sql(what))?;
         let proved = self.proved(id)?;
         // Objects in this scope are known already, through a source of another scope: this is no first list.
@@ -803,6 +810,7 @@ impl Writer {
                 silent: spec.first_list_silent,
                 ignore: patterns(&spec.ignore),
                 resume: resume.clone(),
+                given_up: given_up.map(ResourceVersion),
                 applied: applied.clone(),
                 good_at: good_at.unwrap_or(0),
                 moved: false,
@@ -816,14 +824,25 @@ impl Writer {
     /// A source as the database has it, for finishing its list before anybody has registered it.
     fn load_source(&mut self, id: i64) -> Done {
         let what = "read a source";
-        type Stored = (i64, String, String, Option<String>, Option<String>, Option<i64>, String);
-        let (resource, namespace, facts, resume, applied, good_at, ignore): Stored = self
+        type Stored = (i64, String, String, Option<String>, Option<String>, Option<i64>, String, Option<String>);
+        let (resource, namespace, facts, resume, applied, good_at, ignore, given_up): Stored = self
             .conn
             .query_row(
-                "SELECT s.resource, s.namespace, r.facts, s.resume, s.applied, s.good_at, s.ignore
+                "SELECT s.resource, s.namespace, r.facts, s.resume, s.applied, s.good_at, s.ignore, s.given_up
                  FROM source s JOIN resource r ON r.id = s.resource WHERE s.id = ?",
                 [id],
-                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?)),
+                |row| {
+                    Ok((
+                        row.get(0)?,
+                        row.get(1)?,
+                        row.get(2)?,
+                        row.get(3)?,
+                        row.get(4)?,
+                        row.get(5)?,
+                        row.get(6)?,
+                        row.get(7)?,
+                    ))
+                },
             )
             .map_err(sql(what))?;
         let facts: Resource = serde_json::from_str(&facts)
@@ -837,6 +856,7 @@ impl Writer {
             silent: false,
             ignore: patterns(&serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default()),
             resume: resume.map(ResourceVersion),
+            given_up: given_up.map(ResourceVersion),
             applied: applied.map(ResourceVersion),
             good_at: good_at.unwrap_or(0),
             moved: false,

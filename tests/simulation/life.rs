@@ -55,6 +55,8 @@ pub(crate) struct Life {
     tasks: JoinSet<(&'static str, Ended)>,
     /// The disk has failed as it was told to.
     pub(crate) disk_failed: Arc<AtomicBool>,
+    /// The database may not grow as it likes.
+    pub(crate) is_short: bool,
 }
 
 impl Life {
@@ -142,7 +144,7 @@ impl Life {
         );
         let collecting = in_turn(3, collecting);
         tasks.spawn(async move { ("collecting", collecting.await.map_err(|error| error.to_string())) });
-        Ok(Self { alive, journal, stop, reopen, tasks, disk_failed: failed })
+        Ok(Self { alive, journal, stop, reopen, tasks, disk_failed: failed, is_short: disk.pages.is_some() })
     }
 
     /// The first part that ends unasked.

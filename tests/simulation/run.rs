@@ -397,7 +397,7 @@ impl Run {
         let Some(life) = self.life.take() else { return };
         let stage = Arc::clone(self.stage());
         if life.disk_failed.load(std::sync::atomic::Ordering::Relaxed) {
-            let fault = if why.contains("full") { Fault::DiskFull } else { Fault::CommitFails };
+            let fault = if life.is_short { Fault::DiskFull } else { Fault::CommitFails };
             stage.struck(fault, format_args!("{why}"));
         } else {
             stage.fail(format!("decklog ended: {why}"));

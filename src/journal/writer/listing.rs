@@ -411,7 +411,7 @@ impl Writer {
         let (version, _, _) = self.pending(id)?;
         self.execute(
             "write a list",
-            "UPDATE source SET pending = NULL, pending_why = NULL, pending_told = 0, rescoped = 0 WHERE id = ?",
+            "UPDATE source SET pending = NULL, pending_why = NULL, pending_told = 0, rescoped = 0, given_up = NULL WHERE id = ?",
             params![id],
         )?;
         if let Some(source) = self.touch(id) {
@@ -420,6 +420,7 @@ impl Writer {
             source.good_at = at;
             source.moved = true;
             source.lost = None;
+            source.given_up = None;
         }
         self.contradicted.remove(&SourceId(id));
         self.prove(id, version, at)
@@ -550,7 +551,7 @@ impl Writer {
                     |row| row.get(0),
                 )
                 .map_err(sql("look objects up"))?;
-            (known, source.resume.is_some(), source.applied.clone())
+            (known, source.resume.is_some() || source.given_up.is_some(), self.known_good(id)?)
         };
         // Also without objects something may have come and gone between our last look and the end.
         if known || listed {
@@ -562,11 +563,14 @@ impl Writer {
     fn end_gone(&mut self, id: i64) -> Done {
         if let Some(source) = self.touch(id) {
             source.resume = None;
+            // What a list would have declared is told.
+            (source.lost, source.given_up) = (None, None);
             source.moved = true;
         }
+        self.contradicted.remove(&SourceId(id));
         self.execute(
             "note a source's state",
-            "UPDATE source SET state = 'gone', detail = '', pending_why = NULL WHERE id = ?",
+            "UPDATE source SET state = 'gone', detail = '', pending_why = NULL, given_up = NULL WHERE id = ?",
             params![id],
         )?;
         Ok(())

@@ -104,7 +104,7 @@ impl Writer {
     /// The version up to which nothing of a source is missing: not the newest one, of which more may have been to come.
     pub(super) fn known_good(&self, source_id: i64) -> Done<Option<ResourceVersion>> {
         let source = self.source(source_id)?;
-        Ok(source.resume.clone().or_else(|| source.applied.clone()))
+        Ok(source.resume.as_ref().or(source.given_up.as_ref()).or(source.applied.as_ref()).cloned())
     }
 
     pub(super) fn gap(&mut self, source_id: i64, gap: &Gap) -> Done {

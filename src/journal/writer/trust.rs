@@ -35,9 +35,14 @@ impl Writer {
         let Some(source) = self.touch(id) else { return Ok(()) };
         let why = source.lost.filter(|_| why != Why::Rollback).unwrap_or(why);
         source.lost = Some(why);
-        source.resume = None;
+        source.given_up = source.resume.take().or_else(|| source.given_up.take());
+        let given_up = source.given_up.clone();
         let what = "lose a position";
-        self.execute(what, "UPDATE source SET resume = NULL, pending_why = ? WHERE id = ?", params![why.as_str(), id])?;
+        self.execute(
+            what,
+            "UPDATE source SET resume = NULL, given_up = ?, pending_why = ? WHERE id = ?",
+            params![given_up.as_ref().map(ResourceVersion::as_str), why.as_str(), id],
+        )?;
         Ok(())
     }
 
