@@ -83,6 +83,8 @@ pub struct SourceRow {
     pub audit_differences: u64,
     /// When the last audit was done, microseconds since 1970; 0 for never.
     pub audited_at: i64,
+    /// Its position is lost, and no list has declared the gap yet.
+    pub gap_owed: bool,
 }
 
 impl SourceRow {
@@ -571,7 +573,7 @@ impl Reader {
                 "SELECT s.id, r.facts, s.namespace, s.state, s.detail, s.state_since, s.resume, s.good_at, s.active,
                      (SELECT count(*) FROM object o WHERE o.resource = s.resource AND o.present = 1
                          AND (s.namespace = '' OR o.namespace = s.namespace)),
-                     s.gaps, s.audits, s.audit_differences, s.audited_at
+                     s.gaps, s.audits, s.audit_differences, s.audited_at, s.pending_why IS NOT NULL
                  FROM source s JOIN resource r ON r.id = s.resource ORDER BY r.plural, r.api_group, s.namespace",
             )
             .map_err(sql(what))?;
@@ -592,6 +594,7 @@ impl Reader {
                     audits: row.get(11)?,
                     audit_differences: row.get(12)?,
                     audited_at: row.get(13)?,
+                    gap_owed: row.get(14)?,
                 })
             })
             .map_err(sql(what))?;

@@ -1,5 +1,6 @@
 //! The one thread that writes: commands in, entries and state out, many commands to a transaction.
 
+mod calendar;
 mod forget;
 mod listing;
 mod queue;
@@ -30,6 +31,7 @@ use crate::change::{self, Pattern};
 use crate::model::{
     Cluster, EntryType, Evidence, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
 };
+use calendar::Calendar;
 use listing::Job;
 use queue::Woken;
 pub(super) use queue::{Command, Queue, Queued, Reply};
@@ -162,10 +164,15 @@ pub(super) struct Writer {
     at: i64,
     /// What is long and written in slices. Those that the open transaction has begun are at the end.
     jobs: VecDeque<Job>,
+    /// The first source, or what it needs, has come.
+    started: bool,
+    /// The rules of redaction have changed since the start.
+    redacted_anew: bool,
     jobs_on_disk: usize,
     /// Commands that wait for one of them.
     deferred: VecDeque<Queued>,
     room: Room,
+    calendar: Calendar,
     new_bounds: Option<Bounds>,
     /// Pages were given back, and the file is not shorter yet.
     given_back: bool,
@@ -249,9 +256,12 @@ impl Writer {
             undo: HashMap::new(),
             at: 0,
             jobs: VecDeque::new(),
+            started: false,
+            redacted_anew: false,
             jobs_on_disk: 0,
             deferred: VecDeque::new(),
             room: Room::new(dir, paused),
+            calendar: Calendar::new(Instant::now(), micros(ambient::now())),
             new_bounds: None,
             given_back: false,
         })
@@ -327,7 +337,7 @@ impl Writer {
                 false
             }
         };
-        if self.room.open.sources && !self.jobs.is_empty() {
+        if self.room.open.sources && self.may_step() {
             match self.step() {
                 Ok(done) => {
                     self.room.fitted();
@@ -340,7 +350,7 @@ impl Writer {
                     self.full(error, Some(self.room.sizes.group))?;
                 }
             }
-            busy |= !self.jobs.is_empty();
+            busy |= self.may_step();
         }
         Ok(busy)
     }
@@ -352,7 +362,10 @@ impl Writer {
         let mut next = Some(first);
         let mut taken = Vec::new();
         let mut result = Ok(());
+        // What has to wait from here on is given back as well where this group fails: it comes after what the group took.
+        let waited = self.deferred.len();
         while let Some(queued) = next {
+            self.started |= matches!(queued.command, Command::Source(..) | Command::Redaction(_));
             if self.must_wait(&queued.command) {
                 self.deferred.push_back(queued);
             } else {
@@ -399,6 +412,7 @@ impl Writer {
                 let sources = taken.iter().any(|queued| !queued.command.is_control());
                 // The next try takes them one by one.
                 let one = taken.iter().map(|queued| queued.bytes).max().unwrap_or(0);
+                queue.give_back(self.deferred.split_off(waited).into_iter());
                 queue.give_back(taken.into_iter());
                 self.full(error, sources.then_some(one))
             }
@@ -717,6 +731,12 @@ impl Writer {
             let what = "note the rules of redaction";
             self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('redaction', ?)", params![value])?;
         }
+        if since.is_none() && self.redaction.is_some() {
+            self.redacted_anew = true;
+            for job in &mut self.jobs {
+                job.older = true;
+            }
+        }
         self.redaction = Some((redactor, since.unwrap_or(self.head)));
         Ok(())
     }
@@ -797,6 +817,10 @@ impl Writer {
         let lost = lost.as_deref().and_then(Why::parse).filter(|_| resume.is_none());
         let why = lost.or_else(|| (resume.is_none() && (rescoped || inherited)).then_some(Why::Scope));
         self.contradicted.remove(&SourceId(id));
+        // What is left of an unfinished list is still being dropped; the source is registered all the same.
+        for job in self.jobs.iter_mut().filter(|job| job.source == id) {
+            job.recovered = false;
+        }
         let resume = resume.map(ResourceVersion);
         let applied = applied.map(ResourceVersion);
         self.sources.insert(

@@ -21,7 +21,7 @@ use crate::ambient::Bell;
 use crate::change::redact::Redactor;
 use crate::cluster::Api;
 use crate::config;
-use crate::journal::{Journal, JournalError, SourceId};
+use crate::journal::{Journal, JournalError, SourceId, SourceRow};
 use crate::model::{Resource, SourceSpec};
 
 /// Why reading the cluster ended.
@@ -228,7 +228,8 @@ impl Fleet {
     async fn follow(&mut self) -> Result<std::convert::Infallible, FleetError> {
         let shared = Arc::clone(&self.shared);
         identify(&shared, &self.overview).await?;
-        let known = self.journal.reader()?.sources()?.into_iter().filter(|row| row.resume.is_some() || row.objects > 0);
+        let is_known = |row: &SourceRow| row.resume.is_some() || row.objects > 0 || row.gap_owed;
+        let known = self.journal.reader()?.sources()?.into_iter().filter(is_known);
         self.remembered = known.map(|row| row.resource).collect();
         let mut discovered = shared.discovered.subscribe();
         let task = self.tasks.spawn({

@@ -148,3 +148,31 @@ async fn a_gap_of_an_audit_begins_where_the_last_one_found_nothing() {
     assert_eq!((row.audits, row.audit_differences), (2, 2));
     assert!(row.audited_at >= began.as_microsecond());
 }
+
+/// Many changes can share the newest version, so a gap begins at the position that was lost; and what a list owes when
+/// the resource goes is told with the end of it.
+#[tokio::test]
+async fn a_gap_begins_at_the_position_that_was_lost_also_after_a_crash() {
+    for goes in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let open = Open::at(dir.path()).await;
+        open.list(10, None, &[pod("a", "u1", 7)]).await;
+        open.watch(vec![upsert("a", "u1", 12), delete("a", "u1", 13)]).await;
+        open.journal.distrust(open.memory.id, Why::Expired).await.unwrap();
+        open.journal.flush().await.unwrap();
+        open.close();
+        let open = Open::at(dir.path()).await;
+        assert_eq!(open.memory.why, Some(Why::Expired));
+        if goes {
+            open.journal.source_gone(open.memory.id).await.unwrap();
+            assert_eq!(words(&open.log()).last(), Some(&"GAP scope 12..-"));
+        } else {
+            open.list(20, open.memory.why, &[]).await;
+            assert_eq!(words(&open.log()).last(), Some(&"GAP expired 12..20"));
+        }
+        open.close();
+        let open = Open::at(dir.path()).await;
+        assert_eq!(open.memory.why, if goes { None } else { open.memory.why }, "it is told once");
+        open.close();
+    }
+}

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use rusqlite::{OptionalExtension, params};
+use tokio::time::Instant;
 
 use super::{Done, Writer, micros, sql, type_code};
 use crate::ambient;
@@ -68,7 +69,7 @@ impl Writer {
 
     /// What may be forgotten: by age what every sink has, at the full size likewise, or with `on_full = "forget"` also
     /// what some have not. Invariant 6.
-    pub(super) fn forgettable(&self) -> Done<Option<Forgettable>> {
+    pub(super) fn forgettable(&mut self) -> Done<Option<Forgettable>> {
         let Some(bounds) = self.room.bounds else { return Ok(None) };
         let what = "find what may be forgotten";
         let newest = self.newest_to_forget();
@@ -87,7 +88,8 @@ impl Writer {
             return Ok(Some(Forgettable { upto, before: i64::MAX }));
         }
         let age = i64::try_from(bounds.max_age.as_micros()).unwrap_or(i64::MAX);
-        let before = micros(ambient::now()).saturating_sub(age);
+        let time = self.calendar.time(Instant::now(), micros(ambient::now()));
+        let before = time.saturating_sub(age);
         let oldest: Option<i64> = self
             .conn
             .prepare_cached("SELECT time FROM entry WHERE seq = ?")
@@ -110,7 +112,10 @@ impl Writer {
     fn forget(&mut self, bound: Forgettable) -> Done {
         let what = "forget entries";
         let leaving = self.leaving(bound)?;
-        let Some(last) = leaving.last().map(|row| row.seq) else { return Ok(()) };
+        let Some(last) = leaving.last().map(|row| row.seq) else {
+            // Where rows are missing there is nothing to forget but their numbers.
+            return if bound.before == i64::MAX { self.set_oldest(bound.upto + 1) } else { Ok(()) };
+        };
         self.tell_what_leaves(&leaving)?;
         self.rescue(self.oldest, last)?;
         let mut newest: HashMap<i64, usize> = HashMap::new();
@@ -210,10 +215,17 @@ impl Writer {
         }
         let now = micros(ambient::now());
         for (source, seq) in last {
-            let line = self.line(seq)?;
-            let version = wire::Entry::parse(&line.bytes)
-                .map_err(|error| JournalError::Corrupt(format!("entry {seq}: {error}; run `decklog verify`")))
-                .map(|entry| entry.gap().map_or_else(|| Some(entry.version().to_string()), |gap| gap.to))?;
+            let version = match self.line(seq) {
+                Ok(line) => wire::Entry::parse(&line.bytes)
+                    .ok()
+                    .and_then(|entry| entry.gap().map_or_else(|| Some(entry.version().to_string()), |gap| gap.to)),
+                // What is damaged goes as everything else does; only where it ended is not known.
+                Err(JournalError::Corrupt(text)) => {
+                    tracing::error!("{text}: it is forgotten as it is");
+                    None
+                }
+                Err(error) => return Err(error),
+            };
             self.execute(
                 "forget entries",
                 "UPDATE source SET forgotten = ?, forgotten_version = ?, forgotten_at = ? WHERE id = ?",
@@ -235,7 +247,14 @@ impl Writer {
             rows.collect::<Result<_, _>>().map_err(sql(what))?
         };
         for seq in seqs {
-            let line = self.line(seq)?;
+            let line = match self.line(seq) {
+                Ok(line) => line,
+                Err(JournalError::Corrupt(text)) => {
+                    tracing::error!("{text}: it was set aside, and cannot be delivered any more");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let alone = self.codec.compress(None, &line.bytes);
             self.execute(what, "UPDATE aside SET line = ? WHERE seq = ?", params![alone, seq])?;
         }

@@ -26,14 +26,16 @@ const DELETIONS_TOLD: i64 = 2;
 /// Something long on its way.
 pub(super) struct Job {
     /// The source; 0 where it is of none.
-    source: i64,
+    pub(super) source: i64,
     /// The plural of its resource; empty where it is of none.
     plural: String,
     work: Work,
     /// When it was handed over.
     at: i64,
     /// The source was not registered, and is forgotten again.
-    recovered: bool,
+    pub(super) recovered: bool,
+    /// What is staged may have been redacted by other rules than those in force.
+    pub(super) older: bool,
     reply: Option<Reply<()>>,
 }
 
@@ -84,7 +86,7 @@ impl Writer {
             };
             self.add_job(id, work, now, None)?;
             if let Some(job) = self.jobs.back_mut() {
-                job.recovered = true;
+                (job.recovered, job.older) = (true, true);
             }
         }
         self.jobs_on_disk = self.jobs.len();
@@ -93,7 +95,7 @@ impl Writer {
 
     fn add_job(&mut self, source: i64, work: Work, at: i64, reply: Option<Reply<()>>) -> Done {
         let plural = if source == 0 { String::new() } else { self.source(source)?.facts.plural.clone() };
-        self.jobs.push_back(Job { source, plural, work, at, recovered: false, reply });
+        self.jobs.push_back(Job { source, plural, work, at, recovered: false, older: self.redacted_anew, reply });
         Ok(())
     }
 
@@ -110,7 +112,14 @@ impl Writer {
             let concerns = |job: &Job| job.plural == spec.resource.plural && !matches!(job.work, Work::Begin);
             return self.jobs.iter().any(|job| job.source == 0 || concerns(job));
         }
-        matches!(command, Command::Narrow(_) | Command::Flush(_))
+        // Before the first source there is nothing to wait for but what the last daemon left, which begins with it.
+        matches!(command, Command::Narrow(_) | Command::Flush(_)) && self.may_step()
+    }
+
+    /// Whether the next job may go on. What the last daemon left waits until the sinks have had their look at the journal
+    /// and the rules of redaction are known.
+    pub(super) fn may_step(&self) -> bool {
+        self.jobs.front().is_some_and(|job| self.started || !job.recovered)
     }
 
     /// One slice of something long. Says whether one of them is done.
@@ -173,7 +182,7 @@ impl Writer {
                     }
                 },
                 Step::Changes => {
-                    if self.write_changes(id)? {
+                    if self.write_changes(id, job.older)? {
                         Step::Changes
                     } else {
                         Step::Clear
@@ -375,7 +384,7 @@ impl Writer {
 
     /// Writes a slice of what a list found new or changed, in the order of versions, which is the order in which it came
     /// to be. Says whether there may be more.
-    fn write_changes(&mut self, id: i64) -> Done<bool> {
+    fn write_changes(&mut self, id: i64, older: bool) -> Done<bool> {
         let what = "write a list";
         let (_, why, _) = self.pending(id)?;
         let silent = why.as_deref() == Some(SILENT);
@@ -402,7 +411,7 @@ impl Writer {
             staged
         };
         for row in &staged {
-            self.write_listed(id, *row, evidence, silent)?;
+            self.write_listed(id, *row, evidence, silent, older)?;
         }
         Ok(!staged.is_empty())
     }
@@ -426,7 +435,7 @@ impl Writer {
         self.prove(id, version, at)
     }
 
-    fn write_listed(&mut self, id: i64, row: i64, evidence: Evidence, silent: bool) -> Done {
+    fn write_listed(&mut self, id: i64, row: i64, evidence: Evidence, silent: bool, older: bool) -> Done {
         let what = "read a staged object";
         let (mut object, blob): (Observed, Vec<u8>) = self
             .conn
@@ -448,6 +457,9 @@ impl Writer {
             .codec
             .decompress(None, &blob)
             .map_err(|error| JournalError::Corrupt(format!("a staged object: {error}")))?;
+        if older {
+            object.body = self.redact_again(id, &object.uid, object.body)?;
+        }
         let resource = self.source(id)?.resource;
         match self.known(resource, &object.namespace, &object.name)? {
             Some(known) if known.present && known.uid == object.uid => {
@@ -472,7 +484,12 @@ impl Writer {
 
     /// Whether the same version is another state: a cluster that was put back gives its versions a second time.
     fn differs(&mut self, source: i64, known: &Known, object: &Observed) -> Done<bool> {
-        let state = self.current_state(source, known)?;
+        let state = match self.current_state(source, known) {
+            Ok(state) => state,
+            // What cannot be read is told anew.
+            Err(JournalError::Corrupt(_)) => return Ok(true),
+            Err(error) => return Err(error),
+        };
         Ok(state.marks != object.body.marks || state.bytes != object.body.bytes)
     }
 
@@ -485,7 +502,7 @@ impl Writer {
             let mut select = self
                 .conn
                 .prepare(
-                    "SELECT id FROM source s WHERE active = 0 AND (resume IS NOT NULL OR rescoped = 1)
+                    "SELECT id FROM source s WHERE active = 0 AND (resume IS NOT NULL OR rescoped = 1 OR pending_why IS NOT NULL)
                      AND EXISTS (SELECT 1 FROM source o WHERE o.resource = s.resource AND o.active = 1)",
                 )
                 .map_err(sql(what))?;
@@ -551,7 +568,7 @@ impl Writer {
                     |row| row.get(0),
                 )
                 .map_err(sql("look objects up"))?;
-            (known, source.resume.is_some() || source.given_up.is_some(), self.known_good(id)?)
+            (known, source.resume.is_some() || source.lost.is_some(), self.known_good(id)?)
         };
         // Also without objects something may have come and gone between our last look and the end.
         if known || listed {

@@ -202,7 +202,7 @@ impl Writer {
                     return Ok((line.object(), line.shape, None));
                 }
                 let stored = told(known, &line)?;
-                let body = self.redact_again(source, known, stored)?;
+                let body = self.redact_again(source, &known.uid, stored)?;
                 Ok((body.bytes.into(), None, Some(body.marks)))
             }
             Some(_) | None => {
@@ -227,11 +227,11 @@ impl Writer {
                 .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))?;
             let pointers = pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
             // Nothing tells by which rules it was redacted.
-            return self.redact_again(source, known, Redacted { bytes, pointers, marks: known.marks.clone() });
+            return self.redact_again(source, &known.uid, Redacted { bytes, pointers, marks: known.marks.clone() });
         }
         let line = self.line(known.last)?;
         let stored = told(known, &line)?;
-        if self.is_older(known.last) { self.redact_again(source, known, stored) } else { Ok(stored) }
+        if self.is_older(known.last) { self.redact_again(source, &known.uid, stored) } else { Ok(stored) }
     }
 
     /// Whether an entry was written by other rules of redaction than those in force.
@@ -241,10 +241,10 @@ impl Writer {
 
     /// What would be told again, after the rules in force now: what the journal has in clear from before is told to
     /// nobody who does not have it.
-    fn redact_again(&self, source: i64, known: &Known, stored: Redacted) -> Done<Redacted> {
+    pub(super) fn redact_again(&self, source: i64, uid: &str, stored: Redacted) -> Done<Redacted> {
         let Some((redactor, _)) = &self.redaction else { return Ok(stored) };
         redactor
-            .again(&self.source(source)?.facts, &known.uid, stored)
+            .again(&self.source(source)?.facts, uid, stored)
             .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))
     }
 }

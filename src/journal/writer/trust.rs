@@ -67,9 +67,13 @@ impl Writer {
         let mut seq = known.last;
         // Ends with what retention has forgotten, which is older than anything that a server mixes up.
         while let Some(previous) = self.entry_before(seq)? {
-            let line = self.line(seq)?;
-            let entry =
-                Entry::parse(&line.bytes).map_err(|error| JournalError::Corrupt(format!("entry {seq}: {error}")))?;
+            let line = match self.line(seq) {
+                Ok(line) => line,
+                // What is damaged proves nothing.
+                Err(JournalError::Corrupt(_)) => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            let Ok(entry) = Entry::parse(&line.bytes) else { return Ok(false) };
             let version = entry.version();
             if version == object.version {
                 return Ok(entry.uid.as_deref() == Some(object.uid.as_str()));
