@@ -201,31 +201,27 @@ impl Writer {
                     return Ok(true);
                 }
             },
-            Work::Gone(step) => match step {
-                Step::Clear => {
-                    if self.clear(id)? {
-                        Step::Gap
-                    } else {
-                        Step::Clear
+            Work::Gone(step) => {
+                // The end is of the same transaction as the last of it, so that a crash does not tell the gap again.
+                let after = match step {
+                    Step::Clear if !self.clear(id)? => {
+                        self.commit()?;
+                        return Ok(false);
                     }
-                }
-                Step::Gap => {
-                    if self.begin_gone(id)? {
-                        Step::Deletions(None)
-                    } else {
-                        Step::End
-                    }
-                }
-                Step::Deletions(after) => match self.write_deletions(id, after.as_ref())? {
-                    Some(upto) => Step::Deletions(Some(upto)),
-                    None => Step::End,
-                },
-                Step::Changes | Step::End => {
+                    Step::Deletions(after) => Some(after.take()),
+                    _ => self.begin_gone(id)?.then_some(None),
+                };
+                let upto = match after {
+                    Some(after) => self.write_deletions(id, after.as_ref())?,
+                    None => None,
+                };
+                if upto.is_none() {
                     self.end_gone(id)?;
                     self.commit()?;
                     return Ok(true);
                 }
-            },
+                Step::Deletions(upto)
+            }
         };
         self.commit()?;
         if let Work::List(step) | Work::Gone(step) = &mut job.work {
