@@ -1,6 +1,7 @@
 -- The journal of one cluster. Never edited after a release: a change is a new, higher-numbered file.
 
--- Facts about this journal: epoch, cluster_name, cluster_uid, head (the highest seq ever given out).
+-- Facts about this journal: epoch, cluster_name, cluster_uid, head (the highest seq ever given out), oldest (the first
+-- seq that is not forgotten; absent while none is), paused (why nothing is read, as JSON), resumed (when that ended).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL
@@ -29,13 +30,21 @@ CREATE TABLE source (
     good_at        INTEGER,          -- last moment known good, microseconds since 1970
     rescoped       INTEGER NOT NULL DEFAULT 0,  -- the next list must declare a gap 'scope'
     pending        TEXT,             -- version of a complete list that is being written
-    pending_why    TEXT,             -- the gap it declares; NULL on a first list
+    pending_why    TEXT,             -- the gap that it declares, or the next one must; NULL on a first list
     pending_told   INTEGER NOT NULL DEFAULT 0,  -- that gap's entry is written
     state          TEXT NOT NULL DEFAULT 'waiting',
     detail         TEXT NOT NULL DEFAULT '',
     state_since    INTEGER NOT NULL DEFAULT 0,
     gaps           INTEGER NOT NULL DEFAULT 0,  -- gaps ever told
+    proved         TEXT,             -- version of the last list, or of the last audit without a difference
+    proved_at      INTEGER,          -- when that was begun, microseconds since 1970
+    audits         INTEGER NOT NULL DEFAULT 0,  -- audits ever done
+    audit_differences INTEGER NOT NULL DEFAULT 0,  -- objects that they found to differ
+    audited_at     INTEGER NOT NULL DEFAULT 0,  -- end of the last one, microseconds since 1970
     active         INTEGER NOT NULL DEFAULT 0,  -- configured when the daemon last ran
+    forgotten      INTEGER NOT NULL DEFAULT 0,  -- seq of its newest entry that was forgotten
+    forgotten_version TEXT,          -- the version that entry told
+    forgotten_at   INTEGER NOT NULL DEFAULT 0,  -- when it was forgotten
     UNIQUE (resource, namespace)
 ) STRICT;
 
@@ -78,6 +87,14 @@ CREATE TABLE entry (
 -- Gaps are few and far between.
 CREATE INDEX entry_gap ON entry (seq) WHERE type = 3;
 
+-- Entries that are forgotten and still there because later ones need them: for each object its newest forgotten entry,
+-- which is its state at the lower end of the log, and the base of that one.
+CREATE TABLE held (
+    object INTEGER NOT NULL,
+    seq    INTEGER NOT NULL,
+    PRIMARY KEY (object, seq)
+) STRICT, WITHOUT ROWID;
+
 -- Pages of a list in progress. Nothing here is visible before the list is complete.
 CREATE TABLE listing (
     id        INTEGER PRIMARY KEY,
@@ -91,6 +108,8 @@ CREATE TABLE listing (
     pointers  TEXT
 ) STRICT;
 CREATE INDEX listing_by_name ON listing (source, namespace, name);
+-- The order in which a complete list is written: that of versions.
+CREATE INDEX listing_by_version ON listing (source, length(version), version, id) WHERE body IS NOT NULL;
 
 -- One row per sink ever configured: `cursor` is the last seq that it has for good, `written` the last that was really
 -- handed over, which is lower where the sink's filter left out what follows.
@@ -103,7 +122,8 @@ CREATE TABLE sink (
     detail      TEXT NOT NULL DEFAULT '',
     state_since INTEGER NOT NULL DEFAULT 0,
     delivered_at INTEGER NOT NULL DEFAULT 0,
-    active      INTEGER NOT NULL DEFAULT 0
+    active      INTEGER NOT NULL DEFAULT 0,
+    missed      INTEGER NOT NULL DEFAULT 0  -- entries that were forgotten before it had taken them
 ) STRICT, WITHOUT ROWID;
 
 -- Entries that a sink refused for ever and that its policy keeps for `decklog replay`.
@@ -112,5 +132,6 @@ CREATE TABLE aside (
     seq    INTEGER NOT NULL,
     reason TEXT NOT NULL,
     time   INTEGER NOT NULL,
+    line   BLOB,                     -- the entry, compressed alone, once the log has forgotten it
     PRIMARY KEY (sink, seq)
 ) STRICT, WITHOUT ROWID;

@@ -68,6 +68,15 @@ pub fn compare_shaped(
     diff::compare(old, shape, new, old_marks, new_marks)
 }
 
+/// The change to a version whose predecessor is not known any more: a patch that replaces the whole object, without
+/// `was`.
+///
+/// # Errors
+/// Where it is not a JSON object. Nothing of it is quoted.
+pub fn replaced(new: &[u8]) -> Result<(Change, Shape), String> {
+    diff::replaced(new)
+}
+
 /// Whether a change touches nothing but what `ignore` names: each of the leaves it touches is matched by a pattern, or
 /// lies below what one matches. A change that touches no leaf (only resourceVersion moved) is one of them, unless
 /// there are no patterns at all.

@@ -204,6 +204,9 @@ async fn find(settings: &config::Cluster, context: Option<&str>) -> Result<Found
     let user = user(&kubeconfig, &context);
     let plugin = user.and_then(|user| user.exec.as_ref()?.command.as_deref());
     let plugin = plugin.map(|program| program.rsplit('/').next().unwrap_or(program).to_owned());
+    if let Some(why) = forbidden(settings, &kubeconfig, &context) {
+        return Err(ClusterError::Kubeconfig { file, why });
+    }
     files.extend(credential_files(&kubeconfig, &context).into_iter().map(stamped));
     let options = KubeConfigOptions { context: Some(wanted.clone()), cluster: None, user: None };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options)
@@ -239,6 +242,50 @@ fn candidates(settings: &config::Cluster) -> (Vec<PathBuf>, Vec<String>) {
 fn user<'a>(kubeconfig: &'a Kubeconfig, context: &kube::config::Context) -> Option<&'a AuthInfo> {
     let name = context.user.as_ref();
     kubeconfig.auth_infos.iter().find(|named| Some(&named.name) == name)?.auth_info.as_ref()
+}
+
+/// What a kubeconfig asks for that has to be allowed first: it may come from somebody else, and would run a program as
+/// our user, or hand our credentials to whoever answers. The names in it are quoted, its values never.
+fn forbidden(settings: &config::Cluster, kubeconfig: &Kubeconfig, context: &kube::config::Context) -> Option<String> {
+    let user = user(kubeconfig, context);
+    if !settings.allow_exec
+        && let Some(what) = user.and_then(|user| match (&user.exec, &user.auth_provider) {
+            (Some(_), _) => Some("exec"),
+            (None, Some(_)) => Some("auth-provider"),
+            (None, None) => None,
+        })
+    {
+        return Some(format!(
+            "its user {:?} has credentials that a program gives ({what}), and decklog runs no program unless it is told \
+             to: set [cluster] allow_exec = true, or give it a token or a client certificate",
+            classify::bounded(context.user.as_deref().unwrap_or_default())
+        ));
+    }
+    let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()?;
+    if settings.allow_insecure_tls {
+        return None;
+    }
+    let name = classify::bounded(&context.cluster);
+    if cluster.insecure_skip_tls_verify == Some(true) {
+        return Some(format!(
+            "its cluster {name:?} has insecure-skip-tls-verify, so that anyone in between could read the credentials and \
+             make up the log: set [cluster] allow_insecure_tls = true, or give it certificate-authority"
+        ));
+    }
+    let server: Option<http::Uri> = cluster.server.as_deref().and_then(|server| server.parse().ok());
+    let plain = server.filter(|server| server.scheme_str() == Some("http"));
+    let elsewhere = plain.is_some_and(|server| !is_loopback(server.host().unwrap_or_default()));
+    elsewhere.then(|| {
+        format!(
+            "its cluster {name:?} is reached over http://, so that anyone in between could read the credentials and make \
+             up the log: set [cluster] allow_insecure_tls = true, or use https://"
+        )
+    })
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || address.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
 fn credential_files(kubeconfig: &Kubeconfig, context: &kube::config::Context) -> Vec<PathBuf> {
@@ -461,6 +508,16 @@ impl Api {
         // Somebody else did it while we waited, or a moment ago: the same files would give the same client.
         let fresh = *tried >= asked || (tried.elapsed() < AGAIN && !self.current(Current::files_changed));
         if !fresh {
+            self.build_again().await;
+            *tried = Instant::now();
+        }
+    }
+
+    /// Makes a new client, and with it new connections, whatever became of the old one. Many callers at once make one.
+    pub async fn renew(&self) {
+        let asked = Instant::now();
+        let mut tried = self.inner.building.lock().await;
+        if *tried < asked {
             self.build_again().await;
             *tried = Instant::now();
         }
@@ -744,7 +801,44 @@ users:
 "#
         );
         std::fs::write(dir.join("config"), text).unwrap();
-        at(dir, None)
+        config::Cluster { allow_exec: true, ..at(dir, None) }
+    }
+
+    /// Fault 85: a kubeconfig runs no program and does without TLS only where that is allowed.
+    #[tokio::test]
+    async fn programs_and_missing_tls_have_to_be_allowed() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = async |settings: &config::Cluster, says: &[&str]| {
+            let error = Api::open(settings, Limits::default()).await.unwrap_err();
+            let text = error.to_string();
+            assert!(says.iter().all(|says| text.contains(says)) && !error.may_heal(), "{text}");
+            assert!(!text.contains("hunter2"), "{text}");
+        };
+        let marker = dir.path().join("ran");
+        let settings = with_plugin(dir.path(), &format!("echo hunter2 > {}", marker.display()));
+        let closed = config::Cluster { allow_exec: false, ..settings };
+        refused(&closed, &["\"me\"", "exec", "[cluster] allow_exec = true"]).await;
+        assert!(!marker.exists(), "nothing was run");
+        let provider =
+            TWO.replace("{tokenFile: token}", "{auth-provider: {name: gcp, config: {cmd-path: /bin/hunter2}}}");
+        std::fs::write(dir.path().join("config"), provider).unwrap();
+        refused(&at(dir.path(), Some("prod")), &["auth-provider", "allow_exec = true"]).await;
+        std::fs::write(dir.path().join("token"), "hunter2").unwrap();
+        for (from, to, says) in [
+            (
+                "http://127.0.0.1:1\"",
+                "https://127.0.0.1:1\", insecure-skip-tls-verify: true",
+                "insecure-skip-tls-verify",
+            ),
+            ("http://127.0.0.1:1", "http://hunter2@10.0.0.1:1", "http://, so that"),
+            ("http://127.0.0.1:1", "http://prod.example", "http://, so that"),
+        ] {
+            std::fs::write(dir.path().join("config"), TWO.replace(from, to)).unwrap();
+            let settings = at(dir.path(), Some("prod"));
+            refused(&settings, &["\"prod-eu1\"", says, "[cluster] allow_insecure_tls = true"]).await;
+            let open = config::Cluster { allow_insecure_tls: true, ..settings };
+            assert!(Api::open(&open, Limits::default()).await.is_ok(), "{to}");
+        }
     }
 
     #[tokio::test]

@@ -138,14 +138,6 @@ impl Config {
     /// What is allowed and yet worth a word.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if let Some(Http { listen }) = &self.http
-            && !listen.is_local()
-        {
-            warnings.push(format!(
-                "http.listen = \"{listen}\" can be reached from other machines, without a password: \
-                 put a firewall or a proxy before it, or listen on 127.0.0.1 or a unix socket"
-            ));
-        }
         for sink in &self.sink {
             if let SinkKind::Http(http) = &sink.kind
                 && http.url.to_ascii_lowercase().starts_with("http://")
@@ -290,7 +282,7 @@ pub struct Config {
 }
 
 /// The cluster that is read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cluster {
     /// Its name in every entry. Default: the kubeconfig context's cluster, or "in-cluster".
@@ -302,6 +294,28 @@ pub struct Cluster {
     pub context: Option<String>,
     /// Read the API server's own request counters, for `churn --requests`.
     pub request_metrics: bool,
+    /// Let the kubeconfig name a program that gives the credentials (exec, auth-provider), and run it.
+    pub allow_exec: bool,
+    /// Let the kubeconfig do without TLS, or without a look at the API server's certificate.
+    pub allow_insecure_tls: bool,
+    /// How often, at least, each source is compared with what the API server has; "off" for never.
+    #[serde(with = "value::period")]
+    #[schemars(with = "String", extend("format" = "period"))]
+    pub audit_every: Duration,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            name: None,
+            kubeconfig: None,
+            context: None,
+            request_metrics: false,
+            allow_exec: false,
+            allow_insecure_tls: false,
+            audit_every: Duration::from_secs(600),
+        }
+    }
 }
 
 /// The state directory and its bounds.
@@ -582,11 +596,13 @@ pub struct Http {
     /// Where /livez, /readyz, /metrics, /status and the timeline page are served: IP:PORT, or the path of a unix socket.
     #[schemars(with = "String", extend("format" = "listen"))]
     pub listen: Listen,
+    /// Let `listen` be an address that other machines reach. Nobody is asked for a password there.
+    pub allow_remote: bool,
 }
 
 impl Default for Http {
     fn default() -> Self {
-        Self { listen: Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 9465))) }
+        Self { listen: Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 9465))), allow_remote: false }
     }
 }
 

@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, ClusterError, Limits};
-use crate::config::{Config, Loaded};
+use crate::config::{Config, Loaded, OnFull};
 use crate::delivery::DeliveryError;
 use crate::http::{self, Endpoints};
-use crate::journal::{Journal, JournalError, SourceState, WriterThread};
+use crate::journal::{Bounds, Journal, JournalError, SourceState, WriterThread};
 use crate::status::Live;
 use crate::supervise::{Ended, Failed, Supervisor};
 use crate::systemd::{Notifier, Watchdog};
@@ -79,13 +79,17 @@ enum TaskError {
     #[error(transparent)]
     Delivery(#[from] DeliveryError),
     #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
     Http(#[from] std::io::Error),
 }
 
 impl TaskError {
     fn into_daemon(self, name: String) -> DaemonError {
         match self {
-            Self::Fleet(FleetError::Journal(error)) | Self::Delivery(DeliveryError::Journal(error)) => error.into(),
+            Self::Fleet(FleetError::Journal(error))
+            | Self::Delivery(DeliveryError::Journal(error))
+            | Self::Journal(error) => error.into(),
             other @ (Self::Fleet(_) | Self::Http(_)) => DaemonError::Task { name, why: other.to_string() },
         }
     }
@@ -134,6 +138,12 @@ struct Running {
     live_file: Option<std::fs::File>,
 }
 
+/// How the cluster is read, as far as the configuration has a say.
+fn timings(cluster: &crate::config::Cluster) -> Timings {
+    let audit = Some(cluster.audit_every).filter(|period| !period.is_zero());
+    Timings { audit, ..Timings::default() }
+}
+
 impl Running {
     async fn start(setting: &Setting, journal: Journal) -> Result<Self, DaemonError> {
         let config = setting.loaded.config.clone();
@@ -147,9 +157,17 @@ impl Running {
         let mut tasks = Supervisor::new(CancellationToken::new());
         let mut sinks = Sinks::default();
         sinks.open(&config.sink, &journal).await?;
+        // Every sink has its cursor by now, so that nothing is forgotten that one of them still needs.
+        journal
+            .bound(Bounds {
+                max_size: config.state.max_size,
+                max_age: config.state.max_age,
+                forget: config.state.on_full == OnFull::Forget,
+            })
+            .await?;
         sinks.start(&journal, &mut tasks);
         let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
-        let (fleet, handle) = Fleet::new(api, journal.clone(), plan, Timings::default());
+        let (fleet, handle) = Fleet::new(api, journal.clone(), plan, timings(&config.cluster));
         let stop = tasks.stop();
         tasks.spawn(READING, async move { Ok(fleet.run(stop).await?) });
         let live = watch::Sender::new(Live {
@@ -217,7 +235,12 @@ impl Running {
                     if !told_ready {
                         self.tell_lists();
                     }
-                    reading.at(self.fleet.progress());
+                    if self.journal.paused().borrow().is_some() {
+                        // Nothing is taken from it, and that is told.
+                        reading.rest();
+                    } else {
+                        reading.at(self.fleet.progress());
+                    }
                     // It may be writing a long list, which counts its turns too.
                     drop(tokio::time::timeout(PING, self.journal.ping()).await);
                     writing.at(self.journal.turns());
@@ -225,6 +248,9 @@ impl Running {
                     let seen = clock.look(Timestamp::now(), Instant::now());
                     self.tell_time(seen);
                     self.tell_live(stalled, seen);
+                    if let Err(error) = self.journal.check_place() {
+                        break Some(Ended { name: "the journal".to_owned(), result: Err(Failed::Error(error.into())) });
+                    }
                 }
             }
         };
@@ -239,6 +265,9 @@ impl Running {
         let mut line = format!("seq {head}; {} sources", overview.sources.len());
         if !overview.waiting.is_empty() {
             line.push_str(&format!(", {} not served yet", overview.waiting.len()));
+        }
+        if let Some(pause) = &*self.journal.paused().borrow() {
+            line.push_str(&format!("; paused: {}", pause.detail));
         }
         let listing = overview.sources.iter().filter(|view| matches!(view.stats.state(), SourceState::Listing(_)));
         match listing.count() {

@@ -179,10 +179,9 @@ struct Batch {
 
 impl Feed {
     fn read(&mut self, after: Seq, limits: Limits) -> Result<Batch, JournalError> {
-        let entries = self.reader.entries_after(after, limits.entries.max(1), limits.bytes)?;
+        let entries = self.reader.deliverable_after(after, limits.entries.max(1), limits.bytes)?;
         let upto = entries.last().map(|entry| entry.seq);
-        // A sink that begins with the oldest entry lacks nothing.
-        let hole = after > Seq(0) && entries.first().is_some_and(|first| first.seq > after.next());
+        let hole = entries.first().is_some_and(|first| first.seq > after.next());
         let wanted = |entry: &StoredEntry| self.filter.as_ref().is_none_or(|filter| filter(&entry.line));
         let mut items = Vec::with_capacity(entries.len());
         for entry in entries.into_iter().filter(wanted) {
@@ -354,7 +353,12 @@ impl Driver {
         let Some(upto) = batch.upto else { return Ok(Input::Nothing) };
         if batch.hole {
             let first = batch.items.first().map_or(upto.0, |item| item.seq.0);
-            tracing::warn!(sink = name, after = after.0, first, "the journal no longer has the entries in between");
+            tracing::warn!(
+                sink = name,
+                after = after.0,
+                first,
+                "the journal has forgotten entries that this sink has not: it gets a GAP for them"
+            );
         }
         self.batch = batch.items;
         let wanted = self.batch.iter().map(|item| item.seq).collect();

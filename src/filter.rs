@@ -50,6 +50,9 @@ const MAX_LENGTH: usize = 4096;
 /// How deep an expression may be nested: the parser and the interpreter take some kilobytes of stack for each level.
 const MAX_NESTING: usize = 48;
 
+/// Enough for the parser at [`MAX_NESTING`]. It is only used as far as it is needed.
+const PARSER_STACK: usize = 32 << 20;
+
 /// What is wrong with a filter, or with its answer for one entry. Quotes nothing of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
@@ -94,10 +97,17 @@ impl Filter {
         }
         names::check_nesting(text)?;
         let source = names::hide_reserved(text);
-        let parser = Parser::new().enable_optional_syntax(true).enable_ident_escape_syntax(true);
-        // The parser is not ours: whatever it does with odd input ends here.
-        let parsed = catch_unwind(AssertUnwindSafe(|| parser.parse_with_source_info(&source)))
-            .map_err(|_| first("the CEL parser cannot read this".to_owned()))?;
+        // The parser is not ours: whatever it does with odd input ends here. It takes tens of kilobytes of stack for
+        // each open bracket, more than the threads of a runtime have.
+        let parse = || {
+            let parser = Parser::new().enable_optional_syntax(true).enable_ident_escape_syntax(true);
+            parser.parse_with_source_info(&source)
+        };
+        let parsed = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("filter".to_owned()).stack_size(PARSER_STACK);
+            thread.spawn_scoped(scope, parse).ok()?.join().ok()
+        });
+        let parsed = parsed.ok_or_else(|| first("the CEL parser cannot read this".to_owned()))?;
         let (mut expression, positions) = parsed.map_err(|errors| names::parse_error(&errors))?;
         let need = names::resolve(&mut expression, text, &positions)?;
         Ok(Self { text: text.to_owned(), expression, need })

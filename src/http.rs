@@ -1,23 +1,28 @@
 //! What the daemon answers over HTTP: is it alive, is it ready, how is it doing.
 //!
 //! Meant for loopback or a unix socket: there is no authentication, and nothing here shows the content of an object.
+//! Only GET and HEAD are answered, and everything about a request is bounded: its head, its time, how many there are.
 
-mod few;
 mod metrics;
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Listen;
@@ -25,7 +30,6 @@ use crate::delivery::SinkCounters;
 use crate::journal::{Backlog, JournalError, Reader};
 use crate::status::{Live, Status};
 use crate::watch::FleetHandle;
-use few::Few;
 
 /// What the endpoints read.
 #[derive(Clone, Debug)]
@@ -71,7 +75,7 @@ pub async fn bind(listen: &Listen) -> Result<Bound, String> {
             };
             // A socket that refuses is left over from a crash. Anything else is somebody's, and stays.
             if std::fs::symlink_metadata(path).is_ok() {
-                match tokio::net::UnixStream::connect(path).await {
+                match UnixStream::connect(path).await {
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => {
                         std::fs::remove_file(path).map_err(failed)?;
                     }
@@ -105,10 +109,51 @@ pub async fn serve(bound: Bound, endpoints: Endpoints, stop: CancellationToken) 
         .route("/metrics", get(scrape))
         .route("/status", get(show_status))
         .with_state(endpoints);
-    let stopped = async move { stop.cancelled().await };
-    match bound {
-        Bound::Tcp(listener) => axum::serve(Few::of(listener), router).with_graceful_shutdown(stopped).await,
-        Bound::Unix(listener) => axum::serve(Few::of(listener), router).with_graceful_shutdown(stopped).await,
+    let mut connections = JoinSet::new();
+    loop {
+        let stream = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            Some(_ended) = connections.join_next() => continue,
+            stream = bound.accept(), if connections.len() < MOST_CONNECTIONS => stream,
+        };
+        let stream = match stream {
+            Ok(stream) => stream,
+            // One that its client gave up, or no descriptor left: neither ends the daemon.
+            Err(error) => {
+                tracing::debug!(%error, "a connection to the HTTP endpoints was not taken");
+                tokio::time::sleep(AFTER_FAILURE).await;
+                continue;
+            }
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_LIMIT)
+            .max_buf_size(HEAD_BYTES)
+            .keep_alive(false)
+            .serve_connection(TokioIo::new(stream), service);
+        // What goes wrong with a connection is its client's business.
+        connections.spawn(async move { drop(tokio::time::timeout(CONNECTION_LIMIT, connection).await) });
+    }
+}
+
+/// Connections beyond this wait until one ends.
+const MOST_CONNECTIONS: usize = 32;
+/// The head of a request has at most so many bytes …
+const HEAD_BYTES: usize = 16 << 10;
+/// … and has to come within this time.
+const HEAD_LIMIT: Duration = Duration::from_secs(5);
+/// A connection, with its request and its answer, ends after this long. Metrics of a big journal take a second.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
+/// How long nothing is accepted after that has failed.
+const AFTER_FAILURE: Duration = Duration::from_millis(200);
+
+impl Bound {
+    async fn accept(&self) -> io::Result<Either<TcpStream, UnixStream>> {
+        match self {
+            Self::Tcp(listener) => listener.accept().await.map(|(stream, _)| Either::Left(stream)),
+            Self::Unix(listener) => listener.accept().await.map(|(stream, _)| Either::Right(stream)),
+        }
     }
 }
 

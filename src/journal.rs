@@ -11,25 +11,30 @@
 mod codec;
 mod reader;
 mod recent;
+mod retention;
 mod schema;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 pub use codec::Codec;
-pub use reader::{ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, StoredEntry, Verified};
+pub use reader::{KnownObject, ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, StoredEntry, Verified};
+pub use retention::{Bounds, Pause, PauseReason, Retained};
 
+use crate::ambient;
+use crate::change::redact::Redactor;
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
 use recent::Recent;
-use writer::{Command, Queued, Writer};
+use writer::{Command, Queue, Queued, Reply, Writer};
 
 /// A source as the journal knows it, for the life of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,6 +60,17 @@ pub struct WatchChange {
     pub verb: Verb,
     /// The object it carries, redacted.
     pub object: Observed,
+}
+
+/// A comparison of what the journal knows of a source with what the API server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// The version at which they were compared.
+    pub version: ResourceVersion,
+    /// When that was begun.
+    pub began: Timestamp,
+    /// How many objects differ.
+    pub differences: u64,
 }
 
 /// What a source is doing, for status and metrics.
@@ -179,6 +195,22 @@ pub enum JournalError {
     Stopped(String),
 }
 
+impl JournalError {
+    /// Whether there was no room, on the disk or in the size that the journal may have.
+    fn is_full(&self) -> bool {
+        match self {
+            Self::Sqlite { source, .. } => source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),
+            Self::Locked { .. }
+            | Self::Newer { .. }
+            | Self::Missing(_)
+            | Self::OtherCluster { .. }
+            | Self::Io { .. }
+            | Self::Corrupt(_)
+            | Self::Stopped(_) => false,
+        }
+    }
+}
+
 fn holder(pid: Option<u32>) -> String {
     pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
@@ -212,14 +244,20 @@ pub struct Journal {
 #[derive(Debug)]
 struct Inner {
     dir: PathBuf,
+    place: schema::Place,
     epoch: RwLock<String>,
-    commands: mpsc::Sender<Queued>,
+    /// What comes from the cluster: it waits while the journal is full.
+    sources: mpsc::Sender<Queued>,
+    /// What comes from the sinks, which go on.
+    control: mpsc::Sender<Queued>,
     room: Arc<Semaphore>,
     head: watch::Receiver<Seq>,
+    paused: watch::Receiver<Option<Pause>>,
     failure: Arc<OnceLock<String>>,
     turns: Arc<AtomicU64>,
     waiting: Arc<Waiting>,
     recent: Recent,
+    contradictions: watch::Receiver<BTreeSet<SourceId>>,
 }
 
 /// How many changes of each source are handed over and not on disk yet.
@@ -291,7 +329,8 @@ impl WriterThread {
 }
 
 impl Journal {
-    /// Opens the journal in `dir` (made when missing), finishes a list that a crash interrupted, starts the writer.
+    /// Opens the journal in `dir` (made when missing) and starts the writer, which first finishes lists that a crash
+    /// interrupted.
     ///
     /// # Errors
     /// Where the directory is held by another process, cannot be used, or holds what this build cannot read.
@@ -333,18 +372,23 @@ impl Journal {
         let lock = schema::lock(dir)?;
         let mut conn = schema::open_writer(dir)?;
         prepare(&mut conn).map_err(|source| JournalError::Sqlite { what: "cannot prepare".to_owned(), source })?;
-        let (commands, receiver) = mpsc::channel(QUEUE_LEN);
+        let place = schema::Place::of(dir)?;
+        let (sources, source_receiver) = mpsc::channel(QUEUE_LEN);
+        let (control, control_receiver) = mpsc::channel(QUEUE_LEN);
+        let queue = Queue::new(control_receiver, source_receiver);
         let (head_sender, head) = watch::channel(Seq(0));
-        let mut writer = Writer::new(conn, head_sender)?;
+        let (paused_sender, paused) = watch::channel(None);
+        let mut writer = Writer::new(conn, dir, head_sender, paused_sender)?;
         writer.recover()?;
         let (turns, waiting, recent) = (writer.turns(), writer.waiting(), writer.recent());
+        let contradictions = writer.contradictions();
         let epoch = RwLock::new(writer.epoch().to_owned());
         let failure = Arc::new(OnceLock::new());
         let writing: Writing = {
             let failure = Arc::clone(&failure);
             Box::pin(async move {
                 let _lock = lock;
-                let result = writer.run(receiver).await;
+                let result = writer.run(queue).await;
                 if let Err(error) = &result {
                     // Only the first failure counts, and nobody else sets it.
                     failure.get_or_init(|| error.to_string());
@@ -353,7 +397,21 @@ impl Journal {
             })
         };
         let room = Arc::new(Semaphore::new(QUEUE_KIB));
-        let inner = Inner { dir: dir.to_owned(), epoch, commands, room, head, failure, turns, waiting, recent };
+        let inner = Inner {
+            dir: dir.to_owned(),
+            place,
+            epoch,
+            sources,
+            control,
+            room,
+            head,
+            paused,
+            failure,
+            turns,
+            waiting,
+            recent,
+            contradictions,
+        };
         Ok((Self { inner: Arc::new(inner) }, writing))
     }
 
@@ -363,6 +421,30 @@ impl Journal {
     /// Where the journal belongs to another cluster.
     pub async fn set_cluster(&self, cluster: Cluster) -> Result<(), JournalError> {
         self.ask(|reply| Command::Cluster(cluster, reply)).await?
+    }
+
+    /// Holds the journal to these bounds from now on. Until they are told it takes everything and forgets nothing, so
+    /// that every sink can be registered before.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn bound(&self, bounds: Bounds) -> Result<(), JournalError> {
+        self.send(Command::Bounds(bounds), 0).await
+    }
+
+    /// Set while nothing is taken from the cluster for want of room: what comes from sources waits.
+    #[must_use]
+    pub fn paused(&self) -> watch::Receiver<Option<Pause>> {
+        self.inner.paused.clone()
+    }
+
+    /// What must not be told from here on, also of what the journal has from before: earlier states are redacted again
+    /// before they are told as `was` or as the last state of what is gone.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn set_redaction(&self, redactor: Arc<Redactor>) -> Result<(), JournalError> {
+        self.send(Command::Redaction(redactor), 0).await
     }
 
     /// Registers a source and says what is known of it.
@@ -451,6 +533,30 @@ impl Journal {
     /// Where the writer has stopped.
     pub async fn source_gone(&self, source: SourceId) -> Result<(), JournalError> {
         self.ask(|reply| Command::Gone(source, reply)).await
+    }
+
+    /// The position of a source is lost: nothing counts until a list is complete, and that list declares `why`, also
+    /// where the daemon ends before it.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn distrust(&self, source: SourceId, why: Why) -> Result<(), JournalError> {
+        self.send(Command::Distrust(source, why), 0).await
+    }
+
+    /// The sources whose watch contradicts the journal, which means that something of it is missing: each has to be
+    /// listed, and is in here until it is.
+    #[must_use]
+    pub fn contradictions(&self) -> watch::Receiver<BTreeSet<SourceId>> {
+        self.inner.contradictions.clone()
+    }
+
+    /// An audit of a source is done.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn audited(&self, source: SourceId, audit: Audit) -> Result<(), JournalError> {
+        self.send(Command::Audited(source, audit), 0).await
     }
 
     /// Says what a source is doing.
@@ -547,6 +653,14 @@ impl Journal {
         self.ask(Command::Flush).await
     }
 
+    /// Whether the files of the journal are still where they were opened.
+    ///
+    /// # Errors
+    /// Where one was deleted or replaced: what is written from then on is lost.
+    pub fn check_place(&self) -> Result<(), JournalError> {
+        self.inner.place.check()
+    }
+
     /// Returns when the writer has come to this, without asking it to write anything: a proof of life.
     ///
     /// # Errors
@@ -601,14 +715,20 @@ impl Journal {
     /// Sends a command that waits in the queue with `bytes` bytes.
     async fn send(&self, command: Command, bytes: usize) -> Result<(), JournalError> {
         let inner = &self.inner;
+        let at = ambient::now().as_microsecond();
+        if command.is_control() {
+            // Hardly any bytes, and no more of them than there are sinks.
+            let queued = Queued { command, at, bytes: 0, room: None };
+            return inner.control.send(queued).await.map_err(|_| self.stopped());
+        }
         // One command larger than the whole queue takes all of it and so waits for an empty one.
         let kib = u32::try_from((bytes / 1024 + 1).min(QUEUE_KIB)).unwrap_or(u32::MAX);
         let room = Arc::clone(&inner.room).acquire_many_owned(kib).await.map_err(|_| self.stopped())?;
-        inner.commands.send(Queued { command, room }).await.map_err(|_| self.stopped())
+        inner.sources.send(Queued { command, at, bytes, room: Some(room) }).await.map_err(|_| self.stopped())
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, JournalError> {
-        let (reply, answer) = oneshot::channel();
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, JournalError> {
+        let (reply, answer) = Reply::new();
         self.send(command(reply), 0).await?;
         answer.await.map_err(|_| self.stopped())
     }

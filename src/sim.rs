@@ -547,6 +547,20 @@ impl Sim {
         Ok(())
     }
 
+    /// Creates `count` ConfigMaps of about 300 bytes in the namespace `bulk`, in the same way.
+    ///
+    /// # Errors
+    /// Never, as long as ConfigMaps are served.
+    pub fn bulk_config_maps(&self, count: usize) -> Result<(), Refusal> {
+        let mut state = self.shared.lock();
+        let maps = state.store.resource("configmaps")?;
+        let pattern = Pattern::new(&objects::config_map_pattern().into(), &maps.head());
+        state.store.create_bulk(&maps, "bulk", &Arc::new(pattern), count);
+        drop(state);
+        self.shared.tell();
+        Ok(())
+    }
+
     /// Gives `count` of those Pods a new form, each in a revision of its own, round and round.
     pub fn touch_bulk(&self, count: usize) {
         let mut state = self.shared.lock();

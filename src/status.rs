@@ -124,6 +124,11 @@ pub struct JournalStatus {
     pub oldest: Option<Place>,
     /// Entries kept.
     pub entries: u64,
+    /// Entries forgotten, as `[state]` asks for.
+    pub forgotten: u64,
+    /// Set while nothing is taken from the cluster for want of room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<PauseStatus>,
     /// Bytes of the database.
     pub size_bytes: u64,
     /// Bytes of its write-ahead log.
@@ -134,6 +139,18 @@ pub struct JournalStatus {
     /// Bytes of its disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_bytes: Option<u64>,
+}
+
+/// That nothing is taken from the cluster for want of room.
+#[derive(Clone, Debug, Serialize)]
+pub struct PauseStatus {
+    /// max_size, disk_full or reader.
+    pub why: &'static str,
+    /// Since when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// What it is, and what to do.
+    pub detail: String,
 }
 
 /// Gaps told.
@@ -185,8 +202,22 @@ pub struct SourceStatus {
     pub lag_seconds: Option<i64>,
     /// Gaps told.
     pub gaps: u64,
+    /// Comparisons with what the API server has; absent before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<AuditStatus>,
     /// Whether it is configured.
     pub active: bool,
+}
+
+/// The audits of one source, over the life of the journal.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct AuditStatus {
+    /// How many were done.
+    pub count: u64,
+    /// How many objects they found to differ.
+    pub differences: u64,
+    /// When the last one was done.
+    pub last: Timestamp,
 }
 
 /// One sink.
@@ -222,6 +253,8 @@ pub struct SinkStatus {
     pub tries: Option<u64>,
     /// Entries that it refused for ever, kept for `decklog replay`.
     pub set_aside: Vec<Refused>,
+    /// Entries that were forgotten before it had taken them; it got a GAP for them.
+    pub missed_entries: u64,
     /// Whether it is configured.
     pub active: bool,
 }
@@ -248,6 +281,7 @@ impl Status {
         let (oldest, head) = (reader.oldest()?, reader.head()?);
         let count = sources.iter().map(|source| source.gaps).sum();
         let cluster = reader.cluster()?;
+        let retained = reader.retained()?;
         let size = |name: &str| fs::metadata(dir.join(name)).map_or(0, |meta| meta.len());
         let disk = rustix::fs::statvfs(dir).ok();
         let daemon = daemon(dir);
@@ -262,7 +296,13 @@ impl Status {
                 epoch: reader.epoch()?,
                 head: place(reader, head)?,
                 oldest: place(reader, oldest)?,
-                entries: if head == Seq(0) { 0 } else { head.0 - oldest.0 + 1 },
+                entries: if head == Seq(0) { 0 } else { (head.0 + 1).saturating_sub(oldest.0) },
+                forgotten: retained.forgotten,
+                paused: retained.paused.map(|pause| PauseStatus {
+                    why: pause.why.as_str(),
+                    since: timestamp(pause.since),
+                    detail: pause.detail,
+                }),
                 size_bytes: size("journal.db"),
                 wal_bytes: size("journal.db-wal"),
                 free_bytes: disk.as_ref().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
@@ -283,6 +323,11 @@ impl Status {
                         known_good,
                         lag_seconds: known_good.map(|good| seconds(good, now)),
                         gaps: source.gaps,
+                        audit: timestamp(source.audited_at).map(|last| AuditStatus {
+                            count: source.audits,
+                            differences: source.audit_differences,
+                            last,
+                        }),
                         active: source.active,
                     }
                 })
@@ -306,6 +351,7 @@ impl Status {
                     lag_seconds: sink.oldest_undelivered.and_then(timestamp).map_or(0, |time| seconds(time, now)),
                     oldest_undelivered: sink.oldest_undelivered.and_then(timestamp),
                     delivered: timestamp(sink.delivered_at),
+                    missed_entries: sink.missed,
                     active: sink.active,
                 })
                 .collect(),

@@ -13,6 +13,7 @@
 //! The watch is read by ourselves and not by `kube_runtime`, because that one cannot begin at a version, shows no
 //! bookmarks, goes past what it cannot decode, and keeps no bytes.
 
+mod audit;
 pub mod classify;
 pub mod decode;
 pub mod discovery;
@@ -67,6 +68,10 @@ pub struct Timings {
     pub lists: usize,
     /// Other requests at once that wait for the head of their answer.
     pub requests: usize,
+    /// Each source is compared with the API server at least this often; `None` for never.
+    pub audit: Option<Duration>,
+    /// How long an audit waits for the source to pass the version of its list. Bookmarks come about every minute.
+    pub audit_patience: Duration,
     /// How often discovery is asked where one document tells it all. An unchanged one is not sent again.
     pub discovery: Duration,
     /// How often an old server is asked, group by group.
@@ -85,6 +90,8 @@ impl Default for Timings {
             line_limit: 32 << 20,
             lists: 4,
             requests: 16,
+            audit: None,
+            audit_patience: Duration::from_secs(180),
             discovery: Duration::from_secs(5),
             legacy_discovery: Duration::from_secs(60),
         }

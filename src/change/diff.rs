@@ -56,6 +56,22 @@ pub(super) fn compare(
     old_marks: &[Mark],
     new_marks: &[Mark],
 ) -> Result<(Change, Shape), String> {
+    let mut differ = differ(old, shape, new)?;
+    differ.value(Tree::ROOT, Tree::ROOT, 0);
+    differ.marks(old_marks, new_marks);
+    Ok(differ.finish())
+}
+
+/// As from an object of which nothing is known: all of it is new.
+pub(super) fn replaced(new: &[u8]) -> Result<(Change, Shape), String> {
+    let mut differ = differ(b"{}", None, new)?;
+    differ.value(Tree::ROOT, Tree::ROOT, 0);
+    differ.patch.clear();
+    write_operation(&mut differ.patch, "replace", "", Some(differ.new.raw(Tree::ROOT)), None);
+    Ok(differ.finish())
+}
+
+fn differ<'a>(old: &'a [u8], shape: Option<&Shape>, new: &'a [u8]) -> Result<Differ<'a>, String> {
     let old = match shape.and_then(|shape| Tree::of_shape(old, shape)) {
         Some(old) => old,
         None => Tree::parse_shallow(old).map_err(|error| format!("the version before is {error}"))?,
@@ -66,7 +82,7 @@ pub(super) fn compare(
             return Err("not a JSON object".to_owned());
         }
     }
-    let mut differ = Differ {
+    Ok(Differ {
         room: 2 * (old.bytes(Tree::ROOT).len() + new.bytes(Tree::ROOT).len()) + ROOM,
         old,
         new,
@@ -75,10 +91,7 @@ pub(super) fn compare(
         touched: Vec::new(),
         touched_bytes: 0,
         areas: BTreeSet::new(),
-    };
-    differ.value(Tree::ROOT, Tree::ROOT, 0);
-    differ.marks(old_marks, new_marks);
-    Ok(differ.finish())
+    })
 }
 
 struct Differ<'a> {

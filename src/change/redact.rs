@@ -20,14 +20,20 @@
 //!
 //! For mask, drop and tokens a keyed digest is kept beside the object (a *mark*), so that their changes show.
 //! `null` is left as it is. All other bytes of the object stay what they were.
+//!
+//! **Rules that come later** hold for what the journal already has as soon as it would be told anew (the `was` of a
+//! patch, the last state of what is deleted): [`Redactor::again`] redacts what an earlier redaction has left, and lets
+//! stand what that one put in the place of values.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use memchr::memmem;
-use sha2::Sha256;
+use sha2::{Digest as _, Sha256};
 
 use super::pattern::{Pattern, push_segment};
 use super::span::{Id, Kind, Tree};
@@ -51,11 +57,35 @@ const IDENTITY: [&str; 7] = [
 
 const MASK: &str = "\"***\"";
 const TOKEN: &str = "redacted:token";
+const DIGEST: &str = "hmac:";
+
+/// A path that has matched nothing in so many objects is worth a word: it may be misspelled, and then a secret is kept.
+const MATCHES_NOTHING: u64 = 1000;
+
+/// The built-in rules, one by one, so that a test can show that each of them is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Builtin {
+    /// `data` of Secrets.
+    Data,
+    /// `stringData` of Secrets.
+    StringData,
+    /// Objects inside others that say that they are Secrets.
+    Inside,
+    /// Texts of JSON inside objects.
+    Texts,
+    /// Copies of Secrets that cannot be read, as a whole.
+    Unreadable,
+    /// Service account tokens.
+    Tokens,
+}
+
+impl Builtin {
+    const ALL: [Self; 6] = [Self::Data, Self::StringData, Self::Inside, Self::Texts, Self::Unreadable, Self::Tokens];
+}
 
 /// Takes secrets out of objects before anything is written down.
-#[derive(Clone)]
 pub struct Redactor {
-    defaults: bool,
+    builtin: Vec<Builtin>,
     rules: Vec<Rule>,
     keyed: Hmac<Sha256>,
 }
@@ -63,15 +93,39 @@ pub struct Redactor {
 /// The key stays out of every log.
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redactor").field("defaults", &self.defaults).field("rules", &self.rules).finish_non_exhaustive()
+        f.debug_struct("Redactor").field("builtin", &self.builtin).field("rules", &self.rules).finish_non_exhaustive()
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Rule {
     resources: Vec<String>,
-    paths: Vec<Pattern>,
+    paths: Vec<RulePath>,
     mode: RedactMode,
+}
+
+/// A path of a rule, and what has come of it.
+#[derive(Debug)]
+struct RulePath {
+    text: String,
+    pattern: Pattern,
+    /// How many objects of the rule's resources it was tried on.
+    tried: AtomicU64,
+    matched: AtomicBool,
+}
+
+impl RulePath {
+    /// Tells, once, that a path has matched nothing in many objects.
+    fn count(&self, rule: &Rule) {
+        let tried = self.tried.fetch_add(1, Ordering::Relaxed) + 1;
+        if tried == MATCHES_NOTHING && !self.matched.load(Ordering::Relaxed) {
+            tracing::warn!(
+                path = self.text,
+                resources = rule.resources.join(", "),
+                "a path in [redact] rules has matched nothing in {tried} objects: check its spelling, it hides nothing"
+            );
+        }
+    }
 }
 
 impl Redactor {
@@ -101,7 +155,12 @@ impl Redactor {
                     Ok(pattern) if pattern.literal().is_some_and(|path| IDENTITY.contains(&path.as_str())) => {
                         wrong(format!("{path:?} is part of what names the object and cannot be redacted"));
                     }
-                    Ok(pattern) => paths.push(pattern),
+                    Ok(pattern) => paths.push(RulePath {
+                        text: path.clone(),
+                        pattern,
+                        tried: AtomicU64::new(0),
+                        matched: AtomicBool::new(false),
+                    }),
                     Err(error) => wrong(error),
                 }
             }
@@ -111,7 +170,30 @@ impl Redactor {
             return Err(errors);
         }
         let keyed = Hmac::new_from_slice(&key).expect("HMAC takes keys of every length");
-        Ok(Self { defaults: config.defaults, rules, keyed })
+        let builtin = if config.defaults { Builtin::ALL.to_vec() } else { Vec::new() };
+        Ok(Self { builtin, rules, keyed })
+    }
+
+    fn has(&self, rule: Builtin) -> bool {
+        self.builtin.contains(&rule)
+    }
+
+    /// Names the rules: another name means that others were in force before.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        let mut text = format!("{:?}", self.builtin);
+        for rule in &self.rules {
+            let paths: Vec<&str> = rule.paths.iter().map(|path| path.text.as_str()).collect();
+            text.push_str(&format!("\n{:?} {paths:?} {:?}", rule.resources, rule.mode));
+        }
+        Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The rules, counted from 1, that name none of these resources.
+    pub fn idle<'a>(&self, resources: impl Iterator<Item = &'a Resource> + Clone) -> Vec<(usize, String)> {
+        let idle = |rule: &Rule| !resources.clone().any(|resource| rule.concerns(resource));
+        let rules = self.rules.iter().enumerate().filter(|(_, rule)| idle(rule));
+        rules.map(|(index, rule)| (index + 1, rule.resources.join(", "))).collect()
     }
 
     /// The object without its secrets.
@@ -120,22 +202,67 @@ impl Redactor {
     /// Where `raw` is not JSON, and has to be read because something of it might have to go. The text quotes nothing
     /// of it. Nothing of an object that cannot be read may be kept.
     pub fn apply(&self, resource: &Resource, uid: &str, raw: &[u8]) -> Result<Redacted, String> {
-        let patterns: Vec<(&Pattern, RedactMode)> = self
+        let redacted = self.redact(resource, uid, raw, None)?;
+        for rule in self.rules.iter().filter(|rule| rule.concerns(resource)) {
+            rule.paths.iter().for_each(|path| path.count(rule));
+        }
+        Ok(redacted)
+    }
+
+    /// What an earlier redaction has left of an object, after the present rules. What that one put in the place of
+    /// values stays, because a digest of a digest would look like a change.
+    ///
+    /// # Errors
+    /// As [`Redactor::apply`].
+    pub fn again(&self, resource: &Resource, uid: &str, stored: Redacted) -> Result<Redacted, String> {
+        let before: HashSet<&str> = stored.pointers.iter().map(String::as_str).collect();
+        let mut redacted = self.redact(resource, uid, &stored.bytes, Some(&before))?;
+        // Of what was dropped nothing stands there any more, and a mark of the whole value is better than one of the
+        // rest.
+        let found: HashSet<&String> = redacted.pointers.iter().collect();
+        let gone: Vec<String> = stored.pointers.iter().filter(|pointer| !found.contains(pointer)).cloned().collect();
+        redacted.pointers.extend(gone);
+        redacted.marks.retain(|(pointer, _)| !stored.marks.iter().any(|(known, _)| known == pointer));
+        redacted.marks.extend(stored.marks);
+        Ok(redacted)
+    }
+
+    fn redact(
+        &self,
+        resource: &Resource,
+        uid: &str,
+        raw: &[u8],
+        before: Option<&HashSet<&str>>,
+    ) -> Result<Redacted, String> {
+        let patterns: Vec<(&RulePath, RedactMode)> = self
             .rules
             .iter()
-            .filter(|rule| rule.resources.iter().any(|spelling| names(spelling, resource)))
+            .filter(|rule| rule.concerns(resource))
             .flat_map(|rule| rule.paths.iter().map(|path| (path, rule.mode)))
             .collect();
-        let secret = self.defaults && resource.group.is_empty() && resource.plural == "secrets";
-        if patterns.is_empty() && !secret && !(self.defaults && may_hold_secrets(raw)) {
+        let secret = !self.builtin.is_empty() && resource.group.is_empty() && resource.plural == "secrets";
+        if patterns.is_empty() && !secret && (self.builtin.is_empty() || !may_hold_secrets(raw)) {
             return Ok(Redacted { bytes: raw.to_vec(), ..Redacted::default() });
         }
-        let task = Task { redactor: self, uid, patterns };
+        let task = Task { redactor: self, uid, patterns, before };
         let mut redacted = Redacted::default();
         let scope = if secret { Scope::Secret } else { Scope::Plain };
         let bytes = task.document(raw, scope, 0, &mut redacted)?;
         redacted.bytes = bytes.unwrap_or_else(|| raw.to_vec());
         Ok(redacted)
+    }
+
+    /// The same without one of the built-in rules.
+    #[cfg(test)]
+    fn without(mut self, rule: Builtin) -> Self {
+        self.builtin.retain(|known| *known != rule);
+        self
+    }
+}
+
+impl Rule {
+    fn concerns(&self, resource: &Resource) -> bool {
+        self.resources.iter().any(|spelling| names(spelling, resource))
     }
 }
 
@@ -179,7 +306,9 @@ enum Scope {
 struct Task<'r> {
     redactor: &'r Redactor,
     uid: &'r str,
-    patterns: Vec<(&'r Pattern, RedactMode)>,
+    patterns: Vec<(&'r RulePath, RedactMode)>,
+    /// The pointers of what an earlier redaction was at; nothing where there was none.
+    before: Option<&'r HashSet<&'r str>>,
 }
 
 /// An object or array that the walk is in.
@@ -216,7 +345,7 @@ impl Task<'_> {
         report: &mut Redacted,
     ) -> Result<Option<Vec<u8>>, String> {
         let tree = Tree::parse(raw)?;
-        let defaults = self.redactor.defaults;
+        let has = |rule| self.redactor.has(rule);
         let mut walk = Walk {
             task: self,
             raw,
@@ -228,8 +357,9 @@ impl Task<'_> {
             report,
             scope,
             embedded,
-            secrets: defaults && says_secret(raw),
-            tokens: defaults && (memmem::find(raw, b"eyJ").is_some() || memmem::find(raw, b"\\u00").is_some()),
+            secrets: has(Builtin::Inside) && says_secret(raw),
+            tokens: has(Builtin::Tokens)
+                && (memmem::find(raw, b"eyJ").is_some() || memmem::find(raw, b"\\u00").is_some()),
             tree,
         };
         walk.run();
@@ -276,9 +406,9 @@ struct Walk<'a, 't> {
 impl Walk<'_, '_> {
     fn run(&mut self) {
         let mut at = Vec::new();
-        for (index, (pattern, _)) in self.task.patterns.iter().enumerate() {
+        for (index, (path, _)) in self.task.patterns.iter().enumerate() {
             at.clear();
-            pattern.start(&mut at);
+            path.pattern.start(&mut at);
             self.positions.extend(at.iter().map(|&position| (index, position)));
         }
         let mut frames = Vec::new();
@@ -340,12 +470,20 @@ impl Walk<'_, '_> {
         let previous_end = std::mem::replace(&mut frame.previous_end, span.end);
 
         let own = self.positions.len();
-        let secret_name = frame.secret && (name == "data" || name == "stringData");
+        let secret_name = frame.secret
+            && (name == "data" && self.task.redactor.has(Builtin::Data)
+                || name == "stringData" && self.task.redactor.has(Builtin::StringData));
         let mut mode = self.follow(frame.positions, own, &name);
         let is_object = self.tree.kind(value) == Kind::Object;
         let is_null = self.tree.raw(value) == "null";
         if frame.values_secret || (secret_name && !is_object) {
             mode = mode.or(Some(RedactMode::Hmac));
+        }
+        if mode.is_some() && self.is_replaced(value) {
+            self.positions.truncate(own);
+            self.tell();
+            frame.kept = true;
+            return None;
         }
         if let Some(mode) = mode
             && !is_null
@@ -386,11 +524,14 @@ impl Walk<'_, '_> {
         let mut next = Vec::new();
         for at in from..to {
             let (index, position) = self.positions[at];
-            let (pattern, mode) = self.task.patterns[index];
+            let (path, mode) = self.task.patterns[index];
             next.clear();
-            pattern.step(position, name, &mut next);
+            path.pattern.step(position, name, &mut next);
             for &position in &next {
-                if position == pattern.end() {
+                if position == path.pattern.end() {
+                    if !path.matched.load(Ordering::Relaxed) {
+                        path.matched.store(true, Ordering::Relaxed);
+                    }
                     strictest = stricter(strictest, mode);
                 } else if !self.positions[to..].contains(&(index, position)) {
                     self.positions.push((index, position));
@@ -398,6 +539,17 @@ impl Walk<'_, '_> {
             }
         }
         strictest.filter(|_| !IDENTITY.contains(&self.pointer.as_str()))
+    }
+
+    /// Whether an earlier redaction has put this in the place of a value. Inside of texts only its look can tell.
+    fn is_replaced(&self, value: Id) -> bool {
+        let Some(before) = self.task.before else { return false };
+        if self.tree.kind(value) != Kind::String || (self.embedded == 0 && !before.contains(self.pointer.as_str())) {
+            return false;
+        }
+        let text = self.tree.raw(value);
+        let digest = text.trim_matches('"').strip_prefix(DIGEST);
+        text == MASK || digest.is_some_and(|hex| hex.len() == 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
     }
 
     /// Redacts a whole value.
@@ -410,7 +562,7 @@ impl Walk<'_, '_> {
         self.tell();
         match mode {
             RedactMode::Hmac => {
-                let mut text = String::from("\"hmac:");
+                let mut text = format!("\"{DIGEST}");
                 for byte in digest {
                     use fmt::Write as _;
                     write!(text, "{byte:02x}").expect("a String takes all text");
@@ -434,16 +586,21 @@ impl Walk<'_, '_> {
 
     /// Looks into a string: a text of JSON that may repeat the object, and tokens.
     fn text(&mut self, value: Id, name: &str, annotation: bool) {
-        let last_applied = annotation && name.contains("last-applied");
+        // kubectl's is called last-applied-configuration; others compress theirs (objectset.rio.cattle.io/applied).
+        let applied = annotation && name.contains("applied");
         let in_secret = self.scope == Scope::InSecret || (annotation && self.scope == Scope::Secret);
         let rules = annotation && !self.task.patterns.is_empty();
-        let look_inside = last_applied || in_secret || rules || self.secrets;
+        if self.is_replaced(value) {
+            return self.tell();
+        }
+        let texts = self.task.redactor.has(Builtin::Texts);
+        let look_inside = rules || (texts && (applied || in_secret || self.secrets));
         if !look_inside && !self.tokens {
             return;
         }
         let text = self.tree.string(value);
         let json = text.trim_start().starts_with(['{', '[']);
-        if look_inside && (json || last_applied) {
+        if look_inside && (json || applied) {
             // What might hold a secret and cannot be read goes as a whole.
             let suspect = in_secret || rules || (self.secrets && says_secret(text.as_bytes()));
             let scope = if in_secret { Scope::InSecret } else { Scope::Plain };
@@ -464,7 +621,9 @@ impl Walk<'_, '_> {
                     return;
                 }
                 Ok(None) => return,
-                Err(_) if suspect => return self.redacted(RedactMode::Hmac, value, true),
+                Err(_) if suspect && (rules || self.task.redactor.has(Builtin::Unreadable)) => {
+                    return self.redacted(RedactMode::Hmac, value, true);
+                }
                 Err(_) => {}
             }
         }
@@ -564,5 +723,7 @@ fn mask_tokens(text: &str) -> Option<String> {
     })
 }
 
+#[cfg(test)]
+mod canaries;
 #[cfg(test)]
 mod tests;

@@ -133,6 +133,8 @@ impl<'a> Tree<'a> {
         if node.first != UNREAD {
             return;
         }
+        // The very same text would be taken over as it stands in the other list: unread.
+        let like = like.filter(|&(tree, twin)| tree.bytes(twin) != self.bytes(id));
         let again = self.nodes.len();
         let mut parser = Parser {
             bytes: &self.text[..node.end as usize],

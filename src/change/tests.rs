@@ -176,6 +176,15 @@ fn areas_are_the_members_that_changed() {
 }
 
 #[test]
+fn elements_far_down_may_come_between_others() {
+    let item = |name: &str| json!({"name": name, "of": {"it": [1]}});
+    let old = json!({"spec": {"list": [item("a"), item("b")]}});
+    let new = json!({"spec": {"list": [item("c"), item("b"), item("a"), item("d")]}});
+    check(&old.to_string(), &new.to_string());
+    check(&new.to_string(), &old.to_string());
+}
+
+#[test]
 fn numbers_are_what_they_were() {
     let change =
         compare(br#"{"spec":{"a":1,"b":2,"c":3}}"#, br#"{"spec":{"a":1.0,"b":1e400,"c":3}}"#, &[], &[]).unwrap();

@@ -8,12 +8,13 @@ use serde::Serialize;
 
 use super::output::{Ink, Look, Out, Row, plural, printable};
 use super::{Exit, Failure, Format, Global, Outcome};
+use crate::change::redact::Redactor;
 use crate::cluster::{Api, Limits};
 use crate::config::Config;
 use crate::filter::Filter;
 use crate::http;
 use crate::journal::{JournalError, Reader};
-use crate::model::Cluster;
+use crate::model::{Cluster, SourceSpec};
 use crate::sink;
 use crate::status;
 use crate::watch::discovery::Discoverer;
@@ -205,6 +206,7 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
         let meant = waiting.suggestion.as_ref().map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
         found.bad("watch", format!("the cluster serves no {}{meant}; decklog waits for it to appear", waiting.name));
     }
+    idle_rules(config, &selection.sources, found);
     match check_access(&api, &selection.sources).await {
         Err(error) => found.bad("rights", format!("the API server does not tell what is granted: {error}")),
         Ok(access) => {
@@ -229,6 +231,15 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
         }
     }
     identity
+}
+
+/// Rules of redaction for resources that nothing watches: they may be misspelled, and then they hide nothing.
+fn idle_rules(config: &Config, sources: &[SourceSpec], found: &mut Findings) {
+    // What the rules match does not depend on the key.
+    let Ok(redactor) = Redactor::new(&config.redact, [0; 32]) else { return };
+    for (rule, resources) in redactor.idle(sources.iter().map(|source| &source.resource)) {
+        found.bad("redact", format!("rule {rule} is for {resources}, and none of that is watched: check its spelling"));
+    }
 }
 
 /// Whether the journal is of this cluster.

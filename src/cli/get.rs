@@ -57,6 +57,9 @@ pub fn main(args: GetArgs, global: &Global) -> Outcome {
             return Err(Failure::no(format!("there is no entry {seq} yet: the newest is {head}")));
         }
     }
+    if let Some(at) = args.at {
+        kept(&reader, at)?;
+    }
     let mut rows = Vec::new();
     for (id, resource) in &named.resources {
         for row in reader.objects(*id, None, Some(name))? {
@@ -107,6 +110,25 @@ pub fn main(args: GetArgs, global: &Global) -> Outcome {
     }
     out.flush()?;
     Ok(Exit::Done)
+}
+
+/// Refuses a moment that the log does not reach back to any more.
+fn kept(reader: &Reader, at: At) -> Result<(), Failure> {
+    let retained = reader.retained()?;
+    let Some(begin) = retained.oldest_time.filter(|_| retained.forgotten > 0) else { return Ok(()) };
+    let forgotten = match at {
+        // The state at the lower end is kept.
+        At::Seq(seq) => seq.0 < retained.forgotten,
+        At::Time(time) => time.as_microsecond() < begin,
+    };
+    if !forgotten {
+        return Ok(());
+    }
+    let begin = Timestamp::from_microsecond(begin).map_or_else(|_| "an unreadable time".to_owned(), moment);
+    Err(Failure::no(format!(
+        "that is no longer kept: the journal has forgotten what was before entry {} ({begin})",
+        retained.oldest
+    )))
 }
 
 /// `deployments.apps/web in namespace shop`.
@@ -184,7 +206,8 @@ fn not_yet(reader: &mut Reader, resource: i64, row: &ObjectRow) -> Result<String
     let first = reader.select(&position, Seq(0), None, false, 1)?.pop();
     let Some((entry, seq)) = first.as_ref().and_then(|first| Some((Entry::parse(&first.line).ok()?, first.seq))) else {
         return Ok(format!(
-            "the journal has no entry of {name}: it was found on a first list that is not told, and has not changed since"
+            "the journal has no entry of {name}: it was found on a first list that is not told, and has not changed since{}",
+            if reader.retained()?.forgotten > 0 { ", or all of it is forgotten" } else { "" }
         ));
     };
     let time = time_of(&entry);

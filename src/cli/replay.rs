@@ -57,7 +57,9 @@ pub fn main(args: ReplayArgs, global: &Global) -> Outcome {
     let (oldest, head) = (reader.oldest()?, reader.head()?);
     let to = Seq(args.to.unwrap_or(head.0));
     let from = Seq(args.from);
-    if from > to || from < oldest || to > head || from == Seq(0) {
+    // Of what the log has forgotten, what was set aside for this sink is still here.
+    let rescued = from < oldest && !reader.rescued(&sink.name, from, to)?.is_empty();
+    if from > to || (from < oldest && !rescued) || to > head || from == Seq(0) {
         return Err(Failure::no(format!(
             "the journal has the entries {oldest} to {head}; {from} to {to} cannot be delivered"
         )));
@@ -110,8 +112,22 @@ async fn redeliver(
     let (mut after, mut delivered, mut refused) = (Seq(from.0 - 1), 0_u64, 0_u64);
     while after < to {
         let limits = sink.limits();
-        let entries = reader.entries_after(after, limits.entries.max(1), limits.bytes)?;
-        let Some(last) = entries.last().map(|entry| entry.seq) else { break };
+        let oldest = reader.oldest()?;
+        let entries = if after.next() < oldest {
+            let mut entries = reader.rescued(&config.name, after.next(), to.min(Seq(oldest.0 - 1)))?;
+            entries.truncate(limits.entries.max(1));
+            entries
+        } else {
+            reader.entries_after(after, limits.entries.max(1), limits.bytes)?
+        };
+        let Some(last) = entries.last().map(|entry| entry.seq) else {
+            // Nothing of what is forgotten is left for this sink.
+            if after.next() < oldest && oldest <= to {
+                after = Seq(oldest.0 - 1);
+                continue;
+            }
+            break;
+        };
         let mut items = Vec::with_capacity(entries.len());
         for entry in entries.into_iter().filter(|entry| entry.seq <= to) {
             // As in delivery: what cannot be told is delivered.

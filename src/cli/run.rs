@@ -36,6 +36,11 @@ pub fn main(_args: RunArgs, global: &Global) -> Outcome {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
+    // Secrets pass through this process before they are redacted: no crash may write its memory to a disk.
+    let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+    if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Core, none) {
+        tracing::warn!(%error, "a crash of decklog may leave a core file, with what it held in memory");
+    }
     let setting = Setting { loaded, notifier: Notifier::of_this_process(), reload: again, telemetry };
     super::block_on(async move { daemon::run(setting).await.map_err(Failure::from) })?;
     Ok(Exit::Done)

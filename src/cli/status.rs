@@ -108,14 +108,24 @@ fn head(status: &Status, look: Look) -> Vec<String> {
             )
         }
     };
-    vec![
+    let mut lines = vec![
         line("daemon", Some(ink), &daemon, &facts),
         line("cluster", None, &printable(&cluster), ""),
         line("journal", None, &printable(&journal.path.display().to_string()), &entries),
         line("epoch", None, &printable(&journal.epoch), ""),
         line("disk", None, &disk, ""),
         line("gaps", ink_gaps, &gaps, &last),
-    ]
+    ];
+    if let Some(paused) = journal.paused.as_ref() {
+        let since = paused.since.map_or_else(String::new, |since| format!(" since {}", moment(since)));
+        lines.push(line(
+            "paused",
+            Some(Ink::Bad),
+            &paused.why.replace('_', " "),
+            &format!("{since}: {}", paused.detail),
+        ));
+    }
+    lines
 }
 
 /// What needs a person, in one line: what, since when, why, and what to do.
@@ -230,6 +240,7 @@ mod tests {
             known_good: Some(time("2026-11-21T10:39:48Z")),
             lag_seconds: Some(12),
             gaps: 0,
+            audit: None,
             active,
         };
         let sink = |name: &str, state: &str| SinkStatus {
@@ -245,6 +256,7 @@ mod tests {
             tries: None,
             delivered: None,
             set_aside: Vec::new(),
+            missed_entries: 0,
             active: true,
         };
         let place = |seq: u64, text: &str| Place { seq: Seq(seq), time: time(text) };
@@ -266,6 +278,8 @@ mod tests {
                 head: Some(place(51_200, "2026-11-21T10:39:58Z")),
                 oldest: Some(place(201, "2026-11-01T00:00:00Z")),
                 entries: 51_000,
+                forgotten: 200,
+                paused: None,
                 size_bytes: 12 << 20,
                 wal_bytes: 4 << 20,
                 free_bytes: Some(80 << 30),

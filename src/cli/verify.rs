@@ -43,6 +43,8 @@ struct JournalFound {
     last: Option<u64>,
     objects: u64,
     gaps: u64,
+    forgotten: u64,
+    pages_checked: bool,
 }
 
 /// Verifies the journal or a copy.
@@ -59,7 +61,7 @@ fn journal(global: &Global) -> Outcome {
         let mut progress = Progress::new("verify", "entries");
         reader.verify(|done, total| progress.at(done, total))?
     };
-    let Verified { entries, objects, gaps, range, problems } = &found;
+    let Verified { entries, forgotten, objects, gaps, range, pages_unchecked, problems } = &found;
     let name = dir.display().to_string();
     let summary = match range {
         Some((first, last)) => format!(
@@ -71,8 +73,26 @@ fn journal(global: &Global) -> Outcome {
         None => format!("no entries, {}", plural(*objects, "object", "objects")),
     };
     let (first, last) = range.map(|(first, last)| (first.0, last.0)).unzip();
-    let facts = JournalFound { entries: *entries, first, last, objects: *objects, gaps: *gaps };
-    answer(global, &format!("the journal in {name}"), &[summary], facts, problems)
+    let facts = JournalFound {
+        entries: *entries,
+        first,
+        last,
+        objects: *objects,
+        gaps: *gaps,
+        forgotten: *forgotten,
+        pages_checked: !pages_unchecked,
+    };
+    let mut summary = vec![summary];
+    if *forgotten > 0 {
+        summary.push(format!("entries 1 to {forgotten} are forgotten, as [state] asks for"));
+    }
+    if *pages_unchecked {
+        summary.push(
+            "SQLite's own check of its pages was left out: the daemon writes too fast for it; stop it to have that too"
+                .to_owned(),
+        );
+    }
+    answer(global, &format!("the journal in {name}"), &summary, facts, problems)
 }
 
 fn files(args: &VerifyArgs, global: &Global) -> Outcome {
@@ -137,6 +157,12 @@ fn summary(found: &Copied, why_not: &str) -> Vec<String> {
     }
     if found.entries == 0 {
         lines.push("no entries".to_owned());
+    }
+    if found.forgotten > 0 {
+        lines.push(format!(
+            "{} forgotten before the sink took them, as the copy says",
+            plural(found.forgotten, "entry was", "entries were")
+        ));
     }
     if found.left_out > 0 {
         lines.push(format!("{} left out by the filter", plural(found.left_out, "entry was", "entries were")));

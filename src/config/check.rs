@@ -5,10 +5,10 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value as Json;
 
-use super::Files;
 use super::format;
 use super::problem::{Place, Problem, nearest};
 use super::tree::{Node, Value};
+use super::{Files, Listen};
 
 /// Sink types of later releases: who asks for one learns that it is not his spelling.
 const LATER: [&str; 9] = ["kafka", "nats", "postgres", "s3", "redis", "otlp", "elasticsearch", "syslog", "journald"];
@@ -23,6 +23,7 @@ pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
     checker.duplicate_names(root);
     checker.one_file_twice(root);
     checker.one_resource_twice(root);
+    checker.remote_listener(root);
     checker.problems
 }
 
@@ -289,6 +290,18 @@ impl Checker<'_> {
                     seen.insert(plain, index);
                 }
             }
+        }
+    }
+
+    /// Whoever can connect can read which objects there are: other machines only where that is said.
+    fn remote_listener(&mut self, root: &Node) {
+        let Some(http) = root.get("http") else { return };
+        let allowed = http.get("allow_remote").is_some_and(|node| matches!(node.value, Value::Boolean(true)));
+        let Some((node, text)) = http.get("listen").and_then(|node| Some((node, node.text()?))) else { return };
+        if !allowed && text.parse::<Listen>().is_ok_and(|listen| !listen.is_local()) {
+            let found = format!("{text:?}, which other machines can reach, without a password");
+            let expected = "an address on loopback, a unix socket, or allow_remote = true beside it, and a firewall";
+            self.tell(&node.place, "http.listen", found, expected);
         }
     }
 

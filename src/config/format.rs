@@ -7,7 +7,7 @@ use std::path::Path;
 use tracing_subscriber::EnvFilter;
 
 use super::problem::nearest;
-use super::value::{parse_duration, parse_size};
+use super::value::{parse_duration, parse_period, parse_size};
 use super::{Files, Listen};
 use crate::change::Pattern;
 use crate::filter::{Filter, FilterError};
@@ -38,6 +38,7 @@ impl Wrong {
 pub(super) fn expected(format: &str) -> &'static str {
     match format {
         "time-span" => "a duration such as \"30s\", \"10m\", \"1h30m\" or \"30d\"",
+        "period" => "a duration such as \"30s\", \"10m\" or \"1h30m\", or \"off\"",
         "size" => "a size such as \"512MiB\" or \"10GiB\"",
         "path" => "the path of a file or directory",
         "readable-file" => "the path of a file that can be read and is not empty",
@@ -60,6 +61,7 @@ pub(super) fn expected(format: &str) -> &'static str {
 pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong> {
     match format {
         "time-span" => parse_duration(text).map(drop).map_err(|found| time_span(text, found)),
+        "period" => parse_period(text).map(drop).map_err(|found| time_span(text, found)),
         "size" => parse_size(text).map(drop).map_err(|found| size(text, found)),
         "path" => path(text),
         "readable-file" => path(text).and_then(|()| readable(text, 1, files)),
@@ -377,6 +379,9 @@ fn field_selector(text: &str) -> Result<(), Wrong> {
     if text.trim().is_empty() {
         return Ok(());
     }
+    if let Some(odd) = text.chars().find(|c| c.is_control()) {
+        return Err(format!("{text:?} with the character {odd:?}, which no field has").into());
+    }
     let mut requirements = vec![String::new()];
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -436,6 +441,7 @@ mod tests {
     fn right_texts_are_taken() {
         for (format, texts) in [
             ("time-span", &["30s", "1h30m", "30d", "2w", "250ms", " 1h 30m "][..]),
+            ("period", &["10m", "1h", "off", "0"]),
             ("size", &["10GiB", "500MB", "1 KiB", "4096B"]),
             ("name", &["audit", "audit-2", "A_b.c", "9"]),
             (
@@ -471,6 +477,8 @@ mod tests {
             ("time-span", "0s", None),
             ("time-span", "-1s", None),
             ("time-span", "99999999999999999999s", None),
+            ("period", "5 minutes", Some("5m")),
+            ("period", "never", None),
             ("size", "10gb", Some("10GiB")),
             ("size", "10", Some("10B")),
             ("size", "0B", None),

@@ -39,6 +39,7 @@ fn briefly(text: &str) -> Vec<String> {
 #[test]
 fn the_least_configuration_has_the_defaults() {
     let config = parse(LEAST).unwrap().config;
+    assert_eq!(config.cluster.audit_every, Duration::from_secs(600));
     assert_eq!(config.state.max_size, 10 << 30);
     assert_eq!(config.state.max_age, Duration::from_secs(30 * 86400));
     assert_eq!(config.state.path, Path::new("./decklog-state"));
@@ -390,6 +391,7 @@ fn the_environment_overrides_the_file() {
             ("DECKLOG_CONFIG", "/x"),
             ("DECKLOG_CLUSTER_NAME", "prod"),
             ("DECKLOG_CLUSTER_REQUEST_METRICS", "true"),
+            ("DECKLOG_CLUSTER_AUDIT_EVERY", "off"),
             ("DECKLOG_STATE_MAX_SIZE", "1GiB"),
             ("DECKLOG_LOG_LEVEL", "debug"),
             ("DECKLOG_HTTP_LISTEN", "127.0.0.1:1"),
@@ -414,7 +416,7 @@ fn the_environment_overrides_the_file() {
     .unwrap()
     .config;
     assert_eq!(config.cluster.name.as_deref(), Some("prod"));
-    assert!(config.cluster.request_metrics);
+    assert!(config.cluster.request_metrics && config.cluster.audit_every.is_zero());
     assert_eq!((config.state.max_size, config.log.level.as_str()), (1 << 30, "debug"));
     assert_eq!(config.http.unwrap().listen.to_string(), "127.0.0.1:1");
     assert_eq!(
@@ -491,12 +493,26 @@ fn secrets_come_from_systemds_credentials_and_reading_commands_need_none() {
 #[test]
 fn warnings_do_not_refuse() {
     let warnings = parse(&format!(
-        "{LEAST}[http]\nlisten = '0.0.0.0:9465'\n[[sink]]\nname = 'a'\ntype = 'http'\nurl = 'http://x'\nbearer_file = '/proc/self/stat'\n"
+        "{LEAST}[http]\nlisten = '0.0.0.0:9465'\nallow_remote = true\n[[sink]]\nname = 'a'\ntype = 'http'\nurl = 'http://x'\nbearer_file = '/proc/self/stat'\n"
     ))
     .unwrap()
     .warnings;
-    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(parse(&format!("{LEAST}[http]\nlisten = '/run/decklog/http'\n")).unwrap().warnings.is_empty());
+}
+
+#[test]
+fn other_machines_are_let_in_only_where_that_is_said() {
+    for listen in ["0.0.0.0:9465", "[::]:9465", "10.0.0.1:80"] {
+        let told = told(&format!("{LEAST}[http]\nlisten = '{listen}'\n"));
+        assert!(told.contains("which other machines can reach") && told.contains("allow_remote = true"), "{told}");
+        assert!(parse(&format!("{LEAST}[http]\nlisten = '{listen}'\nallow_remote = true\n")).is_ok());
+    }
+    for listen in ["127.0.0.1:1", "127.8.0.1:1", "[::1]:1", "/run/x.sock"] {
+        assert!(parse(&format!("{LEAST}[http]\nlisten = '{listen}'\n")).is_ok(), "{listen}");
+    }
+    let environment = [("DECKLOG_HTTP_LISTEN".to_owned(), "0.0.0.0:1".to_owned())];
+    assert!(Config::parse(LEAST, "c", &environment, Files::Check).is_err(), "by the environment neither");
 }
 
 #[test]

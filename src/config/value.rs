@@ -167,6 +167,24 @@ pub(super) mod duration {
     }
 }
 
+/// Reads a duration, or `off`, which is zero.
+pub(super) fn parse_period(text: &str) -> Result<Duration, String> {
+    if matches!(text.trim(), "off" | "0") { Ok(Duration::ZERO) } else { parse_duration(text) }
+}
+
+/// Serde for periods of what can be turned off, which is zero.
+pub(super) mod period {
+    use super::{Deserialize, Deserializer, Duration, Serializer, format_duration, parse_period};
+
+    pub(in super::super) fn serialize<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        if value.is_zero() { to.serialize_str("off") } else { to.serialize_str(&format_duration(*value)) }
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        parse_period(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+    }
+}
+
 /// Serde for durations that may be absent.
 pub(super) mod optional_duration {
     use super::{Deserialize, Deserializer, Duration, Serialize, Serializer, format_duration, parse_duration};

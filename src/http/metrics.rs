@@ -17,7 +17,7 @@ use prometheus_client::registry::Registry;
 
 use super::Endpoints;
 use crate::delivery::SinkStats;
-use crate::journal::{JournalError, Reader, SinkRow, SourceRow};
+use crate::journal::{JournalError, PauseReason, Reader, SinkRow, SourceRow};
 use crate::status::{ALARMS, Live, Status};
 use crate::watch::SourceStats;
 
@@ -70,6 +70,18 @@ pub(super) fn render(reader: &Reader, status: &Status, process: &Process) -> Res
     }
     daemon(&mut registry, &process.live);
     let head = reader.head()?;
+    let retained = reader.retained()?;
+    let oldest: Gauge<i64, AtomicI64> = register(&mut registry, "journal_oldest_seq", "The oldest entry that is kept");
+    oldest.set(int(retained.oldest));
+    let age: Gauge<f64, AtomicU64> =
+        register(&mut registry, "journal_oldest_seconds", "Age of the oldest entry that is kept");
+    age.set(retained.oldest_time.map_or(0.0, |time| seconds_since(time, now)));
+    let paused: Int =
+        register(&mut registry, "journal_paused", "1 for why nothing is taken from the cluster for want of room");
+    for why in PauseReason::ALL {
+        let is = retained.paused.as_ref().is_some_and(|pause| pause.why == why);
+        paused.get_or_create(&vec![("why", why.as_str().to_owned())]).set(i64::from(is));
+    }
     journal(&mut registry, status, head.0);
     sources(&mut registry, &reader.sources()?, now);
     sinks(&mut registry, &reader.sinks()?, head.0, now);
@@ -132,6 +144,9 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
     let since: Float = register(registry, "source_state_since_timestamp_seconds", "When that state began");
     let objects: Int = register(registry, "source_objects", "Objects known to exist");
     let gaps: Count = register(registry, "source_gaps", "GAP entries written for the source");
+    let audits: Count = register(registry, "audits", "Comparisons of the source with what the API server has");
+    let differences: Count =
+        register(registry, "audit_differences", "Objects that an audit found to differ; each made the log tell a GAP");
     let good: Float =
         register(registry, "source_lag_seconds", "Time since the last event, bookmark or list of the source");
     for row in rows.iter().filter(|row| row.active) {
@@ -144,6 +159,8 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
         since.get_or_create(&labels).set(unix(row.state_since));
         objects.get_or_create(&labels).set(int(row.objects));
         gaps.get_or_create(&labels).inc_by(row.gaps);
+        audits.get_or_create(&labels).inc_by(row.audits);
+        differences.get_or_create(&labels).inc_by(row.audit_differences);
         if let Some(good_at) = row.good_at {
             good.get_or_create(&labels).set(seconds_since(good_at, now));
         }
@@ -158,8 +175,12 @@ fn reading(registry: &mut Registry, process: &Process) {
     let failures: Count = register(registry, "source_failures", "Requests that failed since the start, by reason");
     let desyncs: Count =
         register(registry, "source_desyncs", "Positions lost since the start: each makes a list, and most a GAP");
-    let replays: Count = register(registry, "source_replays", "Changes that the journal had already, since the start");
-    let disorders: Count = register(registry, "source_disorders", "Versions that came out of order, since the start");
+    let replays: Count =
+        register(registry, "source_replays", "Changes that came again since the start, as after every resume");
+    let disorders: Count =
+        register(registry, "source_disorders", "Versions that came out of order since the start: the API server errs");
+    let undecided: Count =
+        register(registry, "audits_undecided", "Audits since the start that could not be brought to an end");
     let waiting: Int = register(registry, "source_lag_entries", "Changes that have been read and are not on disk yet");
     let change: Float = register(registry, "source_last_change_timestamp_seconds", "When a change last came");
     let contact: Float = register(registry, "source_last_contact_timestamp_seconds", "When anything last came");
@@ -171,6 +192,7 @@ fn reading(registry: &mut Registry, process: &Process) {
         desyncs.get_or_create(labels).inc_by(stats.desyncs.load(Relaxed));
         replays.get_or_create(labels).inc_by(stats.replays.load(Relaxed));
         disorders.get_or_create(labels).inc_by(stats.disorders.load(Relaxed));
+        undecided.get_or_create(labels).inc_by(stats.audits_undecided.load(Relaxed));
         for (reason, count) in stats.failures() {
             let mut labels = labels.clone();
             labels.push(("reason", reason.to_owned()));
@@ -195,6 +217,8 @@ fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
     let delivered: Float =
         register(registry, "sink_last_delivery_timestamp_seconds", "When the sink last took something");
     let aside: Int = register(registry, "sink_set_aside_entries", "Entries that the sink refused for ever");
+    let missed: Count =
+        register(registry, "sink_missed_entries", "Entries that were forgotten before the sink had taken them");
     for row in rows.iter().filter(|row| row.active) {
         let labels: Labels = vec![("sink", row.name.clone()), ("type", row.kind.clone())];
         for name in SINK_STATES {
@@ -210,6 +234,7 @@ fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
             delivered.get_or_create(&labels).set(unix(row.delivered_at));
         }
         aside.get_or_create(&labels).set(int(row.aside));
+        missed.get_or_create(&labels).inc_by(row.missed);
     }
 }
 

@@ -1,18 +1,27 @@
 //! Read-only connections: what delivery, status and the commands read. They never block the writer.
 
-use std::collections::HashMap;
+mod audit;
+mod verify;
+
 use std::path::Path;
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use tokio::sync::watch;
 
+pub use audit::KnownObject;
+pub use verify::Verified;
+
 use super::codec::Codec;
 use super::recent::{Line, Recent};
+use super::retention::Retained;
 use super::writer::{rfc3339, type_code, type_of};
 use super::{JournalError, schema};
-use crate::model::{Cluster, EntryType, Resource, Seq};
+use crate::model::{Cluster, EntryType, Gap, Resource, ResourceVersion, Seq, Why};
 use crate::wire;
+
+/// The first seq that is not forgotten. What stands below it in the table is there for what later entries need of it.
+const OLDEST: &str = "coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'oldest'), 1)";
 
 /// How many bytes of base entries a reader keeps at hand.
 const BASES: usize = 4 << 20;
@@ -68,6 +77,12 @@ pub struct SourceRow {
     pub gaps: u64,
     /// Whether it is configured.
     pub active: bool,
+    /// Audits done.
+    pub audits: u64,
+    /// Objects that audits found to differ.
+    pub audit_differences: u64,
+    /// When the last audit was done, microseconds since 1970; 0 for never.
+    pub audited_at: i64,
 }
 
 impl SourceRow {
@@ -102,6 +117,8 @@ pub struct SinkRow {
     pub oldest_undelivered: Option<i64>,
     /// Entries set aside.
     pub aside: u64,
+    /// Entries that were forgotten before it had taken them.
+    pub missed: u64,
     /// Whether it is configured.
     pub active: bool,
 }
@@ -135,32 +152,6 @@ pub struct ObjectRow {
     /// seq of its newest entry, 0 for none.
     pub last: Seq,
     id: i64,
-}
-
-/// What `verify` found.
-#[derive(Clone, Debug, Default)]
-pub struct Verified {
-    /// Entries read.
-    pub entries: u64,
-    /// Objects compared with the replay.
-    pub objects: u64,
-    /// GAP entries among the entries.
-    pub gaps: u64,
-    /// First and last seq read.
-    pub range: Option<(Seq, Seq)>,
-    /// Everything that is wrong, at most [`Verified::MOST`] of it.
-    pub problems: Vec<String>,
-}
-
-impl Verified {
-    /// How many problems are told.
-    pub const MOST: usize = 50;
-
-    fn problem(&mut self, text: String) {
-        if self.problems.len() < Self::MOST {
-            self.problems.push(text);
-        }
-    }
 }
 
 type Read<T> = Result<T, JournalError>;
@@ -226,8 +217,36 @@ impl Reader {
     /// # Errors
     /// Where the database cannot be read.
     pub fn oldest(&self) -> Read<Seq> {
-        let oldest = self.conn.query_row("SELECT coalesce(min(seq), 0) FROM entry", [], |row| row.get(0).map(Seq));
-        oldest.map_err(sql("the oldest entry"))
+        self.conn
+            .prepare_cached(&format!("SELECT coalesce(min(seq), 0) FROM entry WHERE seq >= {OLDEST}"))
+            .and_then(|mut select| select.query_row([], |row| row.get(0).map(Seq)))
+            .map_err(sql("the oldest entry"))
+    }
+
+    /// What is kept, what is forgotten, and whether reading is paused.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn retained(&self) -> Read<Retained> {
+        let text = format!(
+            "SELECT {OLDEST}, (SELECT time FROM entry WHERE seq >= {OLDEST} ORDER BY seq LIMIT 1),
+                 (SELECT value FROM meta WHERE key = 'paused')"
+        );
+        let row = self.conn.query_row(&text, [], |row| Ok((row.get::<_, u64>(0)?, row.get(1)?, row.get(2)?)));
+        let (oldest, oldest_time, paused): (_, _, Option<String>) = row.map_err(sql("what it keeps"))?;
+        let paused = paused.and_then(|text| serde_json::from_str(&text).ok());
+        Ok(Retained { oldest, oldest_time, forgotten: oldest - 1, paused })
+    }
+
+    /// Reads at one moment of the journal. It is short: whoever stays in one keeps the write-ahead log from being emptied.
+    fn moment<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
+        if !self.conn.is_autocommit() {
+            return read(self);
+        }
+        self.conn.execute_batch("BEGIN").map_err(sql("its state"))?;
+        let result = read(self);
+        drop(self.conn.execute_batch("COMMIT"));
+        result
     }
 
     /// A number that changes whenever another connection has committed.
@@ -265,22 +284,21 @@ impl Reader {
     /// # Errors
     /// Where the database cannot be read or an entry is damaged.
     pub fn entries_after(&mut self, after: Seq, limit: usize, max_bytes: usize) -> Read<Vec<StoredEntry>> {
-        if let Some((recent, head)) = &self.recent {
-            // Only what is on disk: durable before visible.
-            if let Some(found) = recent.range(after.0 + 1, head.borrow().0, limit, max_bytes) {
-                let entry = |(seq, line): (u64, Line)| StoredEntry { seq: Seq(seq), kind: line.kind, line: line.bytes };
-                return Ok(found.into_iter().map(entry).collect());
-            }
+        if let Some(found) = self.at_hand(after, limit, max_bytes) {
+            return Ok(found);
         }
+        self.moment(|reader| reader.stored_after(after, limit, max_bytes))
+    }
+
+    fn stored_after(&mut self, after: Seq, limit: usize, max_bytes: usize) -> Read<Vec<StoredEntry>> {
         let what = "entries";
-        // Decompressed after the statement is done, so that no read transaction is held for long. Where the object ends in
-        // the line is about how long the line is.
+        // Where the object ends in the line is about how long the line is.
         let stored: Vec<Stored> = {
             let mut select = self
                 .conn
-                .prepare_cached(
-                    "SELECT seq, type, base, line, object_end FROM entry WHERE seq > ? ORDER BY seq LIMIT ?",
-                )
+                .prepare_cached(&format!(
+                    "SELECT seq, type, base, line, object_end FROM entry WHERE seq > max(?, {OLDEST} - 1) ORDER BY seq LIMIT ?"
+                ))
                 .map_err(sql(what))?;
             let mut rows = select.query(params![after.0, limit]).map_err(sql(what))?;
             let (mut stored, mut bytes) = (Vec::new(), 0);
@@ -305,11 +323,115 @@ impl Reader {
         Ok(entries)
     }
 
+    /// As [`Reader::entries_after`], for a sink that has everything up to `after` and nothing else: where entries after
+    /// it are forgotten, a GAP of each source that had some of them stands in their place, with the seq of the newest.
+    /// It is the same for every sink and at every try, as long as nothing more is forgotten.
+    ///
+    /// # Errors
+    /// As [`Reader::entries_after`].
+    pub fn deliverable_after(&mut self, after: Seq, limit: usize, max_bytes: usize) -> Read<Vec<StoredEntry>> {
+        if let Some(found) = self.at_hand(after, limit, max_bytes) {
+            return Ok(found);
+        }
+        self.moment(|reader| {
+            let mut entries = reader.missed(after)?;
+            entries.extend(reader.stored_after(after, limit, max_bytes)?);
+            Ok(entries)
+        })
+    }
+
+    /// The gaps that stand for what is forgotten after `after`.
+    fn missed(&self, after: Seq) -> Read<Vec<StoredEntry>> {
+        let what = "what was forgotten";
+        let found: Vec<(u64, Option<String>, i64, String, String)> = {
+            let mut select = self
+                .conn
+                .prepare_cached(
+                    "SELECT s.forgotten, s.forgotten_version, s.forgotten_at, s.namespace, r.facts
+                     FROM source s JOIN resource r ON r.id = s.resource WHERE s.forgotten > ? ORDER BY s.forgotten",
+                )
+                .map_err(sql(what))?;
+            let rows = select
+                .query_map([after.0], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))
+                .map_err(sql(what))?;
+            rows.collect::<Result<_, _>>().map_err(sql(what))?
+        };
+        if found.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (epoch, cluster) = (self.epoch()?, self.cluster()?);
+        let entries = found.into_iter().map(|(seq, version, time, namespace, facts)| {
+            let resource = resource_of(&facts);
+            let gap = Gap { why: Why::Expired, from: None, to: version.map(ResourceVersion) };
+            let rendered = wire::render(&wire::Draft {
+                seq: Seq(seq),
+                epoch: &epoch,
+                time: &rfc3339(time),
+                kind: EntryType::Gap,
+                evidence: None,
+                cluster: &cluster,
+                api_version: &resource.api_version(),
+                kind_name: &resource.kind,
+                resource: &resource.plural,
+                namespace: &namespace,
+                name: "",
+                uid: "",
+                version: "",
+                change: None,
+                object: None,
+                gap: Some((&gap, None)),
+                redacted: &[],
+            });
+            StoredEntry { seq: Seq(seq), kind: EntryType::Gap, line: rendered.line.into() }
+        });
+        Ok(entries.collect())
+    }
+
+    /// What the writer of this process has at hand.
+    fn at_hand(&self, after: Seq, limit: usize, max_bytes: usize) -> Option<Vec<StoredEntry>> {
+        let (recent, head) = self.recent.as_ref()?;
+        // Only what is on disk: durable before visible.
+        let found = recent.range(after.0 + 1, head.borrow().0, limit, max_bytes)?;
+        let entry = |(seq, line): (u64, Line)| StoredEntry { seq: Seq(seq), kind: line.kind, line: line.bytes };
+        Some(found.into_iter().map(entry).collect())
+    }
+
+    /// Entries that a sink refused, that are set aside for it and forgotten by the log, from `from` to `to`.
+    ///
+    /// # Errors
+    /// Where the database cannot be read or an entry is damaged.
+    pub fn rescued(&mut self, sink: &str, from: Seq, to: Seq) -> Read<Vec<StoredEntry>> {
+        let what = "entries set aside";
+        let blobs: Vec<(u64, Vec<u8>)> = {
+            let mut select = self
+                .conn
+                .prepare_cached("SELECT seq, line FROM aside WHERE sink = ? AND seq BETWEEN ? AND ? AND line IS NOT NULL ORDER BY seq")
+                .map_err(sql(what))?;
+            let rows = select.query_map(params![sink, from.0, to.0], |row| Ok((row.get(0)?, row.get(1)?)));
+            rows.map_err(sql(what))?.collect::<Result<_, _>>().map_err(sql(what))?
+        };
+        let mut entries = Vec::new();
+        for (seq, blob) in blobs {
+            let damaged = |why: &dyn std::fmt::Display| {
+                JournalError::Corrupt(format!("entry {seq}, set aside, is damaged ({why})"))
+            };
+            let line: Bytes = self.codec.decompress(None, &blob).map_err(|error| damaged(&error))?.into();
+            let kind = wire::Entry::parse(&line).map_err(|error| damaged(&error))?.kind();
+            entries.push(StoredEntry { seq: Seq(seq), kind, line });
+        }
+        Ok(entries)
+    }
+
     /// One entry.
     ///
     /// # Errors
     /// Where the database cannot be read or the entry is damaged.
     pub fn entry(&mut self, seq: Seq) -> Read<Option<StoredEntry>> {
+        self.moment(|reader| if reader.retained()?.oldest <= seq.0 { reader.row(seq) } else { Ok(None) })
+    }
+
+    /// One entry that is in the table, also one that is forgotten and held for what later ones need of it.
+    fn row(&mut self, seq: Seq) -> Read<Option<StoredEntry>> {
         let row = self
             .conn
             .prepare_cached("SELECT seq, type, base, line FROM entry WHERE seq = ?")
@@ -332,8 +454,8 @@ impl Reader {
     ) -> Read<Vec<StoredEntry>> {
         let what = "entries";
         let mut text = "SELECT e.seq, e.type, e.base, e.line FROM entry e JOIN source s ON s.id = e.source
-             LEFT JOIN object o ON o.id = e.object WHERE e.seq > ?"
-            .to_owned();
+             LEFT JOIN object o ON o.id = e.object WHERE e.seq > max(?, OLDEST - 1)"
+            .replace("OLDEST", OLDEST);
         let mut values: Vec<rusqlite::types::Value> = vec![after.0.cast_signed().into()];
         if let Some(before) = before {
             text.push_str(" AND e.seq < ?");
@@ -370,12 +492,14 @@ impl Reader {
         }
         text.push_str(if newest_first { " ORDER BY e.seq DESC LIMIT ?" } else { " ORDER BY e.seq LIMIT ?" });
         values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
-        let stored: Vec<Stored> = {
-            let mut select = self.conn.prepare_cached(&text).map_err(sql(what))?;
-            let rows = select.query_map(params_from_iter(values), stored_row).map_err(sql(what))?;
-            rows.collect::<Result<_, _>>().map_err(sql(what))?
-        };
-        stored.into_iter().map(|row| self.unpack(row)).collect()
+        self.moment(|reader| {
+            let stored: Vec<Stored> = {
+                let mut select = reader.conn.prepare_cached(&text).map_err(sql(what))?;
+                let rows = select.query_map(params_from_iter(values), stored_row).map_err(sql(what))?;
+                rows.collect::<Result<_, _>>().map_err(sql(what))?
+            };
+            stored.into_iter().map(|row| reader.unpack(row)).collect()
+        })
     }
 
     /// The last seq before `micros`, 0 for none: where a command that asks `--since` begins to read.
@@ -389,8 +513,9 @@ impl Reader {
         let mut select = self.conn.prepare_cached("SELECT time FROM entry WHERE seq = ?").map_err(sql(what))?;
         while low < high {
             let middle = (low + high).div_ceil(2);
-            let time: i64 = select.query_row([middle], |row| row.get(0)).map_err(sql(what))?;
-            if time < micros { low = middle } else { high = middle - 1 }
+            // One that is gone by now was among the oldest.
+            let time: Option<i64> = select.query_row([middle], |row| row.get(0)).optional().map_err(sql(what))?;
+            if time.is_none_or(|time| time < micros) { low = middle } else { high = middle - 1 }
         }
         Ok(Seq(low))
     }
@@ -446,7 +571,7 @@ impl Reader {
                 "SELECT s.id, r.facts, s.namespace, s.state, s.detail, s.state_since, s.resume, s.good_at, s.active,
                      (SELECT count(*) FROM object o WHERE o.resource = s.resource AND o.present = 1
                          AND (s.namespace = '' OR o.namespace = s.namespace)),
-                     s.gaps
+                     s.gaps, s.audits, s.audit_differences, s.audited_at
                  FROM source s JOIN resource r ON r.id = s.resource ORDER BY r.plural, r.api_group, s.namespace",
             )
             .map_err(sql(what))?;
@@ -464,6 +589,9 @@ impl Reader {
                     active: row.get(8)?,
                     objects: row.get(9)?,
                     gaps: row.get(10)?,
+                    audits: row.get(11)?,
+                    audit_differences: row.get(12)?,
+                    audited_at: row.get(13)?,
                 })
             })
             .map_err(sql(what))?;
@@ -479,9 +607,11 @@ impl Reader {
         let mut select = self
             .conn
             .prepare_cached(
-                "SELECT name, kind, cursor, state, detail, state_since, delivered_at,
-                     (SELECT time FROM entry e WHERE e.seq > k.cursor ORDER BY e.seq LIMIT 1),
-                     (SELECT count(*) FROM aside a WHERE a.sink = k.name), active, written FROM sink k ORDER BY name",
+                &"SELECT name, kind, cursor, state, detail, state_since, delivered_at,
+                     (SELECT time FROM entry e WHERE e.seq > max(k.cursor, OLDEST - 1) ORDER BY e.seq LIMIT 1),
+                     (SELECT count(*) FROM aside a WHERE a.sink = k.name), active, written, missed
+                 FROM sink k ORDER BY name"
+                    .replace("OLDEST", OLDEST),
             )
             .map_err(sql(what))?;
         let rows = select
@@ -498,6 +628,7 @@ impl Reader {
                     aside: row.get(8)?,
                     active: row.get(9)?,
                     written: Seq(row.get(10)?),
+                    missed: row.get(11)?,
                 })
             })
             .map_err(sql(what))?;
@@ -555,45 +686,55 @@ impl Reader {
     /// # Errors
     /// Where the database cannot be read or the state is damaged.
     pub fn current(&mut self, object: &ObjectRow) -> Read<Option<Bytes>> {
-        if !object.present {
-            return Ok(None);
-        }
-        let state: Option<Vec<u8>> = self
-            .conn
-            .query_row("SELECT state FROM object WHERE id = ?", [object.id], |row| row.get(0))
-            .map_err(sql("an object"))?;
-        match state {
-            Some(blob) => {
-                let bytes =
-                    self.codec.decompress(None, &blob).map_err(|error| JournalError::Corrupt(error.to_string()))?;
-                Ok(Some(bytes.into()))
+        let what = "an object";
+        self.moment(|reader| {
+            // It may have changed since it was looked up.
+            let row: Option<(bool, Option<Vec<u8>>, u64)> = reader
+                .conn
+                .query_row("SELECT present, state, last FROM object WHERE id = ?", [object.id], |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                })
+                .optional()
+                .map_err(sql(what))?;
+            match row {
+                Some((true, Some(blob), _)) => {
+                    let bytes = reader.codec.decompress(None, &blob);
+                    Ok(Some(bytes.map_err(|error| JournalError::Corrupt(error.to_string()))?.into()))
+                }
+                Some((true, None, last)) => Ok(reader.row(Seq(last))?.and_then(|entry| object_in(&entry))),
+                Some((false, ..)) | None => Ok(None),
             }
-            None => Ok(self.entry(object.last)?.and_then(|entry| object_in(&entry))),
-        }
+        })
     }
 
     /// The entry that told the object's state at `seq` and at `micros`: the newest one not after them. It may be a
-    /// DELETED, and then the object did not exist.
+    /// DELETED, and then the object did not exist. It may be forgotten, where it tells the state at the lower end.
     ///
     /// # Errors
     /// Where the database cannot be read or an entry is damaged.
     pub fn told_at(&mut self, object: &ObjectRow, seq: Seq, micros: i64) -> Read<Option<StoredEntry>> {
+        self.moment(|reader| match reader.newest_until(object, seq, micros)? {
+            Some(found) => reader.row(found),
+            None => Ok(None),
+        })
+    }
+
+    fn newest_until(&self, object: &ObjectRow, seq: Seq, micros: i64) -> Read<Option<Seq>> {
         let what = "an object's history";
-        let mut at = object.last.0;
-        let found = {
-            let mut select =
-                self.conn.prepare_cached("SELECT time, previous FROM entry WHERE seq = ?").map_err(sql(what))?;
-            loop {
-                let row: Option<(i64, u64)> =
-                    select.query_row([at], |row| Ok((row.get(0)?, row.get(1)?))).optional().map_err(sql(what))?;
-                match row {
-                    Some((time, _)) if at <= seq.0 && time <= micros => break Some(Seq(at)),
-                    Some((_, previous)) => at = previous,
-                    None => break None,
-                }
+        let last =
+            self.conn.query_row("SELECT last FROM object WHERE id = ?", [object.id], |row| row.get(0)).optional();
+        let mut at: u64 = last.map_err(sql(what))?.unwrap_or(0);
+        let mut select =
+            self.conn.prepare_cached("SELECT time, previous FROM entry WHERE seq = ?").map_err(sql(what))?;
+        loop {
+            let row: Option<(i64, u64)> =
+                select.query_row([at], |row| Ok((row.get(0)?, row.get(1)?))).optional().map_err(sql(what))?;
+            match row {
+                Some((time, _)) if at <= seq.0 && time <= micros => return Ok(Some(Seq(at))),
+                Some((_, previous)) => at = previous,
+                None => return Ok(None),
             }
-        };
-        found.map_or(Ok(None), |seq| self.entry(seq))
+        }
     }
 
     /// The newest GAP entry that is kept.
@@ -603,225 +744,13 @@ impl Reader {
     pub fn last_gap(&mut self) -> Read<Option<StoredEntry>> {
         let row = self
             .conn
-            .prepare_cached("SELECT seq, type, base, line FROM entry WHERE type = 3 ORDER BY seq DESC LIMIT 1")
+            .prepare_cached(&format!(
+                "SELECT seq, type, base, line FROM entry WHERE type = 3 AND seq >= {OLDEST} ORDER BY seq DESC LIMIT 1"
+            ))
             .and_then(|mut select| select.query_row([], stored_row).optional())
             .map_err(sql("the last gap"))?;
         row.map(|row| self.unpack(row)).transpose()
     }
-
-    /// Proves that the journal is whole: SQLite's own check, dense seqs, each entry readable and in its place, the
-    /// replay of the log equal to the object table, no cursor past the head. `progress` is told entries read and
-    /// entries in all.
-    ///
-    /// # Errors
-    /// Where the database cannot be read at all; damage is not an error but a problem in the answer.
-    pub fn verify(&mut self, progress: impl FnMut(u64, u64)) -> Read<Verified> {
-        // One moment of the journal: a daemon that goes on would else look like damage.
-        self.conn.execute_batch("BEGIN").map_err(sql("its check"))?;
-        let mut found = Verified::default();
-        let read = self.verify_moment(&mut found, progress);
-        let found = match read {
-            // Damage of the file itself ends the reading, and is the answer.
-            Err(JournalError::Sqlite { what, source })
-                if matches!(
-                    source.sqlite_error_code(),
-                    Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase)
-                ) =>
-            {
-                found.problem(format!("{what}: {source}"));
-                Ok(found)
-            }
-            other => other.map(|()| found),
-        };
-        drop(self.conn.execute_batch("COMMIT"));
-        found
-    }
-
-    fn verify_moment(&mut self, found: &mut Verified, mut progress: impl FnMut(u64, u64)) -> Read<()> {
-        let what = "its check";
-        {
-            let mut check = self.conn.prepare("PRAGMA integrity_check(20)").map_err(sql(what))?;
-            let rows = check.query_map([], |row| row.get::<_, String>(0)).map_err(sql(what))?;
-            for row in rows {
-                match row {
-                    Ok(text) if text == "ok" => {}
-                    Ok(text) => found.problem(format!("SQLite: {text}")),
-                    Err(error) => found.problem(format!("SQLite: {error}")),
-                }
-            }
-        }
-        let (epoch, head, oldest) = (self.epoch()?, self.head()?, self.oldest()?);
-        let given_out = self.meta("head")?.parse().unwrap_or(0);
-        if head.0 < given_out {
-            found.problem(format!("the newest entries, {} to {given_out}, are missing", head.next()));
-        }
-        let mut newest: HashMap<i64, Newest> = HashMap::new();
-        let (mut at, mut expected) = (oldest.0.saturating_sub(1), oldest.0);
-        loop {
-            let rows: Vec<(Stored, Option<i64>, u64, i64)> = {
-                let mut select = self
-                    .conn
-                    .prepare_cached(
-                        "SELECT seq, type, base, line, object, previous, time FROM entry WHERE seq > ? ORDER BY seq LIMIT 500",
-                    )
-                    .map_err(sql(what))?;
-                let rows = select
-                    .query_map([at], |row| Ok((stored_row(row)?, row.get(4)?, row.get(5)?, row.get(6)?)))
-                    .map_err(sql(what))?;
-                rows.collect::<Result<_, _>>().map_err(sql(what))?
-            };
-            let Some((last, ..)) = rows.last() else { break };
-            at = last.seq;
-            for (row, object, previous, time) in rows {
-                let seq = row.seq;
-                if seq != expected {
-                    found.problem(format!("entries {expected} to {} are missing", seq - 1));
-                }
-                expected = seq + 1;
-                found.entries += 1;
-                let entry = match self.unpack(row) {
-                    Ok(entry) => entry,
-                    Err(error) => {
-                        found.problem(error.to_string());
-                        continue;
-                    }
-                };
-                if let Err(problem) = check_entry(&entry, time, &epoch) {
-                    found.problem(format!("entry {seq}: {problem}"));
-                }
-                found.gaps += u64::from(entry.kind == EntryType::Gap);
-                let Some(object) = object else { continue };
-                let uid =
-                    wire::Entry::parse(&entry.line).map_or(0, |entry| hash(entry.uid.as_deref().unwrap_or_default()));
-                let before = newest.insert(object, Newest { seq, exists: entry.kind != EntryType::Deleted, uid });
-                if let Some(before) = &before
-                    && before.seq != previous
-                {
-                    found.problem(format!(
-                        "entry {seq} follows entry {previous} of its object, but the newest was {}",
-                        before.seq
-                    ));
-                }
-                // The state before is known once an entry of the object was seen: retention may have dropped earlier ones.
-                match (entry.kind, before) {
-                    (EntryType::Added, Some(Newest { exists: true, .. })) => {
-                        found.problem(format!("entry {seq} adds an object that exists"));
-                    }
-                    // Another incarnation may have been found by a list that tells nothing.
-                    (EntryType::Modified | EntryType::Deleted, Some(before)) if !before.exists && before.uid == uid => {
-                        found.problem(format!("entry {seq} changes an object that does not exist"));
-                    }
-                    _ => {}
-                }
-            }
-            progress(found.entries, head.0.saturating_sub(oldest.0) + 1);
-        }
-        if found.entries > 0 {
-            found.range = Some((oldest, head));
-        }
-        self.verify_objects(&newest, found)?;
-        for sink in self.sinks()? {
-            if sink.cursor > head {
-                found.problem(format!("the cursor of sink {} is {}, past the head {head}", sink.name, sink.cursor));
-            }
-        }
-        Ok(())
-    }
-
-    /// Replay of the log against the object table.
-    fn verify_objects(&mut self, newest: &HashMap<i64, Newest>, found: &mut Verified) -> Read<()> {
-        let what = "objects";
-        let mut at = 0;
-        loop {
-            let rows: Vec<(i64, String, String, bool, u64, bool)> = {
-                let mut select = self
-                    .conn
-                    .prepare_cached(
-                        "SELECT id, uid, version, present, last, state IS NOT NULL FROM object WHERE id > ? ORDER BY id LIMIT 500",
-                    )
-                    .map_err(sql(what))?;
-                let rows = select
-                    .query_map([at], |row| {
-                        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
-                    })
-                    .map_err(sql(what))?;
-                rows.collect::<Result<_, _>>().map_err(sql(what))?
-            };
-            let Some((last, ..)) = rows.last() else { return Ok(()) };
-            at = *last;
-            for (id, uid, version, present, last, withheld) in rows {
-                found.objects += 1;
-                let told = newest.get(&id);
-                match told {
-                    Some(Newest { seq, .. }) if *seq != last => {
-                        found.problem(format!(
-                            "object {uid} points to entry {last}, but the log's newest of it is {seq}"
-                        ));
-                    }
-                    Some(Newest { exists, .. }) if *exists != present && !withheld => {
-                        found.problem(format!("object {uid} is {} in the table but not in the log", presence(present)));
-                    }
-                    None if last != 0 && present => {
-                        found.problem(format!("object {uid} points to entry {last}, which is not there"));
-                    }
-                    Some(_) | None => {}
-                }
-                // A withheld state is newer than the log by intent.
-                if withheld || told.is_none() {
-                    continue;
-                }
-                let Ok(Some(entry)) = self.entry(Seq(last)) else { continue };
-                if let Ok(entry) = wire::Entry::parse(&entry.line)
-                    && (entry.uid.as_deref() != Some(uid.as_str()) || entry.version().as_str() != version)
-                {
-                    found.problem(format!("object {uid} at version {version} differs from entry {last}"));
-                }
-            }
-        }
-    }
-}
-
-/// The newest entry of an object.
-struct Newest {
-    seq: u64,
-    exists: bool,
-    uid: u64,
-}
-
-/// Tells uids apart in little room.
-fn hash(text: &str) -> u64 {
-    use std::hash::{DefaultHasher, Hasher};
-    let mut hasher = DefaultHasher::new();
-    hasher.write(text.as_bytes());
-    hasher.finish()
-}
-
-fn presence(present: bool) -> &'static str {
-    if present { "present" } else { "gone" }
-}
-
-fn check_entry(entry: &StoredEntry, time: i64, epoch: &str) -> Result<(), String> {
-    let parsed = wire::Entry::parse(&entry.line).map_err(|error| error.to_string())?;
-    if parsed.seq() != entry.seq || parsed.kind() != entry.kind {
-        return Err("it says another seq or type than its row".to_owned());
-    }
-    let id = if parsed.kind() == EntryType::Gap {
-        format!("{}.{}", parsed.epoch, parsed.seq)
-    } else {
-        let uid = parsed.uid.as_deref().unwrap_or_default();
-        wire::change_id(uid, parsed.version().as_str(), parsed.kind())
-    };
-    if parsed.id != id {
-        return Err(format!("its id is not {id}"));
-    }
-    // Names of epochs sort by their beginning.
-    if parsed.epoch.is_empty() || *parsed.epoch > *epoch {
-        return Err("its epoch is not one of this journal".to_owned());
-    }
-    if parsed.time != rfc3339(time) {
-        return Err("it says another time than its row".to_owned());
-    }
-    Ok(())
 }
 
 /// The object that an entry carries.

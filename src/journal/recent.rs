@@ -42,13 +42,15 @@ struct Generations {
     young: HashMap<u64, Line>,
     old: HashMap<u64, Line>,
     young_bytes: usize,
+    /// What is below is forgotten, and no reader gets it.
+    lowest: u64,
 }
 
 impl Recent {
     /// At most about `budget` bytes.
     pub(super) fn with_budget(budget: usize) -> Self {
         let (young, old) = (HashMap::new(), HashMap::new());
-        Self(Arc::new(Mutex::new(Generations { budget, young, old, young_bytes: 0 })))
+        Self(Arc::new(Mutex::new(Generations { budget, young, old, young_bytes: 0, lowest: 0 })))
     }
 
     fn lock(&self) -> MutexGuard<'_, Generations> {
@@ -77,10 +79,26 @@ impl Recent {
         line
     }
 
+    /// Gives no reader what is below this.
+    pub(super) fn set_lowest(&self, seq: u64) {
+        self.lock().lowest = seq;
+    }
+
+    /// Forgets all of them.
+    pub(super) fn clear(&self) {
+        let mut generations = self.lock();
+        generations.young.clear();
+        generations.old.clear();
+        generations.young_bytes = 0;
+    }
+
     /// The entries from `first` to `last`, up to bounds; `None` where one of them is not here. They may be needed no
     /// more.
     pub(super) fn range(&self, first: u64, last: u64, limit: usize, max_bytes: usize) -> Option<Vec<(u64, Line)>> {
         let generations = self.lock();
+        if first < generations.lowest {
+            return None;
+        }
         let (mut found, mut bytes) = (Vec::new(), 0);
         for seq in first..=last {
             if found.len() >= limit || bytes >= max_bytes {

@@ -1,8 +1,8 @@
 //! Opening the database: the lock, the pragmas with their reasons, the migrations.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
@@ -12,6 +12,8 @@ use super::JournalError;
 
 /// The database in the state directory.
 pub(super) const DATABASE: &str = "journal.db";
+/// Its write-ahead log.
+pub(super) const WAL: &str = "journal.db-wal";
 const LOCK: &str = "decklog.lock";
 
 /// Every schema change in order; the position (from 1) is `user_version`. None is edited after a release.
@@ -23,6 +25,38 @@ const OLDEST_SQLITE: i32 = 3_051_003;
 /// The lock on a state directory, held as long as this lives.
 #[derive(Debug)]
 pub(super) struct StateLock(#[expect(dead_code, reason = "the open file is the lock")] File);
+
+/// Which files the journal is. SQLite goes on with one that was deleted or replaced, and all of that would be lost.
+#[derive(Debug)]
+pub(super) struct Place(Vec<(PathBuf, (u64, u64))>);
+
+impl Place {
+    /// Of a database that is open for writing.
+    pub(super) fn of(dir: &Path) -> Result<Self, JournalError> {
+        let files = [DATABASE, "journal.db-wal"].map(|name| dir.join(name));
+        let files: io::Result<Vec<_>> = files.into_iter().map(|path| identity_of(&path).map(|it| (path, it))).collect();
+        files.map(Self).map_err(|source| JournalError::Io {
+            what: format!("cannot find the journal in {}", dir.display()),
+            source,
+        })
+    }
+
+    /// Whether the names still are those of the files.
+    pub(super) fn check(&self) -> Result<(), JournalError> {
+        match self.0.iter().find(|(path, identity)| identity_of(path).ok() != Some(*identity)) {
+            None => Ok(()),
+            Some((path, _)) => Err(JournalError::Corrupt(format!(
+                "{} was deleted or replaced while decklog wrote to it; put the state directory back before decklog is \
+                 started again, else a new journal is begun",
+                path.display()
+            ))),
+        }
+    }
+}
+
+fn identity_of(path: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(path).map(|meta| (meta.dev(), meta.ino()))
+}
 
 /// Makes the state directory (0700) and takes its lock.
 pub(super) fn lock(dir: &Path) -> Result<StateLock, JournalError> {
@@ -65,7 +99,6 @@ pub(super) fn open_writer(dir: &Path) -> Result<Connection, JournalError> {
     if !path.exists() {
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         made.and_then(|file| file.sync_all())
-            .and_then(|()| File::open(dir)?.sync_all())
             .map_err(|source| JournalError::Io { what: format!("cannot create {}", path.display()), source })?;
     } else if let Ok(meta) = fs::metadata(&path)
         && meta.permissions().mode() & 0o077 != 0
@@ -103,8 +136,27 @@ pub(super) fn open_writer(dir: &Path) -> Result<Connection, JournalError> {
     if synchronous != 2 {
         return Err(JournalError::Corrupt(format!("{} does not accept synchronous = FULL", path.display())));
     }
+    sync_names(&conn, dir)
+        .map_err(|source| JournalError::Io { what: format!("cannot write to {}", dir.display()), source })?;
     migrate(&mut conn, &path, MIGRATIONS)?;
     Ok(conn)
+}
+
+/// Makes the name of a new journal durable, and those of the directories above it, before anything is written that
+/// counts. SQLite does so for its WAL.
+fn sync_names(conn: &Connection, dir: &Path) -> io::Result<()> {
+    let version = conn.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
+    if version.is_ok_and(|version| version == 0) {
+        File::open(dir)?.sync_all()?;
+        // Nobody knows which directories were made on the way here, also by a start that a crash cut short. One that
+        // may not be opened was not made by decklog.
+        for above in dir.canonicalize()?.ancestors().skip(1) {
+            if let Ok(above) = File::open(above) {
+                above.sync_all()?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Opens a read-only connection, beside a running daemon or without one.
@@ -112,7 +164,7 @@ pub(super) fn open_reader(dir: &Path) -> Result<Connection, JournalError> {
     let path = dir.join(DATABASE);
     if let Err(source) = fs::metadata(&path) {
         // Only what is surely not there is missing: a directory that may not be entered could hold a journal.
-        if source.kind() == std::io::ErrorKind::NotFound {
+        if source.kind() == io::ErrorKind::NotFound {
             return Err(JournalError::Missing(dir.to_owned()));
         }
         return Err(JournalError::Io { what: format!("cannot read the journal in {}", dir.display()), source });

@@ -1,5 +1,8 @@
 //! The journal's promises, each under its name.
 
+mod retention;
+mod trust;
+
 use std::path::Path;
 
 use rusqlite::Connection;
@@ -199,6 +202,7 @@ async fn a_gap_precedes_what_follows_and_the_net_difference_is_inferred() {
     assert_whole(&mut open.journal.reader().unwrap());
 }
 
+/// Fault 25: a list that a crash interrupts is forgotten.
 #[tokio::test]
 async fn a_list_in_progress_changes_nothing_until_its_last_page_is_in() {
     let dir = tempfile::tempdir().unwrap();
@@ -216,6 +220,7 @@ async fn a_list_in_progress_changes_nothing_until_its_last_page_is_in() {
     assert_eq!(open.log(), ["1 ADDED listed a/u1@1", "2 GAP expired 10..20"], "half a list deletes and adds nothing");
 }
 
+/// Fault 25: a complete list that a crash interrupts is finished.
 #[tokio::test]
 async fn a_complete_list_that_a_crash_cut_is_finished_and_told_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -388,12 +393,77 @@ async fn verify_finds_what_was_changed_behind_our_back() {
     }
 }
 
+/// Fault 42: a damaged entry is told by `verify` and by whoever reads it, and nothing that comes after it is lost.
+#[tokio::test]
+async fn a_damaged_entry_holds_up_nothing_that_follows_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 1), pod("b", "u2", 2), pod("c", "u3", 3)]).await;
+    open.watch(vec![upsert("a", "u1", 11)]).await;
+    open.close();
+    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+    // The first entries of all three, and so what the change of the first was stored as a difference of.
+    conn.execute_batch(
+        "UPDATE entry SET line = CAST(substr(line, 1, length(line) - 1) || x'77' AS BLOB) WHERE seq <= 3",
+    )
+    .unwrap();
+    drop(conn);
+    let damaged = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap().problems;
+    assert!(damaged.iter().any(|problem| problem.contains("entry 1 is damaged")), "{damaged:?}");
+
+    let open = Open::at(dir.path()).await;
+    open.watch(vec![upsert("a", "u1", 12), upsert("a", "u1", 13), upsert("b", "u2", 14), delete("b", "u2", 15)]).await;
+    open.list(20, Some(Why::Expired), &[pod("a", "u1", 13)]).await;
+    let mut reader = open.journal.reader().unwrap();
+    let told: Vec<_> = reader.entries_after(Seq(4), 100, usize::MAX).unwrap();
+    let told: Vec<Entry<'_>> = told.iter().map(|entry| Entry::parse(&entry.line).unwrap()).collect();
+    let kinds: Vec<&str> = told.iter().map(|entry| &*entry.type_name).collect();
+    assert_eq!(kinds, ["MODIFIED", "MODIFIED", "MODIFIED", "DELETED", "GAP", "DELETED"]);
+    let change = |at: usize| serde_json::from_str::<serde_json::Value>(told[at].change.unwrap().get()).unwrap();
+    let object = |at: usize| serde_json::from_str::<serde_json::Value>(told[at].object.unwrap().get()).unwrap();
+    for at in [0, 2] {
+        let whole = serde_json::json!([{"op": "replace", "path": "", "value": object(at)}]);
+        assert_eq!(
+            (&change(at)["patch"], &change(at)["areas"]),
+            (&whole, &serde_json::json!(["apiVersion", "kind", "metadata", "spec"]))
+        );
+    }
+    assert_eq!(change(1)["areas"], serde_json::json!(["spec"]), "from there on it is as ever");
+    let stub = serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "c", "namespace": "shop", "uid": "u3", "resourceVersion": "3"},
+    });
+    assert_eq!(object(5), stub, "what is still known of it");
+    drop(reader);
+    open.close();
+    let now = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap().problems;
+    assert!(!now.is_empty() && now.iter().all(|problem| damaged.contains(problem)), "nothing new is wrong: {now:?}");
+}
+
+/// Fault 51: decklog is the only one that writes; what it knows would be wrong otherwise.
+#[tokio::test]
+async fn another_writer_ends_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.watch(vec![upsert("a", "u1", 11)]).await;
+    // Readers come and go.
+    drop(Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap());
+    open.watch(vec![upsert("a", "u1", 12)]).await;
+    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+    conn.execute_batch("UPDATE sink SET cursor = 7; DELETE FROM entry WHERE seq = 1").unwrap();
+    let refused = open.journal.append(open.memory.id, vec![upsert("a", "u1", 13)]).await;
+    assert!(refused.is_err() || open.journal.flush().await.is_err(), "nothing more is written");
+    drop(open.journal);
+    let why = open.thread.join().unwrap_err();
+    assert!(matches!(&why, JournalError::Corrupt(text) if text.contains("another program has written")), "{why}");
+}
+
 #[tokio::test]
 async fn seqs_stay_dense_and_are_never_used_again() {
     let dir = tempfile::tempdir().unwrap();
     for round in 0..4_u64 {
         let open = Open::at(dir.path()).await;
-        open.watch(vec![upsert("a", "u1", 10 + round), upsert("b", "u2", 20 + round)]).await;
+        open.watch(vec![upsert("a", "u1", 10 + 20 * round), upsert("b", "u2", 20 + 20 * round)]).await;
         open.close();
     }
     let mut reader = Reader::open(dir.path()).unwrap();

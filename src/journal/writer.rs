@@ -1,84 +1,82 @@
 //! The one thread that writes: commands in, entries and state out, many commands to a transaction.
 
+mod forget;
 mod listing;
+mod queue;
+mod room;
 mod store;
+#[cfg(test)]
+mod tests;
+mod trust;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::codec::Codec;
 use super::recent::Recent;
-use super::{JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, Waiting, WatchChange};
+use super::retention::{Bounds, Pause};
+use super::{Audit, JournalError, SinkStart, SourceId, SourceMemory, Waiting, WatchChange};
 use crate::ambient;
+use crate::change::redact::Redactor;
 use crate::change::{self, Pattern};
 use crate::model::{
     Cluster, EntryType, Evidence, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
 };
+use listing::Job;
+use queue::Woken;
+pub(super) use queue::{Command, Queue, Queued, Reply};
+use room::Room;
 
-/// A transaction takes what waits, up to this many changes …
+/// A transaction takes what waits, up to this many changes; how many bytes, `retention::Sizes` says.
 const GROUP_CHANGES: usize = 1000;
-/// … or this many bytes of objects.
-const GROUP_BYTES: usize = 8 << 20;
 /// How many bytes of entries stay at hand for the sinks …
 const RECENT_BYTES: usize = 8 << 20;
 /// … and for the differences that are written next.
 const BASES_BYTES: usize = 8 << 20;
 /// An idle source's bookmarks reach the disk at most this late, and not more often.
 const BOOKMARK_DELAY: Duration = Duration::from_secs(10);
+/// How often it is looked whether entries have become too old.
+const AGE_LOOK: Duration = Duration::from_secs(1);
 /// Stands for a reason in `pending_why` where a first list is only remembered.
 const SILENT: &str = "silent";
-
-pub(super) enum Command {
-    Cluster(Cluster, oneshot::Sender<Result<(), JournalError>>),
-    Source(Box<SourceSpec>, oneshot::Sender<SourceMemory>),
-    Retire(SourceId),
-    Narrow(oneshot::Sender<()>),
-    Changes(SourceId, Vec<WatchChange>),
-    Bookmark(SourceId, ResourceVersion),
-    ListBegin(SourceId),
-    ListPage(SourceId, Vec<Observed>),
-    ListDone(SourceId, ResourceVersion, Option<Why>, oneshot::Sender<()>),
-    Gone(SourceId, oneshot::Sender<()>),
-    ReportSource(SourceId, SourceState),
-    Resources(Vec<Resource>),
-    Sink(String, String, SinkStart, oneshot::Sender<Seq>),
-    RetireSink(String),
-    Acknowledge { sink: String, upto: Seq, written: Seq, reply: oneshot::Sender<()> },
-    ResetCursor(String, Seq, oneshot::Sender<()>),
-    SetAside(String, Seq, String, oneshot::Sender<()>),
-    ReportSink(String, SinkState),
-    Epoch(oneshot::Sender<String>),
-    Flush(oneshot::Sender<()>),
-    Ping(oneshot::Sender<()>),
-}
-
-/// A command with its share of the queue's bytes, which is free again when the command is done.
-pub(super) struct Queued {
-    pub(super) command: Command,
-    pub(super) room: OwnedSemaphorePermit,
-}
 
 /// A source in the writer's memory. `applied` and `resume` are what the next commit makes durable.
 struct Source {
     id: i64,
     resource: i64,
+    facts: Resource,
     namespace: String,
     api_version: String,
-    kind_name: String,
-    plural: String,
     silent: bool,
     ignore: Vec<Pattern>,
     resume: Option<ResourceVersion>,
     applied: Option<ResourceVersion>,
     good_at: i64,
     moved: bool,
+    /// Why the position is lost: nothing counts until a list has declared it.
+    lost: Option<Why>,
+    /// Nothing up to here was missing when a list or an audit last looked, and when that was begun. What contradicts
+    /// the journal may have been missing since.
+    proved: Option<(ResourceVersion, i64)>,
+}
+
+/// What a transaction that fails takes back of a source.
+struct Before {
+    resume: Option<ResourceVersion>,
+    applied: Option<ResourceVersion>,
+    good_at: i64,
+    moved: bool,
+    lost: Option<Why>,
+    proved: Option<(ResourceVersion, i64)>,
+    contradicted: bool,
 }
 
 /// A row of `object`.
@@ -90,7 +88,36 @@ struct Known {
     last: u64,
     base: Option<u64>,
     has_state: bool,
-    marks: Vec<(String, [u8; 16])>,
+    marks: Marks,
+}
+
+/// Keyed digests of masked and dropped values, by pointer.
+type Marks = Vec<(String, [u8; 16])>;
+
+impl Before {
+    fn of(source: &Source, contradicted: &BTreeSet<SourceId>) -> Self {
+        let Source { id, resume, applied, good_at, moved, lost, proved, .. } = source;
+        Self {
+            resume: resume.clone(),
+            applied: applied.clone(),
+            good_at: *good_at,
+            moved: *moved,
+            lost: *lost,
+            proved: proved.clone(),
+            contradicted: contradicted.contains(&SourceId(*id)),
+        }
+    }
+
+    fn restore(self, source: &mut Source, all_contradicted: &mut BTreeSet<SourceId>) {
+        let Self { resume, applied, good_at, moved, lost, proved, contradicted } = self;
+        (source.resume, source.applied, source.good_at, source.moved) = (resume, applied, good_at, moved);
+        (source.lost, source.proved) = (lost, proved);
+        if contradicted {
+            all_contradicted.insert(SourceId(source.id));
+        } else {
+            all_contradicted.remove(&SourceId(source.id));
+        }
+    }
 }
 
 /// An answer that waits for the commit.
@@ -103,6 +130,9 @@ pub(super) struct Writer {
     cluster: Cluster,
     head: u64,
     head_on_disk: u64,
+    /// The first seq that is not forgotten.
+    oldest: u64,
+    oldest_on_disk: u64,
     visible: watch::Sender<Seq>,
     sources: HashMap<i64, Source>,
     /// What was last written, for the sinks that keep up.
@@ -115,6 +145,26 @@ pub(super) struct Writer {
     waiting: Arc<Waiting>,
     /// Changes of the open transaction, by source.
     taken: HashMap<i64, usize>,
+    /// What must not be told, and the head when these rules came into force: what is older was redacted by others.
+    redaction: Option<(Arc<Redactor>, u64)>,
+    /// Sources whose watch brought what cannot be, or not alone; told once that is on disk.
+    contradicted: BTreeSet<SourceId>,
+    contradictions: watch::Sender<BTreeSet<SourceId>>,
+    /// Changes only when another connection writes; none before the first transaction.
+    data_version: Option<i64>,
+    /// What the open transaction has moved, as it was before.
+    undo: HashMap<i64, Before>,
+    /// When the command that is being done was handed over.
+    at: i64,
+    /// What is long and written in slices. Those that the open transaction has begun are at the end.
+    jobs: VecDeque<Job>,
+    jobs_on_disk: usize,
+    /// Commands that wait for one of them.
+    deferred: VecDeque<Queued>,
+    room: Room,
+    new_bounds: Option<Bounds>,
+    /// Pages were given back, and the file is not shorter yet.
+    given_back: bool,
 }
 
 /// How writing goes on: an error of SQLite with what was tried.
@@ -134,7 +184,12 @@ pub(super) fn rfc3339(micros: i64) -> String {
 }
 
 impl Writer {
-    pub(super) fn new(conn: Connection, visible: watch::Sender<Seq>) -> Done<Self> {
+    pub(super) fn new(
+        conn: Connection,
+        dir: &Path,
+        visible: watch::Sender<Seq>,
+        paused: watch::Sender<Option<Pause>>,
+    ) -> Done<Self> {
         let mut meta: HashMap<String, String> = HashMap::new();
         {
             let mut select = conn.prepare("SELECT key, value FROM meta").map_err(sql("read its facts"))?;
@@ -163,6 +218,7 @@ impl Writer {
             uid: meta.remove("cluster_uid").unwrap_or_default(),
         };
         let head = newest.max(kept);
+        let oldest = meta.remove("oldest").and_then(|oldest| oldest.parse().ok()).unwrap_or(1);
         visible.send_replace(Seq(head));
         Ok(Self {
             conn,
@@ -171,6 +227,8 @@ impl Writer {
             cluster,
             head,
             head_on_disk: head,
+            oldest,
+            oldest_on_disk: oldest,
             visible,
             sources: HashMap::new(),
             recent: Recent::with_budget(RECENT_BYTES),
@@ -180,6 +238,18 @@ impl Writer {
             turns: Arc::default(),
             waiting: Arc::default(),
             taken: HashMap::new(),
+            redaction: None,
+            contradicted: BTreeSet::new(),
+            contradictions: watch::Sender::default(),
+            data_version: None,
+            undo: HashMap::new(),
+            at: 0,
+            jobs: VecDeque::new(),
+            jobs_on_disk: 0,
+            deferred: VecDeque::new(),
+            room: Room::new(dir, paused),
+            new_bounds: None,
+            given_back: false,
         })
     }
 
@@ -188,19 +258,44 @@ impl Writer {
     }
 
     /// Takes commands until every handle is dropped.
-    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Queued>) -> Done {
+    pub(super) async fn run(mut self, mut queue: Queue) -> Done {
         let mut bookmarks_due: Option<Instant> = None;
         let result = loop {
-            let wait =
-                bookmarks_due.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(Instant::now()));
-            let first = tokio::time::timeout(wait, commands.recv()).await;
-            let step = match first {
-                Ok(Some(first)) => self.group(first, &mut commands),
-                Ok(None) => break self.begin().and_then(|()| self.commit()),
-                Err(_elapsed) => self.begin().and_then(|()| self.commit()),
+            // Between two groups there is one slice of whatever is long, and never more, so that nobody waits for it.
+            let busy = match self.slice(&mut queue) {
+                Ok(busy) => busy,
+                Err(error) => break Err(error),
             };
-            if let Err(error) = step {
-                break Err(error);
+            let open = self.room.open;
+            let next = if busy {
+                if ambient::is_simulated() {
+                    // On a thread of its own everybody else goes on meanwhile.
+                    tokio::task::yield_now().await;
+                }
+                queue.take(open).map_or(Woken::Elapsed, Woken::Command)
+            } else {
+                let now = Instant::now();
+                let bookmarks = bookmarks_due.map(|due| due.saturating_duration_since(now));
+                let age = self.room.bounds.map(|_| AGE_LOOK);
+                let wait = [bookmarks, age, self.room.due(now)].into_iter().flatten().min();
+                queue.wait(open, wait.unwrap_or(Duration::from_secs(3600))).await
+            };
+            let flush = matches!(next, Woken::Ended) || bookmarks_due.is_some_and(|due| due <= Instant::now());
+            let ended = matches!(next, Woken::Ended);
+            let mut step = match next {
+                Woken::Command(first) => self.group(first, &mut queue),
+                Woken::Elapsed | Woken::Ended => Ok(()),
+            };
+            if flush && step.is_ok() {
+                step = self.begin().and_then(|()| self.commit());
+                bookmarks_due = None;
+                if let Err(error) = step {
+                    self.roll_back();
+                    step = self.full(error, None);
+                }
+            }
+            if ended || step.is_err() {
+                break step;
             }
             let moved = self.sources.values().any(|source| source.moved);
             bookmarks_due = match bookmarks_due {
@@ -208,43 +303,154 @@ impl Writer {
                 _ => moved.then(|| Instant::now() + BOOKMARK_DELAY),
             };
         };
-        if result.is_err() && self.in_transaction {
+        if result.is_err() {
             // The error that counts is the first one; what is not committed is as if it had not come.
-            drop(self.conn.execute_batch("ROLLBACK"));
+            self.roll_back();
         }
         result
     }
 
-    /// One transaction: the first command and what waits behind it, up to a bound.
-    fn group(&mut self, first: Queued, commands: &mut mpsc::Receiver<Queued>) -> Done {
-        let (mut changes, mut bytes) = (0, 0);
-        let mut next = Some(first);
-        let mut held = Vec::new();
-        while let Some(queued) = next {
-            if let Command::Changes(_, list) = &queued.command {
-                changes += list.len();
-                bytes += list.iter().map(|change| change.object.body.bytes.len()).sum::<usize>();
-            } else if let Command::ListPage(_, list) = &queued.command {
-                changes += list.len();
-                bytes += list.iter().map(|object| object.body.bytes.len()).sum::<usize>();
+    /// One slice of what is long, and a look at the room before it. Says whether there is more.
+    fn slice(&mut self, queue: &mut Queue) -> Done<bool> {
+        if let Some(bounds) = self.new_bounds.take() {
+            self.set_bounds(bounds)?;
+        }
+        self.look()?;
+        let tidied = self.tidy();
+        let mut busy = match tidied {
+            Ok(more) => more,
+            Err(error) => {
+                self.roll_back();
+                self.full(error, None)?;
+                false
             }
-            let Queued { command, room } = queued;
-            held.push(room);
-            self.perform(command)?;
-            next = if changes < GROUP_CHANGES && bytes < GROUP_BYTES { commands.try_recv().ok() } else { None };
+        };
+        if self.room.open.sources && !self.jobs.is_empty() {
+            match self.step() {
+                Ok(done) => {
+                    self.room.fitted();
+                    if done {
+                        queue.give_back(self.deferred.drain(..));
+                    }
+                }
+                Err(error) => {
+                    self.roll_back();
+                    self.full(error, Some(self.room.sizes.group))?;
+                }
+            }
+            busy |= !self.jobs.is_empty();
         }
+        Ok(busy)
+    }
+
+    /// One transaction: the first command and what waits behind it, up to a bound.
+    fn group(&mut self, first: Queued, queue: &mut Queue) -> Done {
+        let (mut changes, mut bytes) = (0, 0);
+        let (most, open) = (self.room.sizes.group, self.room.open);
+        let mut next = Some(first);
+        let mut taken = Vec::new();
+        let mut result = Ok(());
+        while let Some(queued) = next {
+            if self.must_wait(&queued.command) {
+                self.deferred.push_back(queued);
+            } else {
+                let flush = matches!(queued.command, Command::Flush(_));
+                changes += queued.command.objects();
+                bytes += queued.bytes;
+                self.at = queued.at;
+                result = self.perform(&queued.command);
+                taken.push(queued);
+                // What was handed over on the other lane is before it as well.
+                while flush && result.is_ok() {
+                    let Some(queued) = queue.take_control() else { break };
+                    result = self.perform(&queued.command);
+                    taken.push(queued);
+                }
+                if result.is_err() {
+                    break;
+                }
+            }
+            // Where other bounds are to come, nothing more is taken by the old ones.
+            let more = changes < GROUP_CHANGES
+                && bytes < most
+                && !(self.room.is_tight() && bytes > 0)
+                && self.new_bounds.is_none();
+            next = if more { queue.take(open) } else { None };
+        }
+        if result.is_ok() {
+            result = if self.in_transaction {
+                self.commit()
+            } else {
+                self.answer();
+                Ok(())
+            };
+        }
+        match result {
+            Ok(()) => {
+                if bytes > 0 {
+                    self.room.fitted();
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.roll_back();
+                let sources = taken.iter().any(|queued| !queued.command.is_control());
+                // The next try takes them one by one.
+                let one = taken.iter().map(|queued| queued.bytes).max().unwrap_or(0);
+                queue.give_back(taken.into_iter());
+                self.full(error, sources.then_some(one))
+            }
+        }
+    }
+
+    /// What the open transaction has done is as if it had not come.
+    fn roll_back(&mut self) {
+        if !self.in_transaction {
+            return;
+        }
+        // SQLite may have done it already, and then says so.
+        drop(self.conn.execute_batch("ROLLBACK"));
+        self.in_transaction = false;
+        self.head = self.head_on_disk;
+        self.oldest = self.oldest_on_disk;
+        self.jobs.truncate(self.jobs_on_disk);
+        self.answers.clear();
+        self.taken.clear();
+        self.recent.clear();
+        self.bases.clear();
+        for (id, before) in self.undo.drain() {
+            if let Some(source) = self.sources.get_mut(&id) {
+                before.restore(source, &mut self.contradicted);
+            }
+        }
+    }
+
+    /// A source that is about to be moved.
+    fn touch(&mut self, id: i64) -> Option<&mut Source> {
+        let source = self.sources.get_mut(&id)?;
         if self.in_transaction {
-            self.commit()?;
-        } else {
-            self.answer();
+            self.undo.entry(id).or_insert_with(|| Before::of(source, &self.contradicted));
         }
-        Ok(())
+        Some(source)
     }
 
     fn begin(&mut self) -> Done {
         if !self.in_transaction {
             self.conn.execute_batch("BEGIN IMMEDIATE").map_err(sql("begin to write"))?;
             self.in_transaction = true;
+            self.expect_nobody_else()?;
+        }
+        Ok(())
+    }
+
+    /// What the writer knows of the head and the sources is no longer true where somebody else has written.
+    fn expect_nobody_else(&mut self) -> Done {
+        let now = data_version(&self.conn)?;
+        if *self.data_version.get_or_insert(now) != now {
+            return Err(JournalError::Corrupt(
+                "another program has written to the journal while decklog ran; see that it does not again, and run `decklog verify`"
+                    .to_owned(),
+            ));
         }
         Ok(())
     }
@@ -263,9 +469,20 @@ impl Writer {
         }
         self.conn.execute_batch("COMMIT").map_err(sql("commit"))?;
         self.in_transaction = false;
+        self.undo.clear();
         self.head_on_disk = self.head;
+        if self.oldest_on_disk != self.oldest {
+            self.oldest_on_disk = self.oldest;
+            self.recent.set_lowest(self.oldest);
+        }
+        self.jobs_on_disk = self.jobs.len();
         let head = Seq(self.head);
         self.visible.send_if_modified(|seen| std::mem::replace(seen, head) != head);
+        self.contradictions.send_if_modified(|told| {
+            let news = *told != self.contradicted;
+            told.clone_from(&self.contradicted);
+            news
+        });
         self.answer();
         Ok(())
     }
@@ -273,6 +490,7 @@ impl Writer {
     /// What the open transaction brings the sources to.
     fn write_checkpoints(&mut self) -> Done {
         for source in self.sources.values_mut().filter(|source| source.moved) {
+            self.undo.entry(source.id).or_insert_with(|| Before::of(source, &self.contradicted));
             let mut update = self
                 .conn
                 .prepare_cached("UPDATE source SET resume = ?, applied = ?, good_at = ? WHERE id = ?")
@@ -294,6 +512,10 @@ impl Writer {
         self.recent.clone()
     }
 
+    pub(super) fn contradictions(&self) -> watch::Receiver<BTreeSet<SourceId>> {
+        self.contradictions.subscribe()
+    }
+
     pub(super) fn turns(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.turns)
     }
@@ -312,20 +534,22 @@ impl Writer {
         }
     }
 
-    /// Answers after the commit. Whoever asked may be gone, and then nobody needs to know.
-    fn later<T: Send + 'static>(&mut self, reply: oneshot::Sender<T>, value: T) {
-        self.answers.push(Box::new(move || drop(reply.send(value))));
+    /// Answers after the commit.
+    fn later<T: Send + 'static>(&mut self, reply: &Reply<T>, value: T) {
+        let reply = reply.clone();
+        self.answers.push(Box::new(move || reply.send(value)));
     }
 
-    fn perform(&mut self, command: Command) -> Done {
+    fn perform(&mut self, command: &Command) -> Done {
         match command {
             Command::Cluster(cluster, reply) => {
-                let result = self.set_cluster(cluster)?;
+                let result = self.set_cluster(cluster.clone())?;
                 self.later(reply, result);
             }
+            Command::Redaction(redactor) => self.set_redaction(Arc::clone(redactor))?,
             Command::Source(spec, reply) => {
                 self.begin()?;
-                let memory = self.register(&spec)?;
+                let memory = self.register(spec)?;
                 self.later(reply, memory);
             }
             Command::Retire(SourceId(id)) => {
@@ -333,36 +557,45 @@ impl Writer {
                 self.execute("retire a source", "UPDATE source SET active = 0 WHERE id = ?", params![id])?;
             }
             Command::Narrow(reply) => {
-                self.narrow()?;
-                self.later(reply, ());
+                self.narrow(self.at, reply.clone())?;
             }
             Command::Changes(SourceId(id), changes) => {
                 self.begin()?;
-                *self.taken.entry(id).or_default() += changes.len();
+                *self.taken.entry(*id).or_default() += changes.len();
                 for change in changes {
-                    self.change(id, change)?;
+                    self.change(*id, change)?;
                 }
             }
-            Command::Bookmark(SourceId(id), version) => self.bookmark(id, version),
+            Command::Bookmark(SourceId(id), version) => self.bookmark(*id, version),
             Command::ListBegin(SourceId(id)) => {
-                self.begin()?;
-                self.execute("drop an unfinished list", "DELETE FROM listing WHERE source = ?", params![id])?;
+                self.begin_list(*id, self.at)?;
             }
             Command::ListPage(SourceId(id), objects) => {
                 self.begin()?;
                 for object in objects {
-                    self.stage(id, object)?;
+                    self.stage(*id, object)?;
                 }
             }
             Command::ListDone(SourceId(id), version, why, reply) => {
-                self.begin()?;
-                self.complete_list(id, &version, why)?;
-                self.write_list(id)?;
-                self.later(reply, ());
+                self.complete_list(*id, version, *why, self.at, reply.clone())?;
             }
             Command::Gone(SourceId(id), reply) => {
-                self.gone(id)?;
-                self.later(reply, ());
+                self.gone(*id, self.at, reply.clone())?;
+            }
+            Command::Distrust(SourceId(id), why) => {
+                self.begin()?;
+                self.distrust(*id, *why)?;
+            }
+            Command::Audited(SourceId(id), Audit { version, began, differences }) => {
+                self.begin()?;
+                if *differences == 0 {
+                    self.prove(*id, version.clone(), micros(*began))?;
+                }
+                self.execute(
+                    "note an audit",
+                    "UPDATE source SET audits = audits + 1, audit_differences = audit_differences + ?, audited_at = ? WHERE id = ?",
+                    params![differences, micros(ambient::now()), id],
+                )?;
             }
             Command::ReportSource(SourceId(id), state) => {
                 self.begin()?;
@@ -377,12 +610,12 @@ impl Writer {
             Command::Resources(resources) => {
                 self.begin()?;
                 for resource in resources {
-                    self.resource_id(&resource)?;
+                    self.resource_id(resource)?;
                 }
             }
             Command::Sink(name, kind, start, reply) => {
                 self.begin()?;
-                let cursor = self.register_sink(&name, &kind, start)?;
+                let cursor = self.register_sink(name, kind, *start)?;
                 self.later(reply, cursor);
             }
             Command::RetireSink(name) => {
@@ -413,7 +646,7 @@ impl Writer {
                 self.begin()?;
                 self.execute(
                     "set an entry aside",
-                    "INSERT OR REPLACE INTO aside VALUES (?, ?, ?, ?)",
+                    "INSERT OR REPLACE INTO aside (sink, seq, reason, time) VALUES (?, ?, ?, ?)",
                     params![name, seq.0, reason, micros(ambient::now())],
                 )?;
                 self.later(reply, ());
@@ -436,6 +669,8 @@ impl Writer {
                 let epoch = self.epoch.clone();
                 self.later(reply, epoch);
             }
+            // Between two transactions, because they bring transactions of their own.
+            Command::Bounds(bounds) => self.new_bounds = Some(*bounds),
             Command::Ping(reply) => self.later(reply, ()),
             Command::Flush(reply) => {
                 if self.sources.values().any(|source| source.moved) {
@@ -462,6 +697,26 @@ impl Writer {
             self.execute("write its cluster", "INSERT OR REPLACE INTO meta VALUES (?, ?)", params![key, value])?;
         }
         Ok(Ok(()))
+    }
+
+    /// Other rules than before concern everything that was written until now, whenever it is told again.
+    fn set_redaction(&mut self, redactor: Arc<Redactor>) -> Done {
+        let rules = redactor.fingerprint();
+        let stored: Option<String> = self
+            .conn
+            .query_row("SELECT value FROM meta WHERE key = 'redaction'", [], |row| row.get(0))
+            .optional()
+            .map_err(sql("read the rules of redaction"))?;
+        let known = stored.as_deref().and_then(|text| text.split_once(' ')).filter(|(name, _)| *name == rules);
+        let since = known.and_then(|(_, since)| since.parse().ok());
+        if since.is_none() {
+            self.begin()?;
+            let value = format!("{rules} {}", self.head);
+            let what = "note the rules of redaction";
+            self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('redaction', ?)", params![value])?;
+        }
+        self.redaction = Some((redactor, since.unwrap_or(self.head)));
+        Ok(())
     }
 
     fn resource_id(&mut self, resource: &Resource) -> Done<i64> {
@@ -517,12 +772,14 @@ impl Writer {
              WHERE resource = ?1 AND id <> ?2 AND (namespace = '' OR ?3 = '') AND resume IS NOT NULL",
             params![resource, id, namespace],
         )?;
-        let (resume, applied, rescoped, good_at): (Option<String>, Option<String>, bool, Option<i64>) = self
+        type Stored = (Option<String>, Option<String>, bool, Option<i64>, Option<String>);
+        let (resume, applied, rescoped, good_at, lost): Stored = self
             .conn
-            .query_row("SELECT resume, applied, rescoped, good_at FROM source WHERE id = ?", [id], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            .query_row("SELECT resume, applied, rescoped, good_at, pending_why FROM source WHERE id = ?", [id], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
             })
             .map_err(sql(what))?;
+        let proved = self.proved(id)?;
         // Objects in this scope are known already, through a source of another scope: this is no first list.
         let inherited: bool = self
             .conn
@@ -532,7 +789,9 @@ impl Writer {
                 |row| row.get(0),
             )
             .map_err(sql(what))?;
-        let why = (resume.is_none() && (rescoped || inherited)).then_some(Why::Scope);
+        let lost = lost.as_deref().and_then(Why::parse).filter(|_| resume.is_none());
+        let why = lost.or_else(|| (resume.is_none() && (rescoped || inherited)).then_some(Why::Scope));
+        self.contradicted.remove(&SourceId(id));
         let resume = resume.map(ResourceVersion);
         let applied = applied.map(ResourceVersion);
         self.sources.insert(
@@ -542,14 +801,15 @@ impl Writer {
                 resource,
                 namespace,
                 api_version: spec.resource.api_version(),
-                kind_name: spec.resource.kind.clone(),
-                plural: spec.resource.plural.clone(),
+                facts: spec.resource.clone(),
                 silent: spec.first_list_silent,
                 ignore: patterns(&spec.ignore),
                 resume: resume.clone(),
                 applied: applied.clone(),
                 good_at: good_at.unwrap_or(0),
                 moved: false,
+                lost,
+                proved,
             },
         );
         Ok(SourceMemory { id: SourceId(id), resume, applied, why })
@@ -575,14 +835,15 @@ impl Writer {
             resource,
             namespace,
             api_version: facts.api_version(),
-            kind_name: facts.kind,
-            plural: facts.plural,
+            facts,
             silent: false,
             ignore: patterns(&serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default()),
             resume: resume.map(ResourceVersion),
             applied: applied.map(ResourceVersion),
             good_at: good_at.unwrap_or(0),
             moved: false,
+            lost: None,
+            proved: self.proved(id)?,
         };
         self.sources.insert(id, source);
         Ok(())
@@ -595,69 +856,67 @@ impl Writer {
     }
 
     /// Everything up to `version` was handed over.
-    fn bookmark(&mut self, id: i64, version: ResourceVersion) {
-        if let Some(source) = self.sources.get_mut(&id) {
-            source.good_at = micros(ambient::now());
+    fn bookmark(&mut self, id: i64, version: &ResourceVersion) {
+        let at = self.at;
+        if let Some(source) = self.touch(id).filter(|source| source.lost.is_none()) {
+            source.good_at = at;
             let behind = source
                 .applied
                 .as_ref()
                 .is_some_and(|applied| version.compare(applied).is_some_and(std::cmp::Ordering::is_lt));
             if !behind {
                 source.resume = Some(version.clone());
-                source.applied = Some(version);
+                source.applied = Some(version.clone());
             }
             source.moved = true;
         }
     }
 
     /// One line of a watch: told apart by the state, so that a replayed one changes nothing.
-    fn change(&mut self, id: i64, change: WatchChange) -> Done {
+    fn change(&mut self, id: i64, change: &WatchChange) -> Done {
         let source = self.source(id)?;
-        let object = change.object;
-        let not_after = |version: &ResourceVersion, other: &ResourceVersion| {
-            version.compare(other).map_or(version == other, std::cmp::Ordering::is_le)
-        };
-        let before = |version: &ResourceVersion, other: &ResourceVersion| {
-            version.compare(other).is_some_and(std::cmp::Ordering::is_lt)
-        };
-        if source.applied.as_ref().is_some_and(|applied| before(&object.version, applied)) {
+        let object = &change.object;
+        if source.lost.is_some() {
             return Ok(());
         }
+        let late = source.applied.as_ref().is_some_and(|applied| before(&object.version, applied));
         // A version past what was applied is of a timeline that a rollback has undone: it says nothing about this one.
         let undone = |known: &Known| source.applied.as_ref().is_some_and(|applied| before(applied, &known.version));
         let version = object.version.clone();
         let known = self.known(source.resource, &object.namespace, &object.name)?;
+        if late {
+            // Written now it would stand behind what came after it.
+            return if self.was_told(known.as_ref(), object)? { Ok(()) } else { self.contradict(id) };
+        }
         match (change.verb, known) {
             (Verb::Upsert, Some(known)) if known.present && known.uid == object.uid => {
                 if !not_after(&object.version, &known.version) {
-                    self.modified(id, &known, &object, Evidence::Watched)?;
+                    self.modified(id, &known, object, Evidence::Watched)?;
                 }
             }
-            (Verb::Upsert, Some(known)) if known.present => {
-                if !before(&object.version, &known.version) {
-                    // The deletion of the older incarnation never came: it is inferred from the newer one.
-                    self.vanished(id, &known, &object.namespace, &object.name)?;
-                    self.added(id, Some(known.id), &object, Evidence::Watched)?;
-                }
-            }
+            // The deletion of the older incarnation never came.
+            (Verb::Upsert, Some(known)) if known.present => return self.contradict(id),
             (Verb::Upsert, Some(known))
                 if known.uid == object.uid && !undone(&known) && not_after(&object.version, &known.version) => {}
-            (Verb::Upsert, known) => self.added(id, known.map(|known| known.id), &object, Evidence::Watched)?,
+            (Verb::Upsert, known) => self.added(id, known.map(|known| known.id), object, Evidence::Watched)?,
             (Verb::Delete, Some(known)) if known.present && known.uid == object.uid => {
                 if !before(&object.version, &known.version) {
-                    self.deleted(id, &known, &object, Evidence::Watched)?;
+                    self.deleted(id, &known, object, Evidence::Watched)?;
                 }
             }
-            (Verb::Delete, _) => {}
+            (Verb::Delete, Some(known)) if known.uid == object.uid && not_after(&object.version, &known.version) => {}
+            // Whatever is deleted was there, and nobody said so.
+            (Verb::Delete, _) => return self.contradict(id),
         }
-        if let Some(source) = self.sources.get_mut(&id) {
+        let at = self.at;
+        if let Some(source) = self.touch(id) {
             // Several events can share one version (expiry of a lease deletes many at once), so resuming from the
             // newest version could skip some: the position stays on the distinct one before it.
             if source.applied.as_ref() != Some(&version) {
                 let previous = source.applied.replace(version);
                 source.resume = previous.or_else(|| source.resume.take());
             }
-            source.good_at = micros(ambient::now());
+            source.good_at = at;
             source.moved = true;
         }
         Ok(())
@@ -706,11 +965,21 @@ impl Writer {
     }
 
     fn modified(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
-        let (previous, shape) = self.told_state(known)?;
         let new = &object.body.bytes;
+        let compared = match self.told_state(source, known) {
+            Ok((previous, shape, marks)) => {
+                let marks = marks.as_ref().unwrap_or(&known.marks);
+                change::compare_shaped(&previous, shape.as_deref(), new, marks, &object.body.marks)
+            }
+            // What is damaged cannot be had again, but what follows it can be told.
+            Err(JournalError::Corrupt(text)) => {
+                tracing::error!("{text}: the next change of {}/{} is told as a whole", object.namespace, object.name);
+                change::replaced(new)
+            }
+            Err(error) => return Err(error),
+        };
         let (change, shape) =
-            change::compare_shaped(&previous, shape.as_deref(), new, &known.marks, &object.body.marks)
-                .map_err(|error| JournalError::Corrupt(format!("a stored object cannot be compared: {error}")))?;
+            compared.map_err(|error| JournalError::Corrupt(format!("a stored object cannot be compared: {error}")))?;
         let ignore = &self.source(source)?.ignore;
         if !ignore.is_empty() && change::matches_ignore(ignore, &change.touched) {
             return self.withhold(known.id, object);
@@ -752,13 +1021,22 @@ impl Writer {
 
     /// A deletion that nobody saw: told with the last known state.
     fn vanished(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Done {
-        let (bytes, pointers) = self.current_state(known)?;
+        let body = match self.current_state(source, known) {
+            Ok(body) => body,
+            // Damaged: what is told of it is what the table knows.
+            Err(JournalError::Corrupt(text)) => {
+                tracing::error!("{text}: the last state of {namespace}/{name} is not told with its deletion");
+                let bytes = self.stub(source, known, namespace, name)?;
+                Redacted { bytes, pointers: Vec::new(), marks: Vec::new() }
+            }
+            Err(error) => return Err(error),
+        };
         let object = Observed {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             uid: known.uid.clone(),
             version: known.version.clone(),
-            body: Redacted { bytes: bytes.to_vec(), pointers, marks: Vec::new() },
+            body,
         };
         self.deleted(source, known, &object, Evidence::Inferred)
     }
@@ -784,6 +1062,22 @@ impl Writer {
     }
 }
 
+/// Whether a version comes before another one, as far as they have an order.
+fn before(version: &ResourceVersion, other: &ResourceVersion) -> bool {
+    version.compare(other).is_some_and(std::cmp::Ordering::is_lt)
+}
+
+/// Whether a version is another one or comes before it.
+fn not_after(version: &ResourceVersion, other: &ResourceVersion) -> bool {
+    version.compare(other).map_or(version == other, std::cmp::Ordering::is_le)
+}
+
+fn data_version(conn: &Connection) -> Done<i64> {
+    conn.prepare_cached("PRAGMA data_version")
+        .and_then(|mut select| select.query_row([], |row| row.get(0)))
+        .map_err(sql("look for other writers"))
+}
+
 /// Drops entries that were set aside, in one transaction.
 pub(super) fn forget_aside(conn: &mut Connection, sink: &str, seqs: &[Seq]) -> Done {
     let what = "forget what was set aside";
@@ -797,7 +1091,7 @@ pub(super) fn forget_aside(conn: &mut Connection, sink: &str, seqs: &[Seq]) -> D
 /// Names of epochs sort by the time they began.
 fn new_epoch() -> String {
     let millis = u64::try_from(ambient::now().as_millisecond()).unwrap_or_default();
-    let random = (u128::from(ambient::random()) << 64 | u128::from(ambient::random())).to_be_bytes();
+    let random = ((u128::from(ambient::random()) << 64) | u128::from(ambient::random())).to_be_bytes();
     let random = random.first_chunk().expect("16 bytes are more than 10");
     uuid::Builder::from_unix_timestamp_millis(millis, random).into_uuid().simple().to_string()
 }
@@ -824,7 +1118,7 @@ fn marks_json(body: &Redacted) -> Option<String> {
     (!body.marks.is_empty()).then(|| serde_json::to_string(&body.marks).expect("strings and bytes always serialise"))
 }
 
-fn marks_of(text: Option<String>) -> Vec<(String, [u8; 16])> {
+fn marks_of(text: Option<String>) -> Marks {
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 

@@ -384,8 +384,9 @@ impl Pattern {
                 None => {}
             }
         }
-        // Metadata comes first and is closed right before the next member of a Pod, its spec.
-        let metadata_end = text.find(r#","spec":"#).unwrap_or(text.len() - 1);
+        // Metadata comes first and is closed right before the next member: a Pod's spec, a ConfigMap's data.
+        let next = text.find(r#","spec":"#).or_else(|| text.find(r#","data":"#));
+        let metadata_end = next.unwrap_or(text.len() - 1);
         Stored { bytes: text.into(), head: self.head, version, metadata_end }
     }
 }

@@ -271,6 +271,14 @@ fn condition(kind: &str, holds: bool) -> Value {
     })
 }
 
+/// A ConfigMap whose name, uid and value are holes.
+pub(super) fn config_map_pattern() -> Value {
+    let mut map = config_map("bulk", Pattern::NAME, Pattern::TURN);
+    map["metadata"]["uid"] = Pattern::UID.into();
+    map["metadata"]["creationTimestamp"] = now();
+    map
+}
+
 /// A Pod of about 8 KB, running, whose name, uid and one annotation are holes.
 pub(super) fn pod_pattern() -> Value {
     let mut pod = pod(

@@ -198,7 +198,7 @@ impl Writer {
                 format!("{} is not a regular file; a sink of the type \"stdout\" writes to pipes", path.display());
             return Err(SinkError::halt(text));
         }
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if !lock(&file) {
             let text = format!(
                 "another sink or another decklog writes to {}; give each its own path: delivery goes on when the other ends",
                 path.display()
@@ -348,6 +348,17 @@ impl Writer {
         // Rotation and logrotate's way both make new files.
         access(dir, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| self.trouble("create", &error.into()))
     }
+}
+
+/// Locks it, or tells that somebody else has. A child on its way to become another program, such as a credential
+/// plugin, has every open file for a moment, and so the lock of one that was closed just now.
+fn lock(file: &File) -> bool {
+    (0..100).any(|attempt| {
+        if attempt > 0 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+    })
 }
 
 /// Opens a file to append to, made where there is none.

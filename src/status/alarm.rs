@@ -313,6 +313,7 @@ mod tests {
             known_good: None,
             lag_seconds: Some(SILENT),
             gaps: 0,
+            audit: None,
             active: true,
         };
         let sink = SinkStatus {
@@ -328,6 +329,7 @@ mod tests {
             delivered: None,
             tries: None,
             set_aside: Vec::new(),
+            missed_entries: 0,
             active: true,
         };
         let daemon = DaemonStatus {
@@ -346,6 +348,8 @@ mod tests {
                 epoch: String::new(),
                 head: Some(Place { seq: Seq(7), time: time("2026-11-21T12:01:00Z") }),
                 oldest: None,
+                forgotten: 0,
+                paused: None,
                 entries: 7,
                 size_bytes: 0,
                 wal_bytes: WAL,

@@ -258,7 +258,8 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
 fn tls_text(error: &rustls::Error) -> String {
     use rustls::{AlertDescription, CertificateError, Error};
     match error {
-        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+        // Where two authorities have one name, only the signature tells them apart.
+        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
             "the API server's certificate is not signed by the authority in the kubeconfig; renew certificate-authority"
                 .to_owned()
         }

@@ -4,10 +4,11 @@
 //! as it came.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::model::{Resource, ResourceVersion};
@@ -28,6 +29,10 @@ pub enum Line<'a> {
 /// An object's identity, and its bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Object<'a> {
+    /// What it says it is; empty where it does not say.
+    pub kind: Cow<'a, str>,
+    /// Group and version of that; empty where it does not say.
+    pub api_version: Cow<'a, str>,
     /// metadata.namespace, empty for cluster-scoped objects.
     pub namespace: Cow<'a, str>,
     /// metadata.name.
@@ -40,6 +45,15 @@ pub struct Object<'a> {
     pub bytes: Cow<'a, [u8]>,
 }
 
+impl Object<'_> {
+    /// Whether it is what was asked for, as far as it says what it is.
+    #[must_use]
+    pub fn is_one_of(&self, resource: &Resource) -> bool {
+        (self.kind.is_empty() || self.kind == resource.kind)
+            && (self.api_version.is_empty() || self.api_version == resource.api_version())
+    }
+}
+
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow, rename = "type")]
@@ -48,26 +62,98 @@ struct Envelope<'a> {
     object: &'a RawValue,
 }
 
-#[derive(Deserialize)]
-struct Identity<'a> {
-    #[serde(default)]
-    kind: Option<IgnoredAny>,
-    #[serde(default, rename = "apiVersion")]
-    api_version: Option<IgnoredAny>,
-    #[serde(borrow)]
-    metadata: Metadata<'a>,
+/// What names an object. Of a member that comes twice the last counts, as in Go, so that what a client and the API
+/// server would see is what the log says.
+#[derive(Default)]
+pub(crate) struct Identity<'a> {
+    kind: Option<Cow<'a, str>>,
+    api_version: Option<Cow<'a, str>>,
+    /// Its metadata.
+    pub(crate) metadata: Option<Metadata<'a>>,
 }
 
+/// What of an object's metadata names it.
+#[derive(Default)]
+pub(crate) struct Metadata<'a> {
+    /// metadata.namespace.
+    pub(crate) namespace: Option<Cow<'a, str>>,
+    /// metadata.name.
+    pub(crate) name: Option<Cow<'a, str>>,
+    /// metadata.uid.
+    pub(crate) uid: Option<Cow<'a, str>>,
+    /// metadata.resourceVersion.
+    pub(crate) version: Option<Cow<'a, str>>,
+}
+
+/// A text, borrowed where it has no escapes.
 #[derive(Deserialize)]
-struct Metadata<'a> {
-    #[serde(borrow, default)]
-    namespace: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    name: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    uid: Option<Cow<'a, str>>,
-    #[serde(borrow, default, rename = "resourceVersion")]
-    version: Option<Cow<'a, str>>,
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Identity<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Identity<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut identity = Identity::default();
+                while let Some(Text(name)) = map.next_key()? {
+                    let text = match &*name {
+                        "kind" => &mut identity.kind,
+                        "apiVersion" => &mut identity.api_version,
+                        "metadata" => {
+                            identity.metadata = map.next_value()?;
+                            continue;
+                        }
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                            continue;
+                        }
+                    };
+                    *text = map.next_value::<Option<Text<'de>>>()?.map(|Text(text)| text);
+                }
+                Ok(identity)
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Metadata<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Metadata<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut metadata = Metadata::default();
+                while let Some(Text(name)) = map.next_key()? {
+                    let member = match &*name {
+                        "namespace" => &mut metadata.namespace,
+                        "name" => &mut metadata.name,
+                        "uid" => &mut metadata.uid,
+                        "resourceVersion" => &mut metadata.version,
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
+                            continue;
+                        }
+                    };
+                    *member = map.next_value::<Option<Text<'de>>>()?.map(|Text(text)| text);
+                }
+                Ok(metadata)
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
 }
 
 /// Reads one line of a watch.
@@ -112,7 +198,8 @@ fn said<'a>(
         "ADDED" | "MODIFIED" => Ok(Line::Upsert(whole(identity()?, object)?)),
         "DELETED" => Ok(Line::Delete(whole(identity()?, object)?)),
         "BOOKMARK" => {
-            let version = identity()?.metadata.version.filter(|version| !version.is_empty());
+            let metadata = identity()?.metadata.unwrap_or_default();
+            let version = metadata.version.filter(|version| !version.is_empty());
             Ok(Line::Bookmark(ResourceVersion::new(version.ok_or("a bookmark has no resourceVersion")?)))
         }
         "ERROR" => Ok(Line::Error(object.as_bytes())),
@@ -121,11 +208,13 @@ fn said<'a>(
 }
 
 fn whole<'a>(identity: Identity<'a>, object: &'a str) -> Result<Object<'a>, String> {
-    let Metadata { namespace, name, uid, version } = identity.metadata;
+    let Metadata { namespace, name, uid, version } = identity.metadata.ok_or("an object has no metadata")?;
     let need = |value: Option<Cow<'a, str>>, what| {
         value.filter(|value| !value.is_empty()).ok_or_else(|| format!("an object has no {what}"))
     };
     Ok(Object {
+        kind: identity.kind.unwrap_or_default(),
+        api_version: identity.api_version.unwrap_or_default(),
         namespace: namespace.unwrap_or_default(),
         name: need(name, "metadata.name")?,
         uid: need(uid, "metadata.uid")?,
@@ -222,6 +311,8 @@ mod tests {
 
     fn pod() -> Object<'static> {
         Object {
+            kind: "Pod".into(),
+            api_version: "v1".into(),
             namespace: "shop".into(),
             name: "web".into(),
             uid: "u1".into(),
@@ -245,6 +336,20 @@ mod tests {
     }
 
     #[test]
+    fn an_object_of_another_kind_is_told_apart() {
+        for (kind, api_version, fits) in [
+            ("Pod", "v1", true),
+            ("", "", true),
+            ("Secret", "v1", false),
+            ("Pod", "v2", false),
+            ("Pod", "example.com/v1", false),
+        ] {
+            let object = Object { kind: kind.into(), api_version: api_version.into(), ..pod() };
+            assert_eq!(object.is_one_of(&pods()), fits, "{api_version} {kind}");
+        }
+    }
+
+    #[test]
     fn bookmarks_and_errors() {
         let bookmark = r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"12746","creationTimestamp":null},"spec":{"containers":null},"status":{}}}"#;
         assert_eq!(line(bookmark.as_bytes()), Ok(Line::Bookmark(ResourceVersion::new("12746"))));
@@ -257,6 +362,16 @@ mod tests {
         let text = r#"{"type":"ADDED","object":{"metadata":{"name":"w\u0065b","uid":"u\/1","resourceVersion":"7"}}}"#;
         let Ok(Line::Upsert(object)) = line(text.as_bytes()) else { panic!() };
         assert_eq!((&*object.name, &*object.uid, &*object.namespace), ("web", "u/1", ""));
+    }
+
+    /// Fault 32: of duplicate members the last counts, as in Go.
+    #[test]
+    fn of_members_that_come_twice_the_last_counts() {
+        let object = r#"{"metadata":{"name":"first","uid":"u","resourceVersion":"1"},"metadata":{"name":"a","name":"b","uid":"u1","uid":"u2","resourceVersion":"6","resourceVersion":"7","namespace":"x","namespace":null}}"#;
+        let text = format!(r#"{{"type":"ADDED","object":{object}}}"#);
+        let Ok(Line::Upsert(found)) = line(text.as_bytes()) else { panic!() };
+        assert_eq!((&*found.name, &*found.uid, &*found.version, &*found.namespace), ("b", "u2", "7", ""));
+        assert_eq!(found.bytes, object.as_bytes());
     }
 
     #[test]
@@ -296,7 +411,8 @@ mod tests {
     fn a_listed_item_becomes_what_a_watch_would_send() {
         let rest = POD.strip_prefix(r#"{"kind":"Pod","apiVersion":"v1","#).unwrap();
         let listed = format!("{{{rest}");
-        assert_eq!(item(&pods(), listed.as_bytes()), Ok(pod()));
+        let unsaid = Object { kind: "".into(), api_version: "".into(), ..pod() };
+        assert_eq!(item(&pods(), listed.as_bytes()), Ok(unsaid));
         assert_eq!(item(&pods(), POD.as_bytes()), Ok(pod()));
         let metadata = r#""metadata":{"name":"a","uid":"u","resourceVersion":"1","ownerReferences":[{"kind":"x","apiVersion":"v1"}]}"#;
         for custom in [

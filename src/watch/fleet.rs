@@ -147,6 +147,8 @@ pub struct Fleet {
     ready: watch::Sender<bool>,
     overview: Arc<Mutex<Overview>>,
     running: BTreeMap<Key, Running>,
+    /// The rules that the journal has been told of.
+    redacting: Option<Arc<Redactor>>,
     /// What the journal knew when the fleet began.
     remembered: Vec<Resource>,
     tasks: JoinSet<Result<Finished, FleetError>>,
@@ -200,6 +202,7 @@ impl Fleet {
             ready,
             overview,
             running: BTreeMap::new(),
+            redacting: None,
             remembered: Vec::new(),
             tasks: JoinSet::new(),
             names: HashMap::new(),
@@ -313,6 +316,11 @@ impl Fleet {
             if !goes_on {
                 self.journal.retire_source(id).await?;
             }
+        }
+        if !self.redacting.as_ref().is_some_and(|known| Arc::ptr_eq(known, &plan.redactor)) {
+            // After the last change that the rules before were at, and before the first of the new ones.
+            self.journal.set_redaction(Arc::clone(&plan.redactor)).await?;
+            self.redacting = Some(Arc::clone(&plan.redactor));
         }
         for (key, spec) in wanted {
             if !self.running.contains_key(&key) {

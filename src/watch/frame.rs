@@ -72,6 +72,8 @@ pub struct Items {
     /// Whether that string was `items`, and a colon may follow, or has.
     key: Key,
     in_items: bool,
+    /// A comma stands before what comes: an item has to follow.
+    owed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +97,7 @@ impl Items {
             string: 0,
             key: Key::Other,
             in_items: false,
+            owed: false,
         }
     }
 
@@ -186,8 +189,9 @@ impl Items {
                 self.depth = 1;
                 self.envelope.push(b']');
             }
+            let owed = std::mem::replace(&mut self.owed, byte == b',');
             let item = self.item.trim_ascii();
-            if byte == b',' || !item.is_empty() {
+            if byte == b',' || owed || !item.is_empty() {
                 each(item)?;
             }
             self.item.clear();
@@ -308,6 +312,7 @@ mod tests {
     #[test]
     fn a_missing_item_is_an_item_that_does_not_decode() {
         assert_eq!(split(br#"{"items":[{},,{}]}"#, &[4], 100).unwrap().0, ["{}", "", "{}"]);
+        assert_eq!(split(br#"{"items":[{}, ]}"#, &[4], 100).unwrap().0, ["{}", ""]);
     }
 
     #[test]

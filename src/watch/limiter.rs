@@ -9,16 +9,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(super) struct Limiter {
     lists: Arc<Semaphore>,
     requests: Arc<Semaphore>,
+    audits: Arc<Semaphore>,
 }
 
 impl Limiter {
     pub(super) fn new(lists: usize, requests: usize) -> Self {
-        Self { lists: Arc::new(Semaphore::new(lists.max(1))), requests: Arc::new(Semaphore::new(requests.max(1))) }
+        let places = |places: usize| Arc::new(Semaphore::new(places.max(1)));
+        Self { lists: places(lists), requests: places(requests), audits: places(1) }
     }
 
     /// A place for a whole list, from its first page until it is written or has failed.
     pub(super) async fn list(&self) -> OwnedSemaphorePermit {
         place(&self.lists).await
+    }
+
+    /// The only place for the list of an audit: audits can wait.
+    pub(super) async fn audit(&self) -> OwnedSemaphorePermit {
+        place(&self.audits).await
     }
 
     /// A place for a request until the head of its answer.

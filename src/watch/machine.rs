@@ -92,6 +92,11 @@ pub enum Input {
     Latest(ResourceVersion),
     /// Another source has found that the API server went back in time. It comes in place of a watch, or ends one.
     Warned,
+    /// What the API server has is not what the log says it has: an audit found it, or the journal, in what the watch
+    /// brought. It comes in place of a watch, or ends one.
+    Differs,
+    /// The complete list lacks so much of what is known that it was not written: it may be a broken one.
+    Doubtful(String),
 }
 
 /// How a watch ended.
@@ -125,6 +130,8 @@ pub enum Effect {
         version: ResourceVersion,
         /// The gap that it ends.
         why: Option<Why>,
+        /// Whether it is to be believed whatever it lacks: a second list in a row says so.
+        sure: bool,
     },
     /// Watch from here.
     Watch(ResourceVersion),
@@ -141,6 +148,8 @@ pub enum Effect {
     Gone,
     /// Read the credentials again.
     Refresh,
+    /// Ask over new connections from now on.
+    Reconnect,
     /// Move the position.
     Bookmark(ResourceVersion),
     /// Say what the source is doing.
@@ -173,7 +182,7 @@ impl Effect {
             | Self::Wait { .. }
             | Self::Confirm
             | Self::Gone => true,
-            Self::Refresh | Self::Bookmark(_) | Self::Report(_) | Self::Count(_) => false,
+            Self::Refresh | Self::Reconnect | Self::Bookmark(_) | Self::Report(_) | Self::Count(_) => false,
         }
     }
 }
@@ -241,6 +250,8 @@ pub struct Machine {
     behind: bool,
     /// A list was older than the journal; a second one decides.
     suspect: bool,
+    /// A list lacked most of what is known; a second one decides.
+    doubtful: bool,
     /// Whether lists are asked for in pages. One answer in one piece is the way out where the pages take longer than
     /// the API server remembers.
     paged: bool,
@@ -267,6 +278,7 @@ impl Machine {
             probe: true,
             behind: false,
             suspect: false,
+            doubtful: false,
             paged: true,
             expired_lists: 0,
             fresh_list: false,
@@ -275,6 +287,12 @@ impl Machine {
             trouble: Trouble::default(),
             reported: None,
         }
+    }
+
+    /// Everything up to here was handed to the journal.
+    #[must_use]
+    pub const fn position(&self) -> Option<&ResourceVersion> {
+        self.resume.as_ref()
     }
 
     /// One step: `now` is when the input came.
@@ -297,6 +315,16 @@ impl Machine {
             Input::Failed(failure) => self.failed(now, failure, &mut out),
             Input::Latest(version) => self.latest(now, &version, &mut out),
             Input::Warned => self.ask_latest(&mut out),
+            Input::Differs => {
+                self.desync(Why::Audit, &mut out);
+                self.retry(now, Duration::ZERO, None, &mut out);
+            }
+            Input::Doubtful(text) => {
+                self.doubtful = true;
+                // Whatever stands between us and the API server may be what is broken.
+                out.push(Effect::Reconnect);
+                self.retry(now, Duration::ZERO, Some(&text), &mut out);
+            }
             Input::Confirmed(true) => {
                 self.phase = Phase::Gone;
                 out.push(Effect::Gone);
@@ -391,7 +419,11 @@ impl Machine {
                         );
                         return self.failed(now, Failure::Unreachable(text), out);
                     }
-                    (true, true) => self.desync(Why::Rollback, out),
+                    (true, true) => {
+                        // Known before the list begins that declares it, because it changes how that one is read.
+                        self.desync(Why::Rollback, out);
+                        return self.retry(now, Duration::ZERO, None, out);
+                    }
                     (false, _) => self.suspect = false,
                 }
             }
@@ -402,7 +434,7 @@ impl Machine {
                 out.push(Effect::List { token: Some(token), paged });
             }
             None => {
-                out.push(Effect::Commit { version: version.clone(), why: self.why });
+                out.push(Effect::Commit { version: version.clone(), why: self.why, sure: self.doubtful });
                 self.phase = Phase::Committing(version);
             }
         }
@@ -415,6 +447,7 @@ impl Machine {
         self.why = None;
         self.behind = false;
         self.suspect = false;
+        self.doubtful = false;
         // The list was consistent, so the API server has this version.
         self.probe = false;
         self.expired_lists = 0;
@@ -510,6 +543,8 @@ impl Machine {
 
     fn failed(&mut self, now: Duration, failure: Failure, out: &mut Vec<Effect>) {
         let listing = matches!(self.phase, Phase::Listing { .. });
+        // Only an answer to a watch says something about what comes after the position.
+        let watching = matches!(self.phase, Phase::Opening | Phase::Watching { .. });
         match failure {
             Failure::Expired if listing => {
                 // The token that comes with this error would mix two snapshots, so the list begins again.
@@ -584,14 +619,14 @@ impl Machine {
             }
             Failure::Undecodable(text) => {
                 self.trouble.undecodable += 1;
-                if !listing && self.trouble.undecodable >= self.patience.undecodable {
+                if watching && self.trouble.undecodable >= self.patience.undecodable {
                     self.desync(Why::Undecodable, out);
                 }
                 self.retry(now, Duration::ZERO, Some(&text), out);
             }
             Failure::Oversize(text) => {
                 // Asking again would bring the same line again.
-                if !listing {
+                if watching {
                     self.desync(Why::Oversize, out);
                 }
                 self.retry(now, Duration::ZERO, Some(&text), out);

@@ -4,15 +4,20 @@
 //! taken is asked for again.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
 use kube::client::Body;
 use kube::core::params::{ListParams, VersionMatch, WatchParams};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 
+use super::audit::Auditor;
 use super::classify::{self, Failure};
 use super::decode::{self, Line};
 use super::frame::{Items, Lines, Oversize};
@@ -21,7 +26,7 @@ use super::stats::SourceStats;
 use super::{Shared, random_up_to};
 use crate::ambient::Listener;
 use crate::cluster::{Api, next_part};
-use crate::journal::{JournalError, SourceId, SourceMemory, SourceState, WatchChange};
+use crate::journal::{Audit, JournalError, SourceId, SourceMemory, SourceState, WatchChange};
 use crate::model::{Observed, Resource, ResourceVersion, SourceSpec, Verb, Why};
 use crate::wire;
 
@@ -59,7 +64,16 @@ pub(super) struct Driver {
     rollbacks: Listener,
     /// Another source told us of the newest rollback, and we have not watched since.
     warned: bool,
+    /// Sources whose watch the journal could not follow.
+    contradictions: watch::Receiver<BTreeSet<SourceId>>,
+    /// When the journal is compared with the API server; only while a watch is open, because that is what catches up.
+    audit_due: Option<Instant>,
+    /// What the audit waits for: everything up to here was handed to the journal.
+    position: watch::Sender<Option<ResourceVersion>>,
 }
+
+/// An audit on its way.
+type Auditing = Pin<Box<dyn Future<Output = Result<Option<Audit>, Stop>> + Send>>;
 
 /// Either what was asked for failed, or the journal did and everything ends.
 pub(super) enum Stop {
@@ -84,6 +98,7 @@ impl Driver {
         let id = memory.id;
         let machine = Machine::new(memory, shared.timings.patience);
         let rollbacks = shared.rollbacks.listen();
+        let contradictions = shared.journal.contradictions();
         let api = shared.api.clone();
         Self {
             shared,
@@ -100,6 +115,9 @@ impl Driver {
             failing: None,
             rollbacks,
             warned: false,
+            contradictions,
+            audit_due: None,
+            position: watch::Sender::default(),
         }
     }
 
@@ -141,7 +159,8 @@ impl Driver {
                 Effect::Report(state) => self.report(state).await?,
                 Effect::Bookmark(version) => self.shared.journal.bookmark(self.id, version).await?,
                 Effect::Refresh => self.shared.api.refresh().await,
-                Effect::Count(oddity) => self.count(oddity),
+                Effect::Reconnect => self.shared.api.renew().await,
+                Effect::Count(oddity) => self.count(oddity).await?,
                 Effect::Probe(_)
                 | Effect::AskLatest
                 | Effect::List { .. }
@@ -155,8 +174,11 @@ impl Driver {
         Ok(action)
     }
 
-    fn count(&mut self, oddity: Oddity) {
+    async fn count(&mut self, oddity: Oddity) -> Result<(), JournalError> {
         self.stats.odd(oddity);
+        if let Oddity::Desync(why) = oddity {
+            self.shared.journal.distrust(self.id, why).await?;
+        }
         if oddity == Oddity::Desync(Why::Rollback) {
             self.warn_others();
         }
@@ -173,6 +195,7 @@ impl Driver {
                 );
             }
         }
+        Ok(())
     }
 
     /// Tells the other sources of a rollback that nobody has told us of, as their open watches would not.
@@ -223,21 +246,21 @@ impl Driver {
             Effect::Probe(version) => self.probe(&version).await.map_err(Stop::from),
             Effect::AskLatest => self.latest().await.map_err(Stop::from),
             Effect::List { token, paged } => self.list(token, paged).await,
-            Effect::Commit { version, why } => {
-                self.shared.journal.list_done(self.id, version, why).await?;
-                self.listing = None;
-                Ok(Input::Committed)
-            }
+            Effect::Commit { version, why, sure } => self.commit(version, why, sure).await,
             Effect::Watch(_) if self.warning() => Ok(Input::Warned),
+            Effect::Watch(_) if self.contradictions.borrow_and_update().contains(&self.id) => Ok(Input::Differs),
             Effect::Watch(version) => self.watch(&version).await,
             Effect::Wait { tries, at_least } => {
                 tokio::time::sleep(self.pause(tries, at_least)).await;
                 Ok(Input::Waited)
             }
             Effect::Confirm => Ok(Input::Confirmed(self.shared.lacks(&self.spec.resource).await)),
-            Effect::Gone | Effect::Refresh | Effect::Bookmark(_) | Effect::Report(_) | Effect::Count(_) => {
-                Ok(Input::Waited)
-            }
+            Effect::Gone
+            | Effect::Refresh
+            | Effect::Reconnect
+            | Effect::Bookmark(_)
+            | Effect::Report(_)
+            | Effect::Count(_) => Ok(Input::Waited),
         };
         match answer {
             Ok(input) => Ok(input),
@@ -298,25 +321,13 @@ impl Driver {
         ))
     }
 
-    fn request(&self) -> kube::core::Request {
-        kube::core::Request::new(self.spec.resource.path(self.spec.namespace.as_deref()))
-    }
-
-    fn list_params(&self) -> ListParams {
-        ListParams {
-            label_selector: selector(&self.spec.label_selector),
-            field_selector: selector(&self.spec.field_selector),
-            ..ListParams::default()
-        }
-    }
-
     /// A list of at most one object, not older than `version`: the API server must have that version to answer.
-    async fn probe(&self, version: &ResourceVersion) -> Result<Input, Failure> {
+    async fn probe(&mut self, version: &ResourceVersion) -> Result<Input, Failure> {
         let params = ListParams {
             limit: Some(1),
             version_match: Some(VersionMatch::NotOlderThan),
             resource_version: Some(version.to_string()),
-            ..self.list_params()
+            ..list_params(&self.spec)
         };
         match self.glance(&params).await {
             Ok(found) => Ok(Input::Probed(found)),
@@ -327,15 +338,15 @@ impl Driver {
     }
 
     /// The version of a list of at most one object for which no version is asked, which makes it a consistent one.
-    async fn latest(&self) -> Result<Input, Failure> {
-        let params = ListParams { limit: Some(1), ..self.list_params() };
+    async fn latest(&mut self) -> Result<Input, Failure> {
+        let params = ListParams { limit: Some(1), ..list_params(&self.spec) };
         self.glance(&params).await.map(Input::Latest)
     }
 
     /// The version of a short list.
-    async fn glance(&self, params: &ListParams) -> Result<ResourceVersion, Failure> {
+    async fn glance(&mut self, params: &ListParams) -> Result<ResourceVersion, Failure> {
         let _room = self.shared.limiter.request().await;
-        let uri = self.request().list(params).map_err(unbuilt)?.uri().to_string();
+        let uri = request(&self.spec).list(params).map_err(unbuilt)?.uri().to_string();
         let bytes = self.api.get(&uri, "application/json", self.shared.timings.line_limit).await?;
         self.stats.contact();
         decode::envelope(&bytes).map(|page| page.version).map_err(Failure::Undecodable)
@@ -348,12 +359,14 @@ impl Driver {
         if token.is_none() {
             self.stats.listed();
             self.listed = 0;
+            // A list is as good as an audit.
+            self.audit_due = None;
             self.shared.journal.list_begin(self.id).await?;
         }
         // No version is asked for, which makes the list a consistent one.
         let limit = paged.then_some(self.shared.timings.page);
-        let params = ListParams { limit, continue_token: token, ..self.list_params() };
-        let uri = self.request().list(&params).map_err(unbuilt)?.uri().to_string();
+        let params = ListParams { limit, continue_token: token, ..list_params(&self.spec) };
+        let uri = request(&self.spec).list(&params).map_err(unbuilt)?.uri().to_string();
         let mut body = self.api.stream(&uri).await?;
         let mut items = Items::new(self.shared.timings.line_limit);
         let mut staged = Vec::new();
@@ -362,8 +375,10 @@ impl Driver {
             self.stats.received(part.len());
             let (shared, resource, before) = (&self.shared, &self.spec.resource, staged.len());
             items.push(&part, |item| -> Result<(), Failure> {
-                let object = decode::item(resource, item).map_err(Failure::Undecodable)?;
-                let object = observed(shared, resource, object)?;
+                let object = caught(|| {
+                    let object = decode::item(resource, item).map_err(Failure::Undecodable)?;
+                    observed(shared, resource, object)
+                })?;
                 bytes += object.body.bytes.len();
                 staged.push(object);
                 Ok(())
@@ -386,6 +401,28 @@ impl Driver {
         Ok(Input::Page { version: page.version, next: page.next })
     }
 
+    /// Writes the complete list, unless it lacks so much that it has to be asked for again first: a broken server's
+    /// list may well be empty.
+    async fn commit(&mut self, version: ResourceVersion, why: Option<Why>, sure: bool) -> Result<Input, Stop> {
+        // Without a gap it is a first list, and nothing is known that it could lack.
+        if !sure && why.is_some() {
+            self.shared.journal.flush().await?;
+            let (journal, id) = (self.shared.journal.clone(), self.id);
+            let losses = tokio::task::spawn_blocking(move || journal.reader()?.losses(id)).await;
+            let (known, lost) = losses.map_err(|_| Failure::Unreachable("decklog ends".to_owned()))??;
+            if lost * 2 > known {
+                // Whoever answers may be somebody else.
+                self.doubt = Some(Instant::now());
+                let text = format!("a list lacks {lost} of {known} objects; asking again before they are told as gone");
+                tracing::warn!(source = self.spec.name(), "{text}");
+                return Ok(Input::Doubtful(text));
+            }
+        }
+        self.shared.journal.list_done(self.id, version, why).await?;
+        self.listing = None;
+        Ok(Input::Committed)
+    }
+
     /// Opens a watch and reads it to its end, which is the answer.
     async fn watch(&mut self, from: &ResourceVersion) -> Result<Input, Stop> {
         let seconds = &self.shared.timings.watch_seconds;
@@ -398,7 +435,7 @@ impl Driver {
             bookmarks: true,
             ..WatchParams::default()
         };
-        let uri = self.request().watch(&params, from.as_str()).map_err(unbuilt)?.uri().to_string();
+        let uri = request(&self.spec).watch(&params, from.as_str()).map_err(unbuilt)?.uri().to_string();
         let room = self.shared.limiter.request().await;
         let body = self.api.send(Method::GET, &uri, "application/json", Vec::new()).await?.into_body();
         drop(room);
@@ -406,7 +443,75 @@ impl Driver {
         self.warned = false;
         // Nothing is to be done about an open watch but to read it.
         self.step(Input::Opened).await?;
+        if let Some(period) = self.shared.timings.audit
+            && self.audit_due.is_none()
+        {
+            // Spread, so that the sources do not come all at once.
+            self.audit_due = Some(Instant::now() + random_up_to(period / 2));
+        }
         self.read(body).await
+    }
+
+    /// Begins an audit when it is due, and ends with it. Otherwise it never ends.
+    async fn audit(&self, audit: &mut Option<Auditing>) -> Result<Option<Audit>, Stop> {
+        let (None, Some(due)) = (&audit, self.audit_due) else {
+            return match audit {
+                Some(audit) => audit.await,
+                None => std::future::pending().await,
+            };
+        };
+        tokio::time::sleep_until(due).await;
+        let auditor = Auditor {
+            shared: Arc::clone(&self.shared),
+            spec: self.spec.clone(),
+            id: self.id,
+            position: self.position.subscribe(),
+        };
+        audit.insert(Box::pin(auditor.audit())).await
+    }
+
+    /// Takes note of an audit. Says whether the log and the API server differ.
+    async fn audited(&mut self, found: Result<Option<Audit>, Stop>) -> Result<bool, JournalError> {
+        let period = self.shared.timings.audit.unwrap_or_default();
+        self.audit_due = Some(Instant::now() + period / 2 + random_up_to(period / 4));
+        let audit = match found {
+            Ok(Some(audit)) => audit,
+            Ok(None) => {
+                self.stats.undecided();
+                return Ok(false);
+            }
+            Err(Stop::Failure(failure)) => {
+                tracing::debug!(source = self.spec.name(), %failure, "an audit failed");
+                self.stats.undecided();
+                return Ok(false);
+            }
+            Err(Stop::Journal(error)) => return Err(error),
+        };
+        let differences = audit.differences;
+        self.shared.journal.audited(self.id, audit).await?;
+        tracing::debug!(source = self.spec.name(), differences, "an audit is done");
+        if differences > 0 {
+            tracing::warn!(
+                source = self.spec.name(),
+                differences,
+                "an audit found that the log and the API server differ"
+            );
+            // Whoever answered the audit may not be whom we watch.
+            self.doubt = Some(Instant::now());
+        }
+        Ok(differences > 0)
+    }
+
+    /// Lets the audit know how far we are.
+    fn tell_position(&self) {
+        let position = self.machine.position();
+        self.position.send_if_modified(|told| {
+            let moved = told.as_ref() != position;
+            if moved {
+                *told = position.cloned();
+            }
+            moved
+        });
     }
 
     async fn read(&mut self, mut body: Body) -> Result<Input, Stop> {
@@ -414,14 +519,28 @@ impl Driver {
         let mut lines = Lines::new(timings.line_limit);
         let silence = timings.silence;
         let mut reconnects = self.shared.reconnects.listen();
+        let id = self.id;
+        let (mut contradictions, mut rollbacks) = (self.contradictions.clone(), self.rollbacks.clone());
+        // It ends with the watch, and then begins again with the next one.
+        let mut audit = None;
         loop {
+            self.tell_position();
             let part = tokio::select! {
                 biased;
                 part = next_part(&mut body, silence) => part,
                 () = reconnects.rung() => return Ok(Input::Ended(End::Silent)),
-                () = self.rollbacks.rung() => {
+                () = rollbacks.rung() => {
+                    self.rollbacks = rollbacks;
                     self.warned = true;
                     return Ok(Input::Warned);
+                }
+                Ok(()) = contradicted(&mut contradictions, id) => return Ok(Input::Differs),
+                found = self.audit(&mut audit) => {
+                    audit = None;
+                    if self.audited(found).await? {
+                        return Ok(Input::Differs);
+                    }
+                    continue;
                 }
             };
             let part = match part {
@@ -453,23 +572,12 @@ impl Driver {
                     break;
                 }
             };
-            let change = match decode::line(&line) {
-                Ok(Line::Upsert(object)) => {
-                    observed(&self.shared, &self.spec.resource, object).map(|object| (Verb::Upsert, object))
-                }
-                Ok(Line::Delete(object)) => {
-                    observed(&self.shared, &self.spec.resource, object).map(|object| (Verb::Delete, object))
-                }
-                Ok(Line::Bookmark(version)) => {
+            match caught(|| news(&self.shared, &self.spec.resource, &line)) {
+                Ok(News::Change(change)) => changes.push(change),
+                Ok(News::Bookmark(version)) => {
                     self.append(&mut changes).await?;
                     self.step(Input::Bookmark(version)).await?;
-                    continue;
                 }
-                Ok(Line::Error(status)) => Err(classify::error_event(status)),
-                Err(text) => Err(Failure::Undecodable(text)),
-            };
-            match change {
-                Ok((verb, object)) => changes.push(WatchChange { verb, object }),
                 // Nothing moves past a line that is not understood.
                 Err(failure) => {
                     result = Err(failure);
@@ -496,8 +604,48 @@ impl Driver {
     }
 }
 
+/// Ends when the journal finds that the watch of a source contradicts it.
+async fn contradicted(
+    contradictions: &mut watch::Receiver<BTreeSet<SourceId>>,
+    id: SourceId,
+) -> Result<(), watch::error::RecvError> {
+    contradictions.wait_for(|sources| sources.contains(&id)).await.map(drop)
+}
+
+/// What a line of a watch brings.
+enum News {
+    Change(WatchChange),
+    Bookmark(ResourceVersion),
+}
+
+fn news(shared: &Shared, resource: &Resource, line: &[u8]) -> Result<News, Failure> {
+    let (verb, object) = match decode::line(line).map_err(Failure::Undecodable)? {
+        Line::Upsert(object) => (Verb::Upsert, object),
+        Line::Delete(object) => (Verb::Delete, object),
+        Line::Bookmark(version) => return Ok(News::Bookmark(version)),
+        Line::Error(status) => return Err(classify::error_event(status)),
+    };
+    Ok(News::Change(WatchChange { verb, object: observed(shared, resource, object)? }))
+}
+
+/// A panic over what a server sent is a bug. It costs this one piece, which is told as undecodable, and not the daemon,
+/// which would meet the same piece again and again.
+fn caught<T>(read: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    // Nothing that was half done is seen again: what is read is borrowed and what it gives is dropped.
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_panic| {
+        Err(Failure::Undecodable("reading what the API server sent failed; this is a bug, please report it".to_owned()))
+    })
+}
+
 /// The object as the journal takes it: without what must not be kept.
 fn observed(shared: &Shared, resource: &Resource, object: decode::Object<'_>) -> Result<Observed, Failure> {
+    if !object.is_one_of(resource) {
+        return Err(Failure::Undecodable(
+            "the API server sent an object of another kind than was asked for".to_owned(),
+        ));
+    }
+    #[cfg(test)]
+    assert!(memchr::memmem::find(&object.bytes, b"what makes decklog panic").is_none(), "as the test asks for");
     // A server that writes for people breaks lines between tokens; an entry is one line.
     let bytes = match memchr::memchr2(b'\n', b'\r', &object.bytes) {
         Some(_) => Cow::Owned(wire::one_line(object.bytes.into_owned())),
@@ -519,11 +667,23 @@ impl From<Oversize> for Failure {
     }
 }
 
+pub(super) fn request(spec: &SourceSpec) -> kube::core::Request {
+    kube::core::Request::new(spec.resource.path(spec.namespace.as_deref()))
+}
+
+pub(super) fn list_params(spec: &SourceSpec) -> ListParams {
+    ListParams {
+        label_selector: selector(&spec.label_selector),
+        field_selector: selector(&spec.field_selector),
+        ..ListParams::default()
+    }
+}
+
 fn selector(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-fn unbuilt(error: kube::core::request::Error) -> Failure {
+pub(super) fn unbuilt(error: kube::core::request::Error) -> Failure {
     Failure::Refused(format!("the request cannot be made: {error}"))
 }

@@ -29,6 +29,8 @@ pub struct SourceStats {
     pub disorders: AtomicU64,
     /// Positions lost: each makes a list and a GAP.
     pub desyncs: AtomicU64,
+    /// Audits that came to no answer.
+    pub audits_undecided: AtomicU64,
     /// When a change last came, in microseconds since 1970; 0 for never.
     pub last_change: AtomicU64,
     /// When anything last came, in microseconds since 1970; 0 for never.
@@ -51,6 +53,7 @@ impl Default for SourceStats {
             replays: AtomicU64::default(),
             disorders: AtomicU64::default(),
             desyncs: AtomicU64::default(),
+            audits_undecided: AtomicU64::default(),
             last_change: AtomicU64::default(),
             last_contact: AtomicU64::default(),
             failures: Default::default(),
@@ -108,6 +111,10 @@ impl SourceStats {
             Oddity::Desync(_) => &self.desyncs,
         };
         count.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn undecided(&self) {
+        self.audits_undecided.fetch_add(1, Relaxed);
     }
 
     pub(super) fn listed(&self) {

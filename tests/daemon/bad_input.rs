@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -155,19 +156,23 @@ fn openssl(dir: &Path, arguments: &str) {
 }
 
 impl<'a> Tls<'a> {
-    /// `times` of the server's certificate, as `openssl ca` takes them.
-    async fn start(dir: &'a Path, server_until: &str) -> Self {
+    /// The server's certificate is good until then, as `openssl ca` takes times, and for the names of this section.
+    async fn start(dir: &'a Path, names: &str, server_until: &str) -> Self {
         fs::write(dir.join("ca.cnf"), CA).unwrap();
         fs::create_dir_all(dir.join("issued")).unwrap();
         fs::write(dir.join("index.txt"), "").unwrap();
         let request = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
         openssl(dir, &format!("req -x509 {request} -keyout ca.key -out ca.pem -days 2 -subj /CN=authority"));
-        for (name, until) in [("server", server_until), ("expired", "20210101000000Z")] {
+        openssl(
+            dir,
+            &format!("req -x509 {request} -keyout stranger.key -out stranger.pem -days 2 -subj /CN=authority"),
+        );
+        for (name, section, until) in [("server", names, server_until), ("expired", "expired", "20210101000000Z")] {
             openssl(dir, &format!("req {request} -keyout {name}.key -out {name}.csr -subj /CN={name}"));
             openssl(
                 dir,
                 &format!(
-                    "ca -batch -config ca.cnf -extensions {name} -in {name}.csr -out {name}.pem -startdate 20200101000000Z -enddate {until} -notext"
+                    "ca -batch -config ca.cnf -extensions {section} -in {name}.csr -out {name}.pem -startdate 20200101000000Z -enddate {until} -notext"
                 ),
             );
         }
@@ -204,7 +209,8 @@ impl<'a> Tls<'a> {
 
 const CA: &str = "[ca]\ndefault_ca = d\n[d]\nnew_certs_dir = issued\ndatabase = index.txt\nrand_serial = yes\n\
 certificate = ca.pem\nprivate_key = ca.key\ndefault_md = sha256\npolicy = p\nunique_subject = no\n[p]\ncommonName = supplied\n\
-[server]\nsubjectAltName = IP:127.0.0.1\nextendedKeyUsage = serverAuth\n[expired]\nextendedKeyUsage = clientAuth\n";
+[server]\nsubjectAltName = IP:127.0.0.1\nextendedKeyUsage = serverAuth\n\
+[other]\nsubjectAltName = DNS:other.example\nextendedKeyUsage = serverAuth\n[expired]\nextendedKeyUsage = clientAuth\n";
 
 /// An API server that is behind something that looks at certificates itself. Kubernetes' own answers 401, as above.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -217,7 +223,7 @@ async fn expired_certificates_are_named_by_whose_they_are() {
         let mut daemon = Daemon::new(&sim, &["configmaps"]);
         let pki = daemon.path("pki");
         fs::create_dir(&pki).unwrap();
-        let tls = Tls::start(&pki, until).await;
+        let tls = Tls::start(&pki, "server", until).await;
         fs::write(daemon.path("kubeconfig"), tls.kubeconfig()).unwrap();
         let checked = daemon.command(&["check"]).await;
         assert!(checked.code == 1 && checked.out.contains(sentence), "{sentence}: {checked:#?}");
@@ -225,6 +231,73 @@ async fn expired_certificates_are_named_by_whose_they_are() {
         daemon.says(&format!("waiting for the API server: {sentence}")).await;
         daemon.stop().await;
     }
+}
+
+/// Fault 84: a server that cannot show that it is the one meant gets no credentials, and decklog says why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_may_be_another_is_refused() {
+    let sim = cluster().await;
+    for (names, from, to, sentence) in [
+        ("other", "", "", "the API server's certificate is for another name; set tls-server-name in the kubeconfig"),
+        ("server", "/ca.pem", "/stranger.pem", "certificate is not signed by the authority in the kubeconfig"),
+    ] {
+        let mut daemon = Daemon::new(&sim, &["configmaps"]);
+        let pki = daemon.path("pki");
+        fs::create_dir(&pki).unwrap();
+        let tls = Tls::start(&pki, names, "20990101000000Z").await;
+        fs::write(daemon.path("kubeconfig"), tls.kubeconfig().replace(from, to)).unwrap();
+        let checked = daemon.command(&["check"]).await;
+        assert!(checked.code == 1 && checked.out.contains(sentence), "{sentence}: {checked:#?}");
+        daemon.start();
+        daemon.says(&format!("waiting for the API server: {}", sentence.split("certificate is").next().unwrap())).await;
+        daemon.stop().await;
+        assert!(daemon.said().contains(sentence));
+    }
+}
+
+/// Fault 85: what a kubeconfig may not ask for is refused with exit 78, with the key that would allow it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_kubeconfig_may_not_ask_for_is_refused() {
+    let sim = cluster().await;
+    let daemon = Daemon::new(&sim, &["configmaps"]);
+    let config = fs::read_to_string(daemon.path("config.toml")).unwrap();
+    let ran = daemon.path("ran");
+    let plugin = daemon.path("plugin");
+    let credentials = format!(
+        r#"{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"{}"}}}}"#,
+        decklog::sim::TOKEN
+    );
+    fs::write(&plugin, format!("#!/bin/sh\ntouch {}\necho '{credentials}'\n", ran.display())).unwrap();
+    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+    let exec = format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, command: {}, interactiveMode: Never}}",
+        plugin.display()
+    );
+    let token = format!("token: {}", decklog::sim::TOKEN);
+    let plain = fs::read_to_string(daemon.path("kubeconfig")).unwrap();
+    assert!(plain.contains(&token));
+    for (from, to, key) in [
+        (token.as_str(), exec.as_str(), "allow_exec"),
+        (
+            "server: http://127.0.0.1",
+            "insecure-skip-tls-verify: true\n    server: https://127.0.0.1",
+            "allow_insecure_tls",
+        ),
+        ("server: http://127.0.0.1", "server: http://10.255.255.1", "allow_insecure_tls"),
+    ] {
+        fs::write(daemon.path("kubeconfig"), plain.replace(from, to)).unwrap();
+        daemon.configure(&config);
+        daemon.command(&["run"]).await.refused(78, &["kubeconfig", &format!("[cluster] {key} = true")]);
+        assert!(!ran.exists(), "nothing was run");
+    }
+    // Where it is allowed, it works, and the log says nothing of it.
+    fs::write(daemon.path("kubeconfig"), plain.replace(&token, &exec)).unwrap();
+    daemon.configure(&config.replace("[cluster]\n", "[cluster]\nallow_exec = true\n"));
+    let mut daemon = daemon;
+    daemon.start();
+    daemon.ready().await;
+    daemon.stop().await;
+    assert!(ran.exists() && !daemon.said().contains(decklog::sim::TOKEN));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

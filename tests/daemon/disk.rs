@@ -18,7 +18,7 @@ fn noise(dice: &mut Dice, length: usize) -> String {
 }
 
 /// Writes about so many KiB into the cluster.
-fn fill(sim: &Sim, dice: &mut Dice, kib: usize) {
+pub(crate) fn fill(sim: &Sim, dice: &mut Dice, kib: usize) {
     for _ in 0..kib.div_ceil(20) {
         let name = format!("m{}", sim.revision());
         sim.create("configmaps", objects::config_map("default", &name, &noise(dice, 20 << 10))).unwrap();
@@ -85,8 +85,9 @@ async fn files_that_may_not_grow_end_it_and_lose_nothing() {
     assert!(daemon.entries().iter().all(|entry| entry.gap.is_none()), "the server forgot nothing");
 }
 
+/// Faults 47 and 48: the disk is full. It pauses, says so, and goes on by itself when there is space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_ends_it_and_loses_nothing() {
+async fn a_full_disk_pauses_it_and_loses_nothing() {
     let sim = cluster().await;
     let mut dice = Dice(6);
     let started = sim.revision();
@@ -95,18 +96,20 @@ async fn a_full_disk_ends_it_and_loses_nothing() {
     daemon.start();
     daemon.ready().await;
     fill(&sim, &mut dice, 8000);
-    let status = daemon.end().await;
-    assert_eq!(status.code(), Some(74), "{}", daemon.last_words());
-    let said = daemon.last_words();
-    assert!(said.contains("free some space and start decklog again: nothing that was taken is lost"), "{said}");
-    // Full as it is, it starts as far as it can, and ends in the same way.
-    daemon.start();
-    assert_eq!(daemon.end().await.code(), Some(74), "{}", daemon.last_words());
+    daemon.says("reading the cluster is paused: the disk of").await;
+    assert!(daemon.said().contains("free some space: nothing that was taken is lost"), "{}", daemon.last_words());
+    let status = daemon.status().await;
+    assert_eq!(status["journal"]["paused"]["why"], "disk_full", "{status}");
+    assert!(daemon.command(&["status"]).await.done().contains("paused   disk full"));
+    // The sink goes on with what the journal has.
+    let head = usize::try_from(status["journal"]["head"]["seq"].as_u64().unwrap()).unwrap();
+    daemon.reach(head).await;
     let size = Command::new("mount").args(["-o", "remount,size=64m"]).arg(daemon.state()).status().unwrap();
     assert!(size.success());
-    daemon.start();
     let done = scope(&sim, started, &["configmaps"]);
     daemon.catch_up(&sim, &done).await;
+    daemon.says("there is room again: reading the cluster goes on").await;
+    assert!(daemon.status().await["journal"]["paused"].is_null());
     daemon.stop().await;
     daemon.judged(&sim, &done).await;
     assert!(daemon.entries().iter().all(|entry| entry.gap.is_none()), "the server forgot nothing");

@@ -7,7 +7,7 @@ use decklog::sim::world::World;
 use decklog::sim::{Sim, objects};
 use serde_json::json;
 
-use crate::support::{Daemon, Dice, cluster, lists, scope};
+use crate::support::{Daemon, Dice, cluster, lists, scope, until};
 
 /// One source each, so that the waits after failures add up for none of them.
 const RESOURCES: [&str; 9] = [
@@ -67,6 +67,7 @@ fn oddity(dice: &mut Dice) -> Act {
     }
 }
 
+/// Faults 1, 2, 5, 6 and 8: in any order, at once, on nine resources.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_the_network_and_the_server_do_the_log_is_the_truth() {
     let seed = 4_711;
@@ -131,6 +132,7 @@ async fn whatever_the_network_and_the_server_do_the_log_is_the_truth() {
     assert!(disturbed > 20 && daemon.entries().len() > 400, "too little happened to prove anything");
 }
 
+/// Faults 24 and 25: page tokens that expire, lists that break off, and a kill in the middle.
 /// 1,200 Pods in three pages, and nothing goes as it should: no half of a list may ever count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_first_list_is_one_moment_or_nothing() {
@@ -227,6 +229,7 @@ async fn spoil(sim: &Sim, resource: &str, act: Act, times: usize) {
     sim.wait_for_count(&On::watch(resource), asked + 1).await.unwrap();
 }
 
+/// Faults 14, 18 and 19: repeats, and an API server that lags behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeats_are_told_once_and_old_versions_never() {
     let sim = cluster().await;
@@ -262,4 +265,46 @@ async fn repeats_are_told_once_and_old_versions_never() {
     assert_eq!(lists(&sim).len(), listed, "an old bookmark did not move the position back");
     daemon.stop().await;
     daemon.judged(&sim, &scope(&sim, started, &["configmaps"])).await;
+}
+
+/// Fault 20: a server that withholds events of a cluster that lives, which every source is audited against all the time.
+/// What was withheld is told with a GAP `audit`, and nothing else is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_withholds_is_found_in_a_busy_cluster() {
+    let sim = cluster().await;
+    let mut world = World::new(&sim, 5).unwrap();
+    let started = sim.revision();
+    let resources = ["pods", "configmaps", "services", "deployments.apps", "replicasets.apps", "nodes"];
+    let mut daemon = Daemon::new(&sim, &resources);
+    let config = daemon.config(&format!("resources = {resources:?}\n"), "");
+    daemon.configure(&config.replace("audit_every = \"off\"", "audit_every = \"1s\""));
+    daemon.start();
+    daemon.ready().await;
+    let audits = |daemon: &Daemon| daemon.said().matches("an audit is done").count();
+    let audited = until("audits", async || {
+        daemon.must_run();
+        if audits(&daemon) >= 30 { Ok(()) } else { Err("there are fewer than thirty".to_owned()) }
+    });
+    tokio::select! {
+        () = audited => {}
+        refusal = world.live(Duration::from_millis(5)) => panic!("{refusal}"),
+    }
+    assert!(daemon.entries().iter().all(|entry| entry.gap.is_none()), "nothing was missing");
+    for (round, name) in ["first", "second"].into_iter().enumerate() {
+        // So that the newest event does not come again, and take the place of the one that is meant.
+        sim.signal("configmaps", &Signal::Bookmark);
+        spoil(&sim, "configmaps", Act::replace(0, "\n"), 1).await;
+        sim.create("configmaps", objects::config_map("default", name, "1")).unwrap();
+        tokio::select! {
+            () = daemon.tells("what was withheld", |entry| entry.name == name && entry.evidence == "inferred") => {}
+            refusal = world.live(Duration::from_millis(5)) => panic!("{refusal}"),
+        }
+        let gaps: Vec<String> =
+            daemon.entries().iter().filter_map(|entry| Some(entry.gap.as_ref()?.why.clone())).collect();
+        assert_eq!(gaps, vec!["audit"; round + 1]);
+    }
+    let done = scope(&sim, started, &resources);
+    daemon.catch_up(&sim, &done).await;
+    daemon.stop().await;
+    daemon.judged(&sim, &done).await;
 }

@@ -12,13 +12,17 @@ mod bad_input;
 mod commands;
 mod delivering;
 mod disk;
+mod encodings;
 mod faults;
 mod following;
+mod fullness;
 mod host;
+mod hostile;
 #[path = "../real/judge.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
 mod judge;
 mod matrix;
+mod memory;
 mod operation;
 mod restarts;
 mod scopes;

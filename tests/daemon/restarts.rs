@@ -228,7 +228,7 @@ async fn a_cluster_that_was_put_back_is_a_rollback() {
     daemon.judged(&sim, &done).await;
 }
 
-/// The journal was put back from a copy: the sink holds entries that the journal would give out a second time.
+/// Fault 44: the journal was put back from a copy: the sink holds entries that the journal would give out a second time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_journal_that_was_put_back_never_gives_a_seq_out_twice() {
     let sim = cluster().await;

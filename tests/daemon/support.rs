@@ -141,7 +141,11 @@ impl Daemon {
 
     /// `watch` is what stands below `[[watch]]`, `rest` what comes at the end of the configuration.
     pub(crate) fn with(sim: &Sim, watch: &str, rest: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::with_dir(tempfile::tempdir().unwrap(), sim, watch, rest)
+    }
+
+    /// As [`Daemon::with`], in a directory of the test's choice.
+    pub(crate) fn with_dir(dir: TempDir, sim: &Sim, watch: &str, rest: &str) -> Self {
         sim.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
         let notify = UnixDatagram::bind(dir.path().join("notify")).unwrap();
         notify.set_nonblocking(true).unwrap();
@@ -162,7 +166,7 @@ impl Daemon {
     /// The configuration of [`Daemon::with`].
     pub(crate) fn config(&self, watch: &str, rest: &str) -> String {
         format!(
-            "[cluster]\nname = \"test\"\nkubeconfig = {:?}\n\n[state]\npath = {:?}\n\n[log]\nlevel = \"debug\"\n\n\
+            "[cluster]\nname = \"test\"\nkubeconfig = {:?}\naudit_every = \"off\"\n\n[state]\npath = {:?}\n\n[log]\nlevel = \"debug\"\n\n\
              [[watch]]\n{watch}\n\n[[sink]]\nname = \"file\"\ntype = \"file\"\npath = {:?}\n\n{rest}\n",
             self.path("kubeconfig"),
             self.state(),
@@ -220,7 +224,8 @@ impl Daemon {
         self.start_by(command, |command| command);
     }
 
-    fn start_by(&mut self, mut command: Command, change: impl FnOnce(&mut Command) -> &mut Command) {
+    /// Starts a program in the place of the binary.
+    pub(crate) fn start_by(&mut self, mut command: Command, change: impl FnOnce(&mut Command) -> &mut Command) {
         assert!(self.running.is_none(), "it runs already");
         self.listen();
         self.told.clear();
@@ -256,6 +261,17 @@ impl Daemon {
             self.running = None;
             panic!("it ended by itself, {status}:\n{}", self.last_words());
         }
+    }
+
+    /// How it ended, where it has.
+    #[allow(dead_code, reason = "the tests in tests/power use it")]
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.listen();
+        let status = self.running.as_mut().and_then(|child| child.try_wait().unwrap());
+        if status.is_some() {
+            self.running = None;
+        }
+        status
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -423,12 +439,18 @@ impl Daemon {
         .await;
     }
 
-    /// The last judgement, of a daemon that has stopped: over the file and over what its own commands say.
-    pub(crate) async fn judged(&mut self, sim: &Sim, scope: &Scope) {
-        assert!(self.running.is_none(), "it still runs");
+    /// The log is the truth, whole up to `scope.upto`.
+    #[track_caller]
+    pub(crate) fn right(&mut self, sim: &Sim, scope: &Scope) {
         self.entries();
         let verdict = self.verdict(sim, scope);
         assert!(verdict.is_right(), "the log is not the truth:\n{verdict}\n{}", self.last_words());
+    }
+
+    /// The last judgement, of a daemon that has stopped: over the file and over what its own commands say.
+    pub(crate) async fn judged(&mut self, sim: &Sim, scope: &Scope) {
+        assert!(self.running.is_none(), "it still runs");
+        self.right(sim, scope);
         self.consistent().await;
         let resources: BTreeSet<String> = self.entries.iter().map(Entry::full_resource).collect();
         for resource in resources {

@@ -28,7 +28,7 @@ impl Decklog {
         let dir = cluster.path(&format!("decklog-{name}"));
         fs::create_dir(&dir).unwrap();
         let config = format!(
-            "[cluster]\nname = \"test\"\nkubeconfig = {kubeconfig:?}\n\n[state]\npath = {state:?}\n\n[[watch]]\n{watch}\n\n\
+            "[cluster]\nname = \"test\"\nkubeconfig = {kubeconfig:?}\naudit_every = \"off\"\n\n[state]\npath = {state:?}\n\n[[watch]]\n{watch}\n\n\
              [[sink]]\nname = \"file\"\ntype = \"file\"\npath = {log:?}\n\n[log]\nlevel = \"debug\"\n",
             kubeconfig = cluster.kubeconfig(name),
             state = dir.join("state"),
@@ -38,6 +38,13 @@ impl Decklog {
         let notify = UnixDatagram::bind(dir.join("notify")).unwrap();
         notify.set_nonblocking(true).unwrap();
         Self { name: name.to_owned(), dir, notify, told: String::new(), running: None, entries: Vec::new(), read: 0 }
+    }
+
+    /// It compares itself with the API server this often; by itself it never does.
+    pub fn audits_every(&self, period: &str) {
+        let path = self.dir.join("config.toml");
+        let config = fs::read_to_string(&path).unwrap();
+        fs::write(path, config.replace("audit_every = \"off\"", &format!("audit_every = {period:?}"))).unwrap();
     }
 
     /// Where the log file is.

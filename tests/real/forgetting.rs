@@ -109,7 +109,8 @@ pub async fn scenario(version: Version) {
     let mut told = BTreeMap::new();
     for entry in daemon.entries() {
         let to = entry.gap.as_ref().and_then(|gap| gap.to.as_deref()).and_then(|to| to.parse().ok());
-        told.insert(entry.resource.clone(), to.unwrap_or(entry.rv()));
+        let newest: &mut u64 = told.entry(entry.resource.clone()).or_default();
+        *newest = to.unwrap_or(entry.rv()).max(*newest);
     }
     cluster
         .with_etcd_stopped(|data| {

@@ -697,6 +697,15 @@ impl<'a> Source<'a> {
         for key in expected.keys().chain(found.keys()).cloned().collect::<BTreeSet<_>>() {
             let steps = expected.remove(&key).unwrap_or_default();
             let entries = found.remove(&key).unwrap_or_default();
+            // The restored etcd may have given the same version to something else: then a patch says what.
+            let again = |told: &Entry| {
+                told.type_of() == Some(Kind::Modified)
+                    && state.get(&key).is_some_and(|known| known.rev == told.rv() && known.uid == told.uid)
+                    && told.change.as_ref().is_some_and(|change| !change.patch.is_empty())
+            };
+            if entry.is_rollback() && steps.is_empty() && entries.len() == 1 && entries.iter().all(|told| again(told)) {
+                continue;
+            }
             let fits = steps.len() >= entries.len()
                 && steps
                     .iter()
@@ -745,7 +754,7 @@ impl<'a> Source<'a> {
             verdict.wrong.push(format!("{}: {why}: {entry}{}", self.name, self.context()));
             return;
         };
-        for row in &self.rows[self.next..self.next + ahead] {
+        for row in self.rows[self.next..self.next + ahead].iter().filter(|row| !self.is_covered(row)) {
             verdict.wrong.push(format!("{}: missing {row}{}", self.name, self.context()));
         }
         self.next += ahead;
@@ -753,6 +762,14 @@ impl<'a> Source<'a> {
         self.next += 1;
         self.bind(entry, &row.uid, verdict);
         apply(&mut self.known, row);
+    }
+
+    /// Whether an audit's gap, which comes later, says that the row may be missing.
+    fn is_covered(&self, row: &Row) -> bool {
+        let gaps = self.entries[self.at..].iter().filter_map(|entry| entry.gap.as_ref());
+        let bound = |text: &Option<String>| text.as_deref().and_then(|text| text.parse::<u64>().ok());
+        gaps.filter(|gap| gap.why == "audit")
+            .any(|gap| bound(&gap.from).is_some_and(|from| from < row.rev) && bound(&gap.to) >= Some(row.rev))
     }
 
     /// The uid is the one that etcd holds.

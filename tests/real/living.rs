@@ -41,6 +41,8 @@ pub async fn scenario(version: Version) {
     let mut calm = Decklog::new(&cluster, "calm", "resources = [\"*\"]");
     let mut paused = Decklog::new(&cluster, "paused", &busy);
     let mut killed = Decklog::new(&cluster, "killed", &busy);
+    // No false alarm, on whatever the API server serves, in the middle of all that moves.
+    calm.audits_every("2s");
     calm.start();
     calm.ready().await;
     let stop = AtomicBool::new(false);
@@ -64,6 +66,8 @@ pub async fn scenario(version: Version) {
         no_secret_in(daemon.said().as_bytes(), "what the daemon said");
         no_secret_in(&std::fs::read(daemon.log()).unwrap(), "the log");
     }
+    let audits = calm.said().matches("an audit is done").count();
+    assert!(audits >= 50, "{audits} audits are too few to prove anything");
     same_changes(&mut calm, &mut paused);
     same_changes(&mut calm, &mut killed);
 }

@@ -105,13 +105,13 @@ impl Network {
             self.stage.note(format_args!("{ask:?} {uri}: refused, the server is down"));
             return Err(refused());
         }
+        let accept = request.headers().get(http::header::ACCEPT).cloned();
         let fault = self.stage.draw(possible(ask));
         if let Some(fault) = fault
-            && let Some(answer) = self.instead(fault, ask, &source, &uri).await
+            && let Some(answer) = self.instead(fault, ask, &source, &uri, accept.clone()).await
         {
             return answer;
         }
-        let accept = request.headers().get(http::header::ACCEPT).cloned();
         let answer = self.ask(&uri.to_string(), accept, &mut power).await?;
         let status = answer.status();
         self.stage.note(format_args!("{ask:?} {uri}: {}", status.as_u16()));
@@ -165,6 +165,7 @@ impl Network {
         ask: Ask,
         source: &str,
         uri: &http::Uri,
+        accept: Option<http::HeaderValue>,
     ) -> Option<io::Result<Response<Answer>>> {
         let stage = &self.stage;
         let status =
@@ -205,7 +206,7 @@ impl Network {
                 Ok(whole(Bytes::new()))
             }
             Fault::StaleProbe => Ok(refusal(&Refusal::too_large(9, 8))),
-            Fault::StaleList => return self.old_list(source, uri).await,
+            Fault::StaleList => return self.old_list(source, uri, accept).await,
             _ => return None,
         };
         stage.struck(fault, format_args!("{ask:?} {source}"));
@@ -214,7 +215,12 @@ impl Network {
 
     /// A list as it was a little while ago, as an API server gives it that is behind. Never twice in a row: two of
     /// them are what a restored cluster looks like.
-    async fn old_list(&self, source: &str, uri: &http::Uri) -> Option<io::Result<Response<Answer>>> {
+    async fn old_list(
+        &self,
+        source: &str,
+        uri: &http::Uri,
+        accept: Option<http::HeaderValue>,
+    ) -> Option<io::Result<Response<Answer>>> {
         let revision = self.sim.revision();
         let back = self.stage.throw(|dice| dice.between(1, 20)) as u64;
         if revision < self.oldest + back
@@ -223,7 +229,7 @@ impl Network {
             return None;
         }
         let uri = format!("{uri}&resourceVersion={}&resourceVersionMatch=Exact", revision - back);
-        let answer = self.ask(&uri, None, &mut self.power.listen()).await.ok()?;
+        let answer = self.ask(&uri, accept, &mut self.power.listen()).await.ok()?;
         if !answer.status().is_success() {
             return None;
         }

@@ -65,6 +65,8 @@ pub(crate) struct Setup {
     pub(crate) line_limit: usize,
     pub(crate) on_refused: OnRefused,
     pub(crate) http: config::HttpSink,
+    /// How often each source is compared with the API server.
+    pub(crate) audit: Option<Duration>,
     rotate: Option<u64>,
     compress: Compress,
     /// The revision at which decklog began to look.
@@ -96,6 +98,7 @@ impl Setup {
             line_limit: 48 << 10,
             on_refused: if dice.percent(50) { OnRefused::Halt } else { OnRefused::SetAside },
             http: serde_json::from_value(http).expect("a valid configuration"),
+            audit: dice.percent(60).then(|| dice.millis(60_000, 600_000)),
             rotate: dice.percent(60).then(|| dice.between(4_000, 120_000) as u64),
             compress: if dice.percent(50) { Compress::Zstd } else { Compress::None },
             started: 0,

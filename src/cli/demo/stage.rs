@@ -260,7 +260,7 @@ const WATCHED: [&str; 5] = ["deployments.apps", "replicasets.apps", "pods", "con
 fn config(dir: &Path) -> String {
     let quoted = |path: &Path| format!("{:?}", path.display().to_string());
     format!(
-        "[cluster]\nname = \"demo\"\nkubeconfig = {}\n\n[state]\npath = {}\n\n[[watch]]\nresources = {WATCHED:?}\n\n\
+        "[cluster]\nname = \"demo\"\nkubeconfig = {}\naudit_every = \"off\"\n\n[state]\npath = {}\n\n[[watch]]\nresources = {WATCHED:?}\n\n\
          [[sink]]\nname = \"file\"\ntype = \"file\"\npath = {}\n",
         quoted(&dir.join("kubeconfig")),
         quoted(&dir.join("state")),

@@ -5,7 +5,6 @@
 //! told of it before. With the journal at hand: every line is what the journal gives for it, byte for byte, in the
 //! same payload. A copy that a `where` thinned out has holes by intent; they are told apart by the same expression.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
@@ -16,6 +15,7 @@ use super::Failure;
 use crate::filter::Filter;
 use crate::journal::{Reader, StoredEntry, Verified};
 use crate::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
+use crate::watch::decode::Identity;
 use crate::wire::{self, Draft, Entry, Payload};
 
 /// What a copy holds.
@@ -28,6 +28,8 @@ pub(super) struct Copied {
     pub(super) compared: u64,
     /// Entries that the filter leaves out.
     pub(super) left_out: u64,
+    /// Entries that the journal had forgotten before the sink took them, as a GAP says.
+    pub(super) forgotten: u64,
 }
 
 /// What a copy holds of one epoch.
@@ -133,12 +135,19 @@ impl Checker {
         if seq <= last {
             self.problem(format!("{place}: entry {seq} comes after entry {last}"));
         } else if seq > last + 1 {
-            self.check_hole(place, &entry.epoch, last + 1, seq - 1)?;
+            self.check_hole(place, entry, last + 1)?;
         }
         Ok(())
     }
 
-    fn check_hole(&mut self, place: &str, epoch: &str, from: u64, to: u64) -> Result<(), Failure> {
+    fn check_hole(&mut self, place: &str, entry: &Entry<'_>, from: u64) -> Result<(), Failure> {
+        let (epoch, to) = (&*entry.epoch, entry.seq - 1);
+        if self.is_forgotten(entry)? {
+            self.found.forgotten += to - from + 1;
+            // What went on there with the objects is not known.
+            self.objects.clear();
+            return Ok(());
+        }
         let range = if from == to { format!("entry {from} is") } else { format!("entries {from} to {to} are") };
         let Some(filter) = &self.filter else {
             self.problem(format!(
@@ -160,6 +169,17 @@ impl Checker {
             self.problem(format!("{place}: entry {seq} is missing before it, and the filter does not leave it out"));
         }
         Ok(())
+    }
+
+    /// Whether the entry is the GAP that stands for entries which the journal has forgotten: it knows no version before.
+    /// A journal that still has some of them says otherwise.
+    fn is_forgotten(&mut self, entry: &Entry<'_>) -> Result<bool, Failure> {
+        let stands = entry.gap().is_some_and(|gap| gap.why == Why::Expired.as_str() && gap.from.is_none());
+        let Some(journal) = self.journal.as_mut().filter(|journal| stands && journal.epoch == entry.epoch) else {
+            return Ok(stands);
+        };
+        // The journal gives out its own entry under this seq, or nothing any more.
+        Ok(journal.entry(entry.seq)?.is_none())
     }
 
     /// ADDED, then MODIFIED, then DELETED; nothing twice. The first that is told of an object may be anything: a copy
@@ -225,31 +245,14 @@ fn payload_of(entry: &Entry<'_>) -> Option<Payload> {
 
 /// Whether the object in the entry is the one that the entry is about, as far as redaction has left that in it.
 fn carries_its_own(entry: &Entry<'_>) -> bool {
-    #[derive(serde::Deserialize)]
-    struct Object<'a> {
-        #[serde(borrow, default)]
-        metadata: Option<Metadata<'a>>,
-    }
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata<'a> {
-        #[serde(borrow, default)]
-        name: Option<Cow<'a, str>>,
-        #[serde(borrow, default)]
-        namespace: Option<Cow<'a, str>>,
-        #[serde(borrow, default)]
-        uid: Option<Cow<'a, str>>,
-        #[serde(borrow, default)]
-        resource_version: Option<Cow<'a, str>>,
-    }
     let Some(object) = entry.object else { return true };
-    let Ok(Object { metadata }) = serde_json::from_str(object.get()) else { return false };
+    let Ok(Identity { metadata, .. }) = serde_json::from_str(object.get()) else { return false };
     let Some(metadata) = metadata else { return true };
     [
         (metadata.name, &entry.name),
         (metadata.namespace, &entry.namespace),
         (metadata.uid, &entry.uid),
-        (metadata.resource_version, &entry.resource_version),
+        (metadata.version, &entry.resource_version),
     ]
     .iter()
     .all(|(inside, outside)| inside.is_none() || inside == *outside)

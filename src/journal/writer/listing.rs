@@ -1,38 +1,259 @@
 //! Lists: staged page by page, and written as the difference from what is known once the last page is in.
+//!
+//! Whatever may be long is a job: it is written in slices, each a transaction, and between two of them everybody else
+//! gets a turn. Only what follows from the same source waits until the job is done, so that the order is kept. Each
+//! slice leaves a state from which the next start goes on.
 
-use rusqlite::params;
+use std::collections::VecDeque;
 
-use super::{Done, GROUP_CHANGES, Known, SILENT, Writer, known_row, marks_json, marks_of, micros, sql};
+use rusqlite::{OptionalExtension, params};
+
+use super::queue::{Command, Reply};
+use super::{Done, Known, SILENT, Writer, known_row, marks_json, marks_of, micros, sql};
 use crate::ambient;
-use crate::journal::JournalError;
+use crate::journal::{JournalError, SourceId};
 use crate::model::{Evidence, Gap, Observed, Redacted, ResourceVersion, Why};
+
+/// Objects that one slice looks at or writes.
+const SLICE: usize = 500;
+/// Compressed bytes of listed objects that one slice writes at most (and at least one object).
+const SLICE_BYTES: u64 = 512 << 10;
+/// `pending_told`: the gap is written.
+const GAP_TOLD: i64 = 1;
+/// `pending_told`: the deletions are written too. What is staged is needed for nothing else from here on.
+const DELETIONS_TOLD: i64 = 2;
+
+/// Something long on its way.
+pub(super) struct Job {
+    /// The source; 0 where it is of none.
+    source: i64,
+    /// The plural of its resource; empty where it is of none.
+    plural: String,
+    work: Work,
+    /// When it was handed over.
+    at: i64,
+    /// The source was not registered, and is forgotten again.
+    recovered: bool,
+    reply: Option<Reply<()>>,
+}
+
+enum Work {
+    /// What an unfinished list has staged goes, before another one begins.
+    Begin,
+    List(Step),
+    Gone(Step),
+    /// Sources that are not configured any more, and whether the gap of the first of them is told.
+    Narrow(VecDeque<i64>, bool),
+}
+
+/// How far a list, or the end of a resource, is.
+enum Step {
+    /// Nothing is told.
+    Gap,
+    /// Objects up to this namespace and name are looked at.
+    Deletions(Option<(String, String)>),
+    Changes,
+    /// What was staged goes.
+    Clear,
+    End,
+}
 
 impl Writer {
     /// Goes on with complete lists that a crash left half written, and drops those that were not complete.
     pub(in crate::journal) fn recover(&mut self) -> Done {
-        let pending: Vec<i64> = {
+        let what = "find unfinished lists";
+        let found: Vec<(i64, bool, i64)> = {
             let mut select = self
                 .conn
-                .prepare("SELECT id FROM source WHERE pending IS NOT NULL ORDER BY id")
-                .map_err(sql("find unfinished lists"))?;
-            let rows = select.query_map([], |row| row.get(0)).map_err(sql("find unfinished lists"))?;
-            rows.collect::<Result<_, _>>().map_err(sql("find unfinished lists"))?
+                .prepare(
+                    "SELECT id, pending IS NOT NULL, pending_told FROM source WHERE pending IS NOT NULL
+                     UNION SELECT DISTINCT l.source, 0, 0 FROM listing l JOIN source s ON s.id = l.source
+                         WHERE s.pending IS NULL ORDER BY 1",
+                )
+                .map_err(sql(what))?;
+            let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).map_err(sql(what))?;
+            rows.collect::<Result<_, _>>().map_err(sql(what))?
         };
-        for id in pending {
+        let now = micros(ambient::now());
+        for (id, complete, told) in found {
             self.load_source(id)?;
-            self.write_list(id)?;
+            let work = match (complete, told) {
+                (false, _) => Work::Begin,
+                (true, DELETIONS_TOLD) => Work::List(Step::Changes),
+                (true, _) => Work::List(Step::Gap),
+            };
+            self.add_job(id, work, now, None)?;
+            if let Some(job) = self.jobs.back_mut() {
+                job.recovered = true;
+            }
         }
-        self.conn.execute("DELETE FROM listing", []).map_err(sql("drop unfinished lists"))?;
-        self.sources.clear();
+        self.jobs_on_disk = self.jobs.len();
         Ok(())
     }
 
+    fn add_job(&mut self, source: i64, work: Work, at: i64, reply: Option<Reply<()>>) -> Done {
+        let plural = if source == 0 { String::new() } else { self.source(source)?.facts.plural.clone() };
+        self.jobs.push_back(Job { source, plural, work, at, recovered: false, reply });
+        Ok(())
+    }
+
+    /// Whether a command has to wait until something long is done.
+    pub(super) fn must_wait(&self, command: &Command) -> bool {
+        if self.jobs.is_empty() {
+            return false;
+        }
+        if let Some(id) = command.moves() {
+            return self.jobs.iter().any(|job| job.source == id);
+        }
+        if let Command::Source(spec, _) = command {
+            // It must know, or must not move, what the job is about to write.
+            let concerns = |job: &Job| job.plural == spec.resource.plural && !matches!(job.work, Work::Begin);
+            return self.jobs.iter().any(|job| job.source == 0 || concerns(job));
+        }
+        matches!(command, Command::Narrow(_) | Command::Flush(_))
+    }
+
+    /// One slice of something long. Says whether one of them is done.
+    pub(super) fn step(&mut self) -> Done<bool> {
+        let Some(mut job) = self.jobs.pop_front() else { return Ok(false) };
+        let done = self.step_of(&mut job);
+        match done {
+            Ok(true) => {
+                if job.recovered {
+                    self.sources.remove(&job.source);
+                }
+                if let Some(reply) = &job.reply {
+                    reply.send(());
+                }
+            }
+            // The next one has its turn. One that did not fit is tried again as it was.
+            Ok(false) => self.jobs.push_back(job),
+            Err(_) => self.jobs.push_front(job),
+        }
+        self.jobs_on_disk = self.jobs.len();
+        done
+    }
+
+    /// Moves on only after the commit: a slice that did not fit is done again.
+    fn step_of(&mut self, job: &mut Job) -> Done<bool> {
+        self.begin()?;
+        let id = job.source;
+        let next = match &mut job.work {
+            Work::Begin => {
+                let done = self.clear(id)?;
+                self.commit()?;
+                return Ok(done);
+            }
+            Work::Narrow(retired, told) => {
+                let left = match retired.front() {
+                    Some(id) => self.narrow_slice(*id, *told)?,
+                    None => false,
+                };
+                self.commit()?;
+                *told = left;
+                if !left {
+                    retired.pop_front();
+                }
+                return Ok(retired.is_empty());
+            }
+            Work::List(step) => match step {
+                Step::Gap => {
+                    self.tell_gap(id)?;
+                    Step::Deletions(None)
+                }
+                Step::Deletions(after) => match self.write_deletions(id, after.as_ref())? {
+                    Some(upto) => Step::Deletions(Some(upto)),
+                    None => {
+                        self.execute(
+                            "write a list",
+                            "UPDATE source SET pending_told = ? WHERE id = ?",
+                            params![DELETIONS_TOLD, id],
+                        )?;
+                        Step::Changes
+                    }
+                },
+                Step::Changes => {
+                    if self.write_changes(id)? {
+                        Step::Changes
+                    } else {
+                        Step::Clear
+                    }
+                }
+                Step::Clear => {
+                    if self.clear(id)? {
+                        Step::End
+                    } else {
+                        Step::Clear
+                    }
+                }
+                Step::End => {
+                    self.end_list(id, job.at)?;
+                    self.commit()?;
+                    return Ok(true);
+                }
+            },
+            Work::Gone(step) => match step {
+                Step::Clear => {
+                    if self.clear(id)? {
+                        Step::Gap
+                    } else {
+                        Step::Clear
+                    }
+                }
+                Step::Gap => {
+                    if self.begin_gone(id)? {
+                        Step::Deletions(None)
+                    } else {
+                        Step::End
+                    }
+                }
+                Step::Deletions(after) => match self.write_deletions(id, after.as_ref())? {
+                    Some(upto) => Step::Deletions(Some(upto)),
+                    None => Step::End,
+                },
+                Step::Changes | Step::End => {
+                    self.end_gone(id)?;
+                    self.commit()?;
+                    return Ok(true);
+                }
+            },
+        };
+        self.commit()?;
+        if let Work::List(step) | Work::Gone(step) = &mut job.work {
+            *step = next;
+        }
+        Ok(false)
+    }
+
+    /// A list begins: what an earlier, unfinished one has staged goes first.
+    pub(super) fn begin_list(&mut self, id: i64, at: i64) -> Done {
+        self.begin()?;
+        let staged: bool = self
+            .conn
+            .prepare_cached("SELECT EXISTS (SELECT 1 FROM listing WHERE source = ?)")
+            .and_then(|mut select| select.query_row([id], |row| row.get(0)))
+            .map_err(sql("drop an unfinished list"))?;
+        if staged { self.add_job(id, Work::Begin, at, None) } else { Ok(()) }
+    }
+
+    /// Drops a slice of what is staged. Says whether that was the last.
+    fn clear(&self, id: i64) -> Done<bool> {
+        let dropped = self.execute(
+            "drop what is staged",
+            "DELETE FROM listing WHERE id IN (SELECT id FROM listing WHERE source = ? LIMIT ?)",
+            params![id, SLICE],
+        )?;
+        Ok(dropped < SLICE)
+    }
+
     /// Keeps one listed object aside until its list is complete.
-    pub(super) fn stage(&mut self, id: i64, object: Observed) -> Done {
-        let resource = self.source(id)?.resource;
-        let known = self.known(resource, &object.namespace, &object.name)?;
-        let same =
-            known.is_some_and(|known| known.present && known.uid == object.uid && known.version == object.version);
+    pub(super) fn stage(&mut self, id: i64, object: &Observed) -> Done {
+        let source = self.source(id)?;
+        // After a rollback the cluster may have given the same version to something else.
+        let by_version = source.lost != Some(Why::Rollback);
+        let known = self.known(source.resource, &object.namespace, &object.name)?;
+        let same = by_version
+            && known.is_some_and(|known| known.present && known.uid == object.uid && known.version == object.version);
         let body = (!same).then(|| self.codec.compress(None, &object.body.bytes));
         let pointers = serde_json::to_string(&object.body.pointers).expect("strings always serialise");
         self.execute(
@@ -52,108 +273,156 @@ impl Writer {
         Ok(())
     }
 
-    pub(super) fn complete_list(&mut self, id: i64, version: &ResourceVersion, why: Option<Why>) -> Done {
+    pub(super) fn complete_list(
+        &mut self,
+        id: i64,
+        version: &ResourceVersion,
+        why: Option<Why>,
+        at: i64,
+        reply: Reply<()>,
+    ) -> Done {
+        self.begin()?;
+        let source = self.source(id)?;
+        // What the server has forgotten while nothing was read for want of room is missing for that reason.
+        let paused = why == Some(Why::Expired) && source.good_at < self.room.paused_until;
+        let why = if paused { Some(Why::Paused) } else { why };
         // Kept with the list, so that a crash in the middle goes on in the same way.
-        let silent = self.source(id)?.silent.then_some(SILENT);
+        let silent = source.silent.then_some(SILENT);
         self.execute(
             "complete a list",
             "UPDATE source SET pending = ?, pending_why = ?, pending_told = 0 WHERE id = ?",
             params![version.as_str(), why.map(Why::as_str).or(silent), id],
         )?;
+        self.add_job(id, Work::List(Step::Gap), at, Some(reply))
+    }
+
+    /// The version of the complete list, and what it is to declare.
+    fn pending(&self, id: i64) -> Done<(ResourceVersion, Option<String>, i64)> {
+        self.conn
+            .prepare_cached("SELECT pending, pending_why, pending_told FROM source WHERE id = ?")
+            .and_then(|mut select| {
+                select.query_row([id], |row| Ok((ResourceVersion(row.get(0)?), row.get(1)?, row.get(2)?)))
+            })
+            .map_err(sql("write a list"))
+    }
+
+    /// Invariant 3: the gap comes before what follows it.
+    fn tell_gap(&mut self, id: i64) -> Done {
+        let (version, why, told) = self.pending(id)?;
+        if let Some(why) = why.as_deref().and_then(Why::parse)
+            && told < GAP_TOLD
+        {
+            let source = self.source(id)?;
+            // What contradicts the journal may have been missing for longer than since what came last.
+            let proved = source.proved.as_ref().filter(|_| why == Why::Audit).map(|(version, _)| version);
+            let from = proved.cloned().or(self.known_good(id)?);
+            self.gap(id, &Gap { why, from, to: Some(version) })?;
+            self.execute("write a list", "UPDATE source SET pending_told = ? WHERE id = ?", params![GAP_TOLD, id])?;
+        }
         Ok(())
     }
 
-    /// Writes the difference of a complete list in transactions of bounded size. Each leaves a state from which
-    /// `recover` goes on, so the list is asked for once and told once, wherever a crash falls.
-    pub(super) fn write_list(&mut self, id: i64) -> Done {
-        let what = "write a list";
-        self.begin()?;
-        self.commit()?;
-        let (version, why, told): (String, Option<String>, bool) = self
-            .conn
-            .query_row("SELECT pending, pending_why, pending_told FROM source WHERE id = ?", [id], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-            })
-            .map_err(sql(what))?;
-        let version = ResourceVersion(version);
-        let silent = why.as_deref() == Some(SILENT);
-        let why = why.as_deref().and_then(Why::parse);
-        let evidence = if why.is_some() { Evidence::Inferred } else { Evidence::Listed };
-        // Invariant 3: the gap comes before what follows it.
-        if let Some(why) = why
-            && !told
-        {
-            self.begin()?;
-            let from = self.known_good(id)?;
-            self.gap(id, &Gap { why, from, to: Some(version.clone()) })?;
-            self.execute(what, "UPDATE source SET pending_told = 1 WHERE id = ?", params![id])?;
-        }
-        self.write_deletions(id)?;
-        // In the order of versions, which is the order in which they came to be.
-        let staged: Vec<i64> = {
-            let mut select = self
-                .conn
-                .prepare("SELECT id FROM listing WHERE source = ? AND body IS NOT NULL ORDER BY length(version), version, id")
-                .map_err(sql(what))?;
-            let rows = select.query_map([id], |row| row.get(0)).map_err(sql(what))?;
-            rows.collect::<Result<_, _>>().map_err(sql(what))?
-        };
-        for chunk in staged.chunks(GROUP_CHANGES) {
-            self.begin()?;
-            for row in chunk {
-                self.write_listed(id, *row, evidence, silent)?;
-            }
-            self.commit()?;
-        }
-        self.begin()?;
-        self.execute(what, "DELETE FROM listing WHERE source = ?", params![id])?;
-        self.execute(what, "UPDATE source SET pending = NULL, rescoped = 0 WHERE id = ?", params![id])?;
-        if let Some(source) = self.sources.get_mut(&id) {
-            source.resume = Some(version.clone());
-            source.applied = Some(version);
-            source.good_at = micros(ambient::now());
-            source.moved = true;
-        }
-        self.commit()
-    }
-
-    /// Invariant 2: objects that one complete, consistent list does not have are gone.
-    pub(super) fn write_deletions(&mut self, id: i64) -> Done {
+    /// Invariant 2: objects that one complete, consistent list does not have are gone. Looks at one slice of what is
+    /// known, after this namespace and name; says how far it came, `None` for to the end.
+    fn write_deletions(&mut self, id: i64, after: Option<&(String, String)>) -> Done<Option<(String, String)>> {
         let what = "find what is gone";
         let (resource, scope) = {
             let source = self.source(id)?;
             (source.resource, source.namespace.clone())
         };
-        loop {
-            let gone: Vec<(Known, String, String)> = {
-                let mut select = self
-                    .conn
-                    .prepare_cached(
-                        "SELECT id, uid, version, present, last, base, state IS NOT NULL, marks, namespace, name FROM object o
-                         WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2) AND NOT EXISTS
-                             (SELECT 1 FROM listing l WHERE l.source = ?3 AND l.namespace = o.namespace AND l.name = o.name)
-                         LIMIT ?4",
-                    )
-                    .map_err(sql(what))?;
-                let rows = select
-                    .query_map(params![resource, scope, id, GROUP_CHANGES], |row| {
-                        Ok((known_row(row)?, row.get(8)?, row.get(9)?))
-                    })
-                    .map_err(sql(what))?;
-                rows.collect::<Result<_, _>>().map_err(sql(what))?
-            };
-            if gone.is_empty() {
-                return Ok(());
-            }
-            self.begin()?;
-            for (known, namespace, name) in &gone {
-                self.vanished(id, known, namespace, name)?;
-            }
-            self.commit()?;
+        let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
+        let upto: Option<(String, String)> = self
+            .conn
+            .prepare_cached(
+                "SELECT namespace, name FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2)
+                     AND (namespace, name) > (?3, ?4) ORDER BY namespace, name LIMIT 1 OFFSET ?5",
+            )
+            .and_then(|mut select| {
+                let found = select.query_row(params![resource, scope, namespace, name, SLICE - 1], |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                });
+                found.optional()
+            })
+            .map_err(sql(what))?;
+        let gone: Vec<(Known, String, String)> = {
+            let mut select = self
+                .conn
+                .prepare_cached(
+                    "SELECT id, uid, version, present, last, base, state IS NOT NULL, marks, namespace, name FROM object o
+                     WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2) AND (namespace, name) > (?3, ?4)
+                         AND NOT EXISTS
+                         (SELECT 1 FROM listing l WHERE l.source = ?5 AND l.namespace = o.namespace AND l.name = o.name)
+                         AND (?6 IS NULL OR (namespace, name) <= (?6, ?7))
+                     ORDER BY namespace, name",
+                )
+                .map_err(sql(what))?;
+            let (upto_namespace, upto_name) = upto.as_ref().map(|(namespace, name)| (namespace, name)).unzip();
+            let rows = select
+                .query_map(params![resource, scope, namespace, name, id, upto_namespace, upto_name], |row| {
+                    Ok((known_row(row)?, row.get(8)?, row.get(9)?))
+                })
+                .map_err(sql(what))?;
+            rows.collect::<Result<_, _>>().map_err(sql(what))?
+        };
+        for (known, namespace, name) in &gone {
+            self.vanished(id, known, namespace, name)?;
         }
+        Ok(upto)
     }
 
-    pub(super) fn write_listed(&mut self, id: i64, row: i64, evidence: Evidence, silent: bool) -> Done {
+    /// Writes a slice of what a list found new or changed, in the order of versions, which is the order in which it came
+    /// to be. Says whether there may be more.
+    fn write_changes(&mut self, id: i64) -> Done<bool> {
+        let what = "write a list";
+        let (_, why, _) = self.pending(id)?;
+        let silent = why.as_deref() == Some(SILENT);
+        let gap = why.as_deref().and_then(Why::parse);
+        let evidence = if gap.is_some() { Evidence::Inferred } else { Evidence::Listed };
+        let most = SLICE_BYTES.min(self.room.sizes.group as u64 / 4);
+        let staged: Vec<i64> = {
+            let mut select = self
+                .conn
+                .prepare_cached(
+                    "SELECT id, length(body) FROM listing WHERE source = ? AND body IS NOT NULL
+                     ORDER BY length(version), version, id LIMIT ?",
+                )
+                .map_err(sql(what))?;
+            let mut rows = select.query(params![id, SLICE]).map_err(sql(what))?;
+            let (mut staged, mut bytes) = (Vec::new(), 0);
+            while let Some(row) = rows.next().map_err(sql(what))? {
+                if bytes >= most {
+                    break;
+                }
+                staged.push(row.get(0).map_err(sql(what))?);
+                bytes += row.get::<_, u64>(1).map_err(sql(what))?;
+            }
+            staged
+        };
+        for row in &staged {
+            self.write_listed(id, *row, evidence, silent)?;
+        }
+        Ok(!staged.is_empty())
+    }
+
+    fn end_list(&mut self, id: i64, at: i64) -> Done {
+        let (version, _, _) = self.pending(id)?;
+        self.execute(
+            "write a list",
+            "UPDATE source SET pending = NULL, pending_why = NULL, pending_told = 0, rescoped = 0 WHERE id = ?",
+            params![id],
+        )?;
+        if let Some(source) = self.touch(id) {
+            source.resume = Some(version.clone());
+            source.applied = Some(version.clone());
+            source.good_at = at;
+            source.moved = true;
+            source.lost = None;
+        }
+        self.contradicted.remove(&SourceId(id));
+        self.prove(id, version, at)
+    }
+
+    fn write_listed(&mut self, id: i64, row: i64, evidence: Evidence, silent: bool) -> Done {
         let what = "read a staged object";
         let (mut object, blob): (Observed, Vec<u8>) = self
             .conn
@@ -178,7 +447,7 @@ impl Writer {
         let resource = self.source(id)?.resource;
         match self.known(resource, &object.namespace, &object.name)? {
             Some(known) if known.present && known.uid == object.uid => {
-                if known.version != object.version {
+                if known.version != object.version || self.differs(id, &known, &object)? {
                     self.modified(id, &known, &object, evidence)?;
                 }
             }
@@ -192,16 +461,23 @@ impl Writer {
             }
             known => self.added(id, known.map(|known| known.id), &object, evidence)?,
         }
-        // The last state of what was staged is told: a crash after this commit goes on with the next one.
-        self.execute("unstage an object", "UPDATE listing SET body = NULL WHERE id = ?", params![row])?;
+        // It is told: a crash after this commit goes on with the next one.
+        self.execute("unstage an object", "DELETE FROM listing WHERE id = ?", params![row])?;
         Ok(())
+    }
+
+    /// Whether the same version is another state: a cluster that was put back gives its versions a second time.
+    fn differs(&mut self, source: i64, known: &Known, object: &Observed) -> Done<bool> {
+        let state = self.current_state(source, known)?;
+        Ok(state.marks != object.body.marks || state.bytes != object.body.bytes)
     }
 
     /// Tells the end of what the configuration does not watch any more, where it goes on watching the resource
     /// elsewhere: to the log, an object that left the scope is gone.
-    pub(super) fn narrow(&mut self) -> Done {
+    pub(super) fn narrow(&mut self, at: i64, reply: Reply<()>) -> Done {
         let what = "find what is not watched any more";
-        let retired: Vec<i64> = {
+        self.begin()?;
+        let retired: VecDeque<i64> = {
             let mut select = self
                 .conn
                 .prepare(
@@ -212,77 +488,82 @@ impl Writer {
             let rows = select.query_map([], |row| row.get(0)).map_err(sql(what))?;
             rows.collect::<Result<_, _>>().map_err(sql(what))?
         };
-        for id in retired {
-            let mut told = false;
-            loop {
-                let left: Vec<(Known, String, String)> = {
-                    let mut select = self
-                        .conn
-                        .prepare_cached(
-                            "SELECT o.id, o.uid, o.version, o.present, o.last, o.base, o.state IS NOT NULL, o.marks, o.namespace, o.name
-                             FROM object o JOIN source s ON s.id = ?1
-                             WHERE o.resource = s.resource AND o.present = 1 AND (s.namespace = '' OR o.namespace = s.namespace)
-                                 AND NOT EXISTS (SELECT 1 FROM source a WHERE a.resource = s.resource AND a.active = 1
-                                     AND (a.namespace = '' OR a.namespace = o.namespace))
-                             LIMIT ?2",
-                        )
-                        .map_err(sql(what))?;
-                    let rows = select
-                        .query_map(params![id, GROUP_CHANGES], |row| Ok((known_row(row)?, row.get(8)?, row.get(9)?)))
-                        .map_err(sql(what))?;
-                    rows.collect::<Result<_, _>>().map_err(sql(what))?
-                };
-                if left.is_empty() {
-                    break;
-                }
-                self.begin()?;
-                if !self.sources.contains_key(&id) {
-                    self.load_source(id)?;
-                }
-                if !told {
-                    let from = self.known_good(id)?;
-                    self.gap(id, &Gap { why: Why::Scope, from, to: None })?;
-                    told = true;
-                }
-                for (known, namespace, name) in &left {
-                    self.vanished(id, known, namespace, name)?;
-                }
-                // Of the same transaction, so that a crash does not tell the gap again for nothing.
-                self.execute(what, "UPDATE source SET resume = NULL, rescoped = 1 WHERE id = ?", params![id])?;
-                self.commit()?;
-            }
-        }
-        Ok(())
+        self.add_job(0, Work::Narrow(retired, false), at, Some(reply))
     }
 
-    pub(super) fn gone(&mut self, id: i64) -> Done {
+    /// Says whether there may be more.
+    fn narrow_slice(&mut self, id: i64, told: bool) -> Done<bool> {
+        let what = "find what is not watched any more";
+        let left: Vec<(Known, String, String)> = {
+            let mut select = self
+                .conn
+                .prepare_cached(
+                    "SELECT o.id, o.uid, o.version, o.present, o.last, o.base, o.state IS NOT NULL, o.marks, o.namespace, o.name
+                     FROM object o JOIN source s ON s.id = ?1
+                     WHERE o.resource = s.resource AND o.present = 1 AND (s.namespace = '' OR o.namespace = s.namespace)
+                         AND NOT EXISTS (SELECT 1 FROM source a WHERE a.resource = s.resource AND a.active = 1
+                             AND (a.namespace = '' OR a.namespace = o.namespace))
+                     LIMIT ?2",
+                )
+                .map_err(sql(what))?;
+            let rows = select
+                .query_map(params![id, SLICE], |row| Ok((known_row(row)?, row.get(8)?, row.get(9)?)))
+                .map_err(sql(what))?;
+            rows.collect::<Result<_, _>>().map_err(sql(what))?
+        };
+        if left.is_empty() {
+            return Ok(false);
+        }
+        if !self.sources.contains_key(&id) {
+            self.load_source(id)?;
+        }
+        if !told {
+            let from = self.known_good(id)?;
+            self.gap(id, &Gap { why: Why::Scope, from, to: None })?;
+        }
+        for (known, namespace, name) in &left {
+            self.vanished(id, known, namespace, name)?;
+        }
+        // Of the same transaction, so that a crash does not tell the gap again for nothing.
+        self.execute(what, "UPDATE source SET resume = NULL, rescoped = 1 WHERE id = ?", params![id])?;
+        Ok(true)
+    }
+
+    /// The resource is not served any more.
+    pub(super) fn gone(&mut self, id: i64, at: i64, reply: Reply<()>) -> Done {
         self.begin()?;
-        self.execute("drop an unfinished list", "DELETE FROM listing WHERE source = ?", params![id])?;
-        let known: bool = {
+        self.add_job(id, Work::Gone(Step::Clear), at, Some(reply))
+    }
+
+    /// Says whether there is anything that is gone with it.
+    fn begin_gone(&mut self, id: i64) -> Done<bool> {
+        let (known, listed, from): (bool, bool, _) = {
             let source = self.source(id)?;
-            self.conn
+            let known = self
+                .conn
                 .query_row(
                     "SELECT EXISTS (SELECT 1 FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2))",
                     params![source.resource, source.namespace],
                     |row| row.get(0),
                 )
-                .map_err(sql("look objects up"))?
+                .map_err(sql("look objects up"))?;
+            (known, source.resume.is_some(), source.applied.clone())
         };
         // Also without objects something may have come and gone between our last look and the end.
-        let listed = self.source(id)?.resume.is_some();
         if known || listed {
-            let from = self.known_good(id)?;
             self.gap(id, &Gap { why: Why::Scope, from, to: None })?;
-            self.write_deletions(id)?;
         }
-        self.begin()?;
-        if let Some(source) = self.sources.get_mut(&id) {
+        Ok(known)
+    }
+
+    fn end_gone(&mut self, id: i64) -> Done {
+        if let Some(source) = self.touch(id) {
             source.resume = None;
             source.moved = true;
         }
         self.execute(
             "note a source's state",
-            "UPDATE source SET state = 'gone', detail = '' WHERE id = ?",
+            "UPDATE source SET state = 'gone', detail = '', pending_why = NULL WHERE id = ?",
             params![id],
         )?;
         Ok(())

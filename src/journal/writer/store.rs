@@ -5,12 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rusqlite::params;
 
-use super::{Done, Known, Writer, micros, rfc3339, sql, type_code, type_of};
+use super::{Done, Known, Marks, Writer, micros, rfc3339, sql, type_code, type_of};
 use crate::ambient;
 use crate::change::Shape;
 use crate::journal::JournalError;
 use crate::journal::recent::Line;
-use crate::model::{EntryType, Evidence, Gap, Observed, ResourceVersion, Seq};
+use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, ResourceVersion, Seq, Why};
 use crate::wire::{self, Draft};
 
 /// The seq of a new entry, and that of the entry which the next version is stored as a difference of.
@@ -34,7 +34,12 @@ impl Writer {
         object: &Observed,
         change: Option<(&str, Shape)>,
     ) -> Done<Emitted> {
-        let base_line = base.map(|seq| self.line(seq)).transpose()?;
+        let base_line = match base.map(|seq| self.line(seq)).transpose() {
+            // One that is damaged carries nothing: this entry stands alone.
+            Err(JournalError::Corrupt(_)) => None,
+            other => other?,
+        };
+        let base = base.filter(|_| base_line.is_some());
         let now = micros(ambient::now());
         let time = rfc3339(now);
         let source = self.source(source_id)?;
@@ -47,8 +52,8 @@ impl Writer {
             evidence: Some(evidence),
             cluster: &self.cluster,
             api_version: &source.api_version,
-            kind_name: &source.kind_name,
-            resource: &source.plural,
+            kind_name: &source.facts.kind,
+            resource: &source.facts.plural,
             namespace: &object.namespace,
             name: &object.name,
             uid: &object.uid,
@@ -105,7 +110,9 @@ impl Writer {
     pub(super) fn gap(&mut self, source_id: i64, gap: &Gap) -> Done {
         let now = micros(ambient::now());
         let source = self.source(source_id)?;
-        let since = (source.good_at > 0).then(|| rfc3339(source.good_at));
+        let proved_at = source.proved.as_ref().filter(|_| gap.why == Why::Audit).map(|(_, at)| *at);
+        let good_at = proved_at.unwrap_or(source.good_at);
+        let since = (good_at > 0).then(|| rfc3339(good_at));
         let seq = self.head + 1;
         let rendered = wire::render(&Draft {
             seq: Seq(seq),
@@ -115,8 +122,8 @@ impl Writer {
             evidence: None,
             cluster: &self.cluster,
             api_version: &source.api_version,
-            kind_name: &source.kind_name,
-            resource: &source.plural,
+            kind_name: &source.facts.kind,
+            resource: &source.facts.plural,
             namespace: &source.namespace,
             name: "",
             uid: "",
@@ -163,21 +170,50 @@ impl Writer {
         Ok(self.bases.put(seq, Line { kind, bytes: bytes.into(), object, shape: None }))
     }
 
-    /// The object as the log last told it, which the next patch starts from, and its shape where that is at hand.
-    pub(super) fn told_state(&mut self, known: &Known) -> Done<(Bytes, Option<Arc<Shape>>)> {
-        if known.last == 0 {
-            return Ok((self.current_state(known)?.0, None));
+    /// What is still known of an object whose last state is damaged.
+    pub(super) fn stub(&self, source: i64, known: &Known, namespace: &str, name: &str) -> Done<Vec<u8>> {
+        let source = self.source(source)?;
+        let mut metadata = serde_json::Map::new();
+        for (key, value) in
+            [("name", name), ("namespace", namespace), ("uid", &known.uid), ("resourceVersion", known.version.as_str())]
+        {
+            if !value.is_empty() {
+                metadata.insert(key.to_owned(), value.into());
+            }
         }
-        let line = self.line(known.last)?;
-        // A silent list found it again under the name of the dead, and nothing has been told of it yet.
-        if line.kind == EntryType::Deleted && known.has_state {
-            return Ok((self.current_state(known)?.0, None));
+        let object = serde_json::json!({
+            "apiVersion": source.facts.api_version(), "kind": source.facts.kind, "metadata": metadata
+        });
+        Ok(object.to_string().into_bytes())
+    }
+
+    /// The object as the log last told it, which the next patch starts from; its shape where that is at hand; and its
+    /// marks where they are others than the row has.
+    pub(super) fn told_state(
+        &mut self,
+        source: i64,
+        known: &Known,
+    ) -> Done<(Bytes, Option<Arc<Shape>>, Option<Marks>)> {
+        let line = if known.last == 0 { None } else { Some(self.line(known.last)?) };
+        match line {
+            // A silent list found it again under the name of the dead, and nothing has been told of it yet.
+            Some(line) if line.kind != EntryType::Deleted || !known.has_state => {
+                if !self.is_older(known.last) {
+                    return Ok((line.object(), line.shape, None));
+                }
+                let stored = told(known, &line)?;
+                let body = self.redact_again(source, known, stored)?;
+                Ok((body.bytes.into(), None, Some(body.marks)))
+            }
+            Some(_) | None => {
+                let body = self.current_state(source, known)?;
+                Ok((body.bytes.into(), None, Some(body.marks)))
+            }
         }
-        Ok((line.object(), line.shape))
     }
 
     /// The object as it was last seen, and what was redacted in it.
-    pub(super) fn current_state(&mut self, known: &Known) -> Done<(Bytes, Vec<String>)> {
+    pub(super) fn current_state(&mut self, source: i64, known: &Known) -> Done<Redacted> {
         if known.has_state {
             let (blob, pointers): (Vec<u8>, Option<String>) = self
                 .conn
@@ -190,12 +226,32 @@ impl Writer {
                 .decompress(None, &blob)
                 .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))?;
             let pointers = pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-            return Ok((bytes.into(), pointers));
+            // Nothing tells by which rules it was redacted.
+            return self.redact_again(source, known, Redacted { bytes, pointers, marks: known.marks.clone() });
         }
         let line = self.line(known.last)?;
-        let entry = wire::Entry::parse(&line.bytes)
-            .map_err(|error| JournalError::Corrupt(format!("entry {}: {error}", known.last)))?;
-        let pointers = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-        Ok((line.object(), pointers))
+        let stored = told(known, &line)?;
+        if self.is_older(known.last) { self.redact_again(source, known, stored) } else { Ok(stored) }
     }
+
+    /// Whether an entry was written by other rules of redaction than those in force.
+    fn is_older(&self, seq: u64) -> bool {
+        self.redaction.as_ref().is_some_and(|(_, since)| seq <= *since)
+    }
+
+    /// What would be told again, after the rules in force now: what the journal has in clear from before is told to
+    /// nobody who does not have it.
+    fn redact_again(&self, source: i64, known: &Known, stored: Redacted) -> Done<Redacted> {
+        let Some((redactor, _)) = &self.redaction else { return Ok(stored) };
+        redactor
+            .again(&self.source(source)?.facts, &known.uid, stored)
+            .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))
+    }
+}
+
+fn told(known: &Known, line: &Line) -> Done<Redacted> {
+    let entry = wire::Entry::parse(&line.bytes)
+        .map_err(|error| JournalError::Corrupt(format!("entry {}: {error}", known.last)))?;
+    let pointers = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    Ok(Redacted { bytes: line.object().to_vec(), pointers, marks: known.marks.clone() })
 }

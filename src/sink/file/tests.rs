@@ -317,6 +317,29 @@ fn two_writers_are_one_too_many() {
     assert_eq!(place.held(), Some(3));
 }
 
+/// Every child has the lock too, until it has become another program.
+#[test]
+fn a_lock_that_is_held_for_a_moment_is_waited_for() {
+    let mut place = Place::new(PLAIN);
+    place.deliver(&mut place.writer(), 3).unwrap();
+    let held = File::open(place.path()).unwrap();
+    flock(&held, FlockOperation::LockExclusive).unwrap();
+    let (taken, refused) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let child = std::thread::Builder::new().name("child".to_owned());
+        // It goes when the writer has begun, which has to try more than once.
+        child
+            .spawn_scoped(scope, move || {
+                refused.recv().unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+                drop(held);
+            })
+            .unwrap();
+        taken.send(()).unwrap();
+        assert_eq!(place.held(), Some(3));
+    });
+}
+
 /// Fault 61: moved away, and nobody told decklog.
 #[test]
 fn a_file_moved_away_is_begun_anew() {

@@ -45,6 +45,8 @@ fn parse(line: &str) -> (Duration, Input) {
         "waited" => Input::Waited,
         "latest" => Input::Latest(rv(rest[0])),
         "warned" => Input::Warned,
+        "differs" => Input::Differs,
+        "doubtful" => Input::Doubtful(text()),
         "confirmed" => Input::Confirmed(rest[0] == "yes"),
         "expired" => failed(Failure::Expired),
         "ahead" => failed(Failure::Ahead),
@@ -70,14 +72,17 @@ fn show(effect: &Effect) -> String {
         Effect::List { token: None, paged: true } => "list".to_owned(),
         Effect::List { token: None, paged: false } => "list in one piece".to_owned(),
         Effect::List { token: Some(token), .. } => format!("list after {token}"),
-        Effect::Commit { version, why: None } => format!("commit {version}"),
-        Effect::Commit { version, why: Some(why) } => format!("commit {version} with a gap: {}", why.as_str()),
+        Effect::Commit { version, why: None, .. } => format!("commit {version}"),
+        Effect::Commit { version, why: Some(why), sure } => {
+            format!("commit {version} with a gap: {}{}", why.as_str(), if *sure { ", for sure" } else { "" })
+        }
         Effect::Watch(version) => format!("watch {version}"),
         Effect::Wait { tries, at_least } if at_least.is_zero() => format!("wait #{tries}"),
         Effect::Wait { tries, at_least } => format!("wait #{tries} at least {}s", at_least.as_secs()),
         Effect::Confirm => "confirm".to_owned(),
         Effect::Gone => "gone".to_owned(),
         Effect::Refresh => "refresh".to_owned(),
+        Effect::Reconnect => "reconnect".to_owned(),
         Effect::Bookmark(version) => format!("bookmark {version}"),
         Effect::Report(SourceState::Degraded(text)) => format!("degraded ({text})"),
         Effect::Report(state) => state.describe().0.to_owned(),
@@ -163,6 +168,7 @@ fn the_position_stays_on_the_distinct_version_before_the_newest() {
     );
 }
 
+/// Fault 19: a server that goes back in time.
 #[test]
 fn nothing_moves_back() {
     check(
@@ -287,6 +293,7 @@ fn a_server_that_consistently_has_less_than_the_journal_was_restored() {
     );
 }
 
+/// Fault 13: "Too large resource version" is waited for.
 #[test]
 fn a_server_that_was_only_slow_was_not_restored() {
     check(
@@ -340,6 +347,7 @@ fn a_warning_is_looked_into_before_the_watch_goes_on() {
     );
 }
 
+/// Faults 14 and 15: one old list is a stale server, two are a restored one.
 #[test]
 fn a_list_older_than_the_journal_is_asked_for_twice() {
     check(
@@ -349,8 +357,49 @@ fn a_list_older_than_the_journal_is_asked_for_twice() {
          1 waited => listing, list
          2 page 11 => degraded (the API server's list is of version 11, older than what the journal has; asking again), wait #2
          3 waited => listing, list
-         4 page 11 => desync rollback, commit 11 with a gap: rollback",
+         4 page 11 => desync rollback, wait #3
+         5 waited => list
+         6 page 11 => commit 11 with a gap: rollback",
     );
+}
+
+/// Fault 26: an empty list from a broken server is asked for a second time before anything is told as gone.
+#[test]
+fn a_list_that_lacks_most_of_what_is_known_is_asked_for_twice() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 expired => desync expired, wait #1
+         1 waited => listing, list
+         2 page 50 => commit 50 with a gap: expired
+         2 doubtful few => reconnect, degraded (few), wait #2
+         3 waited => listing, list
+         4 page 51 => commit 51 with a gap: expired, for sure
+         5 committed => watch 51
+         5 opened => watching
+         6 changed 60 =>
+         7 expired => desync expired, wait #3
+         8 waited => listing, list
+         9 page 70 => commit 70 with a gap: expired",
+    );
+}
+
+/// Fault 20: what an audit or the journal finds to differ ends the watch, and the list declares it.
+#[test]
+fn a_difference_is_listed_with_its_gap() {
+    for differs in ["1 differs", "0 opened => watching\n1 differs"] {
+        check(
+            known(),
+            &format!(
+                "0 start => probe 12
+                 0 probed 40 => watch 10
+                 {differs} => desync audit, wait #1
+                 2 waited => listing, list
+                 3 page 50 => commit 50 with a gap: audit
+                 4 committed => watch 50"
+            ),
+        );
+    }
 }
 
 #[test]
@@ -382,6 +431,7 @@ fn a_missing_permission_keeps_the_position() {
     );
 }
 
+/// Fault 11: 404 deletes nothing before discovery has confirmed it.
 #[test]
 fn not_found_is_confirmed_before_anything_is_deleted() {
     check(
@@ -621,6 +671,7 @@ fn any_input() -> impl Strategy<Value = Input> {
         4 => version.clone().prop_map(Input::Probed),
         2 => version.clone().prop_map(Input::Latest),
         1 => Just(Input::Warned),
+        1 => Just(Input::Differs),
         4 => (version.clone(), prop::option::of(Just("t".to_owned()))).prop_map(|(version, next)| Input::Page { version, next }),
         4 => Just(Input::Opened),
         4 => version.clone().prop_map(Input::Changed),
@@ -640,7 +691,7 @@ fn answers(action: &Effect, open: bool, input: &Input) -> bool {
         | (Effect::Confirm, Input::Confirmed(_)) => true,
         (Effect::Watch(_), Input::Changed(_) | Input::Bookmark(_) | Input::Ended(_)) => open,
         (Effect::Watch(_), Input::Opened) => !open,
-        (Effect::Watch(_), Input::Failed(_) | Input::Warned) => true,
+        (Effect::Watch(_), Input::Failed(_) | Input::Warned | Input::Differs) => true,
         _ => false,
     }
 }
@@ -663,6 +714,7 @@ proptest! {
             now += Duration::from_millis(pause);
             let input = match &action {
                 Effect::Wait { .. } => Input::Waited,
+                Effect::Commit { sure: false, .. } if pause % 4 == 0 => Input::Doubtful("few".to_owned()),
                 Effect::Commit { why, .. } => {
                     // Invariant 3: only what has no history is listed without a gap.
                     prop_assert_eq!(why.is_none(), !listed);
@@ -673,10 +725,14 @@ proptest! {
                 Effect::Gone => break,
                 action if !answers(action, open, &input) => continue,
                 Effect::Probe(_) | Effect::AskLatest | Effect::List { .. } | Effect::Watch(_) | Effect::Confirm => input,
-                Effect::Refresh | Effect::Bookmark(_) | Effect::Report(_) | Effect::Count(_) => unreachable!(),
+                Effect::Refresh
+                | Effect::Reconnect
+                | Effect::Bookmark(_)
+                | Effect::Report(_)
+                | Effect::Count(_) => unreachable!(),
             };
             let asked = matches!(action, Effect::AskLatest);
-            let failing = matches!(input, Input::Failed(_) | Input::Ended(End::Cut(_) | End::Silent));
+            let failing = matches!(input, Input::Failed(_) | Input::Doubtful(_) | Input::Differs | Input::Ended(End::Cut(_) | End::Silent));
             let stays_open = matches!(input, Input::Opened | Input::Changed(_) | Input::Bookmark(_));
             let effects = machine.step(now, input);
             desynced |= effects.iter().any(|effect| matches!(effect, Effect::Count(Oddity::Desync(_))));

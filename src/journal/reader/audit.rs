@@ -1,0 +1,76 @@
+//! What is known of a source's objects, for comparing it with what the API server has.
+
+use rusqlite::params;
+
+use super::{Read, Reader, sql};
+use crate::journal::SourceId;
+use crate::model::ResourceVersion;
+
+/// An object as the journal knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownObject {
+    /// Its namespace, empty for cluster-scoped.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// uid of its last incarnation.
+    pub uid: String,
+    /// The version that brought it to this.
+    pub version: ResourceVersion,
+    /// Whether it exists.
+    pub present: bool,
+}
+
+impl Reader {
+    /// Hands over every object of a source that exists, and the dead ones that died after `version`, all of one
+    /// moment.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn each_known(
+        &self,
+        source: SourceId,
+        version: &ResourceVersion,
+        mut each: impl FnMut(KnownObject),
+    ) -> Read<()> {
+        let what = "objects";
+        let mut select = self
+            .conn
+            .prepare_cached(
+                "SELECT o.namespace, o.name, o.uid, o.version, o.present FROM source s JOIN object o ON o.resource = s.resource
+                 WHERE s.id = ?1 AND (s.namespace = '' OR o.namespace = s.namespace)
+                     AND (o.present = 1 OR length(o.version) > length(?2)
+                         OR (length(o.version) = length(?2) AND o.version > ?2))",
+            )
+            .map_err(sql(what))?;
+        let mut rows = select.query(params![source.0, version.as_str()]).map_err(sql(what))?;
+        while let Some(row) = rows.next().map_err(sql(what))? {
+            let known = KnownObject {
+                namespace: row.get(0).map_err(sql(what))?,
+                name: row.get(1).map_err(sql(what))?,
+                uid: row.get(2).map_err(sql(what))?,
+                version: ResourceVersion(row.get(3).map_err(sql(what))?),
+                present: row.get(4).map_err(sql(what))?,
+            };
+            each(known);
+        }
+        Ok(())
+    }
+
+    /// How many objects of a source are known to exist, and how many of them the list lacks that is staged for it.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn losses(&self, source: SourceId) -> Read<(u64, u64)> {
+        self.conn
+            .query_row(
+                "SELECT count(*), count(*) FILTER (WHERE NOT EXISTS
+                     (SELECT 1 FROM listing l WHERE l.source = s.id AND l.namespace = o.namespace AND l.name = o.name))
+                 FROM source s JOIN object o ON o.resource = s.resource AND o.present = 1
+                 WHERE s.id = ?1 AND (s.namespace = '' OR o.namespace = s.namespace)",
+                [source.0],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .map_err(sql("what a list lacks"))
+    }
+}

@@ -1,0 +1,150 @@
+//! What the journal does with a watch, or a list, that cannot be as it is.
+
+use super::*;
+
+fn words(log: &[String]) -> Vec<&str> {
+    log.iter().map(|line| line.split_once(' ').unwrap().1).collect()
+}
+
+/// Faults 19 and 21: what a watch brings and what is known do not go together. From there on nothing of the watch
+/// counts, the next list says so, and a crash in between forgets none of it.
+#[tokio::test]
+async fn what_contradicts_the_journal_is_not_taken_and_the_next_list_declares_it() {
+    let unknown = || delete("x", "u9", 13);
+    let late = || upsert("x", "u9", 11);
+    let other_incarnation = || upsert("a", "u2", 13);
+    let between = || upsert("a", "u1", 11);
+    for (name, contradiction) in
+        [("unknown", unknown()), ("late", late()), ("incarnation", other_incarnation()), ("between", between())]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let open = Open::at(dir.path()).await;
+        open.list(10, None, &[pod("a", "u1", 7)]).await;
+        open.watch(vec![upsert("a", "u1", 12)]).await;
+        let mut told = open.journal.contradictions();
+        assert!(told.borrow_and_update().is_empty());
+        open.watch(vec![contradiction, upsert("b", "u3", 14)]).await;
+        open.journal.bookmark(open.memory.id, rv(15)).await.unwrap();
+        open.journal.flush().await.unwrap();
+        assert!(told.borrow_and_update().contains(&open.memory.id), "{name}");
+        assert_eq!(open.log().len(), 2, "{name}: nothing follows before the gap");
+        open.close();
+
+        let open = Open::at(dir.path()).await;
+        assert_eq!((&open.memory.resume, open.memory.why), (&None, Some(Why::Audit)), "{name}");
+        assert_eq!(open.memory.applied, Some(rv(12)), "{name}");
+        let mut told = open.journal.contradictions();
+        open.list(20, open.memory.why, &[pod("a", "u1", 12), pod("b", "u3", 14)]).await;
+        assert!(told.borrow_and_update().is_empty());
+        assert_eq!(
+            words(&open.log())[2..],
+            ["GAP audit 10..20", "ADDED inferred b/u3@14"],
+            "{name}: the gap since the last list, and then the difference"
+        );
+        // And then the watch counts again.
+        open.watch(vec![upsert("b", "u3", 21)]).await;
+        assert_eq!(open.log().len(), 5);
+        open.close();
+        let open = Open::at(dir.path()).await;
+        assert_eq!((&open.memory.resume, open.memory.why), (&Some(rv(20)), None), "{name}: it is over");
+        assert_whole(&mut open.journal.reader().unwrap());
+    }
+}
+
+/// Faults 14 and 18: repeats of whatever the log has, however far back, are none of that.
+#[tokio::test]
+async fn what_the_log_has_is_never_a_contradiction() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 7), pod("old", "u8", 3)]).await;
+    let told = || {
+        vec![
+            upsert("a", "u1", 11),
+            upsert("a", "u1", 12),
+            upsert("b", "u2", 13),
+            delete("b", "u2", 14),
+            upsert("b", "u3", 15),
+            delete("a", "u1", 16),
+            upsert("c", "u4", 17),
+        ]
+    };
+    open.watch(told()).await;
+    let before = open.log();
+    open.watch(told()).await;
+    // Of before the log began.
+    open.watch(vec![upsert("a", "u1", 5), upsert("old", "u8", 2), upsert("a", "u1", 7)]).await;
+    assert_eq!(open.log(), before);
+    assert!(open.journal.contradictions().borrow().is_empty());
+    open.watch(vec![upsert("c", "u4", 18)]).await;
+    assert_eq!(open.log().len(), before.len() + 1);
+}
+
+/// Fault 15: a cluster that was put back may give a version a second time, to something else.
+#[tokio::test]
+async fn after_a_rollback_the_same_version_of_something_else_is_a_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 7), pod("b", "u2", 8), pod("c", "u3", 9)]).await;
+    open.watch(vec![upsert("b", "u2", 12)]).await;
+    open.journal.distrust(open.memory.id, Why::Expired).await.unwrap();
+    open.journal.distrust(open.memory.id, Why::Rollback).await.unwrap();
+    open.journal.distrust(open.memory.id, Why::Audit).await.unwrap();
+    open.close();
+    // Found, and not declared before a crash: the reason is kept, and that it explains the others.
+    let open = Open::at(dir.path()).await;
+    assert_eq!((&open.memory.resume, open.memory.why), (&None, Some(Why::Rollback)));
+    let mut again = pod("b", "u2", 12);
+    let text = String::from_utf8(again.body.bytes).unwrap();
+    again.body.bytes = text.replace(r#""n":12"#, r#""n":4711"#).into_bytes();
+    open.list(12, open.memory.why, &[pod("a", "u1", 7), again, pod("c", "u3", 9)]).await;
+    assert_eq!(words(&open.log())[4..], ["GAP rollback 12..12", "MODIFIED inferred b/u2@12"]);
+    let last = open.journal.reader().unwrap().entry(Seq(6)).unwrap().unwrap();
+    assert!(String::from_utf8_lossy(&last.line).contains(r#""n":4711"#));
+    assert_whole(&mut open.journal.reader().unwrap());
+}
+
+#[tokio::test]
+async fn a_resource_that_is_gone_declares_nothing_when_it_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 7)]).await;
+    open.journal.distrust(open.memory.id, Why::Expired).await.unwrap();
+    open.journal.source_gone(open.memory.id).await.unwrap();
+    let again = open.journal.source(&pods()).await.unwrap();
+    assert_eq!((again.resume, again.why), (None, None));
+}
+
+#[tokio::test]
+async fn what_a_list_would_delete_is_known_before_it_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 7), pod("b", "u2", 8), pod("c", "u3", 9)]).await;
+    open.watch(vec![delete("c", "u3", 11)]).await;
+    open.journal.list_begin(open.memory.id).await.unwrap();
+    open.journal.list_page(open.memory.id, vec![pod("b", "u2", 8), pod("d", "u4", 12)]).await.unwrap();
+    open.journal.flush().await.unwrap();
+    assert_eq!(open.journal.reader().unwrap().losses(open.memory.id).unwrap(), (2, 1));
+}
+
+#[tokio::test]
+async fn a_gap_of_an_audit_begins_where_the_last_one_found_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 7)]).await;
+    open.watch(vec![upsert("a", "u1", 12), upsert("a", "u1", 18)]).await;
+    let began = Timestamp::now();
+    let audit = |version, differences| Audit { version: rv(version), began, differences };
+    open.journal.audited(open.memory.id, audit(15, 0)).await.unwrap();
+    open.journal.audited(open.memory.id, audit(17, 2)).await.unwrap();
+    open.journal.distrust(open.memory.id, Why::Audit).await.unwrap();
+    open.close();
+    let open = Open::at(dir.path()).await;
+    open.list(20, open.memory.why, &[pod("a", "u1", 18)]).await;
+    assert_eq!(words(&open.log())[3..], ["GAP audit 15..20"]);
+    let line = open.journal.reader().unwrap().entry(Seq(4)).unwrap().unwrap().line;
+    let gap = Entry::parse(&line).unwrap().gap().unwrap();
+    assert_eq!(gap.since, Some(format!("{began:.6}")));
+    let row = open.journal.reader().unwrap().sources().unwrap().remove(0);
+    assert_eq!((row.audits, row.audit_differences), (2, 2));
+    assert!(row.audited_at >= began.as_microsecond());
+}

@@ -1,0 +1,284 @@
+//! Forgetting: the oldest entries go in slices between commits, and their space goes back to the file system.
+//!
+//! What is forgotten is below the lower end of the log and told to nobody any more. Of each object the newest forgotten
+//! entry stays in the table as what later ones stand on (`held`): it is the object's state at the lower end, the base of
+//! differences, and the last state of an object that has not changed since. So nothing that is kept has to be written
+//! anew, and every moment from the lower end on can still be shown.
+
+use std::collections::HashMap;
+
+use rusqlite::{OptionalExtension, params};
+
+use super::{Done, Writer, micros, sql, type_code};
+use crate::ambient;
+use crate::journal::JournalError;
+use crate::journal::retention::{PAGE, SLICE_BYTES, SLICE_ENTRIES, SLICE_PAGES};
+use crate::model::{EntryType, ResourceVersion};
+use crate::wire;
+
+/// How far may be forgotten now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Forgettable {
+    /// Up to this seq …
+    upto: u64,
+    /// … and only what was journaled before this time, microseconds since 1970.
+    before: i64,
+}
+
+/// One row on its way out.
+struct Leaving {
+    seq: u64,
+    kind: i64,
+    source: i64,
+    object: Option<i64>,
+    base: Option<u64>,
+}
+
+impl Writer {
+    /// Work that waits until nothing else does: one slice of it. Says whether there may be more.
+    pub(super) fn tidy(&mut self) -> Done<bool> {
+        if self.room.bounds.is_none() || !self.room.has_wal() {
+            return Ok(false);
+        }
+        if let Some(bound) = self.forgettable()? {
+            self.begin()?;
+            self.forget(bound)?;
+            self.commit()?;
+            return Ok(true);
+        }
+        // Some pages stay: what is written next takes them again.
+        let keep = (self.room.used / PAGE / 16).max(64);
+        if self.room.free_pages > keep {
+            self.begin()?;
+            self.give_back((self.room.free_pages - keep).min(self.slice_pages()))?;
+            self.commit()?;
+            self.given_back = true;
+            return Ok(true);
+        }
+        if std::mem::take(&mut self.given_back) {
+            // The file becomes shorter when the write-ahead log is written back.
+            self.checkpoint()?;
+        }
+        Ok(false)
+    }
+
+    fn slice_pages(&self) -> u64 {
+        SLICE_PAGES.min(self.room.sizes.group as u64 / PAGE).max(8)
+    }
+
+    /// What may be forgotten: by age what every sink has, at the full size likewise, or with `on_full = "forget"` also
+    /// what some have not. Invariant 6.
+    pub(super) fn forgettable(&self) -> Done<Option<Forgettable>> {
+        let Some(bounds) = self.room.bounds else { return Ok(None) };
+        let what = "find what may be forgotten";
+        let newest = self.newest_to_forget();
+        let taken: Option<u64> = self
+            .conn
+            .prepare_cached("SELECT min(cursor) FROM sink WHERE active = 1")
+            .and_then(|mut select| select.query_row([], |row| row.get(0)))
+            .map_err(sql(what))?;
+        let taken = taken.unwrap_or(newest).min(newest);
+        let high = self.room.is_high();
+        let upto = if high && bounds.forget { newest } else { taken };
+        if upto < self.oldest {
+            return Ok(None);
+        }
+        if high {
+            return Ok(Some(Forgettable { upto, before: i64::MAX }));
+        }
+        let age = i64::try_from(bounds.max_age.as_micros()).unwrap_or(i64::MAX);
+        let before = micros(ambient::now()).saturating_sub(age);
+        let oldest: Option<i64> = self
+            .conn
+            .prepare_cached("SELECT time FROM entry WHERE seq = ?")
+            .and_then(|mut select| select.query_row([self.oldest], |row| row.get(0)).optional())
+            .map_err(sql(what))?;
+        Ok(oldest.filter(|time| *time < before).map(|_| Forgettable { upto, before }))
+    }
+
+    /// The newest entry always stays, so that the log knows its end.
+    const fn newest_to_forget(&self) -> u64 {
+        self.head_on_disk.saturating_sub(1)
+    }
+
+    /// Whether nothing is left but what is always kept.
+    pub(super) const fn all_is_forgotten(&self) -> bool {
+        self.oldest > self.newest_to_forget()
+    }
+
+    /// Forgets one slice, in the open transaction.
+    fn forget(&mut self, bound: Forgettable) -> Done {
+        let what = "forget entries";
+        let leaving = self.leaving(bound)?;
+        let Some(last) = leaving.last().map(|row| row.seq) else { return Ok(()) };
+        self.tell_what_leaves(&leaving)?;
+        self.rescue(self.oldest, last)?;
+        let mut newest: HashMap<i64, usize> = HashMap::new();
+        for (at, row) in leaving.iter().enumerate() {
+            if let Some(object) = row.object {
+                newest.insert(object, at);
+            }
+        }
+        let mut gone: Vec<u64> = Vec::new();
+        for row in &leaving {
+            match row.object {
+                // Held for now; what of it is needed is said by the newest of its object.
+                Some(object) => {
+                    self.execute(what, "INSERT OR IGNORE INTO held VALUES (?, ?)", params![object, row.seq])?;
+                }
+                None => gone.push(row.seq),
+            }
+        }
+        for (object, at) in newest {
+            let row = &leaving[at];
+            let dead = row.kind == type_code(EntryType::Deleted);
+            // What follows a DELETED stands alone.
+            let needed = if dead { (0, 0) } else { (row.seq, row.base.unwrap_or(row.seq)) };
+            let mut select = self.conn.prepare_cached("SELECT seq FROM held WHERE object = ?").map_err(sql(what))?;
+            let held = select.query_map([object], |row| row.get::<_, u64>(0)).map_err(sql(what))?;
+            for seq in held {
+                let seq = seq.map_err(sql(what))?;
+                if seq != needed.0 && seq != needed.1 {
+                    gone.push(seq);
+                    self.execute(what, "DELETE FROM held WHERE object = ? AND seq = ?", params![object, seq])?;
+                }
+            }
+            drop(select);
+            if dead {
+                self.forget_object(object, row)?;
+            }
+        }
+        for seq in gone {
+            self.execute(what, "DELETE FROM entry WHERE seq = ?", params![seq])?;
+        }
+        self.execute(
+            what,
+            "UPDATE sink SET missed = missed + (?1 - max(cursor, ?2)) WHERE active = 1 AND cursor < ?1",
+            params![last, self.oldest - 1],
+        )?;
+        self.set_oldest(last + 1)
+    }
+
+    fn set_oldest(&mut self, oldest: u64) -> Done {
+        let what = "forget entries";
+        self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('oldest', ?)", params![oldest.to_string()])?;
+        self.oldest = oldest;
+        Ok(())
+    }
+
+    /// The rows of one slice.
+    fn leaving(&self, bound: Forgettable) -> Done<Vec<Leaving>> {
+        let what = "find what may be forgotten";
+        let most = SLICE_BYTES.min(self.room.sizes.group as u64);
+        let mut select = self
+            .conn
+            .prepare_cached(
+                "SELECT seq, type, source, object, base, time, length(line) FROM entry
+                 WHERE seq >= ? AND seq <= ? ORDER BY seq LIMIT ?",
+            )
+            .map_err(sql(what))?;
+        let mut rows = select.query(params![self.oldest, bound.upto, SLICE_ENTRIES]).map_err(sql(what))?;
+        let (mut leaving, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = rows.next().map_err(sql(what))? {
+            let mut read = || {
+                let time: i64 = row.get(5)?;
+                if bytes >= most || time >= bound.before {
+                    return Ok(None);
+                }
+                bytes += row.get::<_, u64>(6)?;
+                Ok(Some(Leaving {
+                    seq: row.get(0)?,
+                    kind: row.get(1)?,
+                    source: row.get(2)?,
+                    object: row.get(3)?,
+                    base: row.get(4)?,
+                }))
+            };
+            match read().map_err(sql(what))? {
+                Some(row) => leaving.push(row),
+                None => break,
+            }
+        }
+        Ok(leaving)
+    }
+
+    /// Notes of each source what is needed to tell a sink that lacks these entries.
+    fn tell_what_leaves(&mut self, leaving: &[Leaving]) -> Done {
+        let mut last: HashMap<i64, u64> = HashMap::new();
+        for row in leaving {
+            last.insert(row.source, row.seq);
+        }
+        let now = micros(ambient::now());
+        for (source, seq) in last {
+            let line = self.line(seq)?;
+            let version = wire::Entry::parse(&line.bytes)
+                .map_err(|error| JournalError::Corrupt(format!("entry {seq}: {error}; run `decklog verify`")))
+                .map(|entry| entry.gap().map_or_else(|| Some(entry.version().to_string()), |gap| gap.to))?;
+            self.execute(
+                "forget entries",
+                "UPDATE source SET forgotten = ?, forgotten_version = ?, forgotten_at = ? WHERE id = ?",
+                params![seq, version, now, source],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// What a sink refused and set aside stays, whatever is forgotten: the list of it takes over the entry.
+    fn rescue(&mut self, first: u64, last: u64) -> Done {
+        let what = "keep what was set aside";
+        let seqs: Vec<u64> = {
+            let mut select = self
+                .conn
+                .prepare_cached("SELECT DISTINCT seq FROM aside WHERE seq BETWEEN ? AND ? AND line IS NULL")
+                .map_err(sql(what))?;
+            let rows = select.query_map([first, last], |row| row.get(0)).map_err(sql(what))?;
+            rows.collect::<Result<_, _>>().map_err(sql(what))?
+        };
+        for seq in seqs {
+            let line = self.line(seq)?;
+            let alone = self.codec.compress(None, &line.bytes);
+            self.execute(what, "UPDATE aside SET line = ? WHERE seq = ?", params![alone, seq])?;
+        }
+        Ok(())
+    }
+
+    /// The last that was kept of a dead object is forgotten. Its row goes as well, where its source is past its last
+    /// version, so that nothing of it can be told again.
+    fn forget_object(&self, object: i64, row: &Leaving) -> Done {
+        let what = "forget an object";
+        let known: Option<(u64, bool, String, Option<String>)> = self
+            .conn
+            .prepare_cached(
+                "SELECT o.last, o.present, o.version, s.applied FROM object o JOIN source s ON s.id = ?2 WHERE o.id = ?1",
+            )
+            .and_then(|mut select| {
+                select
+                    .query_row([object, row.source], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+                    .optional()
+            })
+            .map_err(sql(what))?;
+        let Some((last, present, version, applied)) = known else { return Ok(()) };
+        if last != row.seq {
+            return Ok(());
+        }
+        let past = applied.is_some_and(|applied| {
+            ResourceVersion(version).compare(&ResourceVersion(applied)).is_some_and(std::cmp::Ordering::is_lt)
+        });
+        if past && !present {
+            self.execute(what, "DELETE FROM object WHERE id = ?", params![object])?;
+        } else {
+            self.execute(what, "UPDATE object SET last = 0, base = NULL WHERE id = ?", params![object])?;
+        }
+        Ok(())
+    }
+
+    /// Gives free pages back to the file system, in the open transaction.
+    fn give_back(&self, pages: u64) -> Done {
+        let what = "give space back";
+        let mut vacuum = self.conn.prepare(&format!("PRAGMA incremental_vacuum({pages})")).map_err(sql(what))?;
+        let mut rows = vacuum.query([]).map_err(sql(what))?;
+        // One row for each page.
+        while rows.next().map_err(sql(what))?.is_some() {}
+        Ok(())
+    }
+}

@@ -1,0 +1,435 @@
+//! Room for what is to be written: how much there is, what happens when there is none, and how it comes back.
+//!
+//! Sources wait while the database or the write-ahead log has its size, or the disk is full; sinks go on, because what
+//! they take is what may be forgotten. Nothing here ends the daemon: whatever is in the way, it is told, and looked at
+//! again until it is gone.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::params;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::queue::Open;
+use super::{Done, Writer, micros, sql};
+use crate::ambient;
+use crate::journal::JournalError;
+use crate::journal::retention::{Bounds, PAGE, Pause, PauseReason, Sizes};
+
+/// How often a full disk is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often a write-ahead log that could not be emptied is tried again.
+const RETRY_WAL: Duration = Duration::from_millis(250);
+/// What is over within this time is not worth telling.
+const TELL_AFTER: Duration = Duration::from_secs(1);
+/// How long a checkpoint waits for readers: everything else waits for it.
+const CHECKPOINT_WAIT: Duration = Duration::from_millis(30);
+/// How long other statements wait for whoever else writes, who has no business here.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// A file that only keeps its place on the disk: when that is full, it is given up, so that cursors and what has
+/// happened can still be written.
+#[derive(Debug)]
+struct Reserve {
+    path: PathBuf,
+}
+
+impl Reserve {
+    /// Makes it, where there is room for it and as much again; says whether there is.
+    fn make(&self, bytes: u64) -> bool {
+        if fs::metadata(&self.path).is_ok_and(|meta| meta.len() == bytes) {
+            return true;
+        }
+        self.release();
+        let disk = self.path.parent().and_then(|dir| rustix::fs::statvfs(dir).ok());
+        if disk.is_some_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < bytes * 2) {
+            return false;
+        }
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.path);
+        let made = file.and_then(|file| match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+            // Not every file system can; then nothing is reserved, and the free space alone tells.
+            Err(Errno::NOTSUP | Errno::NOSYS) => Ok(()),
+            made => made.map_err(std::io::Error::from),
+        });
+        if made.is_err() {
+            self.release();
+        }
+        made.is_ok()
+    }
+
+    fn release(&self) {
+        if let Err(error) = fs::remove_file(&self.path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!("the reserve {} cannot be given up: {error}", self.path.display());
+        }
+    }
+}
+
+/// What the writer knows about its room.
+#[derive(Debug)]
+pub(super) struct Room {
+    dir: PathBuf,
+    /// None before the daemon has told them: until then everything is taken and nothing forgotten.
+    pub(super) bounds: Option<Bounds>,
+    pub(super) sizes: Sizes,
+    pub(super) open: Open,
+    told: watch::Sender<Option<Pause>>,
+    /// Whether the database says what `told` does.
+    recorded: bool,
+    /// When reading was last paused, microseconds since 1970.
+    pub(super) paused_until: i64,
+    /// What did not fit and is to be tried again.
+    need: u64,
+    /// Since when sources wait, and for what.
+    closed: Option<(Instant, PauseReason)>,
+    disk_full: bool,
+    next_try: Instant,
+    reserve: Reserve,
+    /// The bytes of the database that are in use, when it was last looked at.
+    pub(super) used: u64,
+    /// Pages that could go back to the file system.
+    pub(super) free_pages: u64,
+    pub(super) wal_bytes: u64,
+}
+
+impl Room {
+    pub(super) fn new(dir: &Path, told: watch::Sender<Option<Pause>>) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            bounds: None,
+            sizes: Sizes::of(u64::MAX / 2, u64::MAX),
+            open: Open { sources: true, control: true },
+            told,
+            recorded: true,
+            paused_until: 0,
+            need: 0,
+            closed: None,
+            disk_full: false,
+            next_try: Instant::now(),
+            reserve: Reserve { path: dir.join("reserve") },
+            used: 0,
+            free_pages: 0,
+            wal_bytes: 0,
+        }
+    }
+
+    /// When there is something to look at although nobody asks for anything.
+    pub(super) fn due(&self, now: Instant) -> Option<Duration> {
+        let waits = !self.open.sources || !self.open.control || !self.recorded;
+        waits.then(|| self.next_try.saturating_duration_since(now).clamp(Duration::from_millis(10), RETRY))
+    }
+
+    /// Whether a transaction takes one command after the other, because together they did not fit.
+    pub(super) const fn is_tight(&self) -> bool {
+        self.need > 0
+    }
+
+    /// What is taken from sources is on disk.
+    pub(super) fn fitted(&mut self) {
+        self.need = 0;
+    }
+
+    /// Whether slices that only make room may be written.
+    pub(super) const fn has_wal(&self) -> bool {
+        self.wal_bytes <= self.sizes.wal / 4 * 3 && !self.disk_full
+    }
+
+    /// Whether the database holds so much that the oldest entries have to go.
+    pub(super) const fn is_high(&self) -> bool {
+        self.used > self.sizes.high || self.is_short()
+    }
+
+    const fn is_short(&self) -> bool {
+        let group = 2 * self.sizes.group as u64;
+        let need = if self.need > group { self.need } else { group };
+        // Once closed, it opens only when there is room for more than one transaction.
+        let more = if matches!(self.closed, Some((_, PauseReason::MaxSize))) { group } else { 0 };
+        self.used + need + more > self.sizes.database
+    }
+}
+
+impl Writer {
+    /// Holds the journal to what the configuration asks for, from now on.
+    pub(super) fn set_bounds(&mut self, bounds: Bounds) -> Done {
+        let disk =
+            rustix::fs::statvfs(&self.room.dir).map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
+        let sizes = Sizes::of(bounds.max_size, disk);
+        self.room.bounds = Some(bounds);
+        self.room.sizes = sizes;
+        let set = format!(
+            "PRAGMA max_page_count = {}; PRAGMA wal_autocheckpoint = {}; PRAGMA journal_size_limit = {};",
+            sizes.database / PAGE,
+            sizes.checkpoint / PAGE,
+            sizes.checkpoint * 2,
+        );
+        self.conn.execute_batch(&set).map_err(sql("set its bounds"))?;
+        if !self.room.reserve.make(sizes.reserve) {
+            tracing::warn!(
+                "there is hardly any space left on the disk of {}: nothing can be reserved for the moment when it is full",
+                self.room.dir.display()
+            );
+        }
+        // A pause that the last daemon ended in lasts until now.
+        let (paused, resumed): (Option<String>, Option<String>) = self
+            .conn
+            .query_row(
+                "SELECT (SELECT value FROM meta WHERE key = 'paused'), (SELECT value FROM meta WHERE key = 'resumed')",
+                [],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .map_err(sql("read its facts"))?;
+        self.room.paused_until = match paused {
+            Some(_) => micros(ambient::now()),
+            None => resumed.and_then(|text| text.parse().ok()).unwrap_or(0),
+        };
+        self.room.recorded = paused_is_told(paused.is_some(), &self.room.told);
+        Ok(())
+    }
+
+    /// Measures, and opens or closes the lanes.
+    pub(super) fn look(&mut self) -> Done {
+        if self.room.bounds.is_none() {
+            return Ok(());
+        }
+        let now = Instant::now();
+        if self.room.disk_full {
+            if now < self.room.next_try {
+                return Ok(());
+            }
+            self.room.next_try = now + RETRY;
+            self.room.open.control = true;
+            if !self.room.reserve.make(self.room.sizes.reserve) {
+                return self.record();
+            }
+            self.room.disk_full = false;
+        }
+        self.measure()?;
+        let mut why = None;
+        if self.room.wal_bytes > self.room.sizes.wal_for_sources() {
+            if now >= self.room.next_try {
+                self.room.next_try = now + RETRY_WAL;
+                self.checkpoint()?;
+                self.measure()?;
+            }
+            if self.room.wal_bytes > self.room.sizes.wal_for_sources() {
+                why = Some(PauseReason::Reader);
+            }
+        }
+        self.room.open.control = self.room.wal_bytes <= self.room.sizes.wal_for_all();
+        if why.is_none() && self.room.is_short() {
+            why = Some(PauseReason::MaxSize);
+        }
+        match why {
+            Some(why) => {
+                self.room.open.sources = false;
+                if why == PauseReason::MaxSize {
+                    self.room.next_try = now + RETRY;
+                }
+                let since = match self.room.closed {
+                    Some((since, before)) if before == why => since,
+                    _ => now,
+                };
+                self.room.closed = Some((since, why));
+                // What can be forgotten is, and then it goes on at once.
+                let hopeless = why != PauseReason::MaxSize || self.forgettable()?.is_none();
+                if hopeless && now.duration_since(since) >= TELL_AFTER {
+                    self.pause(why);
+                }
+                self.record()
+            }
+            None => {
+                self.room.open.sources = true;
+                self.room.closed = None;
+                self.resume()
+            }
+        }
+    }
+
+    fn measure(&mut self) -> Done {
+        let count = |name: &str| {
+            self.conn.pragma_query_value(None, name, |row| row.get::<_, u64>(0)).map_err(sql("measure itself"))
+        };
+        let (pages, free) = (count("page_count")?, count("freelist_count")?);
+        self.room.used = pages.saturating_sub(free) * PAGE;
+        self.room.free_pages = free;
+        self.room.wal_bytes = fs::metadata(self.room.dir.join("journal.db-wal")).map_or(0, |meta| meta.len());
+        Ok(())
+    }
+
+    /// Writes the write-ahead log back and empties it, where nobody reads it.
+    pub(super) fn checkpoint(&self) -> Done {
+        let what = "empty its write-ahead log";
+        self.conn.busy_timeout(CHECKPOINT_WAIT).map_err(sql(what))?;
+        let done = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        self.conn.busy_timeout(BUSY).map_err(sql(what))?;
+        match done.map_err(sql(what)) {
+            Err(error) if !error.is_full() => Err(error),
+            // On a full disk it stays as it is, and is tried again.
+            _ => Ok(()),
+        }
+    }
+
+    /// A transaction did not fit: what it brought is tried again later. `bytes` are what it brought from sources, `None`
+    /// where it brought nothing from them.
+    pub(super) fn full(&mut self, error: JournalError, bytes: Option<usize>) -> Done {
+        if self.room.bounds.is_none() || !error.is_full() {
+            return Err(error);
+        }
+        self.measure()?;
+        let need = bytes.unwrap_or(0) as u64 * 2 + 16 * PAGE;
+        if self.room.used + need > self.room.sizes.database {
+            self.room.need = need;
+            if bytes.is_none() {
+                // Cursors need hardly anything, and what they pass may be forgotten: that comes first.
+                self.room.open.control = false;
+                self.room.next_try = Instant::now() + RETRY_WAL;
+            }
+            return self.look();
+        }
+        self.room.disk_full = true;
+        self.room.open = Open { sources: false, control: bytes.is_some() };
+        self.room.next_try = Instant::now() + RETRY;
+        self.room.reserve.release();
+        self.pause(PauseReason::DiskFull);
+        self.checkpoint()?;
+        self.record()
+    }
+
+    /// Says once that nothing is taken from the cluster any more.
+    fn pause(&mut self, why: PauseReason) {
+        let dir = self.room.dir.display();
+        let detail = match why {
+            PauseReason::MaxSize if self.all_is_forgotten() => format!(
+                "the journal in {dir} has its full size with the last state of every object alone; raise [state] max_size, or \
+                 watch less"
+            ),
+            PauseReason::MaxSize => format!(
+                "the journal in {dir} has its full size, and a sink has not taken the oldest entries; get the sink going, \
+                 remove it from the configuration, or raise [state] max_size"
+            ),
+            PauseReason::DiskFull => {
+                format!("the disk of {dir} is full; free some space: nothing that was taken is lost")
+            }
+            PauseReason::Reader => format!(
+                "{} the journal in {dir} without an end, so that its write-ahead log only grows; end that",
+                readers(&self.room.dir)
+            ),
+        };
+        if self.room.told.borrow().as_ref().is_some_and(|pause| pause.why == why && pause.detail == detail) {
+            return;
+        }
+        tracing::error!("reading the cluster is paused: {detail}; decklog then goes on by itself");
+        let now = micros(ambient::now());
+        self.room.told.send_modify(|told| {
+            let since = told.as_ref().map_or(now, |before| before.since);
+            *told = Some(Pause { why, since, detail });
+        });
+        self.room.recorded = false;
+    }
+
+    fn resume(&mut self) -> Done {
+        if self.room.told.send_replace(None).is_some() {
+            tracing::info!("there is room again: reading the cluster goes on");
+            self.room.paused_until = micros(ambient::now());
+            self.room.recorded = false;
+        }
+        self.record()
+    }
+
+    /// Leaves in the database what commands that read it tell, also without a daemon.
+    fn record(&mut self) -> Done {
+        if self.room.recorded {
+            return Ok(());
+        }
+        let told = self.room.told.borrow().clone();
+        let written = self.begin().and_then(|()| {
+            let what = "note a pause";
+            match &told {
+                Some(pause) => {
+                    let text = serde_json::to_string(pause).expect("plain fields always serialise");
+                    self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('paused', ?)", params![text])?;
+                }
+                None => {
+                    let until = self.room.paused_until.to_string();
+                    self.execute(what, "DELETE FROM meta WHERE key = 'paused'", [])?;
+                    self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('resumed', ?)", params![until])?;
+                }
+            }
+            self.commit()
+        });
+        match written {
+            Ok(()) => {
+                self.room.recorded = true;
+                Ok(())
+            }
+            // It is in the log of the service, and here as soon as there is room for it.
+            Err(error) if error.is_full() => {
+                self.roll_back();
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What the database says is what is told, or has to be written.
+fn paused_is_told(stored: bool, told: &watch::Sender<Option<Pause>>) -> bool {
+    stored == told.borrow().is_some()
+}
+
+/// Who has a read transaction open, by the kernel's list of locks: SQLite's readers hold one of five bytes of the
+/// index of the write-ahead log.
+fn readers(dir: &Path) -> String {
+    let inode = fs::metadata(dir.join("journal.db-shm")).map_or(0, |meta| meta.ino());
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let mut names: Vec<String> = holders(&locks, inode)
+        .into_iter()
+        .filter(|pid| *pid != std::process::id())
+        .map(|pid| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            format!("process {pid} ({}) reads", name.trim())
+        })
+        .collect();
+    names.dedup();
+    if names.is_empty() { "somebody reads".to_owned() } else { names.join(", and ") }
+}
+
+fn holders(locks: &str, inode: u64) -> Vec<u32> {
+    let holder = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "POSIX", "ADVISORY", "READ", pid, file, start, _end] = words.as_slice() else { return None };
+        let same = file.rsplit(':').next().and_then(|number| number.parse().ok()) == Some(inode);
+        let start: u64 = start.parse().ok()?;
+        (same && (123..=127).contains(&start)).then(|| pid.parse().ok()).flatten()
+    };
+    locks.lines().filter_map(holder).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_are_found_in_the_kernels_list() {
+        let locks = "1: POSIX  ADVISORY  READ 11 fd:01:77 128 128\n2: POSIX  ADVISORY  READ 42 fd:01:77 124 124\n3: POSIX  ADVISORY  READ 43 fd:01:78 124 124\n4: POSIX  ADVISORY  WRITE 44 fd:01:77 120 120\n";
+        assert_eq!(holders(locks, 77), [42]);
+    }
+
+    #[test]
+    fn the_reserve_takes_its_place_and_gives_it_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let reserve = Reserve { path: dir.path().join("reserve") };
+        assert!(reserve.make(1 << 20) && reserve.make(1 << 20));
+        let meta = fs::metadata(dir.path().join("reserve")).unwrap();
+        assert!(meta.len() == 1 << 20 && meta.blocks() * 512 >= 1 << 20, "{meta:?}");
+        reserve.release();
+        assert!(!dir.path().join("reserve").exists());
+        assert!(!reserve.make(u64::MAX / 4), "no disk has so much");
+    }
+}

@@ -1,0 +1,87 @@
+//! How far a source is to be trusted: what is proved of it, and what ends its position.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::{Done, Known, Writer, before, sql};
+use crate::journal::{JournalError, SourceId};
+use crate::model::{Observed, ResourceVersion, Why};
+use crate::wire::Entry;
+
+impl Writer {
+    pub(super) fn proved(&self, id: i64) -> Done<Option<(ResourceVersion, i64)>> {
+        let row = self.conn.query_row("SELECT proved, proved_at FROM source WHERE id = ?", [id], |row| {
+            Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<i64>>(1)?))
+        });
+        let (version, at) = row.map_err(sql("read a source"))?;
+        Ok(version.map(|version| (ResourceVersion(version), at.unwrap_or(0))))
+    }
+
+    /// Nothing of a source up to this version is missing.
+    pub(super) fn prove(&mut self, id: i64, version: ResourceVersion, at: i64) -> Done {
+        self.execute(
+            "note what is proved",
+            "UPDATE source SET proved = ?, proved_at = ? WHERE id = ?",
+            params![version.as_str(), at, id],
+        )?;
+        if let Some(source) = self.touch(id) {
+            source.proved = Some((version, at));
+        }
+        Ok(())
+    }
+
+    /// The position of a source is lost: its next list declares why, also after a crash. A rollback explains whatever
+    /// else seemed to be the reason.
+    pub(super) fn distrust(&mut self, id: i64, why: Why) -> Done {
+        let Some(source) = self.touch(id) else { return Ok(()) };
+        let why = source.lost.filter(|_| why != Why::Rollback).unwrap_or(why);
+        source.lost = Some(why);
+        source.resume = None;
+        let what = "lose a position";
+        self.execute(what, "UPDATE source SET resume = NULL, pending_why = ? WHERE id = ?", params![why.as_str(), id])?;
+        Ok(())
+    }
+
+    /// The watch brought what cannot be unless something before it is missing. Nothing more of it is taken: what the
+    /// log lacks comes with a list, behind a gap (invariant 3).
+    pub(super) fn contradict(&mut self, id: i64) -> Done {
+        // The source first, as it was before.
+        self.distrust(id, Why::Audit)?;
+        self.contradicted.insert(SourceId(id));
+        Ok(())
+    }
+
+    /// Whether a change that comes out of order is one that the log has, or one from before the log begins.
+    pub(super) fn was_told(&mut self, known: Option<&Known>, object: &Observed) -> Done<bool> {
+        let Some(known) = known else { return Ok(false) };
+        if known.version == object.version {
+            return Ok(known.uid == object.uid);
+        }
+        if before(&known.version, &object.version) {
+            return Ok(false);
+        }
+        let mut seq = known.last;
+        // Ends with what retention has forgotten, which is older than anything that a server mixes up.
+        while let Some(previous) = self.entry_before(seq)? {
+            let line = self.line(seq)?;
+            let entry =
+                Entry::parse(&line.bytes).map_err(|error| JournalError::Corrupt(format!("entry {seq}: {error}")))?;
+            let version = entry.version();
+            if version == object.version {
+                return Ok(entry.uid.as_deref() == Some(object.uid.as_str()));
+            }
+            if before(&version, &object.version) {
+                return Ok(false);
+            }
+            seq = previous;
+        }
+        Ok(true)
+    }
+
+    /// The seq of the entry of the same object before this one, 0 for none; `None` where there is no such entry.
+    fn entry_before(&self, seq: u64) -> Done<Option<u64>> {
+        self.conn
+            .prepare_cached("SELECT previous FROM entry WHERE seq = ?")
+            .and_then(|mut select| select.query_row([seq], |row| row.get(0)).optional())
+            .map_err(sql("read an entry"))
+    }
+}

@@ -1,0 +1,254 @@
+//! Compares what the journal knows of a source with what the API server has.
+//!
+//! A watch that leaves an event out, a cache in between, or a mistake of our own would show nowhere else. An audit is a
+//! list of metadata alone, in pages, and exact although everything goes on meanwhile: the list is of one version, the
+//! comparison waits until the source has passed that version, and what has a newer version by then cannot be judged
+//! and is left alone. Memory is two numbers for each listed object, whatever the objects hold.
+//!
+//! What it cannot see: a version that came and went between two that are known, and whatever the API server leaves out
+//! of its lists too.
+
+use std::cmp::Ordering;
+use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use http::Method;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::Shared;
+use super::classify::Failure;
+use super::decode;
+use super::frame::Items;
+use super::source::{Stop, list_params, request, unbuilt};
+use crate::ambient;
+use crate::cluster::next_part;
+use crate::journal::{Audit, JournalError, KnownObject, SourceId};
+use crate::model::{ResourceVersion, SourceSpec};
+
+/// What is asked for, and what is taken from servers that do not have it.
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// Audits one source, once. Dropping it at any moment is safe.
+pub(super) struct Auditor {
+    pub(super) shared: Arc<Shared>,
+    pub(super) spec: SourceSpec,
+    pub(super) id: SourceId,
+    /// Everything up to here was handed to the journal.
+    pub(super) position: watch::Receiver<Option<ResourceVersion>>,
+}
+
+/// What one look at the API server and at the journal gave.
+enum Look {
+    /// Objects that differ at this version, by the numbers that stand for their names.
+    Differences(ResourceVersion, HashSet<u64>),
+    /// The source has not passed the list's version in time, or the versions have no order.
+    Undecided(&'static str),
+}
+
+impl Auditor {
+    /// Looks, and where something differs a second time. `None` where nothing can be said.
+    pub(super) async fn audit(self) -> Result<Option<Audit>, Stop> {
+        let (keys, began) = (RandomState::new(), ambient::now());
+        let (version, first) = match self.look(&keys).await? {
+            Look::Differences(version, found) => (version, found),
+            Look::Undecided(why) => {
+                tracing::debug!(source = self.spec.name(), why, "an audit came to nothing");
+                return Ok(None);
+            }
+        };
+        if first.is_empty() {
+            return Ok(Some(Audit { version, began, differences: 0 }));
+        }
+        tracing::info!(source = self.spec.name(), objects = first.len(), "an audit found differences: looking again");
+        // A difference that is one is still there.
+        match self.look(&keys).await? {
+            Look::Differences(version, second) => {
+                let differences = first.intersection(&second).count() as u64;
+                Ok(Some(Audit { version, began, differences }))
+            }
+            Look::Undecided(_) => Ok(None),
+        }
+    }
+
+    async fn look(&self, keys: &RandomState) -> Result<Look, Stop> {
+        let listed = self.list(keys).await?;
+        let version = listed.version.clone();
+        if !listed.version.is_ordered() {
+            return Ok(Look::Undecided("the versions have no order"));
+        }
+        let passed = |position: &Option<ResourceVersion>| {
+            position.as_ref().is_some_and(|position| position.compare(&listed.version).is_some_and(Ordering::is_ge))
+        };
+        let mut position = self.position.clone();
+        match timeout(self.shared.timings.audit_patience, position.wait_for(passed)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) | Err(_) => return Ok(Look::Undecided("no bookmark and no change came")),
+        }
+        // What was handed over has to be on disk, because that is what is compared.
+        self.shared.journal.flush().await?;
+        let (journal, id, keys) = (self.shared.journal.clone(), self.id, keys.clone());
+        let compared = tokio::task::spawn_blocking(move || -> Result<HashSet<u64>, JournalError> {
+            let mut judge = Judge::new(listed, &keys);
+            let version = judge.listed.version.clone();
+            journal.reader()?.each_known(id, &version, |known| judge.meet(&known))?;
+            Ok(judge.differences())
+        });
+        match compared.await {
+            Ok(differences) => Ok(Look::Differences(version, differences?)),
+            Err(_) => Ok(Look::Undecided("decklog ends")),
+        }
+    }
+
+    /// The whole list, at one version.
+    async fn list(&self, keys: &RandomState) -> Result<Listed, Stop> {
+        let shared = &self.shared;
+        let generation = shared.api.generation().await;
+        shared.verify(None, generation).await?;
+        let api = shared.api.under(generation);
+        let _room = shared.limiter.audit().await;
+        let mut listed = Listed::default();
+        let mut token = None;
+        loop {
+            let first = token.is_none();
+            let params = kube::core::params::ListParams {
+                limit: Some(shared.timings.page),
+                continue_token: token,
+                ..list_params(&self.spec)
+            };
+            let uri = request(&self.spec).list(&params).map_err(unbuilt)?.uri().to_string();
+            let answer = match api.send(Method::GET, &uri, METADATA, Vec::new()).await {
+                // An API that takes our wish for nonsense may well have the whole objects.
+                Err(Failure::Refused(_)) if first => api.send(Method::GET, &uri, "application/json", Vec::new()).await,
+                answer => answer,
+            };
+            let mut body = answer?.into_body();
+            let mut items = Items::new(shared.timings.line_limit);
+            while let Some(part) = next_part(&mut body, shared.api.limits().read).await? {
+                items.push(&part, |item| -> Result<(), Failure> {
+                    let object = decode::item(&self.spec.resource, item).map_err(Failure::Undecodable)?;
+                    let name = keys.hash_one((&*object.namespace, &*object.name));
+                    listed.objects.insert(name, keys.hash_one((&*object.uid, &*object.version)));
+                    Ok(())
+                })?;
+            }
+            let page = decode::envelope(items.envelope()).map_err(Failure::Undecodable)?;
+            if !first && page.version != listed.version {
+                return Err(Failure::Unreachable("a list changed its version between two pages".to_owned()).into());
+            }
+            listed.version = page.version;
+            token = page.next;
+            if token.is_none() {
+                return Ok(listed);
+            }
+        }
+    }
+}
+
+/// What the API server has at a version: for each object a number that stands for its name, and one for its state.
+#[derive(Debug, Default)]
+struct Listed {
+    version: ResourceVersion,
+    objects: HashMap<u64, u64>,
+}
+
+/// Compares a list with objects of the journal, which has passed the version of the list.
+struct Judge<'a> {
+    listed: Listed,
+    keys: &'a RandomState,
+    differences: HashSet<u64>,
+}
+
+impl<'a> Judge<'a> {
+    fn new(listed: Listed, keys: &'a RandomState) -> Self {
+        Self { listed, keys, differences: HashSet::new() }
+    }
+
+    fn meet(&mut self, known: &KnownObject) {
+        let name = self.keys.hash_one((&*known.namespace, &*known.name));
+        let state = self.keys.hash_one((&*known.uid, known.version.as_str()));
+        match known.version.compare(&self.listed.version) {
+            Some(Ordering::Less | Ordering::Equal) if known.present => {
+                if self.listed.objects.remove(&name) != Some(state) {
+                    self.differences.insert(name);
+                }
+            }
+            // Dead before the list: what it has under this name is another one, or was never told.
+            Some(Ordering::Less | Ordering::Equal) => {}
+            // Newer than the list, which therefore says nothing about it.
+            Some(Ordering::Greater) | None => {
+                self.listed.objects.remove(&name);
+            }
+        }
+    }
+
+    /// What differs, with what the list has and the journal does not.
+    fn differences(mut self) -> HashSet<u64> {
+        self.differences.extend(self.listed.objects.into_keys());
+        self.differences
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names that differ between a list at 20 and what is known.
+    fn differing(listed: &[(&str, &str, &str)], known: &[(&str, &str, &str, bool)]) -> Vec<String> {
+        let keys = RandomState::new();
+        let mut list = Listed { version: ResourceVersion::new("20"), objects: HashMap::new() };
+        for (name, uid, version) in listed {
+            list.objects.insert(keys.hash_one(("shop", *name)), keys.hash_one((*uid, *version)));
+        }
+        let mut judge = Judge::new(list, &keys);
+        for (name, uid, version, present) in known {
+            judge.meet(&KnownObject {
+                namespace: "shop".to_owned(),
+                name: (*name).to_owned(),
+                uid: (*uid).to_owned(),
+                version: ResourceVersion::new(*version),
+                present: *present,
+            });
+        }
+        let found = judge.differences();
+        let names = listed.iter().map(|row| row.0).chain(known.iter().map(|row| row.0));
+        let mut names: Vec<String> =
+            names.filter(|name| found.contains(&keys.hash_one(("shop", *name)))).map(str::to_owned).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), found.len());
+        names
+    }
+
+    #[test]
+    fn what_is_the_same_or_newer_than_the_list_is_no_difference() {
+        let listed =
+            [("same", "u1", "7"), ("changed since", "u2", "8"), ("gone since", "u3", "9"), ("again", "u4", "3")];
+        let known = [
+            ("same", "u1", "7", true),
+            ("changed since", "u2", "21", true),
+            ("gone since", "u3", "22", false),
+            ("again", "u9", "23", true),
+            ("new since", "u5", "24", true),
+            ("came and went", "u6", "25", false),
+            ("long dead", "u7", "5", false),
+        ];
+        assert_eq!(differing(&listed, &known), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_kind_of_loss_is_a_difference() {
+        // Its ADDED was withheld, or came and the journal never had it.
+        assert_eq!(differing(&[("a", "u1", "7")], &[]), ["a"]);
+        // A MODIFIED.
+        assert_eq!(differing(&[("a", "u1", "7")], &[("a", "u1", "6", true)]), ["a"]);
+        // A DELETED.
+        assert_eq!(differing(&[], &[("a", "u1", "20", true)]), ["a"]);
+        // DELETED and ADDED.
+        assert_eq!(differing(&[("a", "u2", "7")], &[("a", "u1", "7", true)]), ["a"]);
+        // An ADDED after a DELETED that came.
+        assert_eq!(differing(&[("a", "u1", "12")], &[("a", "u1", "9", false)]), ["a"]);
+    }
+}

@@ -1,0 +1,183 @@
+//! Bounded memory, whatever the size of the cluster, of an object, or of a backlog.
+//!
+//! The binary runs under a limit of the kernel, and the most that it ever had resident is compared with the bound that
+//! the README states. `DECKLOG_TEST_MEMORY=full` takes the counts of the README: 100,000 Pods, a million small objects;
+//! in a release build (`cargo test --release --test daemon memory::`, or `DECKLOG_TEST_BINARY` with the path of one) that
+//! is a matter of minutes.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::Command;
+
+use decklog::journal::Reader;
+use decklog::sim::faults::{Act, Fault, On, Signal};
+use decklog::sim::{Object, objects};
+
+use crate::hostile::peak_mib;
+use crate::support::{Daemon, LIMIT, cluster_with};
+
+/// What decklog has resident at most, in MiB, as the README says.
+const BOUND: u64 = 256;
+/// What the kernel lets it have at all, in MiB: its data, whether resident or not, with the stacks of its threads.
+const GIVEN: u64 = 448;
+
+fn full() -> bool {
+    std::env::var("DECKLOG_TEST_MEMORY").is_ok_and(|how| how == "full")
+}
+
+/// Starts the daemon with no more memory than it is given.
+fn start(daemon: &mut Daemon) {
+    start_with(daemon, |command| command);
+}
+
+fn start_with(daemon: &mut Daemon, change: impl FnOnce(&mut Command) -> &mut Command) {
+    let mut command = Command::new("prlimit");
+    let binary = std::env::var("DECKLOG_TEST_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_decklog").to_owned());
+    command.args([&format!("--data={}", GIVEN << 20), "--", &binary]);
+    daemon.start_by(command, change);
+}
+
+#[track_caller]
+#[expect(clippy::print_stdout, reason = "the figures are what a full run is for")]
+fn bounded(daemon: &mut Daemon, what: &str) {
+    daemon.must_run();
+    let peak = peak_mib(daemon);
+    println!("{what}: {peak} MiB resident at most");
+    assert!(peak < BOUND, "{what}: {peak} MiB");
+}
+
+/// Waits for so many entries in the journal.
+async fn reach(daemon: &mut Daemon, head: u64) {
+    let begun = std::time::Instant::now();
+    let mut ticks = tokio::time::interval(std::time::Duration::from_millis(200));
+    loop {
+        daemon.must_run();
+        let have = Reader::open(&daemon.state()).and_then(|reader| reader.head()).map_or(0, |head| head.0);
+        if have >= head {
+            return;
+        }
+        // The full counts take their time in a build without optimisation.
+        let limit = if full() { LIMIT * 30 } else { LIMIT * 2 };
+        assert!(begun.elapsed() < limit, "{have} of {head} entries\n{}", daemon.last_words());
+        ticks.tick().await;
+    }
+}
+
+fn quiet(daemon: &Daemon, watch: &str, rest: &str) {
+    daemon.configure(&daemon.config(watch, rest).replace("level = \"debug\"", "level = \"info\""));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_objects_large_and_small_are_listed_within_the_bound() {
+    let sim = cluster_with(|settings| settings.drop_compacted = true).await;
+    let (pods, maps) = if full() { (100_000, 1_000_000) } else { (8_000, 20_000) };
+    sim.bulk_pods(pods).unwrap();
+    sim.bulk_config_maps(maps).unwrap();
+    let mut daemon = Daemon::new(&sim, &["pods"]);
+    quiet(&daemon, "resources = [\"pods\", \"configmaps\"]", "");
+    start(&mut daemon);
+    reach(&mut daemon, (pods + maps) as u64).await;
+    bounded(&mut daemon, &format!("{pods} Pods of 8 KB and {maps} small objects"));
+    // And it stays so while they change, and when all of it is listed again.
+    sim.touch_bulk(pods / 4);
+    reach(&mut daemon, (pods + maps + pods / 4) as u64).await;
+    sim.compact_all();
+    sim.signal("*", &Signal::End);
+    sim.touch_bulk(10);
+    reach(&mut daemon, (pods + maps + pods / 4 + 10) as u64).await;
+    bounded(&mut daemon, "changed, and listed again");
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_of_eight_mebibytes_are_kept_within_the_bound() {
+    let sim = cluster_with(|_| {}).await;
+    let large = |index: usize, turn: usize| {
+        // Of many members, so that its tree is as large as can be, and with a text that compresses badly.
+        let mut dice = crate::support::Dice(index as u64 + 1);
+        let mut text = format!(
+            "{{\"metadata\":{{\"name\":\"large-{index}\",\"namespace\":\"default\"}},\"turn\":{turn},\"data\":{{"
+        );
+        while text.len() < 8 << 20 {
+            text.push_str(&format!(
+                "\"k{}\":\"{:x}{:x}{:x}\",",
+                text.len(),
+                dice.roll(1 << 30),
+                dice.roll(1 << 30),
+                dice.roll(1 << 30)
+            ));
+        }
+        text.pop();
+        text.push_str("}}");
+        Object::parse(text.as_bytes()).unwrap()
+    };
+    let count = if full() { 12 } else { 4 };
+    for index in 0..count {
+        sim.create("configmaps", large(index, 0)).unwrap();
+    }
+    let mut daemon = Daemon::new(&sim, &["configmaps"]);
+    quiet(&daemon, "resources = [\"configmaps\"]", "");
+    start(&mut daemon);
+    reach(&mut daemon, count as u64).await;
+    bounded(&mut daemon, "objects of 8 MiB, listed");
+    for index in 0..count {
+        sim.replace("configmaps", "default", &format!("large-{index}"), large(index, 1)).unwrap();
+    }
+    reach(&mut daemon, 2 * count as u64).await;
+    bounded(&mut daemon, "objects of 8 MiB, changed");
+    daemon.stop().await;
+}
+
+/// Nobody takes anything: an HTTP sink whose server never answers, a pipe that nobody reads, a file that cannot be
+/// opened. The backlog is on the disk and not in memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_every_sink_is_blocked_memory_stays_within_the_bound() {
+    let sim = cluster_with(|_| {}).await;
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", silent.local_addr().unwrap());
+    let mut daemon = Daemon::new(&sim, &["configmaps"]);
+    let rest = format!(
+        "[[sink]]\nname = \"http\"\ntype = \"http\"\nurl = {url:?}\nformat = \"batched\"\nbatch_size = 10000\n\n\
+         [[sink]]\nname = \"pipe\"\ntype = \"stdout\"\n"
+    );
+    quiet(&daemon, "resources = [\"pods\"]", &rest);
+    // A directory stands where the file should be.
+    fs::create_dir(daemon.log()).unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    start_with(&mut daemon, |command| command.stdout(writer));
+    daemon.ready().await;
+    let (pods, rounds) = if full() { (20_000, 10) } else { (1500, 4) };
+    sim.bulk_pods(pods).unwrap();
+    for _ in 0..rounds {
+        sim.touch_bulk(pods);
+    }
+    reach(&mut daemon, (pods * (rounds + 1)) as u64).await;
+    bounded(&mut daemon, "every sink blocked");
+    let status = daemon.status().await;
+    for sink in status["sinks"].as_array().unwrap() {
+        assert!(sink["lag_entries"].as_u64().unwrap() > (pods * rounds) as u64, "{sink} is not blocked");
+    }
+    daemon.kill().await;
+    drop((reader, silent));
+}
+
+/// A line that never ends is given up at the bound of a line, again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lines_without_an_end_are_given_up_within_the_bound() {
+    let sim = cluster_with(|_| {}).await;
+    let mut daemon = Daemon::new(&sim, &["configmaps", "services", "pods"]);
+    start(&mut daemon);
+    daemon.ready().await;
+    let endless = vec![b'x'; 48 << 20];
+    for resource in ["configmaps", "services", "pods"] {
+        sim.fault(Fault::new(On::watch(resource), Act::insert(0, endless.clone())).times(2));
+        sim.signal(resource, &Signal::End);
+    }
+    for resource in ["configmaps", "services", "pods"] {
+        sim.wait_for_count(&On::watch(resource), 4).await.unwrap();
+    }
+    sim.create("configmaps", objects::config_map("default", "after", "1")).unwrap();
+    daemon.tells("what follows", |entry| entry.name == "after").await;
+    bounded(&mut daemon, "lines without an end");
+    daemon.stop().await;
+}

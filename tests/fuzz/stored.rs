@@ -1,0 +1,193 @@
+//! What lies on a disk: the file of a sink, the database, compressed entries.
+
+use std::fs;
+
+use decklog::config::SinkKind;
+use decklog::journal::{Codec, Journal, Reader, WatchChange};
+use decklog::model::{EntryType, Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb};
+use decklog::sink::{self, Item, Position};
+use decklog::wire::Entry;
+use fastrand::Rng;
+use serde_json::json;
+
+use crate::harness::{corpus, fuzz, two};
+use crate::json::pods;
+
+fn line(seq: u64) -> String {
+    let (_, whole) = corpus("tail").into_iter().find(|(path, _)| path.ends_with("whole")).unwrap();
+    let first = String::from_utf8(two(&whole).0.to_vec()).unwrap();
+    assert!(first.contains("\"seq\":1,"));
+    first.replace("\"seq\":1,", &format!("\"seq\":{seq},"))
+}
+
+/// What the end of a file says is never more than the whole lines in it, and nothing that is whole is cut off.
+#[test]
+fn tail() {
+    let words = [
+        "\n",
+        "\0",
+        "{\"v\":1,\"seq\":",
+        "{\"v\":1,\"seq\":2,",
+        "{\"v\":2,",
+        "}",
+        "\"epoch\":\"other\"",
+        "999999999999",
+        "text\n",
+    ];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log.jsonl");
+    let kind: SinkKind = serde_json::from_value(json!({"type": "file", "path": path})).unwrap();
+    let next = Item { seq: Seq(1 << 40), kind: EntryType::Added, line: line(1 << 40).into() };
+    fuzz("tail", 700, &words, |input| {
+        fs::write(&path, input).unwrap();
+        let mut sink = sink::open(&kind).unwrap();
+        let cursor = Position { epoch: "e".to_owned(), seq: Seq(u64::from(crc32fast::hash(input) % 5)) };
+        let held = runtime.block_on(sink.position(&cursor));
+        let after = fs::read(&path).unwrap();
+        assert!(input.starts_with(&after), "the file is another one");
+        let Ok(held) = held else { return assert_eq!(after, input, "what is not ours is not touched") };
+        assert!(after.is_empty() || after.ends_with(b"\n"));
+        let last = after.strip_suffix(b"\n").map(|text| text.rsplit(|byte| *byte == b'\n').next().unwrap());
+        let last = last.map(|line| Entry::parse(line).expect("it ends with an entry"));
+        assert_eq!(
+            held.as_ref().map(|held| (held.epoch.as_str(), held.seq.0)),
+            last.as_ref().map(|entry| (&*entry.epoch, entry.seq))
+        );
+        // What was cut off was no whole entry that the cursor knows to be there for good.
+        let cut = &input[after.len()..];
+        for line in cut.split(|byte| *byte == b'\n').filter(|line| cut.len() > line.len()) {
+            if let Ok(entry) = Entry::parse(line) {
+                assert!(entry.epoch != cursor.epoch || entry.seq > cursor.seq.0, "{} was cut off", entry.seq);
+            }
+        }
+        if runtime.block_on(sink.deliver(std::slice::from_ref(&next))).is_ok() {
+            let whole = fs::read(&path).unwrap();
+            assert!(
+                whole.starts_with(&after)
+                    && (whole.len() == after.len() || whole.ends_with(&[&next.line[..], b"\n"].concat()))
+            );
+        }
+    });
+}
+
+/// Stored bytes that are damaged are an error, or what was stored.
+#[test]
+fn codec() {
+    let mut dice = Rng::with_seed(5);
+    let texts: Vec<Vec<u8>> = corpus("change").into_iter().map(|(_, text)| text).collect();
+    let mut made = Codec::default();
+    for round in 0..4000 {
+        let base = dice.choice(&texts).unwrap().clone();
+        let mut text = dice.choice(&texts).unwrap().clone();
+        if dice.bool() {
+            text = base.clone();
+            let at = dice.usize(..=text.len());
+            text.splice(at..at, *b"changed");
+        }
+        let base = dice.bool().then_some(base);
+        let mut blob = made.compress(base.as_deref(), &text);
+        assert_eq!(made.decompress(base.as_deref(), &blob).unwrap(), text, "round {round}");
+        for _ in 0..=dice.usize(..3) {
+            let at = dice.usize(..blob.len());
+            blob[at] = dice.u8(..);
+        }
+        if let Ok(found) = made.decompress(base.as_deref(), &blob) {
+            assert_eq!(found, text, "round {round}: damage went unseen");
+        }
+        let wrong = dice.choice(&texts).unwrap();
+        drop(made.decompress(Some(wrong), &blob));
+    }
+    // And bytes that were never compressed at all.
+    fuzz("codec", 6000, &["\u{28}", "(\u{b5}/", "\0", "\u{7f}"], |input| {
+        let (base, blob) = two(input);
+        for base in [None, Some(base)] {
+            if let Ok(bytes) = Codec::default().decompress(base, blob) {
+                assert!(bytes.len() <= 256 << 20);
+            }
+        }
+    });
+}
+
+/// A journal as it lies on a disk, with a few entries in it.
+fn database() -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (journal, thread) = Journal::open(dir.path()).unwrap();
+    runtime.block_on(async {
+        let spec = SourceSpec {
+            resource: pods(),
+            namespace: None,
+            label_selector: String::new(),
+            field_selector: String::new(),
+            first_list_silent: false,
+            ignore: Vec::new(),
+        };
+        let source = journal.source(&spec).await.unwrap().id;
+        for version in 1..40_u64 {
+            let name = format!("p{}", version % 5);
+            let bytes = format!(r#"{{"metadata":{{"name":"{name}","uid":"{name}","resourceVersion":"{version}"}},"spec":{{"n":{version},"text":"{}"}}}}"#, "x".repeat(400));
+            let object = Observed {
+                namespace: "shop".into(),
+                name: name.clone(),
+                uid: name,
+                version: ResourceVersion::new(version.to_string()),
+                body: Redacted { bytes: bytes.into_bytes(), ..Redacted::default() },
+            };
+            journal.append(source, vec![WatchChange { verb: Verb::Upsert, object }]).await.unwrap();
+        }
+        journal.flush().await.unwrap();
+    });
+    drop(journal);
+    thread.join().unwrap();
+    fs::read(dir.path().join("journal.db")).unwrap()
+}
+
+/// A database of somebody else, or one that a disk has spoiled: an error in words, or what is in it; never a panic.
+#[test]
+fn journal() {
+    let whole = database();
+    let runs = std::env::var("DECKLOG_FUZZ_RUNS").map_or(250, |runs| runs.parse().unwrap());
+    let mut opened = 0;
+    for run in 0..runs {
+        let mut dice = Rng::with_seed(run);
+        let mut bytes = whole.clone();
+        match dice.u8(..8) {
+            0 => bytes.truncate(dice.usize(..bytes.len())),
+            1 => bytes = (0..dice.usize(..9000)).map(|_| dice.u8(..)).collect(),
+            _ => {
+                for _ in 0..=dice.usize(..12) {
+                    // The head of the file and of each page is where the structure is.
+                    let page = dice.usize(..bytes.len() / 4096) * 4096;
+                    let at = if dice.bool() { page + dice.usize(..120) } else { dice.usize(..bytes.len()) };
+                    bytes[at] = dice.u8(..);
+                }
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("journal.db"), &bytes).unwrap();
+        if let Ok(mut reader) = Reader::open(dir.path()) {
+            opened += 1;
+            drop(reader.verify(|_, _| ()));
+            drop(reader.entries_after(Seq(0), 1000, 1 << 20));
+            drop((
+                reader.sources(),
+                reader.sinks(),
+                reader.resources(),
+                reader.head(),
+                reader.last_gap(),
+                reader.set_aside(),
+            ));
+            for (id, _) in reader.resources().unwrap_or_default() {
+                for object in reader.objects(id, None, None).unwrap_or_default() {
+                    drop(reader.current(&object));
+                }
+            }
+        }
+        if let Ok((journal, thread)) = Journal::open(dir.path()) {
+            drop(journal);
+            drop(thread.join());
+        }
+    }
+    assert!(opened > runs / 10, "nothing was ever read: {opened}");
+}
