@@ -26,6 +26,7 @@ CREATE TABLE source (
     field_selector TEXT NOT NULL,
     ignore         TEXT NOT NULL DEFAULT '[]',  -- JSON: patterns whose changes are not told
     resume         TEXT,
+    good           TEXT,             -- what `resume` was before the position was lost: nothing up to here is missing
     applied        TEXT,
     good_at        INTEGER,          -- last moment known good, microseconds since 1970
     rescoped       INTEGER NOT NULL DEFAULT 0,  -- the next list must declare a gap 'scope'

@@ -756,7 +756,7 @@ impl Writer {
         // Another selector is another scope: the old position says nothing about it.
         self.execute(
             what,
-            "UPDATE source SET rescoped = (resume IS NOT NULL OR rescoped), resume = NULL, label_selector = ?2, field_selector = ?3
+            "UPDATE source SET rescoped = (resume IS NOT NULL OR rescoped), good = coalesce(resume, good), resume = NULL, label_selector = ?2, field_selector = ?3
              WHERE id = ?1 AND (label_selector <> ?2 OR field_selector <> ?3)",
             params![id, spec.label_selector, spec.field_selector],
         )?;
@@ -768,7 +768,7 @@ impl Writer {
         // Whatever covered the same objects before this falls behind from now on: it resumes from nothing.
         self.execute(
             what,
-            "UPDATE source SET resume = NULL, rescoped = 1
+            "UPDATE source SET good = coalesce(resume, good), resume = NULL, rescoped = 1
              WHERE resource = ?1 AND id <> ?2 AND (namespace = '' OR ?3 = '') AND resume IS NOT NULL",
             params![resource, id, namespace],
         )?;

@@ -408,7 +408,7 @@ impl Writer {
         let (version, _, _) = self.pending(id)?;
         self.execute(
             "write a list",
-            "UPDATE source SET pending = NULL, pending_why = NULL, pending_told = 0, rescoped = 0 WHERE id = ?",
+            "UPDATE source SET pending = NULL, pending_why = NULL, pending_told = 0, rescoped = 0, good = NULL WHERE id = ?",
             params![id],
         )?;
         if let Some(source) = self.touch(id) {
@@ -525,7 +525,7 @@ impl Writer {
             self.vanished(id, known, namespace, name)?;
         }
         // Of the same transaction, so that a crash does not tell the gap again for nothing.
-        self.execute(what, "UPDATE source SET resume = NULL, rescoped = 1 WHERE id = ?", params![id])?;
+        self.execute(what, "UPDATE source SET good = coalesce(resume, good), resume = NULL, rescoped = 1 WHERE id = ?", params![id])?;
         Ok(true)
     }
 
@@ -537,7 +537,8 @@ impl Writer {
 
     /// Says whether there is anything that is gone with it.
     fn begin_gone(&mut self, id: i64) -> Done<bool> {
-        let (known, listed, from): (bool, bool, _) = {
+        let from = self.known_good(id)?;
+        let (known, listed): (bool, bool) = {
             let source = self.source(id)?;
             let known = self
                 .conn
@@ -547,7 +548,7 @@ impl Writer {
                     |row| row.get(0),
                 )
                 .map_err(sql("look objects up"))?;
-            (known, source.resume.is_some(), source.applied.clone())
+            (known, source.resume.is_some())
         };
         // Also without objects something may have come and gone between our last look and the end.
         if known || listed {
@@ -563,7 +564,7 @@ impl Writer {
         }
         self.execute(
             "note a source's state",
-            "UPDATE source SET state = 'gone', detail = '', pending_why = NULL WHERE id = ?",
+            "UPDATE source SET state = 'gone', detail = '', pending_why = NULL, good = NULL WHERE id = ?",
             params![id],
         )?;
         Ok(())

@@ -104,7 +104,14 @@ impl Writer {
     /// The version up to which nothing of a source is missing: not the newest one, of which more may have been to come.
     pub(super) fn known_good(&self, source_id: i64) -> Done<Option<ResourceVersion>> {
         let source = self.source(source_id)?;
-        Ok(source.resume.clone().or_else(|| source.applied.clone()))
+        if source.resume.is_some() {
+            return Ok(source.resume.clone());
+        }
+        let good: Option<String> = self
+            .conn
+            .query_row("SELECT good FROM source WHERE id = ?", [source_id], |row| row.get(0))
+            .map_err(sql("read a source"))?;
+        Ok(good.map(ResourceVersion).or_else(|| source.applied.clone()))
     }
 
     pub(super) fn gap(&mut self, source_id: i64, gap: &Gap) -> Done {

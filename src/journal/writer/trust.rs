@@ -35,9 +35,12 @@ impl Writer {
         let Some(source) = self.touch(id) else { return Ok(()) };
         let why = source.lost.filter(|_| why != Why::Rollback).unwrap_or(why);
         source.lost = Some(why);
-        source.resume = None;
-        let what = "lose a position";
-        self.execute(what, "UPDATE source SET resume = NULL, pending_why = ? WHERE id = ?", params![why.as_str(), id])?;
+        let good = source.resume.take().map(|version| version.0);
+        self.execute(
+            "lose a position",
+            "UPDATE source SET resume = NULL, good = coalesce(?, good), pending_why = ? WHERE id = ?",
+            params![good, why.as_str(), id],
+        )?;
         Ok(())
     }
 
