@@ -538,20 +538,19 @@ impl Writer {
     /// Says whether there is anything that is gone with it.
     fn begin_gone(&mut self, id: i64) -> Done<bool> {
         let from = self.known_good(id)?;
-        let (known, listed): (bool, bool) = {
-            let source = self.source(id)?;
-            let known = self
-                .conn
-                .query_row(
-                    "SELECT EXISTS (SELECT 1 FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2))",
-                    params![source.resource, source.namespace],
-                    |row| row.get(0),
-                )
-                .map_err(sql("look objects up"))?;
-            (known, source.resume.is_some())
-        };
-        // Also without objects something may have come and gone between our last look and the end.
-        if known || listed {
+        let source = self.source(id)?;
+        let (known, rescoped): (bool, bool) = self
+            .conn
+            .query_row(
+                "SELECT EXISTS (SELECT 1 FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2)),
+                     (SELECT rescoped FROM source WHERE id = ?3)",
+                params![source.resource, source.namespace, id],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .map_err(sql("look objects up"))?;
+        // Also without objects something may have come and gone between our last look and the end, all the more where
+        // the position was lost before the end.
+        if known || source.resume.is_some() || source.lost.is_some() || rescoped {
             self.gap(id, &Gap { why: Why::Scope, from, to: None })?;
         }
         Ok(known)
