@@ -368,6 +368,8 @@ impl Machine {
         }
         self.probe = false;
         self.trouble.ahead = None;
+        // A list of this resource was answered: it is served.
+        self.trouble.not_found = None;
         self.proceed(out);
     }
 

@@ -552,11 +552,15 @@ impl<'a> Source<'a> {
             self.entries[from..].iter().copied().take_while(|entry| entry.evidence == "listed").collect();
         self.at += listed.len();
         let following = self.entries.get(self.at).copied();
+        // A gap that follows says up to where nothing is missing, so the list was not later than that.
+        let before_gap = following
+            .filter(|entry| entry.is_gap())
+            .map(|entry| entry.gap.as_ref()?.from.as_ref()?.parse::<u64>().ok())
+            .map(Option::unwrap_or_default);
         if listed.is_empty()
-            && let Some(gap) = following.and_then(|entry| entry.gap.as_ref())
+            && let Some(from) = before_gap
         {
             // There was none, or it found nothing and nothing came before the gap.
-            let from = gap.from.as_ref().and_then(|from| from.parse::<u64>().ok()).unwrap_or(0);
             let found = self.rows.partition_point(|row| row.rev <= from);
             if found > self.next && from > floor && self.state_after(found).is_empty() {
                 self.next = found;
@@ -584,6 +588,9 @@ impl<'a> Source<'a> {
                 matching = matching + usize::from(as_listed(&state)) - usize::from(before);
             }
             let next = self.rows.get(consumed);
+            if fits.is_some() && before_gap.is_some_and(|from| from > 0 && self.rows[consumed - 1].rev > from) {
+                break;
+            }
             // The last moment of this state is just before the next row.
             if next.is_some_and(|row| row.rev <= floor) {
                 continue;

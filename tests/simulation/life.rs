@@ -53,10 +53,10 @@ pub(crate) struct Life {
     stop: CancellationToken,
     reopen: watch::Sender<u64>,
     tasks: JoinSet<(&'static str, Ended)>,
+    /// Whoever only looks at what it does.
+    _looking: JoinSet<()>,
     /// The disk has failed as it was told to.
     pub(crate) disk_failed: Arc<AtomicBool>,
-    /// The database may not grow as it likes.
-    pub(crate) is_short: bool,
 }
 
 impl Life {
@@ -92,6 +92,19 @@ impl Life {
         let mut tasks = JoinSet::new();
         let full = Arc::clone(&failed);
         let stage = Arc::clone(&place.stage);
+        let (mut paused, told) = (journal.paused(), Arc::clone(&place.stage));
+        let mut looking = JoinSet::new();
+        looking.spawn(async move {
+            while paused.changed().await.is_ok() {
+                let pause = paused.borrow_and_update().clone();
+                if let Some(pause) = pause {
+                    told.struck(Fault::DiskFull, format_args!("{pause:?}"));
+                    for resource in super::world::WATCHED {
+                        told.may_lose(resource, "paused");
+                    }
+                }
+            }
+        });
         tasks.spawn(async move {
             let written = slowly(stage, writing).await;
             full.fetch_or(written.as_ref().is_err_and(is_full), Ordering::Relaxed);
@@ -105,6 +118,7 @@ impl Life {
             page: place.setup.page,
             line_limit: place.setup.line_limit,
             discovery: Duration::from_secs(45),
+            audit: place.setup.audit,
             ..Timings::default()
         };
         let (fleet, _handle) = Fleet::new(api, journal.clone(), plan, timings);
@@ -144,7 +158,7 @@ impl Life {
         );
         let collecting = in_turn(3, collecting);
         tasks.spawn(async move { ("collecting", collecting.await.map_err(|error| error.to_string())) });
-        Ok(Self { alive, journal, stop, reopen, tasks, disk_failed: failed, is_short: disk.pages.is_some() })
+        Ok(Self { alive, journal, stop, reopen, tasks, _looking: looking, disk_failed: failed })
     }
 
     /// The first part that ends unasked.

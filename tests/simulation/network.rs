@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -52,13 +52,18 @@ pub(crate) struct Network {
     stale: Arc<Mutex<BTreeSet<String>>>,
     line_limit: usize,
     /// No list is older than this.
-    oldest: u64,
+    oldest: Arc<AtomicU64>,
 }
 
 impl Network {
     pub(crate) fn new(stage: Arc<Stage>, sim: Sim, line_limit: usize) -> Self {
-        let oldest = sim.revision();
+        let oldest = Arc::new(AtomicU64::new(sim.revision()));
         Self { stage, sim, power: Bell::default(), stale: Arc::default(), line_limit, oldest }
+    }
+
+    /// No API server is behind this any more.
+    pub(crate) fn forget_before(&self, revision: u64) {
+        self.oldest.store(revision, Ordering::Relaxed);
     }
 
     /// Breaks every connection, and refuses new ones until [`Network::up`].
@@ -105,13 +110,13 @@ impl Network {
             self.stage.note(format_args!("{ask:?} {uri}: refused, the server is down"));
             return Err(refused());
         }
+        let accept = request.headers().get(http::header::ACCEPT).cloned();
         let fault = self.stage.draw(possible(ask));
         if let Some(fault) = fault
-            && let Some(answer) = self.instead(fault, ask, &source, &uri).await
+            && let Some(answer) = self.instead(fault, ask, &source, &uri, accept.clone()).await
         {
             return answer;
         }
-        let accept = request.headers().get(http::header::ACCEPT).cloned();
         let answer = self.ask(&uri.to_string(), accept, &mut power).await?;
         let status = answer.status();
         self.stage.note(format_args!("{ask:?} {uri}: {}", status.as_u16()));
@@ -165,6 +170,7 @@ impl Network {
         ask: Ask,
         source: &str,
         uri: &http::Uri,
+        accept: Option<http::HeaderValue>,
     ) -> Option<io::Result<Response<Answer>>> {
         let stage = &self.stage;
         let status =
@@ -205,7 +211,7 @@ impl Network {
                 Ok(whole(Bytes::new()))
             }
             Fault::StaleProbe => Ok(refusal(&Refusal::too_large(9, 8))),
-            Fault::StaleList => return self.old_list(source, uri).await,
+            Fault::StaleList => return self.old_list(source, uri, accept).await,
             _ => return None,
         };
         stage.struck(fault, format_args!("{ask:?} {source}"));
@@ -214,16 +220,21 @@ impl Network {
 
     /// A list as it was a little while ago, as an API server gives it that is behind. Never twice in a row: two of
     /// them are what a restored cluster looks like.
-    async fn old_list(&self, source: &str, uri: &http::Uri) -> Option<io::Result<Response<Answer>>> {
+    async fn old_list(
+        &self,
+        source: &str,
+        uri: &http::Uri,
+        accept: Option<http::HeaderValue>,
+    ) -> Option<io::Result<Response<Answer>>> {
         let revision = self.sim.revision();
         let back = self.stage.throw(|dice| dice.between(1, 20)) as u64;
-        if revision < self.oldest + back
+        if revision < self.oldest.load(Ordering::Relaxed) + back
             || !self.stale.lock().unwrap_or_else(PoisonError::into_inner).insert(source.to_owned())
         {
             return None;
         }
         let uri = format!("{uri}&resourceVersion={}&resourceVersionMatch=Exact", revision - back);
-        let answer = self.ask(&uri, None, &mut self.power.listen()).await.ok()?;
+        let answer = self.ask(&uri, accept, &mut self.power.listen()).await.ok()?;
         if !answer.status().is_success() {
             return None;
         }

@@ -65,6 +65,8 @@ pub(crate) struct Setup {
     pub(crate) line_limit: usize,
     pub(crate) on_refused: OnRefused,
     pub(crate) http: config::HttpSink,
+    /// How often each source is compared with the API server.
+    pub(crate) audit: Option<Duration>,
     rotate: Option<u64>,
     compress: Compress,
     /// The revision at which decklog began to look.
@@ -96,6 +98,7 @@ impl Setup {
             line_limit: 48 << 10,
             on_refused: if dice.percent(50) { OnRefused::Halt } else { OnRefused::SetAside },
             http: serde_json::from_value(http).expect("a valid configuration"),
+            audit: dice.percent(60).then(|| dice.millis(60_000, 600_000)),
             rotate: dice.percent(60).then(|| dice.between(4_000, 120_000) as u64),
             compress: if dice.percent(50) { Compress::Zstd } else { Compress::None },
             started: 0,
@@ -397,7 +400,7 @@ impl Run {
         let Some(life) = self.life.take() else { return };
         let stage = Arc::clone(self.stage());
         if life.disk_failed.load(std::sync::atomic::Ordering::Relaxed) {
-            let fault = if life.is_short { Fault::DiskFull } else { Fault::CommitFails };
+            let fault = if why.contains("full") { Fault::DiskFull } else { Fault::CommitFails };
             stage.struck(fault, format_args!("{why}"));
         } else {
             stage.fail(format!("decklog ended: {why}"));
@@ -581,6 +584,7 @@ impl Run {
         }
         self.before = Some(self.sim.history());
         self.sim.restore(to);
+        self.place.network.forget_before(to);
         self.world.look_again();
         let until = Instant::now() + CONVERGES;
         loop {
@@ -597,6 +601,10 @@ impl Run {
                 if !positions.iter().any(|position| ahead(&position)) && self.life.is_some() {
                     return;
                 }
+            }
+            if Instant::now() + CONVERGES * 2 / 3 > until {
+                // In the worst weather no list of many pages comes to its end.
+                stage.set_weather(5);
             }
             if Instant::now() > until || !stage.failures().is_empty() {
                 return stage.fail(format!("a rollback is not noticed by {late:?}"));

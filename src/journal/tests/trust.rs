@@ -114,6 +114,17 @@ async fn a_resource_that_is_gone_declares_nothing_when_it_comes_back() {
     assert_eq!((again.resume, again.why), (None, None));
 }
 
+/// Fault 11: nothing is known of it at the end, and what came and went since the position was lost is not known either.
+#[tokio::test]
+async fn a_resource_that_goes_after_its_position_was_lost_leaves_a_gap() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[]).await;
+    open.journal.distrust(open.memory.id, Why::Expired).await.unwrap();
+    open.journal.source_gone(open.memory.id).await.unwrap();
+    assert_eq!(words(&open.log()), ["GAP scope 10.."]);
+}
+
 #[tokio::test]
 async fn what_a_list_would_delete_is_known_before_it_is_written() {
     let dir = tempfile::tempdir().unwrap();

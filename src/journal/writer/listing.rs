@@ -209,7 +209,7 @@ impl Writer {
                         return Ok(false);
                     }
                     Step::Deletions(after) => Some(after.take()),
-                    _ => self.begin_gone(id)?.then_some(None),
+                    Step::Gap | Step::Changes | Step::Clear | Step::End => self.begin_gone(id)?.then_some(None),
                 };
                 let upto = match after {
                     Some(after) => self.write_deletions(id, after.as_ref())?,

@@ -459,6 +459,14 @@ fn not_found_is_confirmed_before_anything_is_deleted() {
          3 opened => watching
          40 notfound => degraded (the API server does not serve this resource at the moment (404)), wait #2",
     );
+    check(
+        known(),
+        "0 start => probe 12
+         0 notfound => degraded (the API server does not serve this resource at the moment (404)), wait #1
+         20 waited => probe 12
+         20 probed 40 => watch 10
+         31 notfound => wait #2",
+    );
 }
 
 #[test]
