@@ -140,7 +140,7 @@ impl Config {
         let mut warnings = Vec::new();
         for sink in &self.sink {
             if let SinkKind::Http(http) = &sink.kind
-                && http.url.to_ascii_lowercase().starts_with("http://")
+                && crosses_a_network_in_clear(&http.url)
                 && (http.bearer_file.is_some() || http.headers_file.is_some())
             {
                 warnings.push(format!(
@@ -151,6 +151,12 @@ impl Config {
         }
         warnings
     }
+}
+
+/// Whether this is `http://` to another machine. What cannot be parsed is told elsewhere.
+fn crosses_a_network_in_clear(url: &str) -> bool {
+    let url = reqwest::Url::parse(url).ok().filter(|url| url.scheme() == "http");
+    url.is_some_and(|url| !crate::cluster::is_loopback(url.host_str().unwrap_or_default()))
 }
 
 impl Redact {
