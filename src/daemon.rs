@@ -22,7 +22,7 @@ use crate::change::redact::Redactor;
 use crate::cluster::{Api, ClusterError, Limits};
 use crate::config::{Config, Loaded, OnFull};
 use crate::delivery::DeliveryError;
-use crate::http::{self, Endpoints};
+use crate::http::{self, BindError, Endpoints};
 use crate::journal::{Bounds, Journal, JournalError, SourceState, WriterThread};
 use crate::status::Live;
 use crate::supervise::{Ended, Failed, Supervisor};
@@ -52,6 +52,9 @@ pub enum DaemonError {
     /// What the configuration points to cannot be used.
     #[error("{0}")]
     Config(String),
+    /// The HTTP endpoints cannot be served.
+    #[error(transparent)]
+    Http(#[from] BindError),
     /// There is no way to an API server.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
@@ -151,7 +154,7 @@ impl Running {
         let redactor = redaction::redactor(&config)?;
         let api = Api::open(&config.cluster, Limits::default()).await?;
         let bound = match &config.http {
-            Some(section) => Some(http::bind(&section.listen).await.map_err(DaemonError::Config)?),
+            Some(section) => Some(http::bind(&section.listen).await?),
             None => None,
         };
         let mut tasks = Supervisor::new(CancellationToken::new());

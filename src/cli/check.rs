@@ -84,7 +84,7 @@ pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
                     }
                     found.good("http", "the address is free");
                 }
-                Err(text) => found.bad("http", text),
+                Err(error) => found.bad("http", error.to_string()),
             }
         }
         Ok::<_, Failure>(())

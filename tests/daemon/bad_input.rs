@@ -332,6 +332,11 @@ async fn a_port_in_use_is_said_and_nothing_is_begun() {
 /// Fault 79: nobody reads standard output any more.
 ///
 /// Who reads standard output goes away: the log goes on, and says so.
+    // An address that the machine does not have may come: systemd tries again.
+    let later = "[http]\nlisten = \"192.0.2.1:9465\"\nallow_remote = true\n";
+    daemon.configure(&daemon.config(WATCH, later));
+    let says = ["cannot listen on 192.0.2.1:9465: this machine does not have that address", "[http] listen"];
+    daemon.command(&["run"]).await.refused(74, &says);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_pipe_halts_one_sink() {
     let sim = cluster().await;
