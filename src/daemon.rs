@@ -119,7 +119,11 @@ pub async fn run(setting: Setting) -> Result<(), DaemonError> {
     let config = &setting.loaded.config;
     // The journal comes first: its lock is what keeps a second daemon out, and nothing else happens before.
     let (journal, thread) = Journal::open(&config.state.path)?;
-    let started = Running::start(&setting, journal.clone()).await;
+    // Next, what a daemon that is gone has left of itself: this one may have its very process id, as in a container.
+    let live_file = Live::file(&config.state.path)
+        .inspect_err(|error| tracing::warn!("`decklog status` will tell less of this process: {error}"))
+        .ok();
+    let started = Running::start(&setting, journal.clone(), live_file).await;
     drop(journal);
     match started {
         Ok(running) => running.follow(thread, &setting, &mut signals).await,
@@ -148,7 +152,7 @@ fn timings(cluster: &crate::config::Cluster) -> Timings {
 }
 
 impl Running {
-    async fn start(setting: &Setting, journal: Journal) -> Result<Self, DaemonError> {
+    async fn start(setting: &Setting, journal: Journal, live_file: Option<std::fs::File>) -> Result<Self, DaemonError> {
         let config = setting.loaded.config.clone();
         descriptors::raise();
         let redactor = redaction::redactor(&config)?;
@@ -179,9 +183,6 @@ impl Running {
             started: Some(Timestamp::now()),
             ..Live::default()
         });
-        let cannot =
-            |error: &std::io::Error| tracing::warn!("`decklog status` will tell less of this process: {error}");
-        let live_file = Live::file(&config.state.path).inspect_err(cannot).ok();
         if let Some(bound) = bound {
             let endpoints = Endpoints {
                 state: Arc::new(config.state.path.clone()),
