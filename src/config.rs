@@ -298,7 +298,7 @@ pub struct Cluster {
     pub kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig. Default: its current one.
     pub context: Option<String>,
-    /// Read the API server's own request counters, for `churn --requests`.
+    /// Read the API server's own request counters, for `churn --requests`. Not yet: it changes nothing.
     pub request_metrics: bool,
     /// Let the kubeconfig name a program that gives the credentials (exec, auth-provider), and run it.
     pub allow_exec: bool,
@@ -599,7 +599,7 @@ pub enum CloudEvents {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
-    /// Where /livez, /readyz, /metrics, /status and the timeline page are served: IP:PORT, or the path of a unix socket.
+    /// Where /livez, /readyz, /metrics and /status are served: IP:PORT, or the path of a unix socket.
     #[schemars(with = "String", extend("format" = "listen"))]
     pub listen: Listen,
     /// Let `listen` be an address that other machines reach. Nobody is asked for a password there.
