@@ -75,12 +75,18 @@ pub enum BindError {
 /// What is in the way.
 pub async fn bind(listen: &Listen) -> Result<Bound, BindError> {
     match listen {
-        Listen::Tcp(address) => TcpListener::bind(address).await.map(Bound::Tcp).map_err(|error| match error.kind() {
-            io::ErrorKind::AddrNotAvailable => BindError::Absent(*address),
-            io::ErrorKind::AddrInUse => BindError::Refused(format!(
-                "cannot listen on {address}: another process listens there; set another address in [http] listen, or stop that process"
-            )),
-            _ => BindError::Refused(format!("cannot listen on {address}: {error}; set another address in [http] listen")),
+        Listen::Tcp(address) => TcpListener::bind(address).await.map(Bound::Tcp).map_err(|error| {
+            if error.kind() == io::ErrorKind::AddrNotAvailable {
+                return BindError::Absent(*address);
+            }
+            let why = if error.kind() == io::ErrorKind::AddrInUse {
+                "another process listens there".to_owned()
+            } else {
+                error.to_string()
+            };
+            BindError::Refused(format!(
+                "cannot listen on {address}: {why}; set another address in [http] listen, or stop that process"
+            ))
         }),
         Listen::Unix(path) => {
             let failed = |error: io::Error| {
