@@ -283,7 +283,8 @@ fn forbidden(settings: &config::Cluster, kubeconfig: &Kubeconfig, context: &kube
     })
 }
 
-fn is_loopback(host: &str) -> bool {
+/// Whether this host of a URL is this machine.
+pub(crate) fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || address.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }

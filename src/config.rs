@@ -140,7 +140,7 @@ impl Config {
         let mut warnings = Vec::new();
         for sink in &self.sink {
             if let SinkKind::Http(http) = &sink.kind
-                && http.url.to_ascii_lowercase().starts_with("http://")
+                && crosses_a_network_in_clear(&http.url)
                 && (http.bearer_file.is_some() || http.headers_file.is_some())
             {
                 warnings.push(format!(
@@ -151,6 +151,12 @@ impl Config {
         }
         warnings
     }
+}
+
+/// Whether this is `http://` to another machine. What cannot be parsed is told elsewhere.
+fn crosses_a_network_in_clear(url: &str) -> bool {
+    let url = reqwest::Url::parse(url).ok().filter(|url| url.scheme() == "http");
+    url.is_some_and(|url| !crate::cluster::is_loopback(url.host_str().unwrap_or_default()))
 }
 
 impl Redact {
@@ -292,7 +298,7 @@ pub struct Cluster {
     pub kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig. Default: its current one.
     pub context: Option<String>,
-    /// Read the API server's own request counters, for `churn --requests`.
+    /// Read the API server's own request counters, for `churn --requests`. Not yet: it changes nothing.
     pub request_metrics: bool,
     /// Let the kubeconfig name a program that gives the credentials (exec, auth-provider), and run it.
     pub allow_exec: bool,
@@ -593,7 +599,7 @@ pub enum CloudEvents {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
-    /// Where /livez, /readyz, /metrics, /status and the timeline page are served: IP:PORT, or the path of a unix socket.
+    /// Where /livez, /readyz, /metrics and /status are served: IP:PORT, or the path of a unix socket.
     #[schemars(with = "String", extend("format" = "listen"))]
     pub listen: Listen,
     /// Let `listen` be an address that other machines reach. Nobody is asked for a password there.

@@ -22,7 +22,7 @@ use crate::change::redact::Redactor;
 use crate::cluster::{Api, ClusterError, Limits};
 use crate::config::{Config, Loaded, OnFull};
 use crate::delivery::DeliveryError;
-use crate::http::{self, Endpoints};
+use crate::http::{self, BindError, Endpoints};
 use crate::journal::{Bounds, Journal, JournalError, SourceState, WriterThread};
 use crate::status::Live;
 use crate::supervise::{Ended, Failed, Supervisor};
@@ -52,6 +52,9 @@ pub enum DaemonError {
     /// What the configuration points to cannot be used.
     #[error("{0}")]
     Config(String),
+    /// The HTTP endpoints cannot be served.
+    #[error(transparent)]
+    Http(#[from] BindError),
     /// There is no way to an API server.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
@@ -116,7 +119,11 @@ pub async fn run(setting: Setting) -> Result<(), DaemonError> {
     let config = &setting.loaded.config;
     // The journal comes first: its lock is what keeps a second daemon out, and nothing else happens before.
     let (journal, thread) = Journal::open(&config.state.path)?;
-    let started = Running::start(&setting, journal.clone()).await;
+    // Next, what a daemon that is gone has left of itself: this one may have its very process id, as in a container.
+    let live_file = Live::file(&config.state.path)
+        .inspect_err(|error| tracing::warn!("`decklog status` will tell less of this process: {error}"))
+        .ok();
+    let started = Running::start(&setting, journal.clone(), live_file).await;
     drop(journal);
     match started {
         Ok(running) => running.follow(thread, &setting, &mut signals).await,
@@ -145,13 +152,13 @@ fn timings(cluster: &crate::config::Cluster) -> Timings {
 }
 
 impl Running {
-    async fn start(setting: &Setting, journal: Journal) -> Result<Self, DaemonError> {
+    async fn start(setting: &Setting, journal: Journal, live_file: Option<std::fs::File>) -> Result<Self, DaemonError> {
         let config = setting.loaded.config.clone();
         descriptors::raise();
         let redactor = redaction::redactor(&config)?;
         let api = Api::open(&config.cluster, Limits::default()).await?;
         let bound = match &config.http {
-            Some(section) => Some(http::bind(&section.listen).await.map_err(DaemonError::Config)?),
+            Some(section) => Some(http::bind(&section.listen).await?),
             None => None,
         };
         let mut tasks = Supervisor::new(CancellationToken::new());
@@ -176,9 +183,6 @@ impl Running {
             started: Some(Timestamp::now()),
             ..Live::default()
         });
-        let cannot =
-            |error: &std::io::Error| tracing::warn!("`decklog status` will tell less of this process: {error}");
-        let live_file = Live::file(&config.state.path).inspect_err(cannot).ok();
         if let Some(bound) = bound {
             let endpoints = Endpoints {
                 state: Arc::new(config.state.path.clone()),

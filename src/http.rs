@@ -6,6 +6,7 @@
 mod metrics;
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -55,23 +56,44 @@ pub enum Bound {
     Unix(UnixListener),
 }
 
+/// Why nothing can be served: one sentence that says what is in the way and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// What the configuration asks for cannot be had.
+    #[error("{0}")]
+    Refused(String),
+    /// The machine may get the address later, by DHCP or another service that brings it up: trying again may help.
+    #[error(
+        "cannot listen on {0}: this machine does not have that address at the moment; bring it up, or set another in [http] listen"
+    )]
+    Absent(SocketAddr),
+}
+
 /// Binds where the configuration says.
 ///
 /// # Errors
-/// One sentence that says what is in the way and what to do.
-pub async fn bind(listen: &Listen) -> Result<Bound, String> {
+/// What is in the way.
+pub async fn bind(listen: &Listen) -> Result<Bound, BindError> {
     match listen {
         Listen::Tcp(address) => TcpListener::bind(address).await.map(Bound::Tcp).map_err(|error| {
+            if error.kind() == io::ErrorKind::AddrNotAvailable {
+                return BindError::Absent(*address);
+            }
             let why = if error.kind() == io::ErrorKind::AddrInUse {
                 "another process listens there".to_owned()
             } else {
                 error.to_string()
             };
-            format!("cannot listen on {address}: {why}; set another address in [http] listen, or stop that process")
+            BindError::Refused(format!(
+                "cannot listen on {address}: {why}; set another address in [http] listen, or stop that process"
+            ))
         }),
         Listen::Unix(path) => {
             let failed = |error: io::Error| {
-                format!("cannot listen on the unix socket {}: {error}; check [http] listen", path.display())
+                BindError::Refused(format!(
+                    "cannot listen on the unix socket {}: {error}; check [http] listen",
+                    path.display()
+                ))
             };
             // A socket that refuses is left over from a crash. Anything else is somebody's, and stays.
             if std::fs::symlink_metadata(path).is_ok() {
@@ -82,10 +104,10 @@ pub async fn bind(listen: &Listen) -> Result<Bound, String> {
                     answer => {
                         let what =
                             if answer.is_ok() { "another process listens there" } else { "something else is there" };
-                        return Err(format!(
+                        return Err(BindError::Refused(format!(
                             "cannot listen on the unix socket {}: {what}; set another path in [http] listen",
                             path.display()
-                        ));
+                        )));
                     }
                 }
             }

@@ -31,6 +31,9 @@ struct Finding {
     about: &'static str,
     /// Whether it is as it should be.
     ok: bool,
+    /// Whether it is allowed, and yet worth a word.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    note: bool,
     /// One sentence.
     text: String,
 }
@@ -40,11 +43,15 @@ struct Findings(Vec<Finding>);
 
 impl Findings {
     fn good(&mut self, about: &'static str, text: impl Into<String>) {
-        self.0.push(Finding { about, ok: true, text: text.into() });
+        self.0.push(Finding { about, ok: true, note: false, text: text.into() });
     }
 
     fn bad(&mut self, about: &'static str, text: impl Into<String>) {
-        self.0.push(Finding { about, ok: false, text: text.into() });
+        self.0.push(Finding { about, ok: false, note: false, text: text.into() });
+    }
+
+    fn note(&mut self, about: &'static str, text: impl Into<String>) {
+        self.0.push(Finding { about, ok: true, note: true, text: text.into() });
     }
 }
 
@@ -58,7 +65,7 @@ pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
     let mut found = Findings::default();
     found.good("config", format!("{} is right", loaded.path.display()));
     for warning in &loaded.warnings {
-        found.bad("config", warning.clone());
+        found.note("config", warning.clone());
     }
     let running = state(config, &mut found);
     super::block_on(async {
@@ -77,7 +84,7 @@ pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
                     }
                     found.good("http", "the address is free");
                 }
-                Err(text) => found.bad("http", text),
+                Err(error) => found.bad("http", error.to_string()),
             }
         }
         Ok::<_, Failure>(())
@@ -92,7 +99,11 @@ fn print(found: &[Finding], global: &Global) -> Outcome {
         Some(format @ (Format::Json | Format::Yaml)) => out.document(format, &found)?,
         Some(Format::Line) | None => {
             for finding in found {
-                let (ink, word) = if finding.ok { (Ink::Good, "ok     ") } else { (Ink::Bad, "problem") };
+                let (ink, word) = match (finding.ok, finding.note) {
+                    (false, _) => (Ink::Bad, "problem"),
+                    (true, true) => (Ink::Change, "note   "),
+                    (true, false) => (Ink::Good, "ok     "),
+                };
                 // Not cut at the width of a terminal: the end of the sentence says what to do.
                 let mut line = Row::new(Look { width: None, ..out.look });
                 line.put(Some(ink), word).put(None, "  ").put(Some(Ink::Strong), &format!("{:<8}", finding.about));

@@ -5,6 +5,7 @@ use clap::Args;
 use super::{Exit, Failure, Global, Outcome};
 use crate::config::{Config, Loaded};
 use crate::daemon::{self, DaemonError, Setting};
+use crate::http::BindError;
 use crate::systemd::Notifier;
 use crate::telemetry::Telemetry;
 
@@ -18,8 +19,8 @@ impl From<DaemonError> for Failure {
             DaemonError::Journal(error) => return error.into(),
             // systemd is to try again, where that may help.
             DaemonError::Cluster(error) if error.may_heal() => return Self::new(Exit::Io, error.to_string()),
-            DaemonError::Io(_) => Exit::Io,
-            DaemonError::Config(_) | DaemonError::Cluster(_) => Exit::Config,
+            DaemonError::Io(_) | DaemonError::Http(BindError::Absent(_)) => Exit::Io,
+            DaemonError::Config(_) | DaemonError::Http(BindError::Refused(_)) | DaemonError::Cluster(_) => Exit::Config,
             DaemonError::Task { .. } | DaemonError::Hurried => Exit::Internal,
         };
         Self::new(exit, error.to_string())

@@ -499,6 +499,18 @@ fn warnings_do_not_refuse() {
     .warnings;
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(parse(&format!("{LEAST}[http]\nlisten = '/run/decklog/http'\n")).unwrap().warnings.is_empty());
+    // What stays on this machine crosses no network.
+    for (url, told) in [
+        ("http://127.0.0.1:8080/x", 0),
+        ("HTTP://localhost", 0),
+        ("http://[::1]:1", 0),
+        ("https://x", 0),
+        ("HTTP://10.0.0.1", 1),
+        ("http://localhost.example", 1),
+    ] {
+        let sink = format!("[[sink]]\nname = 'a'\ntype = 'http'\nurl = '{url}'\nbearer_file = '/proc/self/stat'\n");
+        assert_eq!(parse(&format!("{LEAST}{sink}")).unwrap().warnings.len(), told, "{url}");
+    }
 }
 
 #[test]

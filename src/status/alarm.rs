@@ -27,12 +27,13 @@ pub struct Alarm {
 }
 
 /// Every name that an alarm can have.
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 16] = [
     DAEMON_DOWN,
     STALLED,
     DESCRIPTORS_LOW,
     CLOCK_BEHIND,
     CLOCK_JUMPED,
+    JOURNAL_PAUSED,
     DISK_LOW,
     WAL_LARGE,
     SOURCE_DEGRADED,
@@ -50,6 +51,7 @@ const DESCRIPTORS_LOW: &str = "descriptors-low";
 const STALLED: &str = "stalled";
 const CLOCK_BEHIND: &str = "clock-behind";
 const CLOCK_JUMPED: &str = "clock-jumped";
+const JOURNAL_PAUSED: &str = "journal-paused";
 const DISK_LOW: &str = "disk-low";
 const WAL_LARGE: &str = "wal-large";
 const SOURCE_DEGRADED: &str = "source-degraded";
@@ -154,6 +156,18 @@ fn journal(status: &Status) -> Vec<Alarm> {
                     .to_owned(),
         });
     }
+    if status.daemon.running
+        && let Some(paused) = &journal.paused
+    {
+        all.push(Alarm {
+            alarm: JOURNAL_PAUSED,
+            about: String::new(),
+            since: paused.since,
+            what: format!("reading the cluster is paused: {}", paused.detail),
+            remedy: "make room as it says: decklog then goes on by itself, and what the API server has forgotten meanwhile becomes a GAP `paused`"
+                .to_owned(),
+        });
+    }
     if let (Some(free), Some(disk)) = (journal.free_bytes, journal.disk_bytes)
         && free < FREE
         && free < disk / 10
@@ -164,7 +178,7 @@ fn journal(status: &Status) -> Vec<Alarm> {
             since: None,
             what: format!("{} MiB are free on the disk of {}", free >> 20, journal.path.display()),
             remedy:
-                "free some space, or give the journal a larger disk: on a full one decklog stops, and loses nothing"
+                "free some space, or give the journal a larger disk: on a full one reading pauses until there is space, and what is journaled is kept"
                     .to_owned(),
         });
     }
@@ -291,7 +305,8 @@ fn plural(entries: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::{
-        ClusterStatus, DaemonStatus, GapsStatus, JournalStatus, Jump, LastGap, Place, Refused, SinkStatus, SourceStatus,
+        ClusterStatus, DaemonStatus, GapsStatus, JournalStatus, Jump, LastGap, PauseStatus, Place, Refused, SinkStatus,
+        SourceStatus,
     };
     use super::*;
     use crate::model::Seq;
@@ -363,6 +378,10 @@ mod tests {
         }
     }
 
+    fn pause() -> PauseStatus {
+        PauseStatus { why: "disk_full", since: Some(time("2026-11-21T11:59:00Z")), detail: "the disk is full".into() }
+    }
+
     type Change = Box<dyn Fn(&mut Status)>;
 
     #[test]
@@ -385,6 +404,7 @@ mod tests {
             ),
             (CLOCK_JUMPED, Box::new(move |status| status.daemon.last_jump = jump("2026-11-21T11:00:01Z"))),
             ("", Box::new(move |status| status.daemon.last_jump = jump("2026-11-21T10:59:59Z"))),
+            (JOURNAL_PAUSED, Box::new(|status| status.journal.paused = Some(pause()))),
             (DISK_LOW, Box::new(|status| status.journal.disk_bytes = Some(FREE * 11))),
             (WAL_LARGE, Box::new(|status| status.journal.wal_bytes += 1)),
             (SOURCE_DEGRADED, Box::new(|status| status.sources[0].state = "degraded".into())),
@@ -418,12 +438,22 @@ mod tests {
             seen.extend((!name.is_empty()).then_some(name));
         }
         assert_eq!(seen, NAMES, "each is tried");
-        // Of one that does not run, what it last said of sources and sinks is no news.
+        // Of one that does not run, what it last said of sources, sinks and a pause is no news.
         let mut status = well();
         status.daemon = DaemonStatus::default();
         status.sources[0].state = "degraded".into();
         status.sinks[0].state = "halted".into();
+        status.journal.paused = Some(pause());
         let told: Vec<&str> = alarms(&status).iter().map(|alarm| alarm.alarm).collect();
         assert_eq!(told, [DAEMON_DOWN]);
+    }
+
+    #[test]
+    fn a_pause_says_why_and_since_when() {
+        let mut status = well();
+        status.journal.paused = Some(pause());
+        let alarm = alarms(&status).remove(0);
+        assert_eq!(alarm.since, pause().since);
+        assert!(alarm.what.contains("the disk is full"), "{alarm:?}");
     }
 }

@@ -309,6 +309,11 @@ async fn a_port_in_use_is_said_and_nothing_is_begun() {
     let says = [format!("cannot listen on {at}: another process listens there"), "[http] listen".to_owned()];
     let says: Vec<&str> = says.iter().map(String::as_str).collect();
     daemon.command(&["run"]).await.refused(78, &says);
+    // Before anything else is tried, what a daemon of the same process id has left of itself is gone.
+    let left = daemon.state().join("daemon.json");
+    fs::write(&left, "{\"pid\":1}").unwrap();
+    daemon.command(&["run"]).await.refused(78, &says);
+    assert_eq!(fs::read_to_string(&left).unwrap(), "");
     let checked = daemon.command(&["check"]).await;
     assert!(checked.code == 1 && says.iter().all(|says| checked.out.contains(says)), "{checked:#?}");
     // A socket that a killed daemon left behind is no one's; one that answers is somebody's.
@@ -327,6 +332,11 @@ async fn a_port_in_use_is_said_and_nothing_is_begun() {
     daemon.configure(&daemon.config(WATCH, &format!("[http]\nlisten = {:?}\n", daemon.path("other.sock"))));
     daemon.command(&["run"]).await.refused(78, &["other.sock", "another process listens there"]);
     drop(somebody);
+    // An address that the machine does not have may come: systemd tries again.
+    let later = "[http]\nlisten = \"192.0.2.1:9465\"\nallow_remote = true\n";
+    daemon.configure(&daemon.config(WATCH, later));
+    let says = ["cannot listen on 192.0.2.1:9465: this machine does not have that address", "[http] listen"];
+    daemon.command(&["run"]).await.refused(74, &says);
 }
 
 /// Fault 79: nobody reads standard output any more.

@@ -22,6 +22,22 @@ async fn check_finds_everything_at_once_and_changes_nothing() {
     let json: Value = serde_json::from_str(&daemon.command(&["check", "-o", "json"]).await.done()).unwrap();
     assert!(json.as_array().unwrap().iter().all(|finding| finding["ok"] == true), "{json}");
 
+    // What is allowed and worth a word is no problem.
+    fs::write(daemon.path("token"), "t").unwrap();
+    let collector = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
+    let url = format!("http://{}/", collector.local_addr().unwrap());
+    let with_token = |url: &str| {
+        let token = daemon.path("token");
+        format!("[[sink]]\nname = \"beside\"\ntype = \"http\"\nurl = {url:?}\nbearer_file = {token:?}\n")
+    };
+    daemon.configure(&daemon.config("resources = [\"configmaps\"]", &with_token(&url)));
+    let beside = daemon.command(&["check"]).await;
+    assert!(!beside.out.contains("in clear"), "{beside:#?}");
+    daemon.configure(&daemon.config("resources = [\"configmaps\"]", &with_token("http://collector.invalid/")));
+    let away = daemon.command(&["check"]).await;
+    assert!(away.out.contains("note     config"), "{away:#?}");
+    assert_eq!(away.out.matches("problem  ").count(), 1, "only that nobody answers: {away:#?}");
+
     let more = "[[sink]]\nname = \"nowhere\"\ntype = \"file\"\npath = \"nowhere/x\"\n\n[[sink]]\nname = \"dead\"\ntype = \"http\"\nurl = \"http://127.0.0.1:9/\"\n";
     daemon.configure(&daemon.config("resources = [\"configmaps\", \"deploments.apps\"]", more));
     let bad = daemon.command(&["check"]).await;

@@ -6,6 +6,7 @@ use decklog::sim::{Sim, objects};
 use rustix::process::Signal as Kill;
 
 use crate::disk::fill;
+use crate::host::alarms;
 use crate::support::{Daemon, Dice, cluster, scope, until};
 
 const MAX: u64 = 2 << 20;
@@ -37,7 +38,8 @@ async fn paused(daemon: &mut Daemon, why: &str) {
     until("the pause to be in the status", async || {
         daemon.must_run();
         let status = daemon.status().await;
-        if status["journal"]["paused"]["why"] == why { Ok(()) } else { Err(status.to_string()) }
+        let alarm = alarms(&status).iter().any(|(alarm, _)| alarm == "journal-paused");
+        if status["journal"]["paused"]["why"] == why && alarm { Ok(()) } else { Err(status.to_string()) }
     })
     .await;
 }
@@ -78,6 +80,7 @@ async fn at_its_size_it_pauses_until_the_last_sink_has_taken_something() {
     // What both have went, to make room for the rest.
     let status = daemon.status().await;
     assert!(status["journal"]["forgotten"].as_u64().unwrap() > 0 && status["journal"]["paused"].is_null(), "{status}");
+    assert!(alarms(&status).iter().all(|(alarm, _)| alarm != "journal-paused"), "{status}");
     daemon.stop().await;
     daemon.command(&["verify"]).await.done();
     let log = daemon.log();
