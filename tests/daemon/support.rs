@@ -122,6 +122,7 @@ pub(crate) struct Daemon {
     before: Option<Vec<Row>>,
     /// Whether the times of entries say nothing, because its clock goes wrong.
     timeless: bool,
+    takes_back: bool,
 }
 
 impl Drop for Daemon {
@@ -158,6 +159,7 @@ impl Daemon {
             read: 0,
             before: None,
             timeless: false,
+            takes_back: false,
         };
         daemon.configure(&daemon.config(watch, rest));
         daemon
@@ -360,9 +362,18 @@ impl Daemon {
         self.timeless = true;
     }
 
+    /// Lines that were never durable may go again: their sync is about to fail.
+    pub(crate) fn may_take_back(&mut self) {
+        self.takes_back = true;
+    }
+
     /// The log so far. Whole lines never change, so only what is new is read.
     pub(crate) fn entries(&mut self) -> &[Entry] {
         let bytes = fs::read(self.log()).unwrap_or_default();
+        if self.takes_back {
+            self.entries.clear();
+            self.read = 0;
+        }
         assert!(bytes.len() >= self.read, "the log lost lines that were whole");
         while let Some(length) = bytes[self.read..].iter().position(|byte| *byte == b'\n') {
             let line = std::str::from_utf8(&bytes[self.read..self.read + length]).unwrap();

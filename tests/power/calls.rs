@@ -155,7 +155,7 @@ async fn no_room_at_a_checkpoint_holds_up_nothing() {
         let mut broken = Broken::new().await;
         let (root, trigger) = (broken.daemon.path("").canonicalize().unwrap(), broken.daemon.path("broken"));
         let place = tempfile::tempdir().unwrap();
-        let binary = patched(place.path(), &[SMALL_WAL]);
+        let binary = patched(place.path(), &SMALL_WAL);
         broken.daemon.start_by(std::process::Command::new(binary), |command| {
             under_shim(command, &root).env("DECKLOG_SHIM_FAULT", format!("{fault},{}", trigger.display()))
         });
@@ -200,6 +200,7 @@ async fn a_file_sink_takes_back_what_was_not_synced() {
         "trunc,log.jsonl,5,1,1;sync,log.jsonl,5,1,1",
     ] {
         let mut broken = Broken::new().await;
+        broken.daemon.may_take_back();
         let rules: Vec<&str> = fault.split(';').collect();
         let trigger = broken.daemon.path("broken");
         let joined: Vec<String> = rules.iter().map(|rule| format!("{rule},{}", trigger.display())).collect();
@@ -249,7 +250,11 @@ async fn without_descriptors_it_waits_and_goes_on() {
     broken.write(&["b"]);
     until("it to miss a connection", async || {
         broken.daemon.must_run();
-        if broken.daemon.said().contains("Too many open files") { Ok(()) } else { Err(broken.daemon.last_words()) }
+        if broken.daemon.said().contains("no file descriptor is left") {
+            Ok(())
+        } else {
+            Err(broken.daemon.last_words())
+        }
     })
     .await;
     broken.sim.start_listening().await.unwrap();

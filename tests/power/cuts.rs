@@ -428,7 +428,7 @@ fn power_cuts_lose_repeat_and_tear_nothing() {
     let (mut judged, mut started) = (0, 0);
     for seed in seed..seed + runs as u64 {
         let runtime = runtime();
-        let run = runtime.block_on(record::run(seed, &[SMALL_WAL]));
+        let run = runtime.block_on(record::run(seed, &SMALL_WAL));
         let (images, wrong, samples) = search(&run, &run.ops, count, seed, setting("DECKLOG_POWER_STARTS", 40) / runs);
         assert!(wrong.is_empty(), "DECKLOG_POWER_SEED={seed}: {} of {images}:\n{}", wrong.len(), few(&wrong));
         judged += images;
@@ -449,7 +449,7 @@ fn few(wrong: &[String]) -> String {
 /// The judge is not blind: with one sort of sync taken out of the trace, entries are lost.
 #[test]
 fn a_missing_sync_is_found() {
-    let run = runtime().block_on(record::run(7, &[SMALL_WAL]));
+    let run = runtime().block_on(record::run(7, &SMALL_WAL));
     let state = run.root.join(STATE);
     let inodes = |path: &Path| -> HashSet<u64> {
         let of = |op: &Op| {
@@ -492,7 +492,7 @@ fn a_missing_sync_is_found() {
 fn weaker_settings_of_sqlite_are_found() {
     const HARMLESS: &str = "UPDATE source SET active = 0; UPDATE sink SET active = 0;";
     for pragma in ["PRAGMA synchronous = NORMAL;", "PRAGMA synchronous = OFF;"] {
-        let run = runtime().block_on(record::run(8, &[SMALL_WAL, (HARMLESS, pragma)]));
+        let run = runtime().block_on(record::run(8, &[SMALL_WAL[0], SMALL_WAL[1], (HARMLESS, pragma)]));
         let (images, wrong, _) = search(&run, &run.ops, 300, 8, 0);
         println!(
             "with {pragma} {} of the first {images} images are wrong, such as\n  {}",

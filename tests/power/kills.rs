@@ -95,7 +95,7 @@ async fn live(kills: &[Kill], trace: Option<PathBuf>) -> Vec<bool> {
             let rotated = output(&copies, true)?.iter().filter(|byte| **byte == b'\n').count();
             let ready = daemon.told().contains("READY=1")
                 && newest == sim.revision()
-                && (collector.highest(), rotated) == (lines as u64, lines);
+                && (collector.highest(), rotated, printed(&daemon)) == (lines as u64, lines, lines as u64);
             if next < all && ready {
                 let more = if next < OBJECTS.0 + OBJECTS.1 { 1 } else { OBJECTS.2 };
                 (next..next + more).for_each(|number| write(&sim, number));
@@ -123,6 +123,13 @@ async fn live(kills: &[Kill], trace: Option<PathBuf>) -> Vec<bool> {
     }
     judge(&sim, started, &mut daemon, &collector, &copies).await;
     struck
+}
+
+/// The newest that is on its standard output.
+fn printed(daemon: &Daemon) -> u64 {
+    let text = daemon.printed();
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().last().map_or(0, |line| crate::judge::Entry::parse(line).seq)
 }
 
 async fn judge(sim: &Sim, started: u64, daemon: &mut Daemon, collector: &Collector, copies: &std::path::Path) {
