@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -52,13 +52,18 @@ pub(crate) struct Network {
     stale: Arc<Mutex<BTreeSet<String>>>,
     line_limit: usize,
     /// No list is older than this.
-    oldest: u64,
+    oldest: Arc<AtomicU64>,
 }
 
 impl Network {
     pub(crate) fn new(stage: Arc<Stage>, sim: Sim, line_limit: usize) -> Self {
-        let oldest = sim.revision();
+        let oldest = Arc::new(AtomicU64::new(sim.revision()));
         Self { stage, sim, power: Bell::default(), stale: Arc::default(), line_limit, oldest }
+    }
+
+    /// No API server is behind this any more.
+    pub(crate) fn forget_before(&self, revision: u64) {
+        self.oldest.store(revision, Ordering::Relaxed);
     }
 
     /// Breaks every connection, and refuses new ones until [`Network::up`].
@@ -223,7 +228,7 @@ impl Network {
     ) -> Option<io::Result<Response<Answer>>> {
         let revision = self.sim.revision();
         let back = self.stage.throw(|dice| dice.between(1, 20)) as u64;
-        if revision < self.oldest + back
+        if revision < self.oldest.load(Ordering::Relaxed) + back
             || !self.stale.lock().unwrap_or_else(PoisonError::into_inner).insert(source.to_owned())
         {
             return None;

@@ -584,6 +584,7 @@ impl Run {
         }
         self.before = Some(self.sim.history());
         self.sim.restore(to);
+        self.place.network.forget_before(to);
         self.world.look_again();
         let until = Instant::now() + CONVERGES;
         loop {

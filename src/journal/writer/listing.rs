@@ -525,7 +525,11 @@ impl Writer {
             self.vanished(id, known, namespace, name)?;
         }
         // Of the same transaction, so that a crash does not tell the gap again for nothing.
-        self.execute(what, "UPDATE source SET good = coalesce(resume, good), resume = NULL, rescoped = 1 WHERE id = ?", params![id])?;
+        self.execute(
+            what,
+            "UPDATE source SET good = coalesce(resume, good), resume = NULL, rescoped = 1 WHERE id = ?",
+            params![id],
+        )?;
         Ok(true)
     }
 
