@@ -503,7 +503,7 @@ impl Flow {
             self.steps.extend([Step::Wait(Duration::from_millis(1500)), Step::End]);
             return;
         }
-        let late = self.late.map_or_else(Instant::now, |late| late);
+        let late = self.late.unwrap_or_else(Instant::now);
         let frame = tokio::select! {
             biased;
             () = self.power.rung() => {
