@@ -335,16 +335,16 @@ impl Journal {
     /// # Errors
     /// Where the directory is held by another process, cannot be used, or holds what this build cannot read.
     pub fn open(dir: &Path) -> Result<(Self, WriterThread), JournalError> {
-        let clock = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .map_err(|source| JournalError::Io { what: "cannot start the journal's clock".to_owned(), source })?;
         let (journal, writing) = Self::assemble(dir, |_| Ok(()))?;
         let (ended_sender, ended) = oneshot::channel::<()>();
         let thread = std::thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || {
                 let _ended = ended_sender;
+                // Made here, because whoever opens a journal may be in a runtime, where none can be dropped.
+                let clock = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(|source| {
+                    JournalError::Io { what: "cannot start the journal's clock".to_owned(), source }
+                })?;
                 clock.block_on(writing)
             })
             .map_err(|source| JournalError::Io { what: "cannot start the journal's thread".to_owned(), source })?;

@@ -139,6 +139,15 @@ impl Shared {
         }
     }
 
+    /// Waits as long as that is wanted, which is progress however long it is.
+    async fn rest(&self, pause: Duration) {
+        let end = Instant::now() + pause;
+        while Instant::now() < end {
+            self.progressed();
+            tokio::time::sleep_until(end.min(Instant::now() + Duration::from_secs(5))).await;
+        }
+    }
+
     /// Asks discovery now, and tells the fleet what it says.
     async fn discover(&self) -> Result<Discovered, classify::Failure> {
         let found = self.discoverer.lock().await.discover(&self.api).await?;

@@ -97,7 +97,12 @@ impl Auditor {
             Ok(judge.differences())
         });
         match compared.await {
-            Ok(differences) => Ok(Look::Differences(version, differences?)),
+            Ok(Ok(differences)) => Ok(Look::Differences(version, differences)),
+            // Whoever cannot read now, for want of descriptors for instance, tries again in the next period.
+            Ok(Err(error)) => {
+                tracing::warn!(source = self.spec.name(), "an audit cannot read the journal: {error}");
+                Ok(Look::Undecided("the journal cannot be read"))
+            }
             Err(_) => Ok(Look::Undecided("decklog ends")),
         }
     }
@@ -110,7 +115,7 @@ impl Auditor {
         let api = shared.api.under(generation);
         let _room = shared.limiter.audit().await;
         let mut listed = Listed::default();
-        let mut token = None;
+        let (mut token, mut accept) = (None, METADATA);
         loop {
             let first = token.is_none();
             let params = kube::core::params::ListParams {
@@ -119,9 +124,12 @@ impl Auditor {
                 ..list_params(&self.spec)
             };
             let uri = request(&self.spec).list(&params).map_err(unbuilt)?.uri().to_string();
-            let answer = match api.send(Method::GET, &uri, METADATA, Vec::new()).await {
+            let answer = match api.send(Method::GET, &uri, accept, Vec::new()).await {
                 // An API that takes our wish for nonsense may well have the whole objects.
-                Err(Failure::Refused(_)) if first => api.send(Method::GET, &uri, "application/json", Vec::new()).await,
+                Err(Failure::Refused(_)) if first => {
+                    accept = "application/json";
+                    api.send(Method::GET, &uri, accept, Vec::new()).await
+                }
                 answer => answer,
             };
             let mut body = answer?.into_body();

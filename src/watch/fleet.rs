@@ -441,7 +441,7 @@ async fn keep_discovering(shared: &Shared) {
                 trouble = Trouble::default();
                 let cheap = shared.discoverer.lock().await.is_cheap();
                 let pause = if cheap { shared.timings.discovery } else { shared.timings.legacy_discovery };
-                tokio::time::sleep(pause).await;
+                shared.rest(pause).await;
             }
             Err(failure) => trouble.wait(shared, &failure).await,
         }
@@ -480,8 +480,7 @@ impl Trouble {
         let timings = &shared.timings;
         let bound = timings.backoff_first.saturating_mul(1 << self.tries.min(16)).min(timings.backoff_most);
         self.tries = self.tries.saturating_add(1);
-        shared.progressed();
-        tokio::time::sleep(at_least + random_up_to(bound)).await;
+        shared.rest(at_least + random_up_to(bound)).await;
     }
 
     /// Whether a person should be told: of each new trouble, and now and then of one that lasts.

@@ -410,7 +410,10 @@ impl Driver {
             self.shared.journal.flush().await?;
             let (journal, id) = (self.shared.journal.clone(), self.id);
             let losses = tokio::task::spawn_blocking(move || journal.reader()?.losses(id)).await;
-            let (known, lost) = losses.map_err(|_| Failure::Unreachable("decklog ends".to_owned()))??;
+            let losses = losses.map_err(|_| Failure::Unreachable("decklog ends".to_owned()))?;
+            // Whoever cannot read now, for want of descriptors for instance, asks again.
+            let (known, lost) =
+                losses.map_err(|error| Failure::Unreachable(format!("the journal cannot be read: {error}")))?;
             if lost * 2 > known {
                 // Whoever answers may be somebody else.
                 self.doubt = Some(Instant::now());
@@ -447,8 +450,8 @@ impl Driver {
         if let Some(period) = self.shared.timings.audit
             && self.audit_due.is_none()
         {
-            // Spread, so that the sources do not come all at once.
-            self.audit_due = Some(Instant::now() + random_up_to(period / 2));
+            // Spread, so that the sources do not come all at once, and not at the start, which lists or resumes.
+            self.audit_due = Some(Instant::now() + period / 2 + random_up_to(period / 2));
         }
         self.read(body).await
     }
@@ -474,7 +477,7 @@ impl Driver {
     /// Takes note of an audit. Says whether the log and the API server differ.
     async fn audited(&mut self, found: Result<Option<Audit>, Stop>) -> Result<bool, JournalError> {
         let period = self.shared.timings.audit.unwrap_or_default();
-        self.audit_due = Some(Instant::now() + period / 2 + random_up_to(period / 4));
+        self.audit_due = Some(Instant::now() + period * 3 / 4 + random_up_to(period / 4));
         let audit = match found {
             Ok(Some(audit)) => audit,
             Ok(None) => {

@@ -357,14 +357,10 @@ impl Daemon {
         .await;
     }
 
-    /// Its clock is about to go wrong, so that the judge is not to look at it.
-    pub(crate) fn times_may_go_back(&mut self) {
-        self.timeless = true;
-    }
-
-    /// Lines that were never durable may go again: their sync is about to fail.
-    pub(crate) fn may_take_back(&mut self) {
-        self.takes_back = true;
+    /// The judge is not to look at the times, because its clock is about to go wrong; or lines that were never durable
+    /// may go again, because their sync is about to fail.
+    pub(crate) fn forgive(&mut self, times: bool, lines: bool) {
+        (self.timeless, self.takes_back) = (times, lines);
     }
 
     /// The log so far. Whole lines never change, so only what is new is read.

@@ -200,7 +200,7 @@ async fn a_file_sink_takes_back_what_was_not_synced() {
         "trunc,log.jsonl,5,1,1;sync,log.jsonl,5,1,1",
     ] {
         let mut broken = Broken::new().await;
-        broken.daemon.may_take_back();
+        broken.daemon.forgive(false, true);
         let rules: Vec<&str> = fault.split(';').collect();
         let trigger = broken.daemon.path("broken");
         let joined: Vec<String> = rules.iter().map(|rule| format!("{rule},{}", trigger.display())).collect();
