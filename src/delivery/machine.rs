@@ -448,7 +448,7 @@ mod tests {
     #[test]
     fn a_cursor_that_only_passed_unwanted_entries_is_not_ahead_of_the_journal() {
         let mut trace = Trace::opened(OnRefused::Halt, 90);
-        trace.on(Input::Read { upto: Seq(120), wanted: Vec::new(), due: true }).gives(&[ack(120, 0)]);
+        trace.on(Input::Read { upto: Seq(120), wanted: Vec::new(), due: true }).gives(&[ack(120, 90)]);
         trace.on(Input::Done).gives(&[read(120)]);
         // SIGHUP, and nothing was delivered since the head was 100.
         trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(120))]);
