@@ -4,12 +4,14 @@
 //! rendered anew, so `1.0`, `1` and `1e400` stay what they are.
 
 mod diff;
+mod noise;
 mod pattern;
 pub mod redact;
 mod span;
 #[cfg(test)]
 mod tests;
 
+pub use noise::{Noise, Preset};
 pub use pattern::Pattern;
 pub use span::Shape;
 
@@ -81,6 +83,6 @@ pub fn replaced(new: &[u8]) -> Result<(Change, Shape), String> {
 /// lies below what one matches. A change that touches no leaf (only resourceVersion moved) is one of them, unless
 /// there are no patterns at all.
 #[must_use]
-pub fn matches_ignore(ignore: &[Pattern], touched: &[String]) -> bool {
-    !ignore.is_empty() && touched.iter().all(|pointer| ignore.iter().any(|pattern| pattern.covers(pointer)))
+pub fn matches_ignore<S: AsRef<str>>(ignore: &[Pattern], touched: &[S]) -> bool {
+    !ignore.is_empty() && touched.iter().all(|pointer| ignore.iter().any(|pattern| pattern.covers(pointer.as_ref())))
 }

@@ -298,7 +298,7 @@ pub struct Cluster {
     pub kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig. Default: its current one.
     pub context: Option<String>,
-    /// Read the API server's own request counters, for `churn --requests`. Not yet: it changes nothing.
+    /// Read the API server's own request counters, for `churn --requests`.
     pub request_metrics: bool,
     /// Let the kubeconfig name a program that gives the credentials (exec, auth-provider), and run it.
     pub allow_exec: bool,
@@ -391,9 +391,10 @@ pub struct Watch {
     /// What becomes of the objects that the first list finds.
     #[serde(default)]
     pub first_list: FirstList,
-    /// Patterns of JSON pointers: a MODIFIED that touches nothing else is not emitted.
+    /// Presets (heartbeats, managed-fields, status, leader-election) and patterns of JSON pointers: a MODIFIED that
+    /// touches nothing else is not emitted.
     #[serde(default)]
-    #[schemars(with = "Vec<value::PointerText>")]
+    #[schemars(with = "Vec<value::IgnoreText>")]
     pub ignore: Vec<String>,
 }
 

@@ -27,7 +27,9 @@ use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 pub use codec::Codec;
-pub use reader::{KnownObject, ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, StoredEntry, Verified};
+pub use reader::{
+    KnownObject, ObjectRow, Position, Reader, Requests, SetAside, SinkRow, SourceRow, StoredEntry, Verified,
+};
 pub use retention::{Bounds, Pause, PauseReason, Retained};
 
 use crate::ambient;
@@ -71,6 +73,17 @@ pub struct Audit {
     pub began: Timestamp,
     /// How many objects differ.
     pub differences: u64,
+}
+
+/// What the API server's own request counters have grown by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestCounts {
+    /// Since when. `None`: nothing is known of the time before, and counting begins now.
+    pub since: Option<Timestamp>,
+    /// Until when.
+    pub until: Timestamp,
+    /// Requests that were granted, by group and plural of the resource that they change and by verb.
+    pub requests: Vec<(String, String, &'static str, u64)>,
 }
 
 /// What a source is doing, for status and metrics.
@@ -573,6 +586,14 @@ impl Journal {
     /// Where the writer has stopped.
     pub async fn remember_resources(&self, resources: Vec<Resource>) -> Result<(), JournalError> {
         self.send(Command::Resources(resources), 0).await
+    }
+
+    /// Keeps what the API server's own request counters said, or why they cannot be read.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn requests(&self, read: Result<RequestCounts, String>) -> Result<(), JournalError> {
+        self.send(Command::Requests(read), 0).await
     }
 
     /// Registers a sink under its name and gives its cursor: the last seq it has for good. `start` counts only for a

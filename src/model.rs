@@ -240,7 +240,7 @@ pub struct SourceSpec {
     pub field_selector: String,
     /// Objects found on the first list are only remembered, not emitted.
     pub first_list_silent: bool,
-    /// Patterns of JSON pointers: a MODIFIED that touches nothing else is not emitted.
+    /// Presets of noise and patterns of JSON pointers: a MODIFIED that touches nothing else is not emitted.
     pub ignore: Vec<String>,
 }
 

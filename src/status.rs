@@ -202,6 +202,8 @@ pub struct SourceStatus {
     pub lag_seconds: Option<i64>,
     /// Gaps told.
     pub gaps: u64,
+    /// Changes that `ignore` kept out of the log.
+    pub withheld: u64,
     /// Comparisons with what the API server has; absent before the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditStatus>,
@@ -323,6 +325,7 @@ impl Status {
                         known_good,
                         lag_seconds: known_good.map(|good| seconds(good, now)),
                         gaps: source.gaps,
+                        withheld: source.withheld,
                         audit: timestamp(source.audited_at).map(|last| AuditStatus {
                             count: source.audits,
                             differences: source.audit_differences,

@@ -46,10 +46,13 @@ fn lines(status: &Status, look: Look) -> Vec<String> {
     lines.extend(status.alarms.iter().map(|alarm| alarm_line(alarm, status, look)));
     if !status.sources.is_empty() {
         lines.push(String::new());
-        let cells: Vec<_> = status.sources.iter().map(|source| source_row(source, status)).collect();
+        // Only where something is left out of the log, which it is not unless it was asked for.
+        let withheld = status.sources.iter().any(|source| source.withheld > 0);
+        let cells: Vec<_> = status.sources.iter().map(|source| source_row(source, status, withheld)).collect();
         let details = status.sources.iter().map(|source| vec![source.detail.clone()]).collect::<Vec<_>>();
-        let titles = ["SOURCE", "STATE", "FOR", "OBJECTS", "RESUMES AT", "KNOWN GOOD", "GAPS"];
-        lines.extend(with_details(table(look, &titles, &cells), &details, look));
+        let titles = ["SOURCE", "STATE", "FOR", "OBJECTS", "RESUMES AT", "KNOWN GOOD", "GAPS", "WITHHELD"];
+        let titles = if withheld { &titles[..] } else { &titles[..7] };
+        lines.extend(with_details(table(look, titles, &cells), &details, look));
     }
     if !status.sinks.is_empty() {
         lines.push(String::new());
@@ -163,9 +166,9 @@ fn since(time: Option<Timestamp>, now: Timestamp) -> String {
     time.map_or_else(|| "-".to_owned(), |time| span(now.duration_since(time).as_secs()))
 }
 
-fn source_row(source: &SourceStatus, status: &Status) -> Vec<Cell> {
+fn source_row(source: &SourceStatus, status: &Status, withheld: bool) -> Vec<Cell> {
     let known_good = source.lag_seconds.map_or_else(|| "never".to_owned(), |lag| format!("{} ago", span(lag)));
-    vec![
+    let mut row = vec![
         plain(printable(&source.name)),
         state(&source.state, source.active, status.daemon.running),
         plain(since(source.since, status.time)),
@@ -173,7 +176,11 @@ fn source_row(source: &SourceStatus, status: &Status) -> Vec<Cell> {
         plain(source.resume.as_deref().map_or_else(|| "a list".to_owned(), |version| printable(version).into_owned())),
         plain(known_good),
         (Some(Ink::Alarm).filter(|_| source.gaps > 0), count(source.gaps)),
-    ]
+    ];
+    if withheld {
+        row.push(plain(count(source.withheld)));
+    }
+    row
 }
 
 fn sink_row(sink: &SinkStatus, status: &Status) -> Vec<Cell> {
@@ -240,6 +247,7 @@ mod tests {
             known_good: Some(time("2026-11-21T10:39:48Z")),
             lag_seconds: Some(12),
             gaps: 0,
+            withheld: 0,
             audit: None,
             active,
         };

@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 use super::problem::nearest;
 use super::value::{parse_duration, parse_period, parse_size};
 use super::{Files, Listen};
-use crate::change::Pattern;
+use crate::change::{Noise, Pattern, Preset};
 use crate::filter::{Filter, FilterError};
 
 /// Why a text does not fit its format.
@@ -49,6 +49,9 @@ pub(super) fn expected(format: &str) -> &'static str {
         "label-selector" => "a label selector such as \"tier=web,env in (prod,qa),!legacy\"",
         "field-selector" => "a field selector such as \"metadata.name=web,status.phase!=Running\"",
         "pointer-pattern" => "a JSON pointer such as \"/metadata/managedFields\" or \"/data/*password*\"",
+        "ignore" => {
+            "a preset (\"heartbeats\", \"managed-fields\", \"status\", \"leader-election\") or a JSON pointer such as \"/metadata/labels/*\""
+        }
         "cel" => "a CEL expression over the keys of an entry, such as 'type == \"DELETED\" || kind == \"Secret\"'",
         "http-url" => "an http:// or https:// URL without user and password (for those: bearer_file, headers_file)",
         "listen" => "an address and port such as \"127.0.0.1:9465\", or the path of a unix socket",
@@ -72,6 +75,7 @@ pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong>
         "label-selector" => label_selector(text),
         "field-selector" => field_selector(text),
         "pointer-pattern" => Pattern::parse(text).map(drop).map_err(Wrong::from),
+        "ignore" => Noise::check(text).map_err(|found| Wrong { found, nearest: preset(text) }),
         "cel" => Filter::compile(text).map(drop).map_err(|error| cel(text, &error)),
         "http-url" => http_url(text),
         "listen" => listen(text),
@@ -107,6 +111,11 @@ fn size(text: &str, found: String) -> Wrong {
         _ => return wrong,
     };
     if digits.bytes().all(|b| b == b'0') { wrong } else { wrong.near(format!("{digits}{unit}")) }
+}
+
+/// The preset that was most likely meant; `managedFields` is how objects spell it.
+fn preset(text: &str) -> Option<String> {
+    nearest(&text.replace("dF", "d-F"), Preset::ALL.map(Preset::as_str))
 }
 
 /// The place in the expression, told apart from the place in the file.
@@ -462,6 +471,7 @@ mod tests {
             ("log-level", &["info", "WARN", "info,decklog::watch=debug", "decklog::journal", "warn,[span{a=1}]=trace"]),
             ("cel", &["true", "type == 'DELETED' || kind == \"Secret\"", "has(object.spec)"]),
             ("pointer-pattern", &["/metadata/managedFields", "/data/*password*", "/a~1b"]),
+            ("ignore", &["heartbeats", "managed-fields", "status", "leader-election", "/status/conditions/*/x"]),
         ] {
             for text in texts {
                 assert_eq!(check(format, text, Files::Check), Ok(()), "{format} {text:?}");
@@ -521,6 +531,13 @@ mod tests {
             ("log-level", "info,decklog=verbose", Some("debug")),
             ("log-level", "", None),
             ("pointer-pattern", "metadata", None),
+            ("ignore", "heartbeat", Some("heartbeats")),
+            ("ignore", "managedFields", Some("managed-fields")),
+            ("ignore", "leader_election", Some("leader-election")),
+            ("ignore", "Status", Some("status")),
+            ("ignore", "probes", None),
+            ("ignore", "metadata/labels", None),
+            ("ignore", "", None),
             ("cel", "", None),
         ] {
             assert_eq!(near(format, text).as_deref(), nearest, "{format} {text:?}");

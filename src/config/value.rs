@@ -236,6 +236,7 @@ macro_rules! text {
 text!(ResourceText, "resource");
 text!(NamespaceText, "namespace");
 text!(PointerText, "pointer-pattern");
+text!(IgnoreText, "ignore");
 
 impl JsonSchema for Begin {
     fn inline_schema() -> bool {

@@ -144,6 +144,8 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
     let since: Float = register(registry, "source_state_since_timestamp_seconds", "When that state began");
     let objects: Int = register(registry, "source_objects", "Objects known to exist");
     let gaps: Count = register(registry, "source_gaps", "GAP entries written for the source");
+    let withheld: Count =
+        register(registry, "source_withheld", "Changes that `ignore` kept out of the log of the source");
     let audits: Count = register(registry, "audits", "Comparisons of the source with what the API server has");
     let differences: Count =
         register(registry, "audit_differences", "Objects that an audit found to differ; each made the log tell a GAP");
@@ -159,6 +161,7 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
         since.get_or_create(&labels).set(unix(row.state_since));
         objects.get_or_create(&labels).set(int(row.objects));
         gaps.get_or_create(&labels).inc_by(row.gaps);
+        withheld.get_or_create(&labels).inc_by(row.withheld);
         audits.get_or_create(&labels).inc_by(row.audits);
         differences.get_or_create(&labels).inc_by(row.audit_differences);
         if let Some(good_at) = row.good_at {

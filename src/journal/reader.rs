@@ -1,6 +1,7 @@
 //! Read-only connections: what delivery, status and the commands read. They never block the writer.
 
 mod audit;
+mod requests;
 mod verify;
 
 use std::path::Path;
@@ -10,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use tokio::sync::watch;
 
 pub use audit::KnownObject;
+pub use requests::Requests;
 pub use verify::Verified;
 
 use super::codec::Codec;
@@ -85,6 +87,8 @@ pub struct SourceRow {
     pub audited_at: i64,
     /// Its position is lost, and no list has declared the gap yet.
     pub gap_owed: bool,
+    /// Changes that `ignore` kept out of the log.
+    pub withheld: u64,
 }
 
 impl SourceRow {
@@ -573,7 +577,7 @@ impl Reader {
                 "SELECT s.id, r.facts, s.namespace, s.state, s.detail, s.state_since, s.resume, s.good_at, s.active,
                      (SELECT count(*) FROM object o WHERE o.resource = s.resource AND o.present = 1
                          AND (s.namespace = '' OR o.namespace = s.namespace)),
-                     s.gaps, s.audits, s.audit_differences, s.audited_at, s.pending_why IS NOT NULL
+                     s.gaps, s.audits, s.audit_differences, s.audited_at, s.pending_why IS NOT NULL, s.withheld
                  FROM source s JOIN resource r ON r.id = s.resource ORDER BY r.plural, r.api_group, s.namespace",
             )
             .map_err(sql(what))?;
@@ -595,6 +599,7 @@ impl Reader {
                     audit_differences: row.get(12)?,
                     audited_at: row.get(13)?,
                     gap_owed: row.get(14)?,
+                    withheld: row.get(15)?,
                 })
             })
             .map_err(sql(what))?;

@@ -4,6 +4,7 @@ mod calendar;
 mod forget;
 mod listing;
 mod queue;
+mod requests;
 mod room;
 mod store;
 #[cfg(test)]
@@ -27,7 +28,7 @@ use super::retention::{Bounds, Pause};
 use super::{Audit, JournalError, SinkStart, SourceId, SourceMemory, Waiting, WatchChange};
 use crate::ambient;
 use crate::change::redact::Redactor;
-use crate::change::{self, Pattern};
+use crate::change::{self, Noise};
 use crate::model::{
     Cluster, EntryType, Evidence, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
 };
@@ -35,6 +36,7 @@ use calendar::Calendar;
 use listing::Job;
 use queue::Woken;
 pub(super) use queue::{Command, Queue, Queued, Reply};
+pub(super) use requests::WITHHELD;
 use room::Room;
 
 /// A transaction takes what waits, up to this many changes; how many bytes, `retention::Sizes` says.
@@ -58,7 +60,7 @@ struct Source {
     namespace: String,
     api_version: String,
     silent: bool,
-    ignore: Vec<Pattern>,
+    ignore: Noise,
     resume: Option<ResourceVersion>,
     applied: Option<ResourceVersion>,
     good_at: i64,
@@ -629,6 +631,10 @@ impl Writer {
                     self.resource_id(resource)?;
                 }
             }
+            Command::Requests(read) => {
+                self.begin()?;
+                self.note_requests(read.as_ref())?;
+            }
             Command::Sink(name, kind, start, reply) => {
                 self.begin()?;
                 let cursor = self.register_sink(name, kind, *start)?;
@@ -832,7 +838,7 @@ impl Writer {
                 api_version: spec.resource.api_version(),
                 facts: spec.resource.clone(),
                 silent: spec.first_list_silent,
-                ignore: patterns(&spec.ignore),
+                ignore: Noise::new(&spec.ignore, &spec.resource.full_name()),
                 resume: resume.clone(),
                 given_up: given_up.map(ResourceVersion),
                 applied: applied.clone(),
@@ -871,6 +877,8 @@ impl Writer {
             .map_err(sql(what))?;
         let facts: Resource = serde_json::from_str(&facts)
             .map_err(|_| JournalError::Corrupt("the journal holds a resource that cannot be read".to_owned()))?;
+        let ignore = serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default();
+        let ignore = Noise::new(&ignore, &facts.full_name());
         let source = Source {
             id,
             resource,
@@ -878,7 +886,7 @@ impl Writer {
             api_version: facts.api_version(),
             facts,
             silent: false,
-            ignore: patterns(&serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default()),
+            ignore,
             resume: resume.map(ResourceVersion),
             given_up: given_up.map(ResourceVersion),
             applied: applied.map(ResourceVersion),
@@ -1023,7 +1031,9 @@ impl Writer {
         let (change, shape) =
             compared.map_err(|error| JournalError::Corrupt(format!("a stored object cannot be compared: {error}")))?;
         let ignore = &self.source(source)?.ignore;
-        if !ignore.is_empty() && change::matches_ignore(ignore, &change.touched) {
+        if !ignore.is_empty() && ignore.covers(&change.touched) {
+            let what = "count what is withheld";
+            self.execute(what, "UPDATE source SET withheld = withheld + 1 WHERE id = ?", params![source])?;
             return self.withhold(known.id, object);
         }
         let kind = EntryType::Modified;
@@ -1136,11 +1146,6 @@ fn new_epoch() -> String {
     let random = (u128::from(ambient::random()) << 64 | u128::from(ambient::random())).to_be_bytes();
     let random = random.first_chunk().expect("16 bytes are more than 10");
     uuid::Builder::from_unix_timestamp_millis(millis, random).into_uuid().simple().to_string()
-}
-
-/// The configuration has checked them; one that is no pattern matches nothing.
-fn patterns(texts: &[String]) -> Vec<Pattern> {
-    texts.iter().filter_map(|text| Pattern::parse(text).ok()).collect()
 }
 
 fn known_row(row: &Row<'_>) -> rusqlite::Result<Known> {

@@ -328,6 +328,7 @@ mod tests {
             known_good: None,
             lag_seconds: Some(SILENT),
             gaps: 0,
+            withheld: 0,
             audit: None,
             active: true,
         };

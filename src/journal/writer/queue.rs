@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::change::redact::Redactor;
 use crate::journal::retention::Bounds;
-use crate::journal::{Audit, JournalError, SinkStart, SinkState, SourceId, SourceMemory, SourceState, WatchChange};
+use crate::journal::{Audit, JournalError, RequestCounts, SinkStart, SinkState, SourceId, SourceMemory, SourceState, WatchChange};
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Why};
 
 /// Where an answer goes, once. It can be given again, because what is answered in a transaction that fails is done
@@ -51,6 +51,7 @@ pub(in crate::journal) enum Command {
     Audited(SourceId, Audit),
     ReportSource(SourceId, SourceState),
     Resources(Vec<Resource>),
+    Requests(Result<RequestCounts, String>),
     Flush(Reply<()>),
     Sink(String, String, SinkStart, Reply<Seq>),
     RetireSink(String),
@@ -90,6 +91,7 @@ impl Command {
             | Self::Audited(..)
             | Self::ReportSource(..)
             | Self::Resources(_)
+            | Self::Requests(_)
             | Self::Epoch(_)
             | Self::Flush(_) => false,
         }
@@ -113,6 +115,7 @@ impl Command {
             | Self::Narrow(_)
             | Self::ReportSource(..)
             | Self::Resources(_)
+            | Self::Requests(_)
             | Self::Flush(_)
             | Self::Sink(..)
             | Self::RetireSink(_)

@@ -1,0 +1,188 @@
+//! Noise: what `ignore` leaves out of the log, by presets that have a name and by patterns of one's own.
+
+use super::{Pattern, matches_ignore};
+
+/// The resource whose objects say nothing but that somebody is alive.
+const LEASES: &str = "leases.coordination.k8s.io";
+
+/// Where the API server keeps the books about who set what.
+const BOOKS: &str = "/metadata/managedFields";
+
+/// A kind of change that most clusters are full of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// Signs of life: the heartbeats of nodes in their conditions, probes, the renewal of a lease.
+    Heartbeats,
+    /// The books about who set what, when nothing else changed.
+    ManagedFields,
+    /// All of the status.
+    Status,
+    /// A leader that stays: the renewal of its lease, or its record in an annotation. Another leader of a lease is told.
+    LeaderElection,
+}
+
+impl Preset {
+    /// Every preset.
+    pub const ALL: [Self; 4] = [Self::Heartbeats, Self::ManagedFields, Self::Status, Self::LeaderElection];
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Heartbeats => "heartbeats",
+            Self::ManagedFields => "managed-fields",
+            Self::Status => "status",
+            Self::LeaderElection => "leader-election",
+        }
+    }
+
+    /// The preset of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|preset| preset.as_str() == name)
+    }
+
+    /// What it covers: in objects of any resource, and in leases beside that.
+    const fn patterns(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Self::Heartbeats => (&["/status/**/lastHeartbeatTime", "/status/**/lastProbeTime"], &["/spec/renewTime"]),
+            Self::ManagedFields => (&[BOOKS], &[]),
+            Self::Status => (&["/status"], &[]),
+            Self::LeaderElection => {
+                (&["/metadata/annotations/control-plane.alpha.kubernetes.io~1leader"], &["/spec/renewTime"])
+            }
+        }
+    }
+}
+
+/// What of the objects of one resource is noise: a change that touches nothing else is not told.
+///
+/// With each write the API server moves the writer's time in managedFields. A change that a preset covers therefore
+/// takes that along; a pattern of one's own covers what it names and nothing else.
+#[derive(Clone, Debug, Default)]
+pub struct Noise {
+    patterns: Vec<Pattern>,
+    takes_books: bool,
+}
+
+impl Noise {
+    /// What these names of presets and patterns cover in the objects of a resource (`deployments.apps`). A text that
+    /// is neither covers nothing; [`Noise::check`] tells.
+    #[must_use]
+    pub fn new<S: AsRef<str>>(texts: &[S], resource: &str) -> Self {
+        let mut noise = Self::default();
+        for text in texts.iter().map(AsRef::as_ref) {
+            let Some(preset) = Preset::parse(text) else {
+                noise.patterns.extend(Pattern::parse(text).ok());
+                continue;
+            };
+            let (all, leases) = preset.patterns();
+            let leases = if resource == LEASES { leases } else { &[] };
+            let patterns = all.iter().chain(leases);
+            noise.patterns.extend(patterns.map(|text| Pattern::parse(text).expect("the presets are patterns")));
+            noise.takes_books |= preset != Preset::ManagedFields;
+        }
+        noise
+    }
+
+    /// Whether a text is the name of a preset, or a pattern.
+    ///
+    /// # Errors
+    /// One sentence that says what is wrong with it.
+    pub fn check(text: &str) -> Result<(), String> {
+        if Preset::parse(text).is_some() {
+            return Ok(());
+        }
+        let word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_ ".contains(&byte));
+        if word { Err(format!("{text:?}, which is no preset")) } else { Pattern::parse(text).map(drop) }
+    }
+
+    /// Whether nothing is noise.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
+    /// Whether a change that touches these values, given by JSON pointers, touches nothing but noise.
+    #[must_use]
+    pub fn covers<S: AsRef<str>>(&self, touched: &[S]) -> bool {
+        let takes_books = self.takes_books && !touched.iter().all(is_book);
+        if !takes_books {
+            return matches_ignore(&self.patterns, touched);
+        }
+        touched.iter().all(|pointer| is_book(pointer) || matches_ignore(&self.patterns, &[pointer]))
+    }
+}
+
+/// Whether a pointer leads into managedFields.
+fn is_book<S: AsRef<str>>(pointer: &S) -> bool {
+    let pointer = pointer.as_ref();
+    pointer.strip_prefix(BOOKS).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: &str = "/metadata/managedFields/1/time";
+
+    fn covers(texts: &[&str], resource: &str, touched: &[&str]) -> bool {
+        Noise::new(texts, resource).covers(touched)
+    }
+
+    #[test]
+    fn a_preset_covers_what_it_is_named_after() {
+        for (preset, resource, touched, covered) in [
+            ("heartbeats", "nodes", "/status/conditions/2/lastHeartbeatTime", true),
+            ("heartbeats", "pods", "/status/conditions/0/lastProbeTime", true),
+            ("heartbeats", "nodes", "/status/conditions/2/status", false),
+            ("heartbeats", LEASES, "/spec/renewTime", true),
+            ("heartbeats", "certificates.example.com", "/spec/renewTime", false),
+            ("heartbeats", LEASES, "/spec/holderIdentity", false),
+            ("managed-fields", "pods", "/metadata/managedFields/0/fieldsV1/f:spec/f:x", true),
+            ("managed-fields", "pods", "/metadata/managedFieldsOfMine", false),
+            ("status", "pods", "/status/phase", true),
+            ("status", "pods", "/spec/status", false),
+            ("leader-election", LEASES, "/spec/renewTime", true),
+            ("leader-election", LEASES, "/spec/leaseTransitions", false),
+            (
+                "leader-election",
+                "configmaps",
+                "/metadata/annotations/control-plane.alpha.kubernetes.io~1leader",
+                true,
+            ),
+        ] {
+            assert_eq!(covers(&[preset], resource, &[touched]), covered, "{preset} {resource} {touched}");
+        }
+    }
+
+    #[test]
+    fn a_preset_takes_the_books_along_and_a_pattern_does_not() {
+        let heartbeat = "/status/conditions/2/lastHeartbeatTime";
+        assert!(covers(&["heartbeats"], "nodes", &[heartbeat, TIME]));
+        assert!(!covers(&["heartbeats"], "nodes", &[heartbeat, TIME, "/spec/unschedulable"]));
+        assert!(!covers(&["/status/conditions/*/lastHeartbeatTime"], "nodes", &[heartbeat, TIME]));
+        // Ownership alone is another matter.
+        assert!(!covers(&["heartbeats", "status"], "nodes", &[TIME]));
+        assert!(covers(&["heartbeats", "managed-fields"], "nodes", &[TIME]));
+        assert!(covers(&["status", "/metadata/labels/x"], "nodes", &["/status/a", "/metadata/labels/x", TIME]));
+    }
+
+    #[test]
+    fn where_only_the_version_moved_all_of_it_is_noise() {
+        assert!(covers(&["status"], "pods", &[]));
+        assert!(!covers(&[], "pods", &[]));
+        assert!(Noise::new::<&str>(&[], "pods").is_empty());
+    }
+
+    #[test]
+    fn what_is_neither_a_preset_nor_a_pattern_is_told() {
+        for preset in Preset::ALL {
+            Noise::check(preset.as_str()).unwrap();
+        }
+        Noise::check("/status").unwrap();
+        assert!(Noise::check("heartbeat").unwrap_err().contains("no preset"));
+        assert!(Noise::check("metadata/labels").unwrap_err().contains("begin with `/`"));
+        assert!(Noise::check("/a**").unwrap_err().contains("whole segments"));
+    }
+}
