@@ -15,6 +15,7 @@ use crate::config::{self, Config, Loaded, Problems};
 use crate::journal::{JournalError, Reader};
 
 pub mod check;
+pub mod churn;
 pub mod completions;
 pub mod demo;
 pub mod get;
@@ -112,6 +113,8 @@ pub enum Command {
     Tail(tail::TailArgs),
     /// Print an object as it is, or as it was
     Get(get::GetArgs),
+    /// Print who writes most, what changed nothing that matters, and fields that managers fight over
+    Churn(churn::ChurnArgs),
     /// Print every position: sources, head, sinks, lag, gaps, disk
     Status(status::StatusArgs),
     /// Find everything that is wrong with config, cluster, permissions, state directory and sinks
@@ -322,6 +325,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Run(args) => run::main(args, &global),
         Command::Tail(args) => tail::main(args, &global),
         Command::Get(args) => get::main(args, &global),
+        Command::Churn(args) => churn::main(args, &global),
         Command::Status(args) => status::main(args, &global),
         Command::Check(args) => check::main(args, &global),
         Command::Rbac(args) => rbac::main(args, &global),
@@ -372,7 +376,7 @@ mod tests {
         let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
         assert_eq!(
             names,
-            ["run", "tail", "get", "status", "check", "rbac", "verify", "replay", "demo", "completions", "schema"]
+            ["run", "tail", "get", "churn", "status", "check", "rbac", "verify", "replay", "demo", "completions", "schema"]
         );
     }
 

@@ -687,6 +687,21 @@ impl Api {
     /// # Errors
     /// Where the API server does not answer.
     pub async fn may(&self, verb: &str, group: &str, resource: &str, namespace: Option<&str>) -> Result<bool, Failure> {
+        self.allows(serde_json::json!({ "resourceAttributes": {
+            "verb": verb, "group": group, "resource": resource, "namespace": namespace.unwrap_or_default(),
+        } }))
+        .await
+    }
+
+    /// Whether we may read a path that is no resource.
+    ///
+    /// # Errors
+    /// Where the API server does not answer.
+    pub async fn may_read(&self, path: &str) -> Result<bool, Failure> {
+        self.allows(serde_json::json!({ "nonResourceAttributes": { "verb": "get", "path": path } })).await
+    }
+
+    async fn allows(&self, spec: serde_json::Value) -> Result<bool, Failure> {
         #[derive(Deserialize)]
         struct Review {
             status: Status,
@@ -699,9 +714,7 @@ impl Api {
         let review = serde_json::json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": { "resourceAttributes": {
-                "verb": verb, "group": group, "resource": resource, "namespace": namespace.unwrap_or_default(),
-            } },
+            "spec": spec,
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
         let body =

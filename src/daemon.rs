@@ -19,11 +19,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::change::redact::Redactor;
+use crate::churn::Meter;
 use crate::cluster::{Api, ClusterError, Limits};
 use crate::config::{Config, Loaded, OnFull};
 use crate::delivery::DeliveryError;
 use crate::http::{self, BindError, Endpoints};
 use crate::journal::{Bounds, Journal, JournalError, SourceState, WriterThread};
+use crate::requests;
 use crate::status::Live;
 use crate::supervise::{Ended, Failed, Supervisor};
 use crate::systemd::{Notifier, Watchdog};
@@ -174,9 +176,14 @@ impl Running {
             .await?;
         sinks.start(&journal, &mut tasks);
         let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
+        let counted = config.cluster.request_metrics.then(|| api.clone());
         let (fleet, handle) = Fleet::new(api, journal.clone(), plan, timings(&config.cluster));
         let stop = tasks.stop();
         tasks.spawn(READING, async move { Ok(fleet.run(stop).await?) });
+        if let Some(api) = counted {
+            let (fleet, journal, stop) = (handle.clone(), journal.clone(), tasks.stop());
+            tasks.spawn("request counters", async move { Ok(requests::run(api, fleet, journal, stop).await?) });
+        }
         let live = watch::Sender::new(Live {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -190,7 +197,10 @@ impl Running {
                 backlog: journal.backlog(),
                 live: live.subscribe(),
                 sinks: sinks.counters(),
+                churn: Meter::default(),
             };
+            let (meter, journal, stop) = (endpoints.churn.clone(), journal.clone(), tasks.stop());
+            tasks.spawn("churn", async move { Ok(meter.follow(journal, stop).await?) });
             let stop = tasks.stop();
             tasks.spawn("http", async move { Ok(http::serve(bound, endpoints, stop).await?) });
         }

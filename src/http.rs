@@ -26,6 +26,7 @@ use tokio::task::JoinSet;
 use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
+use crate::churn::Meter;
 use crate::config::Listen;
 use crate::delivery::SinkCounters;
 use crate::journal::{Backlog, JournalError, Reader};
@@ -45,6 +46,8 @@ pub struct Endpoints {
     pub live: watch::Receiver<Live>,
     /// What is counted of the sinks.
     pub sinks: Arc<Mutex<SinkCounters>>,
+    /// What kinds of writes there were.
+    pub churn: Meter,
 }
 
 /// A socket that is bound, before anything is served on it.

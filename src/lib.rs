@@ -2,6 +2,7 @@
 
 pub mod ambient;
 pub mod change;
+pub mod churn;
 pub mod cli;
 pub mod cluster;
 pub mod config;
@@ -11,6 +12,7 @@ pub mod filter;
 pub mod http;
 pub mod journal;
 pub mod model;
+pub mod requests;
 pub mod sim;
 pub mod sink;
 pub mod status;

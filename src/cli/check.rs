@@ -15,6 +15,7 @@ use crate::filter::Filter;
 use crate::http;
 use crate::journal::{JournalError, Reader};
 use crate::model::{Cluster, SourceSpec};
+use crate::requests;
 use crate::sink;
 use crate::status;
 use crate::watch::discovery::Discoverer;
@@ -241,7 +242,25 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
             }
         }
     }
+    if config.cluster.request_metrics {
+        counters(&api, found).await;
+    }
     identity
+}
+
+/// Whether the API server's own counters may be read.
+async fn counters(api: &Api, found: &mut Findings) {
+    match api.may_read(requests::PATH).await {
+        Ok(true) => found.good("rights", "the API server's request counters may be read"),
+        Ok(false) => found.bad(
+            "rights",
+            format!(
+                "{} may not be read, which [cluster] request_metrics asks for; `decklog rbac | kubectl apply -f -` and a binding grant it",
+                requests::PATH
+            ),
+        ),
+        Err(error) => found.bad("rights", format!("the API server does not tell what is granted: {error}")),
+    }
 }
 
 /// Rules of redaction for resources that nothing watches: they may be misspelled, and then they hide nothing.

@@ -24,7 +24,8 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
     let loaded = global.load()?;
     let config = &loaded.config;
     let discovered = super::block_on(discover(config))?;
-    let rights = rights(&config.watch, &discovered);
+    let mut rights = rights(&config.watch, &discovered);
+    rights.counters = config.cluster.request_metrics;
     if !rights.unknown.is_empty() {
         super::complain(&format!(
             "the cluster does not serve {} now; the rights for that are printed as the configuration spells it, which has to be PLURAL.GROUP",
@@ -65,6 +66,8 @@ struct Rights {
     unknown: BTreeSet<String>,
     /// A wildcard with exclusions stands for what is served now.
     enumerated: bool,
+    /// The API server's own counters.
+    counters: bool,
 }
 
 impl Rights {
@@ -139,6 +142,11 @@ fn manifests(rights: &Rights) -> String {
     out.push_str(
         "- apiGroups: [\"\"]\n  resources: [\"namespaces\"]\n  resourceNames: [\"kube-system\"]\n  verbs: [\"get\"]\n",
     );
+    if rights.counters {
+        out.push_str("# For `decklog churn --requests`: the counters of the API server, which say nothing about any object.\n");
+        writeln!(out, "- nonResourceURLs: [{:?}]\n  verbs: [\"get\"]", crate::requests::PATH)
+            .expect("a String takes all text");
+    }
     rules(&mut out, &rights.everywhere);
     for (namespace, rights) in &rights.namespaces {
         out.push_str("---\napiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: decklog\n");
@@ -228,6 +236,16 @@ rules:
   resources: ["pods"]
   verbs: ["list", "watch"]"#
         );
+    }
+
+    #[test]
+    fn the_counters_are_granted_only_where_they_are_read() {
+        let rights = rights(&[watch(&["pods"], &["shop"])], &served());
+        assert!(!manifests(&rights).contains("nonResourceURLs"));
+        let text = manifests(&Rights { counters: true, ..rights });
+        let (cluster, namespace) = text.split_once("---").unwrap();
+        assert!(cluster.contains("- nonResourceURLs: [\"/metrics\"]\n  verbs: [\"get\"]\n"), "{text}");
+        assert!(!namespace.contains("nonResourceURLs"), "no Role can have such a rule: {text}");
     }
 
     #[test]

@@ -224,6 +224,19 @@ impl Selection {
         Ok(Self { position, filter })
     }
 
+    /// The resources that are selected, by name (`deployments.apps`); `None` for all.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub fn resources(&self, reader: &Reader) -> Result<Option<Vec<String>>, Failure> {
+        if self.position.objects.is_empty() {
+            return Ok(None);
+        }
+        let wanted = |id: i64| self.position.objects.iter().any(|(resource, _)| *resource == id);
+        let known = reader.resources()?.into_iter().filter(|(id, _)| wanted(*id));
+        Ok(Some(known.map(|(_, resource)| resource.full_name()).collect()))
+    }
+
     /// The last seq before everything that can be selected.
     ///
     /// # Errors

@@ -75,7 +75,7 @@ pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong>
         "label-selector" => label_selector(text),
         "field-selector" => field_selector(text),
         "pointer-pattern" => Pattern::parse(text).map(drop).map_err(Wrong::from),
-        "ignore" => Noise::check(text).map_err(|found| Wrong { found, nearest: preset(text) }),
+        "ignore" => Noise::check(text).map_err(|found| Wrong { found, nearest: nearest(text, Preset::ALL.map(Preset::as_str)) }),
         "cel" => Filter::compile(text).map(drop).map_err(|error| cel(text, &error)),
         "http-url" => http_url(text),
         "listen" => listen(text),
@@ -111,11 +111,6 @@ fn size(text: &str, found: String) -> Wrong {
         _ => return wrong,
     };
     if digits.bytes().all(|b| b == b'0') { wrong } else { wrong.near(format!("{digits}{unit}")) }
-}
-
-/// The preset that was most likely meant; `managedFields` is how objects spell it.
-fn preset(text: &str) -> Option<String> {
-    nearest(&text.replace("dF", "d-F"), Preset::ALL.map(Preset::as_str))
 }
 
 /// The place in the expression, told apart from the place in the file.

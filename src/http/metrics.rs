@@ -16,8 +16,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::Endpoints;
+use crate::churn::OfResource;
 use crate::delivery::SinkStats;
-use crate::journal::{JournalError, PauseReason, Reader, SinkRow, SourceRow};
+use crate::journal::{JournalError, PauseReason, Reader, Requests, SinkRow, SourceRow};
 use crate::status::{ALARMS, Live, Status};
 use crate::watch::SourceStats;
 
@@ -40,6 +41,7 @@ pub(super) struct Process {
     live: Live,
     sources: Vec<(Labels, Arc<SourceStats>, u64)>,
     sinks: Vec<(Labels, Arc<SinkStats>)>,
+    churn: Vec<(String, OfResource)>,
 }
 
 impl Process {
@@ -53,7 +55,12 @@ impl Process {
         let sinks = sinks.iter().map(|(name, (kind, stats))| {
             (vec![("sink", name.clone()), ("type", (*kind).to_owned())], Arc::clone(stats))
         });
-        Self { live: endpoints.live.borrow().clone(), sources: sources.collect(), sinks: sinks.collect() }
+        Self {
+            live: endpoints.live.borrow().clone(),
+            sources: sources.collect(),
+            sinks: sinks.collect(),
+            churn: endpoints.churn.resources(),
+        }
     }
 }
 
@@ -87,6 +94,8 @@ pub(super) fn render(reader: &Reader, status: &Status, process: &Process) -> Res
     sinks(&mut registry, &reader.sinks()?, head.0, now);
     reading(&mut registry, process);
     delivering(&mut registry, process);
+    churn(&mut registry, &process.churn);
+    requests(&mut registry, &reader.request_totals()?);
     // Their names are the same for every program, without a prefix.
     let mut common = Registry::default();
     of_the_process(&mut common, &process.live);
@@ -251,6 +260,47 @@ fn delivering(registry: &mut Registry, process: &Process) {
         failures.get_or_create(labels).inc_by(stats.failures.load(Relaxed));
         tries.get_or_create(labels).set(int(stats.tries.load(Relaxed)));
     }
+}
+
+/// By resource and kind of write, so that the number of time series is bounded: no objects, no managers.
+fn churn(registry: &mut Registry, resources: &[(String, OfResource)]) {
+    let writes: Count =
+        register(registry, "churn_writes", "Writes that watches brought since the start, by what they changed");
+    let bytes: Count = register(registry, "churn_bytes", "Bytes of the objects that these writes brought");
+    let returns: Count = register(
+        registry,
+        "churn_returns",
+        "Times since the start that one manager gave a field back a value which another had changed",
+    );
+    for (name, of) in resources {
+        let labels: Labels = vec![("resource", name.clone())];
+        returns.get_or_create(&labels).inc_by(of.returns);
+        for (class, count) in &of.classes {
+            let mut labels = labels.clone();
+            labels.push(("class", class.as_str().to_owned()));
+            writes.get_or_create(&labels).inc_by(count.writes);
+            bytes.get_or_create(&labels).inc_by(count.bytes);
+        }
+    }
+}
+
+/// Only where `[cluster] request_metrics` has ever asked for it.
+fn requests(registry: &mut Registry, totals: &Requests) {
+    if totals.counts.is_empty() && totals.problem.is_none() {
+        return;
+    }
+    let requests: Count = register(
+        registry,
+        "apiserver_write_requests",
+        "Granted requests that can make a version, as one API server counted them; the versions are those of churn_writes and source_withheld",
+    );
+    for (name, verbs) in &totals.counts {
+        for (verb, count) in verbs {
+            requests.get_or_create(&vec![("resource", name.clone()), ("verb", verb.clone())]).inc_by(*count);
+        }
+    }
+    let problem: Gauge = register(registry, "apiserver_counters_failing", "1 where the last reading of these failed");
+    problem.set(i64::from(totals.problem.is_some()));
 }
 
 fn of_the_process(registry: &mut Registry, live: &Live) {

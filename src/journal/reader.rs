@@ -89,6 +89,8 @@ pub struct SourceRow {
     pub gap_owed: bool,
     /// Changes that `ignore` kept out of the log.
     pub withheld: u64,
+    /// Only a part of the resource is watched: one namespace, or what a selector takes.
+    pub scoped: bool,
 }
 
 impl SourceRow {
@@ -577,7 +579,8 @@ impl Reader {
                 "SELECT s.id, r.facts, s.namespace, s.state, s.detail, s.state_since, s.resume, s.good_at, s.active,
                      (SELECT count(*) FROM object o WHERE o.resource = s.resource AND o.present = 1
                          AND (s.namespace = '' OR o.namespace = s.namespace)),
-                     s.gaps, s.audits, s.audit_differences, s.audited_at, s.pending_why IS NOT NULL, s.withheld
+                     s.gaps, s.audits, s.audit_differences, s.audited_at, s.pending_why IS NOT NULL, s.withheld,
+                     s.namespace <> '' OR s.label_selector <> '' OR s.field_selector <> ''
                  FROM source s JOIN resource r ON r.id = s.resource ORDER BY r.plural, r.api_group, s.namespace",
             )
             .map_err(sql(what))?;
@@ -600,6 +603,7 @@ impl Reader {
                     audited_at: row.get(13)?,
                     gap_owed: row.get(14)?,
                     withheld: row.get(15)?,
+                    scoped: row.get(16)?,
                 })
             })
             .map_err(sql(what))?;

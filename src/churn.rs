@@ -1,0 +1,198 @@
+//! Who writes most, what of it changed nothing that matters, and which fields two managers fight over.
+//!
+//! One pass over entries in their order, in bounded memory: of objects, managers and fields so many are remembered,
+//! and where there are more of them the ones that were written least are dropped. Only writes that the API server told
+//! on a watch count; what a first list or a gap brought says nothing about how often it was written.
+
+mod class;
+mod field;
+mod meter;
+mod read;
+mod report;
+mod tally;
+mod versions;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+pub use class::Class;
+pub use meter::Meter;
+pub use report::{Fight, FightSide, OfClass, Report, Requests, RequestsOf, Row, VersionsOf, Written};
+pub use versions::Versions;
+
+use crate::model::EntryType;
+use crate::wire::{Entry, EntryError};
+use class::Classes;
+use field::{Field, Held};
+use read::Change;
+use tally::{Counted, Tally};
+
+/// So many objects, fields and managers are remembered by `decklog churn`.
+const ROOM: usize = 20_000;
+/// Of one change so many values are looked at.
+const MOST_FIELDS: usize = 64;
+/// Stands between the parts of a name. No name of Kubernetes and no JSON pointer of one can hold it.
+const APART: char = '\0';
+
+/// Writes, and the bytes of the objects that they brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// How many.
+    pub writes: u64,
+    /// Bytes of the objects, as JSON.
+    pub bytes: u64,
+}
+
+impl Count {
+    fn add(&mut self, bytes: u64) {
+        self.writes += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// What was written under some name.
+#[derive(Debug, Default)]
+struct Writes {
+    all: Count,
+    idle: Count,
+    last: u64,
+}
+
+impl Counted for Writes {
+    fn weight(&self) -> u64 {
+        self.all.writes
+    }
+
+    fn last(&self) -> u64 {
+        self.last
+    }
+}
+
+impl Writes {
+    fn add(&mut self, seq: u64, bytes: u64, idle: bool) {
+        self.last = seq;
+        self.all.add(bytes);
+        if idle {
+            self.idle.add(bytes);
+        }
+    }
+}
+
+/// What was written to one resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfResource {
+    /// By kind of write.
+    pub classes: BTreeMap<Class, Count>,
+    /// Times that one manager gave a field back a value which another had changed.
+    pub returns: u64,
+}
+
+/// The pass over the log.
+#[derive(Debug)]
+pub struct Churn {
+    classes: Classes,
+    resources: BTreeMap<String, OfResource>,
+    objects: Tally<Writes>,
+    managers: Tally<Writes>,
+    fields: Tally<Field>,
+    entries: u64,
+    listed: u64,
+    inferred: u64,
+    gaps: u64,
+    first: Option<u64>,
+    last: u64,
+}
+
+impl Default for Churn {
+    fn default() -> Self {
+        Self::with_room(ROOM)
+    }
+}
+
+impl Churn {
+    /// A pass that remembers at most so many objects, managers and fields.
+    #[must_use]
+    pub fn with_room(room: usize) -> Self {
+        Self {
+            classes: Classes::default(),
+            resources: BTreeMap::new(),
+            objects: Tally::new(room),
+            managers: Tally::new(room),
+            fields: Tally::new(room),
+            entries: 0,
+            listed: 0,
+            inferred: 0,
+            gaps: 0,
+            first: None,
+            last: 0,
+        }
+    }
+
+    /// Takes the next entry.
+    ///
+    /// # Errors
+    /// Where the line is none.
+    pub fn take(&mut self, line: &[u8]) -> Result<(), EntryError> {
+        let entry = Entry::parse(line)?;
+        self.entries += 1;
+        self.first.get_or_insert(entry.seq);
+        self.last = entry.seq;
+        if entry.kind() == EntryType::Gap {
+            self.gaps += 1;
+            return Ok(());
+        }
+        match entry.evidence.as_deref() {
+            Some("listed") => self.listed += 1,
+            Some("inferred") => self.inferred += 1,
+            Some(_) | None => self.write(&entry),
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, entry: &Entry<'_>) {
+        let resource = resource_of(entry);
+        let bytes = entry.object.map_or(0, |object| object.get().len() as u64);
+        let time: Option<Timestamp> = entry.time.parse().ok();
+        let change = Change::of(entry);
+        let (class, manager) = match entry.kind() {
+            EntryType::Added => (Class::Created, read::creator(entry)),
+            EntryType::Modified => (self.classes.of(&resource, &change, time), change.writer(entry)),
+            // Nobody is named in the books for a deletion.
+            EntryType::Deleted | EntryType::Gap => (Class::Deleted, None),
+        };
+        let idle = class.is_idle();
+        let namespace = entry.namespace.as_deref().unwrap_or_default();
+        let object = format!("{resource}{APART}{namespace}{APART}{}", entry.name.as_deref().unwrap_or_default());
+        self.objects.of(&object).add(entry.seq, bytes, idle);
+        if class != Class::Deleted {
+            self.managers.of(manager.as_deref().unwrap_or_default()).add(entry.seq, bytes, idle);
+        }
+        let of_resource = self.resources.entry(resource).or_default();
+        of_resource.classes.entry(class).or_default().add(bytes);
+        if matches!(class, Class::Changed | Class::Status | Class::TimeStamps) {
+            for operation in change.meant().take(MOST_FIELDS) {
+                let field = self.fields.of(&format!("{object}{APART}{}", operation.path));
+                let (was, value) = (operation.was.map(|raw| raw.get()), operation.value.map(|raw| raw.get()));
+                let stamp = [was, value].iter().all(|json| json.is_some_and(|json| class::is_stamp(json, time)));
+                let manager = manager.as_deref();
+                let back = field.write(entry.seq, time, manager, Held::of(was), Held::of(value), stamp);
+                of_resource.returns += u64::from(back);
+            }
+        }
+    }
+
+    /// What was written to each resource, by its name (`deployments.apps`).
+    #[must_use]
+    pub const fn resources(&self) -> &BTreeMap<String, OfResource> {
+        &self.resources
+    }
+}
+
+/// `deployments.apps`.
+fn resource_of(entry: &Entry<'_>) -> String {
+    let group = entry.group();
+    if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) }
+}

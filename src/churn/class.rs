@@ -1,0 +1,146 @@
+//! What kind of write an entry tells.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::read::Change;
+use crate::change::{Noise, Preset};
+
+/// What kind of write it was. Each is of one kind: the first that fits, in this order but for the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Class {
+    /// The object came into being.
+    Created,
+    /// The object went.
+    Deleted,
+    /// Nothing but resourceVersion moved.
+    Version,
+    /// Nothing but the books about who set what.
+    ManagedFields,
+    /// What the preset `heartbeats` calls noise.
+    Heartbeats,
+    /// What the preset `leader-election` calls noise.
+    LeaderElection,
+    /// Time stamps that went on, and nothing else.
+    TimeStamps,
+    /// The status alone.
+    Status,
+    /// Something that somebody may care about.
+    Changed,
+}
+
+impl Class {
+    /// Every kind.
+    pub const ALL: [Self; 9] = [
+        Self::Created,
+        Self::Deleted,
+        Self::Changed,
+        Self::Status,
+        Self::TimeStamps,
+        Self::Heartbeats,
+        Self::LeaderElection,
+        Self::ManagedFields,
+        Self::Version,
+    ];
+
+    /// The word in JSON and in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Deleted => "deleted",
+            Self::Version => "version",
+            Self::ManagedFields => "managed-fields",
+            Self::Heartbeats => "heartbeats",
+            Self::LeaderElection => "leader-election",
+            Self::TimeStamps => "time-stamps",
+            Self::Status => "status",
+            Self::Changed => "changed",
+        }
+    }
+
+    /// Whether it changed nothing that matters.
+    #[must_use]
+    pub const fn is_idle(self) -> bool {
+        matches!(
+            self,
+            Self::Version | Self::ManagedFields | Self::Heartbeats | Self::LeaderElection | Self::TimeStamps
+        )
+    }
+}
+
+/// Tells the kinds of changes apart.
+#[derive(Debug)]
+pub(super) struct Classes {
+    /// Heartbeats and leader election, in leases and in everything else.
+    presets: [(Class, Noise, Noise); 2],
+    status: Noise,
+}
+
+const LEASES: &str = "leases.coordination.k8s.io";
+
+impl Default for Classes {
+    fn default() -> Self {
+        let of = |class, preset: Preset| {
+            let name = [preset.as_str()];
+            (class, Noise::new(&name, LEASES), Noise::new(&name, ""))
+        };
+        Self {
+            presets: [of(Class::Heartbeats, Preset::Heartbeats), of(Class::LeaderElection, Preset::LeaderElection)],
+            status: Noise::new(&[Preset::Status.as_str()], ""),
+        }
+    }
+}
+
+impl Classes {
+    /// Of a MODIFIED of this resource, which was written at about this time.
+    pub(super) fn of(&self, resource: &str, change: &Change<'_>, time: Option<Timestamp>) -> Class {
+        match change.areas.as_slice() {
+            [] => return Class::Version,
+            [area] if *area == "managedFields" => return Class::ManagedFields,
+            _ => {}
+        }
+        // The version moves with every write and says nothing.
+        let touched: Vec<&str> = change
+            .patch
+            .iter()
+            .map(|operation| &*operation.path)
+            .filter(|path| *path != "/metadata/resourceVersion")
+            .collect();
+        let lease = resource == LEASES;
+        for (class, leases, others) in &self.presets {
+            if (if lease { leases } else { others }).covers(&touched) {
+                return *class;
+            }
+        }
+        let stamped = |raw: Option<&RawValue>| raw.is_some_and(|raw| is_stamp(raw.get(), time));
+        let mut meant = change.meant().peekable();
+        if meant.peek().is_some() && meant.all(|operation| stamped(operation.was) && stamped(operation.value)) {
+            return Class::TimeStamps;
+        }
+        if self.status.covers(&touched) { Class::Status } else { Class::Changed }
+    }
+}
+
+/// Whether a JSON text is a moment: RFC 3339, or a number of seconds, milli-, micro- or nanoseconds since 1970 that is
+/// within a week of when it was written.
+pub(super) fn is_stamp(json: &str, written: Option<Timestamp>) -> bool {
+    let text = json.trim_matches('"');
+    if json.len() < 10 || json.len() > 64 {
+        return false;
+    }
+    if text.parse::<Timestamp>().is_ok() {
+        return json.starts_with('"');
+    }
+    let (Ok(number), Some(written)) = (text.parse::<i64>(), written) else { return false };
+    let moment = match text.len() {
+        10 => Timestamp::from_second(number),
+        13 => Timestamp::from_millisecond(number),
+        16 => Timestamp::from_microsecond(number),
+        19 => Timestamp::from_nanosecond(i128::from(number)),
+        _ => return false,
+    };
+    moment.is_ok_and(|moment| written.duration_since(moment).abs() < SignedDuration::from_hours(7 * 24))
+}

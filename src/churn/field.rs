@@ -1,0 +1,140 @@
+//! Fields, and who keeps changing them back.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use jiff::Timestamp;
+
+use super::tally::Counted;
+
+/// So many values of a field are remembered, with who set them.
+const SIDES: usize = 4;
+/// A value is remembered with at most so many characters. Whether two are the same, a hash tells.
+const VALUE: usize = 64;
+/// So many managers of a field are named.
+const NAMED: usize = 4;
+
+/// A value, as far as it is remembered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    hash: u64,
+    /// JSON, cut; `None` where there is no value.
+    pub(super) text: Option<String>,
+}
+
+impl Held {
+    pub(super) fn of(json: Option<&str>) -> Self {
+        let mut hasher = DefaultHasher::new();
+        json.hash(&mut hasher);
+        let cut = |json: &str| match json.char_indices().nth(VALUE) {
+            Some((end, _)) => format!("{}…", &json[..end]),
+            None => json.to_owned(),
+        };
+        Self { hash: hasher.finish(), text: json.map(cut) }
+    }
+}
+
+/// Who set a field to what, and how often.
+#[derive(Clone, Debug)]
+pub(super) struct Side {
+    /// `None` for who set it before the first change that was seen.
+    pub(super) manager: Option<String>,
+    pub(super) value: Held,
+    pub(super) times: u64,
+}
+
+/// One field of one object.
+#[derive(Debug, Default)]
+pub(super) struct Field {
+    pub(super) writes: u64,
+    /// Writes that moved a time stamp and nothing else.
+    pub(super) stamps: u64,
+    /// Times that one manager gave it back a value which another had changed.
+    pub(super) returns: u64,
+    pub(super) managers: Vec<String>,
+    pub(super) was: Held,
+    pub(super) value: Held,
+    pub(super) first: Option<Timestamp>,
+    pub(super) last: Option<Timestamp>,
+    /// Oldest first; the last one is what it is now.
+    pub(super) sides: Vec<Side>,
+    seq: u64,
+}
+
+impl Counted for Field {
+    fn weight(&self) -> u64 {
+        self.writes
+    }
+
+    fn last(&self) -> u64 {
+        self.seq
+    }
+}
+
+impl Field {
+    /// A manager has changed it. Says whether that gave it back a value which another manager had changed.
+    pub(super) fn write(
+        &mut self,
+        seq: u64,
+        time: Option<Timestamp>,
+        manager: Option<&str>,
+        was: Held,
+        value: Held,
+        stamp: bool,
+    ) -> bool {
+        self.seq = seq;
+        self.writes += 1;
+        self.stamps += u64::from(stamp);
+        self.first = self.first.or(time);
+        self.last = time.or(self.last);
+        if let Some(name) = manager
+            && self.managers.len() < NAMED
+            && !self.managers.iter().any(|known| known == name)
+        {
+            self.managers.push(name.to_owned());
+        }
+        if was == value {
+            // A masked value: that it changed is known, and nothing else.
+            return false;
+        }
+        // What it was is where it begins, also after something that was not seen (a gap, or what a filter left out).
+        if self.sides.last().is_none_or(|side| side.value != was) {
+            self.sides.clear();
+            self.sides.push(Side { manager: None, value: was.clone(), times: 0 });
+        }
+        (self.was, self.value) = (was, value.clone());
+        let Some(manager) = manager else {
+            // Nobody knows who that was, so it is nobody's side.
+            self.sides.push(Side { manager: None, value, times: 1 });
+            self.shorten();
+            return false;
+        };
+        let other = self.sides.last().and_then(|side| side.manager.as_deref()).is_some_and(|last| last != manager);
+        let known = self.sides.iter().rposition(|side| {
+            side.value == value && side.manager.as_deref().is_none_or(|name| name == manager)
+        });
+        match known {
+            Some(at) => {
+                let mut side = self.sides.remove(at);
+                side.manager = Some(manager.to_owned());
+                side.times += 1;
+                self.sides.push(side);
+            }
+            None => self.sides.push(Side { manager: Some(manager.to_owned()), value, times: 1 }),
+        }
+        self.shorten();
+        let back = other && known.is_some();
+        self.returns += u64::from(back);
+        back
+    }
+
+    fn shorten(&mut self) {
+        if self.sides.len() > SIDES {
+            self.sides.remove(0);
+        }
+    }
+
+    /// Whether two managers keep changing it back and forth: it went back more than once. Once may be a rollback.
+    pub(super) fn is_fought_over(&self) -> bool {
+        self.returns >= 2
+    }
+}

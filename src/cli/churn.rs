@@ -1,0 +1,385 @@
+//! `decklog churn`: who writes most, what of it changed nothing that matters, and fields that managers fight over.
+
+#[cfg(test)]
+mod tests;
+
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+
+use super::output::{Ink, Look, Out, Row, count, cut, moment, plural, printable, size, span, table};
+use super::select::{SelectArgs, Selection};
+use super::{Exit, Failure, Format, Global, Outcome, complain};
+use crate::churn::{Churn, Class, Fight, Report, Requests, Row as Counted, Versions, Written};
+use crate::journal::Reader;
+use crate::model::Seq;
+use crate::wire::Entry;
+
+/// Arguments of `decklog churn`.
+#[derive(Args, Debug)]
+pub struct ChurnArgs {
+    /// Which entries; without --since, those of the last hour.
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Also the writes that the API server dropped because they changed nothing, by its own request counters
+    #[arg(long)]
+    pub requests: bool,
+    /// At most so many rows in each table
+    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    pub top: usize,
+}
+
+/// How far it looks back unless told.
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+/// A share of all writes from which on a number is worth a colour.
+const MUCH: f64 = 0.1;
+
+/// Prints who writes most.
+///
+/// # Errors
+/// Where the journal cannot be read, or the arguments name what it does not know.
+pub fn main(args: ChurnArgs, global: &Global) -> Outcome {
+    let (mut reader, _) = global.reader()?;
+    let report = report(&args, &mut reader, Timestamp::now())?;
+    let mut out = Out::new(global);
+    match global.output.unwrap_or(Format::Line) {
+        Format::Line => {
+            for line in lines(&report, out.look) {
+                out.line(&line)?;
+            }
+        }
+        format @ (Format::Json | Format::Yaml) => out.document(format, &report)?,
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+fn report(args: &ChurnArgs, reader: &mut Reader, now: Timestamp) -> Result<Report, Failure> {
+    let until = args.select.until.unwrap_or(now);
+    let since = args.select.since.unwrap_or_else(|| until.saturating_sub(HOUR).unwrap_or(until));
+    if since > until {
+        return Err(Failure::usage(format!("--since {} is after --until {}", moment(since), moment(until))));
+    }
+    if args.requests {
+        comparable(&args.select)?;
+    }
+    let (begin, end) = (since.as_microsecond(), until.as_microsecond());
+    let counted = if args.requests { Some(reader.requests(begin, end)?) } else { None };
+    let stretches = counted.as_ref().map_or(&[][..], |counted| &counted.stretches);
+    if let Some(counted) = counted.as_ref().filter(|counted| counted.stretches.is_empty()) {
+        let why = counted.problem.as_ref().map(|problem| format!("; the last reading failed: {problem}"));
+        return Err(Failure::no(format!(
+            "the journal has no request counters from {} to {}; they are read every {} seconds while the daemon runs with \
+             [cluster] request_metrics = true, and need a right that `decklog rbac` then prints{}",
+            moment(since),
+            moment(until),
+            crate::requests::PERIOD.as_secs(),
+            why.unwrap_or_default()
+        )));
+    }
+    // Counters are of whole stretches of time, which may reach beyond what was asked for.
+    let from = stretches.first().map_or(begin, |(since, _)| begin.min(*since));
+    let to = stretches.last().map_or(end, |(_, until)| end.max(*until));
+    let at = |micros: i64| Timestamp::from_microsecond(micros).unwrap_or(now);
+    let select = SelectArgs { since: Some(at(from)), until: Some(at(to)), ..args.select.clone() };
+    let selection = Selection::new(&select, reader)?;
+    let (mut churn, mut versions) = (Churn::default(), Versions::of(stretches));
+    let (mut after, head) = (selection.begin(reader)?, reader.head()?);
+    while after < head {
+        let (entries, reached) = selection.page(reader, after, head)?;
+        for entry in entries {
+            let line = &entry.line;
+            let inside = stretches.is_empty() || time_of(line).is_none_or(|time| (begin..=end).contains(&time));
+            let taken = if inside { churn.take(line) } else { Ok(()) };
+            if let Err(error) = taken.and_then(|()| versions.take(line)) {
+                complain(&format!("entry {}: {error}; it is left out", entry.seq));
+            }
+        }
+        after = reached;
+    }
+    let mut report = churn.report(since, until, args.top);
+    if let Some(mut counted) = counted {
+        if let Some(wanted) = selection.resources(reader)? {
+            counted.counts.retain(|name, _| wanted.contains(name));
+        }
+        report.requests = Some(Requests::of(&counted, &versions, &reader.sources()?));
+    }
+    if report.entries == 0 && !args.requests {
+        tell_newest(reader, since)?;
+    }
+    Ok(report)
+}
+
+/// Nothing was found, which may be because nothing is that new.
+fn tell_newest(reader: &mut Reader, since: Timestamp) -> Result<(), Failure> {
+    let newest = reader.head()?;
+    let entry = if newest == Seq(0) { None } else { reader.entry(newest)? };
+    let time = entry.as_ref().and_then(|entry| time_of(&entry.line)).and_then(|at| Timestamp::from_microsecond(at).ok());
+    if let Some(time) = time.filter(|time| *time < since) {
+        complain(&format!("the newest entry is of {}; --since looks further back", moment(time)));
+    }
+    Ok(())
+}
+
+fn time_of(line: &[u8]) -> Option<i64> {
+    Some(Entry::parse(line).ok()?.time.parse::<Timestamp>().ok()?.as_microsecond())
+}
+
+/// The API server counts by resource and verb, and knows nothing of what a narrower choice would ask for.
+fn comparable(select: &SelectArgs) -> Result<(), Failure> {
+    let narrower = [
+        ("-n", select.namespace.is_some()),
+        ("--type", !select.types.is_empty()),
+        ("--where", select.filter.is_some()),
+        ("a NAME", select.objects.iter().any(|object| object.contains('/'))),
+    ];
+    match narrower.into_iter().find(|(_, given)| *given) {
+        Some((what, _)) => Err(Failure::usage(format!(
+            "--requests does not go with {what}: the API server counts requests by resource alone; leave it out, or name a KIND"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The report for people.
+fn lines(report: &Report, look: Look) -> Vec<String> {
+    let mut lines = head(report, look);
+    if report.writes.writes > 0 {
+        let kinds: Vec<Counted> = report.classes.iter().filter(|class| class.writes > 0).map(of_class).collect();
+        let mut kind = report.classes.iter().filter(|class| class.writes > 0).map(|class| words(class.class).to_owned());
+        section(&mut lines, "KIND OF WRITE", &kinds, &mut |_| kind.next().unwrap_or_default(), look);
+        fights(&mut lines, &report.fights, look);
+        written(&mut lines, &report.fields, look);
+        let manager = |row: &Counted| match row.manager.as_deref().unwrap_or_default() {
+            "" => "(nobody is named)".to_owned(),
+            name => name.to_owned(),
+        };
+        section(&mut lines, "MANAGER", &report.managers, &mut { manager }, look);
+        let resource = |row: &Counted| row.resource.clone().unwrap_or_default();
+        section(&mut lines, "RESOURCE", &report.resources, &mut { resource }, look);
+        let object = |row: &Counted| {
+            let namespace = row.namespace.as_deref().unwrap_or_default();
+            object(&resource(row), namespace, row.name.as_deref().unwrap_or_default())
+        };
+        section(&mut lines, "OBJECT", &report.objects, &mut { object }, look);
+        if report.forgotten_below > 0 {
+            lines.push(String::new());
+            lines.push(format!(
+                "There were too many to remember: what has at most {} may be missing.",
+                plural(report.forgotten_below, "write", "writes")
+            ));
+        }
+    }
+    if let Some(requests) = &report.requests {
+        self::requests(&mut lines, requests, look);
+    }
+    lines
+}
+
+fn head(report: &Report, look: Look) -> Vec<String> {
+    let entries = match (report.first, report.last) {
+        (Some(first), Some(last)) => {
+            format!("{} ({first} to {last})", plural(report.entries, "entry", "entries"))
+        }
+        _ => "no entries".to_owned(),
+    };
+    let mut lines = vec![format!("{} to {}, {entries}", moment(report.since), moment(report.until))];
+    let writes = &report.writes;
+    let mut row = Row::new(look);
+    row.put(Some(Ink::Strong), &plural(writes.writes, "write", "writes"));
+    if writes.writes > 0 {
+        let idle = format!("{} of them ({})", count(writes.idle), percent(writes.idle, writes.writes));
+        row.put(None, ", ").put(Some(Ink::Change).filter(|_| writes.idle > 0), &idle);
+        let bytes = format!(": {} of {}", size(writes.idle_bytes), size(writes.bytes));
+        row.put(None, " changed nothing that matters").put(None, &bytes);
+    }
+    lines.push(row.finish());
+    let (listed, after) = (report.not_counted.listed, report.not_counted.inferred);
+    let parts = [
+        (listed, format!("{} of first lists", count(listed))),
+        (after, format!("{} after a gap", count(after))),
+    ];
+    let parts: Vec<String> = parts.into_iter().filter(|(number, _)| *number > 0).map(|(_, text)| text).collect();
+    if !parts.is_empty() {
+        lines.push(format!("Not counted: entries {}.", parts.join(" and ")));
+    }
+    if report.not_counted.gaps > 0 {
+        let gaps = plural(report.not_counted.gaps, "gap", "gaps");
+        lines.push(format!("There may have been more: what was written in {gaps} nobody knows."));
+    }
+    lines
+}
+
+/// What a kind of write is called.
+const fn words(class: Class) -> &'static str {
+    match class {
+        Class::Created => "created",
+        Class::Deleted => "deleted",
+        Class::Changed => "changed",
+        Class::Status => "the status alone",
+        Class::TimeStamps => "time stamps alone",
+        Class::Heartbeats => "heartbeats",
+        Class::LeaderElection => "a leader that stays",
+        Class::ManagedFields => "managedFields alone",
+        Class::Version => "nothing but resourceVersion",
+    }
+}
+
+fn of_class(class: &crate::churn::OfClass) -> Counted {
+    let (idle, idle_bytes) = if class.idle { (class.writes, class.bytes) } else { (0, 0) };
+    Counted { writes: class.writes, share: class.share, bytes: class.bytes, idle, idle_bytes, ..Counted::default() }
+}
+
+/// A table with the numbers first and the name last, so that a narrow terminal cuts the name.
+fn section(
+    lines: &mut Vec<String>,
+    title: &str,
+    rows: &[Counted],
+    name: &mut dyn FnMut(&Counted) -> String,
+    look: Look,
+) {
+    let rows = rows.iter().map(|row| {
+        let idle = if row.idle == 0 { "-".to_owned() } else { count(row.idle) };
+        let numbers = vec![count(row.writes), format!("{:.0}%", row.share * 100.0), idle, size(row.bytes)];
+        let much = row.idle > 0 && row.idle * 2 >= row.writes && row.share >= MUCH;
+        (numbers, if much { Some(Ink::Change) } else { None }, name(row))
+    });
+    grid(lines, &["WRITES", "SHARE", "FOR NOTHING", "BYTES", title], rows.collect(), look);
+}
+
+/// Numbers to the right, and text behind them.
+fn grid(lines: &mut Vec<String>, titles: &[&str], rows: Vec<(Vec<String>, Option<Ink>, String)>, look: Look) {
+    if rows.is_empty() {
+        return;
+    }
+    let width = |at: usize, title: &str| {
+        rows.iter().filter_map(|(numbers, ..)| numbers.get(at)).map(String::len).fold(title.len(), usize::max)
+    };
+    let widths: Vec<usize> = titles.iter().enumerate().map(|(at, title)| width(at, title)).collect();
+    let right = |at: usize, text: &str| format!("{text:>width$}", width = widths[at]);
+    let last = titles.len() - 1;
+    let titles: Vec<String> = titles
+        .iter()
+        .enumerate()
+        .map(|(at, title)| if at < last { right(at, title) } else { (*title).to_owned() })
+        .collect();
+    let cells: Vec<Vec<(Option<Ink>, String)>> = rows
+        .into_iter()
+        .map(|(numbers, ink, name)| {
+            let numbers = numbers.iter().enumerate().map(|(at, number)| (ink, right(at, number)));
+            numbers.chain([(None, printable(&name).into_owned())]).collect()
+        })
+        .collect();
+    lines.push(String::new());
+    lines.extend(table(look, &titles.iter().map(String::as_str).collect::<Vec<_>>(), &cells));
+}
+
+fn object(resource: &str, namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { format!("{resource} {name}") } else { format!("{resource} {namespace}/{name}") }
+}
+
+/// Where the lines below a count stand.
+const INDENT: usize = 8;
+/// Without a terminal a value is shown with at most so many characters.
+const VALUE: usize = 48;
+
+fn heading(lines: &mut Vec<String>, title: &str, text: &str, look: Look) {
+    lines.push(String::new());
+    let mut row = Row::new(look);
+    row.put(Some(Ink::Strong), title).put(Some(Ink::Faint), text);
+    lines.push(row.finish());
+}
+
+/// One line below a count.
+fn below(lines: &mut Vec<String>, text: &str, look: Look) {
+    let mut row = Row::new(look);
+    row.put(None, &" ".repeat(INDENT)).put(None, &printable(text));
+    lines.push(row.finish());
+}
+
+fn value(value: Option<&str>, room: usize) -> String {
+    value.map_or_else(|| "nothing".to_owned(), |value| cut(value, room).into_owned())
+}
+
+fn fights(lines: &mut Vec<String>, fights: &[Fight], look: Look) {
+    if fights.is_empty() {
+        return;
+    }
+    heading(lines, "FOUGHT OVER", ": fields that managers keep changing back and forth", look);
+    for fight in fights {
+        let mut row = Row::new(look);
+        row.put(Some(Ink::Bad), &format!("{:>5}x", count(fight.writes))).to(INDENT);
+        row.put(Some(Ink::Strong), &printable(&object(&fight.resource, &fight.namespace, &fight.name)));
+        lines.push(row.finish());
+        below(lines, &fight.field, look);
+        for side in &fight.sides {
+            let by = format!(" by {}, {}", side.manager, plural(side.times, "time", "times"));
+            let room = look.width.map_or(VALUE, |width| width.saturating_sub(INDENT + by.chars().count()).max(8));
+            below(lines, &format!("{}{by}", value(side.value.as_deref(), room)), look);
+        }
+        if let (Some(first), Some(last)) = (fight.first, fight.last) {
+            below(lines, &format!("from {} to {}", moment(first), moment(last)), look);
+        }
+    }
+}
+
+fn written(lines: &mut Vec<String>, fields: &[Written], look: Look) {
+    if fields.is_empty() {
+        return;
+    }
+    heading(lines, "AGAIN AND AGAIN", ": fields that are written most", look);
+    for field in fields {
+        let mut row = Row::new(look);
+        row.put(Some(Ink::Change), &format!("{:>5}x", count(field.writes))).to(INDENT);
+        row.put(Some(Ink::Strong), &printable(&object(&field.resource, &field.namespace, &field.name)));
+        if !field.managers.is_empty() {
+            row.put(None, &printable(&format!(" by {}", field.managers.join(", "))));
+        }
+        lines.push(row.finish());
+        below(lines, &field.field, look);
+        let stamps = match field.time_stamps {
+            0 => "last",
+            stamps if stamps == field.writes => "a time stamp, last",
+            _ => "mostly a time stamp, last",
+        };
+        let room = look.width.map_or(VALUE, |width| (width.saturating_sub(INDENT + stamps.len() + 4) / 2).max(8));
+        let (was, is) = (value(field.was.as_deref(), room), value(field.value.as_deref(), room));
+        below(lines, &format!("{stamps} {was} → {is}"), look);
+    }
+}
+
+fn requests(lines: &mut Vec<String>, requests: &Requests, look: Look) {
+    let time = match (requests.since, requests.until) {
+        (Some(since), Some(until)) => format!(": {} to {}", moment(since), moment(until)),
+        _ => String::new(),
+    };
+    heading(lines, "REQUESTS", &time, look);
+    lines.push("As one API server counted them: others behind the same address are not in it,".to_owned());
+    lines.push("and the counters name no culprit. What made no version changed nothing.".to_owned());
+    if requests.unread_seconds > 0 {
+        lines.push(format!("They were not read for {} of that time.", span(requests.unread_seconds)));
+    }
+    if let Some(problem) = &requests.problem {
+        let mut row = Row::new(Look { width: None, ..look });
+        row.put(Some(Ink::Bad), &printable(&format!("The last reading failed: {problem}")));
+        lines.push(row.finish());
+    }
+    let rows = requests.resources.iter().map(|of| {
+        let dropped = match (of.dropped, of.at_least) {
+            (Some(dropped), false) => format!("{} ({})", count(dropped), percent(dropped, of.requests)),
+            (Some(dropped), true) => format!("{}+ ({})", count(dropped), percent(dropped, of.requests)),
+            (None, _) => "?".to_owned(),
+        };
+        let much = of.dropped.is_some_and(|dropped| dropped > 0 && dropped * 2 >= of.requests);
+        let verbs: Vec<String> = of.verbs.iter().map(|(verb, number)| format!("{verb} {}", count(*number))).collect();
+        let note = of.note.map(|note| format!(" ({note})")).unwrap_or_default();
+        let name = format!("{}: {}{note}", of.resource, if verbs.is_empty() { "-".to_owned() } else { verbs.join(", ") });
+        let numbers = vec![count(of.requests), count(of.versions.all), dropped];
+        (numbers, if much { Some(Ink::Change) } else { None }, name)
+    });
+    grid(lines, &["REQUESTS", "VERSIONS", "FOR NOTHING", "RESOURCE"], rows.collect(), look);
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    let tenths = (u128::from(part) * 1000 + u128::from(whole) / 2).checked_div(u128::from(whole)).unwrap_or(0);
+    format!("{}%", (tenths + 5) / 10)
+}
