@@ -10,9 +10,9 @@ mod meter;
 mod read;
 mod report;
 mod tally;
-mod versions;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
+mod versions;
 
 use std::collections::BTreeMap;
 

@@ -376,7 +376,20 @@ mod tests {
         let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
         assert_eq!(
             names,
-            ["run", "tail", "get", "churn", "status", "check", "rbac", "verify", "replay", "demo", "completions", "schema"]
+            [
+                "run",
+                "tail",
+                "get",
+                "churn",
+                "status",
+                "check",
+                "rbac",
+                "verify",
+                "replay",
+                "demo",
+                "completions",
+                "schema"
+            ]
         );
     }
 

@@ -228,7 +228,8 @@ mod tests {
     }
 
     fn read_all(lines: &[String]) -> Reading {
-        let wanted = BTreeSet::from([("apps".to_owned(), "deployments".to_owned()), (String::new(), "pods".to_owned())]);
+        let wanted =
+            BTreeSet::from([("apps".to_owned(), "deployments".to_owned()), (String::new(), "pods".to_owned())]);
         let mut reading = Reading::default();
         let mut cut = Lines::default();
         // In parts that end anywhere.

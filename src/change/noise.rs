@@ -145,12 +145,7 @@ mod tests {
             ("status", "pods", "/spec/status", false),
             ("leader-election", LEASES, "/spec/renewTime", true),
             ("leader-election", LEASES, "/spec/leaseTransitions", false),
-            (
-                "leader-election",
-                "configmaps",
-                "/metadata/annotations/control-plane.alpha.kubernetes.io~1leader",
-                true,
-            ),
+            ("leader-election", "configmaps", "/metadata/annotations/control-plane.alpha.kubernetes.io~1leader", true),
         ] {
             assert_eq!(covers(&[preset], resource, &[touched]), covered, "{preset} {resource} {touched}");
         }

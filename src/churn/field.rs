@@ -109,9 +109,10 @@ impl Field {
             return false;
         };
         let other = self.sides.last().and_then(|side| side.manager.as_deref()).is_some_and(|last| last != manager);
-        let known = self.sides.iter().rposition(|side| {
-            side.value == value && side.manager.as_deref().is_none_or(|name| name == manager)
-        });
+        let known = self
+            .sides
+            .iter()
+            .rposition(|side| side.value == value && side.manager.as_deref().is_none_or(|name| name == manager));
         match known {
             Some(at) => {
                 let mut side = self.sides.remove(at);

@@ -87,8 +87,10 @@ impl<'a> Change<'a> {
         }
         let managed = managed(entry);
         if gained {
-            let gain = |at: usize| gains.iter().filter(|(of, _)| of.is_none_or(|of| of == at)).map(|(_, gain)| *gain).max();
-            let ranked = managed.iter().enumerate().map(|(at, manager)| (gain(at).unwrap_or(0), &manager.time, manager));
+            let gain =
+                |at: usize| gains.iter().filter(|(of, _)| of.is_none_or(|of| of == at)).map(|(_, gain)| *gain).max();
+            let ranked =
+                managed.iter().enumerate().map(|(at, manager)| (gain(at).unwrap_or(0), &manager.time, manager));
             return ranked
                 .filter(|(gain, ..)| *gain > 0)
                 .min_by_key(|(gain, time, _)| Reverse((*gain, (*time).clone())))

@@ -269,7 +269,11 @@ impl Churn {
         let (all, idle) = (sum(&|_| true), sum(&Class::is_idle));
         let row = |writes: &Writes| row(writes, all.writes);
         let by_name = |tally: &Tally<Writes>, name: &dyn Fn(&str, Row) -> Row| -> Vec<Row> {
-            tally.heaviest(most, |writes| writes.all.writes).into_iter().map(|(key, writes)| name(key, row(writes))).collect()
+            tally
+                .heaviest(most, |writes| writes.all.writes)
+                .into_iter()
+                .map(|(key, writes)| name(key, row(writes)))
+                .collect()
         };
         let whole = Writes { all, idle, last: 0 };
         Report {
@@ -412,7 +416,11 @@ fn compare(name: &str, verbs: BTreeMap<String, u64>, of: Of, withheld: u64, whol
     } else if of.gap {
         (None, false, Some("there was a gap: versions are missing"))
     } else if collections > 0 {
-        (Some((requests - collections).saturating_sub(all)), true, Some("a collection was deleted: many versions from one request"))
+        (
+            Some((requests - collections).saturating_sub(all)),
+            true,
+            Some("a collection was deleted: many versions from one request"),
+        )
     } else if requests < all {
         (None, false, Some("fewer requests than versions: another API server took them, or objects expired"))
     } else {

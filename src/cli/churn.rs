@@ -113,7 +113,8 @@ fn report(args: &ChurnArgs, reader: &mut Reader, now: Timestamp) -> Result<Repor
 fn tell_newest(reader: &mut Reader, since: Timestamp) -> Result<(), Failure> {
     let newest = reader.head()?;
     let entry = if newest == Seq(0) { None } else { reader.entry(newest)? };
-    let time = entry.as_ref().and_then(|entry| time_of(&entry.line)).and_then(|at| Timestamp::from_microsecond(at).ok());
+    let time =
+        entry.as_ref().and_then(|entry| time_of(&entry.line)).and_then(|at| Timestamp::from_microsecond(at).ok());
     if let Some(time) = time.filter(|time| *time < since) {
         complain(&format!("the newest entry is of {}; --since looks further back", moment(time)));
     }
@@ -145,7 +146,8 @@ fn lines(report: &Report, look: Look) -> Vec<String> {
     let mut lines = head(report, look);
     if report.writes.writes > 0 {
         let kinds: Vec<Counted> = report.classes.iter().filter(|class| class.writes > 0).map(of_class).collect();
-        let mut kind = report.classes.iter().filter(|class| class.writes > 0).map(|class| words(class.class).to_owned());
+        let mut kind =
+            report.classes.iter().filter(|class| class.writes > 0).map(|class| words(class.class).to_owned());
         section(&mut lines, "KIND OF WRITE", &kinds, &mut |_| kind.next().unwrap_or_default(), look);
         fights(&mut lines, &report.fights, look);
         written(&mut lines, &report.fields, look);
@@ -194,10 +196,8 @@ fn head(report: &Report, look: Look) -> Vec<String> {
     }
     lines.push(row.finish());
     let (listed, after) = (report.not_counted.listed, report.not_counted.inferred);
-    let parts = [
-        (listed, format!("{} of first lists", count(listed))),
-        (after, format!("{} after a gap", count(after))),
-    ];
+    let parts =
+        [(listed, format!("{} of first lists", count(listed))), (after, format!("{} after a gap", count(after)))];
     let parts: Vec<String> = parts.into_iter().filter(|(number, _)| *number > 0).map(|(_, text)| text).collect();
     if !parts.is_empty() {
         lines.push(format!("Not counted: entries {}.", parts.join(" and ")));
@@ -372,7 +372,8 @@ fn requests(lines: &mut Vec<String>, requests: &Requests, look: Look) {
         let much = of.dropped.is_some_and(|dropped| dropped > 0 && dropped * 2 >= of.requests);
         let verbs: Vec<String> = of.verbs.iter().map(|(verb, number)| format!("{verb} {}", count(*number))).collect();
         let note = of.note.map(|note| format!(" ({note})")).unwrap_or_default();
-        let name = format!("{}: {}{note}", of.resource, if verbs.is_empty() { "-".to_owned() } else { verbs.join(", ") });
+        let name =
+            format!("{}: {}{note}", of.resource, if verbs.is_empty() { "-".to_owned() } else { verbs.join(", ") });
         let numbers = vec![count(of.requests), count(of.versions.all), dropped];
         (numbers, if much { Some(Ink::Change) } else { None }, name)
     });

@@ -143,7 +143,9 @@ fn manifests(rights: &Rights) -> String {
         "- apiGroups: [\"\"]\n  resources: [\"namespaces\"]\n  resourceNames: [\"kube-system\"]\n  verbs: [\"get\"]\n",
     );
     if rights.counters {
-        out.push_str("# For `decklog churn --requests`: the counters of the API server, which say nothing about any object.\n");
+        out.push_str(
+            "# For `decklog churn --requests`: the counters of the API server, which say nothing about any object.\n",
+        );
         writeln!(out, "- nonResourceURLs: [{:?}]\n  verbs: [\"get\"]", crate::requests::PATH)
             .expect("a String takes all text");
     }

@@ -75,7 +75,9 @@ pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong>
         "label-selector" => label_selector(text),
         "field-selector" => field_selector(text),
         "pointer-pattern" => Pattern::parse(text).map(drop).map_err(Wrong::from),
-        "ignore" => Noise::check(text).map_err(|found| Wrong { found, nearest: nearest(text, Preset::ALL.map(Preset::as_str)) }),
+        "ignore" => {
+            Noise::check(text).map_err(|found| Wrong { found, nearest: nearest(text, Preset::ALL.map(Preset::as_str)) })
+        }
         "cel" => Filter::compile(text).map(drop).map_err(|error| cel(text, &error)),
         "http-url" => http_url(text),
         "listen" => listen(text),

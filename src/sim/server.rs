@@ -331,6 +331,9 @@ fn other(state: &State, seen: &Seen) -> Result<Reply, Refusal> {
     match parts.as_slice() {
         ["livez" | "readyz" | "healthz", ..] => Ok(Reply::text("text/plain; charset=utf-8", "ok")),
         ["version"] => Ok(Reply::json(&version(&settings.version))),
+        ["metrics"] if state.denies("get", "/metrics", None) => {
+            Err(Refusal::new(403, "Forbidden", "forbidden: User \"decklog\" cannot get path \"/metrics\""))
+        }
         ["metrics"] => Ok(Reply::text("text/plain; version=0.0.4; charset=utf-8", metrics(&state.counters))),
         [root @ ("api" | "apis")] if aggregated => {
             Ok(document(discovery::aggregated(served, *root == "api", &settings.stale_groups)))
@@ -451,7 +454,11 @@ fn review(state: &State, text: &[u8]) -> Result<Reply, Refusal> {
     let asked = |key: &str| review["spec"]["resourceAttributes"][key].as_str().filter(|text| !text.is_empty());
     let plural = asked("resource").unwrap_or_default();
     let resource = asked("group").map_or_else(|| plural.to_owned(), |group| format!("{plural}.{group}"));
-    let allowed = !state.denies(asked("verb").unwrap_or_default(), &resource, asked("namespace"));
+    let path = review["spec"]["nonResourceAttributes"]["path"].as_str();
+    let allowed = match path {
+        Some(path) => !state.denies("get", path, None),
+        None => !state.denies(asked("verb").unwrap_or_default(), &resource, asked("namespace")),
+    };
     review["status"] = json!({ "allowed": allowed });
     Ok(Reply { status: 201, ..Reply::json(&review) })
 }

@@ -1,0 +1,174 @@
+use std::path::Path;
+
+use serde_json::json;
+
+use super::*;
+use crate::ambient;
+use crate::churn::tests::{BEGIN, Story};
+use crate::journal::RequestCounts;
+
+/// An hour of a cluster in which two managers fight, an operator writes time stamps, a node lives, and a server forgets.
+async fn hour(dir: &Path) {
+    Story::tell(dir, &[], async |story| {
+        let none = RequestCounts { since: None, until: ambient::now(), requests: Vec::new() };
+        story.journal.requests(Ok(none)).await.unwrap();
+        story.pass(5).await;
+        story
+            .write("deployments", "shop/web", "kubectl-create", |web| {
+                web["spec"] = json!({"replicas": 2, "image": "registry.example.com/shop/web:1.27.0"});
+            })
+            .await;
+        story.write("configmaps", "shop/feature-flags", "helm", |map| map["data"] = json!({"checkout": "v2"})).await;
+        story
+            .write("nodes", "worker-1", "kubelet", |node| {
+                node["status"] =
+                    json!({"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": BEGIN}]});
+            })
+            .await;
+        story
+            .write("leases", "kube-node-lease/worker-1", "kubelet", |lease| {
+                lease["spec"] = json!({"holderIdentity": "worker-1", "renewTime": BEGIN});
+            })
+            .await;
+        for minute in 1..=50_u64 {
+            story.pass(60).await;
+            let now = ambient::now().to_string();
+            story
+                .write("leases", "kube-node-lease/worker-1", "kubelet", |lease| {
+                    lease["spec"]["renewTime"] = now.clone().into()
+                })
+                .await;
+            if minute % 2 == 0 {
+                story
+                    .write("configmaps", "shop/feature-flags", "careless-operator", |map| {
+                        map["metadata"]["annotations"] = json!({"careless.example.com/reconciled": now});
+                    })
+                    .await;
+            }
+            if minute % 5 == 0 {
+                story
+                    .write("nodes", "worker-1", "kubelet", |node| {
+                        node["status"]["conditions"][0]["lastHeartbeatTime"] = now.into();
+                    })
+                    .await;
+            }
+            let (manager, tag) = match minute % 10 {
+                3 => ("kustomize-controller", "1.27.3-alpine"),
+                6 => ("image-automation-controller", "1.28.0-rc1"),
+                _ => continue,
+            };
+            story
+                .write("deployments", "shop/web", manager, |web| {
+                    web["spec"]["image"] = format!("registry.example.com/shop/web:{tag}").into();
+                })
+                .await;
+            story
+                .write("deployments", "shop/web", "kube-controller-manager", |web| {
+                    web["status"] = json!({"observedGeneration": minute});
+                })
+                .await;
+        }
+        story.claim("deployments", "shop/web", "argocd").await;
+        story.forget("configmaps").await;
+        story.delete("nodes", "worker-1").await;
+        let of = |group: &str, plural: &str, verb, count| (group.to_owned(), plural.to_owned(), verb, count);
+        let counts = RequestCounts {
+            since: Some(BEGIN.parse().unwrap()),
+            until: ambient::now(),
+            requests: vec![
+                of("apps", "deployments", "POST", 1),
+                of("apps", "deployments", "PUT", 100),
+                of("apps", "deployments", "APPLY", 3),
+                of("coordination.k8s.io", "leases", "PUT", 50),
+                of("coordination.k8s.io", "leases", "POST", 1),
+                of("", "configmaps", "PATCH", 400),
+                of("", "nodes", "PATCH", 4),
+                of("", "nodes", "DELETECOLLECTION", 1),
+            ],
+        };
+        story.journal.requests(Ok(counts)).await.unwrap();
+        story.journal.flush().await.unwrap();
+    })
+    .await;
+}
+
+fn args(requests: bool, top: usize) -> ChurnArgs {
+    let select = SelectArgs {
+        since: Some(BEGIN.parse().unwrap()),
+        until: Some("2026-11-21T11:00:00Z".parse().unwrap()),
+        ..SelectArgs::default()
+    };
+    ChurnArgs { select, requests, top }
+}
+
+fn found(dir: &Path, args: &ChurnArgs) -> Result<Report, Failure> {
+    report(args, &mut Reader::open(dir).unwrap(), "2026-11-21T11:00:00Z".parse().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_reads_well_in_80_and_120_columns_and_as_json() {
+    let dir = tempfile::tempdir().unwrap();
+    hour(dir.path()).await;
+    let report = found(dir.path(), &args(true, 4)).unwrap();
+    for columns in [80, 120] {
+        let text = lines(&report, Look { color: false, terminal: true, width: Some(columns) });
+        assert!(text.iter().all(|line| line.chars().count() <= columns), "{text:#?}");
+        insta::assert_snapshot!(format!("{columns}_columns"), text.join("\n"));
+    }
+    insta::assert_json_snapshot!("json", report);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_choice_is_respected() {
+    let dir = tempfile::tempdir().unwrap();
+    hour(dir.path()).await;
+    let choose = |change: &dyn Fn(&mut SelectArgs)| {
+        let mut args = args(false, 10);
+        change(&mut args.select);
+        found(dir.path(), &args).unwrap().writes.writes
+    };
+    assert_eq!(choose(&|_| ()), 108);
+    assert_eq!(choose(&|select| select.objects = vec!["configmaps".into()]), 26);
+    assert_eq!(choose(&|select| select.objects = vec!["deployments.apps/web".into(), "nodes".into()]), 34);
+    assert_eq!(choose(&|select| select.namespace = Some("kube-node-lease".into())), 51);
+    assert_eq!(choose(&|select| select.types = vec![crate::model::EntryType::Deleted]), 1);
+    assert_eq!(choose(&|select| select.filter = Some("'status' in change.areas".into())), 30);
+    assert_eq!(choose(&|select| select.since = Some("2026-11-21T10:50:05Z".parse().unwrap())), 6);
+    assert_eq!(choose(&|select| select.until = Some("2026-11-21T10:00:30Z".parse().unwrap())), 4);
+    // Without --since it is the last hour.
+    assert_eq!(choose(&|select| (select.since, select.until) = (None, None)), 108);
+}
+
+#[tokio::test(start_paused = true)]
+async fn counters_of_a_resource_are_told_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    hour(dir.path()).await;
+    let mut args = args(true, 10);
+    args.select.objects = vec!["leases".into()];
+    let requests = found(dir.path(), &args).unwrap().requests.unwrap();
+    let told: Vec<_> = requests.resources.iter().map(|of| (&*of.resource, of.requests, of.dropped)).collect();
+    assert_eq!(told, [("leases.coordination.k8s.io", 51, Some(0))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_answered_is_said_in_one_sentence() {
+    let dir = tempfile::tempdir().unwrap();
+    hour(dir.path()).await;
+    let refused = |change: &dyn Fn(&mut ChurnArgs), exit: Exit, says: &str| {
+        let mut args = args(true, 10);
+        change(&mut args);
+        let failure = found(dir.path(), &args).unwrap_err();
+        let text = failure.to_string();
+        assert!(failure.exit() == exit && text.contains(says) && !text.contains('\n'), "{text}");
+    };
+    refused(&|args| args.select.namespace = Some("shop".into()), Exit::Usage, "does not go with -n");
+    refused(&|args| args.select.objects = vec!["deployments.apps/web".into()], Exit::Usage, "does not go with a NAME");
+    refused(&|args| args.select.filter = Some("true".into()), Exit::Usage, "does not go with --where");
+    refused(&|args| args.select.until = Some("2026-11-21T09:00:00Z".parse().unwrap()), Exit::Usage, "is after --until");
+    refused(&|args| args.select.objects = vec!["deploymint".into()], Exit::Usage, "did you mean deployment");
+    refused(
+        &|args| args.select.since = Some("2026-11-21T10:59:00Z".parse().unwrap()),
+        Exit::No,
+        "[cluster] request_metrics = true",
+    );
+}

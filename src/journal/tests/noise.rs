@@ -24,10 +24,7 @@ fn lease(holder: &str, version: u64) -> Observed {
     let bytes = format!(
         r#"{{"metadata":{{"name":"a","namespace":"shop","uid":"u1","resourceVersion":"{version}","managedFields":[{{"manager":"{holder}","time":"{version}"}}]}},"spec":{{"holderIdentity":"{holder}","renewTime":"{version}"}}}}"#
     );
-    Observed {
-        body: Redacted { bytes: bytes.into_bytes(), ..Redacted::default() },
-        ..pod("a", "u1", version)
-    }
+    Observed { body: Redacted { bytes: bytes.into_bytes(), ..Redacted::default() }, ..pod("a", "u1", version) }
 }
 
 fn renewed(holder: &str, version: u64) -> WatchChange {

@@ -8,7 +8,9 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::change::redact::Redactor;
 use crate::journal::retention::Bounds;
-use crate::journal::{Audit, JournalError, RequestCounts, SinkStart, SinkState, SourceId, SourceMemory, SourceState, WatchChange};
+use crate::journal::{
+    Audit, JournalError, RequestCounts, SinkStart, SinkState, SourceId, SourceMemory, SourceState, WatchChange,
+};
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Why};
 
 /// Where an answer goes, once. It can be given again, because what is answered in a transaction that fails is done
