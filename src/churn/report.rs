@@ -412,17 +412,17 @@ fn compare(name: &str, verbs: BTreeMap<String, u64>, of: Of, withheld: u64, whol
     let all = of.added + of.modified + of.deleted + withheld;
     let versions = VersionsOf { all, added: of.added, modified: of.modified, deleted: of.deleted, withheld };
     let (dropped, at_least, note) = if !whole {
-        (None, false, Some("watched in part: the requests are those of the whole cluster"))
+        (None, false, Some("watched in part, while the requests are those of the whole cluster"))
     } else if of.gap {
-        (None, false, Some("there was a gap: versions are missing"))
+        (None, false, Some("versions are missing because of a gap"))
     } else if collections > 0 {
         (
             Some((requests - collections).saturating_sub(all)),
             true,
-            Some("a collection was deleted: many versions from one request"),
+            Some("it may be more, because one request deleted a whole collection"),
         )
     } else if requests < all {
-        (None, false, Some("fewer requests than versions: another API server took them, or objects expired"))
+        (None, false, Some("there are more versions: another API server took requests, or objects expired"))
     } else {
         (Some(requests - all), false, None)
     };

@@ -6,6 +6,7 @@ mod tests;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 
+use super::line::common;
 use super::output::{Ink, Look, Out, Row, count, cut, moment, plural, printable, size, span, table};
 use super::select::{SelectArgs, Selection};
 use super::{Exit, Failure, Format, Global, Outcome, complain};
@@ -296,8 +297,15 @@ fn below(lines: &mut Vec<String>, text: &str, look: Look) {
     lines.push(row.finish());
 }
 
-fn value(value: Option<&str>, room: usize) -> String {
-    value.map_or_else(|| "nothing".to_owned(), |value| cut(value, room).into_owned())
+/// A value in as many columns as there are. Where it is longer it goes without what it has in common with another one,
+/// so that an image shows its tag and not its registry.
+fn value(value: Option<&str>, other: Option<&str>, room: usize) -> String {
+    let Some(value) = value else { return "nothing".to_owned() };
+    let same = other.filter(|_| value.chars().count() > room).map_or(0, |other| common(value, other));
+    match value.get(same..).filter(|_| same > 0) {
+        Some(rest) => cut(&format!("…{}", rest.trim_end_matches('"')), room).into_owned(),
+        None => cut(value, room).into_owned(),
+    }
 }
 
 fn fights(lines: &mut Vec<String>, fights: &[Fight], look: Look) {
@@ -314,7 +322,9 @@ fn fights(lines: &mut Vec<String>, fights: &[Fight], look: Look) {
         for side in &fight.sides {
             let by = format!(" by {}, {}", side.manager, plural(side.times, "time", "times"));
             let room = look.width.map_or(VALUE, |width| width.saturating_sub(INDENT + by.chars().count()).max(8));
-            below(lines, &format!("{}{by}", value(side.value.as_deref(), room)), look);
+            let other = fight.sides.iter().find(|other| other.value != side.value);
+            let other = other.and_then(|other| other.value.as_deref());
+            below(lines, &format!("{}{by}", value(side.value.as_deref(), other, room)), look);
         }
         if let (Some(first), Some(last)) = (fight.first, fight.last) {
             below(lines, &format!("from {} to {}", moment(first), moment(last)), look);
@@ -342,7 +352,8 @@ fn written(lines: &mut Vec<String>, fields: &[Written], look: Look) {
             _ => "mostly a time stamp, last",
         };
         let room = look.width.map_or(VALUE, |width| (width.saturating_sub(INDENT + stamps.len() + 4) / 2).max(8));
-        let (was, is) = (value(field.was.as_deref(), room), value(field.value.as_deref(), room));
+        let (was, is) = (field.was.as_deref(), field.value.as_deref());
+        let (was, is) = (value(was, is, room), value(is, was, room));
         below(lines, &format!("{stamps} {was} → {is}"), look);
     }
 }
@@ -365,19 +376,23 @@ fn requests(lines: &mut Vec<String>, requests: &Requests, look: Look) {
     }
     let rows = requests.resources.iter().map(|of| {
         let dropped = match (of.dropped, of.at_least) {
+            (Some(0), false) => "-".to_owned(),
             (Some(dropped), false) => format!("{} ({})", count(dropped), percent(dropped, of.requests)),
             (Some(dropped), true) => format!("{}+ ({})", count(dropped), percent(dropped, of.requests)),
             (None, _) => "?".to_owned(),
         };
         let much = of.dropped.is_some_and(|dropped| dropped > 0 && dropped * 2 >= of.requests);
         let verbs: Vec<String> = of.verbs.iter().map(|(verb, number)| format!("{verb} {}", count(*number))).collect();
-        let note = of.note.map(|note| format!(" ({note})")).unwrap_or_default();
-        let name =
-            format!("{}: {}{note}", of.resource, if verbs.is_empty() { "-".to_owned() } else { verbs.join(", ") });
+        let name = format!("{}: {}", of.resource, if verbs.is_empty() { "-".to_owned() } else { verbs.join(", ") });
         let numbers = vec![count(of.requests), count(of.versions.all), dropped];
         (numbers, if much { Some(Ink::Change) } else { None }, name)
     });
     grid(lines, &["REQUESTS", "VERSIONS", "FOR NOTHING", "RESOURCE"], rows.collect(), look);
+    for (of, note) in requests.resources.iter().filter_map(|of| Some((of, of.note?))) {
+        let mut row = Row::new(Look { width: None, ..look });
+        row.put(Some(Ink::Faint), &printable(&format!("{}: {note}", of.resource)));
+        lines.push(row.finish());
+    }
 }
 
 fn percent(part: u64, whole: u64) -> String {

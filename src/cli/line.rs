@@ -228,7 +228,7 @@ impl Op<'_> {
 
 /// How many bytes of two long texts are the same up to the word in which they differ, so that an image shows its tag
 /// and not its registry. 0 for short texts: they are shown whole.
-fn common(a: &str, b: &str) -> usize {
+pub(super) fn common(a: &str, b: &str) -> usize {
     if a.len().max(b.len()) <= VALUE / 2 || !a.starts_with('"') || !b.starts_with('"') {
         return 0;
     }

@@ -9,6 +9,7 @@
 
 mod absences;
 mod bad_input;
+mod churning;
 mod commands;
 mod delivering;
 mod disk;

@@ -47,6 +47,13 @@ impl Decklog {
         fs::write(path, config.replace("audit_every = \"off\"", &format!("audit_every = {period:?}"))).unwrap();
     }
 
+    /// It reads the API server's own request counters.
+    pub fn counts_requests(&self) {
+        let path = self.dir.join("config.toml");
+        let config = fs::read_to_string(&path).unwrap();
+        fs::write(path, config.replace("[cluster]\n", "[cluster]\nrequest_metrics = true\n")).unwrap();
+    }
+
     /// Where the log file is.
     pub fn log(&self) -> PathBuf {
         self.dir.join("log.jsonl")

@@ -431,6 +431,11 @@ impl Cluster {
             "PATCH" => "application/merge-patch+json",
             _ => "application/json",
         };
+        self.send(method, path, kind, body).await
+    }
+
+    /// Sends a request with a body of this type as the administrator.
+    pub async fn send(&self, method: &str, path: &str, kind: &str, body: Option<&Value>) -> (u16, Value) {
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string().into_bytes()));
         let request =
             http::Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that cannot go on says why and fails")]
 #![allow(unreachable_pub, missing_docs, reason = "nobody else can reach into a test")]
 
+mod churning;
 mod decklog;
 mod enduring;
 mod extensions;
@@ -21,7 +22,7 @@ macro_rules! against {
     ($module:ident, $version:ident) => {
         mod $module {
             use crate::harness::Version::$version;
-            use crate::{extensions, forgetting, living, rights};
+            use crate::{churning, extensions, forgetting, living, rights};
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_living_cluster_undisturbed_stopped_and_killed() {
@@ -37,6 +38,11 @@ macro_rules! against {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn resources_that_come_and_go() {
                 Box::pin(extensions::scenario($version)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn careless_writers_fights_races_and_subresources() {
+                Box::pin(churning::scenario($version)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

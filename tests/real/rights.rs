@@ -68,7 +68,7 @@ async fn prove(cluster: &Cluster, user: &str, resources: &[&str], namespace: Opt
 }
 
 /// Gives a user what `decklog rbac` prints for its configuration, after a look at it.
-async fn grant(cluster: &Cluster, daemon: &Decklog, user: &str, resources: &[&str]) {
+pub async fn grant(cluster: &Cluster, daemon: &Decklog, user: &str, resources: &[&str]) {
     let output = daemon.command(&["rbac"]);
     assert!(output.status.success(), "rbac: {}", String::from_utf8_lossy(&output.stderr));
     let file = cluster.path(&format!("{user}-rights.yaml"));
@@ -112,6 +112,10 @@ fn least(rule: &Value, resources: &[&str]) {
         rule[key].as_array().into_iter().flatten().map(|word| word.as_str().unwrap().to_owned()).collect()
     };
     let verbs = words("verbs");
+    if !words("nonResourceURLs").is_empty() {
+        assert_eq!((verbs, words("nonResourceURLs")), (vec!["get".to_owned()], vec!["/metrics".to_owned()]), "{rule}");
+        return;
+    }
     if words("resources") == ["namespaces"] {
         assert_eq!((verbs, words("resourceNames")), (vec!["get".to_owned()], vec!["kube-system".to_owned()]), "{rule}");
         return;

@@ -127,16 +127,16 @@ async fn a_choice_is_respected() {
         change(&mut args.select);
         found(dir.path(), &args).unwrap().writes.writes
     };
-    assert_eq!(choose(&|_| ()), 108);
+    assert_eq!(choose(&|_| ()), 111);
     assert_eq!(choose(&|select| select.objects = vec!["configmaps".into()]), 26);
     assert_eq!(choose(&|select| select.objects = vec!["deployments.apps/web".into(), "nodes".into()]), 34);
     assert_eq!(choose(&|select| select.namespace = Some("kube-node-lease".into())), 51);
     assert_eq!(choose(&|select| select.types = vec![crate::model::EntryType::Deleted]), 1);
-    assert_eq!(choose(&|select| select.filter = Some("'status' in change.areas".into())), 30);
-    assert_eq!(choose(&|select| select.since = Some("2026-11-21T10:50:05Z".parse().unwrap())), 6);
+    assert_eq!(choose(&|select| select.filter = Some("'status' in change.areas".into())), 20);
+    assert_eq!(choose(&|select| select.since = Some("2026-11-21T10:50:05Z".parse().unwrap())), 5);
     assert_eq!(choose(&|select| select.until = Some("2026-11-21T10:00:30Z".parse().unwrap())), 4);
     // Without --since it is the last hour.
-    assert_eq!(choose(&|select| (select.since, select.until) = (None, None)), 108);
+    assert_eq!(choose(&|select| (select.since, select.until) = (None, None)), 111);
 }
 
 #[tokio::test(start_paused = true)]
