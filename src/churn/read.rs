@@ -75,33 +75,28 @@ impl<'a> Change<'a> {
     /// Who wrote it, as far as managedFields tell.
     ///
     /// The API server notes the time of a write in the writer's entry, to the second, and takes fields that changed
-    /// hands out of the entries of the others. So the writer is the one whose entry came, or has another time, or has
-    /// more fields than before. Where the books did not change at all (a second write within one second), it is who
-    /// has what was changed.
+    /// hands out of the entries of the others. So of the entries that the change names, the writer's is the one that
+    /// has what was changed; else the one that came, has another time, or has more fields than before. Where the change
+    /// names none (a second write within one second) it is any that has what was changed.
     pub(super) fn writer(&self, entry: &Entry<'a>) -> Option<Cow<'a, str>> {
         let gains = self.patch.iter().filter_map(|operation| Some((book(&operation.path)?, operation.gain())));
         let gains: Vec<(Option<usize>, u8)> = gains.collect();
-        let gained = gains.iter().any(|(_, gain)| *gain > 0);
-        if let ([manager], true) = (&*self.managers, gained) {
+        if let ([manager], true) = (&*self.managers, gains.iter().any(|(_, gain)| *gain > 0)) {
             return Some(manager.manager.clone());
         }
-        let managed = managed(entry);
-        if gained {
-            let gain =
-                |at: usize| gains.iter().filter(|(of, _)| of.is_none_or(|of| of == at)).map(|(_, gain)| *gain).max();
-            let ranked =
-                managed.iter().enumerate().map(|(at, manager)| (gain(at).unwrap_or(0), &manager.time, manager));
-            return ranked
-                .filter(|(gain, ..)| *gain > 0)
-                .min_by_key(|(gain, time, _)| Reverse((*gain, (*time).clone())))
-                .map(|(.., manager)| manager.manager.clone());
-        }
-        let first = self.meant().find(|operation| operation.value.is_some())?;
-        managed
-            .iter()
-            .filter(|manager| manager.has(&first.path))
-            .min_by_key(|manager| Reverse(manager.time.clone()))
-            .map(|manager| manager.manager.clone())
+        // Entries that only changed places are not named.
+        let names = |manager: &Manager<'_>| {
+            self.managers.iter().any(|named| named.manager == manager.manager && named.time == manager.time)
+        };
+        let gain = |at: usize| gains.iter().filter(|(of, _)| of.is_none_or(|of| of == at)).map(|(_, gain)| *gain).max();
+        let first = self.meant().find(|operation| operation.value.is_some());
+        let ranked = managed(entry).into_iter().enumerate().filter_map(|(at, manager)| {
+            let gain = gain(at).filter(|_| names(&manager)).unwrap_or(0);
+            let has = (self.managers.is_empty() || names(&manager))
+                && first.is_some_and(|operation| manager.has(&operation.path));
+            (has || gain > 0).then_some(((has, gain, manager.time), manager.manager))
+        });
+        ranked.max_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, manager)| manager)
     }
 }
 

@@ -196,15 +196,17 @@ fn head(report: &Report, look: Look) -> Vec<String> {
         row.put(None, " changed nothing that matters").put(None, &bytes);
     }
     lines.push(row.finish());
-    let (listed, after) = (report.not_counted.listed, report.not_counted.inferred);
-    let parts =
-        [(listed, format!("{} of first lists", count(listed))), (after, format!("{} after a gap", count(after)))];
+    let not = &report.not_counted;
+    let parts = [
+        (not.listed, format!("{} of first lists", plural(not.listed, "entry", "entries"))),
+        (not.inferred, format!("{} after a gap", plural(not.inferred, "entry", "entries"))),
+    ];
     let parts: Vec<String> = parts.into_iter().filter(|(number, _)| *number > 0).map(|(_, text)| text).collect();
     if !parts.is_empty() {
-        lines.push(format!("Not counted: entries {}.", parts.join(" and ")));
+        lines.push(format!("Not counted: {}.", parts.join(" and ")));
     }
-    if report.not_counted.gaps > 0 {
-        let gaps = plural(report.not_counted.gaps, "gap", "gaps");
+    if not.gaps > 0 {
+        let gaps = plural(not.gaps, "gap", "gaps");
         lines.push(format!("There may have been more: what was written in {gaps} nobody knows."));
     }
     lines

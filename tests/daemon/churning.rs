@@ -9,6 +9,8 @@ use crate::support::{Daemon, cluster, free_address, http_get, until};
 fn write(sim: &Sim, manager: &str, key: &str, value: &str) {
     let written = sim.update("configmaps", "default", "a", |map| {
         map["data"][key] = value.into();
+        // Whoever had it has nothing any more.
+        map["metadata"]["managedFields"] = json!([]);
         objects::touch(map, manager, "Update", "v1", "", &json!({"data": {key: value}}));
     });
     written.unwrap();
@@ -32,7 +34,6 @@ fn metric(text: &str, name: &str) -> Option<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn churn_and_its_metrics_tell_a_fight_and_signs_of_life() {
     let sim = cluster().await;
-    sim.create_namespace("kube-node-lease").unwrap();
     sim.create("configmaps", objects::config_map("default", "a", "1")).unwrap();
     sim.create("leases.coordination.k8s.io", objects::lease("kube-node-lease", "node-1")).unwrap();
     let at = free_address();

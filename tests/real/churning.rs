@@ -249,6 +249,15 @@ async fn races(cluster: &Cluster) {
     let mut expected = vec![Kind::Added];
     expected.resize(ends.len() - refused.len(), Kind::Modified);
     assert_eq!(rows, expected);
+    // Without a look before, all but one are refused.
+    let all = "/api/v1/namespaces/default/configmaps";
+    let posts = (0..8).map(|side| {
+        let object = map("posted", side);
+        async move { cluster.call("POST", all, Some(&object)).await.0 }
+    });
+    let mut ends = futures::future::join_all(posts).await;
+    ends.sort_unstable();
+    assert_eq!(ends, [201, 409, 409, 409, 409, 409, 409, 409]);
     for round in 0..ROUNDS {
         let made = map("reborn", round);
         let deletion = async {
@@ -327,6 +336,7 @@ fn told_races(daemon: &mut Decklog) {
     let raced: Vec<&str> = of("raced").map(|entry| entry.kind.as_str()).collect();
     assert_eq!(raced[0], "ADDED");
     assert!(raced[1..].iter().all(|kind| *kind == "MODIFIED"), "{raced:?}");
+    assert_eq!(of("posted").map(|entry| entry.kind.as_str()).collect::<Vec<_>>(), ["ADDED"]);
     assert_eq!(of("raced").map(|entry| &entry.uid).collect::<BTreeSet<_>>().len(), 1);
     let mut lives: Vec<(&str, Vec<&str>)> = Vec::new();
     for entry in of("reborn") {
