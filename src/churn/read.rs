@@ -12,6 +12,13 @@ use crate::wire::Entry;
 /// Where the API server keeps the books about who set what.
 const BOOKS: &str = "/metadata/managedFields";
 
+/// What moves with other changes and is none by itself.
+const BESIDE: [&str; 3] = [
+    "/metadata/resourceVersion",
+    "/metadata/generation",
+    "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration",
+];
+
 /// The `change` member of an entry.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Change<'a> {
@@ -64,12 +71,9 @@ impl<'a> Change<'a> {
         entry.change.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
     }
 
-    /// What somebody meant to change: not what the API server keeps beside it.
+    /// What somebody meant to change: not what the API server or kubectl keep beside it.
     pub(super) fn meant(&self) -> impl Iterator<Item = &Operation<'a>> {
-        self.patch.iter().filter(|operation| {
-            book(&operation.path).is_none()
-                && !matches!(&*operation.path, "/metadata/resourceVersion" | "/metadata/generation")
-        })
+        self.patch.iter().filter(|operation| book(&operation.path).is_none() && !BESIDE.contains(&&*operation.path))
     }
 
     /// Who wrote it, as far as managedFields tell.

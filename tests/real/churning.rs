@@ -209,6 +209,11 @@ async fn five_ways(cluster: &Cluster) {
 async fn fights(cluster: &Cluster) {
     cluster.create(ALL, &sparse("fought")).await;
     cluster.create(ALL, &sparse("stamped")).await;
+    // Each has something that nobody takes away, so that managedFields always name both.
+    for manager in ["deployer", "updater"] {
+        let patch = json!({"metadata": {"labels": {manager: "was-here"}}});
+        cluster.patch(&format!("{ALL}/fought?fieldManager={manager}"), &patch).await;
+    }
     for round in 0..ROUNDS {
         for (manager, image) in [("deployer", "nginx:1.28"), ("updater", "nginx:1.29")] {
             let one = format!("{ALL}/fought");
@@ -220,7 +225,7 @@ async fn fights(cluster: &Cluster) {
         let patch = json!({"metadata": {"annotations": {"careless.example.com/reconciled": stamp}}});
         cluster.patch(&format!("{ALL}/stamped?fieldManager=careless"), &patch).await;
     }
-    assert_eq!(versions(cluster, "fought").await, 1 + 2 * ROUNDS);
+    assert_eq!(versions(cluster, "fought").await, 3 + 2 * ROUNDS);
     assert_eq!(versions(cluster, "stamped").await, 1 + ROUNDS);
 }
 
