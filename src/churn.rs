@@ -175,7 +175,10 @@ impl Churn {
         if matches!(class, Class::Changed | Class::Status | Class::TimeStamps) {
             for operation in change.meant().take(MOST_FIELDS) {
                 let field = self.fields.of(&format!("{object}{APART}{}", operation.path));
-                let (was, value) = (operation.was.map(|raw| raw.get()), operation.value.map(|raw| raw.get()));
+                let (was, value) = (
+                    operation.was.map(serde_json::value::RawValue::get),
+                    operation.value.map(serde_json::value::RawValue::get),
+                );
                 let stamp = [was, value].iter().all(|json| json.is_some_and(|json| class::is_stamp(json, time)));
                 let manager = manager.as_deref();
                 let back = field.write(entry.seq, time, manager, Held::of(was), Held::of(value), stamp);

@@ -181,7 +181,9 @@ fn leaves(object: &Value) -> Vec<(Vec<String>, String)> {
             Value::Array(items) if items.iter().all(|item| item["name"].is_string()) => {
                 items.iter().map(|item| (format!("k:{}", json!({"name": item["name"]})), item)).collect()
             }
-            _ => return out.push((path.clone(), value.to_string())),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                return out.push((path.clone(), value.to_string()));
+            }
         };
         for (name, value) in below {
             path.push(name);
@@ -201,7 +203,7 @@ fn leaves(object: &Value) -> Vec<(Vec<String>, String)> {
 fn filled(tree: Value) -> Value {
     match tree {
         Value::Object(members) => Value::Object(members.into_iter().map(|(key, value)| (key, filled(value))).collect()),
-        _ => json!({}),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => json!({}),
     }
 }
 
@@ -234,20 +236,20 @@ async fn every_write_is_of_one_kind_and_of_one_manager() {
         story
             .write("nodes", "n", "kubelet", |node| {
                 node["status"]["conditions"] =
-                    json!([{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-11-21T10:00:00Z"}])
+                    json!([{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-11-21T10:00:00Z"}]);
             })
             .await;
         story.pass(10).await;
         story
             .write("nodes", "n", "kubelet", |node| {
-                node["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-11-21T10:00:10Z".into()
+                node["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-11-21T10:00:10Z".into();
             })
             .await;
         story.pass(10).await;
         story.write("nodes", "n", "kubelet", |node| node["status"]["conditions"][0]["status"] = "False".into()).await;
         story
             .write("leases", "kube-system/l", "scheduler", |lease| {
-                lease["spec"] = json!({"renewTime": "a", "holderIdentity": "x"})
+                lease["spec"] = json!({"renewTime": "a", "holderIdentity": "x"});
             })
             .await;
         story.pass(2).await;
@@ -255,7 +257,7 @@ async fn every_write_is_of_one_kind_and_of_one_manager() {
         story.pass(2).await;
         story
             .write("leases", "kube-system/l", "scheduler", |lease| {
-                lease["spec"] = json!({"renewTime": "c", "holderIdentity": "y"})
+                lease["spec"] = json!({"renewTime": "c", "holderIdentity": "y"});
             })
             .await;
         story.write("configmaps", "shop/c", "kubectl", |map| map["data"] = json!({"a": "1"})).await;
@@ -401,7 +403,7 @@ async fn a_time_stamp_is_told_with_its_field_and_its_writer() {
             let now = ambient::now().to_string();
             story
                 .write("configmaps", "shop/c", "operator", |map| {
-                    map["metadata"]["annotations"] = json!({"x.io/at": now})
+                    map["metadata"]["annotations"] = json!({"x.io/at": now});
                 })
                 .await;
         }

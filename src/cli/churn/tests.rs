@@ -35,7 +35,7 @@ async fn hour(dir: &Path) {
             let now = ambient::now().to_string();
             story
                 .write("leases", "kube-node-lease/worker-1", "kubelet", |lease| {
-                    lease["spec"]["renewTime"] = now.clone().into()
+                    lease["spec"]["renewTime"] = now.clone().into();
                 })
                 .await;
             if minute % 2 == 0 {
