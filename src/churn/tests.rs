@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::ambient;
-use crate::journal::{Journal, Reader, SourceId, WatchChange};
+use crate::journal::{Journal, Reader, SourceId, SourceRow, WatchChange};
 use crate::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb};
 
 /// When every story begins.
@@ -479,4 +479,77 @@ fn stamps_are_moments_and_nothing_else() {
     ] {
         assert_eq!(class::is_stamp(json, written), stamp, "{json}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_are_counted_over_the_stretches_of_the_counters_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    Story::tell(dir.path(), &[], async |story| {
+        // At 10:01:00, 10:02:00, ... 10:06:00.
+        for turn in 0..6 {
+            story.pass(60).await;
+            let turn = turn.to_string();
+            story.write("configmaps", "shop/c", "kubectl", |map| map["data"] = json!({ "a": turn })).await;
+        }
+    })
+    .await;
+    let micros = |time: &str| time.parse::<Timestamp>().unwrap().as_microsecond();
+    let stretch = |since: &str, until: &str| (micros(since), micros(until));
+    let count = |stretches: &[(i64, i64)]| {
+        let mut versions = Versions::of(stretches);
+        for entry in Reader::open(dir.path()).unwrap().entries_after(Seq(0), 100, usize::MAX).unwrap() {
+            versions.take(&entry.line).unwrap();
+        }
+        let of = versions.counts.get("configmaps").copied().unwrap_or_default();
+        (of.added, of.modified)
+    };
+    let (first, second) = (
+        stretch("2026-11-21T10:00:30Z", "2026-11-21T10:02:00Z"),
+        stretch("2026-11-21T10:03:30Z", "2026-11-21T10:05:30Z"),
+    );
+    assert_eq!(count(&[first]), (1, 1), "what is at the end of a stretch belongs to it");
+    assert_eq!(count(&[stretch("2026-11-21T10:02:00Z", "2026-11-21T10:03:30Z")]), (0, 1), "and not to the next one");
+    assert_eq!(count(&[first, second]), (1, 3));
+    assert_eq!(count(&[]), (0, 0));
+}
+
+#[test]
+fn what_was_dropped_is_told_only_where_requests_and_versions_are_of_the_same() {
+    let source = |scoped: bool| SourceRow {
+        id: 1,
+        resource: resource("configmaps"),
+        namespace: String::new(),
+        state: "watching".to_owned(),
+        detail: String::new(),
+        state_since: 0,
+        resume: None,
+        good_at: None,
+        objects: 0,
+        gaps: 0,
+        active: true,
+        audits: 0,
+        audit_differences: 0,
+        audited_at: 0,
+        gap_owed: false,
+        withheld: 0,
+        scoped,
+    };
+    let told = |verbs: &[(&str, u64)], modified: u64, gap: bool, withheld: u64, sources: &[SourceRow]| {
+        let mut counted = crate::journal::Requests::default();
+        let verbs = verbs.iter().map(|(verb, count)| ((*verb).to_owned(), *count)).collect();
+        counted.counts.insert("configmaps".to_owned(), verbs);
+        counted.withheld.insert("configmaps".to_owned(), withheld);
+        let mut versions = Versions::of(&[]);
+        versions.counts.insert("configmaps".to_owned(), versions::Of { modified, gap, ..Default::default() });
+        let of = Requests::of(&counted, &versions, sources).resources.remove(0);
+        (of.requests, of.versions.all, of.dropped, of.at_least, of.note.is_some())
+    };
+    let whole = [source(false)];
+    assert_eq!(told(&[("PUT", 9), ("PATCH", 1)], 4, false, 0, &whole), (10, 4, Some(6), false, false));
+    assert_eq!(told(&[("PUT", 9)], 4, false, 3, &whole), (9, 7, Some(2), false, false), "withheld ones were made");
+    assert_eq!(told(&[("PUT", 9)], 4, true, 0, &whole), (9, 4, None, false, true), "a gap");
+    assert_eq!(told(&[("PUT", 9)], 10, false, 0, &whole), (9, 10, None, false, true), "another server");
+    assert_eq!(told(&[("PUT", 9)], 4, false, 0, &[source(true)]), (9, 4, None, false, true), "one namespace");
+    assert_eq!(told(&[("PUT", 9)], 4, false, 0, &[]), (9, 4, None, false, true), "not watched any more");
+    assert_eq!(told(&[("PUT", 9), ("DELETECOLLECTION", 2)], 4, false, 0, &whole), (11, 4, Some(5), true, true));
 }
