@@ -34,6 +34,8 @@ use tally::{Counted, Tally};
 const ROOM: usize = 20_000;
 /// Of one change so many values are looked at.
 const MOST_FIELDS: usize = 64;
+/// A field whose pointer is longer is not followed, and a name is cut: memory does not depend on what objects hold.
+const LONGEST: usize = 512;
 /// Stands between the parts of a name. No name of Kubernetes and no JSON pointer of one can hold it.
 const APART: char = '\0';
 
@@ -165,22 +167,24 @@ impl Churn {
         };
         let idle = class.is_idle();
         let namespace = entry.namespace.as_deref().unwrap_or_default();
-        let object = format!("{resource}{APART}{namespace}{APART}{}", entry.name.as_deref().unwrap_or_default());
+        let name = short(entry.name.as_deref().unwrap_or_default());
+        let object = format!("{resource}{APART}{}{APART}{name}", short(namespace));
+        let manager = manager.as_deref().map(short);
         self.objects.of(&object).add(entry.seq, bytes, idle);
         if class != Class::Deleted {
-            self.managers.of(manager.as_deref().unwrap_or_default()).add(entry.seq, bytes, idle);
+            self.managers.of(manager.unwrap_or_default()).add(entry.seq, bytes, idle);
         }
         let of_resource = self.resources.entry(resource).or_default();
         of_resource.classes.entry(class).or_default().add(bytes);
         if matches!(class, Class::Changed | Class::Status | Class::TimeStamps) {
-            for operation in change.meant().take(MOST_FIELDS) {
+            let followed = change.meant().filter(|operation| operation.path.len() <= LONGEST);
+            for operation in followed.take(MOST_FIELDS) {
                 let field = self.fields.of(&format!("{object}{APART}{}", operation.path));
                 let (was, value) = (
                     operation.was.map(serde_json::value::RawValue::get),
                     operation.value.map(serde_json::value::RawValue::get),
                 );
                 let stamp = [was, value].iter().all(|json| json.is_some_and(|json| class::is_stamp(json, time)));
-                let manager = manager.as_deref();
                 let back = field.write(entry.seq, time, manager, Held::of(was), Held::of(value), stamp);
                 of_resource.returns += u64::from(back);
             }
@@ -192,6 +196,12 @@ impl Churn {
     pub const fn resources(&self) -> &BTreeMap<String, OfResource> {
         &self.resources
     }
+}
+
+/// At most so much of a name as is remembered. Those of Kubernetes are far shorter.
+fn short(name: &str) -> &str {
+    let end = name.floor_char_boundary(LONGEST.min(name.len()));
+    &name[..end]
 }
 
 /// `deployments.apps`.

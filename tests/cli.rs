@@ -195,7 +195,7 @@ async fn a_wrong_command_line_exits_64_and_help_0() {
 #[tokio::test]
 async fn without_a_journal_every_reader_says_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
-    for args in [&["tail"][..], &["tail", "-f"], &["get", "deploy/web"], &["status"], &["verify"]] {
+    for args in [&["tail"][..], &["tail", "-f"], &["get", "deploy/web"], &["status"], &["churn"], &["verify"]] {
         let text = Answer::of(decklog(dir.path(), args).output().unwrap()).refused(78);
         assert!(text.contains("there is no journal in") && text.contains("decklog run"), "{text}");
         assert_eq!(text.lines().count(), 1);
@@ -426,15 +426,50 @@ async fn a_follower_that_stands_still_does_not_hold_the_writer() {
 async fn hostile_names_are_shown_and_not_obeyed() {
     let state = State::new().await;
     state.list(10, None, &[object("shop", "\u{1b}[2J\u{9b}31m\u{202e}evil\r", 7)]).await;
+    state.watch(vec![upsert("shop", "\u{1b}[2J\u{9b}31m\u{202e}evil\r", 11)]).await;
     for args in [
         &["tail", "--color", "always"][..],
+        &["churn", "--color", "always"],
         &["get", "deploy/\u{1b}[2J\u{9b}31m\u{202e}evil\r"],
         &["get", "deploy/\u{1b}]0;"],
     ] {
         let answer = state.run(args);
         let text = (answer.out + &answer.err).replace("\u{1b}[0m", "");
-        let text = text.replace("\u{1b}[1m", "").replace("\u{1b}[2m", "").replace("\u{1b}[32m", "");
+        let text =
+            text.replace("\u{1b}[1m", "").replace("\u{1b}[2m", "").replace("\u{1b}[32m", "").replace("\u{1b}[33m", "");
         assert!(!text.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\r']), "{text:?}");
+    }
+}
+
+#[tokio::test]
+async fn churn_answers_like_its_siblings() {
+    let state = State::told().await;
+    let report = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&state.run(&[&["churn", "-o", "json"], args].concat()).done()).unwrap()
+    };
+    // One change and one deletion came by the watch; the rest is of lists, and of what a gap left open.
+    let all = report(&[]);
+    assert_eq!((&all["writes"]["writes"], &all["entries"]), (&2.into(), &7.into()), "{all:#}");
+    assert_eq!(all["not_counted"], serde_json::json!({"listed": 2, "inferred": 2, "gaps": 1}));
+    assert_eq!(report(&["deploy/web", "-n", "pay"])["writes"]["writes"], 1);
+    assert_eq!(report(&["--type", "MODIFIED", "--where", "object.spec.replicas == 11"])["writes"]["writes"], 1);
+    assert_eq!(report(&["--until", "1h"])["writes"]["writes"], 0);
+    let text = state.run(&["churn", "--top", "1"]).done();
+    assert!(text.contains("2 writes") && text.contains("what was written in 1 gap nobody knows"), "{text}");
+    assert!(state.run(&["churn", "-o", "yaml"]).done().contains("\nwrites:\n  writes: 2\n"));
+    let late = state.run(&["churn", "--since", "2100-01-01T00:00:00Z", "--until", "2100-01-02T00:00:00Z"]);
+    assert!(late.out.contains("0 writes") && late.err.contains("--since looks further back"), "{late:?}");
+    for (args, code, says) in [
+        (&["--requests"][..], 1, "[cluster] request_metrics = true"),
+        (&["--requests", "-n", "shop"], 64, "does not go with -n"),
+        (&["deploymnets"], 64, "did you mean deployments?"),
+        (&["--where", "type ="], 64, "--where: "),
+        (&["--since", "1h", "--until", "2h"], 64, "is after --until"),
+        (&["--since", "yesterday-ish"], 64, "a duration like 10m"),
+        (&["--top", "many"], 64, "invalid value"),
+    ] {
+        let said = state.run(&[&["churn"], args].concat()).refused(code);
+        assert!(said.contains(says), "{args:?}: {said}");
     }
 }
 

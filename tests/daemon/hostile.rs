@@ -70,6 +70,7 @@ async fn what_is_odd_and_json_stays_byte_for_byte() {
     assert!(got.code == 0 && got.out.matches('[').count() == 4500, "{} {}", got.code, got.err);
     daemon.command(&["get", "configmap/numbers", "-o", "json"]).await.done();
     daemon.command(&["tail", "--last", "100"]).await.done();
+    daemon.command(&["churn"]).await.done();
     let gaps = daemon.entries().iter().filter(|entry| entry.gap.is_some()).count();
     assert_eq!(gaps, 0, "everything could be read");
     drop(scope(&sim, started, &["configmaps"]));
@@ -183,6 +184,7 @@ async fn what_a_terminal_would_obey_is_only_shown() {
         "tail -o json --last 100",
         "tail -o yaml --last 100",
         "status",
+        "churn",
     ] {
         // A terminal of its own, as `script` gives it.
         let command =

@@ -338,6 +338,8 @@ async fn no_byte_of_a_secret_is_anywhere() {
         &["tail", "-o", "json", "--last", "100"],
         &["status"],
         &["status", "-o", "json"],
+        &["churn"],
+        &["churn", "-o", "json"],
         &["check"],
         &["verify"],
         &["rbac"],
