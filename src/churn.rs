@@ -24,7 +24,7 @@ pub use report::{Fight, FightSide, OfClass, Report, Requests, RequestsOf, Row, V
 pub use versions::Versions;
 
 use crate::model::EntryType;
-use crate::wire::{Entry, EntryError};
+use crate::wire::{self, Entry, EntryError};
 use class::Classes;
 use field::{Field, Held};
 use read::Change;
@@ -138,7 +138,8 @@ impl Churn {
     /// # Errors
     /// Where the line is none.
     pub fn take(&mut self, line: &[u8]) -> Result<(), EntryError> {
-        let entry = Entry::parse(line)?;
+        let (head, object) = wire::apart(line);
+        let entry = Entry::parse(&head)?;
         self.entries += 1;
         self.first.get_or_insert(entry.seq);
         self.last = entry.seq;
@@ -149,19 +150,19 @@ impl Churn {
         match entry.evidence.as_deref() {
             Some("listed") => self.listed += 1,
             Some("inferred") => self.inferred += 1,
-            Some(_) | None => self.write(&entry),
+            Some(_) | None => self.write(&entry, object),
         }
         Ok(())
     }
 
-    fn write(&mut self, entry: &Entry<'_>) {
+    fn write(&mut self, entry: &Entry<'_>, body: &[u8]) {
         let resource = resource_of(entry);
-        let bytes = entry.object.map_or(0, |object| object.get().len() as u64);
+        let bytes = body.len() as u64;
         let time: Option<Timestamp> = entry.time.parse().ok();
         let change = Change::of(entry);
         let (class, manager) = match entry.kind() {
-            EntryType::Added => (Class::Created, read::creator(entry)),
-            EntryType::Modified => (self.classes.of(&resource, &change, time), change.writer(entry)),
+            EntryType::Added => (Class::Created, read::creator(body)),
+            EntryType::Modified => (self.classes.of(&resource, &change, time), change.writer(body)),
             // Nobody is named in the books for a deletion.
             EntryType::Deleted | EntryType::Gap => (Class::Deleted, None),
         };

@@ -328,6 +328,52 @@ pub enum Payload {
     Metadata,
 }
 
+/// An entry without its object, and the object beside it: whoever looks through many entries does not have to read
+/// every object to its end. Of a line that is none of [`render`]'s the answer may be wrong, and whoever parses it sees
+/// that it is no entry. An entry without an object is given as it is.
+#[must_use]
+pub fn apart(line: &[u8]) -> (Cow<'_, [u8]>, &[u8]) {
+    const KEY: &[u8] = b"\"object\":";
+    let (mut depth, mut at) = (0_usize, 0);
+    while let Some(byte) = line.get(at) {
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' if depth == 1 && line[at..].starts_with(KEY) => {
+                let begin = at + KEY.len();
+                // Nothing but `redacted` follows, and that ends with a list.
+                let redacted =
+                    if line.ends_with(b"]}") { memchr::memmem::rfind(line, b",\"redacted\":[") } else { None };
+                let end = redacted.unwrap_or(line.len().saturating_sub(1)).max(begin);
+                let mut head = line[..at].to_vec();
+                head.extend_from_slice(line[end..].strip_prefix(b",").unwrap_or(&line[end..]));
+                if head.ends_with(b",}") {
+                    head.truncate(head.len() - 2);
+                    head.push(b'}');
+                }
+                return (Cow::Owned(head), &line[begin..end]);
+            }
+            b'"' => at = end_of_string(line, at),
+            _ => {}
+        }
+        at += 1;
+    }
+    (Cow::Borrowed(line), &[])
+}
+
+/// Where the string ends that begins here.
+fn end_of_string(line: &[u8], begin: usize) -> usize {
+    let mut at = begin + 1;
+    while let Some(found) = line.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+        at += found;
+        if line[at] == b'"' {
+            return at;
+        }
+        at += 2;
+    }
+    line.len()
+}
+
 /// The entry as a sink with this payload gets it: the same keys in the same order, fewer of them.
 ///
 /// # Errors
@@ -444,6 +490,35 @@ mod tests {
         let entry = Entry::parse(&metadata).unwrap();
         assert_eq!(entry.change.unwrap().get(), r#"{"areas":["spec"],"managers":[]}"#);
         assert!(entry.object.is_none() && entry.id == "u.41.MODIFIED");
+    }
+
+    #[test]
+    fn an_object_is_found_without_reading_it() {
+        let cluster = Cluster { name: "prod \\\"object\":{".into(), uid: "c".into() };
+        let tricky = r#"{"areas":["object"],"patch":[{"op":"add","path":"/object","value":{"object":{"a":"}\\"}}}],"managers":[]}"#;
+        let objects: [&[u8]; 3] = [br#"{"n":1.0,"object":{},"redacted":[1]}"#, br#"{"s":",\"redacted\":["}"#, br"{}"];
+        let pointers = ["/a,\"redacted\":[]}".to_owned(), "/b".to_owned()];
+        for object in objects {
+            for redacted in [&pointers[..], &[]] {
+                let line =
+                    render(&Draft { change: Some(tricky), object: Some(object), ..draft(&cluster, redacted) }).line;
+                let (head, found) = apart(&line);
+                assert_eq!(found, object);
+                let (apart, whole) = (Entry::parse(&head).unwrap(), Entry::parse(&line).unwrap());
+                assert!(apart.object.is_none());
+                let told = |entry: &Entry<'_>| {
+                    let raw = |part: Option<&RawValue>| part.map(|raw| raw.get().to_owned());
+                    (entry.seq, entry.id.to_string(), raw(entry.change), raw(entry.redacted), entry.uid.is_some())
+                };
+                assert_eq!(told(&apart), told(&whole));
+            }
+        }
+        let bare = render(&Draft { object: None, ..draft(&cluster, &[]) }).line;
+        assert_eq!(apart(&bare), (Cow::Borrowed(&bare[..]), &[][..]));
+        for odd in [&b""[..], b"{", b"\"", b"{\"object\":", b"{\"object\":]}", b"}}]]", b"{\"a\\"] {
+            let (head, _) = apart(odd);
+            assert!(Entry::parse(&head).is_err());
+        }
     }
 
     #[test]

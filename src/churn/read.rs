@@ -82,11 +82,11 @@ impl<'a> Change<'a> {
     /// hands out of the entries of the others. So of the entries that the change names, the writer's is the one that
     /// has what was changed; else the one that came, has another time, or has more fields than before. Where the change
     /// names none (a second write within one second) it is any that has what was changed.
-    pub(super) fn writer(&self, entry: &Entry<'a>) -> Option<Cow<'a, str>> {
+    pub(super) fn writer(&self, object: &[u8]) -> Option<String> {
         let gains = self.patch.iter().filter_map(|operation| Some((book(&operation.path)?, operation.gain())));
         let gains: Vec<(Option<usize>, u8)> = gains.collect();
         if let ([manager], true) = (&*self.managers, gains.iter().any(|(_, gain)| *gain > 0)) {
-            return Some(manager.manager.clone());
+            return Some(manager.manager.to_string());
         }
         // Entries that only changed places are not named.
         let names = |manager: &Manager<'_>| {
@@ -94,24 +94,24 @@ impl<'a> Change<'a> {
         };
         let gain = |at: usize| gains.iter().filter(|(of, _)| of.is_none_or(|of| of == at)).map(|(_, gain)| *gain).max();
         let first = self.meant().find(|operation| operation.value.is_some());
-        let ranked = managed(entry).into_iter().enumerate().filter_map(|(at, manager)| {
+        let ranked = managed(object).into_iter().enumerate().filter_map(|(at, manager)| {
             let gain = gain(at).filter(|_| names(&manager)).unwrap_or(0);
             let has = (self.managers.is_empty() || names(&manager))
                 && first.is_some_and(|operation| manager.has(&operation.path));
             (has || gain > 0).then_some(((has, gain, manager.time), manager.manager))
         });
-        ranked.max_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, manager)| manager)
+        ranked.max_by(|(one, _), (other, _)| one.cmp(other)).map(|(_, manager)| manager.into_owned())
     }
 }
 
 /// Who made an object: of whoever its books name, the newest.
-pub(super) fn creator<'a>(entry: &Entry<'a>) -> Option<Cow<'a, str>> {
-    let managed = managed(entry);
-    managed.into_iter().min_by_key(|manager| Reverse(manager.time.clone())).map(|manager| manager.manager)
+pub(super) fn creator(object: &[u8]) -> Option<String> {
+    let managed = managed(object);
+    managed.into_iter().min_by_key(|manager| Reverse(manager.time.clone())).map(|manager| manager.manager.into_owned())
 }
 
-fn managed<'a>(entry: &Entry<'a>) -> Vec<Manager<'a>> {
-    let object: Option<Object<'a>> = entry.object.and_then(|raw| serde_json::from_str(raw.get()).ok());
+fn managed(object: &[u8]) -> Vec<Manager<'_>> {
+    let object: Option<Object<'_>> = serde_json::from_slice(object).ok();
     object.and_then(|object| object.metadata).map(|metadata| metadata.managed).unwrap_or_default()
 }
 
