@@ -67,6 +67,9 @@ pub struct NotCounted {
     pub inferred: u64,
     /// Gaps.
     pub gaps: u64,
+    /// What `ignore` kept out of the log, over the life of the journal: when that was it does not know.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub withheld: u64,
 }
 
 /// Who or what was written how often, and how much of that changed nothing that matters.
@@ -282,7 +285,7 @@ impl Churn {
             entries: self.entries,
             first: self.first,
             last: self.first.map(|_| self.last),
-            not_counted: NotCounted { listed: self.listed, inferred: self.inferred, gaps: self.gaps },
+            not_counted: NotCounted { listed: self.listed, inferred: self.inferred, gaps: self.gaps, withheld: 0 },
             writes: row(&whole),
             classes: Class::ALL
                 .into_iter()

@@ -98,6 +98,7 @@ fn report(args: &ChurnArgs, reader: &mut Reader, now: Timestamp) -> Result<Repor
         after = reached;
     }
     let mut report = churn.report(since, until, args.top);
+    report.not_counted.withheld = reader.sources()?.iter().map(|source| source.withheld).sum();
     if let Some(mut counted) = counted {
         if let Some(wanted) = selection.resources(reader)? {
             counted.counts.retain(|name, _| wanted.contains(name));
@@ -205,6 +206,10 @@ fn head(report: &Report, look: Look) -> Vec<String> {
     let parts: Vec<String> = parts.into_iter().filter(|(number, _)| *number > 0).map(|(_, text)| text).collect();
     if !parts.is_empty() {
         lines.push(format!("Not counted: {}.", parts.join(" and ")));
+    }
+    if not.withheld > 0 {
+        let withheld = plural(not.withheld, "change", "changes");
+        lines.push(format!("`ignore` has withheld {withheld} so far, which are not in the log and not here."));
     }
     if not.gaps > 0 {
         let gaps = plural(not.gaps, "gap", "gaps");

@@ -96,6 +96,8 @@ async fn churn_and_its_metrics_tell_a_fight_and_signs_of_life() {
     assert_eq!(withheld, [&json!(0), &json!(5)], "{status:#}");
     let text = daemon.command(&["status"]).await.done();
     assert!(text.contains("WITHHELD"), "{text}");
+    let text = daemon.command(&["churn"]).await.done();
+    assert!(text.contains("`ignore` has withheld 5 changes so far"), "{text}");
     let name = "decklog_source_withheld_total{resource=\"leases.coordination.k8s.io\",namespace=\"\"}";
     assert_eq!(metric(&http_get(&at, "/metrics").unwrap().body, name).as_deref(), Some("5"));
     daemon.stop().await;

@@ -32,6 +32,12 @@ fn sparse(name: &str) -> Value {
     })
 }
 
+fn with_probe(name: &str) -> Value {
+    let mut object = sparse(name);
+    object["spec"]["template"]["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 80}});
+    object
+}
+
 /// Whether everything that is wanted is there: a comparison that does not look at what the other side has besides.
 fn derives(wanted: &Value, have: &Value) -> bool {
     match (wanted, have) {
@@ -65,7 +71,7 @@ async fn versions(cluster: &Cluster, name: &str) -> usize {
     cluster.oracle().rows().iter().filter(|row| row.resource == "deployments.apps" && row.key.1 == name).count()
 }
 
-/// A round of each of the five ways. What is there is right already.
+/// A round of each of the five ways, the third of them twice. What is there is right already.
 async fn reconcile(cluster: &Cluster, way: usize) {
     let name = format!("way-{way}");
     let one = format!("{ALL}/{name}");
@@ -92,6 +98,18 @@ async fn reconcile(cluster: &Cluster, way: usize) {
             let live = cluster.get(&one).await.unwrap();
             if !derives(&sparse(&name)["spec"], &live["spec"]) {
                 cluster.must("PUT", &format!("{one}?fieldManager=derivative"), Some(&live)).await;
+            }
+        }
+        // The same, of a probe as the controller's own type has it: its zeros are what the server fills in.
+        6 => {
+            let live = cluster.get(&one).await.unwrap();
+            let mut wanted = with_probe(&name);
+            let probe = &mut wanted["spec"]["template"]["spec"]["containers"][0]["readinessProbe"];
+            (probe["periodSeconds"], probe["timeoutSeconds"]) = (0.into(), 0.into());
+            if !derives(&wanted["spec"], &live["spec"]) {
+                let mut update = live;
+                update["spec"] = with_probe(&name)["spec"].clone();
+                cluster.must("PUT", &format!("{one}?fieldManager=derivative"), Some(&update)).await;
             }
         }
         // kubectl apply, by the annotation with what it applied last.
@@ -155,10 +173,12 @@ pub async fn scenario(version: Version) {
     daemon.catch_up(&cluster, None, &scope).await;
     let made = requests(&cluster).await - before;
     let report = counted(&daemon, &jiff::Timestamp::now().to_string()).await;
+    let metrics = daemon.metrics();
     daemon.stop().await;
     daemon.judged(&cluster, None, &scope).await;
     eprintln!("{}", String::from_utf8_lossy(&daemon.command(&["churn", "--requests"]).stdout));
     told_requests(&cluster, &report, made, started);
+    told_metrics(&report, &metrics);
     told_fights(&report);
     told_races(&mut daemon);
     told_subresources(&daemon);
@@ -181,11 +201,12 @@ async fn counted(daemon: &Decklog, moment: &str) -> Value {
 /// (a) Of each way how many requests it made and how many versions came of them.
 async fn five_ways(cluster: &Cluster) {
     let mut found = Vec::new();
-    for way in 1..=5 {
+    for way in 1..=6 {
         let name = format!("way-{way}");
         match way {
             4 => apply(cluster, &sparse(&name)).await.unwrap(),
             5 => drop(server_side(cluster, &name, "applier").await),
+            6 => drop(cluster.create(ALL, &with_probe(&name)).await),
             _ => drop(cluster.create(ALL, &sparse(&name)).await),
         }
         assert_eq!(versions(cluster, &name).await, 1, "it was made");
@@ -196,7 +217,7 @@ async fn five_ways(cluster: &Cluster) {
         found.push((way, requests(cluster).await - before, versions(cluster, &name).await - 1));
     }
     let rounds = ROUNDS as u64;
-    assert_eq!(found, [(1, rounds, 0), (2, 0, 0), (3, 0, 0), (4, 0, 0), (5, rounds, 0)]);
+    assert_eq!(found, [(1, rounds, 0), (2, 0, 0), (3, 0, 0), (4, 0, 0), (5, rounds, 0), (6, rounds, 0)]);
     // Another manager that applies the same makes one version, of the books alone, and then none.
     let before = requests(cluster).await;
     for _ in 0..ROUNDS {
@@ -297,16 +318,34 @@ fn told_requests(cluster: &Cluster, report: &Value, made: u64, started: u64) {
     let rows = cluster.oracle().rows();
     let versions = rows.iter().filter(|row| row.resource == "deployments.apps" && row.rev > started).count() as u64;
     assert_eq!(deployments["versions"]["all"], versions, "{deployments:#}");
-    // The overwriter, the applier, and all but the first of the adopter.
+    // The overwriter, the applier, the one with the probe, and all but the first of the adopter.
     let rounds = ROUNDS as u64;
-    assert_eq!(deployments["dropped"], 3 * rounds - 1, "{deployments:#}");
-    assert_eq!((deployments["verbs"]["PUT"].as_u64(), made - versions), (Some(3 * rounds), 3 * rounds - 1));
+    assert_eq!(deployments["dropped"], 4 * rounds - 1, "{deployments:#}");
+    assert_eq!((deployments["verbs"]["PUT"].as_u64(), made - versions), (Some(4 * rounds), 4 * rounds - 1));
     let class = |name: &str| {
         let classes = report["classes"].as_array().unwrap();
         classes.iter().find(|class| class["class"] == name).unwrap()["writes"].as_u64().unwrap()
     };
     assert_eq!(class("managed-fields"), 1, "the adopter: {report:#}");
     assert_eq!(class("time-stamps"), rounds - 1, "the first one was new: {report:#}");
+}
+
+/// The metrics say the same, by resource alone.
+fn told_metrics(report: &Value, metrics: &str) {
+    let all = report["requests"]["resources"].as_array().unwrap();
+    let deployments = all.iter().find(|of| of["resource"] == "deployments.apps").unwrap();
+    let values = |name: &str| -> Vec<(String, u64)> {
+        let begin = format!("decklog_{name}_total{{resource=\"deployments.apps\",");
+        let found = metrics.lines().filter_map(|line| line.strip_prefix(&begin)?.split_once("\"} "));
+        found.map(|(label, value)| (label.split_once('"').unwrap().1.to_owned(), value.parse().unwrap())).collect()
+    };
+    let verbs = deployments["verbs"].as_object().unwrap();
+    let verbs: Vec<(String, u64)> = verbs.iter().map(|(verb, count)| (verb.clone(), count.as_u64().unwrap())).collect();
+    let mut requests = values("apiserver_write_requests");
+    requests.sort();
+    assert_eq!(requests, verbs, "{metrics}");
+    let writes: u64 = values("churn_writes").iter().map(|(_, count)| count).sum();
+    assert_eq!(writes, deployments["versions"]["all"].as_u64().unwrap(), "{metrics}");
 }
 
 /// The fight and the time stamp are named: field, values, managers.

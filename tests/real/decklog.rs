@@ -1,7 +1,8 @@
 //! The daemon under test: the real binary, with a directory, a user and a log file of its own.
 
 use std::fs;
-use std::os::unix::net::UnixDatagram;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -47,11 +48,29 @@ impl Decklog {
         fs::write(path, config.replace("audit_every = \"off\"", &format!("audit_every = {period:?}"))).unwrap();
     }
 
-    /// It reads the API server's own request counters.
+    /// It reads the API server's own request counters, and has metrics.
     pub fn counts_requests(&self) {
         let path = self.dir.join("config.toml");
         let config = fs::read_to_string(&path).unwrap();
-        fs::write(path, config.replace("[cluster]\n", "[cluster]\nrequest_metrics = true\n")).unwrap();
+        fs::write(
+            path,
+            config.replace("[cluster]\n", "[cluster]\nrequest_metrics = true\n")
+                + &format!("\n[http]\nlisten = {:?}\n", self.socket()),
+        )
+        .unwrap();
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.join("http")
+    }
+
+    /// Its metrics.
+    pub fn metrics(&self) -> String {
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
     }
 
     /// Where the log file is.
