@@ -26,6 +26,8 @@ pub const PERIOD: Duration = Duration::from_secs(20);
 const LIMIT: Duration = Duration::from_secs(60);
 /// A longer line is none of those that are looked for.
 const LONGEST: usize = 4096;
+/// So many counts of one API server are remembered: several times as many as the largest clusters have.
+const COUNTS: usize = 20_000;
 /// So many API servers behind one address are told apart.
 const SERVERS: usize = 16;
 
@@ -48,8 +50,8 @@ struct Reading {
 }
 
 impl Reading {
-    /// Takes one line of the Prometheus text format. Only resources in `wanted` (group and plural) count.
-    fn take(&mut self, line: &str, wanted: &BTreeSet<(String, String)>) {
+    /// Takes one line of the Prometheus text format.
+    fn take(&mut self, line: &str) {
         if let Some(value) = line.strip_prefix("process_start_time_seconds ") {
             value.trim().clone_into(&mut self.started);
             return;
@@ -72,9 +74,8 @@ impl Reading {
             }
         }
         let (Some(verb), Some(value)) = (verb.filter(|_| counts), number(value)) else { return };
-        let resource = (group.to_owned(), resource.to_owned());
-        if wanted.contains(&resource) {
-            *self.counts.entry((resource.0, resource.1, verb)).or_default() += value;
+        if self.counts.len() < COUNTS {
+            *self.counts.entry((group.to_owned(), resource.to_owned(), verb)).or_default() += value;
         }
     }
 }
@@ -90,13 +91,17 @@ fn number(text: &str) -> Option<u64> {
 #[derive(Debug, Default)]
 struct Growth {
     servers: HashMap<String, (Timestamp, BTreeMap<Key, u64>)>,
-    last: Option<Timestamp>,
+    last: Option<(Timestamp, Resources)>,
 }
 
+/// Resources by group and plural.
+type Resources = BTreeSet<(String, String)>;
+
 impl Growth {
-    /// What has grown since the reading before.
-    fn of(&mut self, at: Timestamp, reading: Reading) -> RequestCounts {
-        let since = self.last.replace(at);
+    /// What has grown since the reading before, of the resources that are watched now and were then.
+    fn of(&mut self, at: Timestamp, reading: Reading, watched: Resources) -> RequestCounts {
+        let last = self.last.replace((at, watched.clone()));
+        let (since, then) = last.map_or((None, Resources::new()), |(since, then)| (Some(since), then));
         let before = match (self.servers.remove(&reading.started), since) {
             (Some((_, counts)), _) => Some(counts),
             // It has started since the last reading: all that it counts is new.
@@ -109,7 +114,8 @@ impl Growth {
                 // One that fell began anew, although the server does not say so.
                 (group.clone(), plural.clone(), *verb, count.checked_sub(before).unwrap_or(*count))
             });
-            grown.filter(|(.., grown)| *grown > 0).collect()
+            let watched = |resource: &(String, String)| watched.contains(resource) && then.contains(resource);
+            grown.filter(|(group, plural, _, grown)| *grown > 0 && watched(&(group.clone(), plural.clone()))).collect()
         });
         if self.servers.len() >= SERVERS
             && let Some(oldest) = self.servers.iter().min_by_key(|(_, (read, _))| *read).map(|(name, _)| name.clone())
@@ -147,21 +153,21 @@ pub async fn run(api: Api, fleet: FleetHandle, journal: Journal, stop: Cancellat
             () = stop.cancelled() => return Ok(()),
             _ = ticks.tick() => {}
         }
-        let wanted = fleet.overview().sources.into_iter().map(|view| {
+        let watched = fleet.overview().sources.into_iter().map(|view| {
             let resource = &view.spec.resource;
             (resource.group.clone(), resource.plural.clone())
         });
-        let wanted = wanted.collect();
+        let watched = watched.collect();
         let read = tokio::select! {
             biased;
             () = stop.cancelled() => return Ok(()),
-            read = timeout(LIMIT, read(&api, &wanted)) => read,
+            read = timeout(LIMIT, read(&api)) => read,
         };
         let read = read.unwrap_or_else(|_elapsed| Err("the API server takes too long to tell them".to_owned()));
         match read {
             Ok(reading) => {
                 told = None;
-                journal.requests(Ok(growth.of(ambient::now(), reading))).await?;
+                journal.requests(Ok(growth.of(ambient::now(), reading, watched))).await?;
             }
             Err(problem) if told.as_ref() == Some(&problem) => {}
             Err(problem) => {
@@ -174,14 +180,14 @@ pub async fn run(api: Api, fleet: FleetHandle, journal: Journal, stop: Cancellat
 }
 
 /// One reading. It is long and mostly of no interest, so that it is looked at as it comes.
-async fn read(api: &Api, wanted: &BTreeSet<(String, String)>) -> Result<Reading, String> {
+async fn read(api: &Api) -> Result<Reading, String> {
     let answer = api.send(Method::GET, PATH, "text/plain", Vec::new()).await.map_err(|failure| failure.to_string())?;
     let mut body = answer.into_body();
     let (mut reading, mut lines) = (Reading::default(), Lines::default());
     while let Some(part) = next_part(&mut body, api.limits().read).await.map_err(|failure| failure.to_string())? {
-        lines.take(&part, |line| reading.take(line, wanted));
+        lines.take(&part, |line| reading.take(line));
     }
-    lines.end(|line| reading.take(line, wanted));
+    lines.end(|line| reading.take(line));
     Ok(reading)
 }
 
@@ -228,20 +234,18 @@ mod tests {
     }
 
     fn read_all(lines: &[String]) -> Reading {
-        let wanted =
-            BTreeSet::from([("apps".to_owned(), "deployments".to_owned()), (String::new(), "pods".to_owned())]);
         let mut reading = Reading::default();
         let mut cut = Lines::default();
         // In parts that end anywhere.
         for part in (lines.join("\n") + "\n").as_bytes().chunks(7) {
-            cut.take(part, |line| reading.take(line, &wanted));
+            cut.take(part, |line| reading.take(line));
         }
-        cut.end(|line| reading.take(line, &wanted));
+        cut.end(|line| reading.take(line));
         reading
     }
 
     #[test]
-    fn only_granted_writes_of_what_is_watched_count() {
+    fn only_granted_writes_count() {
         let of = |code: &str, dry: &str, group: &str, resource: &str, sub: &str, verb: &str| {
             format!(
                 "code=\"{code}\",dry_run=\"{dry}\",group=\"{group}\",resource=\"{resource}\",scope=\"resource\",subresource=\"{sub}\",verb=\"{verb}\",version=\"v1\""
@@ -265,7 +269,7 @@ mod tests {
         assert_eq!(reading.started, "1.79e+09");
         let counts: Vec<String> =
             reading.counts.iter().map(|((_, plural, verb), count)| format!("{plural} {verb} {count}")).collect();
-        assert_eq!(counts, ["pods POST 2", "deployments PATCH 1500000", "deployments PUT 12"]);
+        assert_eq!(counts, ["pods POST 2", "secrets PUT 100", "deployments PATCH 1500000", "deployments PUT 12"]);
     }
 
     fn reading(started: &str, puts: u64) -> Reading {
@@ -279,7 +283,8 @@ mod tests {
 
     /// Since when, until when, and by how much the PUTs of deployments have grown.
     fn grown(growth: &mut Growth, second: i64, reading: Reading) -> (Option<i64>, i64, u64) {
-        let counts = growth.of(at(second), reading);
+        let watched = Resources::from([("apps".to_owned(), "deployments".to_owned())]);
+        let counts = growth.of(at(second), reading, watched);
         let puts = counts.requests.iter().map(|(.., count)| count).sum();
         (counts.since.map(Timestamp::as_second), counts.until.as_second(), puts)
     }
@@ -308,5 +313,13 @@ mod tests {
             grown(&mut growth, 1061 + other, reading(&other.to_string(), 1));
         }
         assert!(growth.servers.len() <= SERVERS);
+    }
+
+    #[test]
+    fn what_comes_to_be_watched_is_counted_from_then_on() {
+        let mut growth = Growth::default();
+        growth.of(at(1000), reading("500", 70), Resources::new());
+        assert_eq!(grown(&mut growth, 1020, reading("500", 75)), (Some(1000), 1020, 0), "versions of then are missing");
+        assert_eq!(grown(&mut growth, 1040, reading("500", 78)), (Some(1020), 1040, 3));
     }
 }
