@@ -198,6 +198,7 @@ impl Running {
                 live: live.subscribe(),
                 sinks: sinks.counters(),
                 churn: Meter::default(),
+                counts_requests: config.cluster.request_metrics,
             };
             let (meter, journal, stop) = (endpoints.churn.clone(), journal.clone(), tasks.stop());
             tasks.spawn("churn", async move { Ok(meter.follow(journal, stop).await?) });

@@ -48,6 +48,8 @@ pub struct Endpoints {
     pub sinks: Arc<Mutex<SinkCounters>>,
     /// What kinds of writes there were.
     pub churn: Meter,
+    /// Whether the API server's own request counters are read.
+    pub counts_requests: bool,
 }
 
 /// A socket that is bound, before anything is served on it.

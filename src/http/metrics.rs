@@ -42,6 +42,7 @@ pub(super) struct Process {
     sources: Vec<(Labels, Arc<SourceStats>, u64)>,
     sinks: Vec<(Labels, Arc<SinkStats>)>,
     churn: Vec<(String, OfResource)>,
+    counts_requests: bool,
 }
 
 impl Process {
@@ -60,6 +61,7 @@ impl Process {
             sources: sources.collect(),
             sinks: sinks.collect(),
             churn: endpoints.churn.resources(),
+            counts_requests: endpoints.counts_requests,
         }
     }
 }
@@ -95,7 +97,9 @@ pub(super) fn render(reader: &Reader, status: &Status, process: &Process) -> Res
     reading(&mut registry, process);
     delivering(&mut registry, process);
     churn(&mut registry, &process.churn);
-    requests(&mut registry, &reader.request_totals()?);
+    if process.counts_requests {
+        requests(&mut registry, &reader.request_totals()?);
+    }
     // Their names are the same for every program, without a prefix.
     let mut common = Registry::default();
     of_the_process(&mut common, &process.live);
@@ -284,11 +288,8 @@ fn churn(registry: &mut Registry, resources: &[(String, OfResource)]) {
     }
 }
 
-/// Only where `[cluster] request_metrics` has ever asked for it.
+/// Only where `[cluster] request_metrics` asks for it.
 fn requests(registry: &mut Registry, totals: &Requests) {
-    if totals.counts.is_empty() && totals.problem.is_none() {
-        return;
-    }
     let requests: Count = register(
         registry,
         "apiserver_write_requests",
