@@ -113,7 +113,7 @@ pub enum Command {
     Tail(tail::TailArgs),
     /// Print an object as it is, or as it was
     Get(get::GetArgs),
-    /// Print who writes most, what changed nothing that matters, and fields that managers fight over
+    /// Print who wrote most in the last hour, what of it was for nothing, and fields that managers fight over
     Churn(churn::ChurnArgs),
     /// Print every position: sources, head, sinks, lag, gaps, disk
     Status(status::StatusArgs),

@@ -2,6 +2,7 @@
 
 use decklog::change::redact::Redactor;
 use decklog::change::{self, Pattern};
+use decklog::churn::Churn;
 use decklog::config::{Redact, RedactMode, RedactRule};
 use decklog::model::Redacted;
 use decklog::wire;
@@ -217,6 +218,13 @@ fn entry() {
                     assert_eq!((less.seq, &less.id), (entry.seq, &entry.id));
                 }
             }
+        }
+        let (head, object) = wire::apart(input);
+        assert!(head.len() + object.len() <= input.len());
+        let mut churn = Churn::with_room(2);
+        if churn.take(input).is_ok() {
+            let now = jiff::Timestamp::UNIX_EPOCH;
+            assert!(churn.report(now, now, 9).writes.writes <= 1);
         }
         let flat = wire::one_line(input.to_vec());
         if is_json(input) {

@@ -177,6 +177,8 @@ fn journal() {
                 reader.head(),
                 reader.last_gap(),
                 reader.set_aside(),
+                reader.requests(0, i64::MAX),
+                reader.request_totals(),
             ));
             for (id, _) in reader.resources().unwrap_or_default() {
                 for object in reader.objects(id, None, None).unwrap_or_default() {
