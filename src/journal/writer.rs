@@ -658,12 +658,14 @@ impl Writer {
                 )?;
                 self.later(reply, ());
             }
-            Command::SetAside(name, seq, reason, reply) => {
+            Command::SetAside { sink, seq, line, reason, reply } => {
                 self.begin()?;
+                // What the log still has is taken over when it forgets it.
+                let line = (seq.0 < self.oldest).then(|| self.codec.compress(None, line));
                 self.execute(
                     "set an entry aside",
-                    "INSERT OR REPLACE INTO aside (sink, seq, reason, time) VALUES (?, ?, ?, ?)",
-                    params![name, seq.0, reason, micros(ambient::now())],
+                    "INSERT OR REPLACE INTO aside (sink, seq, reason, time, line) VALUES (?, ?, ?, ?, ?)",
+                    params![sink, seq.0, reason, micros(ambient::now()), line],
                 )?;
                 self.later(reply, ());
             }
@@ -1020,8 +1022,9 @@ impl Writer {
             }
             Err(error) => return Err(error),
         };
-        let (change, shape) =
-            compared.map_err(|error| JournalError::Corrupt(format!("a stored object cannot be compared: {error}")))?;
+        let (change, shape) = compared
+            .or_else(|_| change::replaced(new))
+            .map_err(|error| JournalError::Corrupt(format!("an object cannot be compared: {error}")))?;
         let ignore = &self.source(source)?.ignore;
         if !ignore.is_empty() && change::matches_ignore(ignore, &change.touched) {
             return self.withhold(known.id, object);
