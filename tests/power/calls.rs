@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use decklog::journal::Reader;
 use decklog::sim::{Sim, objects};
 use rustix::process::Signal;
 
@@ -142,6 +143,17 @@ async fn no_room_in_the_wal_loses_nothing() {
         broken.heals();
         broken.daemon.start();
     } else {
+        // The journal cannot say that it is paused, and `status` does all the same.
+        until("the pause to be in the status", async || {
+            broken.daemon.must_run();
+            let status = broken.daemon.status().await;
+            if status["journal"]["paused"]["why"] == "disk_full" { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+        let noted = Reader::open(&broken.daemon.state()).unwrap().retained().unwrap().paused;
+        assert_eq!(noted, None, "it did not come to what this is about");
+        let text = broken.daemon.command(&["status"]).await.done();
+        assert!(text.contains("alarm    journal-paused"), "{text}");
         broken.heals();
     }
     broken.write(&["c"]);

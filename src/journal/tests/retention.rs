@@ -242,7 +242,8 @@ async fn what_is_damaged_is_forgotten_like_everything_else() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.watch((11..=13).map(|version| upsert("a", "u1", version)).collect()).await;
-    open.watch((14..=16).map(|version| upsert(&format!("b{version}"), &format!("v{version}"), version)).collect()).await;
+    open.watch((14..=16).map(|version| upsert(&format!("b{version}"), &format!("v{version}"), version)).collect())
+        .await;
     open.close();
     damage(dir.path(), "entry", "line", "seq IN (2, 3, 4)");
     let open = Open::at(dir.path()).await;

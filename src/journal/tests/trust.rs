@@ -226,7 +226,8 @@ async fn after_a_rollback_what_is_damaged_is_told_anew() {
     open.list(9, Some(Why::Rollback), &[pod("a", "u1", 7), pod("b", "u2", 8)]).await;
     let told = open.journal.reader().unwrap().entries_after(Seq(2), 10, usize::MAX).unwrap();
     let told: Vec<Entry<'_>> = told.iter().map(|entry| Entry::parse(&entry.line).unwrap()).collect();
-    let names: Vec<_> = told.iter().map(|entry| (&*entry.type_name, entry.name.as_deref().unwrap_or_default())).collect();
+    let names: Vec<_> =
+        told.iter().map(|entry| (&*entry.type_name, entry.name.as_deref().unwrap_or_default())).collect();
     assert_eq!(names, [("GAP", ""), ("MODIFIED", "b")]);
     assert!(told[1].change.unwrap().get().contains(r#""op":"replace","path":"""#), "as a whole");
     open.close();
