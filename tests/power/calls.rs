@@ -212,7 +212,6 @@ async fn a_file_sink_takes_back_what_was_not_synced() {
         "trunc,log.jsonl,5,1,1;sync,log.jsonl,5,1,1",
     ] {
         let mut broken = Broken::new().await;
-        broken.daemon.forgive(false, true);
         let rules: Vec<&str> = fault.split(';').collect();
         let trigger = broken.daemon.path("broken");
         let joined: Vec<String> = rules.iter().map(|rule| format!("{rule},{}", trigger.display())).collect();
@@ -220,6 +219,7 @@ async fn a_file_sink_takes_back_what_was_not_synced() {
         broken.daemon.start_with(|command| under_shim(command, &root).env("DECKLOG_SHIM_FAULT", joined.join(";")));
         broken.daemon.ready().await;
         broken.catch_up().await;
+        broken.daemon.forgive_what_follows();
         broken.breaks();
         broken.write(&["a", "b"]);
         until("it to say what failed", async || {
