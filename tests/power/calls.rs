@@ -224,6 +224,7 @@ async fn a_file_sink_takes_back_what_was_not_synced() {
         broken.write(&["a", "b"]);
         until("it to say what failed", async || {
             broken.daemon.must_run();
+            broken.daemon.entries();
             if broken.daemon.said().contains("trying again") { Ok(()) } else { Err(broken.daemon.last_words()) }
         })
         .await;
