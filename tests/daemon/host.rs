@@ -278,7 +278,7 @@ async fn sigterm_in_a_storm_ends_it_well() {
     };
     tokio::select! {
         () = storms => {}
-        refusal = world.live(Duration::from_millis(2)) => panic!("{refusal}"),
+        refusal = world.live(Duration::from_millis(6)) => panic!("{refusal}"),
     }
     daemon.consistent_with_its_journal().await;
     let listed = lists(&sim).len();

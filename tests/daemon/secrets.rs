@@ -424,7 +424,8 @@ async fn messages_quote_no_credential() {
 async fn credentials_that_cannot_be_used_are_not_quoted() {
     let sim = cluster().await;
     let mut daemon = Daemon::new(&sim, &["configmaps"]);
-    let loud = daemon.config("resources = [\"configmaps\"]", "").replace("level = \"debug\"", &format!("level = {LOUD:?}"));
+    let loud =
+        daemon.config("resources = [\"configmaps\"]", "").replace("level = \"debug\"", &format!("level = {LOUD:?}"));
     daemon.configure(&loud);
     let given = daemon.path("given");
     fs::create_dir(&given).unwrap();
