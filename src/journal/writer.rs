@@ -606,6 +606,7 @@ impl Writer {
                 self.begin()?;
                 if *differences == 0 {
                     self.prove(*id, version.clone(), micros(*began))?;
+                    self.found_good(*id, micros(*began));
                 }
                 self.execute(
                     "note an audit",
