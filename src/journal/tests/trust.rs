@@ -160,6 +160,61 @@ async fn a_gap_of_an_audit_begins_where_the_last_one_found_nothing() {
     assert!(row.audited_at >= began.as_microsecond());
 }
 
+/// A source of an API without bookmarks is as good as its last audit.
+#[tokio::test]
+async fn an_audit_that_finds_nothing_is_a_moment_known_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 7)]).await;
+    let good_at = || open.journal.reader().unwrap().sources().unwrap().remove(0).good_at.unwrap();
+    let listed = good_at();
+    let audit = async |began: i64, differences| {
+        let began = Timestamp::from_microsecond(began).unwrap();
+        open.journal.audited(open.memory.id, Audit { version: rv(10), began, differences }).await.unwrap();
+        open.journal.flush().await.unwrap();
+    };
+    audit(listed + 5, 0).await;
+    assert_eq!(good_at(), listed + 5);
+    audit(listed + 3, 0).await;
+    audit(listed + 9, 1).await;
+    assert_eq!(good_at(), listed + 5, "neither an older one nor one that found something");
+    open.journal.distrust(open.memory.id, Why::Expired).await.unwrap();
+    audit(listed + 11, 0).await;
+    assert_eq!(good_at(), listed + 5, "nor is what the watch brought since, where the position is lost");
+}
+
+/// What has changed while a list was in progress is not in it: what is known good is as old as its beginning, also where
+/// a crash came before its end.
+#[tokio::test]
+async fn what_a_list_says_is_good_when_it_begins() {
+    for crash in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let open = Open::at(dir.path()).await;
+        let before = Timestamp::now().as_microsecond();
+        open.journal.list_begin(open.memory.id).await.unwrap();
+        open.journal.flush().await.unwrap();
+        let begun = Timestamp::now();
+        open.journal.list_page(open.memory.id, vec![pod("a", "u1", 7), pod("b", "u2", 8)]).await.unwrap();
+        if crash {
+            let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+            open.journal.flush().await.unwrap();
+            open.close();
+            conn.execute_batch("UPDATE source SET pending = '10'").unwrap();
+        } else {
+            open.journal.list_done(open.memory.id, rv(10), None).await.unwrap();
+            open.close();
+        }
+        let open = Open::at(dir.path()).await;
+        assert_eq!(open.memory.resume, Some(rv(10)));
+        open.journal.distrust(open.memory.id, Why::Audit).await.unwrap();
+        open.list(20, Some(Why::Audit), &[pod("a", "u1", 7)]).await;
+        let gap = open.journal.reader().unwrap().last_gap().unwrap().unwrap();
+        let since: Timestamp = Entry::parse(&gap.line).unwrap().gap().unwrap().since.unwrap().parse().unwrap();
+        assert!((before..=begun.as_microsecond()).contains(&since.as_microsecond()), "{since}");
+        open.close();
+    }
+}
+
 /// Many changes can share the newest version, so a gap begins at the position that was lost; and what a list owes when
 /// the resource goes is told with the end of it.
 #[tokio::test]

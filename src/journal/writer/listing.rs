@@ -196,7 +196,7 @@ impl Writer {
                     }
                 }
                 Step::End => {
-                    self.end_list(id, job.at)?;
+                    self.end_list(id)?;
                     self.commit()?;
                     return Ok(true);
                 }
@@ -233,6 +233,7 @@ impl Writer {
     /// A list begins: what an earlier, unfinished one has staged goes first.
     pub(super) fn begin_list(&mut self, id: i64, at: i64) -> Done {
         self.begin()?;
+        self.execute("begin a list", "UPDATE source SET listed_at = ? WHERE id = ?", params![at, id])?;
         let staged: bool = self
             .conn
             .prepare_cached("SELECT EXISTS (SELECT 1 FROM listing WHERE source = ?)")
@@ -412,8 +413,13 @@ impl Writer {
         Ok(!staged.is_empty())
     }
 
-    fn end_list(&mut self, id: i64, at: i64) -> Done {
+    fn end_list(&mut self, id: i64) -> Done {
         let (version, _, _) = self.pending(id)?;
+        // What has changed since the list began is not in it.
+        let at: i64 = self
+            .conn
+            .query_row("SELECT listed_at FROM source WHERE id = ?", [id], |row| row.get(0))
+            .map_err(sql("write a list"))?;
         self.execute(
             "write a list",
             "UPDATE source SET pending = NULL, pending_why = NULL, pending_told = 0, rescoped = 0, given_up = NULL WHERE id = ?",
