@@ -53,6 +53,8 @@ const SILENT: &str = "silent";
 /// A source in the writer's memory. `applied` and `resume` are what the next commit makes durable.
 struct Source {
     id: i64,
+    /// Otherwise it is here only for as long as something of the last daemon is to be finished.
+    registered: bool,
     resource: i64,
     facts: Resource,
     namespace: String,
@@ -158,8 +160,10 @@ pub(super) struct Writer {
     contradictions: watch::Sender<BTreeSet<SourceId>>,
     /// Changes only when another connection writes; none before the first transaction.
     data_version: Option<i64>,
-    /// What the open transaction has moved, as it was before.
+    /// What the open transaction has moved, as it was before …
     undo: HashMap<i64, Before>,
+    /// … and sources in whose place it has registered others.
+    replaced: Vec<(i64, Option<Source>)>,
     /// When the command that is being done was handed over.
     at: i64,
     /// What is long and written in slices. Those that the open transaction has begun are at the end.
@@ -254,6 +258,7 @@ impl Writer {
             contradictions: watch::Sender::default(),
             data_version: None,
             undo: HashMap::new(),
+            replaced: Vec::new(),
             at: 0,
             jobs: VecDeque::new(),
             started: false,
@@ -434,6 +439,12 @@ impl Writer {
         self.taken.clear();
         self.recent.clear();
         self.bases.clear();
+        for (id, source) in self.replaced.drain(..).rev() {
+            match source {
+                Some(source) => self.sources.insert(id, source),
+                None => self.sources.remove(&id),
+            };
+        }
         for (id, before) in self.undo.drain() {
             if let Some(source) = self.sources.get_mut(&id) {
                 before.restore(source, &mut self.contradicted);
@@ -486,6 +497,7 @@ impl Writer {
         self.conn.execute_batch("COMMIT").map_err(sql("commit"))?;
         self.in_transaction = false;
         self.undo.clear();
+        self.replaced.clear();
         self.head_on_disk = self.head;
         if self.oldest_on_disk != self.oldest {
             self.oldest_on_disk = self.oldest;
@@ -573,7 +585,7 @@ impl Writer {
                 self.execute("retire a source", "UPDATE source SET active = 0 WHERE id = ?", params![id])?;
             }
             Command::Narrow(reply) => {
-                self.narrow(self.at, reply.clone())?;
+                self.narrow(reply.clone())?;
             }
             Command::Changes(SourceId(id), changes) => {
                 self.begin()?;
@@ -584,7 +596,7 @@ impl Writer {
             }
             Command::Bookmark(SourceId(id), version) => self.bookmark(*id, version),
             Command::ListBegin(SourceId(id)) => {
-                self.begin_list(*id, self.at)?;
+                self.begin_list(*id)?;
             }
             Command::ListPage(SourceId(id), objects) => {
                 self.begin()?;
@@ -593,10 +605,10 @@ impl Writer {
                 }
             }
             Command::ListDone(SourceId(id), version, why, reply) => {
-                self.complete_list(*id, version, *why, self.at, reply.clone())?;
+                self.complete_list(*id, version, *why, reply.clone())?;
             }
             Command::Gone(SourceId(id), reply) => {
-                self.gone(*id, self.at, reply.clone())?;
+                self.gone(*id, reply.clone())?;
             }
             Command::Distrust(SourceId(id), why) => {
                 self.begin()?;
@@ -817,17 +829,16 @@ impl Writer {
             .map_err(sql(what))?;
         let lost = lost.as_deref().and_then(Why::parse).filter(|_| resume.is_none());
         let why = lost.or_else(|| (resume.is_none() && (rescoped || inherited)).then_some(Why::Scope));
+        // As it was before, whatever becomes of it.
+        self.touch(id);
         self.contradicted.remove(&SourceId(id));
-        // What is left of an unfinished list is still being dropped; the source is registered all the same.
-        for job in self.jobs.iter_mut().filter(|job| job.source == id) {
-            job.recovered = false;
-        }
         let resume = resume.map(ResourceVersion);
         let applied = applied.map(ResourceVersion);
-        self.sources.insert(
+        let replaced = self.sources.insert(
             id,
             Source {
                 id,
+                registered: true,
                 resource,
                 namespace,
                 api_version: spec.resource.api_version(),
@@ -843,6 +854,7 @@ impl Writer {
                 proved,
             },
         );
+        self.replaced.push((id, replaced));
         Ok(SourceMemory { id: SourceId(id), resume, applied, why })
     }
 
@@ -874,6 +886,7 @@ impl Writer {
             .map_err(|_| JournalError::Corrupt("the journal holds a resource that cannot be read".to_owned()))?;
         let source = Source {
             id,
+            registered: false,
             resource,
             namespace,
             api_version: facts.api_version(),
