@@ -187,7 +187,7 @@ async fn an_audit_that_finds_nothing_is_a_moment_known_good() {
 /// a crash came before its end.
 #[tokio::test]
 async fn what_a_list_says_is_good_when_it_begins() {
-    for crash in [false, true] {
+    for (crash, why) in [(false, Why::Audit), (true, Why::Audit), (false, Why::Expired), (true, Why::Expired)] {
         let dir = tempfile::tempdir().unwrap();
         let open = Open::at(dir.path()).await;
         let before = Timestamp::now().as_microsecond();
@@ -206,11 +206,45 @@ async fn what_a_list_says_is_good_when_it_begins() {
         }
         let open = Open::at(dir.path()).await;
         assert_eq!(open.memory.resume, Some(rv(10)));
-        open.journal.distrust(open.memory.id, Why::Audit).await.unwrap();
-        open.list(20, Some(Why::Audit), &[pod("a", "u1", 7)]).await;
+        open.journal.distrust(open.memory.id, why).await.unwrap();
+        open.list(20, Some(why), &[pod("a", "u1", 7)]).await;
         let gap = open.journal.reader().unwrap().last_gap().unwrap().unwrap();
         let since: Timestamp = Entry::parse(&gap.line).unwrap().gap().unwrap().since.unwrap().parse().unwrap();
         assert!((before..=begun.as_microsecond()).contains(&since.as_microsecond()), "{since}");
+        open.close();
+    }
+}
+
+/// A position that was lost is owed a gap by whatever ends its source: here a narrower scope, also after a crash.
+#[tokio::test]
+async fn what_a_narrower_scope_leaves_out_of_a_lost_source_is_told_from_where_that_was_lost() {
+    for crash in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut open = Open::at(dir.path()).await;
+        let elsewhere = Observed { namespace: "pay".into(), ..pod("b", "u2", 8) };
+        open.list(10, None, &[pod("a", "u1", 7), elsewhere]).await;
+        open.watch(vec![upsert("a", "u1", 12), upsert("a", "u1", 13)]).await;
+        open.journal.distrust(open.memory.id, Why::Expired).await.unwrap();
+        open.journal.flush().await.unwrap();
+        let shop = SourceSpec { namespace: Some("shop".into()), ..pods() };
+        if crash {
+            open.close();
+            open = Open::with(dir.path(), &shop).await;
+        } else {
+            open.journal.retire_source(open.memory.id).await.unwrap();
+            open.memory = open.journal.source(&shop).await.unwrap();
+        }
+        open.journal.narrow().await.unwrap();
+        assert_eq!(words(&open.log())[4..], ["GAP scope 12..", "DELETED inferred b/u2@8"]);
+        assert_eq!(open.memory.why, Some(Why::Scope));
+        open.list(20, open.memory.why, &[pod("a", "u1", 13)]).await;
+        assert_eq!(words(&open.log())[6..], ["GAP scope ..20"]);
+        open.journal.narrow().await.unwrap();
+        assert_eq!(open.log().len(), 7, "it is told once");
+        open.close();
+        // Where the wider scope comes back, something may be missing of it.
+        let open = Open::at(dir.path()).await;
+        assert!(open.memory.resume.is_none() && open.memory.why.is_some(), "{:?}", open.memory);
         open.close();
     }
 }
