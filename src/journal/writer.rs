@@ -10,7 +10,7 @@ mod store;
 mod tests;
 mod trust;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,14 +18,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::codec::Codec;
 use super::recent::Recent;
 use super::retention::{Bounds, Pause};
 use super::{Audit, JournalError, SinkStart, SourceId, SourceMemory, Waiting, WatchChange};
-use crate::ambient;
+use crate::ambient::{self, watch};
 use crate::change::redact::Redactor;
 use crate::change::{self, Pattern};
 use crate::model::{
@@ -152,7 +151,7 @@ pub(super) struct Writer {
     turns: Arc<AtomicU64>,
     waiting: Arc<Waiting>,
     /// Changes of the open transaction, by source.
-    taken: HashMap<i64, usize>,
+    taken: BTreeMap<i64, usize>,
     /// What must not be told, and the head when these rules came into force: what is older was redacted by others.
     redaction: Option<(Arc<Redactor>, u64)>,
     /// Sources whose watch brought what cannot be, or not alone; told once that is on disk.
@@ -252,7 +251,7 @@ impl Writer {
             answers: Vec::new(),
             turns: Arc::default(),
             waiting: Arc::default(),
-            taken: HashMap::new(),
+            taken: BTreeMap::new(),
             redaction: None,
             contradicted: BTreeSet::new(),
             contradictions: watch::Sender::default(),
@@ -553,7 +552,7 @@ impl Writer {
     }
 
     fn answer(&mut self) {
-        for (id, changes) in self.taken.drain() {
+        for (id, changes) in std::mem::take(&mut self.taken) {
             self.waiting.subtract(SourceId(id), changes);
         }
         self.turns.fetch_add(1, Ordering::Relaxed);

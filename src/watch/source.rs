@@ -15,7 +15,6 @@ use http::Method;
 use kube::client::Body;
 use kube::core::params::{ListParams, VersionMatch, WatchParams};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::audit::Auditor;
@@ -25,7 +24,7 @@ use super::frame::{Items, Lines, Oversize};
 use super::machine::{Effect, End, Input, Machine, Oddity};
 use super::stats::SourceStats;
 use super::{Shared, random_up_to};
-use crate::ambient::Listener;
+use crate::ambient::{self, Listener, watch};
 use crate::cluster::{Api, next_part};
 use crate::journal::{Audit, JournalError, SourceId, SourceMemory, SourceState, WatchChange};
 use crate::model::{Observed, Resource, ResourceVersion, SourceSpec, Verb, Why};
@@ -411,8 +410,7 @@ impl Driver {
         if !sure && why.is_some() {
             self.shared.journal.flush().await?;
             let (journal, id) = (self.shared.journal.clone(), self.id);
-            let losses = tokio::task::spawn_blocking(move || journal.reader()?.losses(id)).await;
-            let losses = losses.map_err(|_| Failure::Unreachable("decklog ends".to_owned()))?;
+            let losses = ambient::blocking(move || journal.reader()?.losses(id)).await;
             // Whoever cannot read now, for want of descriptors for instance, asks again.
             let (known, lost) =
                 losses.map_err(|error| Failure::Unreachable(format!("the journal cannot be read: {error}")))?;
@@ -614,8 +612,8 @@ impl Driver {
 async fn contradicted(
     contradictions: &mut watch::Receiver<BTreeSet<SourceId>>,
     id: SourceId,
-) -> Result<(), watch::error::RecvError> {
-    contradictions.wait_for(|sources| sources.contains(&id)).await.map(drop)
+) -> Result<(), watch::RecvError> {
+    contradictions.wait_for(|sources| sources.contains(&id)).await
 }
 
 /// What a line of a watch brings.

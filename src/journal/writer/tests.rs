@@ -5,7 +5,7 @@ mod jobs;
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::queue::Open;
 use super::*;
