@@ -817,12 +817,15 @@ impl Writer {
             )
             .map_err(sql(what))?;
         let proved = self.proved(id)?;
-        // Objects in this scope are known already, through a source of another scope: this is no first list.
+        // Of this scope something is known already, through a source of another one, which may have known that there was
+        // nothing: this is no first list.
         let inherited: bool = self
             .conn
             .query_row(
-                "SELECT EXISTS (SELECT 1 FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2))",
-                params![resource, namespace],
+                "SELECT EXISTS (SELECT 1 FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2))
+                     OR EXISTS (SELECT 1 FROM source WHERE resource = ?1 AND id <> ?3 AND (namespace = '' OR ?2 = '')
+                         AND given_up IS NOT NULL)",
+                params![resource, namespace, id],
                 |row| row.get(0),
             )
             .map_err(sql(what))?;

@@ -221,12 +221,11 @@ async fn what_a_narrower_scope_leaves_out_of_a_lost_source_is_told_from_where_th
     for crash in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let mut open = Open::at(dir.path()).await;
-        let elsewhere = Observed { namespace: "pay".into(), ..pod("b", "u2", 8) };
-        open.list(10, None, &[pod("a", "u1", 7), elsewhere]).await;
+        open.list(10, None, &[pod("a", "u1", 7), pod_in("pay", "b", "u2", 8)]).await;
         open.watch(vec![upsert("a", "u1", 12), upsert("a", "u1", 13)]).await;
         open.journal.distrust(open.memory.id, Why::Expired).await.unwrap();
         open.journal.flush().await.unwrap();
-        let shop = SourceSpec { namespace: Some("shop".into()), ..pods() };
+        let shop = one_namespace("shop");
         if crash {
             open.close();
             open = Open::with(dir.path(), &shop).await;
@@ -247,6 +246,33 @@ async fn what_a_narrower_scope_leaves_out_of_a_lost_source_is_told_from_where_th
         assert!(open.memory.resume.is_none() && open.memory.why.is_some(), "{:?}", open.memory);
         open.close();
     }
+}
+
+/// What was there and went since the wider scope was watched is known to nobody.
+#[tokio::test]
+async fn a_scope_of_which_another_source_knew_that_it_was_empty_begins_with_a_gap() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[]).await;
+    open.close();
+    let shop = one_namespace("shop");
+    for _ in 0..2 {
+        // Also where the daemon ends before the first list does.
+        let open = Open::with(dir.path(), &shop).await;
+        assert_eq!(open.memory.why, Some(Why::Scope));
+        open.close();
+    }
+    let open = Open::with(dir.path(), &shop).await;
+    open.list(20, open.memory.why, &[]).await;
+    assert_eq!(words(&open.log()), ["GAP scope ..20"]);
+    open.close();
+    let open = Open::with(dir.path(), &shop).await;
+    assert_eq!((&open.memory.resume, open.memory.why), (&Some(rv(20)), None), "once");
+    // Another resource is none of that, and all namespaces are.
+    let cron = SourceSpec { resource: Resource { plural: "cronjobs".into(), ..pods().resource }, ..pods() };
+    assert_eq!(open.journal.source(&cron).await.unwrap().why, None);
+    assert_eq!(open.journal.source(&pods()).await.unwrap().why, Some(Why::Scope));
+    open.close();
 }
 
 /// Many changes can share the newest version, so a gap begins at the position that was lost; and what a list owes when
