@@ -222,7 +222,7 @@ async fn a_panic_over_one_object_is_an_undecodable_one() {
     daemon.stop().await;
 }
 
-/// A few objects are really gone now and then, and a broken server's list has none at all.
+/// Fault 26: a few objects are really gone now and then, and a broken server's list has none at all.
 #[tokio::test]
 async fn a_few_objects_that_went_hold_nothing_up() {
     for (known, lost, lists) in [(10, 9, 2), (11, 10, 3), (24, 12, 2), (1, 1, 3)] {

@@ -72,7 +72,7 @@ fn rv(version: u64) -> ResourceVersion {
     ResourceVersion::new(version.to_string())
 }
 
-/// What an unfinished list has left is dropped in slices. Its source is registered meanwhile, and stays.
+/// Fault 25: what an unfinished list has left is dropped in slices. Its source is registered meanwhile, and stays.
 #[test]
 fn a_source_is_registered_while_its_unfinished_list_is_dropped() {
     let dir = tempfile::tempdir().unwrap();
@@ -99,7 +99,7 @@ fn a_source_is_registered_while_its_unfinished_list_is_dropped() {
     assert_eq!(bench.log().len(), 2, "it is still registered");
 }
 
-/// A list that is complete is finished after a crash, and not before the sinks are registered that it is for.
+/// Fault 25: a list that is complete is finished after a crash, and not before the sinks are registered that it is for.
 #[test]
 fn what_the_last_daemon_left_waits_for_the_sinks_and_the_rules() {
     let dir = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ fn a_list_that_was_staged_under_other_rules_is_redacted_again() {
     }
 }
 
-/// What had to wait in a transaction that failed comes behind what that one took, when it is tried again; also where
+/// Fault 47: what had to wait in a transaction that failed comes behind what that one took, when it is tried again; also where
 /// something else that is long ends before.
 #[test]
 fn what_waited_in_a_transaction_that_failed_keeps_its_place() {
@@ -194,7 +194,7 @@ fn what_waited_in_a_transaction_that_failed_keeps_its_place() {
     assert_eq!(bench.count("entry"), 93);
 }
 
-/// A source whose registration did not reach the disk is as it was before, in memory as well.
+/// Fault 47: a source whose registration did not reach the disk is as it was before, in memory as well.
 #[test]
 fn a_registration_that_did_not_fit_has_not_happened() {
     let dir = tempfile::tempdir().unwrap();
