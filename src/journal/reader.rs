@@ -7,7 +7,6 @@ use std::path::Path;
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
-use tokio::sync::watch;
 
 pub use audit::KnownObject;
 pub use verify::Verified;
@@ -17,6 +16,7 @@ use super::recent::{Line, Recent};
 use super::retention::Retained;
 use super::writer::{rfc3339, type_code, type_of};
 use super::{JournalError, schema};
+use crate::ambient::watch;
 use crate::model::{Cluster, EntryType, Gap, Resource, ResourceVersion, Seq, Why};
 use crate::wire;
 
