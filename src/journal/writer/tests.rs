@@ -10,7 +10,8 @@ use tokio::sync::mpsc;
 use super::queue::Open;
 use super::*;
 use crate::journal::retention::{PauseReason, SLICE_ENTRIES};
-use crate::journal::{Reader, schema};
+use crate::journal::{Reader, SinkStart, WatchChange, schema};
+use crate::model::{Observed, SourceSpec, Verb};
 
 /// A writer, and what waits for it.
 struct Bench {
