@@ -23,7 +23,7 @@ use rusqlite::{Connection, Row, params};
 use tokio::time::Instant;
 
 use super::codec::Codec;
-use super::recent::Recent;
+use super::recent::{Packed, Recent};
 use super::retention::{Bounds, Pause};
 use super::{Audit, JournalError, SourceId, Waiting};
 use crate::ambient::{self, watch};
@@ -40,8 +40,10 @@ use room::Room;
 const GROUP_CHANGES: usize = 1000;
 /// How many bytes of entries stay at hand for the sinks …
 const RECENT_BYTES: usize = 8 << 20;
-/// … and for the differences that are written next.
-const BASES_BYTES: usize = 8 << 20;
+/// … and for the differences that are written next: what they are differences of …
+const BASES_BYTES: usize = 40 << 20;
+/// … and the versions before.
+const PACKED_BYTES: usize = 16 << 20;
 /// An idle source's bookmarks reach the disk at most this late, and not more often.
 const BOOKMARK_DELAY: Duration = Duration::from_secs(10);
 /// How often it is looked whether entries have become too old.
@@ -144,8 +146,10 @@ pub(super) struct Writer {
     sources: HashMap<i64, Source>,
     /// What was last written, for the sinks that keep up.
     recent: Recent,
-    /// The newest entries of objects, and those that the next ones will be differences of.
+    /// Entries that the next ones of their objects will be differences of.
     bases: Recent,
+    /// The newest entries of objects, which the next ones are compared with.
+    packed: Recent<Packed>,
     in_transaction: bool,
     answers: Vec<Answer>,
     turns: Arc<AtomicU64>,
@@ -247,6 +251,7 @@ impl Writer {
             sources: HashMap::new(),
             recent: Recent::with_budget(RECENT_BYTES),
             bases: Recent::with_budget(BASES_BYTES),
+            packed: Recent::with_budget(PACKED_BYTES),
             in_transaction: false,
             answers: Vec::new(),
             turns: Arc::default(),
@@ -438,6 +443,7 @@ impl Writer {
         self.taken.clear();
         self.recent.clear();
         self.bases.clear();
+        self.packed.clear();
         for (id, source) in self.replaced.drain(..).rev() {
             match source {
                 Some(source) => self.sources.insert(id, source),
