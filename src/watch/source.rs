@@ -32,6 +32,8 @@ use crate::wire;
 
 /// Staged objects go to the journal when there are this many bytes of them.
 const STAGE_BYTES: usize = 1 << 20;
+/// Fewer objects than this may go at once without a second look, unless none is left.
+const MANY: u64 = 10;
 /// A list's progress is reported once in this many objects.
 const PROGRESS: u64 = 5000;
 
@@ -412,7 +414,7 @@ impl Driver {
             // Whoever cannot read now, for want of descriptors for instance, asks again.
             let (known, lost) =
                 losses.map_err(|error| Failure::Unreachable(format!("the journal cannot be read: {error}")))?;
-            if lost * 2 > known {
+            if lost * 2 > known && (lost >= MANY || self.listed == 0) {
                 // Whoever answers may be somebody else.
                 self.doubt = Some(Instant::now());
                 let text = format!("a list lacks {lost} of {known} objects; asking again before they are told as gone");

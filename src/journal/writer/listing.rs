@@ -9,8 +9,7 @@ use std::collections::VecDeque;
 use rusqlite::{OptionalExtension, params};
 
 use super::queue::{Command, Reply};
-use super::{Done, Known, SILENT, Writer, known_row, marks_json, marks_of, micros, sql};
-use crate::ambient;
+use super::{Done, Known, SILENT, Writer, known_row, marks_json, marks_of, sql};
 use crate::journal::{JournalError, SourceId};
 use crate::model::{Evidence, Gap, Observed, Redacted, ResourceVersion, Why};
 
@@ -22,6 +21,8 @@ const SLICE_BYTES: u64 = 512 << 10;
 const GAP_TOLD: i64 = 1;
 /// `pending_told`: the deletions are written too. What is staged is needed for nothing else from here on.
 const DELETIONS_TOLD: i64 = 2;
+/// `pending_told`: likewise, and something of what was staged is damaged, so that the list is not all that there is.
+const DAMAGED: i64 = 3;
 
 /// Something long on its way.
 pub(super) struct Job {
@@ -30,10 +31,8 @@ pub(super) struct Job {
     /// The plural of its resource; empty where it is of none.
     plural: String,
     work: Work,
-    /// When it was handed over.
-    at: i64,
-    /// The source was not registered, and is forgotten again.
-    pub(super) recovered: bool,
+    /// The last daemon has left it.
+    recovered: bool,
     /// What is staged may have been redacted by other rules than those in force.
     pub(super) older: bool,
     reply: Option<Reply<()>>,
@@ -76,15 +75,14 @@ impl Writer {
             let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).map_err(sql(what))?;
             rows.collect::<Result<_, _>>().map_err(sql(what))?
         };
-        let now = micros(ambient::now());
         for (id, complete, told) in found {
             self.load_source(id)?;
             let work = match (complete, told) {
                 (false, _) => Work::Begin,
-                (true, DELETIONS_TOLD) => Work::List(Step::Changes),
+                (true, DELETIONS_TOLD | DAMAGED) => Work::List(Step::Changes),
                 (true, _) => Work::List(Step::Gap),
             };
-            self.add_job(id, work, now, None)?;
+            self.add_job(id, work, None)?;
             if let Some(job) = self.jobs.back_mut() {
                 (job.recovered, job.older) = (true, true);
             }
@@ -93,9 +91,9 @@ impl Writer {
         Ok(())
     }
 
-    fn add_job(&mut self, source: i64, work: Work, at: i64, reply: Option<Reply<()>>) -> Done {
+    fn add_job(&mut self, source: i64, work: Work, reply: Option<Reply<()>>) -> Done {
         let plural = if source == 0 { String::new() } else { self.source(source)?.facts.plural.clone() };
-        self.jobs.push_back(Job { source, plural, work, at, recovered: false, older: self.redacted_anew, reply });
+        self.jobs.push_back(Job { source, plural, work, recovered: false, older: self.redacted_anew, reply });
         Ok(())
     }
 
@@ -128,7 +126,8 @@ impl Writer {
         let done = self.step_of(&mut job);
         match done {
             Ok(true) => {
-                if job.recovered {
+                // It was read for this alone, unless it was registered meanwhile.
+                if self.sources.get(&job.source).is_some_and(|source| !source.registered) {
                     self.sources.remove(&job.source);
                 }
                 if let Some(reply) = &job.reply {
@@ -196,7 +195,7 @@ impl Writer {
                     }
                 }
                 Step::End => {
-                    self.end_list(id, job.at)?;
+                    self.end_list(id)?;
                     self.commit()?;
                     return Ok(true);
                 }
@@ -231,14 +230,15 @@ impl Writer {
     }
 
     /// A list begins: what an earlier, unfinished one has staged goes first.
-    pub(super) fn begin_list(&mut self, id: i64, at: i64) -> Done {
+    pub(super) fn begin_list(&mut self, id: i64) -> Done {
         self.begin()?;
+        self.execute("begin a list", "UPDATE source SET listed_at = ? WHERE id = ?", params![self.at, id])?;
         let staged: bool = self
             .conn
             .prepare_cached("SELECT EXISTS (SELECT 1 FROM listing WHERE source = ?)")
             .and_then(|mut select| select.query_row([id], |row| row.get(0)))
             .map_err(sql("drop an unfinished list"))?;
-        if staged { self.add_job(id, Work::Begin, at, None) } else { Ok(()) }
+        if staged { self.add_job(id, Work::Begin, None) } else { Ok(()) }
     }
 
     /// Drops a slice of what is staged. Says whether that was the last.
@@ -283,7 +283,6 @@ impl Writer {
         id: i64,
         version: &ResourceVersion,
         why: Option<Why>,
-        at: i64,
         reply: Reply<()>,
     ) -> Done {
         self.begin()?;
@@ -298,7 +297,7 @@ impl Writer {
             "UPDATE source SET pending = ?, pending_why = ?, pending_told = 0 WHERE id = ?",
             params![version.as_str(), why.map(Why::as_str).or(silent), id],
         )?;
-        self.add_job(id, Work::List(Step::Gap), at, Some(reply))
+        self.add_job(id, Work::List(Step::Gap), Some(reply))
     }
 
     /// The version of the complete list, and what it is to declare.
@@ -319,10 +318,10 @@ impl Writer {
         {
             let source = self.source(id)?;
             // What contradicts the journal may have been missing for longer than since what came last.
-            let proved = source.proved.as_ref().filter(|_| why == Why::Audit).map(|(version, _)| version.clone());
-            let from = match proved {
-                Some(version) => Some(version),
-                None => self.known_good(id)?,
+            let from = if why == Why::Audit {
+                source.proved.as_ref().map(|(version, _)| version.clone())
+            } else {
+                self.known_good(id)?
             };
             self.gap(id, &Gap { why, from, to: Some(version) })?;
             self.execute("write a list", "UPDATE source SET pending_told = ? WHERE id = ?", params![GAP_TOLD, id])?;
@@ -412,8 +411,16 @@ impl Writer {
         Ok(!staged.is_empty())
     }
 
-    fn end_list(&mut self, id: i64, at: i64) -> Done {
-        let (version, _, _) = self.pending(id)?;
+    fn end_list(&mut self, id: i64) -> Done {
+        let (version, _, told) = self.pending(id)?;
+        if told == DAMAGED {
+            return self.end_damaged_list(id, version);
+        }
+        // What has changed since the list began is not in it.
+        let at: i64 = self
+            .conn
+            .query_row("SELECT listed_at FROM source WHERE id = ?", [id], |row| row.get(0))
+            .map_err(sql("write a list"))?;
         self.execute(
             "write a list",
             "UPDATE source SET pending = NULL, pending_why = NULL, pending_told = 0, rescoped = 0, given_up = NULL WHERE id = ?",
@@ -429,6 +436,16 @@ impl Writer {
         }
         self.contradicted.remove(&SourceId(id));
         self.prove(id, version, at)
+    }
+
+    /// Everything of a list is told but what is damaged: nothing is proved by it, and the source has to list again.
+    fn end_damaged_list(&mut self, id: i64, version: ResourceVersion) -> Done {
+        self.execute("write a list", "UPDATE source SET pending = NULL, pending_told = 0 WHERE id = ?", params![id])?;
+        if let Some(source) = self.touch(id) {
+            source.applied = Some(version);
+            source.moved = true;
+        }
+        self.contradict(id)
     }
 
     fn write_listed(&mut self, id: i64, row: i64, evidence: Evidence, silent: bool, older: bool) -> Done {
@@ -449,13 +466,20 @@ impl Writer {
                 })
             })
             .map_err(sql(what))?;
-        object.body.bytes = self
+        let body = self
             .codec
             .decompress(None, &blob)
-            .map_err(|error| JournalError::Corrupt(format!("a staged object: {error}")))?;
-        if older {
-            object.body = self.redact_again(id, &object.uid, object.body)?;
-        }
+            .map_err(|error| JournalError::Corrupt(format!("a staged object: {error}")))
+            .and_then(|bytes| {
+                let staged = Redacted { bytes, ..std::mem::take(&mut object.body) };
+                if older { self.redact_again(id, &object.uid, staged) } else { Ok(staged) }
+            });
+        object.body = match body {
+            Ok(body) => body,
+            // What is damaged cannot be told, but the API server still has it.
+            Err(JournalError::Corrupt(text)) => return self.drop_damaged(id, row, &object, &text),
+            Err(error) => return Err(error),
+        };
         let resource = self.source(id)?.resource;
         match self.known(resource, &object.namespace, &object.name)? {
             Some(known) if known.present && known.uid == object.uid => {
@@ -478,6 +502,19 @@ impl Writer {
         Ok(())
     }
 
+    /// Goes on without an object whose staged body is damaged; the end of the list knows that it lacks something.
+    fn drop_damaged(&mut self, id: i64, row: i64, object: &Observed, text: &str) -> Done {
+        let resource = &self.source(id)?.facts.plural;
+        let (namespace, name) = (&object.namespace, &object.name);
+        tracing::error!(
+            "{text}: {resource} {namespace}/{name} is told after another list, behind a GAP; check the disk of the state directory"
+        );
+        let what = "unstage an object";
+        self.execute(what, "UPDATE source SET pending_told = ? WHERE id = ?", params![DAMAGED, id])?;
+        self.execute(what, "DELETE FROM listing WHERE id = ?", params![row])?;
+        Ok(())
+    }
+
     /// Whether the same version is another state: a cluster that was put back gives its versions a second time.
     fn differs(&mut self, source: i64, known: &Known, object: &Observed) -> Done<bool> {
         let state = match self.current_state(source, known) {
@@ -491,7 +528,7 @@ impl Writer {
 
     /// Tells the end of what the configuration does not watch any more, where it goes on watching the resource
     /// elsewhere: to the log, an object that left the scope is gone.
-    pub(super) fn narrow(&mut self, at: i64, reply: Reply<()>) -> Done {
+    pub(super) fn narrow(&mut self, reply: Reply<()>) -> Done {
         let what = "find what is not watched any more";
         self.begin()?;
         let retired: VecDeque<i64> = {
@@ -505,7 +542,7 @@ impl Writer {
             let rows = select.query_map([], |row| row.get(0)).map_err(sql(what))?;
             rows.collect::<Result<_, _>>().map_err(sql(what))?
         };
-        self.add_job(0, Work::Narrow(retired, false), at, Some(reply))
+        self.add_job(0, Work::Narrow(retired, false), Some(reply))
     }
 
     /// Says whether there may be more.
@@ -547,9 +584,9 @@ impl Writer {
     }
 
     /// The resource is not served any more.
-    pub(super) fn gone(&mut self, id: i64, at: i64, reply: Reply<()>) -> Done {
+    pub(super) fn gone(&mut self, id: i64, reply: Reply<()>) -> Done {
         self.begin()?;
-        self.add_job(id, Work::Gone(Step::Clear), at, Some(reply))
+        self.add_job(id, Work::Gone(Step::Clear), Some(reply))
     }
 
     /// Says whether there is anything that is gone with it.

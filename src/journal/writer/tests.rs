@@ -1,5 +1,7 @@
 //! The writer step by step, without its thread: how much one step does, and what is left of a step that does not fit.
 
+mod jobs;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,7 +10,8 @@ use tokio::sync::mpsc;
 use super::queue::Open;
 use super::*;
 use crate::journal::retention::{PauseReason, SLICE_ENTRIES};
-use crate::journal::{Reader, schema};
+use crate::journal::{Reader, SinkStart, WatchChange, schema};
+use crate::model::{Observed, SourceSpec, Verb};
 
 /// A writer, and what waits for it.
 struct Bench {
@@ -67,6 +70,14 @@ fn changes(versions: std::ops::Range<u64>, length: usize) -> Command {
 
 impl Bench {
     fn in_dir(dir: &Path) -> Self {
+        let mut bench = Self::unregistered(dir);
+        bench.hand_over(Command::Source(Box::new(spec()), Reply::new().0));
+        bench.turn();
+        bench
+    }
+
+    /// A writer that knows of sources only what the last one has left.
+    fn unregistered(dir: &Path) -> Self {
         let _lock = schema::lock(dir).unwrap();
         let (control, control_receiver) = mpsc::channel(100);
         let (sources, source_receiver) = mpsc::channel(100);
@@ -74,10 +85,7 @@ impl Bench {
         let conn = schema::open_writer(dir).unwrap();
         let mut writer = Writer::new(conn, dir, watch::channel(Seq(0)).0, told).unwrap();
         writer.recover().unwrap();
-        let mut bench = Self { writer, queue: Queue::new(control_receiver, source_receiver), control, sources, paused };
-        bench.hand_over(Command::Source(Box::new(spec()), Reply::new().0));
-        bench.turn();
-        bench
+        Self { writer, queue: Queue::new(control_receiver, source_receiver), control, sources, paused }
     }
 
     fn hand_over(&self, command: Command) {
@@ -89,12 +97,18 @@ impl Bench {
     /// One turn of the loop. Says whether there is more to do.
     fn turn(&mut self) -> bool {
         let busy = self.writer.slice(&mut self.queue).unwrap();
+        let any = self.group();
+        busy || any
+    }
+
+    /// What waits is done, in one transaction. Says whether there was any.
+    fn group(&mut self) -> bool {
         let next = self.queue.take(self.writer.room.open);
         let any = next.is_some();
         if let Some(queued) = next {
             self.writer.group(queued, &mut self.queue).unwrap();
         }
-        busy || any
+        any
     }
 
     fn turns(&mut self) {
@@ -106,6 +120,15 @@ impl Bench {
         self.turn();
         // They count from the next turn on.
         self.turn();
+    }
+
+    /// Takes turns until there is room again, and all that waits is done.
+    fn with_room(&mut self) {
+        self.pages(None);
+        while self.writer.room.due(Instant::now()).is_some() {
+            self.turn();
+        }
+        self.turns();
     }
 
     /// The database takes so many pages and not one more, as a disk would.
@@ -182,11 +205,7 @@ fn what_did_not_fit_is_tried_again_in_its_order_and_told_once() {
     done.try_recv().unwrap();
     assert_eq!(bench.count("entry"), 10);
 
-    bench.pages(None);
-    while bench.writer.room.due(Instant::now()).is_some() {
-        bench.turn();
-    }
-    bench.turns();
+    bench.with_room();
     assert!(bench.paused.borrow().is_none() && dir.path().join("reserve").exists());
     assert_eq!(Reader::open(dir.path()).unwrap().retained().unwrap().paused, None);
     assert_eq!((bench.writer.head, bench.count("entry")), (100, 100));
@@ -227,6 +246,24 @@ fn a_list_that_did_not_fit_goes_on_where_it_was() {
     done.try_recv().unwrap();
     assert_eq!((bench.count("entry"), bench.count("listing")), (1 + 600 + 4, 0));
     assert_eq!(bench.writer.sources[&1].applied, Some(ResourceVersion::new("904")));
+}
+
+/// Fault 42: a list of which something is damaged is told to its end, and the source hears at once that it needs another.
+#[test]
+fn a_list_that_is_damaged_is_answered_and_asks_for_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bench = Bench::in_dir(dir.path());
+    bench.hand_over(Command::ListBegin(SourceId(1)));
+    bench.hand_over(Command::ListPage(SourceId(1), vec![object("a", 100, 300), object("b", 101, 300)]));
+    bench.turns();
+    bench.writer.conn.execute("UPDATE listing SET body = x'77' WHERE name = 'a'", []).unwrap();
+    let (reply, mut done) = Reply::new();
+    bench.hand_over(Command::ListDone(SourceId(1), ResourceVersion::new("900"), None, reply));
+    bench.hand_over(changes(901..905, 100));
+    bench.turns();
+    done.try_recv().unwrap();
+    assert_eq!((bench.count("entry"), bench.count("listing")), (1, 0), "the gap comes before what follows");
+    assert!(bench.writer.contradictions().borrow().contains(&SourceId(1)));
 }
 
 /// What the server forgets while nothing is read for want of room is missing for that reason.
