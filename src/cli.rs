@@ -31,6 +31,7 @@ pub mod verify;
 
 mod follow;
 mod line;
+mod tree;
 mod yaml;
 
 /// Keeps the log of everything that happens to the objects of a Kubernetes cluster, exactly once and in order.
