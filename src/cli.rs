@@ -31,6 +31,7 @@ pub mod verify;
 
 mod follow;
 mod line;
+mod object;
 mod tree;
 mod yaml;
 

@@ -27,7 +27,7 @@ use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 pub use codec::Codec;
-pub use reader::{KnownObject, ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, StoredEntry, Verified};
+pub use reader::{KnownObject, ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, Step, StoredEntry, Verified};
 pub use retention::{Bounds, Pause, PauseReason, Retained};
 
 use crate::ambient;

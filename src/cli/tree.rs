@@ -210,8 +210,7 @@ impl<'a> Node<'a> {
     /// Takes one operation back; gives the value that it brought, where that is in the tree.
     fn take_back<'t>(&'t mut self, op: &Op<'_>, was: Option<Node<'a>>) -> Option<&'t mut Self> {
         let mut at = self;
-        let mut steps: Vec<String> =
-            op.path.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
+        let mut steps = steps(&op.path);
         let last = steps.pop();
         for step in &steps {
             at = at.child(step)?;
@@ -313,6 +312,33 @@ impl<'a> Node<'a> {
                 was.without(&below);
             }
         }
+    }
+
+    /// Takes out the member that a path names, where nothing is in it.
+    pub(super) fn without_empty(&mut self, path: &[&str]) {
+        let mut at = &*self;
+        for step in path {
+            let Some(member) = at.member(step) else { return };
+            at = member;
+        }
+        if matches!(&at.body, Body::Object(members) if members.is_empty()) {
+            self.without(&[path]);
+        }
+    }
+
+    /// Whether a JSON pointer names something in it.
+    pub(super) fn has(&self, pointer: &str) -> bool {
+        let mut at = self;
+        for step in steps(pointer) {
+            let below = match &at.body {
+                Body::Object(_) => at.member(&step),
+                Body::Array(items) => step.parse().ok().and_then(|place: usize| items.get(place)),
+                Body::Leaf(_) => None,
+            };
+            let Some(below) = below else { return false };
+            at = below;
+        }
+        true
     }
 
     /// The member of this name.
@@ -429,6 +455,11 @@ impl<'a> Node<'a> {
             Body::Leaf(json) => json.to_string(),
         }
     }
+}
+
+/// The steps of a JSON pointer.
+pub(super) fn steps(pointer: &str) -> Vec<String> {
+    pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect()
 }
 
 #[cfg(test)]
