@@ -14,10 +14,13 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use crate::config::{self, Config, Loaded, Problems};
 use crate::journal::{JournalError, Reader};
 
+pub mod blame;
 pub mod check;
 pub mod completions;
 pub mod demo;
+pub mod diff;
 pub mod get;
+pub mod log;
 pub mod output;
 pub mod progress;
 pub mod rbac;
@@ -33,6 +36,8 @@ mod follow;
 mod line;
 mod object;
 mod tree;
+mod what;
+mod who;
 mod yaml;
 
 /// Keeps the log of everything that happens to the objects of a Kubernetes cluster, exactly once and in order.
@@ -112,8 +117,14 @@ pub enum Command {
     Run(run::RunArgs),
     /// Print the log, newest last
     Tail(tail::TailArgs),
+    /// Print the history of an object, newest first
+    Log(log::LogArgs),
     /// Print an object as it is, or as it was
     Get(get::GetArgs),
+    /// Print what changed between two moments: of an object, a namespace, or everything
+    Diff(diff::DiffArgs),
+    /// Print an object with who set each field, when, and in which entry
+    Blame(blame::BlameArgs),
     /// Print every position: sources, head, sinks, lag, gaps, disk
     Status(status::StatusArgs),
     /// Find everything that is wrong with config, cluster, permissions, state directory and sinks
@@ -323,7 +334,10 @@ fn dispatch(cli: Cli) -> Outcome {
     match cli.command {
         Command::Run(args) => run::main(args, &global),
         Command::Tail(args) => tail::main(args, &global),
+        Command::Log(args) => log::main(args, &global),
         Command::Get(args) => get::main(args, &global),
+        Command::Diff(args) => diff::main(args, &global),
+        Command::Blame(args) => blame::main(args, &global),
         Command::Status(args) => status::main(args, &global),
         Command::Check(args) => check::main(args, &global),
         Command::Rbac(args) => rbac::main(args, &global),
@@ -374,7 +388,7 @@ mod tests {
         let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
         assert_eq!(
             names,
-            ["run", "tail", "get", "status", "check", "rbac", "verify", "replay", "demo", "completions", "schema"]
+            ["run", "tail", "log", "get", "diff", "blame", "status", "check", "rbac", "verify", "replay", "demo", "completions", "schema"]
         );
     }
 

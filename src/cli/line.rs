@@ -245,7 +245,7 @@ fn short(text: &str) -> String {
     }
 }
 
-fn put_gap(row: &mut Row, entry: &Entry<'_>) {
+pub(super) fn put_gap(row: &mut Row, entry: &Entry<'_>) {
     let Some(gap) = entry.gap() else { return };
     let version = |version: &Option<String>| version.as_deref().map(|version| printable(version).into_owned());
     let range = match (version(&gap.from), version(&gap.to)) {
@@ -263,7 +263,7 @@ fn put_gap(row: &mut Row, entry: &Entry<'_>) {
 }
 
 /// The day and the time to the millisecond, in UTC.
-fn day_and_time(time: &str) -> (String, Cow<'_, str>) {
+pub(super) fn day_and_time(time: &str) -> (String, Cow<'_, str>) {
     match time.parse::<Timestamp>() {
         Ok(time) => {
             let time = time.to_zoned(TimeZone::UTC);

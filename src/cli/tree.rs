@@ -71,6 +71,14 @@ pub(super) struct Change<'a> {
     pub(super) managers: Vec<Manager>,
 }
 
+impl Change<'_> {
+    /// Areas that changed in nothing that is told: a value there was dropped, and only a digest tells that it is another.
+    pub(super) fn dropped(&self) -> impl Iterator<Item = &String> {
+        let told = |area: &str| self.patch.iter().any(|op| op.path.split('/').nth(1) == Some(area));
+        self.areas.iter().filter(move |area| *area != "managedFields" && !told(area))
+    }
+}
+
 /// Who wrote, as managedFields says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, serde::Serialize)]
 pub(super) struct Manager {
@@ -85,18 +93,18 @@ pub(super) struct Manager {
 }
 
 /// A step into a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step<'t> {
+#[derive(Clone, Debug)]
+pub(super) enum Step<'t, 'a> {
     /// A member.
     Key(&'t str),
-    /// An element, by the name that it has, or by its place.
-    Element(Cow<'t, str>),
+    /// An element, by the name that it has, or by its place; its place; and itself.
+    Element(Cow<'t, str>, usize, &'t Node<'a>),
 }
 
 /// One value that changed, and where it stands.
 #[derive(Debug)]
 pub(super) struct Difference<'t, 'a> {
-    pub(super) path: Vec<Step<'t>>,
+    pub(super) path: Vec<Step<'t, 'a>>,
     pub(super) node: &'t Node<'a>,
 }
 
@@ -177,23 +185,42 @@ impl<'a> Node<'a> {
 
     /// Takes one patch of many back, of which nothing is remembered but who brought what is in the tree now: `origin`,
     /// where nobody later did.
-    pub(super) fn revert_to(&mut self, patch: &[Op<'_>], origin: usize) {
+    /// Says whether it was credited with anything.
+    pub(super) fn revert_to(&mut self, patch: &[Op<'_>], origin: usize) -> bool {
+        let mut credited = false;
         for op in patch.iter().rev() {
             if let Some(brought) = self.take_back(op, Some(Self::opaque())) {
-                brought.credit(origin);
+                credited |= brought.credit(origin);
             }
+        }
+        credited
+    }
+
+    /// Tells of a value, by its JSON pointer, that it is another one which redaction shows as the same text.
+    pub(super) fn redacted(&mut self, pointer: &str) {
+        let mut at = self;
+        for step in steps(pointer) {
+            let Some(below) = at.child(&step) else { return };
+            at = below;
+        }
+        if matches!(at.mark, Mark::Same) {
+            at.mark = Mark::Redacted;
         }
     }
 
-    /// Everything in it that nobody set since was set by `origin`.
-    pub(super) fn credit(&mut self, origin: usize) {
+    /// Everything in it that nobody set since was set by `origin`. Says whether that is anything.
+    pub(super) fn credit(&mut self, origin: usize) -> bool {
         match &mut self.body {
             Body::Object(members) if !members.is_empty() => {
-                members.iter_mut().for_each(|(_, node)| node.credit(origin));
+                members.iter_mut().fold(false, |credited, (_, node)| node.credit(origin) || credited)
             }
-            Body::Array(items) if !items.is_empty() => items.iter_mut().for_each(|node| node.credit(origin)),
+            Body::Array(items) if !items.is_empty() => {
+                items.iter_mut().fold(false, |credited, node| node.credit(origin) || credited)
+            }
             Body::Object(_) | Body::Array(_) | Body::Leaf(_) => {
+                let first = self.origin.is_none() && !matches!(self.mark, Mark::Gone);
                 self.origin.get_or_insert(origin);
+                first
             }
         }
     }
@@ -376,12 +403,50 @@ impl<'a> Node<'a> {
     /// Every value that changed, in the order in which they stand.
     pub(super) fn differences(&self) -> Vec<Difference<'_, 'a>> {
         let mut found = Vec::new();
-        self.collect(&mut Vec::new(), &mut found);
+        self.walk(&mut Vec::new(), &|node| !matches!(node.mark, Mark::Same), &mut found);
         found
     }
 
-    fn collect<'t>(&'t self, path: &mut Vec<Step<'t>>, found: &mut Vec<Difference<'t, 'a>>) {
-        if !matches!(self.mark, Mark::Same) {
+    /// Every value that holds no other and is there at the end, in the order in which they stand.
+    pub(super) fn leaves(&self) -> Vec<Difference<'_, 'a>> {
+        let mut found = Vec::new();
+        self.walk(&mut Vec::new(), &|node| node.is_leaf() || matches!(node.mark, Mark::Gone), &mut found);
+        found.retain(|found| !matches!(found.node.mark, Mark::Gone));
+        found
+    }
+
+    /// Numbers the [`Node::leaves`], in `origin`.
+    pub(super) fn number(&mut self, next: &mut usize) {
+        if matches!(self.mark, Mark::Gone) {
+            return;
+        }
+        if self.is_leaf() {
+            self.origin = Some(*next);
+            *next += 1;
+            return;
+        }
+        match &mut self.body {
+            Body::Object(members) => members.iter_mut().for_each(|(_, node)| node.number(next)),
+            Body::Array(items) => items.iter_mut().for_each(|node| node.number(next)),
+            Body::Leaf(_) => {}
+        }
+    }
+
+    fn is_leaf(&self) -> bool {
+        match &self.body {
+            Body::Object(members) => members.is_empty(),
+            Body::Array(items) => items.is_empty(),
+            Body::Leaf(_) => true,
+        }
+    }
+
+    fn walk<'t>(
+        &'t self,
+        path: &mut Vec<Step<'t, 'a>>,
+        wanted: &impl Fn(&Self) -> bool,
+        found: &mut Vec<Difference<'t, 'a>>,
+    ) {
+        if wanted(self) {
             found.push(Difference { path: path.clone(), node: self });
             return;
         }
@@ -389,15 +454,15 @@ impl<'a> Node<'a> {
             Body::Object(members) => {
                 for (key, node) in members {
                     path.push(Step::Key(key));
-                    node.collect(path, found);
+                    node.walk(path, wanted, found);
                     path.pop();
                 }
             }
             Body::Array(items) => {
                 for (place, node) in items.iter().enumerate() {
                     let name = node.named().map_or_else(|| Cow::Owned(place.to_string()), |(_, name)| name);
-                    path.push(Step::Element(name));
-                    node.collect(path, found);
+                    path.push(Step::Element(name, place, node));
+                    node.walk(path, wanted, found);
                     path.pop();
                 }
             }
@@ -460,6 +525,16 @@ impl<'a> Node<'a> {
 /// The steps of a JSON pointer.
 pub(super) fn steps(pointer: &str) -> Vec<String> {
     pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect()
+}
+
+/// The JSON pointer of a path.
+pub(super) fn pointer(path: &[Step<'_, '_>]) -> String {
+    path.iter()
+        .map(|step| match step {
+            Step::Key(key) => format!("/{}", key.replace('~', "~0").replace('/', "~1")),
+            Step::Element(_, place, _) => format!("/{place}"),
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -566,7 +641,7 @@ mod tests {
                     .iter()
                     .map(|step| match step {
                         Step::Key(key) => *key,
-                        Step::Element(name) => name,
+                        Step::Element(name, ..) => name,
                     })
                     .collect();
                 let was = match &found.node.mark {

@@ -125,6 +125,9 @@ impl Printer {
             }
             Mark::Added => self.plain(head, node, depth, place, Sign::Added),
             Mark::Gone => self.plain(head, node, depth, place, Sign::Gone),
+            Mark::Redacted if !matches!(node.body, Body::Leaf(_)) => {
+                self.line(Sign::Redacted, format!("{head}  # something redacted in it is another"), None);
+            }
             Mark::Redacted => {
                 self.plain(head, node, depth, place, Sign::Redacted);
                 if let Some(line) = self.out.last_mut() {

@@ -104,6 +104,22 @@ impl Reader {
         })
     }
 
+    /// The entries of an object after `after` and up to `upto`, newest first.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn history_between(&mut self, object: &ObjectRow, after: Seq, upto: Seq) -> Read<Vec<Step>> {
+        self.moment(|reader| {
+            let mut steps = Vec::new();
+            let mut next = reader.step(object, upto)?;
+            while let Some(step) = next.filter(|step| step.seq > after && step.kept) {
+                next = reader.step_at(step.previous)?;
+                steps.push(step);
+            }
+            Ok(steps)
+        })
+    }
+
     /// The entry of a step, also one that is forgotten and still there.
     ///
     /// # Errors
