@@ -232,12 +232,8 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
 fn field(origins: &[Origin], node: &Node<'_>, path: &[Step<'_, '_>]) -> Result<Field, serde_json::Error> {
     let origin = &origins[node.origin.unwrap_or(origins.len() - 1)];
     let owners = origin.writers.owners(path);
-    let is_of = |one: &Manager, other: &Manager| {
-        (&one.manager, &one.operation, one.subresource.as_deref().unwrap_or_default())
-            == (&other.manager, &other.operation, other.subresource.as_deref().unwrap_or_default())
-    };
     let both: Vec<Manager> =
-        owners.iter().filter(|owner| origin.changed.iter().any(|changed| is_of(owner, changed))).cloned().collect();
+        owners.iter().filter(|owner| origin.changed.iter().any(|changed| owner.is(changed))).cloned().collect();
     let mut time = origin.time.clone();
     let managers = match &origin.changed[..] {
         // One version is one write: whoever alone is new in managedFields did it.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::line::{day_and_time, put_gap};
 use super::output::{Ink, Out, Row, printable};
 use super::select::FilterArgs;
-use super::tree::{Change, Manager, Node};
+use super::tree::{Change, Manager, Node, Step as Way};
 use super::what::What;
 use super::who::Writers;
 use super::yaml::{self, Sign, View};
@@ -296,8 +296,9 @@ impl Printer {
             // Never cut: it tells what the log does not know.
             row.uncut();
         }
-        row.put(None, " ").put(Some(ink), &format!("{:<8}", kind.as_str())).put(None, " ");
-        let start = row.columns();
+        row.put(None, " ");
+        let start = row.columns() + 9;
+        row.put(Some(ink), kind.as_str()).to(start);
         if let (Some(widest), Some(member)) = (self.names, member) {
             row.put(Some(Ink::Strong), &printable(&name(member))).to(start + widest + 1);
         }
@@ -406,7 +407,17 @@ impl<'e> Told<'e> {
                 }
                 let managers = match change.managers {
                     // Two writes of one manager in one second leave its entry in managedFields as it was.
-                    managers if managers.is_empty() => owners_of_what_changed(&tree, object),
+                    managers if managers.is_empty() => match owners(&tree, object) {
+                        owners if owners.len() == 1 => owners,
+                        _ => managers,
+                    },
+                    // Whoever only lost a field to another is in managedFields anew as well.
+                    managers if managers.len() > 1 => {
+                        let owners = owners(&tree, object);
+                        let (of_it, others): (Vec<_>, Vec<_>) =
+                            managers.into_iter().partition(|manager| owners.iter().any(|owner| owner.is(manager)));
+                        if of_it.is_empty() { others } else { of_it }
+                    }
                     managers => managers,
                 };
                 Self { tree, areas: change.areas, managers }
@@ -425,14 +436,22 @@ impl<'e> Told<'e> {
     }
 }
 
-/// The owner of what changed, where it is one.
-fn owners_of_what_changed(tree: &Node<'_>, object: &str) -> Vec<Manager> {
+/// The owners of what changed and is there now.
+fn owners(tree: &Node<'_>, object: &str) -> Vec<Manager> {
     let writers = Writers::of(object);
-    let mut owners: Vec<Manager> =
-        tree.differences().iter().flat_map(|found| writers.owners(&found.path)).collect();
+    let differences = tree.differences();
+    let told = differences.iter().filter(|found| !found.path.is_empty() && !is_untold(&found.path));
+    let mut owners: Vec<Manager> = told.flat_map(|found| writers.owners(&found.path)).collect();
     owners.sort();
     owners.dedup();
-    if owners.len() == 1 { owners } else { Vec::new() }
+    owners
+}
+
+fn is_untold(path: &[Way<'_, '_>]) -> bool {
+    UNTOLD.iter().any(|untold| {
+        untold.len() <= path.len()
+            && untold.iter().zip(path).all(|(key, step)| matches!(step, Way::Key(name) if name == key))
+    })
 }
 
 /// `deploy/web`

@@ -92,6 +92,14 @@ pub(super) struct Manager {
     pub(super) time: Option<String>,
 }
 
+impl Manager {
+    /// Whether the two are one entry of managedFields, whenever they wrote.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        let subresource = |manager: &Self| manager.subresource.clone().unwrap_or_default();
+        (&self.manager, &self.operation, subresource(self)) == (&other.manager, &other.operation, subresource(other))
+    }
+}
+
 /// A step into a value.
 #[derive(Clone, Debug)]
 pub(super) enum Step<'t, 'a> {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::output::{Ink, Row, cut, printable};
-use super::tree::{Body, Difference, Manager, Mark, Node, Step};
+use super::tree::{Body, Manager, Mark, Node, Step};
 use super::who;
 
 /// A value is shown with at most so many characters.
@@ -46,7 +46,11 @@ pub(super) struct What {
 impl What {
     /// Of a tree that a patch was taken back from, with the areas that the entry names.
     pub(super) fn of(tree: &Node<'_>, areas: &[String]) -> Self {
-        let mut items: Vec<Item> = tree.differences().iter().map(|found| describe(tree, found)).collect();
+        let mut items: Vec<Item> = Vec::new();
+        for mut found in tree.differences() {
+            let mark = &found.node.mark;
+            describe_all(tree, &mut found.path, found.node, mark, &mut items);
+        }
         // Why and when a condition changed matters less than that it did.
         let told: Vec<String> =
             items.iter().filter(|item| item.rank == CONDITION).map(|item| item.name.clone() + ".").collect();
@@ -79,17 +83,21 @@ impl What {
             let gap = if count == 0 { "" } else { "  " };
             format!("{gap}{}{}", items.join(", "), if rest == 0 { String::new() } else { format!(", +{rest} more") })
         };
+        // What changed counts more than how it was written, and one change in full more than many that are cut. Nobody
+        // is left out where there is room for half of a name.
         let mut candidates = Vec::new();
-        // What changed counts more than how it was written, and one change in full more than many that are cut.
         for count in (1..=most).rev() {
-            candidates.extend([(told(count, false), fully.as_str()), (told(count, false), names.as_str())]);
+            candidates.extend([(told(count, false), &fully, 0), (told(count, false), &names, 0)]);
         }
         let one = most.min(1);
-        candidates.extend([&*fully, &*names, ""].map(|who| (told(one, true), who)));
-        let fits = |(text, who): &&(String, &str)| {
-            row.room().is_none_or(|room| text.chars().count() + who.chars().count() <= room)
+        let half = names.chars().count().div_ceil(2).min(14);
+        candidates.push((told(one, false), &names, half));
+        candidates.extend([(told(one, true), &fully, 0), (told(one, true), &names, 0), (told(one, true), &names, half)]);
+        let fits = |(text, who, at_least): &&(String, &String, usize)| {
+            let least = if *at_least == 0 { who.chars().count() } else { *at_least };
+            row.room().is_none_or(|room| text.chars().count() + least <= room)
         };
-        let Some((text, who)) = candidates.iter().find(fits).or(candidates.last()) else { return };
+        let Some((text, who, _)) = candidates.iter().find(fits).or(candidates.last()) else { return };
         row.put(None, text).put(Some(Ink::Faint), who);
     }
 }
@@ -97,14 +105,42 @@ impl What {
 /// The rank of a condition that has another status.
 const CONDITION: u8 = 4;
 
-fn describe(tree: &Node<'_>, found: &Difference<'_, '_>) -> Item {
+/// Whole areas, and all conditions at once, that came or went are told by what is in them.
+fn describe_all<'t, 'a>(
+    tree: &Node<'_>,
+    path: &mut Vec<Step<'t, 'a>>,
+    node: &'t Node<'a>,
+    mark: &Mark<'_>,
+    items: &mut Vec<Item>,
+) {
+    let whole = matches!(mark, Mark::Added | Mark::Gone);
+    match &node.body {
+        Body::Object(members) if whole && path.len() == 1 => {
+            for (key, node) in members {
+                path.push(Step::Key(key));
+                describe_all(tree, path, node, mark, items);
+                path.pop();
+            }
+        }
+        Body::Array(elements) if whole && matches!(path[..], [_, Step::Key("conditions")]) => {
+            for (place, node) in elements.iter().enumerate() {
+                let name = node.named().map_or_else(|| Cow::Owned(place.to_string()), |(_, name)| name);
+                path.push(Step::Element(name, place, node));
+                items.push(describe(tree, path, node, mark));
+                path.pop();
+            }
+        }
+        Body::Object(_) | Body::Array(_) | Body::Leaf(_) => items.push(describe(tree, path, node, mark)),
+    }
+}
+
+fn describe(tree: &Node<'_>, path: &[Step<'_, '_>], node: &Node<'_>, mark: &Mark<'_>) -> Item {
     use Step::{Element, Key};
-    let path = &found.path[..];
     let time = matches!(path.last(), Some(Key(key)) if key.ends_with("Time") || key.ends_with("Timestamp"));
     let (rank, word) = match path {
         [Key("metadata"), Key("managedFields" | "resourceVersion" | "generation"), ..] => (NOISE, None),
         [Key("metadata"), Key("annotations"), Key("kubectl.kubernetes.io/last-applied-configuration")] => (NOISE, None),
-        [Key("metadata"), Key("deletionTimestamp")] if matches!(found.node.mark, Mark::Added) => {
+        [Key("metadata"), Key("deletionTimestamp")] if matches!(mark, Mark::Added) => {
             let name = "marked for deletion".to_owned();
             return Item { rank: 0, short: name.clone(), name, values: String::new(), sign: "" };
         }
@@ -118,11 +154,11 @@ fn describe(tree: &Node<'_>, found: &Difference<'_, '_>) -> Item {
         [Key("status"), Key("conditions"), Element(name, ..), Key("status")] => {
             (CONDITION, Some(format!("condition {name}")))
         }
-        [Key("status"), Key("conditions"), Element(name, _, node)] => {
+        [Key("status"), Key("conditions"), Element(name, ..)] => {
             let status = node.member("status").and_then(Node::text).unwrap_or_default();
-            let values = if matches!(found.node.mark, Mark::Added) { plain(&status) } else { String::new() };
+            let values = if matches!(mark, Mark::Added) { plain(&status) } else { String::new() };
             let name = printable(&format!("condition {name}")).into_owned();
-            return Item { rank: CONDITION, short: name.clone(), name, values, sign: sign(found.node) };
+            return Item { rank: CONDITION, short: name.clone(), name, values, sign: sign(mark) };
         }
         [Key("status"), Key("conditions"), Element(name, ..), Key(key)] => {
             (if time { 9 } else { 6 }, Some(format!("condition {name}.{key}")))
@@ -139,10 +175,10 @@ fn describe(tree: &Node<'_>, found: &Difference<'_, '_>) -> Item {
         None if path.is_empty() => ("everything".to_owned(), "everything".to_owned()),
         None => (spell(path), shorten(path)),
     };
-    let values = match &found.node.mark {
+    let values = match mark {
         Mark::Was(was) if path.is_empty() || matches!(was.body, Body::Object(_) | Body::Array(_)) => String::new(),
-        Mark::Was(was) => values(was, found.node),
-        Mark::Added => value(found.node),
+        Mark::Was(was) => values(was, node),
+        Mark::Added => value(node),
         Mark::Redacted => "changed (redacted)".to_owned(),
         Mark::Gone | Mark::Same => String::new(),
     };
@@ -151,12 +187,12 @@ fn describe(tree: &Node<'_>, found: &Difference<'_, '_>) -> Item {
         name: printable(&name).into_owned(),
         short: printable(&short).into_owned(),
         values,
-        sign: sign(found.node),
+        sign: sign(mark),
     }
 }
 
-const fn sign(node: &Node<'_>) -> &'static str {
-    match node.mark {
+const fn sign(mark: &Mark<'_>) -> &'static str {
+    match mark {
         Mark::Added => "+",
         Mark::Gone => "-",
         Mark::Same | Mark::Was(_) | Mark::Redacted => "",

@@ -1,0 +1,1 @@
+//! Whether what is said of the past is true.
