@@ -286,7 +286,7 @@ fn print(out: &mut Out, node: &Node<'_>, fields: &[Field]) -> Result<(), Failure
     let time_width = if narrow { 12 } else { 20 };
     let who_width = widest(&|cell| cell.2.chars().count()).min(bound).max(7);
     let mut head = Row::new(look);
-    head.put(Some(Ink::Faint), &format!("{:>seq_width$}  {:<time_width$} {:<who_width$}", "SEQ", " SET (UTC)", "MANAGER"));
+    head.put(Some(Ink::Faint), &format!("{:>seq_width$}  {:<time_width$} MANAGER", "SEQ", " SET (UTC)"));
     out.line(&head.finish())?;
     for line in yaml::lines(node, View::All) {
         let mut row = Row::new(look);

@@ -461,6 +461,7 @@ fn yaml(out: &mut Out, found: &Differs, stored: &StoredEntry) -> Result<(), Fail
         }
     };
     tree.without(&UNTOLD);
+    tree.without_empty(&["metadata", "annotations"]);
     if tree.differs() {
         return put_difference(out, &tree);
     }

@@ -262,7 +262,7 @@ impl Printer {
         {
             // Another incarnation: nothing of the one has to do with the other.
             self.uid = entry.uid.as_deref().unwrap_or_default().to_owned();
-            if !first {
+            if !first && !self.patch {
                 self.out.line("")?;
             }
             let mut head = Row::new(look);
@@ -342,6 +342,7 @@ impl Printer {
     /// The difference, under its line.
     fn difference(&mut self, mut tree: Node<'_>) -> Result<(), Failure> {
         tree.without(&UNTOLD);
+        tree.without_empty(&["metadata", "annotations"]);
         if tree.differs() {
             put_difference(&mut self.out, &tree)?;
         } else {
@@ -407,13 +408,15 @@ impl<'e> Told<'e> {
                 }
                 let managers = match change.managers {
                     // Two writes of one manager in one second leave its entry in managedFields as it was.
-                    managers if managers.is_empty() => match owners(&tree, object) {
-                        owners if owners.len() == 1 => owners,
+                    managers if managers.is_empty() => match &owners(&tree, object)[..] {
+                        [first, others @ ..] if first.len() == 1 && others.iter().all(|other| other == first) => {
+                            first.clone()
+                        }
                         _ => managers,
                     },
                     // Whoever only lost a field to another is in managedFields anew as well.
                     managers if managers.len() > 1 => {
-                        let owners = owners(&tree, object);
+                        let owners = owners(&tree, object).concat();
                         let (of_it, others): (Vec<_>, Vec<_>) =
                             managers.into_iter().partition(|manager| owners.iter().any(|owner| owner.is(manager)));
                         if of_it.is_empty() { others } else { of_it }
@@ -436,15 +439,12 @@ impl<'e> Told<'e> {
     }
 }
 
-/// The owners of what changed and is there now.
-fn owners(tree: &Node<'_>, object: &str) -> Vec<Manager> {
+/// The owners of each value that changed and is there now.
+fn owners(tree: &Node<'_>, object: &str) -> Vec<Vec<Manager>> {
     let writers = Writers::of(object);
     let differences = tree.differences();
     let told = differences.iter().filter(|found| !found.path.is_empty() && !is_untold(&found.path));
-    let mut owners: Vec<Manager> = told.flat_map(|found| writers.owners(&found.path)).collect();
-    owners.sort();
-    owners.dedup();
-    owners
+    told.map(|found| writers.owners(&found.path)).collect()
 }
 
 fn is_untold(path: &[Way<'_, '_>]) -> bool {

@@ -75,7 +75,7 @@ impl What {
             names if names.is_empty() => names,
             names => format!("  ({names})"),
         };
-        let (fully, names) = (who(true), who(false));
+        let (fully, names, nobody) = (who(true), who(false), String::new());
         let most = self.items.len().min(MOST);
         let told = |count: usize, shortly: bool| {
             let items: Vec<String> = self.items[..count].iter().map(|item| item.spell(shortly)).collect();
@@ -91,8 +91,8 @@ impl What {
         }
         let one = most.min(1);
         let half = names.chars().count().div_ceil(2).min(14);
-        candidates.push((told(one, false), &names, half));
-        candidates.extend([(told(one, true), &fully, 0), (told(one, true), &names, 0), (told(one, true), &names, half)]);
+        candidates.extend([(told(one, true), &fully, 0), (told(one, true), &names, 0)]);
+        candidates.extend([(told(one, false), &names, half), (told(one, true), &names, half), (told(one, true), &nobody, 0)]);
         let fits = |(text, who, at_least): &&(String, &String, usize)| {
             let least = if *at_least == 0 { who.chars().count() } else { *at_least };
             row.room().is_none_or(|room| text.chars().count() + least <= room)
@@ -254,6 +254,11 @@ fn value(node: &Node<'_>) -> String {
 /// `a → b`; of two long texts only where they begin to differ.
 fn values(was: &Node<'_>, is: &Node<'_>) -> String {
     let (was, is) = (was.text().unwrap_or_default(), is.text().unwrap_or_default());
+    if was.trim_end().contains('\n') || is.trim_end().contains('\n') {
+        let diff = similar::TextDiff::from_lines(&*was, &*is);
+        let lines = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count();
+        return format!("(lines: +{} -{})", lines(similar::ChangeTag::Insert), lines(similar::ChangeTag::Delete));
+    }
     let same = common(&was, &is);
     let part = |text: &str| match same {
         0 => plain(text),
