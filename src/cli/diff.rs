@@ -1,6 +1,6 @@
 //! `decklog diff`: what changed between two moments, of one object, a namespace, or everything.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
 use jiff::Timestamp;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::line::put_gap;
 use super::log::{UNTOLD, put_difference};
 use super::object::{self, Moment, place};
-use super::output::{Ink, Out, Row, moment, plural, printable};
+use super::output::{Ink, Out, Row, moment, printable};
 use super::select::{At, Spellings, at};
 use super::tree::{Change, Mark, Node, Step as Way};
 use super::{Exit, Failure, Format, Global, Outcome};
@@ -250,6 +250,8 @@ impl Scope {
             Some(objects) => concerned.extend(objects.iter().map(|row| (row.resource_id, Some(row.namespace.clone())))),
             None => concerned.extend(self.resources.iter().map(|resource| (*resource, self.namespace.clone()))),
         }
+        let names: BTreeMap<i64, String> =
+            reader.resources()?.into_iter().map(|(id, resource)| (id, resource.full_name())).collect();
         let mut seen = BTreeSet::new();
         for (resource, namespace) in concerned {
             for stored in reader.gaps(resource, namespace.as_deref(), from.seq)? {
@@ -260,7 +262,7 @@ impl Scope {
             }
             for (name, place) in [("--from", from), ("--to", to)] {
                 if let Some(doubt) = object::doubt(reader, resource, namespace.as_deref(), place)? {
-                    difference.unknown.push(format!("{name} lies in a gap: {doubt}"));
+                    difference.unknown.push(format!("{name} lies in a gap: of {}, {doubt}", names[&resource]));
                 }
             }
         }
@@ -315,15 +317,29 @@ fn differs(reader: &mut Reader, row: &ObjectRow, from: Seq, steps: &[Step]) -> R
         name: row.name.clone(),
         uid: entry.uid.as_deref().unwrap_or_default().to_owned(),
         entries: steps.iter().rev().map(|step| step.seq.0).collect(),
-        evidence: entry.evidence.as_deref().unwrap_or_default().to_owned(),
+        evidence: String::new(),
         areas: None,
         patch: None,
         redacted: BTreeSet::new(),
-        time: object::time_of(&entry),
-        title: row.spell(),
+        time: object::time_of(&entry).replace(['T', 'Z'], " ").trim_end().to_owned(),
+        title: match row.namespace.as_str() {
+            "" => format!("{} {}", row.resource.full_name(), row.name),
+            namespace => format!("{} {namespace}/{}", row.resource.full_name(), row.name),
+        },
         before: None,
         after: None,
     };
+    // How it is known that it came, or went; or how its newest version is.
+    let telling = match became {
+        Became::Added | Became::FirstSeen => steps.iter().find(|step| step.kind == EntryType::Added),
+        Became::Removed | Became::Changed | Became::Replaced => None,
+    };
+    let telling = telling.map_or(Ok(None), |step| reader.told(step))?;
+    let evidence = match &telling {
+        Some(stored) => object::parse(stored)?.evidence,
+        None => entry.evidence.clone(),
+    };
+    found.evidence = evidence.unwrap_or_default().into_owned();
     if let (Some(before), Became::Changed | Became::Replaced) = (&before, became) {
         let old = object::parse(before)?;
         let (Some(from), Some(to)) = (old.object, entry.object) else { return Ok(None) };
@@ -390,16 +406,16 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
         let mut row = Row::new(look);
         row.put(Some(ink), &format!("{sign} {}", found.became.word())).put(None, " ");
         row.put(Some(Ink::Strong), &printable(&found.title));
-        let told = match (&found.became, &found.entries[..]) {
-            (Became::FirstSeen, [.., seq]) => format!("entry {seq}: what it was before is unknown"),
-            (_, [seq]) => format!("entry {seq} at {}", found.time),
-            (_, entries) => {
-                let (first, last) = (entries[0], entries[entries.len() - 1]);
-                format!("{} from entry {first} to {last} at {}", plural(entries.len() as u64, "change", "changes"), found.time)
-            }
+        let entries = match &found.entries[..] {
+            [seq] => format!("entry {seq}"),
+            entries => format!("entries {} to {} ({})", entries[0], entries[entries.len() - 1], entries.len()),
         };
-        let doubt = if found.evidence == "inferred" { ", in a gap" } else { "" };
-        row.put(Some(Ink::Faint), &format!("  {told}{doubt}"));
+        let doubt = match found.became {
+            Became::FirstSeen => ", unknown before",
+            Became::Added | Became::Removed if found.evidence == "inferred" => ", in a gap",
+            Became::Added | Became::Removed | Became::Changed | Became::Replaced => "",
+        };
+        row.put(Some(Ink::Faint), &format!("  {entries}{doubt}, {}", found.time));
         out.line(&row.finish())?;
         let told = match (found.became, single) {
             (Became::Changed | Became::Replaced, _) => found.after.as_ref(),

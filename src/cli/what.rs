@@ -77,22 +77,24 @@ impl What {
         };
         let (fully, names, nobody) = (who(true), who(false), String::new());
         let most = self.items.len().min(MOST);
-        let told = |count: usize, shortly: bool| {
+        let told = |count: usize, shortly: bool, more: &str| {
             let items: Vec<String> = self.items[..count].iter().map(|item| item.spell(shortly)).collect();
             let rest = self.items.len() - count;
             let gap = if count == 0 { "" } else { "  " };
-            format!("{gap}{}{}", items.join(", "), if rest == 0 { String::new() } else { format!(", +{rest} more") })
+            format!("{gap}{}{}", items.join(", "), if rest == 0 { String::new() } else { format!(", +{rest}{more}") })
         };
         // What changed counts more than how it was written, and one change in full more than many that are cut. Nobody
         // is left out where there is room for half of a name.
         let mut candidates = Vec::new();
         for count in (1..=most).rev() {
-            candidates.extend([(told(count, false), &fully, 0), (told(count, false), &names, 0)]);
+            candidates.extend([(told(count, false, " more"), &fully, 0), (told(count, false, " more"), &names, 0)]);
         }
         let one = most.min(1);
-        let half = names.chars().count().div_ceil(2).min(14);
-        candidates.extend([(told(one, true), &fully, 0), (told(one, true), &names, 0)]);
-        candidates.extend([(told(one, false), &names, half), (told(one, true), &names, half), (told(one, true), &nobody, 0)]);
+        let half = names.chars().count().div_ceil(2).min(12);
+        for more in [" more", ""] {
+            candidates.extend([(told(one, true, more), &fully, 0), (told(one, true, more), &names, 0)]);
+        }
+        candidates.extend([(told(one, true, ""), &names, half), (told(one, true, ""), &nobody, 0)]);
         let fits = |(text, who, at_least): &&(String, &String, usize)| {
             let least = if *at_least == 0 { who.chars().count() } else { *at_least };
             row.room().is_none_or(|room| text.chars().count() + least <= room)
