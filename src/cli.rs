@@ -388,7 +388,22 @@ mod tests {
         let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
         assert_eq!(
             names,
-            ["run", "tail", "log", "get", "diff", "blame", "status", "check", "rbac", "verify", "replay", "demo", "completions", "schema"]
+            [
+                "run",
+                "tail",
+                "log",
+                "get",
+                "diff",
+                "blame",
+                "status",
+                "check",
+                "rbac",
+                "verify",
+                "replay",
+                "demo",
+                "completions",
+                "schema"
+            ]
         );
     }
 

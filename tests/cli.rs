@@ -199,7 +199,16 @@ async fn a_wrong_command_line_exits_64_and_help_0() {
 #[tokio::test]
 async fn without_a_journal_every_reader_says_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
-    for args in [&["tail"][..], &["tail", "-f"], &["get", "deploy/web"], &["log", "deploy/web"], &["blame", "deploy/web"], &["diff", "--from", "1h"], &["status"], &["verify"]] {
+    for args in [
+        &["tail"][..],
+        &["tail", "-f"],
+        &["get", "deploy/web"],
+        &["log", "deploy/web"],
+        &["blame", "deploy/web"],
+        &["diff", "--from", "1h"],
+        &["status"],
+        &["verify"],
+    ] {
         let text = Answer::of(decklog(dir.path(), args).output().unwrap()).refused(78);
         assert!(text.contains("there is no journal in") && text.contains("decklog run"), "{text}");
         assert_eq!(text.lines().count(), 1);
@@ -396,7 +405,12 @@ async fn a_closed_pipe_is_a_quiet_end() {
     state.list(10, None, &[]).await;
     let changes = (0..2000).map(|n| upsert("shop", &format!("web-{n}"), 100 + n)).collect();
     state.watch(changes).await;
-    for args in [&["tail", "--last", "2000"][..], &["tail", "--since", "1h", "-o", "json"], &["diff", "--from", "1"], &["completions", "zsh"]] {
+    for args in [
+        &["tail", "--last", "2000"][..],
+        &["tail", "--since", "1h", "-o", "json"],
+        &["diff", "--from", "1"],
+        &["completions", "zsh"],
+    ] {
         let mut child = state.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (line, reader) = first_line(&mut child);
         assert!(!line.is_empty());

@@ -29,13 +29,35 @@ pub struct BlameArgs {
     pub at: Option<At>,
 }
 
+/// What the time says of when a field was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Set {
+    /// Then.
+    At,
+    /// Then or before: it was found on a list, or the log does not reach back far enough.
+    By,
+    /// Later: it is among what is not told.
+    After,
+}
+
+impl Set {
+    const fn mark(self) -> &'static str {
+        match self {
+            Self::At => " ",
+            Self::By => "≤",
+            Self::After => "≥",
+        }
+    }
+}
+
 /// Whoever may have set a field.
 struct Origin {
     /// The entry, where one tells it.
     seq: Option<Seq>,
+    /// As the entry has it; empty where nothing is known.
     time: String,
-    /// Whether it was set then, or by then or before.
-    exact: bool,
+    set: Set,
     changed: Vec<Manager>,
     writers: Writers,
 }
@@ -48,9 +70,9 @@ struct Field {
     /// The entry; absent where the log does not tell it.
     #[serde(skip_serializing_if = "Option::is_none")]
     seq: Option<u64>,
+    #[serde(skip_serializing_if = "String::is_empty")]
     time: String,
-    /// `at`: it was set then; `by`: then or before.
-    set: &'static str,
+    set: Set,
     managers: Vec<Manager>,
 }
 
@@ -160,7 +182,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
         origins.push(Origin {
             seq: None,
             time: now.clone(),
-            exact: false,
+            set: if now.is_empty() { Set::By } else { Set::After },
             changed: Vec::new(),
             writers: Writers::of(&text),
         });
@@ -193,7 +215,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
         origins.push(Origin {
             seq: Some(step.seq),
             time: entry.time.to_string(),
-            exact: watched && step.kept,
+            set: if watched && step.kept { Set::At } else { Set::By },
             changed: change.managers,
             writers: entry.object.map(|object| Writers::of(object.get())).unwrap_or_default(),
         });
@@ -206,7 +228,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
                 origins.push(Origin {
                     seq: None,
                     time: entry.time.to_string(),
-                    exact: false,
+                    set: Set::By,
                     changed: Vec::new(),
                     writers: Writers::of(object),
                 });
@@ -220,7 +242,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
     }
     if !tree.is_credited() {
         // Damage or forgetting cut the history short.
-        origins.push(Origin { seq: None, time: now, exact: false, changed: Vec::new(), writers: Writers::of(&text) });
+        origins.push(Origin { seq: None, time: now, set: Set::By, changed: Vec::new(), writers: Writers::of(&text) });
         tree.credit(origins.len() - 1);
     }
     let gaps = reader.gaps(row.resource_id, Some(&row.namespace), oldest)?;
@@ -237,13 +259,13 @@ fn field(origins: &[Origin], node: &Node<'_>, path: &[Step<'_, '_>]) -> Result<F
     let mut time = origin.time.clone();
     let managers = match &origin.changed[..] {
         // One version is one write: whoever alone is new in managedFields did it.
-        [one] if origin.exact => vec![one.clone()],
+        [one] if origin.set == Set::At => vec![one.clone()],
         _ if !both.is_empty() => both,
         _ => owners,
     };
-    if !origin.exact
+    if origin.set == Set::By
         && let Some(own) = managers.iter().filter_map(|manager| manager.time.clone()).max()
-        && own < time
+        && (own < time || time.is_empty())
     {
         // Whoever owns it has written nothing since.
         time = own;
@@ -253,7 +275,7 @@ fn field(origins: &[Origin], node: &Node<'_>, path: &[Step<'_, '_>]) -> Result<F
         value: RawValue::from_string(node.json())?,
         seq: origin.seq.map(|seq| seq.0),
         time,
-        set: if origin.exact { "at" } else { "by" },
+        set: origin.set,
         managers,
     })
 }
@@ -268,6 +290,9 @@ fn print(out: &mut Out, node: &Node<'_>, fields: &[Field]) -> Result<(), Failure
     let narrow = look.width.is_some_and(|width| width < NARROW);
     let bound = if narrow { WIDEST_MANAGER / 2 + 2 } else { WIDEST_MANAGER };
     let time_of = |field: &Field| {
+        if field.time.is_empty() {
+            return "unknown".to_owned();
+        }
         let (day, time) = day_and_time(&field.time);
         let time = format!("{day} {}", time.get(..8).unwrap_or(&time));
         if narrow { time.get(5..16).unwrap_or(&time).to_owned() } else { time }
@@ -276,7 +301,7 @@ fn print(out: &mut Out, node: &Node<'_>, fields: &[Field]) -> Result<(), Failure
         .iter()
         .map(|field| {
             let seq = field.seq.map_or_else(|| "-".to_owned(), |seq| seq.to_string());
-            let mark = if field.set == "by" { "≤" } else { " " };
+            let mark = field.set.mark();
             let names = who::spell(&field.managers, false);
             (seq, format!("{mark}{}", time_of(field)), if names.is_empty() { "-".to_owned() } else { names })
         })
@@ -300,10 +325,15 @@ fn print(out: &mut Out, node: &Node<'_>, fields: &[Field]) -> Result<(), Failure
         row.to(start).put(None, &line.text);
         out.line(&row.finish())?;
     }
-    if fields.iter().any(|field| field.set == "by") {
-        let mut row = Row::new(look);
-        row.put(Some(Ink::Faint), "≤ by then or before: found on a list, or past what the log tells");
-        out.line(&row.finish())?;
+    for (set, text) in [
+        (Set::By, "≤ by then or before: found on a list, or past what the log tells"),
+        (Set::After, "≥ later: among the changes that are not told"),
+    ] {
+        if fields.iter().any(|field| field.set == set) {
+            let mut row = Row::new(look);
+            row.put(Some(Ink::Faint), text);
+            out.line(&row.finish())?;
+        }
     }
     Ok(())
 }

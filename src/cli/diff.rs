@@ -242,9 +242,9 @@ impl Scope {
                 None => {}
             }
         }
-        difference.objects.sort_by(|a, b| {
-            (&a.resource, &a.namespace, &a.name).cmp(&(&b.resource, &b.namespace, &b.name))
-        });
+        difference
+            .objects
+            .sort_by(|a, b| (&a.resource, &a.namespace, &a.name).cmp(&(&b.resource, &b.namespace, &b.name)));
         let mut concerned = BTreeSet::new();
         match &self.objects {
             Some(objects) => concerned.extend(objects.iter().map(|row| (row.resource_id, Some(row.namespace.clone())))),
@@ -256,7 +256,9 @@ impl Scope {
         for (resource, namespace) in concerned {
             for stored in reader.gaps(resource, namespace.as_deref(), from.seq)? {
                 let entry = object::parse(&stored)?;
-                let (Some(gap), true) = (entry.gap(), stored.seq <= to.seq && seen.insert(stored.seq)) else { continue };
+                let (Some(gap), true) = (entry.gap(), stored.seq <= to.seq && seen.insert(stored.seq)) else {
+                    continue;
+                };
                 let resource = entry.resource.to_string();
                 difference.gaps.push(Hole { seq: stored.seq.0, resource, gap, stored: stored.clone() });
             }

@@ -101,11 +101,7 @@ fn keeps(filter: Option<&Filter>, stored: &StoredEntry) -> bool {
 }
 
 /// Every entry of these objects, and the gaps in their lives, by seq.
-fn events(
-    reader: &mut Reader,
-    family: &[ObjectRow],
-    only: &FilterArgs,
-) -> Result<BTreeMap<Seq, Event>, Failure> {
+fn events(reader: &mut Reader, family: &[ObjectRow], only: &FilterArgs) -> Result<BTreeMap<Seq, Event>, Failure> {
     let wanted = |kind: EntryType, time: i64| {
         (only.types.is_empty() || only.types.contains(&kind))
             && only.since.is_none_or(|since| time >= since.as_microsecond())

@@ -76,7 +76,9 @@ fn before(text: &str, now: Timestamp) -> Option<Timestamp> {
     }
     // Everything that decklog prints is in UTC, and so is what it reads.
     let utc = |time: DateTime| time.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
-    if text.contains('-') && let Ok(time) = text.parse::<DateTime>() {
+    if text.contains('-')
+        && let Ok(time) = text.parse::<DateTime>()
+    {
         return utc(time);
     }
     if text.contains(':') {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::yaml::Members;
+use super::yaml::{Members, Text};
 
 /// Values deeper than this are kept as the JSON that they are, which YAML reads as well.
 const MAX_DEPTH: usize = 256;
@@ -238,7 +238,9 @@ impl<'a> Node<'a> {
         match &self.body {
             Body::Object(members) if !members.is_empty() => members.iter().all(|(_, node)| node.is_credited()),
             Body::Array(items) if !items.is_empty() => items.iter().all(Node::is_credited),
-            Body::Object(_) | Body::Array(_) | Body::Leaf(_) => self.origin.is_some() || matches!(self.mark, Mark::Gone),
+            Body::Object(_) | Body::Array(_) | Body::Leaf(_) => {
+                self.origin.is_some() || matches!(self.mark, Mark::Gone)
+            }
         }
     }
 
@@ -261,7 +263,8 @@ impl<'a> Node<'a> {
                 }
                 // What was the text before is the text now: only a digest told the two apart.
                 let same = op.was.zip(op.value).is_some_and(|(was, value)| was.get() == value.get());
-                brought.mark = if same { Mark::Redacted } else { Mark::Was(Box::new(was.unwrap_or_else(Self::opaque))) };
+                brought.mark =
+                    if same { Mark::Redacted } else { Mark::Was(Box::new(was.unwrap_or_else(Self::opaque))) };
                 Some(brought)
             }
             ("add", Some(step)) => {
@@ -387,7 +390,9 @@ impl<'a> Node<'a> {
     /// What a string says, and a number, `true`, `false` or `null` as it stands.
     pub(super) fn text(&self) -> Option<Cow<'_, str>> {
         match &self.body {
-            Body::Leaf(json) if json.starts_with('"') => serde_json::from_str::<String>(json).ok().map(Cow::Owned),
+            Body::Leaf(json) if json.starts_with('"') => {
+                serde_json::from_str::<Text<'_>>(json).ok().map(|Text(text)| Cow::Owned(text.into_owned()))
+            }
             Body::Leaf(json) => Some(Cow::Borrowed(json)),
             Body::Object(_) | Body::Array(_) => None,
         }
@@ -518,7 +523,8 @@ impl<'a> Node<'a> {
         match &self.body {
             Body::Object(members) => {
                 let there = members.iter().filter(|(_, node)| node.there);
-                let text: Vec<_> = there.map(|(key, node)| format!("{}:{}", serde_json::json!(key), node.before())).collect();
+                let text: Vec<_> =
+                    there.map(|(key, node)| format!("{}:{}", serde_json::json!(key), node.before())).collect();
                 format!("{{{}}}", text.join(","))
             }
             Body::Array(items) => {
@@ -559,7 +565,8 @@ mod tests {
             "[a-c/~]{0,2}".prop_map(Into::into),
         ];
         let value = leaf.prop_recursive(4, 40, 5, |inner| {
-            let named = ("[a-c]", inner.clone()).prop_map(|(name, value)| serde_json::json!({"name": name, "v": value}));
+            let named =
+                ("[a-c]", inner.clone()).prop_map(|(name, value)| serde_json::json!({"name": name, "v": value}));
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Into::into),
                 prop::collection::vec(named, 0..4).prop_map(Into::into),
@@ -661,7 +668,10 @@ mod tests {
                 format!("{} {was}", path.join("."))
             })
             .collect();
-        assert_eq!(told, ["spec.containers.a.image \"x:1\"", "spec.containers.b -", "spec.containers.c +", "spec.n 1.50"]);
+        assert_eq!(
+            told,
+            ["spec.containers.a.image \"x:1\"", "spec.containers.b -", "spec.containers.c +", "spec.n 1.50"]
+        );
     }
 
     #[test]
@@ -675,9 +685,26 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_left_out() {
-        let mut tree = Node::parse(br#"{"metadata":{"uid":"u","labels":{"a":"1","b":"2"}},"status":{"n":1.0}}"#).unwrap();
+        let mut tree =
+            Node::parse(br#"{"metadata":{"uid":"u","labels":{"a":"1","b":"2"}},"status":{"n":1.0}}"#).unwrap();
         tree.without(&[&["metadata", "uid"], &["metadata", "labels", "a"], &["status"]]);
         assert_eq!(tree.json(), r#"{"metadata":{"labels":{"b":"2"}}}"#);
+    }
+
+    #[test]
+    fn what_no_text_can_hold_is_replaced() {
+        let odd = br#"{"k":{"\ud800":1},"s":["\udc00\ud800x","\ud83d\ude00","a\u0000b"]}"#;
+        let tree = Node::parse(odd).unwrap();
+        let told: Vec<_> = tree
+            .leaves()
+            .iter()
+            .map(|leaf| (super::pointer(&leaf.path), leaf.node.text().unwrap().into_owned()))
+            .collect();
+        let told: Vec<_> = told.iter().map(|(pointer, text)| (pointer.as_str(), text.as_str())).collect();
+        assert_eq!(
+            told,
+            [("/k/\u{fffd}", "1"), ("/s/0", "\u{fffd}\u{fffd}x"), ("/s/1", "\u{1f600}"), ("/s/2", "a\0b")]
+        );
     }
 
     #[test]

@@ -184,13 +184,7 @@ fn describe(tree: &Node<'_>, path: &[Step<'_, '_>], node: &Node<'_>, mark: &Mark
         Mark::Redacted => "changed (redacted)".to_owned(),
         Mark::Gone | Mark::Same => String::new(),
     };
-    Item {
-        rank,
-        name: printable(&name).into_owned(),
-        short: printable(&short).into_owned(),
-        values,
-        sign: sign(mark),
-    }
+    Item { rank, name: printable(&name).into_owned(), short: printable(&short).into_owned(), values, sign: sign(mark) }
 }
 
 const fn sign(mark: &Mark<'_>) -> &'static str {

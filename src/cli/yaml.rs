@@ -253,7 +253,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::new();
-                while let Some((Key(key), value)) = map.next_entry::<Key<'de>, &'de RawValue>()? {
+                while let Some((Text(key), value)) = map.next_entry::<Text<'de>, &'de RawValue>()? {
                     members.push((key, value));
                 }
                 Ok(Members(members))
@@ -263,8 +263,34 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-#[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+/// What a JSON string says. A lone surrogate, which no text can hold, reads as U+FFFD.
+pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Self::Value, E> {
+                Ok(Text(match String::from_utf8_lossy(bytes) {
+                    Cow::Borrowed(text) => Cow::Borrowed(text),
+                    Cow::Owned(text) => Cow::Owned(once_each(&text)),
+                }))
+            }
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(once_each(&String::from_utf8_lossy(bytes)))))
+            }
+        }
+        /// Each of the three bytes of a surrogate was replaced.
+        fn once_each(text: &str) -> String {
+            text.replace("\u{fffd}\u{fffd}\u{fffd}", "\u{fffd}")
+        }
+        deserializer.deserialize_bytes(Read)
+    }
+}
 
 /// The header of a literal block, for a text of several lines that one can hold unchanged.
 fn block(text: &str) -> Option<&'static str> {

@@ -17,7 +17,8 @@ pub(super) const WAL: &str = "journal.db-wal";
 const LOCK: &str = "decklog.lock";
 
 /// Every schema change in order; the position (from 1) is `user_version`. None is edited after a release.
-const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_journal.sql"), include_str!("../../migrations/0002_history.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("../../migrations/0001_journal.sql"), include_str!("../../migrations/0002_history.sql")];
 
 /// The first SQLite without the WAL-reset bug that can corrupt a database with several connections.
 const OLDEST_SQLITE: i32 = 3_051_003;

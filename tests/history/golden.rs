@@ -20,7 +20,8 @@ fn golden(name: &str, text: &str) {
 fn every(state: &Path, name: &str, args: &[&str]) {
     for columns in [80, 120] {
         let answer = run_on_terminal(state, &[args, &["--color", "never"]].concat(), columns);
-        let cut = |line: &&str| line.chars().count() > usize::from(columns) && !line.contains("GAP") && !line.contains("gap");
+        let cut =
+            |line: &&str| line.chars().count() > usize::from(columns) && !line.contains("GAP") && !line.contains("gap");
         assert_eq!(answer.out.lines().find(cut), None, "{name} in {columns} columns");
         golden(&format!("{name}_{columns}"), &told(&answer));
     }
@@ -41,9 +42,17 @@ async fn what_is_printed_is_what_was_reviewed() {
     every(state, "log_patch_text", &["log", "-p", "cm/settings", "--type", "MODIFIED"]);
     every(state, "log_tree", &["log", "--tree", "deploy/web"]);
     every(state, "log_gone", &["log", "po/web-5d8f-x2x4q", "-p", "--last", "3"]);
-    every(state, "diff_object", &["diff", "deploy/web", "--from", "2026-11-20T10:10:00Z", "--to", "2026-11-20T10:30:00Z"]);
+    every(
+        state,
+        "diff_object",
+        &["diff", "deploy/web", "--from", "2026-11-20T10:10:00Z", "--to", "2026-11-20T10:30:00Z"],
+    );
     every(state, "diff_replaced", &["diff", "deploy/web", "--from", "2026-11-20T10:30:00Z"]);
-    every(state, "diff_namespace", &["diff", "-n", "shop", "--from", "2026-11-20T10:11:00Z", "--to", "2026-11-20T10:37:00Z"]);
+    every(
+        state,
+        "diff_namespace",
+        &["diff", "-n", "shop", "--from", "2026-11-20T10:11:00Z", "--to", "2026-11-20T10:37:00Z"],
+    );
     every(state, "diff_all", &["diff", "--from", "2026-11-20T10:34:00Z"]);
     every(state, "diff_added", &["diff", "deploy/web", "--from", "1", "--to", "3"]);
     every(state, "blame", &["blame", "deploy/web", "--at", "2026-11-20T10:30:00Z"]);

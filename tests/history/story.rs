@@ -75,7 +75,7 @@ impl Story {
     }
 
     /// The clock shows this.
-    fn at(&self, time: &str) {
+    pub(crate) fn at(&self, time: &str) {
         let time: Timestamp = format!("{DAY}T{time}Z").parse().unwrap();
         self.simulation.jump(time.duration_since(ambient::now()));
     }
@@ -114,12 +114,12 @@ impl Story {
         self.tell(time, source, Verb::Upsert, object).await;
     }
 
-    async fn delete(&mut self, time: &str, source: &str, object: &Value) {
+    pub(crate) async fn delete(&mut self, time: &str, source: &str, object: &Value) {
         let object = self.observe(object, &[], 0);
         self.tell(time, source, Verb::Delete, object).await;
     }
 
-    async fn list(&mut self, time: &str, source: &str, why: Option<Why>, objects: &[Value]) {
+    pub(crate) async fn list(&mut self, time: &str, source: &str, why: Option<Why>, objects: &[Value]) {
         self.at(time);
         let id = self.sources[source];
         let objects = objects.iter().map(|object| self.observe(object, &[], 0)).collect();
@@ -129,7 +129,7 @@ impl Story {
         self.journal.list_done(id, ResourceVersion::new(self.version.to_string()), why).await.unwrap();
     }
 
-    async fn end(mut self) -> TempDir {
+    pub(crate) async fn end(mut self) -> TempDir {
         drop(self.journal);
         self.writer.join_next().await.unwrap().unwrap();
         self.dir
@@ -235,7 +235,8 @@ pub(crate) async fn shop() -> TempDir {
     let status = |conditions: Value| json!({"replicas": 3, "readyReplicas": 3, "observedGeneration": 1, "conditions": conditions});
     web["status"] = status(json!([{"type": "Available", "status": "False"}]));
     let controller = ("kube-controller-manager", "Update", "status", "10:01:05", json!({"f:status": {}}));
-    web["metadata"]["managedFields"] = managed(&[(apply.0, apply.1, apply.2, apply.3, fields.clone()), controller.clone()]);
+    web["metadata"]["managedFields"] =
+        managed(&[(apply.0, apply.1, apply.2, apply.3, fields.clone()), controller.clone()]);
     story.put("10:01:05", "deployments", &web).await;
     // The same second: managedFields stays as it is.
     web["status"] = status(json!([{"type": "Available", "status": "True"}, {"type": "Progressing", "status": "True"}]));
@@ -269,15 +270,24 @@ pub(crate) async fn shop() -> TempDir {
     web["metadata"]["managedFields"] =
         managed(&[(apply.0, apply.1, apply.2, "10:12:00", applied()), controller.clone(), scaler.clone()]);
     story.put("10:20:00", "deployments", &web).await;
-    let proxy =
-        json!({"name": "proxy", "image": "envoy:1.30", "args": ["--level", "warn"], "ports": [{"containerPort": 15001}]});
+    let proxy = json!({"name": "proxy", "image": "envoy:1.30", "args": ["--level", "warn"], "ports": [{"containerPort": 15001}]});
     web["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().push(proxy);
     web["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] = "256Mi".into();
-    let mesh = ("mesh-injector", "Apply", "", "10:21:00", json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {
+    let mesh = (
+        "mesh-injector",
+        "Apply",
+        "",
+        "10:21:00",
+        json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {
         "k:{\"name\":\"proxy\"}": {".": {}, "f:name": {}, "f:image": {}, "f:args": {}, "f:ports": {}},
-        "k:{\"name\":\"web\"}": {"f:resources": {"f:limits": {"f:memory": {}}}}}}}}}));
-    web["metadata"]["managedFields"] =
-        managed(&[(apply.0, apply.1, apply.2, "10:12:00", applied()), controller.clone(), scaler.clone(), mesh.clone()]);
+        "k:{\"name\":\"web\"}": {"f:resources": {"f:limits": {"f:memory": {}}}}}}}}}),
+    );
+    web["metadata"]["managedFields"] = managed(&[
+        (apply.0, apply.1, apply.2, "10:12:00", applied()),
+        controller.clone(),
+        scaler.clone(),
+        mesh.clone(),
+    ]);
     story.put("10:21:00", "deployments", &web).await;
     // Secrets.
     let secret = |mask: &str, label: &str| {
@@ -290,7 +300,8 @@ pub(crate) async fn shop() -> TempDir {
     story.put_redacted("10:22:40", "secrets", &secret("***", "data"), &places, 2).await;
     // A text of several lines.
     let mut changed = settings(&conf.replace("info", "debug").replace("retries 3\n", ""));
-    changed["metadata"]["managedFields"] = managed(&[("kubectl-edit", "Update", "", "10:25:00", json!({"f:data": {"f:app.conf": {}}}))]);
+    changed["metadata"]["managedFields"] =
+        managed(&[("kubectl-edit", "Update", "", "10:25:00", json!({"f:data": {"f:app.conf": {}}}))]);
     story.put("10:25:00", "configmaps", &changed).await;
     // A gap of pods: one more is found, one has changed, one is gone.
     let third = owned(

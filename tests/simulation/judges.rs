@@ -256,7 +256,9 @@ pub(crate) fn past_is_the_servers(log: &Log, histories: &Histories, state: &Path
             let (resource, version) = (entry.full_resource(), entry.rv());
             let in_a_gap = log.entries.iter().any(|gap| {
                 let from = |gap: &judge::Gap| gap.from.as_ref().and_then(|from| from.parse::<u64>().ok()).unwrap_or(0);
-                gap.seq > entry.seq && gap.full_resource() == resource && gap.gap.as_ref().is_some_and(|gap| from(gap) < version)
+                gap.seq > entry.seq
+                    && gap.full_resource() == resource
+                    && gap.gap.as_ref().is_some_and(|gap| from(gap) < version)
             });
             if in_a_gap {
                 continue;
@@ -272,13 +274,17 @@ pub(crate) fn past_is_the_servers(log: &Log, histories: &Histories, state: &Path
                 let told = reader.told_at(row, Seq(entry.seq))?;
                 let told = told.map(|told| Entry::parse(&String::from_utf8_lossy(&told.line)));
                 let told = told.filter(|told| told.kind != "DELETED");
-                let known = truth.get(&(&*resource, &*row.namespace, &*row.name)).map(Vec::as_slice).unwrap_or_default();
+                let known =
+                    truth.get(&(&*resource, &*row.namespace, &*row.name)).map(Vec::as_slice).unwrap_or_default();
                 let had = |upto: u64| {
                     let newest = known.iter().rfind(|row| row.revision <= upto);
                     newest.filter(|row| row.kind != sim::Kind::Deleted && setup.selects(row))
                 };
                 let same = |had: Option<&&sim::Row>| match (had, &told) {
-                    (Some(had), Some(told)) => told.object.as_ref().is_some_and(|object| without_type(object.get()) == without_type_of(&had.bytes())),
+                    (Some(had), Some(told)) => told
+                        .object
+                        .as_ref()
+                        .is_some_and(|object| without_type(object.get()) == without_type_of(&had.bytes())),
                     (None, None) => true,
                     _ => false,
                 };
@@ -286,7 +292,10 @@ pub(crate) fn past_is_the_servers(log: &Log, histories: &Histories, state: &Path
                 let own = row.name == entry.name && row.namespace == entry.namespace;
                 if !same(had(version)) && (own || !same(had(version - 1))) {
                     let revision = had(version).map(|had| had.revision);
-                    problems.push(format!("after {entry} {} is told as {told:?}, the server had {revision:?}", row.spell()));
+                    problems.push(format!(
+                        "after {entry} {} is told as {told:?}, the server had {revision:?}",
+                        row.spell()
+                    ));
                 }
             }
         }

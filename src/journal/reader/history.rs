@@ -79,9 +79,7 @@ impl Reader {
                     .optional()
             })
             .map_err(sql(what))?;
-        Ok(row.and_then(|(time, kind, previous, kept)| {
-            Some(Step { seq, time, kind: type_of(kind)?, previous, kept })
-        }))
+        Ok(row.and_then(|(time, kind, previous, kept)| Some(Step { seq, time, kind: type_of(kind)?, previous, kept })))
     }
 
     /// Every entry of an object, newest first; the last one may be forgotten and still there.
@@ -201,7 +199,9 @@ impl Reader {
                              AND (?3 IS NULL OR s.namespace IN ('', ?3)) ORDER BY e.seq"
                     ))
                     .map_err(sql(what))?;
-                let rows = select.query_map(params![after.0, resource, namespace], stored_row).map_err(sql(what))?;
+                let rows = select
+                    .query_map(params![after.0.min(i64::MAX as u64), resource, namespace], stored_row)
+                    .map_err(sql(what))?;
                 rows.collect::<Result<_, _>>().map_err(sql(what))?
             };
             rows.into_iter().map(|row| reader.unpack(row)).collect()
