@@ -97,7 +97,7 @@ struct Blame<'a> {
 pub fn main(args: BlameArgs, global: &Global) -> Outcome {
     let (mut reader, _) = global.reader()?;
     let mut rows = object::find(&reader, "blame", &args.object, args.namespace.as_deref())?;
-    let place = args.at.map(|at| object::place_of(&reader, &mut rows, at)).transpose()?;
+    let place = args.at.map(|at| object::place_of(&mut reader, &mut rows, at)).transpose()?;
     if place.is_none() && rows.len() > 1 && rows.iter().any(|row| row.present) {
         rows.retain(|row| row.present);
     }
@@ -115,7 +115,7 @@ pub fn main(args: BlameArgs, global: &Global) -> Outcome {
     let mut out = Out::new(global);
     match global.output.unwrap_or(Format::Line) {
         Format::Line => print(&mut out, &node, &found.fields)?,
-        format => out.document(
+        format @ (Format::Json | Format::Yaml) => out.document(
             format,
             &Blame {
                 api_version: row.resource.api_version(),
@@ -211,33 +211,34 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
             Some(change) => serde_json::from_str(change.get()).map_err(damaged(step.seq))?,
             None => Change::default(),
         };
-        let watched = entry.evidence.as_deref() == Some("watched");
-        origins.push(Origin {
-            seq: Some(step.seq),
-            time: entry.time.to_string(),
-            set: if watched && step.kept { Set::At } else { Set::By },
-            changed: change.managers,
-            writers: entry.object.map(|object| Writers::of(object.get())).unwrap_or_default(),
-        });
-        let at = origins.len() - 1;
-        if entry.kind() == EntryType::Modified && step.kept {
-            let credited = tree.revert_to(&change.patch, at);
-            if step.previous == Seq(0) {
-                // It was found on a first list that is not told.
-                let object = entry.object.map_or("", |object| object.get());
-                origins.push(Origin {
-                    seq: None,
-                    time: entry.time.to_string(),
-                    set: Set::By,
-                    changed: Vec::new(),
-                    writers: Writers::of(object),
-                });
-                tree.credit(at + 1);
-            } else if !credited {
-                origins.pop();
-            }
+        let at = origins.len();
+        // A forgotten one tells what was so by then, and not what it changed.
+        let credited = if entry.kind() == EntryType::Modified && step.kept {
+            tree.revert_to(&change.patch, at)
         } else {
-            tree.credit(at);
+            tree.credit(at)
+        };
+        let object = entry.object.map_or("{}", |object| object.get());
+        if credited {
+            let watched = entry.evidence.as_deref() == Some("watched");
+            origins.push(Origin {
+                seq: Some(step.seq),
+                time: entry.time.to_string(),
+                set: if watched && step.kept { Set::At } else { Set::By },
+                changed: change.managers,
+                writers: Writers::of(object),
+            });
+        }
+        if entry.kind() == EntryType::Modified && step.previous == Seq(0) {
+            // It was found on a first list that is not told.
+            tree.credit(origins.len());
+            origins.push(Origin {
+                seq: None,
+                time: entry.time.to_string(),
+                set: Set::By,
+                changed: Vec::new(),
+                writers: Writers::of(object),
+            });
         }
     }
     if !tree.is_credited() {

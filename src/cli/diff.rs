@@ -146,9 +146,9 @@ struct Difference {
 /// Exit 1 where the journal does not reach back to a moment or knows no such object.
 pub fn main(args: DiffArgs, global: &Global) -> Outcome {
     let (mut reader, _) = global.reader()?;
-    let from = begin(&reader, args.from)?;
+    let from = begin(&mut reader, args.from)?;
     let to = match args.to {
-        Some(to) => place(&reader, to)?,
+        Some(to) => place(&mut reader, to)?,
         None => Moment { seq: reader.head()?, time: None },
     };
     if from.seq > to.seq || from.time.zip(to.time).is_some_and(|(from, to)| from > to) {
@@ -159,14 +159,14 @@ pub fn main(args: DiffArgs, global: &Global) -> Outcome {
     let mut out = Out::new(global);
     match global.output.unwrap_or(Format::Line) {
         Format::Line => print(&mut out, &difference, scope.objects.is_some())?,
-        format => out.document(format, &difference)?,
+        format @ (Format::Json | Format::Yaml) => out.document(format, &difference)?,
     }
     out.flush()?;
     Ok(Exit::Done)
 }
 
 /// The first moment, which has to be one of which something is known.
-fn begin(reader: &Reader, at: At) -> Result<Moment, Failure> {
+fn begin(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
     let from = place(reader, at)?;
     if from.seq > Seq(0) {
         return Ok(from);

@@ -64,7 +64,7 @@ pub fn main(args: GetArgs, global: &Global) -> Outcome {
     };
     let (mut reader, _) = global.reader()?;
     let mut rows = object::find(&reader, "get", &args.object, args.namespace.as_deref())?;
-    let place = args.at.map(|at| object::place_of(&reader, &mut rows, at)).transpose()?;
+    let place = args.at.map(|at| object::place_of(&mut reader, &mut rows, at)).transpose()?;
     let (mut found, mut reasons) = (Vec::new(), Vec::new());
     for row in &rows {
         match look(&mut reader, row, place)? {

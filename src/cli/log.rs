@@ -113,7 +113,7 @@ fn events(reader: &mut Reader, family: &[ObjectRow], only: &FilterArgs) -> Resul
     for (member, row) in family.iter().enumerate() {
         let history = reader.history(row)?;
         let kept = history.iter().filter(|step| step.kept);
-        let Some((newest, oldest)) = kept.clone().next().zip(kept.clone().last()) else { continue };
+        let Some((newest, oldest)) = kept.clone().next().zip(kept.clone().next_back()) else { continue };
         let began = match reader.told(oldest)? {
             Some(stored) => match object::parse(&stored)?.evidence.as_deref() {
                 // It came to be in the gap that was told right before.

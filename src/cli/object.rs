@@ -94,7 +94,7 @@ pub(super) struct Moment {
 ///
 /// # Errors
 /// Where the journal has not come there yet, or does not reach back to it any more.
-pub(super) fn place(reader: &Reader, at: At) -> Result<Moment, Failure> {
+pub(super) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
     let retained = reader.retained()?;
     let begin = retained.oldest_time.filter(|_| retained.forgotten > 0);
     let (place, forgotten) = match at {
@@ -108,7 +108,10 @@ pub(super) fn place(reader: &Reader, at: At) -> Result<Moment, Failure> {
         }
         At::Time(time) => {
             let now = ago("0s").unwrap_or(Timestamp::MAX);
-            if time > now {
+            let newest = reader.entry(reader.head()?)?;
+            // Of a clock that was set back later entries may tell.
+            let newest = newest.and_then(|stored| parse(&stored).ok()?.time.parse::<Timestamp>().ok());
+            if time > now && newest.is_none_or(|newest| time > newest) {
                 return Err(Failure::no(format!("{} is in the future: it is {} now", moment(time), moment(now))));
             }
             let micros = time.as_microsecond();
@@ -131,7 +134,7 @@ pub(super) fn place(reader: &Reader, at: At) -> Result<Moment, Failure> {
 ///
 /// # Errors
 /// As [`place`], and where the entry is of another object.
-pub(super) fn place_of(reader: &Reader, rows: &mut Vec<ObjectRow>, at: At) -> Result<Moment, Failure> {
+pub(super) fn place_of(reader: &mut Reader, rows: &mut Vec<ObjectRow>, at: At) -> Result<Moment, Failure> {
     let place = place(reader, at)?;
     let At::Seq(seq) = at else { return Ok(place) };
     let Some(owner) = reader.object_of(seq)? else { return Ok(place) };

@@ -220,10 +220,10 @@ impl<'a> Node<'a> {
     pub(super) fn credit(&mut self, origin: usize) -> bool {
         match &mut self.body {
             Body::Object(members) if !members.is_empty() => {
-                members.iter_mut().fold(false, |credited, (_, node)| node.credit(origin) || credited)
+                members.iter_mut().map(|(_, node)| node.credit(origin)).filter(|credited| *credited).count() > 0
             }
             Body::Array(items) if !items.is_empty() => {
-                items.iter_mut().fold(false, |credited, node| node.credit(origin) || credited)
+                items.iter_mut().map(|node| node.credit(origin)).filter(|credited| *credited).count() > 0
             }
             Body::Object(_) | Body::Array(_) | Body::Leaf(_) => {
                 let first = self.origin.is_none() && !matches!(self.mark, Mark::Gone);
@@ -695,11 +695,8 @@ mod tests {
     fn what_no_text_can_hold_is_replaced() {
         let odd = br#"{"k":{"\ud800":1},"s":["\udc00\ud800x","\ud83d\ude00","a\u0000b"]}"#;
         let tree = Node::parse(odd).unwrap();
-        let told: Vec<_> = tree
-            .leaves()
-            .iter()
-            .map(|leaf| (super::pointer(&leaf.path), leaf.node.text().unwrap().into_owned()))
-            .collect();
+        let told: Vec<_> =
+            tree.leaves().iter().map(|leaf| (pointer(&leaf.path), leaf.node.text().unwrap().into_owned())).collect();
         let told: Vec<_> = told.iter().map(|(pointer, text)| (pointer.as_str(), text.as_str())).collect();
         assert_eq!(
             told,

@@ -267,6 +267,24 @@ mod tests {
     }
 
     #[test]
+    fn a_journal_of_before_gets_what_is_new_and_keeps_what_it_has() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrate(&mut conn, Path::new("m"), &MIGRATIONS[..1]).unwrap();
+        conn.execute("INSERT INTO meta VALUES ('head', '7')", []).unwrap();
+        migrate(&mut conn, Path::new("m"), MIGRATIONS).unwrap();
+        let head: String = conn.query_row("SELECT value FROM meta WHERE key = 'head'", [], |row| row.get(0)).unwrap();
+        assert_eq!(head, "7");
+        let plan: String = conn
+            .query_row(
+                "EXPLAIN QUERY PLAN SELECT seq FROM entry WHERE object = 1 AND seq >= 1 AND (seq * 40503) & 65535 < 1024",
+                [],
+                |row| row.get(3),
+            )
+            .unwrap();
+        assert!(plan.contains("entry_milestone"), "{plan}");
+    }
+
+    #[test]
     fn a_migration_that_fails_leaves_nothing_behind() {
         let mut conn = Connection::open_in_memory().unwrap();
         let steps = ["CREATE TABLE a (x);", "CREATE TABLE b (x); CREATE TABLE a (x);"];
