@@ -30,6 +30,7 @@ CREATE TABLE source (
     applied        TEXT,
     good_at        INTEGER,          -- last moment known good, microseconds since 1970
     rescoped       INTEGER NOT NULL DEFAULT 0,  -- the next list must declare a gap 'scope'
+    listed_at      INTEGER NOT NULL DEFAULT 0,  -- when its last list was begun, microseconds since 1970
     pending        TEXT,             -- version of a complete list that is being written
     pending_why    TEXT,             -- the gap that it declares, or the next one must; NULL on a first list
     pending_told   INTEGER NOT NULL DEFAULT 0,  -- that gap's entry is written

@@ -6,6 +6,7 @@
 //! daemon runs.
 
 mod bell;
+pub mod watch;
 
 use std::cell::RefCell;
 

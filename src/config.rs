@@ -304,7 +304,7 @@ pub struct Cluster {
     pub allow_exec: bool,
     /// Let the kubeconfig do without TLS, or without a look at the API server's certificate.
     pub allow_insecure_tls: bool,
-    /// How often, at least, each source is compared with what the API server has; "off" for never.
+    /// How often, at least, each source is compared with what the API server has: not less than "1s"; "off" for never.
     #[serde(with = "value::period")]
     #[schemars(with = "String", extend("format" = "period"))]
     pub audit_every: Duration,

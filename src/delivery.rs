@@ -13,11 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::ambient;
+use crate::ambient::{self, Listener};
 use crate::config::{self, OnRefused};
 use crate::journal::{Journal, JournalError, Reader, SinkStart, SinkState, StoredEntry};
 use crate::model::Seq;
@@ -103,7 +102,7 @@ pub enum DeliveryError {
     Journal(#[from] JournalError),
 }
 
-/// Delivers to one sink until `stop`. Each change of `reopen` (SIGHUP) makes the sink open its files anew and try
+/// Delivers to one sink until `stop`. Each ring of `reopen` (SIGHUP) makes the sink open its files anew and try
 /// again what it had halted at.
 ///
 /// A batch that is with the sink when `stop` comes is given a few seconds to finish, so that nothing is delivered
@@ -115,7 +114,7 @@ pub fn run(
     journal: Journal,
     plan: Plan,
     sink: Box<dyn Sink>,
-    reopen: watch::Receiver<u64>,
+    reopen: Listener,
     stop: CancellationToken,
 ) -> impl Future<Output = Result<(), DeliveryError>> + Send {
     // Before anything is awaited: the journal may grow as soon as the cluster is read.
@@ -197,7 +196,7 @@ impl Feed {
 struct Driver {
     journal: Journal,
     sink: Box<dyn Sink>,
-    reopen: watch::Receiver<u64>,
+    reopen: Listener,
     stop: CancellationToken,
     /// None before the first read, and while it is on a blocking thread.
     feed: Option<Feed>,
@@ -278,7 +277,7 @@ impl Driver {
                 tokio::select! {
                     biased;
                     () = self.stop.cancelled() => return Ok(Outcome::Stop),
-                    Ok(()) = self.reopen.changed() => Input::Reopen,
+                    () = self.reopen.rung() => Input::Reopen,
                     () = tokio::time::sleep_until(due), if owed => Input::Due,
                     more = async { head.wait_for(|head| *head > after).await.is_ok() } => {
                         if !more {
@@ -295,22 +294,22 @@ impl Driver {
                 tokio::select! {
                     biased;
                     () = self.stop.cancelled() => return Ok(Outcome::Stop),
-                    Ok(()) = self.reopen.changed() => Input::Reopen,
+                    () = self.reopen.rung() => Input::Reopen,
                     () = tokio::time::sleep(wait) => Input::Woken,
                 }
             }
             Effect::AwaitOperator => tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Ok(Outcome::Stop),
-                Ok(()) = self.reopen.changed() => Input::Reopen,
+                () = self.reopen.rung() => Input::Reopen,
             },
         };
         Ok(Outcome::Input(input))
     }
 
     fn asked_to_reopen(&mut self) -> bool {
-        let asked = self.reopen.has_changed().unwrap_or(false);
-        self.reopen.mark_unchanged();
+        let asked = self.reopen.has_rung();
+        self.reopen.forget();
         asked
     }
 

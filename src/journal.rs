@@ -24,13 +24,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use codec::Codec;
 pub use reader::{KnownObject, ObjectRow, Position, Reader, SetAside, SinkRow, SourceRow, Step, StoredEntry, Verified};
 pub use retention::{Bounds, Pause, PauseReason, Retained};
 
-use crate::ambient;
+use crate::ambient::{self, watch};
 use crate::change::redact::Redactor;
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
 use recent::Recent;

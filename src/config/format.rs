@@ -7,7 +7,7 @@ use std::path::Path;
 use tracing_subscriber::EnvFilter;
 
 use super::problem::nearest;
-use super::value::{parse_duration, parse_period, parse_size};
+use super::value::{ZERO, parse_duration, parse_period, parse_size};
 use super::{Files, Listen};
 use crate::change::Pattern;
 use crate::filter::{Filter, FilterError};
@@ -38,7 +38,7 @@ impl Wrong {
 pub(super) fn expected(format: &str) -> &'static str {
     match format {
         "time-span" => "a duration such as \"30s\", \"10m\", \"1h30m\" or \"30d\"",
-        "period" => "a duration such as \"30s\", \"10m\" or \"1h30m\", or \"off\"",
+        "period" => "a duration of at least \"1s\", such as \"10m\" or \"1h30m\"; or \"off\" for never",
         "size" => "a size such as \"512MiB\" or \"10GiB\"",
         "path" => "the path of a file or directory",
         "readable-file" => "the path of a file that can be read and is not empty",
@@ -61,7 +61,7 @@ pub(super) fn expected(format: &str) -> &'static str {
 pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong> {
     match format {
         "time-span" => parse_duration(text).map(drop).map_err(|found| time_span(text, found)),
-        "period" => parse_period(text).map(drop).map_err(|found| time_span(text, found)),
+        "period" => parse_period(text).map(drop).map_err(|found| period(text, found)),
         "size" => parse_size(text).map(drop).map_err(|found| size(text, found)),
         "path" => path(text),
         "readable-file" => path(text).and_then(|()| readable(text, 1, files)),
@@ -93,6 +93,16 @@ fn time_span(text: &str, found: String) -> Wrong {
         _ => return wrong,
     };
     if digits.bytes().all(|b| b == b'0') { wrong } else { wrong.near(format!("{digits}{unit}")) }
+}
+
+fn period(text: &str, found: String) -> Wrong {
+    let zero = found == ZERO;
+    let wrong = time_span(text, found);
+    match parse_duration(text) {
+        Ok(_) => wrong.near("1s"),
+        Err(_) if zero => wrong.near("off"),
+        Err(_) => wrong,
+    }
 }
 
 fn size(text: &str, found: String) -> Wrong {
@@ -441,7 +451,7 @@ mod tests {
     fn right_texts_are_taken() {
         for (format, texts) in [
             ("time-span", &["30s", "1h30m", "30d", "2w", "250ms", " 1h 30m "][..]),
-            ("period", &["10m", "1h", "off", "0"]),
+            ("period", &["10m", "1h", "1s", "0s1000ms", "off", "0"]),
             ("size", &["10GiB", "500MB", "1 KiB", "4096B"]),
             ("name", &["audit", "audit-2", "A_b.c", "9"]),
             (
@@ -478,6 +488,8 @@ mod tests {
             ("time-span", "-1s", None),
             ("time-span", "99999999999999999999s", None),
             ("period", "5 minutes", Some("5m")),
+            ("period", "999ms", Some("1s")),
+            ("period", "0s", Some("off")),
             ("period", "never", None),
             ("size", "10gb", Some("10GiB")),
             ("size", "10", Some("10B")),

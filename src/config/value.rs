@@ -28,6 +28,9 @@ pub(super) const fn timeout() -> Duration {
 const DURATION_UNITS: [(&str, u64); 6] =
     [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
+/// What is found of a duration that is none.
+pub(super) const ZERO: &str = "a duration of zero";
+
 /// Units of a size, largest first.
 const SIZE_UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
@@ -60,7 +63,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         rest = tail;
     }
     if total == 0 {
-        return Err("a duration of zero".to_owned());
+        return Err(ZERO.to_owned());
     }
     Ok(Duration::from_millis(total))
 }
@@ -167,9 +170,13 @@ pub(super) mod duration {
     }
 }
 
-/// Reads a duration, or `off`, which is zero.
+/// Reads a duration of at least a second, or `off`, which is zero.
 pub(super) fn parse_period(text: &str) -> Result<Duration, String> {
-    if matches!(text.trim(), "off" | "0") { Ok(Duration::ZERO) } else { parse_duration(text) }
+    if matches!(text.trim(), "off" | "0") {
+        return Ok(Duration::ZERO);
+    }
+    let period = parse_duration(text)?;
+    if period < Duration::from_secs(1) { Err("less than a second".to_owned()) } else { Ok(period) }
 }
 
 /// Serde for periods of what can be turned off, which is zero.

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{DaemonError, TaskError};
+use crate::ambient::Bell;
 use crate::config;
 use crate::delivery::{self, SinkCounters, Wanted};
 use crate::filter::Filter;
@@ -24,7 +25,7 @@ const ASK_LIMIT: Duration = Duration::from_secs(5);
 pub(super) struct Sinks {
     running: HashMap<String, Running>,
     /// Counts the requests to open files anew.
-    reopen: watch::Sender<u64>,
+    reopen: Bell,
     /// Opened, and not delivered to yet.
     opened: Vec<Opened>,
     /// Tasks that were asked to end, by name: a successor may have the same one.
@@ -91,7 +92,7 @@ impl Sinks {
             let (ended_sender, ended) = watch::channel(false);
             let name = config.name.clone();
             self.lock().insert(name.clone(), (plan.kind, Arc::clone(&plan.stats)));
-            let delivery = delivery::run(journal.clone(), plan, sink, self.reopen.subscribe(), stop.clone());
+            let delivery = delivery::run(journal.clone(), plan, sink, self.reopen.listen(), stop.clone());
             tasks.spawn(task_name(&name), async move {
                 let result = delivery.await;
                 ended_sender.send_replace(true);
@@ -159,7 +160,7 @@ impl Sinks {
 
     /// Asks every sink to open its files anew, and to try again what it has halted at.
     pub(super) fn reopen(&self) {
-        self.reopen.send_modify(|count| *count += 1);
+        self.reopen.ring();
     }
 
     /// Passes on the end of a task, but for that of a sink which was asked to end.

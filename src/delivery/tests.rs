@@ -8,7 +8,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
+use tokio::sync::watch;
+
 use super::*;
+use crate::ambient::Bell;
 use crate::config::{Compress, FileSink};
 use crate::journal::{SinkRow, SourceId, WatchChange, WriterThread};
 use crate::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb};
@@ -21,7 +24,7 @@ pub(crate) struct World {
     thread: WriterThread,
     source: SourceId,
     written: u64,
-    reopen: watch::Sender<u64>,
+    reopen: Bell,
     stop: CancellationToken,
     tasks: JoinSet<Result<(), DeliveryError>>,
 }
@@ -55,7 +58,7 @@ impl World {
             thread,
             source,
             written: 0,
-            reopen: watch::Sender::new(0),
+            reopen: Bell::default(),
             stop: CancellationToken::new(),
             tasks: JoinSet::new(),
         }
@@ -90,7 +93,7 @@ impl World {
     }
 
     fn start(&mut self, plan: Plan, sink: impl Sink + 'static) {
-        let (journal, reopen) = (self.journal.clone(), self.reopen.subscribe());
+        let (journal, reopen) = (self.journal.clone(), self.reopen.listen());
         self.tasks.spawn(run(journal, plan, Box::new(sink), reopen, self.stop.clone()));
     }
 
@@ -279,7 +282,7 @@ async fn a_refusal_halts_until_sighup_and_delays_nobody_else() {
     world.start(Plan { name: "other".into(), ..world.plan() }, other.clone());
     other.taken(5).await;
     assert_eq!(fake.taken(2).await, [1, 2]);
-    world.reopen.send_modify(|count| *count += 1);
+    world.reopen.ring();
     assert_eq!(fake.taken(5).await, [1, 2, 3, 4, 5]);
     assert_eq!(*fake.reopened.borrow(), 1);
 }
@@ -336,7 +339,7 @@ async fn an_output_ahead_of_the_journal_is_told_apart() {
     let mut fake = Fake::new([]);
     fake.held = Some(Position { epoch: world.journal.epoch().to_owned(), seq: Seq(9) });
     let begun =
-        run(world.journal.clone(), world.plan(), Box::new(fake.clone()), world.reopen.subscribe(), world.stop.clone());
+        run(world.journal.clone(), world.plan(), Box::new(fake.clone()), world.reopen.listen(), world.stop.clone());
     // The journal passes the number before the sink is asked.
     world.write(9).await;
     world.tasks.spawn(begun);
@@ -361,7 +364,7 @@ async fn an_output_ahead_that_is_moved_away_gets_everything_after_its_cursor() {
     world.until(|row| row.state == "halted").await;
     std::fs::create_dir(world.dir.path().join("away")).unwrap();
     std::fs::rename(&path, world.dir.path().join("away/events.jsonl")).unwrap();
-    world.reopen.send_modify(|count| *count += 1);
+    world.reopen.ring();
     world.write(2).await;
     world.until(|row| row.cursor == Seq(5) && row.state == "running").await;
     assert!(std::fs::read(&path).unwrap() == world.lines(1..=5));

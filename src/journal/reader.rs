@@ -8,7 +8,6 @@ use std::path::Path;
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, params_from_iter};
-use tokio::sync::watch;
 
 pub use audit::KnownObject;
 pub use history::Step;
@@ -19,6 +18,7 @@ use super::recent::{Line, Recent};
 use super::retention::Retained;
 use super::writer::{rfc3339, type_code, type_of};
 use super::{JournalError, schema};
+use crate::ambient::watch;
 use crate::model::{Cluster, EntryType, Gap, Resource, ResourceVersion, Seq, Why};
 use crate::wire;
 

@@ -26,45 +26,68 @@ impl Line {
     pub(super) fn object(&self) -> Bytes {
         self.bytes.slice(self.object.clone())
     }
+}
 
+impl Held for Line {
     fn size(&self) -> usize {
         self.bytes.len() + self.shape.as_ref().map_or(0, |shape| shape.size())
     }
 }
 
+/// The last version of an object, as it is stored: a difference, of which only the base is held in full.
+#[derive(Clone, Debug)]
+pub(super) struct Packed {
+    pub(super) base: u64,
+    pub(super) blob: Arc<[u8]>,
+    pub(super) kind: EntryType,
+    pub(super) object: Range<usize>,
+    pub(super) shape: Option<Arc<Shape>>,
+}
+
+impl Held for Packed {
+    fn size(&self) -> usize {
+        self.blob.len() + self.shape.as_ref().map_or(0, |shape| shape.size())
+    }
+}
+
+/// What is kept at hand, and how much of the budget it takes.
+pub(super) trait Held: Clone {
+    fn size(&self) -> usize;
+}
+
 /// May be shared. Two generations: what is used moves to the young one, and what is not used while that fills up goes.
 #[derive(Clone, Debug)]
-pub(super) struct Recent(Arc<Mutex<Generations>>);
+pub(super) struct Recent<T = Line>(Arc<Mutex<Generations<T>>>);
 
 #[derive(Debug)]
-struct Generations {
+struct Generations<T> {
     budget: usize,
-    young: HashMap<u64, Line>,
-    old: HashMap<u64, Line>,
+    young: HashMap<u64, T>,
+    old: HashMap<u64, T>,
     young_bytes: usize,
     /// What is below is forgotten, and no reader gets it.
     lowest: u64,
 }
 
-impl Recent {
+impl<T: Held> Recent<T> {
     /// At most about `budget` bytes.
     pub(super) fn with_budget(budget: usize) -> Self {
         let (young, old) = (HashMap::new(), HashMap::new());
         Self(Arc::new(Mutex::new(Generations { budget, young, old, young_bytes: 0, lowest: 0 })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Generations> {
+    fn lock(&self) -> MutexGuard<'_, Generations<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An entry that may be needed no more.
-    pub(super) fn peek(&self, seq: u64) -> Option<Line> {
+    pub(super) fn peek(&self, seq: u64) -> Option<T> {
         let generations = self.lock();
         generations.young.get(&seq).or_else(|| generations.old.get(&seq)).cloned()
     }
 
     /// An entry that will be needed again.
-    pub(super) fn get(&self, seq: u64) -> Option<Line> {
+    pub(super) fn get(&self, seq: u64) -> Option<T> {
         let mut generations = self.lock();
         if let Some(line) = generations.young.get(&seq) {
             return Some(line.clone());
@@ -74,14 +97,19 @@ impl Recent {
         Some(line)
     }
 
-    pub(super) fn put(&self, seq: u64, line: Line) -> Line {
-        self.lock().put(seq, line.clone());
-        line
+    /// Takes one out.
+    pub(super) fn remove(&self, seq: u64) {
+        let mut generations = self.lock();
+        if let Some(line) = generations.young.remove(&seq) {
+            generations.young_bytes = generations.young_bytes.saturating_sub(line.size());
+        }
+        generations.old.remove(&seq);
     }
 
-    /// Gives no reader what is below this.
-    pub(super) fn set_lowest(&self, seq: u64) {
-        self.lock().lowest = seq;
+    /// Adds one, unless it would drive out many others.
+    pub(super) fn put(&self, seq: u64, line: T) -> T {
+        self.lock().put(seq, line.clone());
+        line
     }
 
     /// Forgets all of them.
@@ -90,6 +118,13 @@ impl Recent {
         generations.young.clear();
         generations.old.clear();
         generations.young_bytes = 0;
+    }
+}
+
+impl Recent {
+    /// Gives no reader what is below this.
+    pub(super) fn set_lowest(&self, seq: u64) {
+        self.lock().lowest = seq;
     }
 
     /// The entries from `first` to `last`, up to bounds; `None` where one of them is not here. They may be needed no
@@ -112,8 +147,11 @@ impl Recent {
     }
 }
 
-impl Generations {
-    fn put(&mut self, seq: u64, line: Line) {
+impl<T: Held> Generations<T> {
+    fn put(&mut self, seq: u64, line: T) {
+        if line.size() > self.budget / 8 {
+            return;
+        }
         self.young_bytes += line.size();
         self.young.insert(seq, line);
         if self.young_bytes > self.budget / 2 {
@@ -145,6 +183,20 @@ mod tests {
         let held: usize = generations.young.values().chain(generations.old.values()).map(|line| line.bytes.len()).sum();
         assert!(held <= BUDGET + BUDGET / 8, "{held}");
         assert!(!generations.young.contains_key(&2) && !generations.old.contains_key(&2));
+    }
+
+    #[test]
+    fn what_is_taken_out_makes_room_and_what_is_too_large_takes_none() {
+        let recent = Recent::with_budget(BUDGET);
+        recent.put(1, line(100));
+        for seq in 2..=100 {
+            recent.put(seq, line(BUDGET / 16));
+            recent.remove(seq);
+            recent.put(1000 + seq, line(BUDGET / 4));
+        }
+        let generations = recent.lock();
+        assert_eq!((generations.young.len(), generations.old.len(), generations.young_bytes), (1, 0, 100));
+        assert!(generations.young.contains_key(&1));
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod store;
 mod tests;
 mod trust;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,14 +18,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::codec::Codec;
-use super::recent::Recent;
+use super::recent::{Packed, Recent};
 use super::retention::{Bounds, Pause};
 use super::{Audit, JournalError, SinkStart, SourceId, SourceMemory, Waiting, WatchChange};
-use crate::ambient;
+use crate::ambient::{self, watch};
 use crate::change::redact::Redactor;
 use crate::change::{self, Pattern};
 use crate::model::{
@@ -41,8 +40,10 @@ use room::Room;
 const GROUP_CHANGES: usize = 1000;
 /// How many bytes of entries stay at hand for the sinks …
 const RECENT_BYTES: usize = 8 << 20;
-/// … and for the differences that are written next.
-const BASES_BYTES: usize = 8 << 20;
+/// … and for the differences that are written next: what they are differences of …
+const BASES_BYTES: usize = 40 << 20;
+/// … and the versions before.
+const PACKED_BYTES: usize = 16 << 20;
 /// An idle source's bookmarks reach the disk at most this late, and not more often.
 const BOOKMARK_DELAY: Duration = Duration::from_secs(10);
 /// How often it is looked whether entries have become too old.
@@ -53,6 +54,8 @@ const SILENT: &str = "silent";
 /// A source in the writer's memory. `applied` and `resume` are what the next commit makes durable.
 struct Source {
     id: i64,
+    /// Otherwise it is here only for as long as something of the last daemon is to be finished.
+    registered: bool,
     resource: i64,
     facts: Resource,
     namespace: String,
@@ -143,14 +146,16 @@ pub(super) struct Writer {
     sources: HashMap<i64, Source>,
     /// What was last written, for the sinks that keep up.
     recent: Recent,
-    /// The newest entries of objects, and those that the next ones will be differences of.
+    /// Entries that the next ones of their objects will be differences of.
     bases: Recent,
+    /// The newest entries of objects, which the next ones are compared with.
+    packed: Recent<Packed>,
     in_transaction: bool,
     answers: Vec<Answer>,
     turns: Arc<AtomicU64>,
     waiting: Arc<Waiting>,
     /// Changes of the open transaction, by source.
-    taken: HashMap<i64, usize>,
+    taken: BTreeMap<i64, usize>,
     /// What must not be told, and the head when these rules came into force: what is older was redacted by others.
     redaction: Option<(Arc<Redactor>, u64)>,
     /// Sources whose watch brought what cannot be, or not alone; told once that is on disk.
@@ -158,8 +163,10 @@ pub(super) struct Writer {
     contradictions: watch::Sender<BTreeSet<SourceId>>,
     /// Changes only when another connection writes; none before the first transaction.
     data_version: Option<i64>,
-    /// What the open transaction has moved, as it was before.
+    /// What the open transaction has moved, as it was before …
     undo: HashMap<i64, Before>,
+    /// … and sources in whose place it has registered others.
+    replaced: Vec<(i64, Option<Source>)>,
     /// When the command that is being done was handed over.
     at: i64,
     /// What is long and written in slices. Those that the open transaction has begun are at the end.
@@ -244,16 +251,18 @@ impl Writer {
             sources: HashMap::new(),
             recent: Recent::with_budget(RECENT_BYTES),
             bases: Recent::with_budget(BASES_BYTES),
+            packed: Recent::with_budget(PACKED_BYTES),
             in_transaction: false,
             answers: Vec::new(),
             turns: Arc::default(),
             waiting: Arc::default(),
-            taken: HashMap::new(),
+            taken: BTreeMap::new(),
             redaction: None,
             contradicted: BTreeSet::new(),
             contradictions: watch::Sender::default(),
             data_version: None,
             undo: HashMap::new(),
+            replaced: Vec::new(),
             at: 0,
             jobs: VecDeque::new(),
             started: false,
@@ -434,6 +443,13 @@ impl Writer {
         self.taken.clear();
         self.recent.clear();
         self.bases.clear();
+        self.packed.clear();
+        for (id, source) in self.replaced.drain(..).rev() {
+            match source {
+                Some(source) => self.sources.insert(id, source),
+                None => self.sources.remove(&id),
+            };
+        }
         for (id, before) in self.undo.drain() {
             if let Some(source) = self.sources.get_mut(&id) {
                 before.restore(source, &mut self.contradicted);
@@ -486,6 +502,7 @@ impl Writer {
         self.conn.execute_batch("COMMIT").map_err(sql("commit"))?;
         self.in_transaction = false;
         self.undo.clear();
+        self.replaced.clear();
         self.head_on_disk = self.head;
         if self.oldest_on_disk != self.oldest {
             self.oldest_on_disk = self.oldest;
@@ -541,7 +558,7 @@ impl Writer {
     }
 
     fn answer(&mut self) {
-        for (id, changes) in self.taken.drain() {
+        for (id, changes) in std::mem::take(&mut self.taken) {
             self.waiting.subtract(SourceId(id), changes);
         }
         self.turns.fetch_add(1, Ordering::Relaxed);
@@ -573,7 +590,7 @@ impl Writer {
                 self.execute("retire a source", "UPDATE source SET active = 0 WHERE id = ?", params![id])?;
             }
             Command::Narrow(reply) => {
-                self.narrow(self.at, reply.clone())?;
+                self.narrow(reply.clone())?;
             }
             Command::Changes(SourceId(id), changes) => {
                 self.begin()?;
@@ -584,7 +601,7 @@ impl Writer {
             }
             Command::Bookmark(SourceId(id), version) => self.bookmark(*id, version),
             Command::ListBegin(SourceId(id)) => {
-                self.begin_list(*id, self.at)?;
+                self.begin_list(*id)?;
             }
             Command::ListPage(SourceId(id), objects) => {
                 self.begin()?;
@@ -593,10 +610,10 @@ impl Writer {
                 }
             }
             Command::ListDone(SourceId(id), version, why, reply) => {
-                self.complete_list(*id, version, *why, self.at, reply.clone())?;
+                self.complete_list(*id, version, *why, reply.clone())?;
             }
             Command::Gone(SourceId(id), reply) => {
-                self.gone(*id, self.at, reply.clone())?;
+                self.gone(*id, reply.clone())?;
             }
             Command::Distrust(SourceId(id), why) => {
                 self.begin()?;
@@ -606,6 +623,7 @@ impl Writer {
                 self.begin()?;
                 if *differences == 0 {
                     self.prove(*id, version.clone(), micros(*began))?;
+                    self.found_good(*id, micros(*began));
                 }
                 self.execute(
                     "note an audit",
@@ -805,28 +823,30 @@ impl Writer {
             )
             .map_err(sql(what))?;
         let proved = self.proved(id)?;
-        // Objects in this scope are known already, through a source of another scope: this is no first list.
+        // Of this scope something is known already, through a source of another one, which may have known that there was
+        // nothing: this is no first list.
         let inherited: bool = self
             .conn
             .query_row(
-                "SELECT EXISTS (SELECT 1 FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2))",
-                params![resource, namespace],
+                "SELECT EXISTS (SELECT 1 FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2))
+                     OR EXISTS (SELECT 1 FROM source WHERE resource = ?1 AND id <> ?3 AND (namespace = '' OR ?2 = '')
+                         AND given_up IS NOT NULL)",
+                params![resource, namespace, id],
                 |row| row.get(0),
             )
             .map_err(sql(what))?;
         let lost = lost.as_deref().and_then(Why::parse).filter(|_| resume.is_none());
         let why = lost.or_else(|| (resume.is_none() && (rescoped || inherited)).then_some(Why::Scope));
+        // As it was before, whatever becomes of it.
+        self.touch(id);
         self.contradicted.remove(&SourceId(id));
-        // What is left of an unfinished list is still being dropped; the source is registered all the same.
-        for job in self.jobs.iter_mut().filter(|job| job.source == id) {
-            job.recovered = false;
-        }
         let resume = resume.map(ResourceVersion);
         let applied = applied.map(ResourceVersion);
-        self.sources.insert(
+        let replaced = self.sources.insert(
             id,
             Source {
                 id,
+                registered: true,
                 resource,
                 namespace,
                 api_version: spec.resource.api_version(),
@@ -842,6 +862,7 @@ impl Writer {
                 proved,
             },
         );
+        self.replaced.push((id, replaced));
         Ok(SourceMemory { id: SourceId(id), resume, applied, why })
     }
 
@@ -873,6 +894,7 @@ impl Writer {
             .map_err(|_| JournalError::Corrupt("the journal holds a resource that cannot be read".to_owned()))?;
         let source = Source {
             id,
+            registered: false,
             resource,
             namespace,
             api_version: facts.api_version(),

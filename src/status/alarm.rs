@@ -70,7 +70,10 @@ const FREE: u64 = 1 << 30;
 /// A write-ahead log that is larger is held by a reader, or the disk is too slow.
 const WAL: u64 = 128 << 20;
 /// A watch brings a bookmark about every minute, and one that is silent for 150 s is opened anew.
-const SILENT: i64 = 600;
+/// Where there are no bookmarks, an audit that finds nothing is as good, every ten minutes.
+const SILENT: i64 = 900;
+/// A watch that has just begun may have its first bookmark before it.
+const FIRST_BOOKMARK: SignedDuration = SignedDuration::from_secs(120);
 /// A source that begins takes seconds, or minutes in a big cluster.
 const STARTING: SignedDuration = SignedDuration::from_mins(15);
 /// A gap is news for this long.
@@ -204,19 +207,19 @@ fn sources(status: &Status) -> Vec<Alarm> {
             what,
             remedy: remedy.to_owned(),
         };
-        let old = source.since.is_some_and(|since| status.time.duration_since(since) > STARTING);
+        let lasts = |time| source.since.is_some_and(|since| status.time.duration_since(since) > time);
         match (source.state.as_str(), source.lag_seconds) {
             ("degraded", _) => all.push(alarm(
                 SOURCE_DEGRADED,
                 source.detail.clone(),
                 "do what it says; decklog tries again by itself, and the other sources go on",
             )),
-            ("watching", Some(lag)) if lag > SILENT => all.push(alarm(
+            ("watching", Some(lag)) if lag > SILENT && lasts(FIRST_BOOKMARK) => all.push(alarm(
                 SOURCE_SILENT,
                 format!("watched, but nothing has come for {lag} s, not even a bookmark"),
-                "compare with `kubectl get --raw` of the same resource; an API without bookmarks is silent when nothing changes",
+                "compare with `kubectl get --raw` of the same resource; an API without bookmarks that is not audited is silent when nothing changes",
             )),
-            ("waiting" | "listing", _) if old => all.push(alarm(
+            ("waiting" | "listing", _) if lasts(STARTING) => all.push(alarm(
                 SOURCE_STARTING,
                 if source.detail.is_empty() { "it has not begun".to_owned() } else { source.detail.clone() },
                 "where the number of objects grows, wait; otherwise look at the API server and the network",
@@ -409,6 +412,13 @@ mod tests {
             (WAL_LARGE, Box::new(|status| status.journal.wal_bytes += 1)),
             (SOURCE_DEGRADED, Box::new(|status| status.sources[0].state = "degraded".into())),
             (SOURCE_SILENT, Box::new(|status| status.sources[0].lag_seconds = Some(SILENT + 1))),
+            (
+                "",
+                Box::new(|status| {
+                    status.sources[0].lag_seconds = Some(SILENT + 1);
+                    status.sources[0].since = Some(time("2026-11-21T11:58:00Z"));
+                }),
+            ),
             (SOURCE_STARTING, Box::new(|status| status.sources[0].state = "listing".into())),
             (
                 "",

@@ -15,7 +15,6 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use http::Method;
-use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::Shared;
@@ -23,7 +22,7 @@ use super::classify::Failure;
 use super::decode;
 use super::frame::Items;
 use super::source::{Stop, list_params, request, unbuilt};
-use crate::ambient;
+use crate::ambient::{self, watch};
 use crate::cluster::next_part;
 use crate::journal::{Audit, JournalError, KnownObject, SourceId};
 use crate::model::{ResourceVersion, SourceSpec};
@@ -90,20 +89,19 @@ impl Auditor {
         // What was handed over has to be on disk, because that is what is compared.
         self.shared.journal.flush().await?;
         let (journal, id, keys) = (self.shared.journal.clone(), self.id, keys.clone());
-        let compared = tokio::task::spawn_blocking(move || -> Result<HashSet<u64>, JournalError> {
+        let compared = ambient::blocking(move || -> Result<HashSet<u64>, JournalError> {
             let mut judge = Judge::new(listed, &keys);
             let version = judge.listed.version.clone();
             journal.reader()?.each_known(id, &version, |known| judge.meet(&known))?;
             Ok(judge.differences())
         });
         match compared.await {
-            Ok(Ok(differences)) => Ok(Look::Differences(version, differences)),
+            Ok(differences) => Ok(Look::Differences(version, differences)),
             // Whoever cannot read now, for want of descriptors for instance, tries again in the next period.
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::warn!(source = self.spec.name(), "an audit cannot read the journal: {error}");
                 Ok(Look::Undecided("the journal cannot be read"))
             }
-            Err(_) => Ok(Look::Undecided("decklog ends")),
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! One document tells it all (aggregated discovery); older servers are asked group by group. What cannot be learned
 //! for a moment, because an aggregated API is away, is never taken for "not served": the groups in question are
-//! *uncertain*, and what was known of them stays.
+//! *uncertain*, and what was known of them stays. So are all groups of a root (`/api`, `/apis`) that the API server refuses
+//! to show: some have nothing there, and some do not for a moment.
 
 use std::collections::BTreeSet;
 
@@ -19,6 +20,10 @@ use crate::model::Resource;
 /// What we take, in this order.
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                       application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+/// Where the core group is shown …
+const CORE: &str = "/api";
+/// … and all others.
+const GROUPS: &str = "/apis";
 const PLAIN: &str = "application/json";
 /// A document has at most this many bytes: with a thousand CRDs it has a few million.
 const LIMIT: usize = 64 << 20;
@@ -33,6 +38,8 @@ pub struct Discovered {
     pub served: Vec<Resource>,
     /// Groups that could not be learned, or not recently.
     pub uncertain: BTreeSet<String>,
+    /// The root that the API server refuses to show. There seems to be nothing below it, and that is not certain either.
+    pub refused: Option<&'static str>,
 }
 
 impl Discovered {
@@ -54,15 +61,20 @@ impl Discovered {
     /// Whether the resource is certainly not served, in any version.
     #[must_use]
     pub fn lacks(&self, resource: &Resource) -> bool {
-        !self.uncertain.contains(&resource.group)
+        !self.is_uncertain(&resource.group)
             && !self.served.iter().any(|other| other.group == resource.group && other.plural == resource.plural)
+    }
+
+    fn is_uncertain(&self, group: &str) -> bool {
+        self.refused == Some(root(group)) || self.uncertain.contains(group)
     }
 
     /// Keeps what an earlier answer knew of groups that this one is uncertain about.
     #[must_use]
     pub fn completed_from(mut self, earlier: &Self) -> Self {
-        for resource in earlier.served.iter().filter(|resource| self.uncertain.contains(&resource.group)) {
-            if !self.serves(resource) {
+        for resource in &earlier.served {
+            if self.is_uncertain(&resource.group) && !self.serves(resource) {
+                self.uncertain.insert(resource.group.clone());
                 self.served.push(resource.clone());
             }
         }
@@ -89,6 +101,11 @@ impl Discovered {
     }
 }
 
+/// Where the API server shows a group.
+const fn root(group: &str) -> &'static str {
+    if group.is_empty() { CORE } else { GROUPS }
+}
+
 /// Asks again only for what has changed since the last time.
 #[derive(Debug, Default)]
 pub struct Discoverer {
@@ -101,6 +118,8 @@ pub struct Discoverer {
 struct Document {
     etag: Option<String>,
     list: Option<APIGroupDiscoveryList>,
+    /// Why there is none.
+    refused: Option<Failure>,
 }
 
 /// What kind of document came.
@@ -117,19 +136,30 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
 impl Document {
     /// Brings the document up to date. `Ok(Some)` is one in the old form.
     async fn fetch(&mut self, api: &Api, path: &str) -> Result<Option<Bytes>, Failure> {
-        match api.fetch(path, ACCEPT, LIMIT, self.etag.as_deref()).await? {
-            Fetched::Unchanged if self.list.is_some() => Ok(None),
-            Fetched::Unchanged => Err(Failure::Undecodable("discovery did not change, but we never had it".to_owned())),
-            Fetched::Whole(bytes, etag) => {
+        match api.fetch(path, ACCEPT, LIMIT, self.etag.as_deref()).await {
+            Ok(Fetched::Unchanged) if self.list.is_some() => Ok(None),
+            Ok(Fetched::Unchanged) => {
+                Err(Failure::Undecodable("discovery did not change, but we never had it".to_owned()))
+            }
+            Ok(Fetched::Whole(bytes, etag)) => {
                 if parse::<Kind>(&bytes)?.kind != "APIGroupDiscoveryList" {
                     *self = Self::default();
                     return Ok(Some(bytes));
                 }
-                self.list = Some(parse(&bytes)?);
-                self.etag = etag;
+                *self = Self { list: Some(parse(&bytes)?), etag, refused: None };
                 Ok(None)
             }
+            Err(failure @ (Failure::Forbidden(_) | Failure::NotFound)) => {
+                *self = Self { refused: Some(failure), ..Self::default() };
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
         }
+    }
+
+    /// Whether one answer tells it all.
+    const fn is_whole(&self) -> bool {
+        self.list.is_some() || self.refused.is_some()
     }
 }
 
@@ -137,11 +167,17 @@ impl Discoverer {
     /// What is served now.
     ///
     /// # Errors
-    /// Where the API server does not answer. A single API that is away is no error.
+    /// Where the API server does not answer, or refuses to show anything. A single API that is away is no error.
     pub async fn discover(&mut self, api: &Api) -> Result<Discovered, Failure> {
-        let core = self.core.fetch(api, "/api").await?;
-        let groups = self.groups.fetch(api, "/apis").await?;
-        let mut found = Discovered::default();
+        let core = self.core.fetch(api, CORE).await?;
+        let groups = self.groups.fetch(api, GROUPS).await?;
+        let refused = match (&self.core.refused, &self.groups.refused) {
+            (Some(failure), Some(_)) => return Err(failure.clone()),
+            (Some(_), None) => Some(CORE),
+            (None, Some(_)) => Some(GROUPS),
+            (None, None) => None,
+        };
+        let mut found = Discovered { refused, ..Discovered::default() };
         match core {
             Some(bytes) => legacy_core(api, &bytes, &mut found).await?,
             None => aggregated(self.core.list.as_ref(), &mut found),
@@ -158,7 +194,7 @@ impl Discoverer {
     /// Whether the last answer was one document, so that asking often costs little.
     #[must_use]
     pub const fn is_cheap(&self) -> bool {
-        self.core.list.is_some() && self.groups.list.is_some()
+        self.core.is_whole() && self.groups.is_whole()
     }
 }
 
@@ -334,11 +370,11 @@ mod tests {
             served: vec![resource("a.io", "v1", "as"), resource("b.io", "v1", "bs")],
             ..Discovered::default()
         };
-        let now =
-            Discovered { served: vec![], uncertain: BTreeSet::from(["a.io".to_owned()]) }.completed_from(&earlier);
+        let now = Discovered { uncertain: BTreeSet::from(["a.io".to_owned()]), ..Discovered::default() }
+            .completed_from(&earlier);
         assert_eq!(now.served, [resource("a.io", "v1", "as")]);
         assert!(!now.lacks(&earlier.served[0]) && now.lacks(&earlier.served[1]));
-        let never_seen = Discovered { served: vec![], uncertain: now.uncertain.clone() };
+        let never_seen = Discovered { uncertain: now.uncertain.clone(), ..Discovered::default() };
         assert!(!never_seen.lacks(&earlier.served[0]), "what was never learned is not gone either");
     }
 

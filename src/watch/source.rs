@@ -15,7 +15,6 @@ use http::Method;
 use kube::client::Body;
 use kube::core::params::{ListParams, VersionMatch, WatchParams};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::audit::Auditor;
@@ -25,7 +24,7 @@ use super::frame::{Items, Lines, Oversize};
 use super::machine::{Effect, End, Input, Machine, Oddity};
 use super::stats::SourceStats;
 use super::{Shared, random_up_to};
-use crate::ambient::Listener;
+use crate::ambient::{self, Listener, watch};
 use crate::cluster::{Api, next_part};
 use crate::journal::{Audit, JournalError, SourceId, SourceMemory, SourceState, WatchChange};
 use crate::model::{Observed, Resource, ResourceVersion, SourceSpec, Verb, Why};
@@ -33,6 +32,8 @@ use crate::wire;
 
 /// Staged objects go to the journal when there are this many bytes of them.
 const STAGE_BYTES: usize = 1 << 20;
+/// Fewer objects than this may go at once without a second look, unless none is left.
+const MANY: u64 = 10;
 /// A list's progress is reported once in this many objects.
 const PROGRESS: u64 = 5000;
 
@@ -409,12 +410,11 @@ impl Driver {
         if !sure && why.is_some() {
             self.shared.journal.flush().await?;
             let (journal, id) = (self.shared.journal.clone(), self.id);
-            let losses = tokio::task::spawn_blocking(move || journal.reader()?.losses(id)).await;
-            let losses = losses.map_err(|_| Failure::Unreachable("decklog ends".to_owned()))?;
+            let losses = ambient::blocking(move || journal.reader()?.losses(id)).await;
             // Whoever cannot read now, for want of descriptors for instance, asks again.
             let (known, lost) =
                 losses.map_err(|error| Failure::Unreachable(format!("the journal cannot be read: {error}")))?;
-            if lost * 2 > known {
+            if lost * 2 > known && (lost >= MANY || self.listed == 0) {
                 // Whoever answers may be somebody else.
                 self.doubt = Some(Instant::now());
                 let text = format!("a list lacks {lost} of {known} objects; asking again before they are told as gone");
@@ -612,8 +612,8 @@ impl Driver {
 async fn contradicted(
     contradictions: &mut watch::Receiver<BTreeSet<SourceId>>,
     id: SourceId,
-) -> Result<(), watch::error::RecvError> {
-    contradictions.wait_for(|sources| sources.contains(&id)).await.map(drop)
+) -> Result<(), watch::RecvError> {
+    contradictions.wait_for(|sources| sources.contains(&id)).await
 }
 
 /// What a line of a watch brings.

@@ -97,13 +97,16 @@ impl Place {
         self.dir.path().join("state")
     }
 
-    async fn start(&self, watches: Vec<config::Watch>) -> Daemon {
-        let (journal, thread) = Journal::open(&self.state()).unwrap();
+    async fn api(&self) -> Api {
         let settings =
             config::Cluster { kubeconfig: Some(self.dir.path().join("kubeconfig")), ..config::Cluster::default() };
         let limits = Limits { head: Duration::from_secs(2), read: Duration::from_secs(2), ..Limits::default() };
-        let api = Api::open(&settings, limits).await.unwrap();
-        let (fleet, handle) = Fleet::new(api, journal.clone(), plan(watches), self.timings.clone());
+        Api::open(&settings, limits).await.unwrap()
+    }
+
+    async fn start(&self, watches: Vec<config::Watch>) -> Daemon {
+        let (journal, thread) = Journal::open(&self.state()).unwrap();
+        let (fleet, handle) = Fleet::new(self.api().await, journal.clone(), plan(watches), self.timings.clone());
         let cancel = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(fleet.run(cancel.clone()));

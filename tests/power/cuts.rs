@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use decklog::ambient::Bell;
 use decklog::config;
 use decklog::delivery;
 use decklog::journal::{Journal, JournalError, Reader};
 use decklog::model::Seq;
 use decklog::sink::{self, Position};
 use serde::Deserialize;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::collector::Collector;
@@ -249,7 +249,7 @@ impl<'a> Truth<'a> {
         let text = |error: JournalError| error.to_string();
         let state = dir.join(STATE);
         let (journal, thread) = Journal::open(&state).map_err(text)?;
-        let (stop, reopen) = (CancellationToken::new(), watch::Sender::new(0));
+        let (stop, reopen) = (CancellationToken::new(), Bell::default());
         // A list that was complete is written out by whoever opens the journal.
         let now = journal.head().borrow().0;
         let mut running = tokio::task::JoinSet::new();
@@ -266,7 +266,7 @@ impl<'a> Truth<'a> {
             if held.is_some_and(|held| held.epoch != journal.epoch() || held.seq.0 > now) {
                 return Err(format!("{} makes the journal begin a new epoch", config.name));
             }
-            running.spawn(delivery::run(journal.clone(), plan, sink, reopen.subscribe(), stop.clone()));
+            running.spawn(delivery::run(journal.clone(), plan, sink, reopen.listen(), stop.clone()));
         }
         let reader = journal.reader().map_err(text)?;
         let has_all = |row: &decklog::journal::SinkRow| row.cursor.0 >= now || row.name == "http";

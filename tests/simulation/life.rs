@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
+use decklog::ambient::Bell;
 use decklog::change::redact::Redactor;
 use decklog::cluster::{Api, Limits};
 use decklog::config;
@@ -15,7 +16,6 @@ use decklog::journal::{Journal, JournalError, SinkStart};
 use decklog::sink::file::FileSink;
 use decklog::sink::http::HttpSink;
 use decklog::watch::{Fleet, Plan, Timings};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
@@ -51,7 +51,7 @@ pub(crate) struct Life {
     alive: Arc<AtomicBool>,
     journal: Journal,
     stop: CancellationToken,
-    reopen: watch::Sender<u64>,
+    reopen: Bell,
     tasks: JoinSet<(&'static str, Ended)>,
     /// Whoever only looks at what it does.
     _looking: JoinSet<()>,
@@ -88,7 +88,7 @@ impl Life {
         let (journal, writing) = opened.map_err(|error| told(&error))?;
         place.stage.follow(journal.head());
         let alive = Arc::new(AtomicBool::new(true));
-        let (stop, reopen) = (CancellationToken::new(), watch::Sender::new(0));
+        let (stop, reopen) = (CancellationToken::new(), Bell::default());
         let mut tasks = JoinSet::new();
         let full = Arc::clone(&failed);
         let stage = Arc::clone(&place.stage);
@@ -143,19 +143,14 @@ impl Life {
             last: 0,
         });
         let wanted: delivery::Wanted = Box::new(is_collected);
-        let file = delivery::run(journal.clone(), plan("file", None), file, reopen.subscribe(), stop.clone());
+        let file = delivery::run(journal.clone(), plan("file", None), file, reopen.listen(), stop.clone());
         let file = in_turn(1, file);
         tasks.spawn(async move { ("file", file.await.map_err(|error| error.to_string())) });
-        let http = delivery::run(journal.clone(), plan("http", None), Box::new(http), reopen.subscribe(), stop.clone());
+        let http = delivery::run(journal.clone(), plan("http", None), Box::new(http), reopen.listen(), stop.clone());
         let http = in_turn(2, http);
         tasks.spawn(async move { ("http", http.await.map_err(|error| error.to_string())) });
-        let collecting = delivery::run(
-            journal.clone(),
-            plan("collecting", Some(wanted)),
-            collecting,
-            reopen.subscribe(),
-            stop.clone(),
-        );
+        let collecting =
+            delivery::run(journal.clone(), plan("collecting", Some(wanted)), collecting, reopen.listen(), stop.clone());
         let collecting = in_turn(3, collecting);
         tasks.spawn(async move { ("collecting", collecting.await.map_err(|error| error.to_string())) });
         Ok(Self { alive, journal, stop, reopen, tasks, _looking: looking, disk_failed: failed })
@@ -172,7 +167,7 @@ impl Life {
 
     /// SIGHUP.
     pub(crate) fn reopen(&self) {
-        self.reopen.send_modify(|count| *count += 1);
+        self.reopen.ring();
     }
 
     /// SIGTERM, and the wait for the end.

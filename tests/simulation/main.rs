@@ -53,9 +53,10 @@ fn a_thousand_seeds() {
 }
 
 /// The same seed does it all again, to the last byte of the log.
+/// A watch channel of tokio, work on another thread and the order of a hash map each turned this red.
 #[test]
 fn a_seed_replays() {
-    for seed in [3, 14, 15] {
+    for seed in 1..=15 {
         let (first, second) = (simulate(seed, false), simulate(seed, false));
         assert_ne!(first.digest, 0, "{}", first.report());
         assert_eq!(first.digest, second.digest, "seed {seed}");

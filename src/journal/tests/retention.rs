@@ -297,7 +297,8 @@ async fn at_its_size_it_pauses_and_goes_on_when_a_sink_takes_something() {
     let scale = Scale::on(dir.path());
     let load = load(&open, 100, 1500);
     let mut paused = open.journal.paused();
-    let pause = paused.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+    paused.wait_for(Option::is_some).await.unwrap();
+    let pause = paused.borrow().clone().unwrap();
     assert_eq!(pause.why, PauseReason::MaxSize);
     let told = || Reader::open(dir.path()).unwrap().retained().unwrap();
     until("the database to say it", || told().paused.is_some_and(|pause| pause.why == PauseReason::MaxSize)).await;
@@ -378,7 +379,8 @@ async fn a_reader_that_does_not_end_pauses_the_reading_and_not_the_sinks() {
     let scale = Scale::on(dir.path());
     let load = load(&open, 100, 2500);
     let mut paused = open.journal.paused();
-    let pause = paused.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+    paused.wait_for(Option::is_some).await.unwrap();
+    let pause = paused.borrow().clone().unwrap();
     assert_eq!(pause.why, PauseReason::Reader);
     assert!(pause.detail.contains("reads"), "{}", pause.detail);
     let head = *open.journal.head().borrow();

@@ -160,6 +160,121 @@ async fn a_gap_of_an_audit_begins_where_the_last_one_found_nothing() {
     assert!(row.audited_at >= began.as_microsecond());
 }
 
+/// A source of an API without bookmarks is as good as its last audit.
+#[tokio::test]
+async fn an_audit_that_finds_nothing_is_a_moment_known_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 7)]).await;
+    let good_at = || open.journal.reader().unwrap().sources().unwrap().remove(0).good_at.unwrap();
+    let listed = good_at();
+    let audit = async |began: i64, differences| {
+        let began = Timestamp::from_microsecond(began).unwrap();
+        open.journal.audited(open.memory.id, Audit { version: rv(10), began, differences }).await.unwrap();
+        open.journal.flush().await.unwrap();
+    };
+    audit(listed + 5, 0).await;
+    assert_eq!(good_at(), listed + 5);
+    audit(listed + 3, 0).await;
+    audit(listed + 9, 1).await;
+    assert_eq!(good_at(), listed + 5, "neither an older one nor one that found something");
+    open.journal.distrust(open.memory.id, Why::Expired).await.unwrap();
+    audit(listed + 11, 0).await;
+    assert_eq!(good_at(), listed + 5, "nor is what the watch brought since, where the position is lost");
+}
+
+/// What has changed while a list was in progress is not in it: what is known good is as old as its beginning, also where
+/// a crash came before its end.
+#[tokio::test]
+async fn what_a_list_says_is_good_when_it_begins() {
+    for (crash, why) in [(false, Why::Audit), (true, Why::Audit), (false, Why::Expired), (true, Why::Expired)] {
+        let dir = tempfile::tempdir().unwrap();
+        let open = Open::at(dir.path()).await;
+        let before = Timestamp::now().as_microsecond();
+        open.journal.list_begin(open.memory.id).await.unwrap();
+        open.journal.flush().await.unwrap();
+        let begun = Timestamp::now();
+        open.journal.list_page(open.memory.id, vec![pod("a", "u1", 7), pod("b", "u2", 8)]).await.unwrap();
+        if crash {
+            let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+            open.journal.flush().await.unwrap();
+            open.close();
+            conn.execute_batch("UPDATE source SET pending = '10'").unwrap();
+        } else {
+            open.journal.list_done(open.memory.id, rv(10), None).await.unwrap();
+            open.close();
+        }
+        let open = Open::at(dir.path()).await;
+        assert_eq!(open.memory.resume, Some(rv(10)));
+        open.journal.distrust(open.memory.id, why).await.unwrap();
+        open.list(20, Some(why), &[pod("a", "u1", 7)]).await;
+        let gap = open.journal.reader().unwrap().last_gap().unwrap().unwrap();
+        let since: Timestamp = Entry::parse(&gap.line).unwrap().gap().unwrap().since.unwrap().parse().unwrap();
+        assert!((before..=begun.as_microsecond()).contains(&since.as_microsecond()), "{since}");
+        open.close();
+    }
+}
+
+/// A position that was lost is owed a gap by whatever ends its source: here a narrower scope, also after a crash.
+#[tokio::test]
+async fn what_a_narrower_scope_leaves_out_of_a_lost_source_is_told_from_where_that_was_lost() {
+    for crash in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut open = Open::at(dir.path()).await;
+        open.list(10, None, &[pod("a", "u1", 7), pod_in("pay", "b", "u2", 8)]).await;
+        open.watch(vec![upsert("a", "u1", 12), upsert("a", "u1", 13)]).await;
+        open.journal.distrust(open.memory.id, Why::Expired).await.unwrap();
+        open.journal.flush().await.unwrap();
+        let shop = one_namespace("shop");
+        if crash {
+            open.close();
+            open = Open::with(dir.path(), &shop).await;
+        } else {
+            open.journal.retire_source(open.memory.id).await.unwrap();
+            open.memory = open.journal.source(&shop).await.unwrap();
+        }
+        open.journal.narrow().await.unwrap();
+        assert_eq!(words(&open.log())[4..], ["GAP scope 12..", "DELETED inferred b/u2@8"]);
+        assert_eq!(open.memory.why, Some(Why::Scope));
+        open.list(20, open.memory.why, &[pod("a", "u1", 13)]).await;
+        assert_eq!(words(&open.log())[6..], ["GAP scope ..20"]);
+        open.journal.narrow().await.unwrap();
+        assert_eq!(open.log().len(), 7, "it is told once");
+        open.close();
+        // Where the wider scope comes back, something may be missing of it.
+        let open = Open::at(dir.path()).await;
+        assert!(open.memory.resume.is_none() && open.memory.why.is_some(), "{:?}", open.memory);
+        open.close();
+    }
+}
+
+/// What was there and went since the wider scope was watched is known to nobody.
+#[tokio::test]
+async fn a_scope_of_which_another_source_knew_that_it_was_empty_begins_with_a_gap() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[]).await;
+    open.close();
+    let shop = one_namespace("shop");
+    for _ in 0..2 {
+        // Also where the daemon ends before the first list does.
+        let open = Open::with(dir.path(), &shop).await;
+        assert_eq!(open.memory.why, Some(Why::Scope));
+        open.close();
+    }
+    let open = Open::with(dir.path(), &shop).await;
+    open.list(20, open.memory.why, &[]).await;
+    assert_eq!(words(&open.log()), ["GAP scope ..20"]);
+    open.close();
+    let open = Open::with(dir.path(), &shop).await;
+    assert_eq!((&open.memory.resume, open.memory.why), (&Some(rv(20)), None), "once");
+    // Another resource is none of that, and all namespaces are.
+    let cron = SourceSpec { resource: Resource { plural: "cronjobs".into(), ..pods().resource }, ..pods() };
+    assert_eq!(open.journal.source(&cron).await.unwrap().why, None);
+    assert_eq!(open.journal.source(&pods()).await.unwrap().why, Some(Why::Scope));
+    open.close();
+}
+
 /// Many changes can share the newest version, so a gap begins at the position that was lost; and what a list owes when
 /// the resource goes is told with the end of it.
 #[tokio::test]

@@ -9,8 +9,7 @@ use std::collections::VecDeque;
 use rusqlite::{OptionalExtension, params};
 
 use super::queue::{Command, Reply};
-use super::{Done, Known, SILENT, Writer, known_row, marks_json, marks_of, micros, sql};
-use crate::ambient;
+use super::{Done, Known, SILENT, Writer, known_row, marks_json, marks_of, sql};
 use crate::journal::{JournalError, SourceId};
 use crate::model::{Evidence, Gap, Observed, Redacted, ResourceVersion, Why};
 
@@ -30,10 +29,8 @@ pub(super) struct Job {
     /// The plural of its resource; empty where it is of none.
     plural: String,
     work: Work,
-    /// When it was handed over.
-    at: i64,
-    /// The source was not registered, and is forgotten again.
-    pub(super) recovered: bool,
+    /// The last daemon has left it.
+    recovered: bool,
     /// What is staged may have been redacted by other rules than those in force.
     pub(super) older: bool,
     reply: Option<Reply<()>>,
@@ -76,7 +73,6 @@ impl Writer {
             let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).map_err(sql(what))?;
             rows.collect::<Result<_, _>>().map_err(sql(what))?
         };
-        let now = micros(ambient::now());
         for (id, complete, told) in found {
             self.load_source(id)?;
             let work = match (complete, told) {
@@ -84,7 +80,7 @@ impl Writer {
                 (true, DELETIONS_TOLD) => Work::List(Step::Changes),
                 (true, _) => Work::List(Step::Gap),
             };
-            self.add_job(id, work, now, None)?;
+            self.add_job(id, work, None)?;
             if let Some(job) = self.jobs.back_mut() {
                 (job.recovered, job.older) = (true, true);
             }
@@ -93,9 +89,9 @@ impl Writer {
         Ok(())
     }
 
-    fn add_job(&mut self, source: i64, work: Work, at: i64, reply: Option<Reply<()>>) -> Done {
+    fn add_job(&mut self, source: i64, work: Work, reply: Option<Reply<()>>) -> Done {
         let plural = if source == 0 { String::new() } else { self.source(source)?.facts.plural.clone() };
-        self.jobs.push_back(Job { source, plural, work, at, recovered: false, older: self.redacted_anew, reply });
+        self.jobs.push_back(Job { source, plural, work, recovered: false, older: self.redacted_anew, reply });
         Ok(())
     }
 
@@ -128,7 +124,8 @@ impl Writer {
         let done = self.step_of(&mut job);
         match done {
             Ok(true) => {
-                if job.recovered {
+                // It was read for this alone, unless it was registered meanwhile.
+                if self.sources.get(&job.source).is_some_and(|source| !source.registered) {
                     self.sources.remove(&job.source);
                 }
                 if let Some(reply) = &job.reply {
@@ -196,7 +193,7 @@ impl Writer {
                     }
                 }
                 Step::End => {
-                    self.end_list(id, job.at)?;
+                    self.end_list(id)?;
                     self.commit()?;
                     return Ok(true);
                 }
@@ -231,14 +228,15 @@ impl Writer {
     }
 
     /// A list begins: what an earlier, unfinished one has staged goes first.
-    pub(super) fn begin_list(&mut self, id: i64, at: i64) -> Done {
+    pub(super) fn begin_list(&mut self, id: i64) -> Done {
         self.begin()?;
+        self.execute("begin a list", "UPDATE source SET listed_at = ? WHERE id = ?", params![self.at, id])?;
         let staged: bool = self
             .conn
             .prepare_cached("SELECT EXISTS (SELECT 1 FROM listing WHERE source = ?)")
             .and_then(|mut select| select.query_row([id], |row| row.get(0)))
             .map_err(sql("drop an unfinished list"))?;
-        if staged { self.add_job(id, Work::Begin, at, None) } else { Ok(()) }
+        if staged { self.add_job(id, Work::Begin, None) } else { Ok(()) }
     }
 
     /// Drops a slice of what is staged. Says whether that was the last.
@@ -283,7 +281,6 @@ impl Writer {
         id: i64,
         version: &ResourceVersion,
         why: Option<Why>,
-        at: i64,
         reply: Reply<()>,
     ) -> Done {
         self.begin()?;
@@ -298,7 +295,7 @@ impl Writer {
             "UPDATE source SET pending = ?, pending_why = ?, pending_told = 0 WHERE id = ?",
             params![version.as_str(), why.map(Why::as_str).or(silent), id],
         )?;
-        self.add_job(id, Work::List(Step::Gap), at, Some(reply))
+        self.add_job(id, Work::List(Step::Gap), Some(reply))
     }
 
     /// The version of the complete list, and what it is to declare.
@@ -412,8 +409,13 @@ impl Writer {
         Ok(!staged.is_empty())
     }
 
-    fn end_list(&mut self, id: i64, at: i64) -> Done {
+    fn end_list(&mut self, id: i64) -> Done {
         let (version, _, _) = self.pending(id)?;
+        // What has changed since the list began is not in it.
+        let at: i64 = self
+            .conn
+            .query_row("SELECT listed_at FROM source WHERE id = ?", [id], |row| row.get(0))
+            .map_err(sql("write a list"))?;
         self.execute(
             "write a list",
             "UPDATE source SET pending = NULL, pending_why = NULL, pending_told = 0, rescoped = 0, given_up = NULL WHERE id = ?",
@@ -491,7 +493,7 @@ impl Writer {
 
     /// Tells the end of what the configuration does not watch any more, where it goes on watching the resource
     /// elsewhere: to the log, an object that left the scope is gone.
-    pub(super) fn narrow(&mut self, at: i64, reply: Reply<()>) -> Done {
+    pub(super) fn narrow(&mut self, reply: Reply<()>) -> Done {
         let what = "find what is not watched any more";
         self.begin()?;
         let retired: VecDeque<i64> = {
@@ -505,7 +507,7 @@ impl Writer {
             let rows = select.query_map([], |row| row.get(0)).map_err(sql(what))?;
             rows.collect::<Result<_, _>>().map_err(sql(what))?
         };
-        self.add_job(0, Work::Narrow(retired, false), at, Some(reply))
+        self.add_job(0, Work::Narrow(retired, false), Some(reply))
     }
 
     /// Says whether there may be more.
@@ -547,9 +549,9 @@ impl Writer {
     }
 
     /// The resource is not served any more.
-    pub(super) fn gone(&mut self, id: i64, at: i64, reply: Reply<()>) -> Done {
+    pub(super) fn gone(&mut self, id: i64, reply: Reply<()>) -> Done {
         self.begin()?;
-        self.add_job(id, Work::Gone(Step::Clear), at, Some(reply))
+        self.add_job(id, Work::Gone(Step::Clear), Some(reply))
     }
 
     /// Says whether there is anything that is gone with it.

@@ -12,13 +12,13 @@ use std::time::Duration;
 use rusqlite::params;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
-use tokio::sync::watch;
 
 use super::queue::Open;
 use super::{Done, Writer, micros, sql};
 use tokio::time::Instant;
 
 use crate::ambient;
+use crate::ambient::watch;
 use crate::journal::JournalError;
 use crate::journal::retention::{Bounds, PAGE, Pause, PauseReason, Sizes};
 

@@ -9,7 +9,7 @@ use super::{Done, Known, Marks, Writer, micros, rfc3339, sql, type_code, type_of
 use crate::ambient;
 use crate::change::Shape;
 use crate::journal::JournalError;
-use crate::journal::recent::Line;
+use crate::journal::recent::{Line, Packed};
 use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, ResourceVersion, Seq, Why};
 use crate::wire::{self, Draft};
 
@@ -74,6 +74,12 @@ impl Writer {
         }
         self.insert(seq, now, kind, source_id, row, previous, used, &rendered.object, &blob)?;
         let shape = change.map(|(_, shape)| Arc::new(shape));
+        // Nobody compares anything with the one before any more.
+        self.packed.remove(previous);
+        if let Some(base) = used {
+            let (object, shape) = (rendered.object.clone(), shape.clone());
+            self.packed.put(seq, Packed { base, blob: blob.into(), kind, object, shape });
+        }
         self.recent.put(seq, Line { kind, bytes: rendered.line.into(), object: rendered.object, shape });
         Ok(Emitted { seq, base: used.unwrap_or(seq) })
     }
@@ -145,9 +151,13 @@ impl Writer {
         if let Some(line) = self.bases.get(seq) {
             return Ok(line);
         }
-        // It is wanted again when the object changes next, while what is only sent goes by.
+        let packed = self.packed.get(seq);
         if let Some(line) = self.recent.peek(seq) {
-            return Ok(self.bases.put(seq, line));
+            // It is wanted again when the object changes next, while what is only sent goes by.
+            return Ok(if packed.is_some() { line } else { self.bases.put(seq, line) });
+        }
+        if let Some(packed) = packed {
+            return self.unpack(seq, packed);
         }
         let (base, object, blob, kind) = self
             .conn
@@ -159,15 +169,22 @@ impl Writer {
                 })
             })
             .map_err(sql("read an entry"))?;
-        let base = base.map(|seq| self.line(seq)).transpose()?;
-        let bytes = self
-            .codec
-            .decompress(base.as_ref().map(|line| &*line.bytes), &blob)
-            .map_err(|error| JournalError::Corrupt(format!("entry {seq}: {error}; run `decklog verify`")))?;
-        let Some(kind) = type_of(kind).filter(|_| bytes.get(object.clone()).is_some()) else {
-            return Err(JournalError::Corrupt(format!("entry {seq} is not what its row says; run `decklog verify`")));
-        };
+        let kind = type_of(kind).ok_or_else(|| damaged(seq, &"unknown type"))?;
+        if let Some(base) = base {
+            let packed = Packed { base, blob: blob.into(), kind, object, shape: None };
+            return self.unpack(seq, self.packed.put(seq, packed));
+        }
+        let bytes = self.codec.decompress(None, &blob).map_err(|error| damaged(seq, &error))?;
+        bytes.get(object.clone()).ok_or_else(|| damaged(seq, &"it is not what its row says"))?;
         Ok(self.bases.put(seq, Line { kind, bytes: bytes.into(), object, shape: None }))
+    }
+
+    fn unpack(&mut self, seq: u64, packed: Packed) -> Done<Line> {
+        let base = self.line(packed.base)?;
+        let bytes = self.codec.decompress(Some(&base.bytes), &packed.blob).map_err(|error| damaged(seq, &error))?;
+        let Packed { kind, object, shape, .. } = packed;
+        bytes.get(object.clone()).ok_or_else(|| damaged(seq, &"it is not what its row says"))?;
+        Ok(Line { kind, bytes: bytes.into(), object, shape })
     }
 
     /// What is still known of an object whose last state is damaged.
@@ -247,6 +264,10 @@ impl Writer {
             .again(&self.source(source)?.facts, uid, stored)
             .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))
     }
+}
+
+fn damaged(seq: u64, why: &dyn std::fmt::Display) -> JournalError {
+    JournalError::Corrupt(format!("entry {seq}: {why}; run `decklog verify`"))
 }
 
 fn told(known: &Known, line: &Line) -> Done<Redacted> {

@@ -1,9 +1,11 @@
 //! The writer step by step, without its thread: how much one step does, and what is left of a step that does not fit.
 
+mod jobs;
+
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::queue::Open;
 use super::*;
@@ -67,6 +69,14 @@ fn changes(versions: std::ops::Range<u64>, length: usize) -> Command {
 
 impl Bench {
     fn in_dir(dir: &Path) -> Self {
+        let mut bench = Self::unregistered(dir);
+        bench.hand_over(Command::Source(Box::new(spec()), Reply::new().0));
+        bench.turn();
+        bench
+    }
+
+    /// A writer that knows of sources only what the last one has left.
+    fn unregistered(dir: &Path) -> Self {
         let _lock = schema::lock(dir).unwrap();
         let (control, control_receiver) = mpsc::channel(100);
         let (sources, source_receiver) = mpsc::channel(100);
@@ -74,10 +84,7 @@ impl Bench {
         let conn = schema::open_writer(dir).unwrap();
         let mut writer = Writer::new(conn, dir, watch::channel(Seq(0)).0, told).unwrap();
         writer.recover().unwrap();
-        let mut bench = Self { writer, queue: Queue::new(control_receiver, source_receiver), control, sources, paused };
-        bench.hand_over(Command::Source(Box::new(spec()), Reply::new().0));
-        bench.turn();
-        bench
+        Self { writer, queue: Queue::new(control_receiver, source_receiver), control, sources, paused }
     }
 
     fn hand_over(&self, command: Command) {
@@ -89,12 +96,18 @@ impl Bench {
     /// One turn of the loop. Says whether there is more to do.
     fn turn(&mut self) -> bool {
         let busy = self.writer.slice(&mut self.queue).unwrap();
+        let any = self.group();
+        busy || any
+    }
+
+    /// What waits is done, in one transaction. Says whether there was any.
+    fn group(&mut self) -> bool {
         let next = self.queue.take(self.writer.room.open);
         let any = next.is_some();
         if let Some(queued) = next {
             self.writer.group(queued, &mut self.queue).unwrap();
         }
-        busy || any
+        any
     }
 
     fn turns(&mut self) {
@@ -106,6 +119,15 @@ impl Bench {
         self.turn();
         // They count from the next turn on.
         self.turn();
+    }
+
+    /// Takes turns until there is room again, and all that waits is done.
+    fn with_room(&mut self) {
+        self.pages(None);
+        while self.writer.room.due(Instant::now()).is_some() {
+            self.turn();
+        }
+        self.turns();
     }
 
     /// The database takes so many pages and not one more, as a disk would.
@@ -182,11 +204,7 @@ fn what_did_not_fit_is_tried_again_in_its_order_and_told_once() {
     done.try_recv().unwrap();
     assert_eq!(bench.count("entry"), 10);
 
-    bench.pages(None);
-    while bench.writer.room.due(Instant::now()).is_some() {
-        bench.turn();
-    }
-    bench.turns();
+    bench.with_room();
     assert!(bench.paused.borrow().is_none() && dir.path().join("reserve").exists());
     assert_eq!(Reader::open(dir.path()).unwrap().retained().unwrap().paused, None);
     assert_eq!((bench.writer.head, bench.count("entry")), (100, 100));

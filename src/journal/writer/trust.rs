@@ -29,6 +29,14 @@ impl Writer {
         Ok(())
     }
 
+    /// Nothing of a source was missing then, which is more than a watch says that brings nothing.
+    pub(super) fn found_good(&mut self, id: i64, at: i64) {
+        if let Some(source) = self.touch(id).filter(|source| source.lost.is_none() && source.good_at < at) {
+            source.good_at = at;
+            source.moved = true;
+        }
+    }
+
     /// The position of a source is lost: its next list declares why, also after a crash. A rollback explains whatever
     /// else seemed to be the reason.
     pub(super) fn distrust(&mut self, id: i64, why: Why) -> Done {

@@ -150,6 +150,82 @@ async fn an_api_without_metadata_alone_is_asked_for_whole_objects() {
     daemon.stop().await;
 }
 
+/// The same way is gone for every page, or the pages would not be of one list.
+#[tokio::test]
+async fn an_audit_asks_for_every_page_as_for_the_first() {
+    let place = audited_place().await;
+    for n in 0..7 {
+        place.map(&format!("m{n}"), "1");
+    }
+    let refuse = || Act::refuse(&Refusal::new(406, "NotAcceptable", "only the following media types are accepted"));
+    place.sim.fault(Fault::new(On::list("configmaps").query("limit=3"), refuse()).after(3));
+    let daemon = place.ready(maps()).await;
+    daemon.until_audited(1).await;
+    // What is refused in the middle of a list ends it.
+    place.sim.fault(Fault::new(On::list("configmaps").query("continue="), refuse()));
+    let ended = async {
+        while daemon.stats("configmaps").audits_undecided.load(Ordering::Relaxed) < 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, ended).await.expect("an audit comes to nothing");
+    let (done, _) = daemon.audits();
+    daemon.until_audited(done + 1).await;
+    let metadata = |seen: &crate::sim::faults::Seen| seen.accept.contains("PartialObjectMetadataList");
+    let asked: Vec<_> = place.sim.requests().into_iter().filter(|seen| seen.is_list("configmaps")).collect();
+    let told: Vec<_> = asked[3..7].iter().map(|seen| (metadata(seen), seen.status == Some(406))).collect();
+    assert_eq!(told, [(true, true), (false, false), (false, false), (false, false)]);
+    assert!(asked[5].param("continue").is_some() && asked[6].param("continue").is_some());
+    let refused = asked.iter().skip(4).position(|seen| seen.status == Some(406)).unwrap() + 4;
+    assert!(metadata(&asked[refused]) && asked[refused].param("continue").is_some());
+    assert!(metadata(&asked[refused + 1]) && asked[refused + 1].param("continue").is_none());
+    assert_eq!((daemon.audits().1, place.lists_begun() > 3), (0, true));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn an_audit_that_cannot_read_the_journal_says_nothing() {
+    let place = audited_place().await;
+    place.map("a", "1");
+    let daemon = place.ready(maps()).await;
+    daemon.until_audited(1).await;
+    let stats = daemon.stats("configmaps");
+    let (here, away) = (place.state().join("journal.db"), place.state().join("away"));
+    std::fs::rename(&here, &away).unwrap();
+    let before = stats.audits_undecided.load(Ordering::Relaxed);
+    let undecided = async {
+        while stats.audits_undecided.load(Ordering::Relaxed) < before + 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let undecided = tokio::time::timeout(PATIENCE, undecided).await;
+    std::fs::rename(&away, &here).unwrap();
+    undecided.expect("audits come to nothing");
+    let (done, _) = daemon.audits();
+    daemon.until_audited(done + 1).await;
+    assert_eq!(daemon.audits().1, 0);
+    assert_eq!((daemon.log(&place).len(), stats.desyncs.load(Ordering::Relaxed)), (1, 0));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_source_that_resumes_is_left_alone_for_half_a_period() {
+    let mut place = audited_place().await;
+    place.timings.audit = Some(Duration::from_secs(1));
+    place.map("a", "1");
+    place.ready(maps()).await.stop().await;
+    place.sim.clear_requests();
+    let daemon = place.ready(maps()).await;
+    let (done, _) = daemon.audits();
+    daemon.until_audited(done + 1).await;
+    let asked = place.sim.requests();
+    let watch = asked.iter().find(|seen| seen.is_watch("configmaps")).unwrap();
+    let audit = On::list("configmaps").query("limit=3");
+    let audit = asked.iter().find(|seen| audit.matches(seen)).unwrap();
+    assert!(audit.at - watch.at >= Duration::from_millis(500), "{:?}", audit.at - watch.at);
+    daemon.stop().await;
+}
+
 #[tokio::test]
 async fn an_audit_that_the_watch_does_not_catch_up_with_says_nothing() {
     let mut place = audited_place().await;

@@ -222,6 +222,29 @@ async fn a_panic_over_one_object_is_an_undecodable_one() {
     daemon.stop().await;
 }
 
+/// Fault 26: a few objects are really gone now and then, and a broken server's list has none at all.
+#[tokio::test]
+async fn a_few_objects_that_went_hold_nothing_up() {
+    for (known, lost, lists) in [(10, 9, 2), (11, 10, 3), (24, 12, 2), (1, 1, 3)] {
+        let place = Place::new().await;
+        for n in 0..known {
+            place.map(&format!("m{n}"), "1");
+        }
+        let daemon = place.ready(maps()).await;
+        daemon.until(&place, |log| log.len() == known).await;
+        daemon.stop().await;
+        for n in 0..lost {
+            place.drop(&format!("m{n}"));
+        }
+        place.sim.compact_all();
+        let daemon = place.ready(maps()).await;
+        let log = daemon.until(&place, |log| log.len() == known + 1 + lost).await;
+        assert_eq!(log[known], "GAP expired");
+        assert_eq!(place.lists_begun(), lists, "{lost} of {known}");
+        daemon.stop().await;
+    }
+}
+
 /// Fault 26: an empty list of a broken server deletes nothing; one that a second list confirms is told.
 #[tokio::test]
 async fn a_list_that_lacks_most_objects_is_believed_the_second_time() {

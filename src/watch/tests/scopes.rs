@@ -1,5 +1,8 @@
 //! What is watched: resources that come and go, selectors, namespaces.
 
+use std::collections::BTreeSet;
+
+use super::classify::Failure;
 use super::*;
 
 /// Faults 11 and 12: definitions that come and go.
@@ -165,6 +168,87 @@ async fn a_group_that_is_away_loses_nothing() {
     let log = daemon.until_last(&place, "b@").await;
     assert_eq!(log.len(), 2, "{log:?}");
     daemon.stop().await;
+}
+
+fn refusals() -> [Act; 2] {
+    [Refusal::not_served(), Refusal::new(403, "Forbidden", "not you")].map(|refusal| Act::refuse(&refusal))
+}
+
+/// Fault 11: a server that has nothing at one of the two roots of discovery, or does not show it, has the other.
+#[tokio::test]
+async fn one_root_of_discovery_that_is_refused_is_empty_and_two_are_an_error() {
+    for (refusal, legacy) in refusals().into_iter().flat_map(|refusal| [(refusal.clone(), false), (refusal, true)]) {
+        let place = Place::with(|settings| settings.legacy_discovery = legacy).await;
+        let api = place.api().await;
+        for (root, other) in [("/api", "/apis"), ("/apis", "/api")] {
+            let mut fresh = Discoverer::default();
+            place.sim.fault(Fault::new(On::path(root), refusal.clone()).always());
+            let found = fresh.discover(&api).await.unwrap();
+            assert_eq!(fresh.is_cheap(), !legacy, "{root}");
+            assert!(
+                !found.served.is_empty() && found.served.iter().all(|one| one.group.is_empty() == (root == "/apis"))
+            );
+            assert_eq!(found.uncertain, BTreeSet::new(), "nothing was known of what is refused");
+            place.sim.fault(Fault::new(On::path(other), refusal.clone()).always());
+            assert!(matches!(fresh.discover(&api).await, Err(Failure::NotFound | Failure::Forbidden(_))));
+            // And what was refused is asked for again.
+            place.sim.heal();
+            let whole = fresh.discover(&api).await.unwrap();
+            assert!(whole.served.len() > found.served.len() && whole.refused.is_none());
+            assert_eq!(fresh.is_cheap(), !legacy);
+            // What is known stays, and is uncertain.
+            place.sim.fault(Fault::new(On::path(root), refusal.clone()).always());
+            let kept = fresh.discover(&api).await.unwrap();
+            assert_eq!(kept.served.len(), whole.served.len());
+            assert!(
+                kept.uncertain.iter().eq(whole
+                    .served
+                    .iter()
+                    .map(|one| &one.group)
+                    .filter(|group| group.is_empty() == (root == "/api"))
+                    .collect::<BTreeSet<_>>())
+            );
+            place.sim.heal();
+        }
+    }
+}
+
+/// Fault 11: what is below a root of discovery that is refused is not gone, also for a daemon that only remembers it.
+#[tokio::test]
+async fn a_root_of_discovery_that_is_refused_ends_no_source() {
+    for (restart, refusal) in [false, true].into_iter().zip(refusals()) {
+        let place = Place::new().await;
+        place.sim.define(objects::crd("widgets.example.com", "Widget", true, &["v1"])).unwrap();
+        let widget =
+            |name: &str| serde_json::json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"n": 1}});
+        place.sim.create("widgets.example.com", widget("a")).unwrap();
+        let watches = || vec![watch(&["widgets.example.com", "configmaps"])];
+        let daemon = place.ready(watches()).await;
+        daemon.until_last(&place, "a@").await;
+        let refuse = || {
+            place.sim.fault(Fault::new(On::path("/apis"), refusal).always());
+            for on in [On::watch("widgets.example.com"), On::list("widgets.example.com")] {
+                place.sim.fault(Fault::new(on, Act::refuse(&Refusal::not_served())).always());
+            }
+            place.sim.clear_requests();
+        };
+        let daemon = if restart {
+            daemon.stop().await;
+            refuse();
+            place.start(watches()).await
+        } else {
+            refuse();
+            place.sim.signal("widgets.example.com", &Signal::End);
+            daemon
+        };
+        // Long enough for it to be taken for gone.
+        place.sim.wait_for_count(&On::list("widgets.example.com"), 20).await.unwrap();
+        place.sim.heal();
+        place.sim.create("widgets.example.com", widget("b")).unwrap();
+        let log = daemon.until_last(&place, "b@").await;
+        assert_eq!(log.len(), 2, "{log:?}");
+        daemon.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,229 @@
+//! What is long, beside what comes meanwhile: after a crash, and where a transaction fails.
+
+use super::*;
+use crate::config;
+use crate::wire::Entry;
+
+fn maps() -> SourceSpec {
+    let mut spec = spec();
+    (spec.resource.kind, spec.resource.plural) = ("ConfigMap".into(), "configmaps".into());
+    spec
+}
+
+fn source(spec: SourceSpec) -> Command {
+    Command::Source(Box::new(spec), Reply::new().0)
+}
+
+/// The rules that are always there, and one that masks these.
+fn rules(paths: &[&str]) -> Command {
+    let rule = config::RedactRule {
+        resources: vec!["*".into()],
+        paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+        mode: config::RedactMode::Mask,
+    };
+    let rules = if paths.is_empty() { Vec::new() } else { vec![rule] };
+    let rules = config::Redact { rules, ..config::Redact::default() };
+    Command::Redaction(Arc::new(Redactor::new(&rules, [7; 32]).unwrap()))
+}
+
+impl Bench {
+    /// Hands a list over without its end.
+    fn list(&self, objects: impl IntoIterator<Item = Observed>) {
+        self.hand_over(Command::ListBegin(SourceId(1)));
+        self.hand_over(Command::ListPage(SourceId(1), objects.into_iter().collect()));
+    }
+
+    fn complete(&self, version: u64, why: Option<Why>) {
+        self.hand_over(Command::ListDone(SourceId(1), rv(version), why, Reply::new().0));
+    }
+
+    /// No more than this many pages from now on.
+    fn nearly_full(&self) {
+        let pages: u64 = self.writer.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        self.pages(Some(pages + 18));
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let mut reader = Reader::open(Path::new(self.writer.conn.path().unwrap()).parent().unwrap()).unwrap();
+        let entries = reader.entries_after(Seq(0), 10_000, usize::MAX).unwrap();
+        entries.iter().map(|stored| String::from_utf8(stored.line.to_vec()).unwrap()).collect()
+    }
+
+    /// The log of Pods in short.
+    fn log(&self) -> Vec<String> {
+        let told = |line: &String| {
+            let entry = Entry::parse(line.as_bytes()).unwrap();
+            let short = match entry.gap() {
+                Some(gap) => format!("GAP {}", gap.why),
+                None => format!(
+                    "{} {} {}",
+                    entry.type_name,
+                    entry.evidence.as_deref().unwrap(),
+                    entry.name.as_deref().unwrap()
+                ),
+            };
+            line.contains("\"resource\":\"pods\"").then_some(short)
+        };
+        self.lines().iter().filter_map(told).collect()
+    }
+}
+
+fn rv(version: u64) -> ResourceVersion {
+    ResourceVersion::new(version.to_string())
+}
+
+/// Fault 25: what an unfinished list has left is dropped in slices. Its source is registered meanwhile, and stays.
+#[test]
+fn a_source_is_registered_while_its_unfinished_list_is_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bench = Bench::in_dir(dir.path());
+    bench.list((0..1200).map(|n| object(&format!("o{n}"), 100 + n, 10)));
+    bench.turns();
+    assert_eq!(bench.count("listing"), 1200);
+    drop(bench);
+
+    let mut bench = Bench::unregistered(dir.path());
+    bench.turns();
+    assert_eq!(bench.count("listing"), 1200, "nobody has asked for anything yet");
+    let (reply, mut memory) = Reply::new();
+    bench.hand_over(Command::Source(Box::new(spec()), reply));
+    bench.turn();
+    assert!(memory.try_recv().unwrap().resume.is_none());
+    assert!(bench.count("listing") > 0, "it did not wait for that");
+    bench.list([object("new", 2000, 10)]);
+    bench.complete(2001, None);
+    bench.turns();
+    assert_eq!(bench.log(), ["ADDED listed new"]);
+    bench.hand_over(changes(2002..2003, 10));
+    bench.turns();
+    assert_eq!(bench.log().len(), 2, "it is still registered");
+}
+
+/// Fault 25: a list that is complete is finished after a crash, and not before the sinks are registered that it is for.
+#[test]
+fn what_the_last_daemon_left_waits_for_the_sinks_and_the_rules() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, first) in [("a source", source(spec())), ("rules", rules(&[]))] {
+        let dir = dir.path().join(name);
+        let mut bench = Bench::in_dir(&dir);
+        bench.list([object("a", 100, 10), object("b", 101, 10)]);
+        bench.complete(110, None);
+        assert!(bench.group() && bench.log().is_empty());
+        drop(bench);
+
+        let mut bench = Bench::unregistered(&dir);
+        let ((reply, mut cursor), (flush, mut flushed)) = (Reply::new(), Reply::new());
+        bench.hand_over(Command::Sink("s".into(), "file".into(), SinkStart::Now, reply));
+        bench.hand_over(Command::Flush(flush));
+        bench.turns();
+        assert_eq!(cursor.try_recv(), Ok(Seq(0)), "{name}: it gets what follows");
+        assert_eq!(flushed.try_recv(), Ok(()), "{name}: nobody waits for what is not begun");
+        assert_eq!(bench.log(), Vec::<String>::new());
+        bench.hand_over(first);
+        bench.turns();
+        assert_eq!(bench.log(), ["ADDED listed a", "ADDED listed b"]);
+    }
+}
+
+/// What is staged was redacted by the rules of its moment, and is told by those in force.
+#[test]
+fn a_list_that_was_staged_under_other_rules_is_redacted_again() {
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Changed {
+        WhileDown,
+        BeforeTheEnd,
+        WhileWritten,
+    }
+    let secret = object("a", 100, 40);
+    let text = String::from_utf8(secret.body.bytes.clone()).unwrap();
+    let value = text.split('"').nth(3).unwrap();
+    for when in [Changed::WhileDown, Changed::BeforeTheEnd, Changed::WhileWritten] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bench = Bench::in_dir(dir.path());
+        bench.hand_over(rules(&[]));
+        bench.list([secret.clone()]);
+        bench.turns();
+        if when == Changed::BeforeTheEnd {
+            bench.hand_over(rules(&["/text"]));
+        }
+        bench.complete(110, None);
+        bench.group();
+        if when == Changed::WhileWritten {
+            bench.hand_over(rules(&["/text"]));
+            bench.group();
+        }
+        if when == Changed::WhileDown {
+            drop(bench);
+            bench = Bench::unregistered(dir.path());
+            bench.hand_over(rules(&["/text"]));
+        }
+        assert_eq!(bench.log(), Vec::<String>::new());
+        bench.turns();
+        let lines = bench.lines();
+        assert!(lines.len() == 1 && lines[0].contains("/text"), "{when:?}: {lines:?}");
+        assert!(!lines[0].contains(value), "{when:?}: {lines:?}");
+    }
+}
+
+/// Fault 47: what had to wait in a transaction that failed comes behind what that one took, when it is tried again; also where
+/// something else that is long ends before.
+#[test]
+fn what_waited_in_a_transaction_that_failed_keeps_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bench = Bench::in_dir(dir.path());
+    bench.hand_over(source(maps()));
+    bench.list([object("old", 100, 10)]);
+    bench.complete(110, None);
+    bench.turns();
+    bench.bound(1 << 40, Duration::from_secs(1 << 30));
+    // Something long that only has to end.
+    bench.hand_over(Command::Narrow(Reply::new().0));
+    bench.group();
+    bench.nearly_full();
+    bench.list([object("old", 100, 10)]);
+    bench.complete(200, Some(Why::Expired));
+    let new = WatchChange { verb: Verb::Upsert, object: object("new", 210, 10) };
+    bench.hand_over(Command::Changes(SourceId(1), vec![new]));
+    let Command::Changes(_, many) = changes(110..200, 2000) else { panic!() };
+    bench.hand_over(Command::Changes(SourceId(2), many));
+    bench.group();
+    assert!(bench.paused.borrow().is_some(), "it did not fit");
+    assert_eq!(bench.log(), ["ADDED listed old"]);
+    bench.with_room();
+    assert_eq!(bench.log(), ["ADDED listed old", "GAP paused", "ADDED watched new"]);
+    assert_eq!(bench.count("entry"), 93);
+}
+
+/// Fault 47: a source whose registration did not reach the disk is as it was before, in memory as well.
+#[test]
+fn a_registration_that_did_not_fit_has_not_happened() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bench = Bench::in_dir(dir.path());
+    bench.list([object("a", 100, 10)]);
+    bench.complete(110, None);
+    bench.turns();
+    bench.bound(1 << 40, Duration::from_secs(1 << 30));
+    let unknown = WatchChange { verb: Verb::Delete, object: object("unknown", 111, 10) };
+    bench.hand_over(Command::Changes(SourceId(1), vec![unknown]));
+    bench.turns();
+    assert!(bench.writer.contradicted.contains(&SourceId(1)));
+
+    bench.nearly_full();
+    let again = || SourceSpec { label_selector: "a=b".into(), ignore: vec!["/text".into()], ..spec() };
+    bench.hand_over(source(again()));
+    bench.hand_over(source(maps()));
+    let Command::Changes(_, many) = changes(110..200, 2000) else { panic!() };
+    bench.hand_over(Command::Changes(SourceId(2), many));
+    bench.group();
+    assert!(bench.paused.borrow().is_some(), "it did not fit");
+    assert_eq!((bench.count("source"), bench.writer.sources.len()), (1, 1));
+    let before = &bench.writer.sources[&1];
+    assert!(before.ignore.is_empty() && before.lost == Some(Why::Audit) && before.given_up == Some(rv(110)));
+    assert!(bench.writer.contradicted.contains(&SourceId(1)), "it has not been listed");
+
+    bench.with_room();
+    assert_eq!((bench.count("source"), bench.writer.sources.len()), (2, 2));
+    assert_eq!(bench.writer.sources[&1].ignore.len(), 1);
+    assert!(bench.writer.contradicted.is_empty());
+    assert_eq!(bench.count("entry"), 91);
+}
