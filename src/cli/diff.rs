@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::line::put_gap;
+use super::line::{full_resource, put_gap};
 use super::log::{UNTOLD, put_difference};
 use super::object::{self, Moment, place};
 use super::output::{Ink, Out, Row, moment, printable};
@@ -264,7 +264,7 @@ impl Scope {
             }
             for (name, place) in [("--from", from), ("--to", to)] {
                 if let Some(doubt) = object::doubt(reader, resource, namespace.as_deref(), place)? {
-                    difference.unknown.push(format!("{name} lies in a gap: of {}, {doubt}", names[&resource]));
+                    difference.unknown.push(format!("{name} lies in a gap of {}: {doubt}", names[&resource]));
                 }
             }
         }
@@ -432,8 +432,9 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
     for hole in &difference.gaps {
         let mut row = Row::new(look);
         row.uncut();
-        row.put(Some(Ink::Alarm), &format!("GAP {} (entry {}) ", printable(&hole.resource), hole.seq));
-        put_gap(&mut row, &object::parse(&hole.stored)?);
+        let entry = object::parse(&hole.stored)?;
+        row.put(Some(Ink::Alarm), &format!("GAP {} (entry {}) ", printable(&full_resource(&entry)), hole.seq));
+        put_gap(&mut row, &entry);
         out.line(&row.finish())?;
     }
     for unknown in &difference.unknown {

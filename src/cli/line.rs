@@ -92,11 +92,15 @@ impl Lines {
     }
 }
 
+/// `deployments.apps`.
+pub(super) fn full_resource(entry: &Entry<'_>) -> String {
+    let group = entry.group();
+    if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) }
+}
+
 /// `deployments.apps shop/web`.
 fn put_target(row: &mut Row, entry: &Entry<'_>) {
-    let group = entry.group();
-    let resource = if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) };
-    row.put(None, &printable(&resource));
+    row.put(None, &printable(&full_resource(entry)));
     let object = match (entry.namespace.as_deref(), entry.name.as_deref()) {
         (None, None) => return,
         (Some(namespace), None) => format!("{namespace}/"),

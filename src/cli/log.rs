@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use clap::Args;
 use serde::Deserialize;
 
-use super::line::{day_and_time, put_gap};
+use super::line::{day_and_time, full_resource, put_gap};
 use super::output::{Ink, Out, Row, printable};
 use super::select::FilterArgs;
 use super::tree::{Change, Manager, Node, Step as Way};
@@ -300,7 +300,7 @@ impl Printer {
         }
         if kind == EntryType::Gap {
             if self.names.is_some() {
-                row.put(None, &printable(&entry.resource)).put(None, " ");
+                row.put(None, &printable(&full_resource(&entry))).put(None, " ");
             }
             put_gap(&mut row, &entry);
             return self.out.line(&row.finish());

@@ -39,6 +39,9 @@ async fn what_is_printed_is_what_was_reviewed() {
     every(state, "log", &["log", "deploy/web", "-n", "shop"]);
     every(state, "log_patch", &["log", "-p", "deploy/web"]);
     every(state, "log_patch_redacted", &["log", "-p", "secret/db"]);
+    every(state, "log_patch_dropped", &["log", "-p", "secret/token"]);
+    every(state, "diff_redacted", &["diff", "secrets", "--from", "18", "--to", "20"]);
+    every(state, "diff_dropped", &["diff", "secret/token", "--from", "33"]);
     every(state, "log_patch_text", &["log", "-p", "cm/settings", "--type", "MODIFIED"]);
     every(state, "log_tree", &["log", "--tree", "deploy/web"]);
     every(state, "log_gone", &["log", "po/web-5d8f-x2x4q", "-p", "--last", "3"]);

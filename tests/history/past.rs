@@ -37,7 +37,7 @@ async fn what_get_gives_at_a_seq_is_what_the_entry_told() {
         }
         looked_at += 1;
     }
-    assert_eq!(looked_at, 30);
+    assert_eq!(looked_at, 32);
 }
 
 #[tokio::test(start_paused = true)]

@@ -334,6 +334,11 @@ pub(crate) async fn shop() -> TempDir {
     event["metadata"]["uid"] = "ffffffff-0000-4000-8000-000000000002".into();
     story.put("10:44:01", "new events", &event).await;
     story.delete("10:45:00", "configmaps", &old).await;
+    // A value that is dropped: only a digest of it tells that it is another.
+    let dropped = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token", "namespace": "shop", "uid": "eeeeeeee-0000-4000-8000-000000000002"},
+        "data": {"user": "***"}, "type": "Opaque"});
+    story.put_redacted("10:46:00", "secrets", &dropped, &["/data/token"], 1).await;
+    story.put_redacted("10:46:30", "secrets", &dropped, &["/data/token"], 2).await;
     story.end().await
 }
 
