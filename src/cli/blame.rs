@@ -220,7 +220,9 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
         };
         let object = entry.object.map_or("{}", |object| object.get());
         if credited {
-            let watched = entry.evidence.as_deref() == Some("watched");
+            // After damage the whole object is told as new, whatever of it changed.
+            let whole = change.patch.iter().any(|op| op.path.is_empty());
+            let watched = entry.evidence.as_deref() == Some("watched") && !whole;
             origins.push(Origin {
                 seq: Some(step.seq),
                 time: entry.time.to_string(),

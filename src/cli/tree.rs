@@ -263,8 +263,12 @@ impl<'a> Node<'a> {
                 }
                 // What was the text before is the text now: only a digest told the two apart.
                 let same = op.was.zip(op.value).is_some_and(|(was, value)| was.get() == value.get());
-                brought.mark =
-                    if same { Mark::Redacted } else { Mark::Was(Box::new(was.unwrap_or_else(Self::opaque))) };
+                brought.mark = match was {
+                    _ if same => Mark::Redacted,
+                    Some(was) => Mark::Was(Box::new(was)),
+                    // What was there before cannot be read any more.
+                    None => Mark::Added,
+                };
                 Some(brought)
             }
             ("add", Some(step)) => {
@@ -672,6 +676,15 @@ mod tests {
             told,
             ["spec.containers.a.image \"x:1\"", "spec.containers.b -", "spec.containers.c +", "spec.n 1.50"]
         );
+    }
+
+    #[test]
+    fn what_replaces_something_unreadable_is_new() {
+        let mut tree = Node::parse(br#"{"data":{"a":"1"}}"#).unwrap();
+        let patch: Vec<Op<'_>> =
+            serde_json::from_str(r#"[{"op":"replace","path":"","value":{"data":{"a":"1"}}}]"#).unwrap();
+        tree.revert(&patch).unwrap();
+        assert!(matches!(tree.mark, Mark::Added) && tree.differences().len() == 1);
     }
 
     #[test]

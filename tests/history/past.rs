@@ -114,3 +114,25 @@ async fn what_is_not_told_is_nobodys_entry() {
     assert!(blame("po/p", "seen: 7").starts_with("   -  ≥2026-11-20 10:02:00"));
     assert!(blame("po/p", "same: x").starts_with("   2   2026-11-20 10:02:00"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_blamed_on_an_object_that_had_the_name_before() {
+    let mut story = Story::begin().await;
+    story.list("10:00:00", "replicasets", None, &[object("ReplicaSet", "a", 0)]).await;
+    story.put("10:01:00", "replicasets", &object("ReplicaSet", "a", 1)).await;
+    story.gone("10:02:00", "replicasets").await;
+    let mut again = object("ReplicaSet", "a", 2);
+    again["metadata"]["uid"] = "another".into();
+    // A first list, which is not told.
+    story.list("10:03:00", "replicasets", None, &[again.clone()]).await;
+    again["data"]["n"] = 3.into();
+    story.put("10:04:00", "replicasets", &again).await;
+    let dir = story.end().await;
+    let blame = run(dir.path(), &["blame", "rs/a"]).out;
+    let line = |field: &str| blame.lines().find(|line| line.ends_with(field)).unwrap_or_else(|| panic!("{blame}"));
+    assert!(line("n\": 3").starts_with("   4   2026-11-20 10:04:00"), "{blame}");
+    assert!(line("same: x").starts_with("   -  ≤2026-11-20 10:04:00"), "{blame}");
+    let log = run(dir.path(), &["log", "rs/a"]).out;
+    assert_eq!(log.matches(", uid ").count(), 2, "{log}");
+    assert!(log.contains("data.n 2 → 3"), "{log}");
+}

@@ -129,6 +129,12 @@ impl Story {
         self.journal.list_done(id, ResourceVersion::new(self.version.to_string()), why).await.unwrap();
     }
 
+    /// The cluster does not serve it any more.
+    pub(crate) async fn gone(&self, time: &str, source: &str) {
+        self.at(time);
+        self.journal.source_gone(self.sources[source]).await.unwrap();
+    }
+
     pub(crate) async fn end(mut self) -> TempDir {
         drop(self.journal);
         self.writer.join_next().await.unwrap().unwrap();
