@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::yaml::{Members, Text};
@@ -54,10 +54,15 @@ pub(super) struct Op<'a> {
     op: Cow<'a, str>,
     #[serde(borrow)]
     pub(super) path: Cow<'a, str>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "present")]
     value: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "present")]
     was: Option<&'a RawValue>,
+}
+
+/// A member that is there, also where it is `null`.
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// The `change` of an entry.
