@@ -147,22 +147,20 @@ struct Found {
 /// Goes back through the history, until somebody is known for every field.
 fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<Found, Failure> {
     let upto = place.map_or(Seq(u64::MAX), |place| place.seq);
-    let steps: Vec<_> = reader.history(row)?.into_iter().skip_while(|step| step.seq > upto).collect();
+    let first = reader.step(row, upto)?;
     let untold = if place.is_none() { reader.untold(row)? } else { None };
-    let newest = match steps.first() {
-        Some(step) => reader.told(step)?,
-        None => None,
-    };
+    let newest = first.as_ref().map_or(Ok(None), |step| reader.told(step))?;
     let newest_entry = newest.as_ref().map(object::parse).transpose()?;
     let (text, uid) = match (&untold, &newest_entry) {
         (Some((object, _)), _) => (String::from_utf8_lossy(object).into_owned(), row.uid.clone()),
         (None, Some(entry)) if entry.kind() == EntryType::Deleted => {
+            let before = first.as_ref().map_or(Ok(None), |step| reader.previous(step))?;
+            let before = before.map_or_else(String::new, |step| format!("; --at {} tells who had set what", step.seq));
             return Err(Failure::no(format!(
-                "{} was deleted at {} (entry {}); --at {} tells who had set what",
+                "{} was deleted at {} (entry {}){before}",
                 row.spell(),
                 object::time_of(entry),
                 entry.seq,
-                steps.get(1).map_or(1, |step| step.seq.0),
             )));
         }
         (None, Some(entry)) => {
@@ -197,11 +195,10 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
         };
     }
     let mut oldest = Seq(u64::MAX);
-    for step in &steps {
-        if tree.is_credited() {
-            break;
-        }
-        let Some(stored) = reader.told(step)? else { break };
+    let mut next = first;
+    while let Some(step) = next.filter(|_| !tree.is_credited()) {
+        next = reader.previous(&step)?;
+        let Some(stored) = reader.told(&step)? else { break };
         let entry = object::parse(&stored)?;
         if entry.uid.as_deref() != Some(&uid) {
             break;

@@ -232,7 +232,7 @@ impl Scope {
             unknown: Vec::new(),
         };
         for row in &rows {
-            let steps = reader.history_between(row, from.seq, to.seq)?;
+            let steps = reader.history(row, from.seq, to.seq, usize::MAX)?;
             if steps.is_empty() {
                 continue;
             }

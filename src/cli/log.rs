@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use clap::Args;
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::line::{day_and_time, full_resource, put_gap};
@@ -14,7 +15,7 @@ use super::who::Writers;
 use super::yaml::{self, Sign, View};
 use super::{Exit, Failure, Format, Global, Outcome, object};
 use crate::filter::Filter;
-use crate::journal::{ObjectRow, Reader, StoredEntry};
+use crate::journal::{ObjectRow, Reader, Step, StoredEntry};
 use crate::model::{EntryType, Seq};
 use crate::wire::Entry;
 
@@ -67,7 +68,10 @@ pub fn main(args: LogArgs, global: &Global) -> Outcome {
         return Err(Failure::no(object::not_yet(&mut reader, &root)?));
     }
     let family = if args.tree { family(&mut reader, root)? } else { vec![root] };
-    let events = events(&mut reader, &family, &args.only)?;
+    // Where entries are chosen by what they say, nobody knows how many have to be looked at.
+    let chosen = filter.is_some() || !args.only.types.is_empty();
+    let most = args.last.filter(|_| !chosen).unwrap_or(usize::MAX);
+    let events = events(&mut reader, &family, &args.only, most)?;
     let mut printer = Printer::new(Out::new(global), global, &args, &family, reader.head()?);
     let mut left = args.last.unwrap_or(usize::MAX);
     for (seq, event) in events.iter().rev() {
@@ -100,46 +104,62 @@ fn keeps(filter: Option<&Filter>, stored: &StoredEntry) -> bool {
     filter.is_none_or(|filter| filter.matches(&stored.line).unwrap_or(true))
 }
 
-/// Every entry of these objects, and the gaps in their lives, by seq.
-fn events(reader: &mut Reader, family: &[ObjectRow], only: &FilterArgs) -> Result<BTreeMap<Seq, Event>, Failure> {
+/// The entries of these objects, of each at most so many, and the gaps in their lives, by seq.
+fn events(
+    reader: &mut Reader,
+    family: &[ObjectRow],
+    only: &FilterArgs,
+    most: usize,
+) -> Result<BTreeMap<Seq, Event>, Failure> {
     let wanted = |kind: EntryType, time: i64| {
         (only.types.is_empty() || only.types.contains(&kind))
             && only.since.is_none_or(|since| time >= since.as_microsecond())
             && only.until.is_none_or(|until| time <= until.as_microsecond())
     };
+    let bound = |time: Option<Timestamp>, otherwise: Seq, more: i64| match time {
+        Some(time) => reader.last_before(time.as_microsecond().saturating_add(more)),
+        None => Ok(otherwise),
+    };
+    let (after, upto) = (bound(only.since, Seq(0), 0)?, bound(only.until, Seq(u64::MAX), 1)?);
     let mut events = BTreeMap::new();
     // Of each source the part of the log in which its gaps concern somebody.
     let mut lives: BTreeMap<(i64, &str), (Seq, Seq)> = BTreeMap::new();
     for (member, row) in family.iter().enumerate() {
-        let history = reader.history(row)?;
-        let kept = history.iter().filter(|step| step.kept);
-        let Some((newest, oldest)) = kept.clone().next().zip(kept.clone().next_back()) else { continue };
-        let began = match reader.told(oldest)? {
-            Some(stored) => match object::parse(&stored)?.evidence.as_deref() {
-                // It came to be in the gap that was told right before.
-                Some("inferred") => Seq(0),
-                _ => oldest.seq,
-            },
-            None => oldest.seq,
+        let history = reader.history(row, after, upto, most)?;
+        let began = match history.last() {
+            None if row.present => after.next(),
+            None => continue,
+            Some(oldest) if history.len() == most => oldest.seq,
+            Some(oldest) if oldest.previous > Seq(0) && after > Seq(0) => after.next(),
+            Some(oldest) => began(reader, row, oldest)?,
         };
-        let gaps = reader.gaps(row.resource_id, Some(&row.namespace), Seq(0))?;
-        let before = gaps.iter().map(|gap| gap.seq).rfind(|gap| *gap < oldest.seq).filter(|gap| *gap > began);
-        let ended = if row.present { Seq(u64::MAX) } else { newest.seq };
+        let ended = if row.present { Seq(u64::MAX) } else { row.last };
         let life = lives.entry((row.resource_id, &row.namespace)).or_insert((Seq(u64::MAX), Seq(0)));
-        *life = (life.0.min(before.unwrap_or(oldest.seq)), life.1.max(ended));
-        for step in kept.filter(|step| wanted(step.kind, step.time)) {
+        *life = (life.0.min(began), life.1.max(ended));
+        for step in history.iter().filter(|step| wanted(step.kind, step.time)) {
             events.insert(step.seq, Event::Entry(member));
         }
     }
     for ((resource, namespace), (from, to)) in lives {
         for gap in reader.gaps(resource, Some(namespace), Seq(from.0.saturating_sub(1)))? {
-            let time = object::parse(&gap)?.time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_microsecond);
+            let time = object::parse(&gap)?.time.parse::<Timestamp>().map_or(0, Timestamp::as_microsecond);
             if gap.seq <= to && wanted(EntryType::Gap, time) {
                 events.insert(gap.seq, Event::Gap(gap));
             }
         }
     }
     Ok(events)
+}
+
+/// From where on gaps concern an object, of which this is the first entry: where it came to be in a gap, that one is told
+/// right before.
+fn began(reader: &mut Reader, row: &ObjectRow, first: &Step) -> Result<Seq, Failure> {
+    let Some(stored) = reader.told(first)? else { return Ok(first.seq) };
+    if object::parse(&stored)?.evidence.as_deref() != Some("inferred") {
+        return Ok(first.seq);
+    }
+    let gaps = reader.gaps(row.resource_id, Some(&row.namespace), Seq(0))?;
+    Ok(gaps.iter().map(|gap| gap.seq).rfind(|gap| *gap < first.seq).unwrap_or(first.seq))
 }
 
 /// An object and everything that it owns, itself first, as far as it is watched and as it was last known.
@@ -160,7 +180,9 @@ fn family(reader: &mut Reader, root: ObjectRow) -> Result<Vec<ObjectRow>, Failur
     }
     // All that the name ever was.
     let mut uids = HashSet::from([root.uid.clone()]);
-    for step in reader.history(&root)?.iter().filter(|step| step.kind != EntryType::Modified) {
+    for step in
+        reader.history(&root, Seq(0), Seq(u64::MAX), usize::MAX)?.iter().filter(|step| step.kind != EntryType::Modified)
+    {
         if let Some(stored) = reader.told(step)? {
             uids.extend(object::parse(&stored)?.uid.map(std::borrow::Cow::into_owned));
         }

@@ -186,8 +186,8 @@ pub(super) fn doubt(
 /// Where the journal cannot be read.
 pub(super) fn not_yet(reader: &mut Reader, row: &ObjectRow) -> Result<String, Failure> {
     let name = row.spell();
-    let history = reader.history(row)?;
-    let Some(first) = history.iter().rfind(|step| step.kept) else {
+    let history = reader.history(row, Seq(0), Seq(u64::MAX), usize::MAX)?;
+    let Some(first) = history.last() else {
         return Ok(format!(
             "the journal has no entry of {name}: it was found on a first list that is not told, and has not changed since{}",
             if reader.retained()?.forgotten > 0 { ", or all of it is forgotten" } else { "" }

@@ -353,7 +353,7 @@ async fn any_version_is_a_few_rows_away() {
     let mut reader = open.journal.reader().unwrap();
     for name in ["a", "b"] {
         let object = reader.objects(1, None, Some(name)).unwrap().remove(0);
-        let history = reader.history(&object).unwrap();
+        let history = reader.history(&object, Seq(0), Seq(u64::MAX), usize::MAX).unwrap();
         assert_eq!(history.len(), 4000);
         let mut most = 0;
         for at in (1..=8000).step_by(7) {

@@ -38,6 +38,17 @@ async fn what_is_printed_is_what_was_reviewed() {
     let state = dir.path();
     every(state, "log", &["log", "deploy/web", "-n", "shop"]);
     every(state, "log_patch", &["log", "-p", "deploy/web"]);
+    every(
+        state,
+        "log_between",
+        &["log", "deploy/web", "--since", "2026-11-20T10:12:00Z", "--until", "2026-11-20T10:37:00Z"],
+    );
+    every(state, "log_last", &["log", "po/web-7c9b-zzz42", "--last", "5"]);
+    every(
+        state,
+        "log_where",
+        &["log", "deploy/web", "--where", "'spec' in change.areas", "--last", "2", "--type", "modified"],
+    );
     every(state, "log_patch_redacted", &["log", "-p", "secret/db"]);
     every(state, "log_patch_dropped", &["log", "-p", "secret/token"]);
     every(state, "diff_redacted", &["diff", "secrets", "--from", "18", "--to", "20"]);

@@ -82,40 +82,29 @@ impl Reader {
         Ok(row.and_then(|(time, kind, previous, kept)| Some(Step { seq, time, kind: type_of(kind)?, previous, kept })))
     }
 
-    /// Every entry of an object, newest first; the last one may be forgotten and still there.
+    /// The entries of an object after `after` and up to `upto`, newest first and at most so many.
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn history(&mut self, object: &ObjectRow) -> Read<Vec<Step>> {
+    pub fn history(&mut self, object: &ObjectRow, after: Seq, upto: Seq, most: usize) -> Read<Vec<Step>> {
         self.moment(|reader| {
             let mut steps = Vec::new();
-            let mut at = reader.last_of(object)?;
-            while let Some(step) = reader.step_at(at)? {
-                at = step.previous;
+            let mut next = reader.step(object, upto)?;
+            while let Some(step) = next.filter(|step| step.seq > after && step.kept && steps.len() < most) {
+                next = reader.previous(&step)?;
                 steps.push(step);
-                if !step.kept {
-                    // What may still be behind it is only there to be a base.
-                    break;
-                }
             }
             Ok(steps)
         })
     }
 
-    /// The entries of an object after `after` and up to `upto`, newest first.
+    /// The object's entry before this one. It may be forgotten and still there; what may still be behind that is only
+    /// there to be a base.
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn history_between(&mut self, object: &ObjectRow, after: Seq, upto: Seq) -> Read<Vec<Step>> {
-        self.moment(|reader| {
-            let mut steps = Vec::new();
-            let mut next = reader.step(object, upto)?;
-            while let Some(step) = next.filter(|step| step.seq > after && step.kept) {
-                next = reader.step_at(step.previous)?;
-                steps.push(step);
-            }
-            Ok(steps)
-        })
+    pub fn previous(&self, step: &Step) -> Read<Option<Step>> {
+        if step.kept { self.step_at(step.previous) } else { Ok(None) }
     }
 
     /// The entry of a step, also one that is forgotten and still there.
