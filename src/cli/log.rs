@@ -237,6 +237,10 @@ struct Printer {
     names: Option<usize>,
     seq_width: usize,
     day: String,
+    /// The object, and the uid of its newest incarnation.
+    object: String,
+    newest: String,
+    /// The uid of the incarnation that is being printed.
     uid: String,
     first: bool,
 }
@@ -251,6 +255,8 @@ impl Printer {
             names: args.tree.then_some(widest.min(WIDEST_NAME)),
             seq_width: head.to_string().len().max(4),
             day: String::new(),
+            object: family[0].spell(),
+            newest: family[0].uid.clone(),
             uid: String::new(),
             first: true,
         }
@@ -274,17 +280,19 @@ impl Printer {
     fn line(&mut self, stored: &StoredEntry, member: Option<&ObjectRow>, first: bool) -> Result<(), Failure> {
         let entry = object::parse(stored)?;
         let look = self.out.look;
-        if let Some(member) = member
-            && self.names.is_none()
-            && entry.uid.as_deref().is_some_and(|uid| uid != self.uid)
+        // A gap that is newer than all entries belongs to the newest incarnation.
+        let newest = self.uid.is_empty().then_some(self.newest.as_str());
+        if self.names.is_none()
+            && let Some(uid) = entry.uid.as_deref().or(newest)
+            && uid != self.uid
         {
             // Another incarnation: nothing of the one has to do with the other.
-            self.uid = entry.uid.as_deref().unwrap_or_default().to_owned();
+            self.uid = uid.to_owned();
             if !first && !self.patch {
                 self.out.line("")?;
             }
             let mut head = Row::new(look);
-            head.put(Some(Ink::Strong), &printable(&member.spell()));
+            head.put(Some(Ink::Strong), &printable(&self.object));
             head.put(Some(Ink::Faint), &printable(&format!(", uid {}", self.uid)));
             self.out.line(&head.finish())?;
             self.day.clear();

@@ -43,6 +43,7 @@ async fn what_is_printed_is_what_was_reviewed() {
         "log_between",
         &["log", "deploy/web", "--since", "2026-11-20T10:12:00Z", "--until", "2026-11-20T10:37:00Z"],
     );
+    every(state, "log_gap_last", &["log", "cm/settings", "-p", "--last", "2"]);
     every(state, "log_last", &["log", "po/web-7c9b-zzz42", "--last", "5"]);
     every(
         state,

@@ -39,6 +39,8 @@ pub(crate) struct Story {
     writer: JoinSet<()>,
     sources: BTreeMap<&'static str, SourceId>,
     version: u64,
+    /// The last that was observed.
+    observed: Option<Observed>,
 }
 
 impl Story {
@@ -71,7 +73,7 @@ impl Story {
             let memory = journal.source(&spec).await.unwrap();
             sources.entry(if group == "events.k8s.io" { "new events" } else { plural }).or_insert(memory.id);
         }
-        Self { dir, journal, simulation, writer, sources, version: 100 }
+        Self { dir, journal, simulation, writer, sources, version: 100, observed: None }
     }
 
     /// The clock shows this.
@@ -100,6 +102,7 @@ impl Story {
 
     async fn tell(&mut self, time: &str, source: &str, verb: Verb, object: Observed) {
         self.at(time);
+        self.observed = Some(object.clone());
         self.journal.append(self.sources[source], vec![WatchChange { verb, object }]).await.unwrap();
         self.journal.flush().await.unwrap();
     }
@@ -127,6 +130,16 @@ impl Story {
         self.journal.list_begin(id).await.unwrap();
         self.journal.list_page(id, objects).await.unwrap();
         self.journal.list_done(id, ResourceVersion::new(self.version.to_string()), why).await.unwrap();
+    }
+
+    /// A list after a gap, with what has not changed.
+    async fn relist(&mut self, time: &str, source: &str, why: Why, same: &Option<Observed>) {
+        self.at(time);
+        let id = self.sources[source];
+        self.version += 1;
+        self.journal.list_begin(id).await.unwrap();
+        self.journal.list_page(id, same.iter().cloned().collect()).await.unwrap();
+        self.journal.list_done(id, ResourceVersion::new(self.version.to_string()), Some(why)).await.unwrap();
     }
 
     /// The cluster does not serve it any more.
@@ -309,6 +322,7 @@ pub(crate) async fn shop() -> TempDir {
     changed["metadata"]["managedFields"] =
         managed(&[("kubectl-edit", "Update", "", "10:25:00", json!({"f:data": {"f:app.conf": {}}}))]);
     story.put("10:25:00", "configmaps", &changed).await;
+    let settings_now = story.observed.clone();
     // A gap of pods: one more is found, one has changed, one is gone.
     let third = owned(
         "Pod",
@@ -345,6 +359,8 @@ pub(crate) async fn shop() -> TempDir {
         "data": {"user": "***"}, "type": "Opaque"});
     story.put_redacted("10:46:00", "secrets", &dropped, &["/data/token"], 1).await;
     story.put_redacted("10:46:30", "secrets", &dropped, &["/data/token"], 2).await;
+    // A gap in which nothing happened, or nobody knows it.
+    story.relist("10:47:00", "configmaps", Why::Expired, &settings_now).await;
     story.end().await
 }
 
