@@ -314,6 +314,7 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
 
 /// Parses the command line, does what it says, and tells how it went.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    crate::telemetry::quiet_panics();
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => return refused(&error).into(),

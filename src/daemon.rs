@@ -308,6 +308,7 @@ impl Running {
                 stalled,
                 waiting: self.fleet.overview().waiting.into_iter().map(|waiting| waiting.name).collect(),
                 tries: self.sinks.tries(),
+                paused: self.journal.paused().borrow().clone(),
                 open_files: files.open,
                 open_files_limit: files.most,
                 ..live.clone()

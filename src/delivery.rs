@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -126,6 +127,7 @@ pub fn run(
         stop,
         feed: None,
         batch: Vec::new(),
+        whole: Vec::new(),
         acknowledged: Instant::now(),
         first_head,
         stats: Arc::clone(&plan.stats),
@@ -174,6 +176,8 @@ struct Batch {
     /// Whether entries were missing before the first.
     hole: bool,
     items: Vec<Item>,
+    /// Each of them as it was before `payload`.
+    whole: Vec<Bytes>,
 }
 
 impl Feed {
@@ -182,14 +186,15 @@ impl Feed {
         let upto = entries.last().map(|entry| entry.seq);
         let hole = entries.first().is_some_and(|first| first.seq > after.next());
         let wanted = |entry: &StoredEntry| self.filter.as_ref().is_none_or(|filter| filter(&entry.line));
-        let mut items = Vec::with_capacity(entries.len());
+        let (mut items, mut whole) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
         for entry in entries.into_iter().filter(wanted) {
             let line = wire::payload(&entry.line, self.payload).map_err(|error| {
                 JournalError::Corrupt(format!("entry {} is {error}; run `decklog verify`", entry.seq))
             })?;
             items.push(Item { seq: entry.seq, kind: entry.kind, line });
+            whole.push(entry.line);
         }
-        Ok(Batch { upto, hole, items })
+        Ok(Batch { upto, hole, items, whole })
     }
 }
 
@@ -201,6 +206,8 @@ struct Driver {
     /// None before the first read, and while it is on a blocking thread.
     feed: Option<Feed>,
     batch: Vec<Item>,
+    /// The entries of the batch as they are set aside where the sink refuses them: whole.
+    whole: Vec<Bytes>,
     acknowledged: Instant,
     /// The head when delivery began. Before anything is delivered, no output can hold more of this journal.
     first_head: Option<Seq>,
@@ -248,7 +255,8 @@ impl Driver {
             }
             Effect::SetAside(seq, reason) => {
                 tracing::warn!(sink = name, seq = seq.0, reason, "entry set aside");
-                self.journal.set_aside(name, seq, &reason).await?;
+                let at = self.batch.partition_point(|item| item.seq < seq);
+                self.journal.set_aside(name, seq, self.whole[at].clone(), &reason).await?;
                 Input::Done
             }
             // Between two batches nothing is under way: the moment to stop, or to do what SIGHUP asks.
@@ -359,7 +367,7 @@ impl Driver {
                 "the journal has forgotten entries that this sink has not: it gets a GAP for them"
             );
         }
-        self.batch = batch.items;
+        (self.batch, self.whole) = (batch.items, batch.whole);
         let wanted = self.batch.iter().map(|item| item.seq).collect();
         Ok(Input::Read { upto, wanted, due: self.acknowledged.elapsed() >= IDLE_ACKNOWLEDGE })
     }

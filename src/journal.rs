@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -618,12 +619,14 @@ impl Journal {
         self.ask(|reply| Command::ResetCursor(sink.to_owned(), to, reply)).await
     }
 
-    /// Keeps an entry that the sink will never take, for `decklog replay`. On disk when this returns.
+    /// Keeps an entry that the sink will never take, for `decklog replay`. `line` is the whole entry, because the log may
+    /// have forgotten it since it was read, and what stands for what is forgotten it never had. On disk when this returns.
     ///
     /// # Errors
     /// Where the writer has stopped.
-    pub async fn set_aside(&self, sink: &str, seq: Seq, reason: &str) -> Result<(), JournalError> {
-        self.ask(|reply| Command::SetAside(sink.to_owned(), seq, reason.to_owned(), reply)).await
+    pub async fn set_aside(&self, sink: &str, seq: Seq, line: Bytes, reason: &str) -> Result<(), JournalError> {
+        let (sink, reason) = (sink.to_owned(), reason.to_owned());
+        self.ask(|reply| Command::SetAside { sink, seq, line, reason, reply }).await
     }
 
     /// Lists entries no longer that were set aside for a sink, because `decklog replay` has delivered them. It takes
@@ -717,7 +720,7 @@ impl Journal {
         let inner = &self.inner;
         let at = ambient::now().as_microsecond();
         if command.is_control() {
-            // Hardly any bytes, and no more of them than there are sinks.
+            // Hardly any bytes but what the sinks hold anyway, and no more of them than there are sinks.
             let queued = Queued { command, at, bytes: 0, room: None };
             return inner.control.send(queued).await.map_err(|_| self.stopped());
         }

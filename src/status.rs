@@ -298,7 +298,7 @@ impl Status {
                 oldest: place(reader, oldest)?,
                 entries: if head == Seq(0) { 0 } else { (head.0 + 1).saturating_sub(oldest.0) },
                 forgotten: retained.forgotten,
-                paused: retained.paused.map(|pause| PauseStatus {
+                paused: retained.paused.or(live.paused).map(|pause| PauseStatus {
                     why: pause.why.as_str(),
                     since: timestamp(pause.since),
                     detail: pause.detail,

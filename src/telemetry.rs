@@ -1,10 +1,13 @@
 //! decklog's own log: where its lines go, how they look, and which are written.
 //!
 //! No line holds a part of an object. Our own lines name resources, objects and versions only; the one library whose
-//! warnings quote whole answers of the API server is silenced here, whatever the configuration says.
+//! warnings quote whole answers of the API server is silenced here, whatever the configuration says. A panic says where
+//! it was, and not what it was about.
 
+use std::any::Any;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write as _};
 
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::filter::filter_fn;
@@ -35,6 +38,30 @@ const LIBRARIES: [&str; 11] = [
 
 /// Its warnings quote the body of an answer that it could not read, and that body may hold a Secret.
 const QUOTES_BODIES: &str = "kube_client::client";
+
+/// From here on a panic of this process quotes nothing of what it was about: text that was not a character's end, a
+/// value that was not expected. Where it was is enough to find it.
+pub fn quiet_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("without a name");
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let text = panic_text(panic.payload());
+        // Not a line of the log, because it may have been the log that panicked.
+        let mut to = io::stderr().lock();
+        drop(writeln!(to, "decklog: the thread {name} panicked at {place}: {text}; this is a bug, please report it"));
+        let trace = Backtrace::capture();
+        if trace.status() == BacktraceStatus::Captured {
+            drop(writeln!(to, "{trace}"));
+        }
+    }));
+}
+
+/// What a panic says, where that is no more than a text of the program.
+#[must_use]
+pub fn panic_text(payload: &(dyn Any + Send)) -> &'static str {
+    payload.downcast_ref::<&'static str>().copied().unwrap_or("(what it says may quote an object, and is not shown)")
+}
 
 /// The running log: what is written can be changed while it runs.
 #[derive(Clone)]

@@ -320,7 +320,7 @@ async fn status_tells_every_position_with_and_without_a_daemon() {
     let state = State::told().await;
     state.journal.sink("audit", "file", SinkStart::Start).await.unwrap();
     state.journal.acknowledge("audit", decklog::model::Seq(5)).await.unwrap();
-    state.journal.set_aside("audit", decklog::model::Seq(2), "too large").await.unwrap();
+    state.journal.set_aside("audit", decklog::model::Seq(2), bytes::Bytes::new(), "too large").await.unwrap();
     let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     let status = read(&state.run(&["status", "-o", "json"]).done());
     assert_eq!(status["daemon"]["running"], true);

@@ -23,7 +23,9 @@ cp "$units/decklog@.service" "$units/decklog@prod.service"
 
 failed=0
 for unit in decklog.service decklog@prod.service; do
-    if ! said=$(systemd-analyze verify --man=no "$units/$unit" 2>&1) || [ -n "$said" ]; then
+    taken=0
+    said=$(systemd-analyze verify --man=no "$units/$unit" 2>&1) || taken=$?
+    if [ "$taken" != 0 ] || [ -n "$said" ]; then
         printf '%s: systemd-analyze verify says:\n%s\n' "$unit" "$said" >&2
         failed=1
     fi
@@ -32,6 +34,14 @@ for unit in decklog.service decklog@prod.service; do
         printf '%s: %s\n' "$unit" "$(printf '%s\n' "$said" | grep 'Overall exposure level' | sed 's/^[^O]*//')"
     else
         printf '%s: systemd-analyze security says:\n%s\n' "$unit" "$said" >&2
+        failed=1
+    fi
+done
+
+# It is started again for as long as it takes, calmly, unless another start cannot help.
+for line in StartLimitIntervalSec=0 Restart=always RestartSec=5 'RestartPreventExitStatus=64 78'; do
+    if ! grep -qx "$line" systemd/decklog.service; then
+        echo "decklog.service does not say $line" >&2
         failed=1
     fi
 done

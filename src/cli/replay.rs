@@ -196,6 +196,8 @@ async fn deliver(sink: &mut dyn Sink, mut items: &[Item], taken: &mut impl FnMut
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::delivery::tests::World;
     use crate::journal::SinkStart;
@@ -225,9 +227,9 @@ mod tests {
         world.write(6).await;
         world.journal.sink("s", "file", SinkStart::Start).await.unwrap();
         for seq in [2, 5] {
-            world.journal.set_aside("s", Seq(seq), "413").await.unwrap();
+            world.journal.set_aside("s", Seq(seq), Bytes::new(), "413").await.unwrap();
         }
-        world.journal.set_aside("other", Seq(2), "413").await.unwrap();
+        world.journal.set_aside("other", Seq(2), Bytes::new(), "413").await.unwrap();
         let listed = |reader: &Reader| -> Vec<(String, u64)> {
             reader.set_aside().unwrap().into_iter().map(|aside| (aside.sink, aside.seq.0)).collect()
         };

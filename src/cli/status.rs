@@ -108,24 +108,14 @@ fn head(status: &Status, look: Look) -> Vec<String> {
             )
         }
     };
-    let mut lines = vec![
+    vec![
         line("daemon", Some(ink), &daemon, &facts),
         line("cluster", None, &printable(&cluster), ""),
         line("journal", None, &printable(&journal.path.display().to_string()), &entries),
         line("epoch", None, &printable(&journal.epoch), ""),
         line("disk", None, &disk, ""),
         line("gaps", ink_gaps, &gaps, &last),
-    ];
-    if let Some(paused) = journal.paused.as_ref() {
-        let since = paused.since.map_or_else(String::new, |since| format!(" since {}", moment(since)));
-        lines.push(line(
-            "paused",
-            Some(Ink::Bad),
-            &paused.why.replace('_', " "),
-            &format!("{since}: {}", paused.detail),
-        ));
-    }
-    lines
+    ]
 }
 
 /// What needs a person, in one line: what, since when, why, and what to do.
@@ -224,7 +214,7 @@ fn with_details(table: Vec<String>, details: &[Vec<String>], look: Look) -> Vec<
 mod tests {
     use super::*;
     use crate::model::Seq;
-    use crate::status::{ClusterStatus, DaemonStatus, GapsStatus, JournalStatus, LastGap, Place, Refused};
+    use crate::status::{ClusterStatus, DaemonStatus, GapsStatus, JournalStatus, LastGap, PauseStatus, Place, Refused};
     use crate::wire::EntryGap;
 
     fn status(running: bool) -> Status {
@@ -317,6 +307,17 @@ mod tests {
         };
         status.alarms = status.alarms_now();
         status
+    }
+
+    #[test]
+    fn a_pause_is_told_once() {
+        let mut status = status(true);
+        let since = Some(status.time);
+        status.journal.paused = Some(PauseStatus { why: "disk_full", since, detail: "the disk is full".into() });
+        status.alarms = status.alarms_now();
+        let told = lines(&status, Look { color: false, terminal: true, width: None });
+        let paused: Vec<_> = told.iter().filter(|line| line.contains("the disk is full")).collect();
+        assert!(paused.len() == 1 && paused[0].starts_with("alarm    journal-paused"), "{paused:?}");
     }
 
     #[test]

@@ -303,6 +303,76 @@ async fn what_is_set_aside_is_listed_and_passed() {
     );
 }
 
+/// Holds what it is given until the journal has forgotten it, and then refuses the second entry and takes the rest.
+struct Slow {
+    journal: Journal,
+    given: watch::Sender<Vec<Item>>,
+}
+
+impl Sink for Slow {
+    fn class(&self) -> crate::sink::Class {
+        crate::sink::Class::AtLeastOnce
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { entries: 4, bytes: 1 << 20 }
+    }
+
+    fn position<'a>(&'a mut self, _: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+        std::future::ready(Ok(None)).boxed()
+    }
+
+    fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
+        async move {
+            self.given.send_modify(|given| given.extend(batch.iter().cloned()));
+            if batch[0].seq > Seq(1) {
+                // The gap that stands for what is forgotten has a seq that the log has forgotten as well.
+                let refused = if batch[0].kind == crate::model::EntryType::Gap { refused(0) } else { return Ok(()) };
+                return Err(refused);
+            }
+            // Nothing waits for a sink that is not configured.
+            self.journal.retire_sink("s").await.unwrap();
+            let bounds = crate::journal::Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false };
+            self.journal.bound(bounds).await.unwrap();
+            let newest = *self.journal.head().borrow();
+            while self.journal.reader().unwrap().oldest().unwrap() < newest {
+                self.journal.flush().await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            Err(refused(1))
+        }
+        .boxed()
+    }
+
+    fn reopen(&mut self) {}
+
+    fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
+        std::future::ready(Ok(())).boxed()
+    }
+}
+
+/// What is refused is kept whole, also where the log has forgotten it since it was read, or never had it: so it is for
+/// `replay` whatever becomes of the log.
+#[tokio::test]
+async fn what_is_forgotten_before_it_is_refused_can_be_delivered_again() {
+    let mut world = World::new().await;
+    world.write(12).await;
+    let lines = world.lines(1..=12);
+    let lines: Vec<&[u8]> = lines.split(|byte| *byte == b'\n').collect();
+    let slow = Slow { journal: world.journal.clone(), given: watch::Sender::default() };
+    let given = slow.given.subscribe();
+    world.start(Plan { on_refused: OnRefused::SetAside, payload: Payload::Metadata, ..world.plan() }, slow);
+    world.until(|row| row.cursor == Seq(12)).await;
+    world.stop().await;
+    let gap = given.borrow().iter().find(|item| item.kind == crate::model::EntryType::Gap).unwrap().clone();
+    let mut reader = world.journal.reader().unwrap();
+    let aside: Vec<u64> = reader.set_aside().unwrap().iter().map(|aside| aside.seq.0).collect();
+    assert_eq!(aside, [2, gap.seq.0]);
+    let kept = reader.rescued("s", Seq(1), Seq(12)).unwrap();
+    assert_eq!(kept.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), aside);
+    assert_eq!((&kept[0].line[..], &kept[1].line), (lines[1], &gap.line), "whole, and not what `payload` makes of it");
+}
+
 #[tokio::test(start_paused = true)]
 async fn unwanted_entries_are_passed_without_a_commit_each() {
     let mut world = World::new().await;

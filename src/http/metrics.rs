@@ -79,7 +79,7 @@ pub(super) fn render(reader: &Reader, status: &Status, process: &Process) -> Res
     let paused: Int =
         register(&mut registry, "journal_paused", "1 for why nothing is taken from the cluster for want of room");
     for why in PauseReason::ALL {
-        let is = retained.paused.as_ref().is_some_and(|pause| pause.why == why);
+        let is = status.journal.paused.as_ref().is_some_and(|pause| pause.why == why.as_str());
         paused.get_or_create(&vec![("why", why.as_str().to_owned())]).set(i64::from(is));
     }
     journal(&mut registry, status, head.0);

@@ -90,6 +90,10 @@ impl Open {
         log(&mut self.journal.reader().unwrap())
     }
 
+    fn head(&self) -> Seq {
+        *self.journal.head().borrow()
+    }
+
     fn close(self) {
         drop(self.journal);
         self.thread.join().unwrap();
@@ -123,6 +127,15 @@ fn log(reader: &mut Reader) -> Vec<String> {
             }
         })
         .collect()
+}
+
+/// Flips the last bits of these values, behind the back of everybody.
+fn damage(dir: &Path, table: &str, column: &str, rows: &str) {
+    let conn = Connection::open(dir.join("journal.db")).unwrap();
+    let flip = format!(
+        "UPDATE {table} SET {column} = CAST(substr({column}, 1, length({column}) - 1) || x'77' AS BLOB) WHERE {rows}"
+    );
+    assert!(conn.execute(&flip, []).unwrap() > 0, "nothing to damage");
 }
 
 fn assert_whole(reader: &mut Reader) {
@@ -427,13 +440,8 @@ async fn a_damaged_entry_holds_up_nothing_that_follows_it() {
     open.list(10, None, &[pod("a", "u1", 1), pod("b", "u2", 2), pod("c", "u3", 3)]).await;
     open.watch(vec![upsert("a", "u1", 11)]).await;
     open.close();
-    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
     // The first entries of all three, and so what the change of the first was stored as a difference of.
-    conn.execute_batch(
-        "UPDATE entry SET line = CAST(substr(line, 1, length(line) - 1) || x'77' AS BLOB) WHERE seq <= 3",
-    )
-    .unwrap();
-    drop(conn);
+    damage(dir.path(), "entry", "line", "seq <= 3");
     let damaged = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap().problems;
     assert!(damaged.iter().any(|problem| problem.contains("entry 1 is damaged")), "{damaged:?}");
 
@@ -464,6 +472,86 @@ async fn a_damaged_entry_holds_up_nothing_that_follows_it() {
     open.close();
     let now = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap().problems;
     assert!(!now.is_empty() && now.iter().all(|problem| damaged.contains(problem)), "nothing new is wrong: {now:?}");
+}
+
+/// Fault 42: a body that is damaged while its list is being written ends nothing: the rest of the list is told, and
+/// the next one declares what this one lacked.
+#[tokio::test]
+async fn a_damaged_body_of_a_list_in_progress_is_told_after_another_list() {
+    for first in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let open = Open::at(dir.path()).await;
+        if !first {
+            open.list(10, None, &[pod("a", "u1", 1), pod("b", "u2", 2), pod("c", "u3", 3), pod("d", "u4", 4)]).await;
+        }
+        // New, changed, made again, as it was, and one that is gone.
+        let listed = vec![pod("n", "u5", 21), pod("b", "u2", 22), pod("c", "u6", 23), pod("d", "u4", 4)];
+        open.journal.list_begin(open.memory.id).await.unwrap();
+        open.journal.list_page(open.memory.id, listed.clone()).await.unwrap();
+        open.journal.flush().await.unwrap();
+        let id = open.memory.id.0;
+        open.close();
+        // As a crash leaves it right after the list was complete.
+        let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+        let why = if first { None } else { Some("expired") };
+        conn.execute("UPDATE source SET pending = '30', pending_why = ? WHERE id = ?", (why, id)).unwrap();
+        drop(conn);
+        damage(dir.path(), "listing", "body", "name IN ('n', 'c')");
+
+        // Each start comes to the end of it, and none tells anything again.
+        for _ in 0..3 {
+            let open = Open::at(dir.path()).await;
+            open.journal.flush().await.unwrap();
+            if first {
+                assert_eq!(open.log(), ["1 ADDED listed d/u4@4", "2 ADDED listed b/u2@22"]);
+            } else {
+                let told = ["5 GAP expired 10..30", "6 DELETED inferred a/u1@1", "7 MODIFIED inferred b/u2@22"];
+                assert_eq!(open.log()[4..], told);
+            }
+            assert_eq!((&open.memory.resume, open.memory.why), (&None, Some(Why::Audit)), "it has to list again");
+            assert_eq!(open.memory.applied, Some(rv(30)));
+            assert_whole(&mut open.journal.reader().unwrap());
+            open.close();
+        }
+        let open = Open::at(dir.path()).await;
+        open.list(40, open.memory.why, &listed).await;
+        if first {
+            // Nothing was ever proved, so nothing is said of where it begins.
+            let told = ["3 GAP audit ..40", "4 ADDED inferred n/u5@21", "5 ADDED inferred c/u6@23"];
+            assert_eq!(open.log()[2..], told);
+        } else {
+            let told = [
+                "8 GAP audit 10..40",
+                "9 ADDED inferred n/u5@21",
+                "10 DELETED inferred c/u3@3",
+                "11 ADDED inferred c/u6@23",
+            ];
+            assert_eq!(open.log()[7..], told);
+        }
+        open.close();
+        let open = Open::at(dir.path()).await;
+        assert_eq!((&open.memory.resume, open.memory.why), (&Some(rv(40)), None), "it is over");
+        assert_whole(&mut open.journal.reader().unwrap());
+        open.close();
+    }
+}
+
+/// Where the state directory cannot be used, whoever opens the journal is told, also from within a runtime.
+#[tokio::test]
+async fn an_unusable_directory_is_an_error_also_inside_a_runtime() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let refused = Journal::open(&dir.path().join("file")).map(drop).unwrap_err();
+    assert!(matches!(refused, JournalError::Io { .. }), "{refused}");
+    // Held by somebody else.
+    let open = Open::at(&dir.path().join("state")).await;
+    let refused = Journal::open(&dir.path().join("state")).map(drop).unwrap_err();
+    assert!(matches!(refused, JournalError::Locked { .. }), "{refused}");
+    open.close();
+    // No database where one should be.
+    std::fs::create_dir_all(dir.path().join("odd/journal.db")).unwrap();
+    let refused = Journal::open(&dir.path().join("odd")).map(drop).unwrap_err();
+    assert!(matches!(refused, JournalError::Io { .. } | JournalError::Sqlite { .. }), "{refused}");
 }
 
 /// Fault 51: decklog is the only one that writes; what it knows would be wrong otherwise.

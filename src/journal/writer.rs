@@ -1,9 +1,11 @@
 //! The one thread that writes: commands in, entries and state out, many commands to a transaction.
 
 mod calendar;
+mod change;
 mod forget;
 mod listing;
 mod queue;
+mod register;
 mod room;
 mod store;
 #[cfg(test)]
@@ -17,19 +19,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 use tokio::time::Instant;
 
 use super::codec::Codec;
 use super::recent::{Packed, Recent};
 use super::retention::{Bounds, Pause};
-use super::{Audit, JournalError, SinkStart, SourceId, SourceMemory, Waiting, WatchChange};
+use super::{Audit, JournalError, SourceId, Waiting};
 use crate::ambient::{self, watch};
+use crate::change::Pattern;
 use crate::change::redact::Redactor;
-use crate::change::{self, Pattern};
-use crate::model::{
-    Cluster, EntryType, Evidence, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why,
-};
+use crate::model::{Cluster, EntryType, Redacted, Resource, ResourceVersion, Seq, Why};
 use calendar::Calendar;
 use listing::Job;
 use queue::Woken;
@@ -676,12 +676,14 @@ impl Writer {
                 )?;
                 self.later(reply, ());
             }
-            Command::SetAside(name, seq, reason, reply) => {
+            Command::SetAside { sink, seq, line, reason, reply } => {
                 self.begin()?;
+                // What the log still has is taken over when it forgets it.
+                let line = (seq.0 < self.oldest).then(|| self.codec.compress(None, line));
                 self.execute(
                     "set an entry aside",
-                    "INSERT OR REPLACE INTO aside (sink, seq, reason, time) VALUES (?, ?, ?, ?)",
-                    params![name, seq.0, reason, micros(ambient::now())],
+                    "INSERT OR REPLACE INTO aside (sink, seq, reason, time, line) VALUES (?, ?, ?, ?, ?)",
+                    params![sink, seq.0, reason, micros(ambient::now()), line],
                 )?;
                 self.later(reply, ());
             }
@@ -720,409 +722,10 @@ impl Writer {
         self.conn.prepare_cached(text).and_then(|mut statement| statement.execute(values)).map_err(sql(what))
     }
 
-    fn set_cluster(&mut self, cluster: Cluster) -> Done<Result<(), JournalError>> {
-        if !self.cluster.uid.is_empty() && !cluster.uid.is_empty() && self.cluster.uid != cluster.uid {
-            return Ok(Err(JournalError::OtherCluster { ours: self.cluster.uid.clone(), theirs: cluster.uid }));
-        }
-        self.begin()?;
-        let uid = if cluster.uid.is_empty() { std::mem::take(&mut self.cluster.uid) } else { cluster.uid };
-        self.cluster = Cluster { name: cluster.name, uid };
-        for (key, value) in [("cluster_name", &self.cluster.name), ("cluster_uid", &self.cluster.uid)] {
-            self.execute("write its cluster", "INSERT OR REPLACE INTO meta VALUES (?, ?)", params![key, value])?;
-        }
-        Ok(Ok(()))
-    }
-
-    /// Other rules than before concern everything that was written until now, whenever it is told again.
-    fn set_redaction(&mut self, redactor: Arc<Redactor>) -> Done {
-        let rules = redactor.fingerprint();
-        let stored: Option<String> = self
-            .conn
-            .query_row("SELECT value FROM meta WHERE key = 'redaction'", [], |row| row.get(0))
-            .optional()
-            .map_err(sql("read the rules of redaction"))?;
-        let known = stored.as_deref().and_then(|text| text.split_once(' ')).filter(|(name, _)| *name == rules);
-        let since = known.and_then(|(_, since)| since.parse().ok());
-        if since.is_none() {
-            self.begin()?;
-            let value = format!("{rules} {}", self.head);
-            let what = "note the rules of redaction";
-            self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('redaction', ?)", params![value])?;
-        }
-        if since.is_none() && self.redaction.is_some() {
-            self.redacted_anew = true;
-            for job in &mut self.jobs {
-                job.older = true;
-            }
-        }
-        self.redaction = Some((redactor, since.unwrap_or(self.head)));
-        Ok(())
-    }
-
-    fn resource_id(&mut self, resource: &Resource) -> Done<i64> {
-        let facts = serde_json::to_string(resource).expect("plain strings always serialise");
-        let what = "remember a resource";
-        self.execute(
-            what,
-            "INSERT INTO resource (api_group, plural, facts) VALUES (?1, ?2, ?3)
-             ON CONFLICT (api_group, plural) DO UPDATE SET facts = ?3 WHERE facts <> ?3",
-            params![resource.group, resource.plural, facts],
-        )?;
-        self.conn
-            .prepare_cached("SELECT id FROM resource WHERE api_group = ? AND plural = ?")
-            .and_then(|mut select| select.query_row(params![resource.group, resource.plural], |row| row.get(0)))
-            .map_err(sql(what))
-    }
-
-    fn register(&mut self, spec: &SourceSpec) -> Done<SourceMemory> {
-        let what = "register a source";
-        // It may be registered anew while this very transaction moves it on.
-        self.write_checkpoints()?;
-        let resource = self.resource_id(&spec.resource)?;
-        let namespace = spec.namespace.clone().unwrap_or_default();
-        self.execute(
-            what,
-            "INSERT OR IGNORE INTO source (resource, namespace, label_selector, field_selector) VALUES (?, ?, ?, ?)",
-            params![resource, namespace, spec.label_selector, spec.field_selector],
-        )?;
-        let id: i64 = self
-            .conn
-            .query_row(
-                "SELECT id FROM source WHERE resource = ? AND namespace = ?",
-                params![resource, namespace],
-                |row| row.get(0),
-            )
-            .map_err(sql(what))?;
-        // Another selector is another scope: the old position says nothing about it.
-        self.execute(
-            what,
-            "UPDATE source SET rescoped = (resume IS NOT NULL OR rescoped), given_up = coalesce(resume, given_up), resume = NULL,
-                 label_selector = ?2, field_selector = ?3
-             WHERE id = ?1 AND (label_selector <> ?2 OR field_selector <> ?3)",
-            params![id, spec.label_selector, spec.field_selector],
-        )?;
-        self.execute(
-            what,
-            "UPDATE source SET active = 1, state = 'waiting', detail = '', ignore = ? WHERE id = ?",
-            params![serde_json::to_string(&spec.ignore).expect("strings always serialise"), id],
-        )?;
-        // Whatever covered the same objects before this falls behind from now on: it resumes from nothing.
-        self.execute(
-            what,
-            "UPDATE source SET given_up = coalesce(resume, given_up), resume = NULL, rescoped = 1
-             WHERE resource = ?1 AND id <> ?2 AND (namespace = '' OR ?3 = '') AND resume IS NOT NULL",
-            params![resource, id, namespace],
-        )?;
-        type Stored = (Option<String>, Option<String>, bool, Option<i64>, Option<String>, Option<String>);
-        let (resume, applied, rescoped, good_at, lost, given_up): Stored = self
-            .conn
-            .query_row(
-                "SELECT resume, applied, rescoped, good_at, pending_why, given_up FROM source WHERE id = ?",
-                [id],
-                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?)),
-            )
-            .map_err(sql(what))?;
-        let proved = self.proved(id)?;
-        // Of this scope something is known already, through a source of another one, which may have known that there was
-        // nothing: this is no first list.
-        let inherited: bool = self
-            .conn
-            .query_row(
-                "SELECT EXISTS (SELECT 1 FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2))
-                     OR EXISTS (SELECT 1 FROM source WHERE resource = ?1 AND id <> ?3 AND (namespace = '' OR ?2 = '')
-                         AND given_up IS NOT NULL)",
-                params![resource, namespace, id],
-                |row| row.get(0),
-            )
-            .map_err(sql(what))?;
-        let lost = lost.as_deref().and_then(Why::parse).filter(|_| resume.is_none());
-        let why = lost.or_else(|| (resume.is_none() && (rescoped || inherited)).then_some(Why::Scope));
-        // As it was before, whatever becomes of it.
-        self.touch(id);
-        self.contradicted.remove(&SourceId(id));
-        let resume = resume.map(ResourceVersion);
-        let applied = applied.map(ResourceVersion);
-        let replaced = self.sources.insert(
-            id,
-            Source {
-                id,
-                registered: true,
-                resource,
-                namespace,
-                api_version: spec.resource.api_version(),
-                facts: spec.resource.clone(),
-                silent: spec.first_list_silent,
-                ignore: patterns(&spec.ignore),
-                resume: resume.clone(),
-                given_up: given_up.map(ResourceVersion),
-                applied: applied.clone(),
-                good_at: good_at.unwrap_or(0),
-                moved: false,
-                lost,
-                proved,
-            },
-        );
-        self.replaced.push((id, replaced));
-        Ok(SourceMemory { id: SourceId(id), resume, applied, why })
-    }
-
-    /// A source as the database has it, for finishing its list before anybody has registered it.
-    fn load_source(&mut self, id: i64) -> Done {
-        let what = "read a source";
-        type Stored = (i64, String, String, Option<String>, Option<String>, Option<i64>, String, Option<String>);
-        let (resource, namespace, facts, resume, applied, good_at, ignore, given_up): Stored = self
-            .conn
-            .query_row(
-                "SELECT s.resource, s.namespace, r.facts, s.resume, s.applied, s.good_at, s.ignore, s.given_up
-                 FROM source s JOIN resource r ON r.id = s.resource WHERE s.id = ?",
-                [id],
-                |row| {
-                    Ok((
-                        row.get(0)?,
-                        row.get(1)?,
-                        row.get(2)?,
-                        row.get(3)?,
-                        row.get(4)?,
-                        row.get(5)?,
-                        row.get(6)?,
-                        row.get(7)?,
-                    ))
-                },
-            )
-            .map_err(sql(what))?;
-        let facts: Resource = serde_json::from_str(&facts)
-            .map_err(|_| JournalError::Corrupt("the journal holds a resource that cannot be read".to_owned()))?;
-        let source = Source {
-            id,
-            registered: false,
-            resource,
-            namespace,
-            api_version: facts.api_version(),
-            facts,
-            silent: false,
-            ignore: patterns(&serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default()),
-            resume: resume.map(ResourceVersion),
-            given_up: given_up.map(ResourceVersion),
-            applied: applied.map(ResourceVersion),
-            good_at: good_at.unwrap_or(0),
-            moved: false,
-            lost: None,
-            proved: self.proved(id)?,
-        };
-        self.sources.insert(id, source);
-        Ok(())
-    }
-
     fn source(&self, id: i64) -> Done<&Source> {
         self.sources
             .get(&id)
             .ok_or_else(|| JournalError::Corrupt(format!("source {id} is not registered; this is a bug")))
-    }
-
-    /// Everything up to `version` was handed over.
-    fn bookmark(&mut self, id: i64, version: &ResourceVersion) {
-        let at = self.at;
-        if let Some(source) = self.touch(id).filter(|source| source.lost.is_none()) {
-            source.good_at = at;
-            let behind = source
-                .applied
-                .as_ref()
-                .is_some_and(|applied| version.compare(applied).is_some_and(std::cmp::Ordering::is_lt));
-            if !behind {
-                source.resume = Some(version.clone());
-                source.applied = Some(version.clone());
-            }
-            source.moved = true;
-        }
-    }
-
-    /// One line of a watch: told apart by the state, so that a replayed one changes nothing.
-    fn change(&mut self, id: i64, change: &WatchChange) -> Done {
-        let source = self.source(id)?;
-        let object = &change.object;
-        if source.lost.is_some() {
-            return Ok(());
-        }
-        let late = source.applied.as_ref().is_some_and(|applied| before(&object.version, applied));
-        // A version past what was applied is of a timeline that a rollback has undone: it says nothing about this one.
-        let undone = |known: &Known| source.applied.as_ref().is_some_and(|applied| before(applied, &known.version));
-        let version = object.version.clone();
-        let known = self.known(source.resource, &object.namespace, &object.name)?;
-        if late {
-            // Written now it would stand behind what came after it.
-            return if self.was_told(known.as_ref(), object)? { Ok(()) } else { self.contradict(id) };
-        }
-        match (change.verb, known) {
-            (Verb::Upsert, Some(known)) if known.present && known.uid == object.uid => {
-                if !not_after(&object.version, &known.version) {
-                    self.modified(id, &known, object, Evidence::Watched)?;
-                }
-            }
-            // The deletion of the older incarnation never came.
-            (Verb::Upsert, Some(known)) if known.present => return self.contradict(id),
-            (Verb::Upsert, Some(known))
-                if known.uid == object.uid && !undone(&known) && not_after(&object.version, &known.version) => {}
-            (Verb::Upsert, known) => self.added(id, known.map(|known| known.id), object, Evidence::Watched)?,
-            (Verb::Delete, Some(known)) if known.present && known.uid == object.uid => {
-                if !before(&object.version, &known.version) {
-                    self.deleted(id, &known, object, Evidence::Watched)?;
-                }
-            }
-            (Verb::Delete, Some(known)) if known.uid == object.uid && not_after(&object.version, &known.version) => {}
-            // Whatever is deleted was there, and nobody said so.
-            (Verb::Delete, _) => return self.contradict(id),
-        }
-        let at = self.at;
-        if let Some(source) = self.touch(id) {
-            // Several events can share one version (expiry of a lease deletes many at once), so resuming from the
-            // newest version could skip some: the position stays on the distinct one before it.
-            if source.applied.as_ref() != Some(&version) {
-                let previous = source.applied.replace(version);
-                source.resume = previous.or_else(|| source.resume.take());
-            }
-            source.good_at = at;
-            source.moved = true;
-        }
-        Ok(())
-    }
-
-    fn known(&self, resource: i64, namespace: &str, name: &str) -> Done<Option<Known>> {
-        self.conn
-            .prepare_cached(
-                "SELECT id, uid, version, present, last, base, state IS NOT NULL, marks FROM object
-                 WHERE resource = ? AND namespace = ? AND name = ?",
-            )
-            .and_then(|mut select| select.query_row(params![resource, namespace, name], known_row).optional())
-            .map_err(sql("look an object up"))
-    }
-
-    fn added(&mut self, source: i64, row: Option<i64>, object: &Observed, evidence: Evidence) -> Done {
-        let row = self.object_row(source, row, object)?;
-        // Read again: the entry of an older incarnation may have been written a moment ago.
-        let previous = self
-            .conn
-            .prepare_cached("SELECT last FROM object WHERE id = ?")
-            .and_then(|mut select| select.query_row([row], |row| row.get(0)))
-            .map_err(sql("look an object up"))?;
-        let told = self.emit(source, Some(row), previous, None, EntryType::Added, evidence, object, None)?;
-        self.execute(
-            "remember an object",
-            "UPDATE object SET uid = ?, version = ?, present = 1, last = ?4, base = ?4, state = NULL, marks = ?5, pointers = NULL
-             WHERE id = ?3",
-            params![object.uid, object.version.as_str(), row, told.seq, marks_json(&object.body)],
-        )?;
-        Ok(())
-    }
-
-    /// The row of an object, made when there is none.
-    fn object_row(&mut self, source: i64, row: Option<i64>, object: &Observed) -> Done<i64> {
-        if let Some(row) = row {
-            return Ok(row);
-        }
-        let resource = self.source(source)?.resource;
-        self.execute(
-            "remember an object",
-            "INSERT INTO object (resource, namespace, name, uid, version, present, last) VALUES (?, ?, ?, ?, ?, 0, 0)",
-            params![resource, object.namespace, object.name, object.uid, object.version.as_str()],
-        )?;
-        Ok(self.conn.last_insert_rowid())
-    }
-
-    fn modified(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
-        let new = &object.body.bytes;
-        let compared = match self.told_state(source, known) {
-            Ok((previous, shape, marks)) => {
-                let marks = marks.as_ref().unwrap_or(&known.marks);
-                change::compare_shaped(&previous, shape.as_deref(), new, marks, &object.body.marks)
-            }
-            // What is damaged cannot be had again, but what follows it can be told.
-            Err(JournalError::Corrupt(text)) => {
-                tracing::error!("{text}: the next change of {}/{} is told as a whole", object.namespace, object.name);
-                change::replaced(new)
-            }
-            Err(error) => return Err(error),
-        };
-        let (change, shape) =
-            compared.map_err(|error| JournalError::Corrupt(format!("a stored object cannot be compared: {error}")))?;
-        let ignore = &self.source(source)?.ignore;
-        if !ignore.is_empty() && change::matches_ignore(ignore, &change.touched) {
-            return self.withhold(known.id, object);
-        }
-        let kind = EntryType::Modified;
-        let change = Some((change.json.as_str(), shape));
-        let told = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, change)?;
-        self.execute(
-            "remember an object",
-            "UPDATE object SET version = ?, last = ?, base = ?, state = NULL, marks = ?, pointers = NULL WHERE id = ?",
-            params![object.version.as_str(), told.seq, told.base, marks_json(&object.body), known.id],
-        )?;
-        Ok(())
-    }
-
-    /// State and position move, the log does not.
-    fn withhold(&mut self, row: i64, object: &Observed) -> Done {
-        let state = self.codec.compress(None, &object.body.bytes);
-        let pointers = serde_json::to_string(&object.body.pointers).expect("strings always serialise");
-        self.execute(
-            "remember an object",
-            "UPDATE object SET uid = ?, version = ?, present = 1, state = ?, marks = ?, pointers = ? WHERE id = ?",
-            params![object.uid, object.version.as_str(), state, marks_json(&object.body), pointers, row],
-        )?;
-        Ok(())
-    }
-
-    fn deleted(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
-        let kind = EntryType::Deleted;
-        let told = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, None)?;
-        self.execute(
-            "forget an object",
-            "UPDATE object SET version = ?, present = 0, last = ?, base = NULL, state = NULL, marks = NULL, pointers = NULL
-             WHERE id = ?",
-            params![object.version.as_str(), told.seq, known.id],
-        )?;
-        Ok(())
-    }
-
-    /// A deletion that nobody saw: told with the last known state.
-    fn vanished(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Done {
-        let body = match self.current_state(source, known) {
-            Ok(body) => body,
-            // Damaged: what is told of it is what the table knows.
-            Err(JournalError::Corrupt(text)) => {
-                tracing::error!("{text}: the last state of {namespace}/{name} is not told with its deletion");
-                let bytes = self.stub(source, known, namespace, name)?;
-                Redacted { bytes, pointers: Vec::new(), marks: Vec::new() }
-            }
-            Err(error) => return Err(error),
-        };
-        let object = Observed {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            uid: known.uid.clone(),
-            version: known.version.clone(),
-            body,
-        };
-        self.deleted(source, known, &object, Evidence::Inferred)
-    }
-
-    fn register_sink(&mut self, name: &str, kind: &str, start: SinkStart) -> Done<Seq> {
-        let what = "register a sink";
-        let cursor = match start {
-            SinkStart::Start => 0,
-            SinkStart::Now => self.head,
-            SinkStart::Seq(seq) => seq.0.saturating_sub(1).min(self.head),
-        };
-        self.execute(
-            what,
-            "INSERT INTO sink (name, kind, cursor, active) VALUES (?1, ?2, ?3, 1)
-             ON CONFLICT (name) DO UPDATE SET kind = ?2, active = 1",
-            params![name, kind, cursor],
-        )?;
-        let cursor = self
-            .conn
-            .query_row("SELECT cursor FROM sink WHERE name = ?", [name], |row| row.get(0))
-            .map_err(sql(what))?;
-        Ok(Seq(cursor))
     }
 }
 
@@ -1158,11 +761,6 @@ fn new_epoch() -> String {
     let random = (u128::from(ambient::random()) << 64 | u128::from(ambient::random())).to_be_bytes();
     let random = random.first_chunk().expect("16 bytes are more than 10");
     uuid::Builder::from_unix_timestamp_millis(millis, random).into_uuid().simple().to_string()
-}
-
-/// The configuration has checked them; one that is no pattern matches nothing.
-fn patterns(texts: &[String]) -> Vec<Pattern> {
-    texts.iter().filter_map(|text| Pattern::parse(text).ok()).collect()
 }
 
 fn known_row(row: &Row<'_>) -> rusqlite::Result<Known> {

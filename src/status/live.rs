@@ -10,6 +10,8 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::journal::Pause;
+
 const FILE: &str = "daemon.json";
 
 /// What the daemon says of itself.
@@ -38,6 +40,8 @@ pub struct Live {
     pub last_jump: Option<Jump>,
     /// Failed deliveries in a row, by sink; absent where there is none.
     pub tries: BTreeMap<String, u64>,
+    /// Set while nothing is taken from the cluster for want of room. The journal says it too, where there is room for that.
+    pub paused: Option<Pause>,
 }
 
 /// The clock went other than time did.

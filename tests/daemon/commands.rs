@@ -26,6 +26,13 @@ async fn check_finds_everything_at_once_and_changes_nothing() {
     fs::write(daemon.path("token"), "t").unwrap();
     let collector = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
     let url = format!("http://{}/", collector.local_addr().unwrap());
+    // One that never answered would be waited for as long as a sink waits.
+    let mut serving = tokio::task::JoinSet::new();
+    serving.spawn(async move {
+        loop {
+            drop(collector.accept().await.unwrap());
+        }
+    });
     let with_token = |url: &str| {
         let token = daemon.path("token");
         format!("[[sink]]\nname = \"beside\"\ntype = \"http\"\nurl = {url:?}\nbearer_file = {token:?}\n")

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use decklog::sim::faults::{Act, Fault, On, Signal};
 use decklog::sim::{Object, Sim, objects};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Daemon, cluster, free_address, http_get, scope, until};
 
@@ -112,59 +112,101 @@ async fn of_metadata_that_comes_twice_the_last_counts() {
 async fn what_cannot_be_kept_is_a_gap_and_the_watch_goes_on() {
     let sim = cluster().await;
     let started = sim.revision();
-    let mut daemon = Daemon::new(&sim, &["configmaps"]);
-    daemon.start();
-    daemon.ready().await;
-    sim.create("configmaps", objects::config_map("default", "before", "1")).unwrap();
-    daemon.knows(&sim, "configmaps", "default", "before").await;
-    let metadata = r#""metadata":{"name":"bad","namespace":"default","uid":"u","resourceVersion":"99999""#;
-    let event = |rest: &[u8]| {
-        [format!(r#"{{"type":"ADDED","object":{{"kind":"ConfigMap",{metadata}"#).as_bytes(), rest, b"}\n"].concat()
+    let event = |kind: &str, rest: &[u8]| {
+        let metadata = r#""metadata":{"name":"bad","namespace":"default","uid":"u","resourceVersion":"99999""#;
+        [format!(r#"{{"type":"ADDED","object":{{"kind":"{kind}",{metadata}"#).as_bytes(), rest, b"}\n"].concat()
     };
     let endless = [b"{\"type\":\"ADDED\",\"object\":{\"a\":\"".to_vec(), vec![b'x'; 40 << 20]].concat();
-    let cases: [(&str, &str, Vec<u8>); 5] = [
-        ("latin1", "undecodable", event(b",\"x\":\"\xe9\"}}")),
-        ("nul", "undecodable", event(b",\"x\":\"\0\"}}")),
-        ("surrogate", "undecodable", event(br#","labels":{"a":1},"name":"\ud800"}}"#)),
-        ("endless", "oversize", endless),
-        ("large", "oversize", event(format!(r#"}},"x":"{}"}}"#, "y".repeat(33 << 20)).as_bytes())),
+    let large = format!(r#"}},"x":"{}"}}"#, "y".repeat(33 << 20));
+    // How often it comes, and how many gaps that is: what cannot be decoded is asked for three times, what is too long once.
+    type Case = (&'static str, fn(&str) -> Value, Vec<u8>, usize, &'static str, usize);
+    let cases: [Case; 5] = [
+        (
+            "configmaps",
+            |name| objects::config_map("default", name, "1"),
+            event("ConfigMap", b",\"x\":\"\xe9\"}}"),
+            3,
+            "undecodable",
+            1,
+        ),
+        (
+            "services",
+            |name| objects::service("default", name),
+            event("Service", b",\"x\":\"\0\"}}"),
+            4,
+            "undecodable",
+            1,
+        ),
+        (
+            "pods",
+            |name| objects::pod("default", name, "a", None, "i"),
+            event("Pod", br#","labels":{"a":1},"name":"\ud800"}}"#),
+            3,
+            "undecodable",
+            1,
+        ),
+        ("leases.coordination.k8s.io", |name| objects::lease("default", name), endless, 1, "oversize", 1),
+        (
+            "deployments.apps",
+            |name| objects::deployment("default", name, 1, "i"),
+            event("Deployment", large.as_bytes()),
+            2,
+            "oversize",
+            2,
+        ),
     ];
-    let mut gaps = 0;
-    for (name, why, line) in cases {
-        sim.fault(Fault::new(On::watch("configmaps"), Act::insert(0, line)).always());
-        let asked = sim.count(&On::watch("configmaps"));
-        sim.signal("configmaps", &Signal::End);
-        sim.wait_for_count(&On::watch("configmaps"), asked + 1).await.unwrap();
-        sim.create("configmaps", objects::config_map("default", name, "1")).unwrap();
-        gaps += 1;
-        until(&format!("the gap of {name}"), async || {
+    let resources = cases.each_ref().map(|case| case.0);
+    let mut daemon = Daemon::new(&sim, &resources);
+    daemon.start();
+    daemon.ready().await;
+    for (resource, object, ..) in &cases {
+        sim.create(resource, object("before")).unwrap();
+        daemon.knows(&sim, resource, "default", "before").await;
+    }
+    // All at once, because none holds up another.
+    for (resource, object, line, times, ..) in &cases {
+        sim.wait_for_watches(resource, 1).await.unwrap();
+        sim.fault(Fault::new(On::watch(resource), Act::insert(0, line.clone())).times(*times));
+        let asked = sim.count(&On::watch(resource));
+        sim.signal(resource, &Signal::End);
+        sim.wait_for_count(&On::watch(resource), asked + 1).await.unwrap();
+        sim.create(resource, object("meanwhile")).unwrap();
+    }
+    for (resource, _, _, _, why, count) in &cases {
+        let gaps = async || {
             daemon.must_run();
-            let told = daemon.entries().iter().filter(|entry| entry.gap.is_some()).count();
-            if told >= gaps { Ok(()) } else { Err(daemon.last_words()) }
-        })
-        .await;
-        sim.heal();
-        daemon.knows(&sim, "configmaps", "default", name).await;
-        let gap = daemon.entries().iter().rev().find_map(|entry| entry.gap.clone()).unwrap();
-        assert_eq!(gap.why, why, "{name}");
+            let about = |entry: &&crate::judge::Entry| entry.full_resource() == *resource;
+            let gaps: Vec<_> = daemon.entries().iter().filter(about).filter_map(|entry| entry.gap.clone()).collect();
+            if gaps.len() >= *count { Ok(gaps) } else { Err(daemon.last_words()) }
+        };
+        let gaps = until(&format!("the gaps of {resource}"), gaps).await;
         let version = |text: &Option<String>| text.as_ref().unwrap().parse::<u64>().unwrap();
-        assert!(version(&gap.from) >= started && version(&gap.from) < version(&gap.to), "{name}: {gap:?}");
-        assert!(gap.since.is_some(), "{name}: {gap:?}");
-        gaps = daemon.entries().iter().filter(|entry| entry.gap.is_some()).count();
+        for gap in &gaps {
+            assert_eq!(gap.why, *why, "{resource}");
+            assert!(version(&gap.from) >= started && version(&gap.from) <= version(&gap.to), "{resource}: {gap:?}");
+            assert!(gap.since.is_some(), "{resource}: {gap:?}");
+        }
+        daemon.knows(&sim, resource, "default", "meanwhile").await;
     }
     // And nothing of it held: after each of them the watch goes on as before.
-    let mut tries = 0;
-    until("what follows to be watched", async || {
-        daemon.must_run();
-        sim.create("configmaps", objects::config_map("default", &format!("after-{tries}"), "1")).unwrap();
-        tries += 1;
-        let watched = |entry: &crate::judge::Entry| entry.name.starts_with("after-") && entry.evidence == "watched";
-        if daemon.entries().iter().any(watched) { Ok(()) } else { Err(daemon.last_words()) }
-    })
-    .await;
+    for (resource, object, .., count) in &cases {
+        let mut tries = 0;
+        until(&format!("what follows of {resource} to be watched"), async || {
+            daemon.must_run();
+            sim.create(resource, object(&format!("after-{tries}"))).unwrap();
+            tries += 1;
+            let watched = |entry: &crate::judge::Entry| {
+                entry.full_resource() == *resource && entry.name.starts_with("after-") && entry.evidence == "watched"
+            };
+            if daemon.entries().iter().any(watched) { Ok(()) } else { Err(daemon.last_words()) }
+        })
+        .await;
+        let told = daemon.story(resource).iter().filter(|line| line.starts_with("GAP")).count();
+        assert_eq!(told, *count, "{resource}: {:?}", daemon.story(resource));
+    }
     let peak = peak_mib(&daemon);
     assert!(peak < 200, "{peak} MiB for lines of 40 MiB");
-    let done = scope(&sim, started, &["configmaps"]);
+    let done = scope(&sim, started, &resources);
     daemon.catch_up(&sim, &done).await;
     daemon.stop().await;
     daemon.judged(&sim, &done).await;

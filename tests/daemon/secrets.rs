@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -22,7 +23,7 @@ use crate::encodings::{Form, find, needles};
 use crate::support::{Daemon, cluster, decklog, free_address, http_get, until};
 
 /// Long enough to be no accident, and without a character that an encoding would write in two ways.
-const CANARIES: [&str; 26] = [
+const CANARIES: [&str; 27] = [
     "canaryDATAxq7Zk2mVn4",
     "canarySTRINGDATAw8Yt5",
     "canaryAPPLIEDp3Rk9sQm",
@@ -50,7 +51,30 @@ const CANARIES: [&str; 26] = [
     "canaryINLINEHEADd6Rs1",
     "canaryURLPASSWORDf4Jw",
     "canaryHMACKEYw7Zb3nLt",
+    // The very bytes of a private key of Ed25519.
+    "canaryCLIENTKEYb4Tn8xWq2mZs6vJd1",
 ];
+
+/// A client certificate of Ed25519 and its key, which is the canary, both in PEM.
+fn client_identity(dir: &Path) -> (String, String) {
+    const PKCS8: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+    let coded = BASE64_STANDARD.encode([&PKCS8[..], CANARIES[26].as_bytes()].concat());
+    let key = format!("-----BEGIN PRIVATE KEY-----\n{coded}\n-----END PRIVATE KEY-----\n");
+    fs::write(dir.join("client.key"), &key).unwrap();
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-key", "client.key", "-subj", "/CN=decklog", "-days", "1"]).current_dir(dir);
+    let output = openssl.output().expect("openssl; tests/run installs it");
+    assert!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
+    (String::from_utf8(output.stdout).unwrap(), key)
+}
+
+/// A kubeconfig whose user has these members.
+fn kubeconfig(server: &str, user: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters:\n- name: c\n  cluster: {{server: {server:?}}}\n\
+         contexts:\n- name: c\n  context: {{cluster: c, user: u}}\nusers:\n- name: u\n  user: {{{user}}}\n"
+    )
+}
 
 fn coded(text: &str) -> String {
     objects::base64(text)
@@ -228,15 +252,22 @@ async fn no_byte_of_a_secret_is_anywhere() {
     sim.admit(CANARIES[20]);
     let at = free_address();
     let mut daemon = Daemon::new(&sim, &["pods"]);
-    fs::write(daemon.path("kubeconfig"), sim.kubeconfig_with_token(CANARIES[20])).unwrap();
+    let given = daemon.path("given");
+    fs::create_dir(&given).unwrap();
+    let (certificate, key) = client_identity(&given);
+    let user = format!(
+        "token: {}, client-certificate-data: {}, client-key-data: {}",
+        CANARIES[20],
+        coded(&certificate),
+        coded(&key)
+    );
+    fs::write(daemon.path("kubeconfig"), kubeconfig(&sim.url(), &user)).unwrap();
     let echo = Echo::default();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let collector = listener.local_addr().unwrap();
     let router = Router::new().fallback(take).with_state(echo.clone());
     let mut serving = JoinSet::new();
     serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
-    let given = daemon.path("given");
-    fs::create_dir(&given).unwrap();
     for (name, text) in [
         ("bearer", CANARIES[21].to_owned()),
         ("headers", format!("X-Api-Key: {}\n", CANARIES[22])),
@@ -393,6 +424,59 @@ async fn messages_quote_no_credential() {
         assert_ne!(answer.code, 0, "{answer:?}");
         search.has_none(format!("{answer:?}").as_bytes(), name);
     }
+}
+
+/// A kubeconfig whose credentials are wrong in every way: what is wrong is told, and nothing of them is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_that_cannot_be_used_are_not_quoted() {
+    let sim = cluster().await;
+    let mut daemon = Daemon::new(&sim, &["configmaps"]);
+    let loud =
+        daemon.config("resources = [\"configmaps\"]", "").replace("level = \"debug\"", &format!("level = {LOUD:?}"));
+    daemon.configure(&loud);
+    let given = daemon.path("given");
+    fs::create_dir(&given).unwrap();
+    let (certificate, key) = client_identity(&given);
+    let data = |certificate: &str, key: &str| {
+        format!("client-certificate-data: {}, client-key-data: {}", coded(certificate), coded(key))
+    };
+    let pem = |label: &str, text: &str| format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n");
+    let canary = CANARIES[26];
+    let file = given.join("odd.key");
+    fs::write(&file, pem("PRIVATE KEY", canary)).unwrap();
+    let of_files = format!("client-certificate: {:?}, client-key: {file:?}", given.join("client.pem"));
+    fs::write(given.join("client.pem"), &certificate).unwrap();
+    let mut search = Search::new();
+    for (what, user) in [
+        ("no base64", format!("client-certificate-data: {}, client-key-data: \"{canary}!\"", coded(&certificate))),
+        ("no PEM", data(&certificate, canary)),
+        ("no key", data(&certificate, &pem("PRIVATE KEY", &coded(canary)))),
+        ("no base64 in PEM", data(&certificate, &pem("PRIVATE KEY", &format!("{canary}!")))),
+        ("of another sort", data(&certificate, &key.replace("PRIVATE", "RSA PRIVATE"))),
+        ("no certificate", data("", &key)),
+        ("the key as certificate", data(&key, &key)),
+        ("in a file", of_files),
+        ("another type", format!("client-certificate-data: {}, client-key-data: [{canary}]", coded(&certificate))),
+        ("a token that no header takes", format!("token: \"{canary}\\n\\0\"")),
+        ("basic auth", format!("username: u, password: {canary}")),
+    ] {
+        fs::write(daemon.path("kubeconfig"), kubeconfig(&sim.url(), &user)).unwrap();
+        let checked = daemon.command(&["check"]).await;
+        search.has_none(format!("{checked:?}").as_bytes(), &format!("check, {what}"));
+        daemon.start();
+        let said = daemon.said().len();
+        let ended = until("it to end, or to try", async || {
+            let tries = daemon.said()[said..].contains("API server") || daemon.told().contains("READY=1");
+            let ended = daemon.ended().is_some();
+            if tries || ended { Ok(ended) } else { Err(daemon.last_words()) }
+        })
+        .await;
+        if !ended {
+            daemon.kill().await;
+        }
+        search.has_none(daemon.said().as_bytes(), &format!("the log, {what}"));
+    }
+    assert!(daemon.said().contains("TRACE"), "the log was not at its loudest");
 }
 
 /// A rule that comes later: from then on nothing new tells the value, not even as what was there before.

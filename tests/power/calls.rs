@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use decklog::journal::Reader;
 use decklog::sim::{Sim, objects};
 use rustix::process::Signal;
 
@@ -142,6 +143,17 @@ async fn no_room_in_the_wal_loses_nothing() {
         broken.heals();
         broken.daemon.start();
     } else {
+        // The journal cannot say that it is paused, and `status` does all the same.
+        until("the pause to be in the status", async || {
+            broken.daemon.must_run();
+            let status = broken.daemon.status().await;
+            if status["journal"]["paused"]["why"] == "disk_full" { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+        let noted = Reader::open(&broken.daemon.state()).unwrap().retained().unwrap().paused;
+        assert_eq!(noted, None, "it did not come to what this is about");
+        let text = broken.daemon.command(&["status"]).await.done();
+        assert!(text.contains("alarm    journal-paused"), "{text}");
         broken.heals();
     }
     broken.write(&["c"]);
@@ -200,7 +212,6 @@ async fn a_file_sink_takes_back_what_was_not_synced() {
         "trunc,log.jsonl,5,1,1;sync,log.jsonl,5,1,1",
     ] {
         let mut broken = Broken::new().await;
-        broken.daemon.forgive(false, true);
         let rules: Vec<&str> = fault.split(';').collect();
         let trigger = broken.daemon.path("broken");
         let joined: Vec<String> = rules.iter().map(|rule| format!("{rule},{}", trigger.display())).collect();
@@ -208,10 +219,12 @@ async fn a_file_sink_takes_back_what_was_not_synced() {
         broken.daemon.start_with(|command| under_shim(command, &root).env("DECKLOG_SHIM_FAULT", joined.join(";")));
         broken.daemon.ready().await;
         broken.catch_up().await;
+        broken.daemon.forgive_what_follows();
         broken.breaks();
         broken.write(&["a", "b"]);
         until("it to say what failed", async || {
             broken.daemon.must_run();
+            broken.daemon.entries();
             if broken.daemon.said().contains("trying again") { Ok(()) } else { Err(broken.daemon.last_words()) }
         })
         .await;

@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use decklog::ambient::Bell;
 use decklog::config;
 use decklog::delivery;
-use decklog::journal::{Journal, JournalError, Reader};
+use decklog::journal::{Journal, JournalError, Reader, SinkRow};
 use decklog::model::Seq;
 use decklog::sink::{self, Position};
 use serde::Deserialize;
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::collector::Collector;
 use crate::disk::{Image, Left};
 use crate::record::{self, Recorded, SMALL_WAL};
-use crate::support::{Daemon, Dice, scope, until};
+use crate::support::{Daemon, Dice, scope, tries, until};
 use crate::trace::Op;
 use crate::{scratch, setting};
 
@@ -269,23 +270,22 @@ impl<'a> Truth<'a> {
             running.spawn(delivery::run(journal.clone(), plan, sink, reopen.listen(), stop.clone()));
         }
         let reader = journal.reader().map_err(text)?;
-        let has_all = |row: &decklog::journal::SinkRow| row.cursor.0 >= now || row.name == "http";
+        let has_all = |row: &SinkRow| row.cursor.0 >= now || row.name == "http";
         let mut looks = 0;
-        loop {
-            let rows = reader.sinks().map_err(text)?;
-            if rows.iter().all(has_all) && self.is_tidy(dir) {
-                break;
-            }
+        let come = tries(Duration::from_millis(1), async || {
             looks += 1;
-            if let Some(row) = rows.iter().find(|row| row.state == "halted" || (row.state == "retrying" && looks > 200))
-            {
-                return Err(format!("{} is {}: {}", row.name, row.state, row.detail));
+            let rows = match reader.sinks() {
+                Ok(rows) if rows.iter().all(has_all) && self.is_tidy(dir) => return Ok(Ok(())),
+                Ok(rows) => rows,
+                Err(error) => return Ok(Err(error.to_string())),
+            };
+            let hopeless = |row: &&SinkRow| row.state == "halted" || (row.state == "retrying" && looks > 200);
+            match rows.iter().find(hopeless) {
+                Some(row) => Ok(Err(format!("{} is {}: {}", row.name, row.state, row.detail))),
+                None => Err(format!("the sinks do not come to {now}: {rows:?}")),
             }
-            if looks > 20_000 {
-                return Err(format!("the sinks do not come to {now}: {rows:?}"));
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
+        });
+        come.await??;
         stop.cancel();
         while let Some(ended) = running.join_next().await {
             ended.unwrap().map_err(|error| error.to_string())?;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use decklog::journal::Reader;
 use decklog::model::Seq;
@@ -242,35 +242,32 @@ impl Drop for Follower {
 
 /// Shows the head to the trace, as a tail or a metric would show it.
 struct HeadWatcher {
-    stop: Arc<AtomicBool>,
+    stop: Option<mpsc::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl HeadWatcher {
     fn start(state: &Path, trace: PathBuf) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, stopped) = mpsc::channel();
         let reader = Reader::open(state).unwrap();
-        let thread = std::thread::Builder::new().name("head".to_owned()).spawn({
-            let stop = Arc::clone(&stop);
-            move || {
-                let mut seen = 0;
-                while !stop.load(Ordering::Relaxed) {
-                    let head = reader.head().unwrap().0;
-                    if head > seen {
-                        seen = head;
-                        trace::mark(&trace, &format!("head {seen}"));
-                    }
-                    std::thread::sleep(std::time::Duration::from_millis(3));
+        let thread = std::thread::Builder::new().name("head".to_owned()).spawn(move || {
+            let mut seen = 0;
+            // As often as a tail looks at most, until there is nobody any more who wants to know.
+            while stopped.recv_timeout(Duration::from_millis(3)) == Err(RecvTimeoutError::Timeout) {
+                let head = reader.head().unwrap().0;
+                if head > seen {
+                    seen = head;
+                    trace::mark(&trace, &format!("head {seen}"));
                 }
             }
         });
-        Self { stop, thread: Some(thread.unwrap()) }
+        Self { stop: Some(stop), thread: Some(thread.unwrap()) }
     }
 }
 
 impl Drop for HeadWatcher {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        drop(self.stop.take());
         self.thread.take().unwrap().join().unwrap();
     }
 }

@@ -95,6 +95,8 @@ const CARRIERS: &[Carrier] = &[
         object: |v| secret(&json!({"release": coded(&BASE64_STANDARD.encode(gzip(json!({"config": {"password": v}}).to_string().as_bytes())))})) },
     Carrier { name: "a TLS key", resource: ("", "secrets"), needs: Built(Builtin::Data),
         object: |v| secret(&json!({"tls.crt": coded("cert"), "tls.key": coded(&format!("-----BEGIN PRIVATE KEY-----\n{v}\n"))})) },
+    Carrier { name: "a kubeconfig with a client key", resource: ("", "secrets"), needs: Built(Builtin::Data),
+        object: |v| secret(&json!({"value": coded(&format!("users:\n- user:\n    client-key-data: {}\n", coded(v)))})) },
     Carrier { name: "an SSH key", resource: ("", "secrets"), needs: Built(Builtin::Data),
         object: |v| secret(&json!({"ssh-privatekey": coded(v)})) },
     Carrier { name: "basic auth", resource: ("", "secrets"), needs: Built(Builtin::StringData),
@@ -295,6 +297,53 @@ fn without_any_one_of_the_rules_a_canary_is_found() {
         assert_eq!(leaks(&without, carrier, false).is_some(), configured, "{}", carrier.name);
         assert!(leaks(&redactor(false, None), carrier, false).is_some(), "{}", carrier.name);
     }
+}
+
+/// Everything that a panic says of itself goes to standard error, or into the reason why a task has ended. What it was
+/// about is in none of them, although the standard library quotes it readily.
+#[test]
+fn no_panic_quotes_what_it_was_about() {
+    const SELF: &str = "change::redact::canaries::no_panic_quotes_what_it_was_about";
+    const ASKED: &str = "DECKLOG_TEST_PANICS";
+    let object = (CARRIERS[0].object)(CANARY).to_string() + OTHER;
+    let text = format!("é{object}");
+    let panics: [fn(&str); 6] = [
+        |text| drop(text[..1].to_owned()),
+        |text| assert_eq!(serde_json::from_value::<u8>(json!(text)).unwrap(), 7),
+        |text| text.parse().map(|n: u8| assert_eq!(n, 7)).map_err(|_| text).expect("an object that can be read"),
+        |text| assert_eq!(text, "another"),
+        |text| panic!("cannot take {text}"),
+        |text| std::panic::panic_any(text.to_owned()),
+    ];
+    if std::env::var_os(ASKED).is_some() {
+        // In a process of its own, because there is one hook for all threads. Every command begins like this.
+        assert_eq!(crate::cli::main(["decklog", "--version"].map(Into::into)), std::process::ExitCode::SUCCESS);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut tasks: crate::supervise::Supervisor<String> = crate::supervise::Supervisor::new(Default::default());
+        for panics in panics {
+            let text = text.clone();
+            let ended = runtime.block_on(async {
+                tasks.spawn("a task", async move {
+                    panics(&text);
+                    Ok(())
+                });
+                tasks.ended().await.unwrap()
+            });
+            eprintln!("{}", ended.result.unwrap_err());
+        }
+        return;
+    }
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([SELF, "--exact", "--nocapture"])
+        .env(ASKED, "1")
+        .output()
+        .unwrap();
+    let said = [child.stdout, child.stderr].concat();
+    let shown = String::from_utf8_lossy(&said);
+    assert!(child.status.success(), "{shown}");
+    assert_eq!(shown.matches("panicked at src/change/redact/canaries.rs").count(), panics.len(), "{shown}");
+    assert_eq!(shown.matches("; this is a bug\n").count(), panics.len(), "{shown}");
+    assert_eq!(encodings::find(&said, &encodings::needles([CANARY, OTHER])), None, "{shown}");
 }
 
 #[test]

@@ -224,7 +224,7 @@ async fn what_was_set_aside_is_kept_whatever_is_forgotten() {
     open.watch((11..=16).map(|version| upsert("a", "u1", version)).collect()).await;
     let line = open.journal.reader().unwrap().entry(Seq(3)).unwrap().unwrap().line;
     open.journal.sink("s", "file", SinkStart::Start).await.unwrap();
-    open.journal.set_aside("s", Seq(3), "too large").await.unwrap();
+    open.journal.set_aside("s", Seq(3), line.clone(), "too large").await.unwrap();
     open.journal.acknowledge("s", Seq(6)).await.unwrap();
     open.journal.bound(by_age()).await.unwrap();
     until("the others to be forgotten", || oldest(&open) == 6).await;
@@ -233,6 +233,44 @@ async fn what_was_set_aside_is_kept_whatever_is_forgotten() {
     assert_eq!(kept.iter().map(|entry| (entry.seq, &entry.line)).collect::<Vec<_>>(), [(Seq(3), &line)]);
     assert!(reader.rescued("t", Seq(1), Seq(5)).unwrap().is_empty());
     assert_whole(&mut reader);
+    open.close();
+}
+
+/// Fault 42: entries that are damaged are forgotten as all others are, with what the table knows of them.
+#[tokio::test]
+async fn what_is_damaged_is_forgotten_like_everything_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.watch((11..=13).map(|version| upsert("a", "u1", version)).collect()).await;
+    open.watch((14..=16).map(|version| upsert(&format!("b{version}"), &format!("v{version}"), version)).collect())
+        .await;
+    open.close();
+    damage(dir.path(), "entry", "line", "seq IN (2, 3, 4)");
+    let open = Open::at(dir.path()).await;
+    open.journal.sink("s", "file", SinkStart::Start).await.unwrap();
+    for seq in [3, 5] {
+        open.journal.set_aside("s", Seq(seq), Bytes::new(), "too large").await.unwrap();
+    }
+    open.journal.acknowledge("s", Seq(4)).await.unwrap();
+    open.journal.bound(by_age()).await.unwrap();
+    until("four to be forgotten", || oldest(&open) == 5).await;
+    let mut reader = open.journal.reader().unwrap();
+    // The gap has no version to end at; that of the next entry that goes is whole.
+    let gap = reader.deliverable_after(Seq(0), 1, usize::MAX).unwrap().remove(0);
+    let gap = (gap.seq, Entry::parse(&gap.line).unwrap().gap().unwrap());
+    assert_eq!((gap.0, gap.1.why.as_ref(), gap.1.to), (Seq(4), "expired", None));
+    open.journal.acknowledge("s", Seq(6)).await.unwrap();
+    until("another to be forgotten", || oldest(&open) == 6).await;
+    let kept = reader.rescued("s", Seq(1), Seq(6)).unwrap();
+    assert_eq!(kept.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), [5], "what is whole is rescued");
+    let aside: Vec<u64> = reader.set_aside().unwrap().iter().map(|aside| aside.seq.0).collect();
+    assert_eq!(aside, [3, 5], "and what is not is still listed");
+    // What stands on it is told as ever.
+    open.watch(vec![upsert("a", "u1", 17), upsert("a", "u1", 18), delete("b14", "v14", 19)]).await;
+    // The sixth was the newest until now, and may be forgotten as well.
+    let told = open.log();
+    let told: Vec<&str> = told.iter().map(String::as_str).filter(|line| !line.starts_with("6 ")).collect();
+    assert_eq!(told, ["7 MODIFIED watched a/u1@17", "8 MODIFIED watched a/u1@18", "9 DELETED watched b14/v14@19"]);
     open.close();
 }
 

@@ -302,3 +302,48 @@ async fn a_gap_begins_at_the_position_that_was_lost_also_after_a_crash() {
         open.close();
     }
 }
+
+/// Fault 42: what is damaged proves nothing. A repeat that only a damaged entry could tell from a contradiction is one.
+#[tokio::test]
+async fn a_repeat_that_only_a_damaged_entry_could_explain_is_a_contradiction() {
+    for damaged in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let open = Open::at(dir.path()).await;
+        open.list(10, None, &[]).await;
+        open.watch((11..=14).map(|version| upsert("a", "u1", version)).collect()).await;
+        open.close();
+        if damaged {
+            damage(dir.path(), "entry", "line", "seq = 3");
+        }
+        let open = Open::at(dir.path()).await;
+        let before = open.head();
+        open.watch(vec![upsert("a", "u1", 14), upsert("a", "u1", 12)]).await;
+        let contradicts = open.journal.contradictions().borrow().contains(&open.memory.id);
+        assert_eq!(contradicts, damaged);
+        assert_eq!(open.head(), before, "nothing is told of it");
+        open.close();
+        let open = Open::at(dir.path()).await;
+        assert_eq!(open.memory.why, damaged.then_some(Why::Audit));
+        open.close();
+    }
+}
+
+/// Fault 42: after a rollback states are compared, and one that is damaged is told anew.
+#[tokio::test]
+async fn after_a_rollback_what_is_damaged_is_told_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 7), pod("b", "u2", 8)]).await;
+    open.close();
+    damage(dir.path(), "entry", "line", "seq = 2");
+    let open = Open::at(dir.path()).await;
+    open.journal.distrust(open.memory.id, Why::Rollback).await.unwrap();
+    open.list(9, Some(Why::Rollback), &[pod("a", "u1", 7), pod("b", "u2", 8)]).await;
+    let told = open.journal.reader().unwrap().entries_after(Seq(2), 10, usize::MAX).unwrap();
+    let told: Vec<Entry<'_>> = told.iter().map(|entry| Entry::parse(&entry.line).unwrap()).collect();
+    let names: Vec<_> =
+        told.iter().map(|entry| (&*entry.type_name, entry.name.as_deref().unwrap_or_default())).collect();
+    assert_eq!(names, [("GAP", ""), ("MODIFIED", "b")]);
+    assert!(told[1].change.unwrap().get().contains(r#""op":"replace","path":"""#), "as a whole");
+    open.close();
+}

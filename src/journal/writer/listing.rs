@@ -21,6 +21,8 @@ const SLICE_BYTES: u64 = 512 << 10;
 const GAP_TOLD: i64 = 1;
 /// `pending_told`: the deletions are written too. What is staged is needed for nothing else from here on.
 const DELETIONS_TOLD: i64 = 2;
+/// `pending_told`: likewise, and something of what was staged is damaged, so that the list is not all that there is.
+const DAMAGED: i64 = 3;
 
 /// Something long on its way.
 pub(super) struct Job {
@@ -77,7 +79,7 @@ impl Writer {
             self.load_source(id)?;
             let work = match (complete, told) {
                 (false, _) => Work::Begin,
-                (true, DELETIONS_TOLD) => Work::List(Step::Changes),
+                (true, DELETIONS_TOLD | DAMAGED) => Work::List(Step::Changes),
                 (true, _) => Work::List(Step::Gap),
             };
             self.add_job(id, work, None)?;
@@ -316,10 +318,10 @@ impl Writer {
         {
             let source = self.source(id)?;
             // What contradicts the journal may have been missing for longer than since what came last.
-            let proved = source.proved.as_ref().filter(|_| why == Why::Audit).map(|(version, _)| version.clone());
-            let from = match proved {
-                Some(version) => Some(version),
-                None => self.known_good(id)?,
+            let from = if why == Why::Audit {
+                source.proved.as_ref().map(|(version, _)| version.clone())
+            } else {
+                self.known_good(id)?
             };
             self.gap(id, &Gap { why, from, to: Some(version) })?;
             self.execute("write a list", "UPDATE source SET pending_told = ? WHERE id = ?", params![GAP_TOLD, id])?;
@@ -410,7 +412,10 @@ impl Writer {
     }
 
     fn end_list(&mut self, id: i64) -> Done {
-        let (version, _, _) = self.pending(id)?;
+        let (version, _, told) = self.pending(id)?;
+        if told == DAMAGED {
+            return self.end_damaged_list(id, version);
+        }
         // What has changed since the list began is not in it.
         let at: i64 = self
             .conn
@@ -433,6 +438,16 @@ impl Writer {
         self.prove(id, version, at)
     }
 
+    /// Everything of a list is told but what is damaged: nothing is proved by it, and the source has to list again.
+    fn end_damaged_list(&mut self, id: i64, version: ResourceVersion) -> Done {
+        self.execute("write a list", "UPDATE source SET pending = NULL, pending_told = 0 WHERE id = ?", params![id])?;
+        if let Some(source) = self.touch(id) {
+            source.applied = Some(version);
+            source.moved = true;
+        }
+        self.contradict(id)
+    }
+
     fn write_listed(&mut self, id: i64, row: i64, evidence: Evidence, silent: bool, older: bool) -> Done {
         let what = "read a staged object";
         let (mut object, blob): (Observed, Vec<u8>) = self
@@ -451,13 +466,20 @@ impl Writer {
                 })
             })
             .map_err(sql(what))?;
-        object.body.bytes = self
+        let body = self
             .codec
             .decompress(None, &blob)
-            .map_err(|error| JournalError::Corrupt(format!("a staged object: {error}")))?;
-        if older {
-            object.body = self.redact_again(id, &object.uid, object.body)?;
-        }
+            .map_err(|error| JournalError::Corrupt(format!("a staged object: {error}")))
+            .and_then(|bytes| {
+                let staged = Redacted { bytes, ..std::mem::take(&mut object.body) };
+                if older { self.redact_again(id, &object.uid, staged) } else { Ok(staged) }
+            });
+        object.body = match body {
+            Ok(body) => body,
+            // What is damaged cannot be told, but the API server still has it.
+            Err(JournalError::Corrupt(text)) => return self.drop_damaged(id, row, &object, &text),
+            Err(error) => return Err(error),
+        };
         let resource = self.source(id)?.resource;
         match self.known(resource, &object.namespace, &object.name)? {
             Some(known) if known.present && known.uid == object.uid => {
@@ -477,6 +499,19 @@ impl Writer {
         }
         // It is told: a crash after this commit goes on with the next one.
         self.execute("unstage an object", "DELETE FROM listing WHERE id = ?", params![row])?;
+        Ok(())
+    }
+
+    /// Goes on without an object whose staged body is damaged; the end of the list knows that it lacks something.
+    fn drop_damaged(&mut self, id: i64, row: i64, object: &Observed, text: &str) -> Done {
+        let resource = &self.source(id)?.facts.plural;
+        let (namespace, name) = (&object.namespace, &object.name);
+        tracing::error!(
+            "{text}: {resource} {namespace}/{name} is told after another list, behind a GAP; check the disk of the state directory"
+        );
+        let what = "unstage an object";
+        self.execute(what, "UPDATE source SET pending_told = ? WHERE id = ?", params![DAMAGED, id])?;
+        self.execute(what, "DELETE FROM listing WHERE id = ?", params![row])?;
         Ok(())
     }
 

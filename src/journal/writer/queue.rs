@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::change::redact::Redactor;
@@ -56,7 +57,7 @@ pub(in crate::journal) enum Command {
     RetireSink(String),
     Acknowledge { sink: String, upto: Seq, written: Seq, reply: Reply<()> },
     ResetCursor(String, Seq, Reply<()>),
-    SetAside(String, Seq, String, Reply<()>),
+    SetAside { sink: String, seq: Seq, line: Bytes, reason: String, reply: Reply<()> },
     ReportSink(String, SinkState),
     Epoch(Reply<String>),
     Bounds(Bounds),
@@ -71,7 +72,7 @@ impl Command {
             | Self::RetireSink(_)
             | Self::Acknowledge { .. }
             | Self::ResetCursor(..)
-            | Self::SetAside(..)
+            | Self::SetAside { .. }
             | Self::ReportSink(..)
             | Self::Bounds(_)
             | Self::Ping(_) => true,
@@ -118,7 +119,7 @@ impl Command {
             | Self::RetireSink(_)
             | Self::Acknowledge { .. }
             | Self::ResetCursor(..)
-            | Self::SetAside(..)
+            | Self::SetAside { .. }
             | Self::ReportSink(..)
             | Self::Epoch(_)
             | Self::Bounds(_)

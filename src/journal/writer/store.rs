@@ -116,8 +116,9 @@ impl Writer {
     pub(super) fn gap(&mut self, source_id: i64, gap: &Gap) -> Done {
         let now = micros(ambient::now());
         let source = self.source(source_id)?;
-        let proved_at = source.proved.as_ref().filter(|_| gap.why == Why::Audit).map(|(_, at)| *at);
-        let good_at = proved_at.unwrap_or(source.good_at);
+        // What contradicts the journal may have been missing ever since something was last proved.
+        let good_at =
+            if gap.why == Why::Audit { source.proved.as_ref().map_or(0, |(_, at)| *at) } else { source.good_at };
         let since = (good_at > 0).then(|| rfc3339(good_at));
         let seq = self.head + 1;
         let rendered = wire::render(&Draft {

@@ -10,7 +10,8 @@ use tokio::sync::mpsc;
 use super::queue::Open;
 use super::*;
 use crate::journal::retention::{PauseReason, SLICE_ENTRIES};
-use crate::journal::{Reader, schema};
+use crate::journal::{Reader, SinkStart, WatchChange, schema};
+use crate::model::{Observed, SourceSpec, Verb};
 
 /// A writer, and what waits for it.
 struct Bench {
@@ -245,6 +246,24 @@ fn a_list_that_did_not_fit_goes_on_where_it_was() {
     done.try_recv().unwrap();
     assert_eq!((bench.count("entry"), bench.count("listing")), (1 + 600 + 4, 0));
     assert_eq!(bench.writer.sources[&1].applied, Some(ResourceVersion::new("904")));
+}
+
+/// Fault 42: a list of which something is damaged is told to its end, and the source hears at once that it needs another.
+#[test]
+fn a_list_that_is_damaged_is_answered_and_asks_for_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bench = Bench::in_dir(dir.path());
+    bench.hand_over(Command::ListBegin(SourceId(1)));
+    bench.hand_over(Command::ListPage(SourceId(1), vec![object("a", 100, 300), object("b", 101, 300)]));
+    bench.turns();
+    bench.writer.conn.execute("UPDATE listing SET body = x'77' WHERE name = 'a'", []).unwrap();
+    let (reply, mut done) = Reply::new();
+    bench.hand_over(Command::ListDone(SourceId(1), ResourceVersion::new("900"), None, reply));
+    bench.hand_over(changes(901..905, 100));
+    bench.turns();
+    done.try_recv().unwrap();
+    assert_eq!((bench.count("entry"), bench.count("listing")), (1, 0), "the gap comes before what follows");
+    assert!(bench.writer.contradictions().borrow().contains(&SourceId(1)));
 }
 
 /// What the server forgets while nothing is read for want of room is missing for that reason.

@@ -1,0 +1,197 @@
+//! What a change means: told apart by the state that the same transaction reads, and written with the state it leads to.
+
+use rusqlite::{OptionalExtension, params};
+
+use super::{Done, Known, Writer, before, known_row, marks_json, not_after, sql};
+use crate::change;
+use crate::journal::{JournalError, WatchChange};
+use crate::model::{EntryType, Evidence, Observed, Redacted, ResourceVersion, Verb};
+
+impl Writer {
+    /// Everything up to `version` was handed over.
+    pub(super) fn bookmark(&mut self, id: i64, version: &ResourceVersion) {
+        let at = self.at;
+        if let Some(source) = self.touch(id).filter(|source| source.lost.is_none()) {
+            source.good_at = at;
+            let behind = source
+                .applied
+                .as_ref()
+                .is_some_and(|applied| version.compare(applied).is_some_and(std::cmp::Ordering::is_lt));
+            if !behind {
+                source.resume = Some(version.clone());
+                source.applied = Some(version.clone());
+            }
+            source.moved = true;
+        }
+    }
+
+    /// One line of a watch: told apart by the state, so that a replayed one changes nothing.
+    pub(super) fn change(&mut self, id: i64, change: &WatchChange) -> Done {
+        let source = self.source(id)?;
+        let object = &change.object;
+        if source.lost.is_some() {
+            return Ok(());
+        }
+        let late = source.applied.as_ref().is_some_and(|applied| before(&object.version, applied));
+        // A version past what was applied is of a timeline that a rollback has undone: it says nothing about this one.
+        let undone = |known: &Known| source.applied.as_ref().is_some_and(|applied| before(applied, &known.version));
+        let version = object.version.clone();
+        let known = self.known(source.resource, &object.namespace, &object.name)?;
+        if late {
+            // Written now it would stand behind what came after it.
+            return if self.was_told(known.as_ref(), object)? { Ok(()) } else { self.contradict(id) };
+        }
+        match (change.verb, known) {
+            (Verb::Upsert, Some(known)) if known.present && known.uid == object.uid => {
+                if !not_after(&object.version, &known.version) {
+                    self.modified(id, &known, object, Evidence::Watched)?;
+                }
+            }
+            // The deletion of the older incarnation never came.
+            (Verb::Upsert, Some(known)) if known.present => return self.contradict(id),
+            (Verb::Upsert, Some(known))
+                if known.uid == object.uid && !undone(&known) && not_after(&object.version, &known.version) => {}
+            (Verb::Upsert, known) => self.added(id, known.map(|known| known.id), object, Evidence::Watched)?,
+            (Verb::Delete, Some(known)) if known.present && known.uid == object.uid => {
+                if !before(&object.version, &known.version) {
+                    self.deleted(id, &known, object, Evidence::Watched)?;
+                }
+            }
+            (Verb::Delete, Some(known)) if known.uid == object.uid && not_after(&object.version, &known.version) => {}
+            // Whatever is deleted was there, and nobody said so.
+            (Verb::Delete, _) => return self.contradict(id),
+        }
+        let at = self.at;
+        if let Some(source) = self.touch(id) {
+            // Several events can share one version (expiry of a lease deletes many at once), so resuming from the
+            // newest version could skip some: the position stays on the distinct one before it.
+            if source.applied.as_ref() != Some(&version) {
+                let previous = source.applied.replace(version);
+                source.resume = previous.or_else(|| source.resume.take());
+            }
+            source.good_at = at;
+            source.moved = true;
+        }
+        Ok(())
+    }
+
+    pub(super) fn known(&self, resource: i64, namespace: &str, name: &str) -> Done<Option<Known>> {
+        self.conn
+            .prepare_cached(
+                "SELECT id, uid, version, present, last, base, state IS NOT NULL, marks FROM object
+                 WHERE resource = ? AND namespace = ? AND name = ?",
+            )
+            .and_then(|mut select| select.query_row(params![resource, namespace, name], known_row).optional())
+            .map_err(sql("look an object up"))
+    }
+
+    pub(super) fn added(&mut self, source: i64, row: Option<i64>, object: &Observed, evidence: Evidence) -> Done {
+        let row = self.object_row(source, row, object)?;
+        // Read again: the entry of an older incarnation may have been written a moment ago.
+        let previous = self
+            .conn
+            .prepare_cached("SELECT last FROM object WHERE id = ?")
+            .and_then(|mut select| select.query_row([row], |row| row.get(0)))
+            .map_err(sql("look an object up"))?;
+        let told = self.emit(source, Some(row), previous, None, EntryType::Added, evidence, object, None)?;
+        self.execute(
+            "remember an object",
+            "UPDATE object SET uid = ?, version = ?, present = 1, last = ?4, base = ?4, state = NULL, marks = ?5, pointers = NULL
+             WHERE id = ?3",
+            params![object.uid, object.version.as_str(), row, told.seq, marks_json(&object.body)],
+        )?;
+        Ok(())
+    }
+
+    /// The row of an object, made when there is none.
+    pub(super) fn object_row(&mut self, source: i64, row: Option<i64>, object: &Observed) -> Done<i64> {
+        if let Some(row) = row {
+            return Ok(row);
+        }
+        let resource = self.source(source)?.resource;
+        self.execute(
+            "remember an object",
+            "INSERT INTO object (resource, namespace, name, uid, version, present, last) VALUES (?, ?, ?, ?, ?, 0, 0)",
+            params![resource, object.namespace, object.name, object.uid, object.version.as_str()],
+        )?;
+        Ok(self.conn.last_insert_rowid())
+    }
+
+    pub(super) fn modified(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
+        let new = &object.body.bytes;
+        let compared = match self.told_state(source, known) {
+            Ok((previous, shape, marks)) => {
+                let marks = marks.as_ref().unwrap_or(&known.marks);
+                change::compare_shaped(&previous, shape.as_deref(), new, marks, &object.body.marks)
+            }
+            // What is damaged cannot be had again, but what follows it can be told.
+            Err(JournalError::Corrupt(text)) => {
+                tracing::error!("{text}: the next change of {}/{} is told as a whole", object.namespace, object.name);
+                change::replaced(new)
+            }
+            Err(error) => return Err(error),
+        };
+        let (change, shape) = compared
+            .or_else(|_| change::replaced(new))
+            .map_err(|error| JournalError::Corrupt(format!("an object cannot be compared: {error}")))?;
+        let ignore = &self.source(source)?.ignore;
+        if !ignore.is_empty() && change::matches_ignore(ignore, &change.touched) {
+            return self.withhold(known.id, object);
+        }
+        let kind = EntryType::Modified;
+        let change = Some((change.json.as_str(), shape));
+        let told = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, change)?;
+        self.execute(
+            "remember an object",
+            "UPDATE object SET version = ?, last = ?, base = ?, state = NULL, marks = ?, pointers = NULL WHERE id = ?",
+            params![object.version.as_str(), told.seq, told.base, marks_json(&object.body), known.id],
+        )?;
+        Ok(())
+    }
+
+    /// State and position move, the log does not.
+    pub(super) fn withhold(&mut self, row: i64, object: &Observed) -> Done {
+        let state = self.codec.compress(None, &object.body.bytes);
+        let pointers = serde_json::to_string(&object.body.pointers).expect("strings always serialise");
+        self.execute(
+            "remember an object",
+            "UPDATE object SET uid = ?, version = ?, present = 1, state = ?, marks = ?, pointers = ? WHERE id = ?",
+            params![object.uid, object.version.as_str(), state, marks_json(&object.body), pointers, row],
+        )?;
+        Ok(())
+    }
+
+    pub(super) fn deleted(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
+        let kind = EntryType::Deleted;
+        let told = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, None)?;
+        self.execute(
+            "forget an object",
+            "UPDATE object SET version = ?, present = 0, last = ?, base = NULL, state = NULL, marks = NULL, pointers = NULL
+             WHERE id = ?",
+            params![object.version.as_str(), told.seq, known.id],
+        )?;
+        Ok(())
+    }
+
+    /// A deletion that nobody saw: told with the last known state.
+    pub(super) fn vanished(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Done {
+        let body = match self.current_state(source, known) {
+            Ok(body) => body,
+            // Damaged: what is told of it is what the table knows.
+            Err(JournalError::Corrupt(text)) => {
+                tracing::error!("{text}: the last state of {namespace}/{name} is not told with its deletion");
+                let bytes = self.stub(source, known, namespace, name)?;
+                Redacted { bytes, pointers: Vec::new(), marks: Vec::new() }
+            }
+            Err(error) => return Err(error),
+        };
+        let object = Observed {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: known.uid.clone(),
+            version: known.version.clone(),
+            body,
+        };
+        self.deleted(source, known, &object, Evidence::Inferred)
+    }
+}

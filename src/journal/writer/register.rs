@@ -1,0 +1,231 @@
+//! Who takes part: the cluster, the rules of redaction, sources and sinks, each with what the journal remembers of it.
+
+use std::sync::Arc;
+
+use rusqlite::{OptionalExtension, params};
+
+use super::{Done, Source, Writer, sql};
+use crate::change::Pattern;
+use crate::change::redact::Redactor;
+use crate::journal::{JournalError, SinkStart, SourceId, SourceMemory};
+use crate::model::{Cluster, Resource, ResourceVersion, Seq, SourceSpec, Why};
+
+impl Writer {
+    pub(super) fn set_cluster(&mut self, cluster: Cluster) -> Done<Result<(), JournalError>> {
+        if !self.cluster.uid.is_empty() && !cluster.uid.is_empty() && self.cluster.uid != cluster.uid {
+            return Ok(Err(JournalError::OtherCluster { ours: self.cluster.uid.clone(), theirs: cluster.uid }));
+        }
+        self.begin()?;
+        let uid = if cluster.uid.is_empty() { std::mem::take(&mut self.cluster.uid) } else { cluster.uid };
+        self.cluster = Cluster { name: cluster.name, uid };
+        for (key, value) in [("cluster_name", &self.cluster.name), ("cluster_uid", &self.cluster.uid)] {
+            self.execute("write its cluster", "INSERT OR REPLACE INTO meta VALUES (?, ?)", params![key, value])?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Other rules than before concern everything that was written until now, whenever it is told again.
+    pub(super) fn set_redaction(&mut self, redactor: Arc<Redactor>) -> Done {
+        let rules = redactor.fingerprint();
+        let stored: Option<String> = self
+            .conn
+            .query_row("SELECT value FROM meta WHERE key = 'redaction'", [], |row| row.get(0))
+            .optional()
+            .map_err(sql("read the rules of redaction"))?;
+        let known = stored.as_deref().and_then(|text| text.split_once(' ')).filter(|(name, _)| *name == rules);
+        let since = known.and_then(|(_, since)| since.parse().ok());
+        if since.is_none() {
+            self.begin()?;
+            let value = format!("{rules} {}", self.head);
+            let what = "note the rules of redaction";
+            self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('redaction', ?)", params![value])?;
+        }
+        if since.is_none() && self.redaction.is_some() {
+            self.redacted_anew = true;
+            for job in &mut self.jobs {
+                job.older = true;
+            }
+        }
+        self.redaction = Some((redactor, since.unwrap_or(self.head)));
+        Ok(())
+    }
+
+    pub(super) fn resource_id(&mut self, resource: &Resource) -> Done<i64> {
+        let facts = serde_json::to_string(resource).expect("plain strings always serialise");
+        let what = "remember a resource";
+        self.execute(
+            what,
+            "INSERT INTO resource (api_group, plural, facts) VALUES (?1, ?2, ?3)
+             ON CONFLICT (api_group, plural) DO UPDATE SET facts = ?3 WHERE facts <> ?3",
+            params![resource.group, resource.plural, facts],
+        )?;
+        self.conn
+            .prepare_cached("SELECT id FROM resource WHERE api_group = ? AND plural = ?")
+            .and_then(|mut select| select.query_row(params![resource.group, resource.plural], |row| row.get(0)))
+            .map_err(sql(what))
+    }
+
+    pub(super) fn register(&mut self, spec: &SourceSpec) -> Done<SourceMemory> {
+        let what = "register a source";
+        // It may be registered anew while this very transaction moves it on.
+        self.write_checkpoints()?;
+        let resource = self.resource_id(&spec.resource)?;
+        let namespace = spec.namespace.clone().unwrap_or_default();
+        self.execute(
+            what,
+            "INSERT OR IGNORE INTO source (resource, namespace, label_selector, field_selector) VALUES (?, ?, ?, ?)",
+            params![resource, namespace, spec.label_selector, spec.field_selector],
+        )?;
+        let id: i64 = self
+            .conn
+            .query_row(
+                "SELECT id FROM source WHERE resource = ? AND namespace = ?",
+                params![resource, namespace],
+                |row| row.get(0),
+            )
+            .map_err(sql(what))?;
+        // Another selector is another scope: the old position says nothing about it.
+        self.execute(
+            what,
+            "UPDATE source SET rescoped = (resume IS NOT NULL OR rescoped), given_up = coalesce(resume, given_up), resume = NULL,
+                 label_selector = ?2, field_selector = ?3
+             WHERE id = ?1 AND (label_selector <> ?2 OR field_selector <> ?3)",
+            params![id, spec.label_selector, spec.field_selector],
+        )?;
+        self.execute(
+            what,
+            "UPDATE source SET active = 1, state = 'waiting', detail = '', ignore = ? WHERE id = ?",
+            params![serde_json::to_string(&spec.ignore).expect("strings always serialise"), id],
+        )?;
+        // Whatever covered the same objects before this falls behind from now on: it resumes from nothing.
+        self.execute(
+            what,
+            "UPDATE source SET given_up = coalesce(resume, given_up), resume = NULL, rescoped = 1
+             WHERE resource = ?1 AND id <> ?2 AND (namespace = '' OR ?3 = '') AND resume IS NOT NULL",
+            params![resource, id, namespace],
+        )?;
+        type Stored = (Option<String>, Option<String>, bool, Option<i64>, Option<String>, Option<String>);
+        let (resume, applied, rescoped, good_at, lost, given_up): Stored = self
+            .conn
+            .query_row(
+                "SELECT resume, applied, rescoped, good_at, pending_why, given_up FROM source WHERE id = ?",
+                [id],
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?)),
+            )
+            .map_err(sql(what))?;
+        let proved = self.proved(id)?;
+        // Of this scope something is known already, through a source of another one, which may have known that there was
+        // nothing: this is no first list.
+        let inherited: bool = self
+            .conn
+            .query_row(
+                "SELECT EXISTS (SELECT 1 FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2))
+                     OR EXISTS (SELECT 1 FROM source WHERE resource = ?1 AND id <> ?3 AND (namespace = '' OR ?2 = '')
+                         AND given_up IS NOT NULL)",
+                params![resource, namespace, id],
+                |row| row.get(0),
+            )
+            .map_err(sql(what))?;
+        let lost = lost.as_deref().and_then(Why::parse).filter(|_| resume.is_none());
+        let why = lost.or_else(|| (resume.is_none() && (rescoped || inherited)).then_some(Why::Scope));
+        // As it was before, whatever becomes of it.
+        self.touch(id);
+        self.contradicted.remove(&SourceId(id));
+        let resume = resume.map(ResourceVersion);
+        let applied = applied.map(ResourceVersion);
+        let replaced = self.sources.insert(
+            id,
+            Source {
+                id,
+                registered: true,
+                resource,
+                namespace,
+                api_version: spec.resource.api_version(),
+                facts: spec.resource.clone(),
+                silent: spec.first_list_silent,
+                ignore: patterns(&spec.ignore),
+                resume: resume.clone(),
+                given_up: given_up.map(ResourceVersion),
+                applied: applied.clone(),
+                good_at: good_at.unwrap_or(0),
+                moved: false,
+                lost,
+                proved,
+            },
+        );
+        self.replaced.push((id, replaced));
+        Ok(SourceMemory { id: SourceId(id), resume, applied, why })
+    }
+
+    /// A source as the database has it, for finishing its list before anybody has registered it.
+    pub(super) fn load_source(&mut self, id: i64) -> Done {
+        let what = "read a source";
+        type Stored = (i64, String, String, Option<String>, Option<String>, Option<i64>, String, Option<String>);
+        let (resource, namespace, facts, resume, applied, good_at, ignore, given_up): Stored = self
+            .conn
+            .query_row(
+                "SELECT s.resource, s.namespace, r.facts, s.resume, s.applied, s.good_at, s.ignore, s.given_up
+                 FROM source s JOIN resource r ON r.id = s.resource WHERE s.id = ?",
+                [id],
+                |row| {
+                    Ok((
+                        row.get(0)?,
+                        row.get(1)?,
+                        row.get(2)?,
+                        row.get(3)?,
+                        row.get(4)?,
+                        row.get(5)?,
+                        row.get(6)?,
+                        row.get(7)?,
+                    ))
+                },
+            )
+            .map_err(sql(what))?;
+        let facts: Resource = serde_json::from_str(&facts)
+            .map_err(|_| JournalError::Corrupt("the journal holds a resource that cannot be read".to_owned()))?;
+        let source = Source {
+            id,
+            registered: false,
+            resource,
+            namespace,
+            api_version: facts.api_version(),
+            facts,
+            silent: false,
+            ignore: patterns(&serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default()),
+            resume: resume.map(ResourceVersion),
+            given_up: given_up.map(ResourceVersion),
+            applied: applied.map(ResourceVersion),
+            good_at: good_at.unwrap_or(0),
+            moved: false,
+            lost: None,
+            proved: self.proved(id)?,
+        };
+        self.sources.insert(id, source);
+        Ok(())
+    }
+
+    pub(super) fn register_sink(&mut self, name: &str, kind: &str, start: SinkStart) -> Done<Seq> {
+        let what = "register a sink";
+        let cursor = match start {
+            SinkStart::Start => 0,
+            SinkStart::Now => self.head,
+            SinkStart::Seq(seq) => seq.0.saturating_sub(1).min(self.head),
+        };
+        self.execute(
+            what,
+            "INSERT INTO sink (name, kind, cursor, active) VALUES (?1, ?2, ?3, 1)
+             ON CONFLICT (name) DO UPDATE SET kind = ?2, active = 1",
+            params![name, kind, cursor],
+        )?;
+        let cursor = self
+            .conn
+            .query_row("SELECT cursor FROM sink WHERE name = ?", [name], |row| row.get(0))
+            .map_err(sql(what))?;
+        Ok(Seq(cursor))
+    }
+}
+
+/// The configuration has checked them; one that is no pattern matches nothing.
+fn patterns(texts: &[String]) -> Vec<Pattern> {
+    texts.iter().filter_map(|text| Pattern::parse(text).ok()).collect()
+}
