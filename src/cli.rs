@@ -14,11 +14,14 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use crate::config::{self, Config, Loaded, Problems};
 use crate::journal::{JournalError, Reader};
 
+pub mod blame;
 pub mod check;
 pub mod churn;
 pub mod completions;
 pub mod demo;
+pub mod diff;
 pub mod get;
+pub mod log;
 pub mod output;
 pub mod progress;
 pub mod rbac;
@@ -32,6 +35,10 @@ pub mod verify;
 
 mod follow;
 mod line;
+mod object;
+mod tree;
+mod what;
+mod who;
 mod yaml;
 
 /// Keeps the log of everything that happens to the objects of a Kubernetes cluster, exactly once and in order.
@@ -111,8 +118,14 @@ pub enum Command {
     Run(run::RunArgs),
     /// Print the log, newest last
     Tail(tail::TailArgs),
+    /// Print the history of an object, newest first
+    Log(log::LogArgs),
     /// Print an object as it is, or as it was
     Get(get::GetArgs),
+    /// Print what changed between two moments: of an object, a namespace, or everything
+    Diff(diff::DiffArgs),
+    /// Print an object with who set each field, when, and in which entry
+    Blame(blame::BlameArgs),
     /// Print who wrote most in the last hour, what of it was for nothing, and fields that managers fight over
     Churn(churn::ChurnArgs),
     /// Print every position: sources, head, sinks, lag, gaps, disk
@@ -325,7 +338,10 @@ fn dispatch(cli: Cli) -> Outcome {
     match cli.command {
         Command::Run(args) => run::main(args, &global),
         Command::Tail(args) => tail::main(args, &global),
+        Command::Log(args) => log::main(args, &global),
         Command::Get(args) => get::main(args, &global),
+        Command::Diff(args) => diff::main(args, &global),
+        Command::Blame(args) => blame::main(args, &global),
         Command::Churn(args) => churn::main(args, &global),
         Command::Status(args) => status::main(args, &global),
         Command::Check(args) => check::main(args, &global),
@@ -380,7 +396,10 @@ mod tests {
             [
                 "run",
                 "tail",
+                "log",
                 "get",
+                "diff",
+                "blame",
                 "churn",
                 "status",
                 "check",

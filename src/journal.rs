@@ -29,7 +29,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use codec::Codec;
 pub use reader::{
-    KnownObject, ObjectRow, Position, Reader, Requests, SetAside, SinkRow, SourceRow, StoredEntry, Verified,
+    KnownObject, ObjectRow, Position, Reader, Requests, SetAside, SinkRow, SourceRow, Step, StoredEntry, Verified,
 };
 pub use retention::{Bounds, Pause, PauseReason, Retained};
 

@@ -176,6 +176,10 @@ async fn a_wrong_command_line_exits_64_and_help_0() {
         &["tail", "--type", "CHANGED"],
         &["tail", "-f", "--until", "1h"],
         &["get"],
+        &["log"],
+        &["blame"],
+        &["diff"],
+        &["diff", "--from", "noon"],
         &["replay", "--sink", "x"],
         &["completions", "klingon"],
         &["tail", "-o", "xml"],
@@ -195,7 +199,17 @@ async fn a_wrong_command_line_exits_64_and_help_0() {
 #[tokio::test]
 async fn without_a_journal_every_reader_says_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
-    for args in [&["tail"][..], &["tail", "-f"], &["get", "deploy/web"], &["status"], &["churn"], &["verify"]] {
+    for args in [
+        &["tail"][..],
+        &["tail", "-f"],
+        &["get", "deploy/web"],
+        &["log", "deploy/web"],
+        &["blame", "deploy/web"],
+        &["diff", "--from", "1h"],
+        &["churn"],
+        &["status"],
+        &["verify"],
+    ] {
         let text = Answer::of(decklog(dir.path(), args).output().unwrap()).refused(78);
         assert!(text.contains("there is no journal in") && text.contains("decklog run"), "{text}");
         assert_eq!(text.lines().count(), 1);
@@ -263,16 +277,22 @@ async fn get_shows_an_object_as_it_was() {
         "metadata:\n  name: api\n  namespace: shop\n  resourceVersion: \"33\"\n  uid: uid-shop-api\nspec:\n  replicas: 33\n  exact: 1.50\n"
     );
     let bytes = String::from_utf8(object("shop", "web", 7).body.bytes).unwrap() + "\n";
-    assert_eq!(state.run(&["get", "deploy/web", "-n", "shop", "--at", "2", "-o", "json"]).done(), bytes);
+    // A seq says which of the two is meant.
+    assert_eq!(state.run(&["get", "deploy/web", "--at", "1", "-o", "json"]).done(), bytes);
+    assert!(state.run(&["get", "deploy/web", "--at", "2"]).done().contains("namespace: pay"));
+    // After a gap is a moment as well.
     assert!(state.run(&["get", "deploy/web", "--at", "5"]).done().contains("replicas: 11"));
-    let several = state.run(&["get", "deploy/web", "--at", "2"]).refused(64);
+    let other = state.run(&["get", "deploy/web", "-n", "shop", "--at", "2"]).refused(64);
+    assert!(other.contains("entry 2 is of deployments.apps/web in namespace pay"), "{other}");
+    assert!(other.contains("in namespace shop before it is 1: --at 1"), "{other}");
+    let several = state.run(&["log", "deploy/web"]).refused(64);
     assert!(several.contains("in namespace pay") && several.contains("in namespace shop"), "{several}");
 
     for (args, part) in [
         (&["deploy/web"][..], "was deleted at"),
-        (&["deploy/web", "-n", "shop"], "(entry 6); --at 5 shows it"),
-        (&["deploy/web", "-n", "pay", "--at", "4"], "(entry 4); --at 3 shows it"),
-        (&["deploy/api", "--at", "1"], "first seen at"),
+        (&["deploy/web", "-n", "shop"], "(entry 6); --at 3 shows it"),
+        (&["deploy/web", "-n", "pay", "--at", "4"], "(entry 4); --at 2 shows it"),
+        (&["deploy/api", "--at", "5"], "first seen at"),
         (&["deploy/api", "--at", "1h"], "first seen at"),
         (&["deploy/api", "-n", "pay"], "deployments.apps/api in namespace shop"),
         (&["deploy/none"], "knows no deploy/none"),
@@ -386,7 +406,12 @@ async fn a_closed_pipe_is_a_quiet_end() {
     state.list(10, None, &[]).await;
     let changes = (0..2000).map(|n| upsert("shop", &format!("web-{n}"), 100 + n)).collect();
     state.watch(changes).await;
-    for args in [&["tail", "--last", "2000"][..], &["tail", "--since", "1h", "-o", "json"], &["completions", "zsh"]] {
+    for args in [
+        &["tail", "--last", "2000"][..],
+        &["tail", "--since", "1h", "-o", "json"],
+        &["diff", "--from", "1"],
+        &["completions", "zsh"],
+    ] {
         let mut child = state.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (line, reader) = first_line(&mut child);
         assert!(!line.is_empty());

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::line::common;
 use super::output::{Ink, Look, Out, Row, count, cut, moment, plural, printable, size, span, table};
-use super::select::{SelectArgs, Selection};
+use super::select::{FilterArgs, SelectArgs, Selection};
 use super::{Exit, Failure, Format, Global, Outcome, complain};
 use crate::churn::{Churn, Class, Fight, Report, Requests, Row as Counted, Versions, Written};
 use crate::journal::Reader;
@@ -55,8 +55,8 @@ pub fn main(args: ChurnArgs, global: &Global) -> Outcome {
 }
 
 fn report(args: &ChurnArgs, reader: &mut Reader, now: Timestamp) -> Result<Report, Failure> {
-    let until = args.select.until.unwrap_or(now);
-    let since = args.select.since.unwrap_or_else(|| until.saturating_sub(HOUR).unwrap_or(until));
+    let until = args.select.only.until.unwrap_or(now);
+    let since = args.select.only.since.unwrap_or_else(|| until.saturating_sub(HOUR).unwrap_or(until));
     if since > until {
         return Err(Failure::usage(format!("--since {} is after --until {}", moment(since), moment(until))));
     }
@@ -81,7 +81,8 @@ fn report(args: &ChurnArgs, reader: &mut Reader, now: Timestamp) -> Result<Repor
     let from = stretches.first().map_or(begin, |(since, _)| begin.min(*since));
     let to = stretches.last().map_or(end, |(_, until)| end.max(*until));
     let at = |micros: i64| Timestamp::from_microsecond(micros).unwrap_or(now);
-    let select = SelectArgs { since: Some(at(from)), until: Some(at(to)), ..args.select.clone() };
+    let only = FilterArgs { since: Some(at(from)), until: Some(at(to)), ..args.select.only.clone() };
+    let select = SelectArgs { only, ..args.select.clone() };
     let selection = Selection::new(&select, reader)?;
     let (mut churn, mut versions) = (Churn::default(), Versions::of(stretches));
     let (mut after, head) = (selection.begin(reader)?, reader.head()?);
@@ -131,9 +132,9 @@ fn time_of(line: &[u8]) -> Option<i64> {
 /// The API server counts by resource and verb, and knows nothing of what a narrower choice would ask for.
 fn comparable(select: &SelectArgs) -> Result<(), Failure> {
     let narrower = [
-        ("-n", select.namespace.is_some()),
-        ("--type", !select.types.is_empty()),
-        ("--where", select.filter.is_some()),
+        ("-n", select.only.namespace.is_some()),
+        ("--type", !select.only.types.is_empty()),
+        ("--where", select.only.filter.is_some()),
         ("a NAME", select.objects.iter().any(|object| object.contains('/'))),
     ];
     match narrower.into_iter().find(|(_, given)| *given) {

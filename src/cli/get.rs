@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 use clap::Args;
-use jiff::Timestamp;
 
-use super::output::{Out, moment};
-use super::select::{At, Spellings, at};
+use super::object::{self, Moment};
+use super::output::Out;
+use super::select::{At, at};
+use super::tree::Node;
 use super::{Exit, Failure, Format, Global, Outcome, complain, yaml};
-use crate::journal::{ObjectRow, Position, Reader};
+use crate::journal::{ObjectRow, Reader};
 use crate::model::{EntryType, Seq};
-use crate::wire::Entry;
 
 /// Arguments of `decklog get`.
 #[derive(Args, Debug)]
@@ -20,15 +20,34 @@ pub struct GetArgs {
     /// Its namespace; not needed where only one namespace has such an object
     #[arg(short, long, value_name = "NS")]
     pub namespace: Option<String>,
-    /// As it was: right after an entry (its seq), so long ago (10m), or at a time (RFC 3339)
+    /// As it was: right after an entry (its seq), so long ago (10m), at a time of day (10:30, UTC), or at a time (RFC 3339)
     #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
     pub at: Option<At>,
+    /// Without status and what the server sets, for `kubectl apply -f -`
+    #[arg(long)]
+    pub clean: bool,
 }
+
+/// What the API server sets by itself, and what would keep it from taking the object again.
+const SERVERS: [&[&str]; 11] = [
+    &["status"],
+    &["metadata", "managedFields"],
+    &["metadata", "resourceVersion"],
+    &["metadata", "uid"],
+    &["metadata", "creationTimestamp"],
+    &["metadata", "generation"],
+    &["metadata", "selfLink"],
+    &["metadata", "deletionTimestamp"],
+    &["metadata", "deletionGracePeriodSeconds"],
+    // kubectl's own note, which it writes anew.
+    &["metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"],
+    &["metadata", "annotations", "deployment.kubernetes.io/revision"],
+];
 
 /// What is known of an object at the moment asked for.
 enum Known {
-    /// It was this.
-    Is(Bytes),
+    /// It was this, and so much of it is redacted.
+    Is(Bytes, Vec<String>),
     /// It was not there, for this reason.
     Not(String),
 }
@@ -44,182 +63,75 @@ pub fn main(args: GetArgs, global: &Global) -> Outcome {
         None => Format::Yaml,
     };
     let (mut reader, _) = global.reader()?;
-    let named = Spellings::load(&reader)?.read(&args.object)?;
-    let Some(name) = &named.name else {
-        return Err(Failure::usage(format!(
-            "get takes KIND/NAME, such as {}/web; `decklog tail {}` prints what happened to all of them",
-            args.object, args.object
-        )));
-    };
-    if let Some(At::Seq(seq)) = args.at {
-        let head = reader.head()?;
-        if seq > head {
-            return Err(Failure::no(format!("there is no entry {seq} yet: the newest is {head}")));
-        }
-    }
-    if let Some(at) = args.at {
-        kept(&reader, at)?;
-    }
-    let mut rows = Vec::new();
-    for (id, resource) in &named.resources {
-        for row in reader.objects(*id, None, Some(name))? {
-            rows.push((*id, resource.namespaced, row));
-        }
-    }
-    let elsewhere: Vec<String> = rows.iter().map(|(_, _, row)| spell(row)).collect();
-    if let Some(namespace) = &args.namespace {
-        rows.retain(|(_, namespaced, row)| !namespaced || row.namespace == *namespace);
-    }
+    let mut rows = object::find(&reader, "get", &args.object, args.namespace.as_deref())?;
+    let place = args.at.map(|at| object::place_of(&mut reader, &mut rows, at)).transpose()?;
     let (mut found, mut reasons) = (Vec::new(), Vec::new());
-    for (id, _, row) in &rows {
-        match look(&mut reader, *id, row, args.at)? {
-            Known::Is(object) => found.push((row, object)),
+    for row in &rows {
+        match look(&mut reader, row, place)? {
+            Known::Is(object, redacted) => found.push((row, object, redacted)),
             Known::Not(reason) => reasons.push(reason),
         }
     }
     if found.len() > 1 {
-        let names: Vec<String> = found.iter().map(|(row, _)| spell(row)).collect();
-        return Err(Failure::usage(format!(
-            "{} is several objects: {}; say which with -n, or with the resource's full name",
-            args.object,
-            names.join("; ")
-        )));
+        return Err(object::several(&args.object, found.iter().map(|(row, ..)| *row)));
     }
-    let Some((row, object)) = found.pop() else {
-        return Err(Failure::no(if !reasons.is_empty() {
-            reasons.join("; ")
-        } else if elsewhere.is_empty() {
-            format!("the journal knows no {}", args.object)
-        } else {
-            format!("there is no such object in this namespace, but the journal knows {}", elsewhere.join("; "))
-        }));
-    };
-    if let Some(At::Time(time)) = args.at
-        && let Some(doubt) = doubt(&mut reader, row, time)?
+    let Some((row, mut object, redacted)) = found.pop() else { return Err(Failure::no(reasons.join("; "))) };
+    if let Some(place) = place
+        && let Some(doubt) = object::doubt(&mut reader, row.resource_id, Some(&row.namespace), place)?
     {
-        complain(&doubt);
+        complain(&format!("note: {doubt}"));
+    }
+    let damaged = |error: serde_json::Error| {
+        Failure::new(Exit::Io, format!("the stored object is damaged ({error}); run `decklog verify`"))
+    };
+    if args.clean {
+        let mut node = Node::parse(&object).map_err(damaged)?;
+        node.without(&SERVERS);
+        node.without_empty(&["metadata", "annotations"]);
+        let left: Vec<&str> = redacted.iter().map(String::as_str).filter(|at| node.has(at)).collect();
+        if !left.is_empty() {
+            complain(&format!(
+                "note: these values are redacted, put the real ones in before applying: {}",
+                left.join(", ")
+            ));
+        }
+        object = Bytes::from(node.json());
     }
     let mut out = Out::new(global);
     if format == Format::Json {
         out.json(&object)?;
     } else {
-        let text = yaml::from_json(&object).map_err(|error| {
-            Failure::new(Exit::Io, format!("the stored object is damaged ({error}); run `decklog verify`"))
-        })?;
-        out.bytes(text.as_bytes())?;
+        out.bytes(yaml::from_json(&object).map_err(damaged)?.as_bytes())?;
     }
     out.flush()?;
     Ok(Exit::Done)
 }
 
-/// Refuses a moment that the log does not reach back to any more.
-fn kept(reader: &Reader, at: At) -> Result<(), Failure> {
-    let retained = reader.retained()?;
-    let Some(begin) = retained.oldest_time.filter(|_| retained.forgotten > 0) else { return Ok(()) };
-    let forgotten = match at {
-        // The state at the lower end is kept.
-        At::Seq(seq) => seq.0 < retained.forgotten,
-        At::Time(time) => time.as_microsecond() < begin,
-    };
-    if !forgotten {
-        return Ok(());
-    }
-    let begin = Timestamp::from_microsecond(begin).map_or_else(|_| "an unreadable time".to_owned(), moment);
-    Err(Failure::no(format!(
-        "that is no longer kept: the journal has forgotten what was before entry {} ({begin})",
-        retained.oldest
-    )))
-}
-
-/// `deployments.apps/web in namespace shop`.
-fn spell(row: &ObjectRow) -> String {
-    let name = format!("{}/{}", row.resource.full_name(), row.name);
-    if row.namespace.is_empty() { name } else { format!("{name} in namespace {}", row.namespace) }
-}
-
-fn look(reader: &mut Reader, resource: i64, row: &ObjectRow, at: Option<At>) -> Result<Known, Failure> {
-    let told = match at {
+fn look(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<Known, Failure> {
+    let told = match place {
         None => {
-            if let Some(object) = reader.current(row)? {
-                return Ok(Known::Is(object));
+            if let Some((object, redacted)) = reader.untold(row)? {
+                return Ok(Known::Is(object, redacted));
             }
-            reader.entry(row.last)?
+            reader.told_at(row, Seq(u64::MAX))?
         }
-        Some(At::Seq(seq)) => reader.told_at(row, seq, i64::MAX)?,
-        Some(At::Time(time)) => reader.told_at(row, Seq(u64::MAX), time.as_microsecond())?,
+        Some(place) => reader.told_at(row, place.seq)?,
     };
-    let Some(told) = told else { return Ok(Known::Not(not_yet(reader, resource, row)?)) };
-    let entry = Entry::parse(&told.line).map_err(|error| {
-        Failure::new(Exit::Io, format!("entry {} is damaged ({error}); run `decklog verify`", told.seq))
-    })?;
+    let Some(told) = told else { return Ok(Known::Not(object::not_yet(reader, row)?)) };
+    let entry = object::parse(&told)?;
     if entry.kind() == EntryType::Deleted {
+        let before = reader.step(row, Seq(told.seq.0 - 1))?;
+        let before = before.map_or_else(String::new, |step| format!("; --at {} shows it as it was before", step.seq));
         return Ok(Known::Not(format!(
-            "{} was deleted at {} (entry {}); --at {} shows it as it was before",
-            spell(row),
-            time_of(&entry),
+            "{} was deleted at {} (entry {}){before}",
+            row.spell(),
+            object::time_of(&entry),
             told.seq,
-            told.seq.0 - 1
         )));
     }
+    let redacted = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
     match entry.object {
-        Some(object) => Ok(Known::Is(told.line.slice_ref(object.get().as_bytes()))),
-        None => Err(Failure::new(Exit::Io, format!("entry {} has no object; run `decklog verify`", told.seq))),
+        Some(object) => Ok(Known::Is(told.line.slice_ref(object.get().as_bytes()), redacted)),
+        None => Err(object::damaged(told.seq, &"it has no object")),
     }
-}
-
-/// Whether a moment falls into a gap: what the object was then is not known for sure.
-fn doubt(reader: &mut Reader, row: &ObjectRow, time: Timestamp) -> Result<Option<String>, Failure> {
-    let resources = reader.resources()?;
-    let same = resources.iter().filter(|(_, resource)| resource.full_name() == row.resource.full_name());
-    let gaps = Position {
-        objects: same.map(|(id, _)| (*id, None)).collect(),
-        namespace: Some(row.namespace.clone()).filter(|namespace| !namespace.is_empty()),
-        types: vec![EntryType::Gap],
-        since: Some(time.as_microsecond()),
-        ..Position::default()
-    };
-    let after = reader.last_before(time.as_microsecond())?;
-    let Some(stored) = reader.select(&gaps, after, None, false, 1)?.pop() else { return Ok(None) };
-    let Some((ended, gap)) = Entry::parse(&stored.line).ok().and_then(|entry| Some((time_of(&entry), entry.gap()?)))
-    else {
-        return Ok(None);
-    };
-    let since = gap.since.and_then(|since| since.parse::<Timestamp>().ok());
-    Ok(since.filter(|since| *since < time).map(|since| {
-        format!(
-            "note: changes between {} and {ended} may be missing (GAP, entry {}); this is the last state known before",
-            moment(since),
-            stored.seq
-        )
-    }))
-}
-
-/// Why nothing is known of the object at a moment before all that is kept of it.
-fn not_yet(reader: &mut Reader, resource: i64, row: &ObjectRow) -> Result<String, Failure> {
-    let position = Position {
-        objects: vec![(resource, Some(row.name.clone()))],
-        namespace: Some(row.namespace.clone()).filter(|namespace| !namespace.is_empty()),
-        types: vec![EntryType::Added, EntryType::Modified, EntryType::Deleted],
-        ..Position::default()
-    };
-    let name = spell(row);
-    let first = reader.select(&position, Seq(0), None, false, 1)?.pop();
-    let Some((entry, seq)) = first.as_ref().and_then(|first| Some((Entry::parse(&first.line).ok()?, first.seq))) else {
-        return Ok(format!(
-            "the journal has no entry of {name}: it was found on a first list that is not told, and has not changed since{}",
-            if reader.retained()?.forgotten > 0 { ", or all of it is forgotten" } else { "" }
-        ));
-    };
-    let time = time_of(&entry);
-    Ok(match (entry.kind(), entry.evidence.as_deref()) {
-        (EntryType::Added, Some("watched")) => {
-            format!("{name} did not exist yet: it came to be at {time} (entry {seq})")
-        }
-        (EntryType::Added, _) => format!("nothing is known of {name} then: it was first seen at {time} (entry {seq})"),
-        _ => format!("nothing is known of {name} then: what the journal keeps of it begins at {time} (entry {seq})"),
-    })
-}
-
-fn time_of(entry: &Entry<'_>) -> String {
-    entry.time.parse::<Timestamp>().map_or_else(|_| "an unreadable time".to_owned(), moment)
 }

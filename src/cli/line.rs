@@ -92,11 +92,15 @@ impl Lines {
     }
 }
 
+/// `deployments.apps`.
+pub(super) fn full_resource(entry: &Entry<'_>) -> String {
+    let group = entry.group();
+    if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) }
+}
+
 /// `deployments.apps shop/web`.
 fn put_target(row: &mut Row, entry: &Entry<'_>) {
-    let group = entry.group();
-    let resource = if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) };
-    row.put(None, &printable(&resource));
+    row.put(None, &printable(&full_resource(entry)));
     let object = match (entry.namespace.as_deref(), entry.name.as_deref()) {
         (None, None) => return,
         (Some(namespace), None) => format!("{namespace}/"),
@@ -245,7 +249,7 @@ fn short(text: &str) -> String {
     }
 }
 
-fn put_gap(row: &mut Row, entry: &Entry<'_>) {
+pub(super) fn put_gap(row: &mut Row, entry: &Entry<'_>) {
     let Some(gap) = entry.gap() else { return };
     let version = |version: &Option<String>| version.as_deref().map(|version| printable(version).into_owned());
     let range = match (version(&gap.from), version(&gap.to)) {
@@ -263,7 +267,7 @@ fn put_gap(row: &mut Row, entry: &Entry<'_>) {
 }
 
 /// The day and the time to the millisecond, in UTC.
-fn day_and_time(time: &str) -> (String, Cow<'_, str>) {
+pub(super) fn day_and_time(time: &str) -> (String, Cow<'_, str>) {
     match time.parse::<Timestamp>() {
         Ok(time) => {
             let time = time.to_zoned(TimeZone::UTC);

@@ -73,7 +73,7 @@ impl Out {
     /// As [`Out::bytes`].
     pub fn json(&mut self, json: &[u8]) -> Result<(), Failure> {
         match std::str::from_utf8(json) {
-            Ok(text) if self.look.terminal => self.bytes(escape(text, json_escape).as_bytes())?,
+            Ok(text) if self.look.terminal => self.bytes(json_text(text).as_bytes())?,
             _ => self.bytes(json)?,
         }
         self.bytes(b"\n")
@@ -226,6 +226,12 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 #[must_use]
 pub fn printable_text(text: &str) -> Cow<'_, str> {
     escape(text, |c| (c != '\n').then(|| c.escape_unicode().to_string()))
+}
+
+/// JSON without characters that a terminal obeys: they are written as escapes, which mean the same.
+#[must_use]
+pub fn json_text(json: &str) -> Cow<'_, str> {
+    escape(json, json_escape)
 }
 
 fn json_escape(c: char) -> Option<String> {

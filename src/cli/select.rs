@@ -1,6 +1,8 @@
 //! Which entries a command is about: kubectl's spellings, namespaces, types, moments, and a CEL expression.
 
 use clap::Args;
+use jiff::civil::{DateTime, Time};
+use jiff::tz::TimeZone;
 use jiff::{SpanRelativeTo, Timestamp};
 
 use super::Failure;
@@ -8,25 +10,33 @@ use crate::filter::Filter;
 use crate::journal::{Position, Reader, StoredEntry};
 use crate::model::{EntryType, Resource, Seq};
 
-/// What `tail` and its siblings take to choose entries.
+/// What `tail` and its siblings take to choose objects and entries.
 #[derive(Args, Clone, Debug, Default)]
 pub struct SelectArgs {
     /// Resources and objects as kubectl spells them: deploy, deployments.apps, deploy/web [default: everything]
     #[arg(value_name = "KIND[/NAME]")]
     pub objects: Vec<String>,
-    /// Only this namespace
-    #[arg(short, long, value_name = "NS")]
-    pub namespace: Option<String>,
     /// All namespaces, which is the default
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
+    /// Which of their entries.
+    #[command(flatten)]
+    pub only: FilterArgs,
+}
+
+/// What every command that prints entries takes to choose among them.
+#[derive(Args, Clone, Debug, Default)]
+pub struct FilterArgs {
+    /// Only this namespace
+    #[arg(short, long, value_name = "NS")]
+    pub namespace: Option<String>,
     /// Only these types: ADDED, MODIFIED, DELETED, GAP
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = entry_type)]
     pub types: Vec<EntryType>,
-    /// Not before: a duration like 10m, 1h30m or 2d ago, or a time in RFC 3339
+    /// Not before: a duration like 10m, 1h30m or 2d ago, a time of day (UTC), or RFC 3339
     #[arg(long, value_name = "WHEN", value_parser = ago)]
     pub since: Option<Timestamp>,
-    /// Not after: a duration ago, or a time in RFC 3339
+    /// Not after: likewise
     #[arg(long, value_name = "WHEN", value_parser = ago)]
     pub until: Option<Timestamp>,
     /// Only entries for which this CEL expression over the entry is true: 'type == "DELETED" && namespace == "shop"'
@@ -34,23 +44,51 @@ pub struct SelectArgs {
     pub filter: Option<String>,
 }
 
+impl FilterArgs {
+    /// The expression of `--where`.
+    ///
+    /// # Errors
+    /// Where it is wrong.
+    pub fn compile(&self) -> Result<Option<Filter>, Failure> {
+        let filter = self.filter.as_deref().map(Filter::compile).transpose();
+        filter.map_err(|error| Failure::usage(format!("--where: {error}")))
+    }
+}
+
 fn entry_type(word: &str) -> Result<EntryType, String> {
     EntryType::parse(&word.to_ascii_uppercase()).ok_or_else(|| "expected ADDED, MODIFIED, DELETED or GAP".to_owned())
 }
 
-/// A moment: so long ago, or a time.
+/// A moment: so long ago, a time, or the last time that the clock showed this.
 ///
 /// # Errors
 /// What is expected instead.
 pub fn ago(text: &str) -> Result<Timestamp, String> {
+    before(text, Timestamp::now()).ok_or_else(|| {
+        "expected a duration like 10m, 1h30m or 2d, a time of day like 10:30 (UTC), or a time like 2026-11-21T10:30:00Z"
+            .to_owned()
+    })
+}
+
+fn before(text: &str, now: Timestamp) -> Option<Timestamp> {
     if let Ok(time) = text.parse() {
-        return Ok(time);
+        return Some(time);
     }
-    text.parse::<jiff::Span>()
-        .ok()
-        .and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok())
-        .and_then(|duration| Timestamp::now().checked_sub(duration.abs()).ok())
-        .ok_or_else(|| "expected a duration like 10m, 1h30m or 2d, or a time like 2026-11-21T10:30:00Z".to_owned())
+    // Everything that decklog prints is in UTC, and so is what it reads.
+    let utc = |time: DateTime| time.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
+    if text.contains('-')
+        && let Ok(time) = text.parse::<DateTime>()
+    {
+        return utc(time);
+    }
+    if text.contains(':') {
+        let time: Time = text.parse().ok()?;
+        let today = now.to_zoned(TimeZone::UTC).date();
+        let at = utc(today.to_datetime(time))?;
+        return if at <= now { Some(at) } else { utc(today.yesterday().ok()?.to_datetime(time)) };
+    }
+    let duration = text.parse::<jiff::Span>().ok()?.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
+    now.checked_sub(duration.abs()).ok()
 }
 
 /// A place in history: an entry or a moment.
@@ -204,8 +242,8 @@ impl Selection {
     /// # Errors
     /// Where the arguments name what the journal does not know, or the expression is wrong.
     pub fn new(args: &SelectArgs, reader: &Reader) -> Result<Self, Failure> {
-        let filter = args.filter.as_deref().map(Filter::compile).transpose();
-        let filter = filter.map_err(|error| Failure::usage(format!("--where: {error}")))?;
+        let only = &args.only;
+        let filter = only.compile()?;
         let mut objects = Vec::new();
         if !args.objects.is_empty() {
             let spellings = Spellings::load(reader)?;
@@ -216,10 +254,10 @@ impl Selection {
         }
         let position = Position {
             objects,
-            namespace: args.namespace.clone(),
-            types: args.types.clone(),
-            since: args.since.map(Timestamp::as_microsecond),
-            until: args.until.map(Timestamp::as_microsecond),
+            namespace: only.namespace.clone(),
+            types: only.types.clone(),
+            since: only.since.map(Timestamp::as_microsecond),
+            until: only.until.map(Timestamp::as_microsecond),
         };
         Ok(Self { position, filter })
     }
@@ -290,5 +328,35 @@ impl Selection {
             entries.retain(|entry| filter.matches(&entry.line).unwrap_or(true));
         }
         entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_read_as_people_write_it() {
+        let now: Timestamp = "2026-11-21T10:05:00Z".parse().unwrap();
+        let read = |text: &str| before(text, now).map(|time| time.to_string());
+        for (text, expected) in [
+            ("10:00", "2026-11-21T10:00:00Z"),
+            ("10:04:59.5", "2026-11-21T10:04:59.5Z"),
+            // Not in the future: the last time that it was so late.
+            ("10:06", "2026-11-20T10:06:00Z"),
+            ("10m", "2026-11-21T09:55:00Z"),
+            ("1h30m", "2026-11-21T08:35:00Z"),
+            ("2d", "2026-11-19T10:05:00Z"),
+            ("2026-11-21T10:00:00+01:00", "2026-11-21T09:00:00Z"),
+            ("2026-11-20 23:59:58", "2026-11-20T23:59:58Z"),
+            ("2026-11-20", "2026-11-20T00:00:00Z"),
+        ] {
+            assert_eq!(read(text).as_deref(), Some(expected), "{text}");
+        }
+        for text in ["", "noon", "25:00", "10:", "-", "2026-13-01", "10"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        assert_eq!(at("7"), Ok(At::Seq(Seq(7))));
+        assert!(at("99999999999999999999").unwrap_err().contains("no seq is that large"));
     }
 }

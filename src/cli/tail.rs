@@ -40,7 +40,7 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
     let mut printer = Printer::new(&out, global, reader.head()?);
 
     let begin = selection.begin(&reader)?;
-    let count = args.last.or_else(|| args.select.since.is_none().then_some(LAST));
+    let count = args.last.or_else(|| args.select.only.since.is_none().then_some(LAST));
     let mut after = match count {
         Some(count) => selection.newest(&mut reader, begin, count)?,
         None => begin,

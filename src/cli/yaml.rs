@@ -10,17 +10,72 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::output::is_unprintable;
+use super::output::{is_unprintable, json_text};
+use super::tree::{Body, Mark, Node};
 
 /// The YAML of a JSON text, with a line break at its end.
 ///
 /// # Errors
 /// Where it is not JSON.
 pub(super) fn from_json(json: &[u8]) -> Result<String, serde_json::Error> {
-    let raw: &RawValue = serde_json::from_slice(json)?;
+    let node = Node::parse(json)?;
     let mut out = String::with_capacity(json.len() * 2);
-    node(&mut out, raw.get(), 0, Place::Top)?;
+    for line in lines(&node, View::All) {
+        out.push_str(&line.text);
+        out.push('\n');
+    }
     Ok(out)
+}
+
+/// What of an object is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    /// All of it, as it is.
+    All,
+    /// What changed, and the way there.
+    Changes,
+}
+
+/// What a line is in a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    /// It is there before and after.
+    Same,
+    /// It came.
+    Added,
+    /// It went.
+    Gone,
+    /// It is another, which redaction does not show.
+    Redacted,
+}
+
+impl Sign {
+    /// How differences begin their lines.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Same => " ",
+            Self::Added => "+",
+            Self::Gone => "-",
+            Self::Redacted => "~",
+        }
+    }
+}
+
+/// A line of YAML.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) sign: Sign,
+    /// With its indentation. Nothing that a terminal obeys is in it.
+    pub(super) text: String,
+    /// Whoever set the value that begins on it.
+    pub(super) origin: Option<usize>,
+}
+
+/// The lines of an object.
+pub(super) fn lines(node: &Node<'_>, view: View) -> Vec<Line> {
+    let mut printer = Printer { view, out: Vec::new() };
+    printer.value(String::new(), node, 0, Place::Top, Sign::Same);
+    printer.out
 }
 
 /// Where a node stands, which decides what is written before it.
@@ -30,12 +85,163 @@ enum Place {
     Top,
     /// After `key:`.
     Value,
-    /// After `- `.
+    /// After `-`.
     Item,
 }
 
+struct Printer {
+    view: View,
+    out: Vec<Line>,
+}
+
+impl Printer {
+    fn line(&mut self, sign: Sign, text: String, origin: Option<usize>) {
+        self.out.push(Line { sign, text, origin });
+    }
+
+    /// Whether a value is left out: it did not change, and neither did what it stands in.
+    fn passes(&self, node: &Node<'_>, sign: Sign) -> bool {
+        match self.view {
+            View::All => matches!(node.mark, Mark::Gone),
+            View::Changes => sign == Sign::Same && !node.differs(),
+        }
+    }
+
+    /// A value after `head`, which is what stands on its line already.
+    fn value(&mut self, head: String, node: &Node<'_>, depth: usize, place: Place, sign: Sign) {
+        if self.view == View::All {
+            return self.plain(head, node, depth, place, sign);
+        }
+        match &node.mark {
+            Mark::Was(was) => {
+                if let (Some(before), Some(after)) = (text_of(was), text_of(node))
+                    && let (Some(header), true) = (block(&after), block(&before).is_some())
+                    && place != Place::Top
+                {
+                    return self.text_difference(&format!("{head} {header}"), &before, &after, depth);
+                }
+                self.plain(head.clone(), was, depth, place, Sign::Gone);
+                self.plain(head, node, depth, place, Sign::Added);
+            }
+            Mark::Added => self.plain(head, node, depth, place, Sign::Added),
+            Mark::Gone => self.plain(head, node, depth, place, Sign::Gone),
+            Mark::Redacted if !matches!(node.body, Body::Leaf(_)) => {
+                self.line(Sign::Redacted, format!("{head}  # something redacted in it is another"), None);
+            }
+            Mark::Redacted => {
+                self.plain(head, node, depth, place, Sign::Redacted);
+                if let Some(line) = self.out.last_mut() {
+                    line.text.push_str("  # another value, redacted");
+                }
+            }
+            Mark::Same => self.plain(head, node, depth, place, sign),
+        }
+    }
+
+    fn plain(&mut self, head: String, node: &Node<'_>, depth: usize, place: Place, sign: Sign) {
+        let inline = |text: &str| if place == Place::Top { text.to_owned() } else { format!("{head} {text}") };
+        match &node.body {
+            Body::Object(members) if members.is_empty() => self.line(sign, inline("{}"), node.origin),
+            Body::Array(items) if items.is_empty() => self.line(sign, inline("[]"), node.origin),
+            Body::Object(members) => {
+                let mut first = (place == Place::Item).then_some(head.clone());
+                if place == Place::Value {
+                    self.line(sign, head, None);
+                }
+                if let Some(head) = first.take_if(|_| self.view == View::Changes && sign == Sign::Same) {
+                    // The element is told by its name, whatever of it changed.
+                    match node.named() {
+                        Some((key, name)) if node.member(key).is_some_and(|name| !name.differs()) => {
+                            self.line(sign, format!("{head} {key}: {}", scalar(&name)), None);
+                        }
+                        _ => self.line(sign, head, None),
+                    }
+                }
+                for (key, node) in members {
+                    if self.passes(node, sign) {
+                        continue;
+                    }
+                    // The first key of an item stands on the line of its dash.
+                    let lead = first.take().map_or_else(|| indent(depth), |head| head + " ");
+                    // Lists stand under their key without further indentation, as kubectl prints them.
+                    let deeper = if matches!(node.body, Body::Array(_)) { depth } else { depth + 1 };
+                    self.value(format!("{lead}{}:", scalar(key)), node, deeper, Place::Value, sign);
+                }
+            }
+            Body::Array(items) => {
+                let mut first = (place == Place::Item).then_some(head.clone());
+                if place == Place::Value {
+                    self.line(sign, head, None);
+                }
+                for item in items {
+                    if self.passes(item, sign) {
+                        continue;
+                    }
+                    let lead = first.take().map_or_else(|| indent(depth), |head| head + " ");
+                    self.value(format!("{lead}-"), item, depth + 1, Place::Item, sign);
+                }
+            }
+            Body::Leaf(_) => {
+                let text = node.text().unwrap_or_default();
+                if !is_string(node) {
+                    // Numbers, true, false and null are YAML as they are; so is JSON.
+                    return self.line(sign, inline(&json_text(&text)), node.origin);
+                }
+                match block(&text) {
+                    Some(header) if place != Place::Top => {
+                        self.line(sign, format!("{head} {header}"), node.origin);
+                        for line in text.trim_end_matches('\n').split('\n') {
+                            self.text(sign, line, depth, node.origin);
+                        }
+                    }
+                    _ => self.line(sign, inline(&scalar(&text)), node.origin),
+                }
+            }
+        }
+    }
+
+    fn text(&mut self, sign: Sign, line: &str, depth: usize, origin: Option<usize>) {
+        let text = if line.is_empty() { String::new() } else { indent(depth.max(1)) + line };
+        self.line(sign, text, origin);
+    }
+
+    /// Two texts of several lines: the lines that differ, and those around them.
+    fn text_difference(&mut self, head: &str, before: &str, after: &str, depth: usize) {
+        self.line(Sign::Same, head.to_owned(), None);
+        let diff = similar::TextDiff::from_lines(before, after);
+        for (at, group) in diff.grouped_ops(CONTEXT).iter().enumerate() {
+            if at > 0 {
+                self.text(Sign::Same, "…", depth, None);
+            }
+            for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+                let sign = match change.tag() {
+                    similar::ChangeTag::Equal => Sign::Same,
+                    similar::ChangeTag::Delete => Sign::Gone,
+                    similar::ChangeTag::Insert => Sign::Added,
+                };
+                self.text(sign, change.value().trim_end_matches('\n'), depth, None);
+            }
+        }
+    }
+}
+
+/// Lines of a text that are shown around those that differ.
+const CONTEXT: usize = 2;
+
+fn is_string(node: &Node<'_>) -> bool {
+    matches!(&node.body, Body::Leaf(json) if json.starts_with('"'))
+}
+
+fn text_of<'n>(node: &'n Node<'_>) -> Option<Cow<'n, str>> {
+    is_string(node).then(|| node.text()).flatten()
+}
+
+fn indent(depth: usize) -> String {
+    "  ".repeat(depth)
+}
+
 /// The members of an object in the order they came, doubles included.
-struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(super) struct Members<'a>(pub(super) Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -47,7 +253,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::new();
-                while let Some((Key(key), value)) = map.next_entry::<Key<'de>, &'de RawValue>()? {
+                while let Some((Text(key), value)) = map.next_entry::<Text<'de>, &'de RawValue>()? {
                     members.push((key, value));
                 }
                 Ok(Members(members))
@@ -57,89 +263,33 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-#[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+/// What a JSON string says. A lone surrogate, which no text can hold, reads as U+FFFD.
+pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
-fn node(out: &mut String, json: &str, depth: usize, place: Place) -> Result<(), serde_json::Error> {
-    match json.as_bytes().first() {
-        Some(b'{') => {
-            let Members(members) = serde_json::from_str(json)?;
-            if members.is_empty() {
-                inline(out, "{}", place);
-                return Ok(());
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
             }
-            if place == Place::Value {
-                out.push('\n');
+            fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Self::Value, E> {
+                Ok(Text(match String::from_utf8_lossy(bytes) {
+                    Cow::Borrowed(text) => Cow::Borrowed(text),
+                    Cow::Owned(text) => Cow::Owned(once_each(&text)),
+                }))
             }
-            for (at, (key, value)) in members.iter().enumerate() {
-                // The first key of an item stands on the line of its dash.
-                if at > 0 || place != Place::Item {
-                    indent(out, depth);
-                }
-                out.push_str(&scalar(key));
-                out.push(':');
-                // Lists stand under their key without further indentation, as kubectl prints them.
-                let deeper = if value.get().starts_with('[') { depth } else { depth + 1 };
-                node(out, value.get(), deeper, Place::Value)?;
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(once_each(&String::from_utf8_lossy(bytes)))))
             }
         }
-        Some(b'[') => {
-            let items: Vec<&RawValue> = serde_json::from_str(json)?;
-            if items.is_empty() {
-                inline(out, "[]", place);
-                return Ok(());
-            }
-            if place == Place::Value {
-                out.push('\n');
-            }
-            for (at, item) in items.iter().enumerate() {
-                if at > 0 || place != Place::Item {
-                    indent(out, depth);
-                }
-                out.push_str("- ");
-                node(out, item.get(), depth + 1, Place::Item)?;
-            }
+        /// Each of the three bytes of a surrogate was replaced.
+        fn once_each(text: &str) -> String {
+            text.replace("\u{fffd}\u{fffd}\u{fffd}", "\u{fffd}")
         }
-        Some(b'"') => {
-            let text: Cow<'_, str> = serde_json::from_str(json)?;
-            match block(&text) {
-                Some(header) if place != Place::Top => {
-                    inline_head(out, place);
-                    out.push_str(header);
-                    out.push('\n');
-                    for line in text.trim_end_matches('\n').split('\n') {
-                        if !line.is_empty() {
-                            indent(out, depth.max(1));
-                            out.push_str(line);
-                        }
-                        out.push('\n');
-                    }
-                }
-                _ => inline(out, &scalar(&text), place),
-            }
-        }
-        // Numbers, true, false and null are YAML as they are.
-        _ => inline(out, json, place),
+        deserializer.deserialize_bytes(Read)
     }
-    Ok(())
-}
-
-fn indent(out: &mut String, depth: usize) {
-    for _ in 0..depth {
-        out.push_str("  ");
-    }
-}
-
-fn inline_head(out: &mut String, place: Place) {
-    if place == Place::Value {
-        out.push(' ');
-    }
-}
-
-fn inline(out: &mut String, text: &str, place: Place) {
-    inline_head(out, place);
-    out.push_str(text);
-    out.push('\n');
 }
 
 /// The header of a literal block, for a text of several lines that one can hold unchanged.

@@ -1,15 +1,17 @@
 //! Read-only connections: what delivery, status and the commands read. They never block the writer.
 
 mod audit;
+mod history;
 mod requests;
 mod verify;
 
 use std::path::Path;
 
 use bytes::Bytes;
-use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, params_from_iter};
 
 pub use audit::KnownObject;
+pub use history::Step;
 pub use requests::Requests;
 pub use verify::Verified;
 
@@ -159,7 +161,24 @@ pub struct ObjectRow {
     pub present: bool,
     /// seq of its newest entry, 0 for none.
     pub last: Seq,
+    /// Its resource's id.
+    pub resource_id: i64,
     id: i64,
+}
+
+impl ObjectRow {
+    /// `deployments.apps/web in namespace shop`.
+    #[must_use]
+    pub fn spell(&self) -> String {
+        let name = format!("{}/{}", self.resource.full_name(), self.name);
+        if self.namespace.is_empty() { name } else { format!("{name} in namespace {}", self.namespace) }
+    }
+
+    /// Whether two rows are of one object.
+    #[must_use]
+    pub const fn is(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
 }
 
 type Read<T> = Result<T, JournalError>;
@@ -666,18 +685,23 @@ impl Reader {
     /// # Errors
     /// Where the database cannot be read.
     pub fn objects(&self, resource: i64, namespace: Option<&str>, name: Option<&str>) -> Read<Vec<ObjectRow>> {
+        self.object_rows(
+            "o.resource = ?1 AND (?2 IS NULL OR o.namespace = ?2) AND (?3 IS NULL OR o.name = ?3)",
+            &[&resource, &namespace, &name],
+        )
+    }
+
+    fn object_rows(&self, condition: &str, values: &[&dyn ToSql]) -> Read<Vec<ObjectRow>> {
         let what = "objects";
         let mut select = self
             .conn
-            .prepare_cached(
-                "SELECT o.id, r.facts, o.namespace, o.name, o.uid, o.version, o.present, o.last
-                 FROM object o JOIN resource r ON r.id = o.resource
-                 WHERE o.resource = ?1 AND (?2 IS NULL OR o.namespace = ?2) AND (?3 IS NULL OR o.name = ?3)
-                 ORDER BY o.namespace, o.name",
-            )
+            .prepare_cached(&format!(
+                "SELECT o.id, r.facts, o.namespace, o.name, o.uid, o.version, o.present, o.last, o.resource
+                 FROM object o JOIN resource r ON r.id = o.resource WHERE {condition} ORDER BY o.namespace, o.name"
+            ))
             .map_err(sql(what))?;
         let rows = select
-            .query_map(params![resource, namespace, name], |row| {
+            .query_map(values, |row| {
                 Ok(ObjectRow {
                     id: row.get(0)?,
                     resource: resource_of(&row.get::<_, String>(1)?),
@@ -687,6 +711,7 @@ impl Reader {
                     version: row.get(5)?,
                     present: row.get(6)?,
                     last: Seq(row.get(7)?),
+                    resource_id: row.get(8)?,
                 })
             })
             .map_err(sql(what))?;
@@ -717,36 +742,6 @@ impl Reader {
                 Some((false, ..)) | None => Ok(None),
             }
         })
-    }
-
-    /// The entry that told the object's state at `seq` and at `micros`: the newest one not after them. It may be a
-    /// DELETED, and then the object did not exist. It may be forgotten, where it tells the state at the lower end.
-    ///
-    /// # Errors
-    /// Where the database cannot be read or an entry is damaged.
-    pub fn told_at(&mut self, object: &ObjectRow, seq: Seq, micros: i64) -> Read<Option<StoredEntry>> {
-        self.moment(|reader| match reader.newest_until(object, seq, micros)? {
-            Some(found) => reader.row(found),
-            None => Ok(None),
-        })
-    }
-
-    fn newest_until(&self, object: &ObjectRow, seq: Seq, micros: i64) -> Read<Option<Seq>> {
-        let what = "an object's history";
-        let last =
-            self.conn.query_row("SELECT last FROM object WHERE id = ?", [object.id], |row| row.get(0)).optional();
-        let mut at: u64 = last.map_err(sql(what))?.unwrap_or(0);
-        let mut select =
-            self.conn.prepare_cached("SELECT time, previous FROM entry WHERE seq = ?").map_err(sql(what))?;
-        loop {
-            let row: Option<(i64, u64)> =
-                select.query_row([at], |row| Ok((row.get(0)?, row.get(1)?))).optional().map_err(sql(what))?;
-            match row {
-                Some((time, _)) if at <= seq.0 && time <= micros => return Ok(Some(Seq(at))),
-                Some((_, previous)) => at = previous,
-                None => return Ok(None),
-            }
-        }
     }
 
     /// The newest GAP entry that is kept.

@@ -17,8 +17,11 @@ pub(super) const WAL: &str = "journal.db-wal";
 const LOCK: &str = "decklog.lock";
 
 /// Every schema change in order; the position (from 1) is `user_version`. None is edited after a release.
-const MIGRATIONS: &[&str] =
-    &[include_str!("../../migrations/0001_journal.sql"), include_str!("../../migrations/0002_churn.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/0001_journal.sql"),
+    include_str!("../../migrations/0002_history.sql"),
+    include_str!("../../migrations/0003_churn.sql"),
+];
 
 /// The first SQLite without the WAL-reset bug that can corrupt a database with several connections.
 const OLDEST_SQLITE: i32 = 3_051_003;
@@ -264,6 +267,24 @@ mod tests {
             let path = file.unwrap().path();
             assert_eq!(mode(&path), 0o600, "{}", path.display());
         }
+    }
+
+    #[test]
+    fn a_journal_of_before_gets_what_is_new_and_keeps_what_it_has() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        migrate(&mut conn, Path::new("m"), &MIGRATIONS[..1]).unwrap();
+        conn.execute("INSERT INTO meta VALUES ('head', '7')", []).unwrap();
+        migrate(&mut conn, Path::new("m"), MIGRATIONS).unwrap();
+        let head: String = conn.query_row("SELECT value FROM meta WHERE key = 'head'", [], |row| row.get(0)).unwrap();
+        assert_eq!(head, "7");
+        let plan: String = conn
+            .query_row(
+                "EXPLAIN QUERY PLAN SELECT seq FROM entry WHERE object = 1 AND seq >= 1 AND (seq * 40503) & 65535 < 1024",
+                [],
+                |row| row.get(3),
+            )
+            .unwrap();
+        assert!(plan.contains("entry_milestone"), "{plan}");
     }
 
     #[test]

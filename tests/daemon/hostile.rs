@@ -69,6 +69,16 @@ async fn what_is_odd_and_json_stays_byte_for_byte() {
     let got = daemon.command(&["get", "configmap/deep", "-o", "json"]).await;
     assert!(got.code == 0 && got.out.matches('[').count() == 4500, "{} {}", got.code, got.err);
     daemon.command(&["get", "configmap/numbers", "-o", "json"]).await.done();
+    for (name, _) in odd {
+        let object = format!("configmap/{name}");
+        for args in [&["get", &object][..], &["get", "--clean", &object], &["log", "-p", &object], &["blame", &object]]
+        {
+            let printed = daemon.command(args).await.done();
+            let obeyed = printed.chars().find(|c| (c.is_control() && *c != '\n') || *c == '\u{202e}');
+            assert_eq!(obeyed, None, "{args:?}");
+        }
+    }
+    daemon.command(&["diff", "--from", "1"]).await.done();
     daemon.command(&["tail", "--last", "100"]).await.done();
     daemon.command(&["churn"]).await.done();
     let gaps = daemon.entries().iter().filter(|entry| entry.gap.is_some()).count();

@@ -233,6 +233,78 @@ pub(crate) fn objects_are_the_servers(log: &Log, histories: &Histories) -> Vec<S
     problems
 }
 
+/// What the journal says an object was at a seq is what the server had then: after each entry that was watched, for the
+/// object of it and for some others of its source. In a gap nobody knows it, and before a restore versions cannot be
+/// compared with those after it.
+pub(crate) fn past_is_the_servers(log: &Log, histories: &Histories, state: &Path, setup: &Setup) -> Vec<String> {
+    const OTHERS: usize = 4;
+    if histories.before.is_some() {
+        return Vec::new();
+    }
+    let mut truth: BTreeMap<(&str, &str, &str), Vec<&sim::Row>> = BTreeMap::new();
+    for row in histories.all() {
+        truth.entry((&row.resource, &row.namespace, &row.name)).or_default().push(row);
+    }
+    let judge = || -> Result<Vec<String>, decklog::journal::JournalError> {
+        let mut problems = Vec::new();
+        let mut reader = Reader::open(state)?;
+        let mut objects = Vec::new();
+        for (id, resource) in reader.resources()? {
+            objects.extend(reader.objects(id, None, None)?.into_iter().map(|row| (resource.full_name(), row)));
+        }
+        for entry in log.entries.iter().filter(|entry| entry.evidence == "watched") {
+            let (resource, version) = (entry.full_resource(), entry.rv());
+            let in_a_gap = log.entries.iter().any(|gap| {
+                let from = |gap: &judge::Gap| gap.from.as_ref().and_then(|from| from.parse::<u64>().ok()).unwrap_or(0);
+                gap.seq > entry.seq
+                    && gap.full_resource() == resource
+                    && gap.gap.as_ref().is_some_and(|gap| from(gap) < version)
+            });
+            if in_a_gap {
+                continue;
+            }
+            let of_source: Vec<_> = objects
+                .iter()
+                .filter(|(of, row)| *of == resource && (setup.namespaces.is_none() || row.namespace == entry.namespace))
+                .map(|(_, row)| row)
+                .collect();
+            let own = of_source.iter().position(|row| row.name == entry.name && row.namespace == entry.namespace);
+            let seq = usize::try_from(entry.seq).unwrap_or_default();
+            let others = (0..OTHERS).map(|n| (seq * 31 + n * 7) % of_source.len().max(1));
+            for row in own.into_iter().chain(others).filter_map(|at| of_source.get(at)) {
+                let told = reader.told_at(row, Seq(entry.seq))?;
+                let told = told.map(|told| Entry::parse(&String::from_utf8_lossy(&told.line)));
+                let told = told.filter(|told| told.kind != "DELETED");
+                let known =
+                    truth.get(&(&*resource, &*row.namespace, &*row.name)).map(Vec::as_slice).unwrap_or_default();
+                let had = |upto: u64| {
+                    let newest = known.iter().rfind(|row| row.revision <= upto);
+                    newest.filter(|row| row.kind != sim::Kind::Deleted && setup.selects(row))
+                };
+                let same = |had: Option<&&sim::Row>| match (had, &told) {
+                    (Some(had), Some(told)) => told
+                        .object
+                        .as_ref()
+                        .is_some_and(|object| without_type(object.get()) == without_type_of(&had.bytes())),
+                    (None, None) => true,
+                    _ => false,
+                };
+                // Several objects can share a version, and then one of them comes first.
+                let own = row.name == entry.name && row.namespace == entry.namespace;
+                if !same(had(version)) && (own || !same(had(version - 1))) {
+                    let revision = had(version).map(|had| had.revision);
+                    problems.push(format!(
+                        "after {entry} {} is told as {told:?}, the server had {revision:?}",
+                        row.spell()
+                    ));
+                }
+            }
+        }
+        Ok(problems)
+    };
+    judge().unwrap_or_else(|error| vec![error.to_string()])
+}
+
 /// Items of lists come without apiVersion and kind.
 fn without_type(text: &str) -> String {
     let mut object: BTreeMap<String, Box<serde_json::value::RawValue>> = serde_json::from_str(text).unwrap_or_default();

@@ -93,11 +93,12 @@ async fn hour(dir: &Path) {
 }
 
 fn args(requests: bool, top: usize) -> ChurnArgs {
-    let select = SelectArgs {
+    let only = FilterArgs {
         since: Some(BEGIN.parse().unwrap()),
         until: Some("2026-11-21T11:00:00Z".parse().unwrap()),
-        ..SelectArgs::default()
+        ..FilterArgs::default()
     };
+    let select = SelectArgs { only, ..SelectArgs::default() };
     ChurnArgs { select, requests, top }
 }
 
@@ -130,14 +131,14 @@ async fn a_choice_is_respected() {
     assert_eq!(choose(&|_| ()), 111);
     assert_eq!(choose(&|select| select.objects = vec!["configmaps".into()]), 26);
     assert_eq!(choose(&|select| select.objects = vec!["deployments.apps/web".into(), "nodes".into()]), 34);
-    assert_eq!(choose(&|select| select.namespace = Some("kube-node-lease".into())), 51);
-    assert_eq!(choose(&|select| select.types = vec![crate::model::EntryType::Deleted]), 1);
+    assert_eq!(choose(&|select| select.only.namespace = Some("kube-node-lease".into())), 51);
+    assert_eq!(choose(&|select| select.only.types = vec![crate::model::EntryType::Deleted]), 1);
     // Where there is no `change` the expression has no answer, and the entry is taken as a sink would get it.
-    assert_eq!(choose(&|select| select.filter = Some("'status' in change.areas".into())), 25);
-    assert_eq!(choose(&|select| select.since = Some("2026-11-21T10:50:05Z".parse().unwrap())), 5);
-    assert_eq!(choose(&|select| select.until = Some("2026-11-21T10:00:30Z".parse().unwrap())), 4);
+    assert_eq!(choose(&|select| select.only.filter = Some("'status' in change.areas".into())), 25);
+    assert_eq!(choose(&|select| select.only.since = Some("2026-11-21T10:50:05Z".parse().unwrap())), 5);
+    assert_eq!(choose(&|select| select.only.until = Some("2026-11-21T10:00:30Z".parse().unwrap())), 4);
     // Without --since it is the last hour.
-    assert_eq!(choose(&|select| (select.since, select.until) = (None, None)), 111);
+    assert_eq!(choose(&|select| (select.only.since, select.only.until) = (None, None)), 111);
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,13 +163,17 @@ async fn what_cannot_be_answered_is_said_in_one_sentence() {
         let text = failure.to_string();
         assert!(failure.exit() == exit && text.contains(says) && !text.contains('\n'), "{text}");
     };
-    refused(&|args| args.select.namespace = Some("shop".into()), Exit::Usage, "does not go with -n");
+    refused(&|args| args.select.only.namespace = Some("shop".into()), Exit::Usage, "does not go with -n");
     refused(&|args| args.select.objects = vec!["deployments.apps/web".into()], Exit::Usage, "does not go with a NAME");
-    refused(&|args| args.select.filter = Some("true".into()), Exit::Usage, "does not go with --where");
-    refused(&|args| args.select.until = Some("2026-11-21T09:00:00Z".parse().unwrap()), Exit::Usage, "is after --until");
+    refused(&|args| args.select.only.filter = Some("true".into()), Exit::Usage, "does not go with --where");
+    refused(
+        &|args| args.select.only.until = Some("2026-11-21T09:00:00Z".parse().unwrap()),
+        Exit::Usage,
+        "is after --until",
+    );
     refused(&|args| args.select.objects = vec!["deploymint".into()], Exit::Usage, "did you mean deployment");
     refused(
-        &|args| args.select.since = Some("2026-11-21T10:59:00Z".parse().unwrap()),
+        &|args| args.select.only.since = Some("2026-11-21T10:59:00Z".parse().unwrap()),
         Exit::No,
         "[cluster] request_metrics = true",
     );

@@ -99,7 +99,7 @@ async fn only_what_every_sink_has_is_forgotten() {
     assert!(reader.entry(Seq(3)).unwrap().is_none() && reader.entries_after(Seq(0), 9, usize::MAX).unwrap().len() == 1);
     // The state at the lower end is known, what was before it is not.
     let c = reader.objects(1, None, Some("c")).unwrap().remove(0);
-    assert_eq!(reader.told_at(&c, Seq(6), i64::MAX).unwrap().unwrap().seq, Seq(3));
+    assert_eq!(reader.told_at(&c, Seq(6)).unwrap().unwrap().seq, Seq(3));
     // And the next version is told as the difference from it.
     open.watch(vec![upsert("a", "u1", 20)]).await;
     let last = open.journal.reader().unwrap().entries_after(Seq(7), 9, usize::MAX).unwrap();
@@ -159,7 +159,7 @@ async fn whatever_is_forgotten_the_rest_stays_what_it_was() {
                     assert_eq!(current(&mut reader, name).map(|bytes| bytes.to_vec()), last.1, "seed {seed} {name}");
                     let Some(row) = reader.objects(1, None, Some(name)).unwrap().pop() else { continue };
                     for at in lower - 1..=head {
-                        let entry = reader.told_at(&row, Seq(at), i64::MAX).unwrap();
+                        let entry = reader.told_at(&row, Seq(at)).unwrap();
                         let object = entry.and_then(|entry| {
                             let entry = Entry::parse(&entry.line).unwrap();
                             (entry.kind() != EntryType::Deleted)

@@ -1,0 +1,339 @@
+//! `decklog blame`: each field of an object, with who set it last, when, and in which entry.
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::line::day_and_time;
+use super::object::{self, Moment};
+use super::output::{Ink, Out, Row, plural, printable};
+use super::select::{At, at};
+use super::tree::{Change, Manager, Node, Step, pointer};
+use super::who::{self, Writers};
+use super::yaml::{self, View};
+use super::{Exit, Failure, Format, Global, Outcome, complain};
+use crate::journal::{ObjectRow, Reader};
+use crate::model::{EntryType, Seq};
+
+/// Arguments of `decklog blame`.
+#[derive(Args, Debug)]
+pub struct BlameArgs {
+    /// The object, as kubectl spells it: deploy/web, deployments.apps/web
+    #[arg(value_name = "KIND/NAME")]
+    pub object: String,
+    /// Its namespace; not needed where only one namespace has such an object
+    #[arg(short, long, value_name = "NS")]
+    pub namespace: Option<String>,
+    /// As it was: right after an entry (its seq), so long ago (10m), at a time of day (10:30, UTC), or at a time (RFC 3339)
+    #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
+    pub at: Option<At>,
+}
+
+/// What the time says of when a field was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Set {
+    /// Then.
+    At,
+    /// Then or before: it was found on a list, or the log does not reach back far enough.
+    By,
+    /// Later: it is among what is not told.
+    After,
+}
+
+impl Set {
+    const fn mark(self) -> &'static str {
+        match self {
+            Self::At => " ",
+            Self::By => "≤",
+            Self::After => "≥",
+        }
+    }
+}
+
+/// Whoever may have set a field.
+struct Origin {
+    /// The entry, where one tells it.
+    seq: Option<Seq>,
+    /// As the entry has it; empty where nothing is known.
+    time: String,
+    set: Set,
+    changed: Vec<Manager>,
+    writers: Writers,
+}
+
+/// A field and who set it.
+#[derive(Serialize)]
+struct Field {
+    path: String,
+    value: Box<RawValue>,
+    /// The entry; absent where the log does not tell it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    time: String,
+    set: Set,
+    managers: Vec<Manager>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Blame<'a> {
+    api_version: String,
+    kind: &'a str,
+    resource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    name: &'a str,
+    uid: String,
+    gaps: usize,
+    fields: &'a [Field],
+}
+
+/// Prints who set what.
+///
+/// # Errors
+/// Exit 1 where the object did not exist, with when it came and went.
+pub fn main(args: BlameArgs, global: &Global) -> Outcome {
+    let (mut reader, _) = global.reader()?;
+    let mut rows = object::find(&reader, "blame", &args.object, args.namespace.as_deref())?;
+    let place = args.at.map(|at| object::place_of(&mut reader, &mut rows, at)).transpose()?;
+    if place.is_none() && rows.len() > 1 && rows.iter().any(|row| row.present) {
+        rows.retain(|row| row.present);
+    }
+    let row = object::only(&args.object, rows)?;
+    if let Some(place) = place
+        && let Some(doubt) = object::doubt(&mut reader, row.resource_id, Some(&row.namespace), place)?
+    {
+        complain(&format!("note: {doubt}"));
+    }
+    let found = trace(&mut reader, &row, place)?;
+    let mut node = Node::parse(found.object.as_bytes()).map_err(|error| object::damaged(row.last, &error))?;
+    node.without(&[&["metadata", "managedFields"]]);
+    node.number(&mut 0);
+
+    let mut out = Out::new(global);
+    match global.output.unwrap_or(Format::Line) {
+        Format::Line => print(&mut out, &node, &found.fields)?,
+        format @ (Format::Json | Format::Yaml) => out.document(
+            format,
+            &Blame {
+                api_version: row.resource.api_version(),
+                kind: &row.resource.kind,
+                resource: &row.resource.plural,
+                namespace: &row.namespace,
+                name: &row.name,
+                uid: found.uid,
+                gaps: found.gaps,
+                fields: &found.fields,
+            },
+        )?,
+    }
+    out.flush()?;
+    if found.gaps > 0 {
+        let gaps = plural(found.gaps as u64, "gap lies", "gaps lie");
+        complain(&format!("note: {gaps} in this history; what was set and set back there is not known"));
+    }
+    Ok(Exit::Done)
+}
+
+struct Found {
+    object: String,
+    uid: String,
+    fields: Vec<Field>,
+    gaps: usize,
+}
+
+/// Goes back through the history, until somebody is known for every field.
+fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<Found, Failure> {
+    let upto = place.map_or(Seq(u64::MAX), |place| place.seq);
+    let first = reader.step(row, upto)?;
+    let untold = if place.is_none() { reader.untold(row)? } else { None };
+    let newest = first.as_ref().map_or(Ok(None), |step| reader.told(step))?;
+    let newest_entry = newest.as_ref().map(object::parse).transpose()?;
+    let (text, uid) = match (&untold, &newest_entry) {
+        (Some((object, _)), _) => (String::from_utf8_lossy(object).into_owned(), row.uid.clone()),
+        (None, Some(entry)) if entry.kind() == EntryType::Deleted => {
+            let before = first.as_ref().map_or(Ok(None), |step| reader.previous(step))?;
+            let before = before.map_or_else(String::new, |step| format!("; --at {} tells who had set what", step.seq));
+            return Err(Failure::no(format!(
+                "{} was deleted at {} (entry {}){before}",
+                row.spell(),
+                object::time_of(entry),
+                entry.seq,
+            )));
+        }
+        (None, Some(entry)) => {
+            let object = entry.object.ok_or_else(|| object::damaged(entry.seq(), &"it has no object"))?.get();
+            (object.to_owned(), entry.uid.as_deref().unwrap_or_default().to_owned())
+        }
+        (None, None) => return Err(Failure::no(object::not_yet(reader, row)?)),
+    };
+    let damaged = |seq: Seq| move |error: serde_json::Error| object::damaged(seq, &error);
+    let mut tree = Node::parse(text.as_bytes()).map_err(damaged(row.last))?;
+    tree.without(&[&["metadata", "managedFields"]]);
+    let mut origins: Vec<Origin> = Vec::new();
+    let now = newest_entry.as_ref().map_or_else(String::new, |entry| entry.time.to_string());
+    // What changed since the newest entry and is not told.
+    if untold.is_some() {
+        let told = newest_entry.as_ref().filter(|entry| entry.kind() != EntryType::Deleted);
+        origins.push(Origin {
+            seq: None,
+            time: now.clone(),
+            set: if now.is_empty() { Set::By } else { Set::After },
+            changed: Vec::new(),
+            writers: Writers::of(&text),
+        });
+        match told.and_then(|entry| entry.object) {
+            Some(before) => {
+                let change = crate::change::compare(before.get().as_bytes(), text.as_bytes(), &[], &[])
+                    .map_err(|error| object::damaged(row.last, &error))?;
+                let change: Change<'_> = serde_json::from_str(&change.json).map_err(damaged(row.last))?;
+                tree.revert_to(&change.patch, 0)
+            }
+            None => tree.credit(0),
+        };
+    }
+    let mut oldest = Seq(u64::MAX);
+    let mut next = first;
+    while let Some(step) = next.filter(|_| !tree.is_credited()) {
+        next = reader.previous(&step)?;
+        let Some(stored) = reader.told(&step)? else { break };
+        let entry = object::parse(&stored)?;
+        if entry.uid.as_deref() != Some(&uid) {
+            break;
+        }
+        oldest = step.seq;
+        let change: Change<'_> = match entry.change {
+            Some(change) => serde_json::from_str(change.get()).map_err(damaged(step.seq))?,
+            None => Change::default(),
+        };
+        let at = origins.len();
+        // A forgotten one tells what was so by then, and not what it changed.
+        let credited = if entry.kind() == EntryType::Modified && step.kept {
+            tree.revert_to(&change.patch, at)
+        } else {
+            tree.credit(at)
+        };
+        let object = entry.object.map_or("{}", |object| object.get());
+        if credited {
+            // After damage the whole object is told as new, whatever of it changed.
+            let whole = change.patch.iter().any(|op| op.path.is_empty());
+            let watched = entry.evidence.as_deref() == Some("watched") && !whole;
+            origins.push(Origin {
+                seq: Some(step.seq),
+                time: entry.time.to_string(),
+                set: if watched && step.kept { Set::At } else { Set::By },
+                changed: change.managers,
+                writers: Writers::of(object),
+            });
+        }
+        if entry.kind() == EntryType::Modified && step.previous == Seq(0) {
+            // It was found on a first list that is not told.
+            tree.credit(origins.len());
+            origins.push(Origin {
+                seq: None,
+                time: entry.time.to_string(),
+                set: Set::By,
+                changed: Vec::new(),
+                writers: Writers::of(object),
+            });
+        }
+    }
+    if !tree.is_credited() {
+        // Damage or forgetting cut the history short.
+        origins.push(Origin { seq: None, time: now, set: Set::By, changed: Vec::new(), writers: Writers::of(&text) });
+        tree.credit(origins.len() - 1);
+    }
+    let gaps = reader.gaps(row.resource_id, Some(&row.namespace), oldest)?;
+    let gaps = gaps.iter().filter(|gap| gap.seq <= upto).count();
+    let fields = tree.leaves().iter().map(|leaf| field(&origins, leaf.node, &leaf.path)).collect::<Result<_, _>>();
+    Ok(Found { uid, fields: fields.map_err(damaged(row.last))?, gaps, object: text })
+}
+
+fn field(origins: &[Origin], node: &Node<'_>, path: &[Step<'_, '_>]) -> Result<Field, serde_json::Error> {
+    let origin = &origins[node.origin.unwrap_or(origins.len() - 1)];
+    let owners = origin.writers.owners(path);
+    let both: Vec<Manager> =
+        owners.iter().filter(|owner| origin.changed.iter().any(|changed| owner.is(changed))).cloned().collect();
+    let mut time = origin.time.clone();
+    let managers = match &origin.changed[..] {
+        // One version is one write: whoever alone is new in managedFields did it.
+        [one] if origin.set == Set::At => vec![one.clone()],
+        _ if !both.is_empty() => both,
+        _ => owners,
+    };
+    if origin.set == Set::By
+        && let Some(own) = managers.iter().filter_map(|manager| manager.time.clone()).max()
+        && (own < time || time.is_empty())
+    {
+        // Whoever owns it has written nothing since.
+        time = own;
+    }
+    Ok(Field {
+        path: pointer(path),
+        value: RawValue::from_string(node.json())?,
+        seq: origin.seq.map(|seq| seq.0),
+        time,
+        set: origin.set,
+        managers,
+    })
+}
+
+/// Managers with longer names are cut on a terminal.
+const WIDEST_MANAGER: usize = 28;
+/// On a terminal with fewer columns everything is shorter.
+const NARROW: usize = 100;
+
+fn print(out: &mut Out, node: &Node<'_>, fields: &[Field]) -> Result<(), Failure> {
+    let look = out.look;
+    let narrow = look.width.is_some_and(|width| width < NARROW);
+    let bound = if narrow { WIDEST_MANAGER / 2 + 2 } else { WIDEST_MANAGER };
+    let time_of = |field: &Field| {
+        if field.time.is_empty() {
+            return "unknown".to_owned();
+        }
+        let (day, time) = day_and_time(&field.time);
+        let time = format!("{day} {}", time.get(..8).unwrap_or(&time));
+        if narrow { time.get(5..16).unwrap_or(&time).to_owned() } else { time }
+    };
+    let cells: Vec<(String, String, String)> = fields
+        .iter()
+        .map(|field| {
+            let seq = field.seq.map_or_else(|| "-".to_owned(), |seq| seq.to_string());
+            let mark = field.set.mark();
+            let names = who::spell(&field.managers, false);
+            (seq, format!("{mark}{}", time_of(field)), if names.is_empty() { "-".to_owned() } else { names })
+        })
+        .collect();
+    let widest = |of: &dyn Fn(&(String, String, String)) -> usize| cells.iter().map(of).max().unwrap_or(0);
+    let seq_width = widest(&|cell| cell.0.chars().count()).max(4);
+    let time_width = if narrow { 12 } else { 20 };
+    let who_width = widest(&|cell| cell.2.chars().count()).min(bound).max(7);
+    let mut head = Row::new(look);
+    head.put(Some(Ink::Faint), &format!("{:>seq_width$}  {:<time_width$} MANAGER", "SEQ", " SET (UTC)"));
+    out.line(&head.finish())?;
+    for line in yaml::lines(node, View::All) {
+        let mut row = Row::new(look);
+        if let Some((seq, time, manager)) = line.origin.and_then(|origin| cells.get(origin)) {
+            let manager = if look.terminal { super::output::cut(manager, who_width) } else { manager.into() };
+            row.put(Some(Ink::Faint), &format!("{seq:>seq_width$} "));
+            row.put(Some(Ink::Faint), &format!(" {time:<time_width$} "));
+            row.put(Some(Ink::Change), &printable(&manager));
+        }
+        let start = seq_width + time_width + who_width + 4;
+        row.to(start).put(None, &line.text);
+        out.line(&row.finish())?;
+    }
+    for (set, text) in [
+        (Set::By, "≤ by then or before: found on a list, or past what the log tells"),
+        (Set::After, "≥ later: among the changes that are not told"),
+    ] {
+        if fields.iter().any(|field| field.set == set) {
+            let mut row = Row::new(look);
+            row.put(Some(Ink::Faint), text);
+            out.line(&row.finish())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,490 @@
+//! `decklog diff`: what changed between two moments, of one object, a namespace, or everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::Args;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::line::{full_resource, put_gap};
+use super::log::{UNTOLD, put_difference};
+use super::object::{self, Moment, place};
+use super::output::{Ink, Out, Row, moment, printable};
+use super::select::{At, Spellings, at};
+use super::tree::{Change, Mark, Node, Step as Way};
+use super::{Exit, Failure, Format, Global, Outcome};
+use crate::change;
+use crate::journal::{ObjectRow, Reader, Step, StoredEntry};
+use crate::model::{EntryType, Seq};
+use crate::wire::{Entry, EntryGap};
+
+/// Arguments of `decklog diff`.
+#[derive(Args, Debug)]
+pub struct DiffArgs {
+    /// Resources and objects as kubectl spells them: deploy, deploy/web [default: everything]
+    #[arg(value_name = "KIND[/NAME]")]
+    pub objects: Vec<String>,
+    /// Only this namespace
+    #[arg(short, long, value_name = "NS")]
+    pub namespace: Option<String>,
+    /// All namespaces, which is the default
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+    /// The first moment: a time of day (10:00, UTC), a time (RFC 3339), so long ago (30m), or right after an entry (its seq)
+    #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
+    pub from: At,
+    /// The second moment, likewise [default: now]
+    #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
+    pub to: Option<At>,
+}
+
+/// What became of an object between the two moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Became {
+    /// It was not there, and is.
+    Added,
+    /// It was there, and is not.
+    Removed,
+    /// It is another version.
+    Changed,
+    /// It is another object of the same name.
+    Replaced,
+    /// It is there, and nothing is known of it at the first moment.
+    FirstSeen,
+}
+
+impl Became {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Removed => "removed",
+            Self::Changed => "changed",
+            Self::Replaced => "replaced",
+            Self::FirstSeen => "first seen",
+        }
+    }
+
+    const fn look(self) -> (&'static str, Ink) {
+        match self {
+            Self::Added => ("+", Ink::Good),
+            Self::Removed => ("-", Ink::Bad),
+            Self::Changed | Self::Replaced => ("~", Ink::Change),
+            Self::FirstSeen => ("?", Ink::Alarm),
+        }
+    }
+}
+
+/// One object that differs.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Differs {
+    became: Became,
+    api_version: String,
+    kind: String,
+    resource: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    namespace: String,
+    name: String,
+    uid: String,
+    /// The entries that tell how it came about.
+    entries: Vec<u64>,
+    /// How the last of them is known.
+    evidence: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    areas: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<Box<RawValue>>,
+    /// JSON pointers of redacted values that are others now.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    redacted: BTreeSet<String>,
+    #[serde(skip)]
+    time: String,
+    #[serde(skip)]
+    title: String,
+    #[serde(skip)]
+    before: Option<StoredEntry>,
+    #[serde(skip)]
+    after: Option<StoredEntry>,
+}
+
+/// A moment, as it is told.
+#[derive(Serialize)]
+struct End {
+    seq: u64,
+    time: String,
+}
+
+/// A gap, as it is told.
+#[derive(Serialize)]
+struct Hole {
+    seq: u64,
+    resource: String,
+    #[serde(flatten)]
+    gap: EntryGap,
+    #[serde(skip)]
+    stored: StoredEntry,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Difference {
+    from: End,
+    to: End,
+    objects: Vec<Differs>,
+    /// Objects that were at neither moment there, and in between were.
+    came_and_went: usize,
+    gaps: Vec<Hole>,
+    /// What cannot be known.
+    unknown: Vec<String>,
+}
+
+/// Prints the difference.
+///
+/// # Errors
+/// Exit 1 where the journal does not reach back to a moment or knows no such object.
+pub fn main(args: DiffArgs, global: &Global) -> Outcome {
+    let (mut reader, _) = global.reader()?;
+    let from = begin(&mut reader, args.from)?;
+    let to = match args.to {
+        Some(to) => place(&mut reader, to)?,
+        None => Moment { seq: reader.head()?, time: None },
+    };
+    if from.seq > to.seq || from.time.zip(to.time).is_some_and(|(from, to)| from > to) {
+        return Err(Failure::usage("--from is after --to; exchange them"));
+    }
+    let scope = Scope::of(&args, &reader)?;
+    let difference = scope.compare(&mut reader, from, to)?;
+    let mut out = Out::new(global);
+    match global.output.unwrap_or(Format::Line) {
+        Format::Line => print(&mut out, &difference, scope.objects.is_some())?,
+        format @ (Format::Json | Format::Yaml) => out.document(format, &difference)?,
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+/// The first moment, which has to be one of which something is known.
+fn begin(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
+    let from = place(reader, at)?;
+    if from.seq > Seq(0) {
+        return Ok(from);
+    }
+    match reader.retained()?.oldest_time.and_then(|time| Timestamp::from_microsecond(time).ok()) {
+        Some(time) => Err(Failure::no(format!(
+            "nothing is known of then: the journal began at {} (entry 1); --from 1 is the earliest",
+            moment(time)
+        ))),
+        None => Err(Failure::no("the journal has no entries yet")),
+    }
+}
+
+/// What is compared.
+struct Scope {
+    resources: Vec<i64>,
+    namespace: Option<String>,
+    /// Only these.
+    objects: Option<Vec<ObjectRow>>,
+}
+
+impl Scope {
+    fn of(args: &DiffArgs, reader: &Reader) -> Result<Self, Failure> {
+        let namespace = args.namespace.clone();
+        if args.objects.is_empty() {
+            let resources = reader.resources()?.into_iter().map(|(id, _)| id).collect();
+            return Ok(Self { resources, namespace, objects: None });
+        }
+        let spellings = Spellings::load(reader)?;
+        let (mut resources, mut objects, mut all) = (BTreeSet::new(), Vec::new(), false);
+        for text in args.objects.iter().flat_map(|text| text.split(',')) {
+            let named = spellings.read(text)?;
+            resources.extend(named.resources.iter().map(|(id, _)| *id));
+            if named.name.is_some() {
+                objects.extend(object::find(reader, "diff", text, namespace.as_deref())?);
+            } else {
+                all = true;
+            }
+        }
+        if all && !objects.is_empty() {
+            return Err(Failure::usage("diff takes either resources or single objects, not both at once"));
+        }
+        Ok(Self { resources: resources.into_iter().collect(), namespace, objects: (!all).then_some(objects) })
+    }
+
+    fn compare(&self, reader: &mut Reader, from: Moment, to: Moment) -> Result<Difference, Failure> {
+        let rows = match &self.objects {
+            Some(objects) => objects.clone(),
+            None => {
+                let mut rows = Vec::new();
+                for resource in &self.resources {
+                    rows.extend(reader.objects_changed(*resource, self.namespace.as_deref(), from.seq)?);
+                }
+                rows
+            }
+        };
+        let mut difference = Difference {
+            from: end(reader, from)?,
+            to: end(reader, to)?,
+            objects: Vec::new(),
+            came_and_went: 0,
+            gaps: Vec::new(),
+            unknown: Vec::new(),
+        };
+        for row in &rows {
+            let steps = reader.history(row, from.seq, to.seq, usize::MAX)?;
+            if steps.is_empty() {
+                continue;
+            }
+            match differs(reader, row, from.seq, &steps)? {
+                Some(found) => difference.objects.push(found),
+                None if is_gone(steps.first()) => difference.came_and_went += 1,
+                None => {}
+            }
+        }
+        difference
+            .objects
+            .sort_by(|a, b| (&a.resource, &a.namespace, &a.name).cmp(&(&b.resource, &b.namespace, &b.name)));
+        let mut concerned = BTreeSet::new();
+        match &self.objects {
+            Some(objects) => concerned.extend(objects.iter().map(|row| (row.resource_id, Some(row.namespace.clone())))),
+            None => concerned.extend(self.resources.iter().map(|resource| (*resource, self.namespace.clone()))),
+        }
+        let names: BTreeMap<i64, String> =
+            reader.resources()?.into_iter().map(|(id, resource)| (id, resource.full_name())).collect();
+        let mut seen = BTreeSet::new();
+        for (resource, namespace) in concerned {
+            for stored in reader.gaps(resource, namespace.as_deref(), from.seq)? {
+                let entry = object::parse(&stored)?;
+                let (Some(gap), true) = (entry.gap(), stored.seq <= to.seq && seen.insert(stored.seq)) else {
+                    continue;
+                };
+                let resource = entry.resource.to_string();
+                difference.gaps.push(Hole { seq: stored.seq.0, resource, gap, stored: stored.clone() });
+            }
+            for (name, place) in [("--from", from), ("--to", to)] {
+                if let Some(doubt) = object::doubt(reader, resource, namespace.as_deref(), place)? {
+                    difference.unknown.push(format!("{name} lies in a gap of {}: {doubt}", names[&resource]));
+                }
+            }
+        }
+        difference.unknown.dedup();
+        Ok(difference)
+    }
+}
+
+fn is_gone(step: Option<&Step>) -> bool {
+    step.is_some_and(|step| step.kind == EntryType::Deleted)
+}
+
+fn end(reader: &mut Reader, place: Moment) -> Result<End, Failure> {
+    let time = match place.time {
+        Some(time) => moment(time),
+        None => match reader.entry(place.seq)? {
+            Some(stored) => object::time_of(&object::parse(&stored)?),
+            None => String::new(),
+        },
+    };
+    Ok(End { seq: place.seq.0, time })
+}
+
+/// What became of one object that has entries between the moments, newest first.
+fn differs(reader: &mut Reader, row: &ObjectRow, from: Seq, steps: &[Step]) -> Result<Option<Differs>, Failure> {
+    let (newest, oldest) = (&steps[0], &steps[steps.len() - 1]);
+    let there = |stored: &StoredEntry| stored.kind != EntryType::Deleted;
+    let before = reader.told_at(row, from)?;
+    let known = before.is_some();
+    let before = before.filter(there);
+    let Some(last) = reader.told(newest)? else { return Ok(None) };
+    let Some(first) = reader.told(oldest)? else { return Ok(None) };
+    let entry = object::parse(&last)?;
+    let became = match (&before, there(&last)) {
+        (None, false) => return Ok(None),
+        (Some(_), false) => Became::Removed,
+        (Some(before), true) if object::parse(before)?.uid != entry.uid => Became::Replaced,
+        (Some(_), true) => Became::Changed,
+        (None, true) => {
+            let first = object::parse(&first)?;
+            // What a first list found, or what changed before it was ever told, was there earlier.
+            let seen = first.kind() != EntryType::Added || first.evidence.as_deref() == Some("listed");
+            if seen && !known { Became::FirstSeen } else { Became::Added }
+        }
+    };
+    let mut found = Differs {
+        became,
+        api_version: entry.api_version.to_string(),
+        kind: entry.kind_name.to_string(),
+        resource: entry.resource.to_string(),
+        namespace: row.namespace.clone(),
+        name: row.name.clone(),
+        uid: entry.uid.as_deref().unwrap_or_default().to_owned(),
+        entries: steps.iter().rev().map(|step| step.seq.0).collect(),
+        evidence: String::new(),
+        areas: None,
+        patch: None,
+        redacted: BTreeSet::new(),
+        time: object::time_of(&entry).replace(['T', 'Z'], " ").trim_end().to_owned(),
+        title: match row.namespace.as_str() {
+            "" => format!("{} {}", row.resource.full_name(), row.name),
+            namespace => format!("{} {namespace}/{}", row.resource.full_name(), row.name),
+        },
+        before: None,
+        after: None,
+    };
+    // How it is known that it came, or went; or how its newest version is.
+    let telling = match became {
+        Became::Added | Became::FirstSeen => steps.iter().find(|step| step.kind == EntryType::Added),
+        Became::Removed | Became::Changed | Became::Replaced => None,
+    };
+    let telling = telling.map_or(Ok(None), |step| reader.told(step))?;
+    let evidence = match &telling {
+        Some(stored) => object::parse(stored)?.evidence,
+        None => entry.evidence.clone(),
+    };
+    found.evidence = evidence.unwrap_or_default().into_owned();
+    if let (Some(before), Became::Changed | Became::Replaced) = (&before, became) {
+        let old = object::parse(before)?;
+        let (Some(from), Some(to)) = (old.object, entry.object) else { return Ok(None) };
+        let damaged = |why: &dyn std::fmt::Display| object::damaged(last.seq, why);
+        let change = change::compare(from.get().as_bytes(), to.get().as_bytes(), &[], &[]).map_err(|e| damaged(&e))?;
+        let mut areas: BTreeSet<String> = change.areas.into_iter().collect();
+        if became == Became::Changed && (old.redacted.is_some() || entry.redacted.is_some()) {
+            for step in steps {
+                let Some(stored) = reader.told(step)? else { continue };
+                hidden(&object::parse(&stored)?, &mut areas, &mut found.redacted);
+            }
+        }
+        if areas.is_empty() {
+            return Ok(None);
+        }
+        found.areas = Some(areas.into_iter().collect());
+        let change: Whole<'_> = serde_json::from_str(&change.json).map_err(|error| damaged(&error))?;
+        found.patch = Some(change.patch.to_owned());
+    }
+    found.before = before;
+    found.after = Some(last).filter(there);
+    Ok(Some(found))
+}
+
+#[derive(serde::Deserialize)]
+struct Whole<'a> {
+    #[serde(borrow)]
+    patch: &'a RawValue,
+}
+
+/// What one change did to redacted values that their texts do not show.
+fn hidden(entry: &Entry<'_>, areas: &mut BTreeSet<String>, pointers: &mut BTreeSet<String>) {
+    let change = entry.change.and_then(|change| serde_json::from_str::<Change<'_>>(change.get()).ok());
+    let (Some(change), Some(object)) = (change, entry.object) else { return };
+    let Ok(mut tree) = Node::parse(object.get().as_bytes()) else { return };
+    if tree.revert(&change.patch).is_err() {
+        return;
+    }
+    for found in tree.differences() {
+        if matches!(found.node.mark, Mark::Redacted) {
+            pointers.insert(super::tree::pointer(&found.path));
+            if let Some(Way::Key(area)) = found.path.first() {
+                areas.insert((*area).to_owned());
+            }
+        }
+    }
+    for area in change.dropped() {
+        areas.insert(area.clone());
+        pointers.insert(format!("/{area}"));
+    }
+}
+
+fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Failure> {
+    let look = out.look;
+    let faint = |out: &mut Out, text: &str| {
+        let mut row = Row::new(look);
+        row.put(Some(Ink::Faint), text);
+        out.line(&row.finish())
+    };
+    let end = |end: &End| format!("{} (entry {})", end.time, end.seq);
+    faint(out, &format!("from {} to {}", end(&difference.from), end(&difference.to)))?;
+    for found in &difference.objects {
+        let (sign, ink) = found.became.look();
+        let mut row = Row::new(look);
+        row.put(Some(ink), &format!("{sign} {}", found.became.word())).put(None, " ");
+        row.put(Some(Ink::Strong), &printable(&found.title));
+        let entries = match &found.entries[..] {
+            [seq] => format!("entry {seq}"),
+            entries => format!("entries {} to {} ({})", entries[0], entries[entries.len() - 1], entries.len()),
+        };
+        let doubt = match found.became {
+            Became::FirstSeen => ", unknown before",
+            Became::Added | Became::Removed if found.evidence == "inferred" => ", in a gap",
+            Became::Added | Became::Removed | Became::Changed | Became::Replaced => "",
+        };
+        row.put(Some(Ink::Faint), &format!("  {entries}{doubt}, {}", found.time));
+        out.line(&row.finish())?;
+        let told = match (found.became, single) {
+            (Became::Changed | Became::Replaced, _) => found.after.as_ref(),
+            (Became::Added | Became::FirstSeen, true) => found.after.as_ref(),
+            (Became::Removed, true) => found.before.as_ref(),
+            (Became::Added | Became::FirstSeen | Became::Removed, false) => None,
+        };
+        if let Some(stored) = told {
+            yaml(out, found, stored)?;
+        }
+    }
+    for hole in &difference.gaps {
+        let mut row = Row::new(look);
+        row.uncut();
+        let entry = object::parse(&hole.stored)?;
+        row.put(Some(Ink::Alarm), &format!("GAP {} (entry {}) ", printable(&full_resource(&entry)), hole.seq));
+        put_gap(&mut row, &entry);
+        out.line(&row.finish())?;
+    }
+    for unknown in &difference.unknown {
+        let mut row = Row::new(look);
+        row.uncut();
+        row.put(Some(Ink::Alarm), &printable(unknown));
+        out.line(&row.finish())?;
+    }
+    let count = |became: &[Became]| difference.objects.iter().filter(|found| became.contains(&found.became)).count();
+    let mut parts = Vec::new();
+    for (many, word) in [
+        (count(&[Became::Added]), "added"),
+        (count(&[Became::Removed]), "removed"),
+        (count(&[Became::Changed, Became::Replaced]), "changed"),
+        (count(&[Became::FirstSeen]), "first seen"),
+        (difference.came_and_went, "came and went"),
+    ] {
+        if many > 0 {
+            parts.push(format!("{} {word}", super::output::count(many as u64)));
+        }
+    }
+    let summary = if parts.is_empty() { "no difference".to_owned() } else { parts.join(", ") };
+    let lost = if difference.gaps.is_empty() { "" } else { "; what else happened in the gaps is unknown" };
+    faint(out, &format!("{summary}{lost}"))
+}
+
+fn yaml(out: &mut Out, found: &Differs, stored: &StoredEntry) -> Result<(), Failure> {
+    let entry = object::parse(stored)?;
+    let damaged = |error: serde_json::Error| object::damaged(stored.seq, &error);
+    let object = entry.object.ok_or_else(|| object::damaged(stored.seq, &"it has no object"))?;
+    let tree = Node::parse(object.get().as_bytes()).map_err(damaged)?;
+    let mut tree = match found.became {
+        Became::Added | Became::FirstSeen => tree.added(),
+        Became::Removed => tree.gone(),
+        Became::Changed | Became::Replaced => {
+            let mut tree = tree;
+            let patch = found.patch.as_ref().map_or("[]", |patch| patch.get());
+            tree.revert(&serde_json::from_str::<Vec<_>>(patch).map_err(damaged)?).map_err(damaged)?;
+            for pointer in &found.redacted {
+                tree.redacted(pointer);
+            }
+            tree
+        }
+    };
+    tree.without(&UNTOLD);
+    tree.without_empty(&["metadata", "annotations"]);
+    if tree.differs() {
+        return put_difference(out, &tree);
+    }
+    let mut row = Row::new(out.look);
+    row.put(Some(Ink::Faint), "    nothing but what every write moves");
+    out.line(&row.finish())
+}

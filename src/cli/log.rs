@@ -1,0 +1,488 @@
+//! `decklog log`: the life of one object, newest first, over all its incarnations; with `--tree` also of what it owns.
+
+use std::collections::{BTreeMap, HashSet};
+
+use clap::Args;
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::line::{day_and_time, full_resource, put_gap};
+use super::output::{Ink, Out, Row, printable};
+use super::select::FilterArgs;
+use super::tree::{Change, Manager, Node, Step as Way};
+use super::what::What;
+use super::who::Writers;
+use super::yaml::{self, Sign, View};
+use super::{Exit, Failure, Format, Global, Outcome, object};
+use crate::filter::Filter;
+use crate::journal::{ObjectRow, Reader, Step, StoredEntry};
+use crate::model::{EntryType, Seq};
+use crate::wire::Entry;
+
+/// Arguments of `decklog log`.
+#[derive(Args, Debug)]
+pub struct LogArgs {
+    /// The object, as kubectl spells it: deploy/web, deployments.apps/web
+    #[arg(value_name = "KIND/NAME")]
+    pub object: String,
+    /// Which of its entries.
+    #[command(flatten)]
+    pub only: FilterArgs,
+    /// With what changed in each step, as YAML
+    #[arg(short, long)]
+    pub patch: bool,
+    /// Also of everything that it owns: Deployment, ReplicaSets, Pods
+    #[arg(long)]
+    pub tree: bool,
+    /// Only the newest so many
+    #[arg(long, value_name = "COUNT")]
+    pub last: Option<usize>,
+}
+
+/// What no difference shows, because every write moves it.
+pub(super) const UNTOLD: [&[&str]; 4] = [
+    &["metadata", "managedFields"],
+    &["metadata", "resourceVersion"],
+    &["metadata", "generation"],
+    &["metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"],
+];
+
+/// Something to print.
+enum Event {
+    /// An entry of the object with this place in the family.
+    Entry(usize),
+    /// A gap.
+    Gap(StoredEntry),
+}
+
+/// Prints the history.
+///
+/// # Errors
+/// Exit 1 where the journal has no entry of the object, and 64 where the name is that of several.
+pub fn main(args: LogArgs, global: &Global) -> Outcome {
+    let (mut reader, _) = global.reader()?;
+    let filter = args.only.compile()?;
+    let rows = object::find(&reader, "log", &args.object, args.only.namespace.as_deref())?;
+    let root = object::only(&args.object, rows)?;
+    if root.last == Seq(0) {
+        return Err(Failure::no(object::not_yet(&mut reader, &root)?));
+    }
+    let family = if args.tree { family(&mut reader, root)? } else { vec![root] };
+    // Where entries are chosen by what they say, nobody knows how many have to be looked at.
+    let chosen = filter.is_some() || !args.only.types.is_empty();
+    let most = args.last.filter(|_| !chosen).unwrap_or(usize::MAX);
+    let events = events(&mut reader, &family, &args.only, most)?;
+    let mut printer = Printer::new(Out::new(global), global, &args, &family, reader.head()?);
+    let mut left = args.last.unwrap_or(usize::MAX);
+    for (seq, event) in events.iter().rev() {
+        if left == 0 {
+            break;
+        }
+        let stored = match event {
+            Event::Gap(stored) => Some(stored.clone()),
+            // What is gone by now was among the oldest.
+            Event::Entry(_) => reader.entry(*seq)?,
+        };
+        let Some(stored) = stored.filter(|stored| keeps(filter.as_ref(), stored)) else { continue };
+        left -= 1;
+        let member = match event {
+            Event::Gap(_) => None,
+            Event::Entry(member) => Some(&family[*member]),
+        };
+        printer.print(&stored, member)?;
+    }
+    let retained = reader.retained()?;
+    if left > 0 && retained.forgotten > 0 {
+        printer.end(&format!("what was before entry {} is forgotten", retained.oldest))?;
+    }
+    printer.out.flush()?;
+    Ok(Exit::Done)
+}
+
+fn keeps(filter: Option<&Filter>, stored: &StoredEntry) -> bool {
+    // Where the expression has no answer the entry is shown, as a sink would get it.
+    filter.is_none_or(|filter| filter.matches(&stored.line).unwrap_or(true))
+}
+
+/// The entries of these objects, of each at most so many, and the gaps in their lives, by seq.
+fn events(
+    reader: &mut Reader,
+    family: &[ObjectRow],
+    only: &FilterArgs,
+    most: usize,
+) -> Result<BTreeMap<Seq, Event>, Failure> {
+    let wanted = |kind: EntryType, time: i64| {
+        (only.types.is_empty() || only.types.contains(&kind))
+            && only.since.is_none_or(|since| time >= since.as_microsecond())
+            && only.until.is_none_or(|until| time <= until.as_microsecond())
+    };
+    let bound = |time: Option<Timestamp>, otherwise: Seq, more: i64| match time {
+        Some(time) => reader.last_before(time.as_microsecond().saturating_add(more)),
+        None => Ok(otherwise),
+    };
+    let (after, upto) = (bound(only.since, Seq(0), 0)?, bound(only.until, Seq(u64::MAX), 1)?);
+    let mut events = BTreeMap::new();
+    // Of each source the part of the log in which its gaps concern somebody.
+    let mut lives: BTreeMap<(i64, &str), (Seq, Seq)> = BTreeMap::new();
+    for (member, row) in family.iter().enumerate() {
+        let history = reader.history(row, after, upto, most)?;
+        let began = match history.last() {
+            None if row.present => after.next(),
+            None => continue,
+            Some(oldest) if history.len() == most => oldest.seq,
+            Some(oldest) if oldest.previous > Seq(0) && after > Seq(0) => after.next(),
+            Some(oldest) => began(reader, row, oldest)?,
+        };
+        let ended = if row.present { Seq(u64::MAX) } else { row.last };
+        let life = lives.entry((row.resource_id, &row.namespace)).or_insert((Seq(u64::MAX), Seq(0)));
+        *life = (life.0.min(began), life.1.max(ended));
+        for step in history.iter().filter(|step| wanted(step.kind, step.time)) {
+            events.insert(step.seq, Event::Entry(member));
+        }
+    }
+    for ((resource, namespace), (from, to)) in lives {
+        for gap in reader.gaps(resource, Some(namespace), Seq(from.0.saturating_sub(1)))? {
+            let time = object::parse(&gap)?.time.parse::<Timestamp>().map_or(0, Timestamp::as_microsecond);
+            if gap.seq <= to && wanted(EntryType::Gap, time) {
+                events.insert(gap.seq, Event::Gap(gap));
+            }
+        }
+    }
+    Ok(events)
+}
+
+/// From where on gaps concern an object, of which this is the first entry: where it came to be in a gap, that one is told
+/// right before.
+fn began(reader: &mut Reader, row: &ObjectRow, first: &Step) -> Result<Seq, Failure> {
+    let Some(stored) = reader.told(first)? else { return Ok(first.seq) };
+    if object::parse(&stored)?.evidence.as_deref() != Some("inferred") {
+        return Ok(first.seq);
+    }
+    let gaps = reader.gaps(row.resource_id, Some(&row.namespace), Seq(0))?;
+    Ok(gaps.iter().map(|gap| gap.seq).rfind(|gap| *gap < first.seq).unwrap_or(first.seq))
+}
+
+/// An object and everything that it owns, itself first, as far as it is watched and as it was last known.
+fn family(reader: &mut Reader, root: ObjectRow) -> Result<Vec<ObjectRow>, Failure> {
+    #[derive(Deserialize)]
+    struct Object {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        #[serde(default, rename = "ownerReferences")]
+        owners: Vec<Owner>,
+    }
+    #[derive(Deserialize)]
+    struct Owner {
+        #[serde(default)]
+        uid: String,
+    }
+    // All that the name ever was.
+    let mut uids = HashSet::from([root.uid.clone()]);
+    for step in
+        reader.history(&root, Seq(0), Seq(u64::MAX), usize::MAX)?.iter().filter(|step| step.kind != EntryType::Modified)
+    {
+        if let Some(stored) = reader.told(step)? {
+            uids.extend(object::parse(&stored)?.uid.map(std::borrow::Cow::into_owned));
+        }
+    }
+    let namespace = root.resource.namespaced.then(|| root.namespace.clone());
+    let mut owned = Vec::new();
+    for (id, _) in reader.resources()? {
+        for row in reader.objects(id, namespace.as_deref(), None)? {
+            let json = match reader.untold(&row)? {
+                Some((object, _)) => Some(object),
+                None => match reader.told_at(&row, Seq(u64::MAX))? {
+                    Some(stored) => {
+                        let object = object::parse(&stored)?.object;
+                        object.map(|object| stored.line.slice_ref(object.get().as_bytes()))
+                    }
+                    None => None,
+                },
+            };
+            let owners = json.and_then(|json| serde_json::from_slice::<Object>(&json).ok());
+            let owners: Vec<String> =
+                owners.into_iter().flat_map(|object| object.metadata.owners).map(|owner| owner.uid).collect();
+            if !owners.is_empty() {
+                owned.push((row, owners));
+            }
+        }
+    }
+    let mut family = vec![root];
+    loop {
+        let (found, rest): (Vec<_>, Vec<_>) =
+            owned.into_iter().partition(|(_, owners)| owners.iter().any(|owner| uids.contains(owner)));
+        if found.is_empty() {
+            return Ok(family);
+        }
+        owned = rest;
+        for (row, _) in found {
+            uids.insert(row.uid.clone());
+            if !family.iter().any(|known| known.is(&row)) {
+                family.push(row);
+            }
+        }
+    }
+}
+
+/// Names of objects that are longer push what follows to the right.
+const WIDEST_NAME: usize = 36;
+
+struct Printer {
+    out: Out,
+    format: Format,
+    patch: bool,
+    /// Each line names its object, in a column so wide.
+    names: Option<usize>,
+    seq_width: usize,
+    day: String,
+    /// The object, and the uid of its newest incarnation.
+    object: String,
+    newest: String,
+    /// The uid of the incarnation that is being printed.
+    uid: String,
+    first: bool,
+}
+
+impl Printer {
+    fn new(out: Out, global: &Global, args: &LogArgs, family: &[ObjectRow], head: Seq) -> Self {
+        let widest = family.iter().map(|row| name(row).chars().count()).max().unwrap_or(0);
+        Self {
+            out,
+            format: global.output.unwrap_or(Format::Line),
+            patch: args.patch,
+            names: args.tree.then_some(widest.min(WIDEST_NAME)),
+            seq_width: head.to_string().len().max(4),
+            day: String::new(),
+            object: family[0].spell(),
+            newest: family[0].uid.clone(),
+            uid: String::new(),
+            first: true,
+        }
+    }
+
+    fn print(&mut self, stored: &StoredEntry, row: Option<&ObjectRow>) -> Result<(), Failure> {
+        let first = std::mem::replace(&mut self.first, false);
+        match self.format {
+            Format::Json => self.out.json(&stored.line),
+            Format::Yaml => {
+                if !first {
+                    self.out.line("---")?;
+                }
+                let text = yaml::from_json(&stored.line).map_err(|error| object::damaged(stored.seq, &error))?;
+                self.out.bytes(text.as_bytes())
+            }
+            Format::Line => self.line(stored, row, first),
+        }
+    }
+
+    fn line(&mut self, stored: &StoredEntry, member: Option<&ObjectRow>, first: bool) -> Result<(), Failure> {
+        let entry = object::parse(stored)?;
+        let look = self.out.look;
+        // A gap that is newer than all entries belongs to the newest incarnation.
+        let newest = self.uid.is_empty().then_some(self.newest.as_str());
+        if self.names.is_none()
+            && let Some(uid) = entry.uid.as_deref().or(newest)
+            && uid != self.uid
+        {
+            // Another incarnation: nothing of the one has to do with the other.
+            self.uid = uid.to_owned();
+            if !first && !self.patch {
+                self.out.line("")?;
+            }
+            let mut head = Row::new(look);
+            head.put(Some(Ink::Strong), &printable(&self.object));
+            head.put(Some(Ink::Faint), &printable(&format!(", uid {}", self.uid)));
+            self.out.line(&head.finish())?;
+            self.day.clear();
+        }
+        let (day, time) = day_and_time(&entry.time);
+        let width = self.seq_width;
+        let mut row = Row::new(look);
+        if look.terminal {
+            if day != self.day {
+                let mut head = Row::new(look);
+                head.put(Some(Ink::Faint), &format!("{day} (UTC)"));
+                self.out.line(&head.finish())?;
+                self.day = day;
+            }
+            row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, time.get(..8).unwrap_or(&time)));
+        } else {
+            row.put(Some(Ink::Faint), &format!("{:>width$} {day}T{time}Z", entry.seq));
+        }
+        let kind = entry.kind();
+        let ink = match kind {
+            EntryType::Added => Ink::Good,
+            EntryType::Modified => Ink::Change,
+            EntryType::Deleted => Ink::Bad,
+            EntryType::Gap => Ink::Alarm,
+        };
+        if kind == EntryType::Gap {
+            // Never cut: it tells what the log does not know.
+            row.uncut();
+        }
+        row.put(None, " ");
+        let start = row.columns() + 9;
+        row.put(Some(ink), kind.as_str()).to(start);
+        if let (Some(widest), Some(member)) = (self.names, member) {
+            row.put(Some(Ink::Strong), &printable(&name(member))).to(start + widest + 1);
+        }
+        if kind == EntryType::Gap {
+            if self.names.is_some() {
+                row.put(None, &printable(&full_resource(&entry))).put(None, " ");
+            }
+            put_gap(&mut row, &entry);
+            return self.out.line(&row.finish());
+        }
+        let told = Told::read(stored.seq, &entry)?;
+        match kind {
+            EntryType::Modified => told.what().put(&mut row, &told.managers),
+            EntryType::Added | EntryType::Deleted | EntryType::Gap => {
+                let names = super::who::spell(&told.managers, true);
+                if !names.is_empty() {
+                    row.put(Some(Ink::Faint), &format!("({names})"));
+                }
+            }
+        }
+        // What the API server said on a watch is the rule and goes without saying.
+        match (entry.evidence.as_deref(), kind) {
+            (Some("watched") | None, _) => {}
+            (Some("listed"), EntryType::Added) => {
+                row.put(Some(Ink::Faint), "listed: it was there before the journal began to watch");
+            }
+            (Some("inferred"), EntryType::Added | EntryType::Deleted) => {
+                row.put(Some(Ink::Faint), "inferred: it happened in the gap");
+            }
+            (Some(evidence), _) => {
+                row.put(None, "  ").put(Some(Ink::Faint), &printable(evidence));
+            }
+        }
+        self.out.line(&row.finish())?;
+        if self.patch {
+            self.difference(told.tree)?;
+        }
+        Ok(())
+    }
+
+    /// The difference, under its line.
+    fn difference(&mut self, mut tree: Node<'_>) -> Result<(), Failure> {
+        tree.without(&UNTOLD);
+        tree.without_empty(&["metadata", "annotations"]);
+        if tree.differs() {
+            put_difference(&mut self.out, &tree)?;
+        } else {
+            let mut row = Row::new(self.out.look);
+            row.put(Some(Ink::Faint), "    nothing but what every write moves");
+            self.out.line(&row.finish())?;
+        }
+        self.out.line("")
+    }
+
+    fn end(&mut self, text: &str) -> Result<(), Failure> {
+        if self.format == Format::Line {
+            let mut row = Row::new(self.out.look);
+            row.put(Some(Ink::Faint), text);
+            self.out.line(&row.finish())?;
+        }
+        Ok(())
+    }
+}
+
+/// A difference as YAML, indented.
+pub(super) fn put_difference(out: &mut Out, tree: &Node<'_>) -> Result<(), Failure> {
+    for line in yaml::lines(tree, View::Changes) {
+        let mut row = Row::new(out.look);
+        let ink = match line.sign {
+            Sign::Same => None,
+            Sign::Added => Some(Ink::Good),
+            Sign::Gone => Some(Ink::Bad),
+            Sign::Redacted => Some(Ink::Change),
+        };
+        row.put(ink, &format!("  {} {}", line.sign.as_str(), line.text));
+        out.line(&row.finish())?;
+    }
+    Ok(())
+}
+
+/// An entry, read: its object with what the change did to it, and who did it.
+pub(super) struct Told<'e> {
+    pub(super) tree: Node<'e>,
+    pub(super) areas: Vec<String>,
+    pub(super) managers: Vec<Manager>,
+}
+
+impl<'e> Told<'e> {
+    /// Reads an entry that is not a gap.
+    ///
+    /// # Errors
+    /// Where it is damaged.
+    pub(super) fn read(seq: Seq, entry: &Entry<'e>) -> Result<Self, Failure> {
+        let damaged = |error: serde_json::Error| object::damaged(seq, &error);
+        let object = entry.object.ok_or_else(|| object::damaged(seq, &"it has no object"))?.get();
+        let tree = Node::parse(object.as_bytes()).map_err(damaged)?;
+        Ok(match (entry.kind(), entry.evidence.as_deref()) {
+            (EntryType::Modified, _) => {
+                let change: Change<'e> = match entry.change {
+                    Some(change) => serde_json::from_str(change.get()).map_err(damaged)?,
+                    None => Change::default(),
+                };
+                let mut tree = tree;
+                tree.revert(&change.patch).map_err(damaged)?;
+                for area in change.dropped() {
+                    tree.redacted(&format!("/{area}"));
+                }
+                let managers = match change.managers {
+                    // Two writes of one manager in one second leave its entry in managedFields as it was.
+                    managers if managers.is_empty() => match &owners(&tree, object)[..] {
+                        [first, others @ ..] if first.len() == 1 && others.iter().all(|other| other == first) => {
+                            first.clone()
+                        }
+                        _ => managers,
+                    },
+                    // Whoever only lost a field to another is in managedFields anew as well.
+                    managers if managers.len() > 1 => {
+                        let owners = owners(&tree, object).concat();
+                        let (of_it, others): (Vec<_>, Vec<_>) =
+                            managers.into_iter().partition(|manager| owners.iter().any(|owner| owner.is(manager)));
+                        if of_it.is_empty() { others } else { of_it }
+                    }
+                    managers => managers,
+                };
+                Self { tree, areas: change.areas, managers }
+            }
+            (EntryType::Added, Some("watched")) => {
+                Self { tree: tree.added(), areas: Vec::new(), managers: Writers::of(object).all() }
+            }
+            (EntryType::Deleted, _) => Self { tree: tree.gone(), areas: Vec::new(), managers: Vec::new() },
+            // Who made what was found on a list is not known by that.
+            _ => Self { tree: tree.added(), areas: Vec::new(), managers: Vec::new() },
+        })
+    }
+
+    fn what(&self) -> What {
+        What::of(&self.tree, &self.areas)
+    }
+}
+
+/// The owners of each value that changed and is there now.
+fn owners(tree: &Node<'_>, object: &str) -> Vec<Vec<Manager>> {
+    let writers = Writers::of(object);
+    let differences = tree.differences();
+    let told = differences.iter().filter(|found| !found.path.is_empty() && !is_untold(&found.path));
+    told.map(|found| writers.owners(&found.path)).collect()
+}
+
+fn is_untold(path: &[Way<'_, '_>]) -> bool {
+    UNTOLD.iter().any(|untold| {
+        untold.len() <= path.len()
+            && untold.iter().zip(path).all(|(key, step)| matches!(step, Way::Key(name) if name == key))
+    })
+}
+
+/// `deploy/web`
+fn name(row: &ObjectRow) -> String {
+    let resource = &row.resource;
+    let kind = resource.short_names.first().filter(|_| resource.group.is_empty() || resource.group == "apps");
+    format!("{}/{}", kind.cloned().unwrap_or_else(|| resource.full_name()), row.name)
+}

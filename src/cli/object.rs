@@ -1,0 +1,228 @@
+//! The one object that a command is about, and the moment.
+
+use jiff::Timestamp;
+
+use super::Failure;
+use super::output::moment;
+use super::select::{At, Spellings, ago};
+use crate::journal::{ObjectRow, Reader};
+use crate::model::{EntryType, Seq};
+use crate::wire::Entry;
+
+/// How many objects are looked through for one of nearly the same name.
+const LIKE: usize = 100_000;
+
+/// The objects that `KIND/NAME` can mean, at least one.
+///
+/// # Errors
+/// Where there is none, with what comes nearest.
+pub(super) fn find(
+    reader: &Reader,
+    command: &str,
+    text: &str,
+    namespace: Option<&str>,
+) -> Result<Vec<ObjectRow>, Failure> {
+    let named = Spellings::load(reader)?.read(text)?;
+    let Some(name) = &named.name else {
+        return Err(Failure::usage(format!(
+            "{command} takes KIND/NAME, such as {text}/web; `decklog tail {text}` prints what happened to all of them"
+        )));
+    };
+    let mut rows = Vec::new();
+    for (id, _) in &named.resources {
+        rows.extend(reader.objects(*id, None, Some(name))?);
+    }
+    let elsewhere: Vec<String> = rows.iter().map(ObjectRow::spell).collect();
+    if let Some(namespace) = namespace {
+        rows.retain(|row| !row.resource.namespaced || row.namespace == namespace);
+    }
+    if !rows.is_empty() {
+        return Ok(rows);
+    }
+    if !elsewhere.is_empty() {
+        return Err(Failure::no(format!(
+            "there is no such object in this namespace, but the journal knows {}",
+            elsewhere.join("; ")
+        )));
+    }
+    let mut nearest: Option<(usize, ObjectRow)> = None;
+    for (id, _) in &named.resources {
+        for row in reader.objects(*id, namespace, None)?.into_iter().take(LIKE) {
+            let distance = strsim::damerau_levenshtein(name, &row.name);
+            if distance <= name.len().max(3) / 3 && nearest.as_ref().is_none_or(|(best, _)| distance < *best) {
+                nearest = Some((distance, row));
+            }
+        }
+    }
+    let hint = nearest.map_or_else(String::new, |(_, row)| format!("; did you mean {}?", row.spell()));
+    Err(Failure::no(format!("the journal knows no {text}{hint}")))
+}
+
+/// The only one of them.
+///
+/// # Errors
+/// Where there are several, with how to tell them apart.
+pub(super) fn only(text: &str, mut rows: Vec<ObjectRow>) -> Result<ObjectRow, Failure> {
+    match (rows.pop(), rows.is_empty()) {
+        (Some(row), true) => Ok(row),
+        (last, _) => {
+            rows.extend(last);
+            Err(several(text, rows.iter()))
+        }
+    }
+}
+
+/// One spelling, several objects.
+pub(super) fn several<'r>(text: &str, rows: impl Iterator<Item = &'r ObjectRow>) -> Failure {
+    let names: Vec<String> = rows.map(ObjectRow::spell).collect();
+    Failure::usage(format!(
+        "{text} is several objects: {}; say which with -n, or with the resource's full name",
+        names.join("; ")
+    ))
+}
+
+/// A moment of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moment {
+    /// Right after this entry.
+    pub(super) seq: Seq,
+    /// The time that was asked for, where it was one.
+    pub(super) time: Option<Timestamp>,
+}
+
+/// The moment that `--at` and its like name.
+///
+/// # Errors
+/// Where the journal has not come there yet, or does not reach back to it any more.
+pub(super) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
+    let retained = reader.retained()?;
+    let begin = retained.oldest_time.filter(|_| retained.forgotten > 0);
+    let (place, forgotten) = match at {
+        At::Seq(seq) => {
+            let head = reader.head()?;
+            if seq > head {
+                return Err(Failure::no(format!("there is no entry {seq} yet: the newest is {head}")));
+            }
+            // The state at the lower end is kept.
+            (Moment { seq, time: None }, begin.is_some() && seq.0 < retained.forgotten)
+        }
+        At::Time(time) => {
+            let now = ago("0s").unwrap_or(Timestamp::MAX);
+            let newest = reader.entry(reader.head()?)?;
+            // Of a clock that was set back later entries may tell.
+            let newest = newest.and_then(|stored| parse(&stored).ok()?.time.parse::<Timestamp>().ok());
+            if time > now && newest.is_none_or(|newest| time > newest) {
+                return Err(Failure::no(format!("{} is in the future: it is {} now", moment(time), moment(now))));
+            }
+            let micros = time.as_microsecond();
+            let seq = reader.last_before(micros.saturating_add(1))?;
+            (Moment { seq, time: Some(time) }, begin.is_some_and(|begin| micros < begin))
+        }
+    };
+    match begin.filter(|_| forgotten) {
+        None => Ok(place),
+        Some(begin) => Err(Failure::no(format!(
+            "that is no longer kept: the journal has forgotten what was before entry {} ({}); --at {} is the earliest",
+            retained.oldest,
+            spell_micros(begin),
+            retained.forgotten
+        ))),
+    }
+}
+
+/// As [`place`], for these objects: of a seq it says which of them is meant, and that of another object is refused.
+///
+/// # Errors
+/// As [`place`], and where the entry is of another object.
+pub(super) fn place_of(reader: &mut Reader, rows: &mut Vec<ObjectRow>, at: At) -> Result<Moment, Failure> {
+    let place = place(reader, at)?;
+    let At::Seq(seq) = at else { return Ok(place) };
+    let Some(owner) = reader.object_of(seq)? else { return Ok(place) };
+    if rows.iter().any(|row| row.is(&owner)) {
+        rows.retain(|row| row.is(&owner));
+        return Ok(place);
+    }
+    let mut before = None;
+    for row in &*rows {
+        let step = reader.step(row, seq)?.filter(|step| step.kept);
+        before = before.max(step.map(|step| (step.seq, row.spell())));
+    }
+    let nearest = match before {
+        Some((step, name)) => format!("the last entry of {name} before it is {step}: --at {step}"),
+        None => format!("the journal has no entry of {} before it", rows[0].spell()),
+    };
+    Err(Failure::usage(format!("entry {seq} is of {}; {nearest}", owner.spell())))
+}
+
+/// What is not known of a moment: where it lies in a gap of the object's resource, the sentence that says so.
+///
+/// # Errors
+/// Where the journal cannot be read.
+pub(super) fn doubt(
+    reader: &mut Reader,
+    resource: i64,
+    namespace: Option<&str>,
+    place: Moment,
+) -> Result<Option<String>, Failure> {
+    let Some(time) = place.time else { return Ok(None) };
+    for stored in reader.gaps(resource, namespace, place.seq)? {
+        let Ok(entry) = Entry::parse(&stored.line) else { continue };
+        let since = entry.gap().and_then(|gap| gap.since?.parse::<Timestamp>().ok());
+        if let Some(since) = since.filter(|since| *since < time) {
+            return Ok(Some(format!(
+                "changes between {} and {} may be missing (GAP, entry {}); this is the last state known before",
+                moment(since),
+                time_of(&entry),
+                stored.seq
+            )));
+        }
+    }
+    Ok(None)
+}
+
+/// Why nothing is known of an object at a moment before all that is kept of it.
+///
+/// # Errors
+/// Where the journal cannot be read.
+pub(super) fn not_yet(reader: &mut Reader, row: &ObjectRow) -> Result<String, Failure> {
+    let name = row.spell();
+    let history = reader.history(row, Seq(0), Seq(u64::MAX), usize::MAX)?;
+    let Some(first) = history.last() else {
+        return Ok(format!(
+            "the journal has no entry of {name}: it was found on a first list that is not told, and has not changed since{}",
+            if reader.retained()?.forgotten > 0 { ", or all of it is forgotten" } else { "" }
+        ));
+    };
+    let Some(stored) = reader.told(first)? else { return Ok(format!("nothing is known of {name} then")) };
+    let entry = parse(&stored)?;
+    let (time, seq) = (time_of(&entry), first.seq);
+    Ok(match (entry.kind(), entry.evidence.as_deref()) {
+        (EntryType::Added, Some("watched")) => {
+            format!("{name} did not exist yet: it came to be at {time} (entry {seq})")
+        }
+        (EntryType::Added, _) => format!("nothing is known of {name} then: it was first seen at {time} (entry {seq})"),
+        _ => format!("nothing is known of {name} then: what the journal keeps of it begins at {time} (entry {seq})"),
+    })
+}
+
+/// An entry, for reading.
+///
+/// # Errors
+/// Where it is damaged.
+pub(super) fn parse(stored: &crate::journal::StoredEntry) -> Result<Entry<'_>, Failure> {
+    Entry::parse(&stored.line).map_err(|error| damaged(stored.seq, &error))
+}
+
+/// What is to be said of a damaged entry.
+pub(super) fn damaged(seq: Seq, why: &dyn std::fmt::Display) -> Failure {
+    Failure::new(super::Exit::Io, format!("entry {seq} is damaged ({why}); run `decklog verify`"))
+}
+
+/// When an entry was journaled.
+pub(super) fn time_of(entry: &Entry<'_>) -> String {
+    entry.time.parse::<Timestamp>().map_or_else(|_| "an unreadable time".to_owned(), moment)
+}
+
+fn spell_micros(micros: i64) -> String {
+    Timestamp::from_microsecond(micros).map_or_else(|_| "an unreadable time".to_owned(), moment)
+}

@@ -1,0 +1,730 @@
+//! An object with what became of each of its values: the two sides of a change in one tree.
+//!
+//! The `patch` of an entry is taken back, operation by operation, from the object that the entry carries. What an
+//! operation brought is marked in the tree, and what it took away is put back beside it. So a change is shown by its
+//! entry alone, exactly as it was told: elements of lists by their names, redacted values by the fact of their change.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::yaml::{Members, Text};
+
+/// Values deeper than this are kept as the JSON that they are, which YAML reads as well.
+const MAX_DEPTH: usize = 256;
+
+/// A value.
+#[derive(Debug)]
+pub(super) struct Node<'a> {
+    pub(super) body: Body<'a>,
+    pub(super) mark: Mark<'a>,
+    /// Whether it is there at the moment that the tree was taken back to.
+    there: bool,
+    /// Whoever set it, for `blame`.
+    pub(super) origin: Option<usize>,
+}
+
+/// What a value is. Texts and numbers stand as they came.
+#[derive(Debug)]
+pub(super) enum Body<'a> {
+    Object(Vec<(Cow<'a, str>, Node<'a>)>),
+    Array(Vec<Node<'a>>),
+    Leaf(Cow<'a, str>),
+}
+
+/// What became of a value.
+#[derive(Debug)]
+pub(super) enum Mark<'a> {
+    /// Nothing, or only of what it holds.
+    Same,
+    /// It came.
+    Added,
+    /// It went.
+    Gone,
+    /// It took the place of another.
+    Was(Box<Node<'a>>),
+    /// It is another value that redaction shows as the same text.
+    Redacted,
+}
+
+/// One operation of a patch (RFC 6902), as `change` has it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Op<'a> {
+    op: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) path: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    value: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    was: Option<&'a RawValue>,
+}
+
+/// A member that is there, also where it is `null`.
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// The `change` of an entry.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Change<'a> {
+    #[serde(default)]
+    pub(super) areas: Vec<String>,
+    #[serde(borrow, default)]
+    pub(super) patch: Vec<Op<'a>>,
+    #[serde(default)]
+    pub(super) managers: Vec<Manager>,
+}
+
+impl Change<'_> {
+    /// Areas that changed in nothing that is told: a value there was dropped, and only a digest tells that it is another.
+    pub(super) fn dropped(&self) -> impl Iterator<Item = &String> {
+        let told = |area: &str| self.patch.iter().any(|op| op.path.split('/').nth(1) == Some(area));
+        self.areas.iter().filter(move |area| *area != "managedFields" && !told(area))
+    }
+}
+
+/// Who wrote, as managedFields says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, serde::Serialize)]
+pub(super) struct Manager {
+    #[serde(default)]
+    pub(super) manager: String,
+    #[serde(default)]
+    pub(super) operation: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) subresource: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) time: Option<String>,
+}
+
+impl Manager {
+    /// Whether the two are one entry of managedFields, whenever they wrote.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        let subresource = |manager: &Self| manager.subresource.clone().unwrap_or_default();
+        (&self.manager, &self.operation, subresource(self)) == (&other.manager, &other.operation, subresource(other))
+    }
+}
+
+/// A step into a value.
+#[derive(Clone, Debug)]
+pub(super) enum Step<'t, 'a> {
+    /// A member.
+    Key(&'t str),
+    /// An element, by the name that it has, or by its place; its place; and itself.
+    Element(Cow<'t, str>, usize, &'t Node<'a>),
+}
+
+/// One value that changed, and where it stands.
+#[derive(Debug)]
+pub(super) struct Difference<'t, 'a> {
+    pub(super) path: Vec<Step<'t, 'a>>,
+    pub(super) node: &'t Node<'a>,
+}
+
+/// Members that name the elements of a list, the likeliest first.
+const NAMES: [&str; 12] = [
+    "name",
+    "type",
+    "key",
+    "mountPath",
+    "devicePath",
+    "containerPort",
+    "port",
+    "ip",
+    "host",
+    "id",
+    "topologyKey",
+    "manager",
+];
+
+impl<'a> Node<'a> {
+    fn of(body: Body<'a>) -> Self {
+        Self { body, mark: Mark::Same, there: true, origin: None }
+    }
+
+    /// Something that is not looked into.
+    fn opaque() -> Self {
+        Self::of(Body::Leaf(Cow::Borrowed("null")))
+    }
+
+    /// Reads a JSON text.
+    ///
+    /// # Errors
+    /// Where it is none.
+    pub(super) fn parse(json: &'a [u8]) -> Result<Self, serde_json::Error> {
+        let raw: &RawValue = serde_json::from_slice(json)?;
+        Self::read(raw.get(), 0)
+    }
+
+    fn read(json: &'a str, depth: usize) -> Result<Self, serde_json::Error> {
+        let body = match json.as_bytes().first() {
+            Some(b'{') if depth < MAX_DEPTH => {
+                let Members(members) = serde_json::from_str(json)?;
+                let read = |(key, value): (_, &'a RawValue)| Ok((key, Self::read(value.get(), depth + 1)?));
+                Body::Object(members.into_iter().map(read).collect::<Result<_, serde_json::Error>>()?)
+            }
+            Some(b'[') if depth < MAX_DEPTH => {
+                let items: Vec<&'a RawValue> = serde_json::from_str(json)?;
+                Body::Array(items.into_iter().map(|item| Self::read(item.get(), depth + 1)).collect::<Result<_, _>>()?)
+            }
+            _ => Body::Leaf(Cow::Borrowed(json)),
+        };
+        Ok(Self::of(body))
+    }
+
+    /// All of it came.
+    pub(super) fn added(mut self) -> Self {
+        self.mark = Mark::Added;
+        self
+    }
+
+    /// All of it went.
+    pub(super) fn gone(mut self) -> Self {
+        self.mark = Mark::Gone;
+        self
+    }
+
+    /// Takes a patch back: what it brought is marked, what it took away is put back beside it.
+    ///
+    /// # Errors
+    /// Where what it took away is no JSON.
+    pub(super) fn revert(&mut self, patch: &[Op<'a>]) -> Result<(), serde_json::Error> {
+        for op in patch.iter().rev() {
+            let was = op.was.map(|was| Self::read(was.get(), 0)).transpose()?;
+            self.take_back(op, was);
+        }
+        Ok(())
+    }
+
+    /// Takes one patch of many back, of which nothing is remembered but who brought what is in the tree now: `origin`,
+    /// where nobody later did.
+    /// Says whether it was credited with anything.
+    pub(super) fn revert_to(&mut self, patch: &[Op<'_>], origin: usize) -> bool {
+        let mut credited = false;
+        for op in patch.iter().rev() {
+            if let Some(brought) = self.take_back(op, Some(Self::opaque())) {
+                credited |= brought.credit(origin);
+            }
+        }
+        credited
+    }
+
+    /// Tells of a value, by its JSON pointer, that it is another one which redaction shows as the same text.
+    pub(super) fn redacted(&mut self, pointer: &str) {
+        let mut at = self;
+        for step in steps(pointer) {
+            let Some(below) = at.child(&step) else { return };
+            at = below;
+        }
+        if matches!(at.mark, Mark::Same) {
+            at.mark = Mark::Redacted;
+        }
+    }
+
+    /// Everything in it that nobody set since was set by `origin`. Says whether that is anything.
+    pub(super) fn credit(&mut self, origin: usize) -> bool {
+        match &mut self.body {
+            Body::Object(members) if !members.is_empty() => {
+                members.iter_mut().map(|(_, node)| node.credit(origin)).filter(|credited| *credited).count() > 0
+            }
+            Body::Array(items) if !items.is_empty() => {
+                items.iter_mut().map(|node| node.credit(origin)).filter(|credited| *credited).count() > 0
+            }
+            Body::Object(_) | Body::Array(_) | Body::Leaf(_) => {
+                let first = self.origin.is_none() && !matches!(self.mark, Mark::Gone);
+                self.origin.get_or_insert(origin);
+                first
+            }
+        }
+    }
+
+    /// Whether somebody is known for everything in it.
+    pub(super) fn is_credited(&self) -> bool {
+        match &self.body {
+            Body::Object(members) if !members.is_empty() => members.iter().all(|(_, node)| node.is_credited()),
+            Body::Array(items) if !items.is_empty() => items.iter().all(Node::is_credited),
+            Body::Object(_) | Body::Array(_) | Body::Leaf(_) => {
+                self.origin.is_some() || matches!(self.mark, Mark::Gone)
+            }
+        }
+    }
+
+    /// Takes one operation back; gives the value that it brought, where that is in the tree.
+    fn take_back<'t>(&'t mut self, op: &Op<'_>, was: Option<Node<'a>>) -> Option<&'t mut Self> {
+        let mut at = self;
+        let mut steps = steps(&op.path);
+        let last = steps.pop();
+        for step in &steps {
+            at = at.child(step)?;
+        }
+        match (&*op.op, last) {
+            ("replace", last) => {
+                let brought = match last {
+                    Some(step) => at.child(&step)?,
+                    None => at,
+                };
+                if matches!(brought.mark, Mark::Gone) {
+                    return None;
+                }
+                // What was the text before is the text now: only a digest told the two apart.
+                let same = op.was.zip(op.value).is_some_and(|(was, value)| was.get() == value.get());
+                brought.mark = match was {
+                    _ if same => Mark::Redacted,
+                    Some(was) => Mark::Was(Box::new(was)),
+                    // What was there before cannot be read any more.
+                    None => Mark::Added,
+                };
+                Some(brought)
+            }
+            ("add", Some(step)) => {
+                let place = at.place(&step)?;
+                let known = at.at(place);
+                known.there = false;
+                if matches!(known.mark, Mark::Gone) {
+                    // It came and went, all of it later than what the tree goes back to.
+                    at.remove(place);
+                    return None;
+                }
+                known.mark = Mark::Added;
+                Some(at.at(place))
+            }
+            ("remove", Some(step)) => {
+                let node = was.unwrap_or_else(Self::opaque).gone();
+                match &mut at.body {
+                    Body::Object(members) => members.push((Cow::Owned(step), node)),
+                    Body::Array(items) => {
+                        let index: usize = step.parse().ok()?;
+                        // Before whatever has come in the same place.
+                        let before = items.iter().enumerate().filter(|(_, item)| item.there).nth(index.wrapping_sub(1));
+                        let place = if index == 0 { 0 } else { before.map_or(items.len(), |(place, _)| place + 1) };
+                        items.insert(place, node);
+                    }
+                    Body::Leaf(_) => {}
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn at(&mut self, place: usize) -> &mut Self {
+        match &mut self.body {
+            Body::Object(members) => &mut members[place].1,
+            Body::Array(items) => &mut items[place],
+            Body::Leaf(_) => unreachable!("a place is one in a container"),
+        }
+    }
+
+    fn remove(&mut self, place: usize) {
+        match &mut self.body {
+            Body::Object(members) => drop(members.remove(place)),
+            Body::Array(items) => drop(items.remove(place)),
+            Body::Leaf(_) => {}
+        }
+    }
+
+    fn child(&mut self, step: &str) -> Option<&mut Self> {
+        let place = self.place(step)?;
+        Some(self.at(place))
+    }
+
+    /// Where what is there now under a name or an index stands in the body.
+    fn place(&self, step: &str) -> Option<usize> {
+        // Inside of what took the place of another there is nothing of the other.
+        if matches!(self.mark, Mark::Was(_) | Mark::Gone) {
+            return None;
+        }
+        match &self.body {
+            Body::Object(members) => members.iter().rposition(|(key, node)| node.there && key == step),
+            Body::Array(items) => {
+                let mut there = items.iter().enumerate().filter(|(_, item)| item.there);
+                match step {
+                    "-" => there.next_back(),
+                    step => there.nth(step.parse().ok()?),
+                }
+                .map(|(place, _)| place)
+            }
+            Body::Leaf(_) => None,
+        }
+    }
+
+    /// Takes out what these paths name; `*` stands for any member.
+    pub(super) fn without(&mut self, paths: &[&[&str]]) {
+        let Body::Object(members) = &mut self.body else { return };
+        members.retain(|(key, _)| !paths.iter().any(|path| path.len() == 1 && path[0] == key));
+        for (key, node) in members {
+            let below: Vec<&[&str]> = paths.iter().filter(|path| path[0] == key).map(|path| &path[1..]).collect();
+            node.without(&below);
+            if let Mark::Was(was) = &mut node.mark {
+                was.without(&below);
+            }
+        }
+    }
+
+    /// Takes out the member that a path names, where nothing is in it.
+    pub(super) fn without_empty(&mut self, path: &[&str]) {
+        let mut at = &*self;
+        for step in path {
+            let Some(member) = at.member(step) else { return };
+            at = member;
+        }
+        if matches!(&at.body, Body::Object(members) if members.is_empty()) {
+            self.without(&[path]);
+        }
+    }
+
+    /// Whether a JSON pointer names something in it.
+    pub(super) fn has(&self, pointer: &str) -> bool {
+        let mut at = self;
+        for step in steps(pointer) {
+            let below = match &at.body {
+                Body::Object(_) => at.member(&step),
+                Body::Array(items) => step.parse().ok().and_then(|place: usize| items.get(place)),
+                Body::Leaf(_) => None,
+            };
+            let Some(below) = below else { return false };
+            at = below;
+        }
+        true
+    }
+
+    /// The member of this name.
+    pub(super) fn member(&self, name: &str) -> Option<&Self> {
+        match &self.body {
+            Body::Object(members) => members.iter().rev().find(|(key, _)| key == name).map(|(_, node)| node),
+            Body::Array(_) | Body::Leaf(_) => None,
+        }
+    }
+
+    /// What a string says, and a number, `true`, `false` or `null` as it stands.
+    pub(super) fn text(&self) -> Option<Cow<'_, str>> {
+        match &self.body {
+            Body::Leaf(json) if json.starts_with('"') => {
+                serde_json::from_str::<Text<'_>>(json).ok().map(|Text(text)| Cow::Owned(text.into_owned()))
+            }
+            Body::Leaf(json) => Some(Cow::Borrowed(json)),
+            Body::Object(_) | Body::Array(_) => None,
+        }
+    }
+
+    /// The member that names an element of a list, and its name.
+    pub(super) fn named(&self) -> Option<(&'static str, Cow<'_, str>)> {
+        NAMES.iter().find_map(|name| Some((*name, self.member(name)?.text()?)))
+    }
+
+    /// Whether anything in it changed.
+    pub(super) fn differs(&self) -> bool {
+        !matches!(self.mark, Mark::Same)
+            || match &self.body {
+                Body::Object(members) => members.iter().any(|(_, node)| node.differs()),
+                Body::Array(items) => items.iter().any(Node::differs),
+                Body::Leaf(_) => false,
+            }
+    }
+
+    /// Every value that changed, in the order in which they stand.
+    pub(super) fn differences(&self) -> Vec<Difference<'_, 'a>> {
+        let mut found = Vec::new();
+        self.walk(&mut Vec::new(), &|node| !matches!(node.mark, Mark::Same), &mut found);
+        found
+    }
+
+    /// Every value that holds no other and is there at the end, in the order in which they stand.
+    pub(super) fn leaves(&self) -> Vec<Difference<'_, 'a>> {
+        let mut found = Vec::new();
+        self.walk(&mut Vec::new(), &|node| node.is_leaf() || matches!(node.mark, Mark::Gone), &mut found);
+        found.retain(|found| !matches!(found.node.mark, Mark::Gone));
+        found
+    }
+
+    /// Numbers the [`Node::leaves`], in `origin`.
+    pub(super) fn number(&mut self, next: &mut usize) {
+        if matches!(self.mark, Mark::Gone) {
+            return;
+        }
+        if self.is_leaf() {
+            self.origin = Some(*next);
+            *next += 1;
+            return;
+        }
+        match &mut self.body {
+            Body::Object(members) => members.iter_mut().for_each(|(_, node)| node.number(next)),
+            Body::Array(items) => items.iter_mut().for_each(|node| node.number(next)),
+            Body::Leaf(_) => {}
+        }
+    }
+
+    fn is_leaf(&self) -> bool {
+        match &self.body {
+            Body::Object(members) => members.is_empty(),
+            Body::Array(items) => items.is_empty(),
+            Body::Leaf(_) => true,
+        }
+    }
+
+    fn walk<'t>(
+        &'t self,
+        path: &mut Vec<Step<'t, 'a>>,
+        wanted: &impl Fn(&Self) -> bool,
+        found: &mut Vec<Difference<'t, 'a>>,
+    ) {
+        if wanted(self) {
+            found.push(Difference { path: path.clone(), node: self });
+            return;
+        }
+        match &self.body {
+            Body::Object(members) => {
+                for (key, node) in members {
+                    path.push(Step::Key(key));
+                    node.walk(path, wanted, found);
+                    path.pop();
+                }
+            }
+            Body::Array(items) => {
+                for (place, node) in items.iter().enumerate() {
+                    let name = node.named().map_or_else(|| Cow::Owned(place.to_string()), |(_, name)| name);
+                    path.push(Step::Element(name, place, node));
+                    node.walk(path, wanted, found);
+                    path.pop();
+                }
+            }
+            Body::Leaf(_) => {}
+        }
+    }
+
+    /// The JSON of it, on one line.
+    pub(super) fn json(&self) -> String {
+        let mut out = String::new();
+        self.write_json(&mut out);
+        out
+    }
+
+    fn write_json(&self, out: &mut String) {
+        match &self.body {
+            Body::Object(members) => {
+                out.push('{');
+                for (at, (key, node)) in members.iter().enumerate() {
+                    let comma = if at > 0 { "," } else { "" };
+                    let key = serde_json::to_string(key).expect("a string always serialises into memory");
+                    out.push_str(&format!("{comma}{key}:"));
+                    node.write_json(out);
+                }
+                out.push('}');
+            }
+            Body::Array(items) => {
+                out.push('[');
+                for (at, node) in items.iter().enumerate() {
+                    out.push_str(if at > 0 { "," } else { "" });
+                    node.write_json(out);
+                }
+                out.push(']');
+            }
+            Body::Leaf(json) => out.push_str(json),
+        }
+    }
+
+    /// The values that were there before the patches that were taken back, as one value.
+    #[cfg(test)]
+    fn before(&self) -> String {
+        if let Mark::Was(was) = &self.mark {
+            return was.before();
+        }
+        match &self.body {
+            Body::Object(members) => {
+                let there = members.iter().filter(|(_, node)| node.there);
+                let text: Vec<_> =
+                    there.map(|(key, node)| format!("{}:{}", serde_json::json!(key), node.before())).collect();
+                format!("{{{}}}", text.join(","))
+            }
+            Body::Array(items) => {
+                let text: Vec<_> = items.iter().filter(|item| item.there).map(Node::before).collect();
+                format!("[{}]", text.join(","))
+            }
+            Body::Leaf(json) => json.to_string(),
+        }
+    }
+}
+
+/// The steps of a JSON pointer.
+pub(super) fn steps(pointer: &str) -> Vec<String> {
+    pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect()
+}
+
+/// The JSON pointer of a path.
+pub(super) fn pointer(path: &[Step<'_, '_>]) -> String {
+    path.iter()
+        .map(|step| match step {
+            Step::Key(key) => format!("/{}", key.replace('~', "~0").replace('/', "~1")),
+            Step::Element(_, place, _) => format!("/{place}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn object() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            (0..4_i64).prop_map(Into::into),
+            "[a-c/~]{0,2}".prop_map(Into::into),
+        ];
+        let value = leaf.prop_recursive(4, 40, 5, |inner| {
+            let named =
+                ("[a-c]", inner.clone()).prop_map(|(name, value)| serde_json::json!({"name": name, "v": value}));
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Into::into),
+                prop::collection::vec(named, 0..4).prop_map(Into::into),
+                members(inner),
+            ]
+        });
+        members(value)
+    }
+
+    fn members(value: impl Strategy<Value = serde_json::Value>) -> impl Strategy<Value = serde_json::Value> {
+        prop::collection::vec(("[a-d/~]{1,2}", value), 0..5)
+            .prop_map(|members| serde_json::Value::Object(members.into_iter().collect()))
+    }
+
+    fn change(old: &str, new: &str) -> String {
+        crate::change::compare(old.as_bytes(), new.as_bytes(), &[], &[]).unwrap().json
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_taken_back_is_what_was_before(old in object(), new in object()) {
+            let (old, new) = (old.to_string(), new.to_string());
+            let json = change(&old, &new);
+            let change: Change<'_> = serde_json::from_str(&json).unwrap();
+            let mut tree = Node::parse(new.as_bytes()).unwrap();
+            tree.revert(&change.patch).unwrap();
+            let (before, expected): (serde_json::Value, serde_json::Value) =
+                (serde_json::from_str(&tree.before()).unwrap(), serde_json::from_str(&old).unwrap());
+            prop_assert_eq!(before, expected);
+            prop_assert_eq!(tree.differs(), !change.patch.is_empty());
+        }
+
+        #[test]
+        fn everything_is_credited_to_the_last_that_set_it(versions in prop::collection::vec(object(), 1..6)) {
+            let texts: Vec<String> = versions.iter().map(ToString::to_string).collect();
+            let last = texts.len() - 1;
+            let mut tree = Node::parse(texts[last].as_bytes()).unwrap();
+            for at in (1..=last).rev() {
+                let json = change(&texts[at - 1], &texts[at]);
+                let change: Change<'_> = serde_json::from_str(&json).unwrap();
+                tree.revert_to(&change.patch, at);
+            }
+            tree.credit(0);
+            prop_assert!(tree.is_credited());
+            // What nobody set after a version stood in that version already, member by member.
+            fn check(node: &Node<'_>, path: &mut Vec<String>, texts: &[serde_json::Value]) {
+                match &node.body {
+                    Body::Object(members) if !members.is_empty() => for (key, node) in members {
+                        if !matches!(node.mark, Mark::Gone) {
+                            path.push(key.replace('~', "~0").replace('/', "~1"));
+                            check(node, path, texts);
+                            path.pop();
+                        }
+                    },
+                    Body::Leaf(json) => {
+                        let at = node.origin.unwrap();
+                        let pointer: String = path.iter().map(|step| format!("/{step}")).collect();
+                        let value: serde_json::Value = serde_json::from_str(json).unwrap();
+                        for text in &texts[at..] {
+                            assert_eq!(text.pointer(&pointer), Some(&value), "{pointer} since {at}");
+                        }
+                        if at > 0 {
+                            assert_ne!(texts[at - 1].pointer(&pointer), Some(&value), "{pointer} by {at}");
+                        }
+                    }
+                    Body::Object(_) | Body::Array(_) => {}
+                }
+            }
+            check(&tree, &mut Vec::new(), &versions);
+        }
+    }
+
+    #[test]
+    fn a_change_is_named_by_the_names_of_elements() {
+        let old = r#"{"spec":{"containers":[{"name":"a","image":"x:1"},{"name":"b","image":"y"}],"n":1.50}}"#;
+        let new = r#"{"spec":{"containers":[{"name":"a","image":"x:2"},{"name":"c","image":"z"}],"n":1.5}}"#;
+        let json = change(old, new);
+        let change: Change<'_> = serde_json::from_str(&json).unwrap();
+        let mut tree = Node::parse(new.as_bytes()).unwrap();
+        tree.revert(&change.patch).unwrap();
+        let told: Vec<String> = tree
+            .differences()
+            .iter()
+            .map(|found| {
+                let path: Vec<&str> = found
+                    .path
+                    .iter()
+                    .map(|step| match step {
+                        Step::Key(key) => *key,
+                        Step::Element(name, ..) => name,
+                    })
+                    .collect();
+                let was = match &found.node.mark {
+                    Mark::Was(was) => was.json(),
+                    Mark::Added => "+".to_owned(),
+                    Mark::Gone => "-".to_owned(),
+                    Mark::Same | Mark::Redacted => String::new(),
+                };
+                format!("{} {was}", path.join("."))
+            })
+            .collect();
+        assert_eq!(
+            told,
+            ["spec.containers.a.image \"x:1\"", "spec.containers.b -", "spec.containers.c +", "spec.n 1.50"]
+        );
+    }
+
+    #[test]
+    fn what_replaces_something_unreadable_is_new() {
+        let mut tree = Node::parse(br#"{"data":{"a":"1"}}"#).unwrap();
+        let patch: Vec<Op<'_>> =
+            serde_json::from_str(r#"[{"op":"replace","path":"","value":{"data":{"a":"1"}}}]"#).unwrap();
+        tree.revert(&patch).unwrap();
+        assert!(matches!(tree.mark, Mark::Added) && tree.differences().len() == 1);
+    }
+
+    #[test]
+    fn a_redacted_value_is_known_to_differ_and_nothing_more() {
+        let mut tree = Node::parse(br#"{"data":{"password":"***"}}"#).unwrap();
+        let patch: Vec<Op<'_>> =
+            serde_json::from_str(r#"[{"op":"replace","path":"/data/password","value":"***","was":"***"}]"#).unwrap();
+        tree.revert(&patch).unwrap();
+        assert!(matches!(tree.differences()[0].node.mark, Mark::Redacted));
+    }
+
+    #[test]
+    fn what_is_left_out_is_left_out() {
+        let mut tree =
+            Node::parse(br#"{"metadata":{"uid":"u","labels":{"a":"1","b":"2"}},"status":{"n":1.0}}"#).unwrap();
+        tree.without(&[&["metadata", "uid"], &["metadata", "labels", "a"], &["status"]]);
+        assert_eq!(tree.json(), r#"{"metadata":{"labels":{"b":"2"}}}"#);
+    }
+
+    #[test]
+    fn what_no_text_can_hold_is_replaced() {
+        let odd = br#"{"k":{"\ud800":1},"s":["\udc00\ud800x","\ud83d\ude00","a\u0000b"]}"#;
+        let tree = Node::parse(odd).unwrap();
+        let told: Vec<_> =
+            tree.leaves().iter().map(|leaf| (pointer(&leaf.path), leaf.node.text().unwrap().into_owned())).collect();
+        let told: Vec<_> = told.iter().map(|(pointer, text)| (pointer.as_str(), text.as_str())).collect();
+        assert_eq!(
+            told,
+            [("/k/\u{fffd}", "1"), ("/s/0", "\u{fffd}\u{fffd}x"), ("/s/1", "\u{1f600}"), ("/s/2", "a\0b")]
+        );
+    }
+
+    #[test]
+    fn nesting_without_end_is_no_danger() {
+        let deep = format!("{}{}", "[".repeat(9000), "]".repeat(9000));
+        assert_eq!(Node::parse(deep.as_bytes()).unwrap().json(), deep);
+    }
+}

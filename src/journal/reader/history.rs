@@ -1,0 +1,199 @@
+//! The history of one object: each of its entries knows the one before it.
+
+use bytes::Bytes;
+use rusqlite::{OptionalExtension, ToSql, params};
+
+use super::{OLDEST, ObjectRow, Read, Reader, StoredEntry, sql, stored_row, type_of};
+use crate::journal::JournalError;
+use crate::model::{EntryType, Seq};
+
+/// One entry of an object, unread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Its place.
+    pub seq: Seq,
+    /// When it was journaled, microseconds since 1970.
+    pub time: i64,
+    /// What it says happened.
+    pub kind: EntryType,
+    /// The object's entry before it, 0 for none.
+    pub previous: Seq,
+    /// Whether it is part of the log; if not it is forgotten, and tells the state at the lower end.
+    pub kept: bool,
+}
+
+impl Reader {
+    /// The object's entry before or at `seq`, unread.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn step(&self, object: &ObjectRow, seq: Seq) -> Read<Option<Step>> {
+        Ok(self.walk(object, seq)?.0)
+    }
+
+    /// As [`Reader::step`], and how many rows were read for it.
+    pub(in crate::journal) fn walk(&self, object: &ObjectRow, seq: Seq) -> Read<(Option<Step>, usize)> {
+        let what = "an object's history";
+        // An entry that is not before it, from where the way is short.
+        let milestone = self
+            .conn
+            .prepare_cached(
+                "SELECT seq FROM entry WHERE object = ? AND seq >= ? AND (seq * 40503) & 65535 < 1024 ORDER BY seq LIMIT 1",
+            )
+            .and_then(|mut select| select.query_row(params![object.id, seq.0.min(i64::MAX as u64)], |row| row.get(0).map(Seq)).optional())
+            .map_err(sql(what))?;
+        let mut at = match milestone {
+            Some(found) => found,
+            None => self.last_of(object)?,
+        };
+        let mut rows = 0;
+        while let Some(step) = self.step_at(at)? {
+            rows += 1;
+            if step.seq <= seq {
+                return Ok((Some(step), rows));
+            }
+            at = step.previous;
+        }
+        Ok((None, rows))
+    }
+
+    /// The seq of the object's newest entry now, 0 for none.
+    fn last_of(&self, object: &ObjectRow) -> Read<Seq> {
+        let last = self
+            .conn
+            .prepare_cached("SELECT last FROM object WHERE id = ?")
+            .and_then(|mut select| select.query_row([object.id], |row| row.get(0).map(Seq)).optional());
+        Ok(last.map_err(sql("an object's history"))?.unwrap_or_default())
+    }
+
+    fn step_at(&self, seq: Seq) -> Read<Option<Step>> {
+        let what = "an object's history";
+        let row = self
+            .conn
+            .prepare_cached(&format!("SELECT time, type, previous, seq >= {OLDEST} FROM entry WHERE seq = ?"))
+            .and_then(|mut select| {
+                select
+                    .query_row([seq.0], |row| {
+                        Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get(2).map(Seq)?, row.get(3)?))
+                    })
+                    .optional()
+            })
+            .map_err(sql(what))?;
+        Ok(row.and_then(|(time, kind, previous, kept)| Some(Step { seq, time, kind: type_of(kind)?, previous, kept })))
+    }
+
+    /// The entries of an object after `after` and up to `upto`, newest first and at most so many.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn history(&mut self, object: &ObjectRow, after: Seq, upto: Seq, most: usize) -> Read<Vec<Step>> {
+        self.moment(|reader| {
+            let mut steps = Vec::new();
+            let mut next = reader.step(object, upto)?;
+            while let Some(step) = next.filter(|step| step.seq > after && step.kept && steps.len() < most) {
+                next = reader.previous(&step)?;
+                steps.push(step);
+            }
+            Ok(steps)
+        })
+    }
+
+    /// The object's entry before this one. It may be forgotten and still there; what may still be behind that is only
+    /// there to be a base.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn previous(&self, step: &Step) -> Read<Option<Step>> {
+        if step.kept { self.step_at(step.previous) } else { Ok(None) }
+    }
+
+    /// The entry of a step, also one that is forgotten and still there.
+    ///
+    /// # Errors
+    /// Where the database cannot be read or the entry is damaged.
+    pub fn told(&mut self, step: &Step) -> Read<Option<StoredEntry>> {
+        self.moment(|reader| reader.row(step.seq))
+    }
+
+    /// The entry that told the object's state at `seq`: the newest one not after it. It may be a DELETED, and then the
+    /// object did not exist. It may be forgotten, where it tells the state at the lower end. However long the history
+    /// is, few rows are read.
+    ///
+    /// # Errors
+    /// Where the database cannot be read or an entry is damaged.
+    pub fn told_at(&mut self, object: &ObjectRow, seq: Seq) -> Read<Option<StoredEntry>> {
+        self.moment(|reader| match reader.step(object, seq)? {
+            Some(found) => reader.row(found.seq),
+            None => Ok(None),
+        })
+    }
+
+    /// The state of an object that no entry carries, and what is redacted in it: it changed since its last entry in what
+    /// is not told, or it was found on a first list that is not told. `None` where its newest entry tells its state.
+    ///
+    /// # Errors
+    /// Where the database cannot be read or the state is damaged.
+    pub fn untold(&mut self, object: &ObjectRow) -> Read<Option<(Bytes, Vec<String>)>> {
+        let row: Option<(Option<Vec<u8>>, Option<String>)> = self
+            .conn
+            .prepare_cached("SELECT state, pointers FROM object WHERE id = ? AND present = 1")
+            .and_then(|mut select| select.query_row([object.id], |row| Ok((row.get(0)?, row.get(1)?))).optional())
+            .map_err(sql("an object"))?;
+        let Some((Some(blob), pointers)) = row else { return Ok(None) };
+        let bytes = self.codec.decompress(None, &blob).map_err(|error| JournalError::Corrupt(error.to_string()))?;
+        let pointers = pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        Ok(Some((bytes.into(), pointers)))
+    }
+
+    /// Which object an entry is of; `None` for a GAP, and where there is no such entry.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn object_of(&self, seq: Seq) -> Read<Option<ObjectRow>> {
+        let what = "an object";
+        let object = self
+            .conn
+            .prepare_cached(&format!("SELECT object FROM entry WHERE seq = ? AND seq >= {OLDEST}"))
+            .and_then(|mut select| select.query_row([seq.0], |row| row.get::<_, Option<i64>>(0)).optional())
+            .map_err(sql(what))?
+            .flatten();
+        let Some(id) = object else { return Ok(None) };
+        Ok(self.object_rows("o.id = ?1", &[&id as &dyn ToSql])?.pop())
+    }
+
+    /// Objects of one resource that have an entry after `after`, in one namespace or in all.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn objects_changed(&self, resource: i64, namespace: Option<&str>, after: Seq) -> Read<Vec<ObjectRow>> {
+        self.object_rows(
+            "o.resource = ?1 AND (?2 IS NULL OR o.namespace = ?2) AND o.last > ?3",
+            &[&resource, &namespace, &after.0.min(i64::MAX as u64)],
+        )
+    }
+
+    /// The GAP entries that concern objects of one resource, in one namespace or in all, after `after`: oldest first.
+    ///
+    /// # Errors
+    /// Where the database cannot be read or an entry is damaged.
+    pub fn gaps(&mut self, resource: i64, namespace: Option<&str>, after: Seq) -> Read<Vec<StoredEntry>> {
+        let what = "gaps";
+        self.moment(|reader| {
+            let rows: Vec<_> = {
+                let mut select = reader
+                    .conn
+                    .prepare_cached(&format!(
+                        "SELECT e.seq, e.type, e.base, e.line FROM entry e JOIN source s ON s.id = e.source
+                         WHERE e.type = 3 AND e.seq > max(?1, {OLDEST} - 1) AND s.resource = ?2
+                             AND (?3 IS NULL OR s.namespace IN ('', ?3)) ORDER BY e.seq"
+                    ))
+                    .map_err(sql(what))?;
+                let rows = select
+                    .query_map(params![after.0.min(i64::MAX as u64), resource, namespace], stored_row)
+                    .map_err(sql(what))?;
+                rows.collect::<Result<_, _>>().map_err(sql(what))?
+            };
+            rows.into_iter().map(|row| reader.unpack(row)).collect()
+        })
+    }
+}

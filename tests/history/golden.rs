@@ -1,0 +1,131 @@
+//! Every output, on terminals of 80 and 120 columns, without a terminal, and as JSON, against `tests/golden`.
+
+use std::path::Path;
+
+use crate::story::{Answer, run, run_on_terminal, shop};
+
+fn told(answer: &Answer) -> String {
+    format!("exit {}\n{}{}", answer.code, answer.out, answer.err)
+}
+
+fn golden(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("../golden");
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
+/// In every form that a person or a program may see it.
+fn every(state: &Path, name: &str, args: &[&str]) {
+    for columns in [80, 120] {
+        let answer = run_on_terminal(state, &[args, &["--color", "never"]].concat(), columns);
+        let cut =
+            |line: &&str| line.chars().count() > usize::from(columns) && !line.contains("GAP") && !line.contains("gap");
+        assert_eq!(answer.out.lines().find(cut), None, "{name} in {columns} columns");
+        golden(&format!("{name}_{columns}"), &told(&answer));
+    }
+    golden(&format!("{name}_plain"), &told(&run(state, args)));
+    golden(&format!("{name}_json"), &told(&run(state, &[args, &["-o", "json"]].concat())));
+    // Colours are the only thing that they change.
+    let colored = run(state, &[args, &["--color", "always"]].concat()).out;
+    assert_eq!(anstream::adapter::strip_str(&colored).to_string(), run(state, args).out);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_printed_is_what_was_reviewed() {
+    let dir = shop().await;
+    let state = dir.path();
+    every(state, "log", &["log", "deploy/web", "-n", "shop"]);
+    every(state, "log_patch", &["log", "-p", "deploy/web"]);
+    every(
+        state,
+        "log_between",
+        &["log", "deploy/web", "--since", "2026-11-20T10:12:00Z", "--until", "2026-11-20T10:37:00Z"],
+    );
+    every(state, "log_gap_last", &["log", "cm/settings", "-p", "--last", "2"]);
+    every(state, "log_last", &["log", "po/web-7c9b-zzz42", "--last", "5"]);
+    every(
+        state,
+        "log_where",
+        &["log", "deploy/web", "--where", "'spec' in change.areas", "--last", "2", "--type", "modified"],
+    );
+    every(state, "log_patch_redacted", &["log", "-p", "secret/db"]);
+    every(state, "log_patch_dropped", &["log", "-p", "secret/token"]);
+    every(state, "diff_redacted", &["diff", "secrets", "--from", "18", "--to", "20"]);
+    every(state, "diff_dropped", &["diff", "secret/token", "--from", "33"]);
+    every(state, "log_patch_text", &["log", "-p", "cm/settings", "--type", "MODIFIED"]);
+    every(state, "log_tree", &["log", "--tree", "deploy/web"]);
+    every(state, "log_gone", &["log", "po/web-5d8f-x2x4q", "-p", "--last", "3"]);
+    every(
+        state,
+        "diff_object",
+        &["diff", "deploy/web", "--from", "2026-11-20T10:10:00Z", "--to", "2026-11-20T10:30:00Z"],
+    );
+    every(state, "diff_replaced", &["diff", "deploy/web", "--from", "2026-11-20T10:30:00Z"]);
+    every(
+        state,
+        "diff_namespace",
+        &["diff", "-n", "shop", "--from", "2026-11-20T10:11:00Z", "--to", "2026-11-20T10:37:00Z"],
+    );
+    every(state, "diff_all", &["diff", "--from", "2026-11-20T10:34:00Z"]);
+    every(state, "diff_added", &["diff", "deploy/web", "--from", "1", "--to", "3"]);
+    every(state, "diff_came_and_went", &["diff", "pods", "--from", "2", "--to", "15"]);
+    every(state, "diff_none", &["diff", "deploy/web", "--from", "4", "--to", "6"]);
+    every(state, "blame", &["blame", "deploy/web", "--at", "2026-11-20T10:30:00Z"]);
+    every(state, "blame_changed", &["blame", "cm/settings"]);
+    every(state, "blame_listed", &["blame", "cm/settings", "--at", "1"]);
+    every(state, "diff_first_seen", &["diff", "-n", "pay", "--from", "1", "--to", "3"]);
+    every(state, "blame_gap", &["blame", "po/web-7c9b-k8s7t"]);
+    golden("get_clean", &told(&run(state, &["get", "deploy/web", "--clean"])));
+    golden("get_clean_json", &told(&run(state, &["get", "deploy/web", "--clean", "-o", "json"])));
+    golden("get_clean_redacted", &told(&run(state, &["get", "secret/db", "--clean"])));
+    golden("get_at", &told(&run(state, &["get", "deploy/web", "--at", "2026-11-20T10:10:00Z"])));
+    golden("log_color", &run(state, &["log", "-p", "deploy/web", "--last", "2", "--color", "always"]).out);
+    golden("blame_yaml", &told(&run(state, &["blame", "po/web-7c9b-k8s7t", "-o", "yaml"])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_bad_input_gets_one_sentence_with_the_nearest_right_answer() {
+    let dir = shop().await;
+    let mut text = String::new();
+    for args in [
+        &["log", "deploy/wbe"][..],
+        &["log", "deploy/something-else"],
+        &["log", "deploymnet/web"],
+        &["log", "deploy"],
+        &["log", "ev/e1"],
+        &["log", "deploy/web", "-n", "pay"],
+        &["log", "deploy/web", "--where", "change.areas ="],
+        &["log", "rs/none"],
+        &["get", "deploy/web", "--at", "2026-11-20T09:00:00Z"],
+        &["get", "deploy/web", "--at", "2099-01-01T00:00:00Z"],
+        &["get", "deploy/web", "--at", "5"],
+        &["get", "deploy/web", "--at", "1"],
+        &["get", "deploy/web", "--at", "999"],
+        &["get", "deploy/web", "--at", "2026-11-20T10:41:00Z"],
+        &["get", "ev/e1"],
+        &["get", "deploy/web", "--at", "noon"],
+        &["blame", "deploy/web", "--at", "5"],
+        &["blame", "deploy/web", "--at", "2026-11-20T09:00:00Z"],
+        &["blame", "deploy/web", "--at", "2026-11-20T10:41:00Z"],
+        &["blame", "deploy/nobody"],
+        &["diff", "deploy/web"],
+        &["diff", "--from", "2026-11-20T09:00:00Z"],
+        &["diff", "--from", "0"],
+        &["diff", "--from", "2026-11-20T10:10:00Z", "--to", "2026-11-20T10:00:00Z"],
+        &["diff", "--from", "999"],
+        &["diff", "deploy/none", "--from", "1"],
+        &["diff", "deploy,cm/settings", "--from", "1"],
+    ] {
+        let answer = run(dir.path(), args);
+        assert!([1, 64].contains(&answer.code), "{args:?}: {answer:?}");
+        assert_eq!(answer.out, "", "{args:?}");
+        if !answer.err.contains("Usage:") && !answer.err.contains("--help") {
+            assert_eq!(answer.err.lines().count(), 1, "{args:?}: {answer:?}");
+        }
+        let now = answer.err.find("it is 20").map_or(answer.err.len(), |at| at);
+        text.push_str(&format!("$ decklog {}\n{} {}\n", args.join(" "), answer.code, answer.err[..now].trim_end()));
+    }
+    golden("bad_input", &text);
+}

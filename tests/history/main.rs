@@ -1,0 +1,7 @@
+//! What `log`, `get --at`, `diff` and `blame` print of a journal with fixed times and contents, and whether it is true.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod golden;
+mod past;
+mod story;

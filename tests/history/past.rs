@@ -1,0 +1,138 @@
+//! Whether what is said of the past is true.
+
+use std::time::Duration;
+
+use decklog::journal::{Bounds, Reader, SinkStart};
+use decklog::model::Seq;
+use serde_json::{Value, json};
+
+use crate::story::{Story, run, shop};
+
+fn object(kind: &str, name: &str, n: u64) -> Value {
+    json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "shop", "uid": format!("uid-{name}")}, "data": {"n": n, "same": "x"}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_get_gives_at_a_seq_is_what_the_entry_told() {
+    let dir = shop().await;
+    let mut reader = Reader::open(dir.path()).unwrap();
+    let mut looked_at = 0;
+    for stored in reader.entries_after(Seq(0), 1000, usize::MAX).unwrap() {
+        let line = String::from_utf8(stored.line.to_vec()).unwrap();
+        let entry: Value = serde_json::from_str(&line).unwrap();
+        if entry["type"] == "GAP" {
+            continue;
+        }
+        let kind = match entry["apiVersion"].as_str().unwrap().split_once('/') {
+            Some((group, _)) => format!("{}.{group}", entry["resource"].as_str().unwrap()),
+            None => format!("{}.v1", entry["resource"].as_str().unwrap()),
+        };
+        let named = format!("{kind}/{}", entry["name"].as_str().unwrap());
+        let answer = run(dir.path(), &["get", &named, "--at", &stored.seq.to_string(), "-o", "json"]);
+        if entry["type"] == "DELETED" {
+            assert_eq!(answer.code, 1, "{answer:?}");
+            assert!(answer.err.contains(&format!("(entry {})", stored.seq)), "{answer:?}");
+        } else {
+            assert!(line.contains(&format!("\"object\":{}", answer.out.trim_end())), "{}: {answer:?}", stored.seq);
+        }
+        looked_at += 1;
+    }
+    assert_eq!(looked_at, 32);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_forgotten_is_said_to_be() {
+    let mut story = Story::begin().await;
+    story.list("10:00:00", "configmaps", None, &[object("ConfigMap", "a", 0)]).await;
+    for n in 1..=5 {
+        let mut next = object("ConfigMap", "a", n);
+        if n > 2 {
+            next["data"]["late"] = json!(true);
+        }
+        story.put(&format!("10:0{n}:00"), "configmaps", &next).await;
+    }
+    story.journal.sink("s", "file", SinkStart::Start).await.unwrap();
+    story.journal.acknowledge("s", Seq(4)).await.unwrap();
+    story.journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false }).await.unwrap();
+    let mut left = 10_000;
+    while story.journal.reader().unwrap().retained().unwrap().oldest != 5 {
+        left -= 1;
+        assert!(left > 0, "nothing is forgotten");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let dir = story.end().await;
+    let log = run(dir.path(), &["log", "cm/a"]).out;
+    assert_eq!(log.lines().filter(|line| line.contains("MODIFIED")).count(), 2, "{log}");
+    assert!(log.ends_with("what was before entry 5 is forgotten\n"), "{log}");
+    // The newest that is forgotten tells the state at the lower end, and that it was so by then.
+    let blame = run(dir.path(), &["blame", "cm/a"]).out;
+    let line =
+        |field: &str| blame.lines().find(|line| line.contains(field)).unwrap_or_else(|| panic!("{blame}")).to_owned();
+    assert!(line("n\": 5").starts_with("   6   2026-11-20 10:05:00"), "{blame}");
+    for field in ["same: x", "late: true"] {
+        assert!(line(field).starts_with("   4  ≤2026-11-20 10:03:00"), "{blame}");
+    }
+    assert!(run(dir.path(), &["get", "cm/a", "--at", "4"]).out.contains("n\": 3"));
+    for args in [
+        &["get", "cm/a", "--at", "3"][..],
+        &["blame", "cm/a", "--at", "2026-11-20T10:02:00Z"],
+        &["diff", "--from", "3"],
+        &["diff", "--from", "2026-11-20T10:00:00Z"],
+    ] {
+        let answer = run(dir.path(), args);
+        assert_eq!(answer.code, 1, "{answer:?}");
+        assert!(answer.err.contains("before entry 5") && answer.err.contains("--at 4 is the earliest"), "{answer:?}");
+    }
+    let diff = run(dir.path(), &["diff", "--from", "4"]).out;
+    assert!(diff.contains("~ changed configmaps shop/a  entries 5 to 6 (2)"), "{diff}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_told_is_nobodys_entry() {
+    let mut story = Story::begin().await;
+    story
+        .list("10:00:00", "replicasets", None, &[object("ReplicaSet", "silent", 0), object("ReplicaSet", "moved", 0)])
+        .await;
+    story.put("10:01:00", "replicasets", &object("ReplicaSet", "moved", 1)).await;
+    let mut pod = object("Pod", "p", 0);
+    story.put("10:02:00", "pods", &pod).await;
+    pod["status"] = json!({"seen": 7});
+    story.put("10:03:00", "pods", &pod).await;
+    let dir = story.end().await;
+    let silent = run(dir.path(), &["log", "rs/silent"]);
+    assert!(silent.code == 1 && silent.err.contains("a first list that is not told"), "{silent:?}");
+    let moved = run(dir.path(), &["log", "rs/moved"]).out;
+    assert!(moved.contains("data.n 0 → 1"), "{moved}");
+    let blame = |name: &str, field: &str| {
+        let text = run(dir.path(), &["blame", name]).out;
+        text.lines().find(|line| line.ends_with(field)).unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    assert!(blame("rs/moved", "n\": 1").starts_with("   1   2026-11-20 10:01:00"));
+    assert!(blame("rs/moved", "same: x").starts_with("   -  ≤2026-11-20 10:01:00"));
+    assert!(blame("rs/silent", "same: x").starts_with("   -  ≤unknown"));
+    // It is newer than all that the log tells.
+    assert!(blame("po/p", "seen: 7").starts_with("   -  ≥2026-11-20 10:02:00"));
+    assert!(blame("po/p", "same: x").starts_with("   2   2026-11-20 10:02:00"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_blamed_on_an_object_that_had_the_name_before() {
+    let mut story = Story::begin().await;
+    story.list("10:00:00", "replicasets", None, &[object("ReplicaSet", "a", 0)]).await;
+    story.put("10:01:00", "replicasets", &object("ReplicaSet", "a", 1)).await;
+    story.gone("10:02:00", "replicasets").await;
+    let mut again = object("ReplicaSet", "a", 2);
+    again["metadata"]["uid"] = "another".into();
+    // A first list, which is not told.
+    story.list("10:03:00", "replicasets", None, &[again.clone()]).await;
+    again["data"]["n"] = 3.into();
+    story.put("10:04:00", "replicasets", &again).await;
+    let dir = story.end().await;
+    let blame = run(dir.path(), &["blame", "rs/a"]).out;
+    let line = |field: &str| blame.lines().find(|line| line.ends_with(field)).unwrap_or_else(|| panic!("{blame}"));
+    assert!(line("n\": 3").starts_with("   4   2026-11-20 10:04:00"), "{blame}");
+    assert!(line("same: x").starts_with("   -  ≤2026-11-20 10:04:00"), "{blame}");
+    let log = run(dir.path(), &["log", "rs/a"]).out;
+    assert_eq!(log.matches(", uid ").count(), 2, "{log}");
+    assert!(log.contains("data.n 2 → 3"), "{log}");
+}
