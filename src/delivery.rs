@@ -139,8 +139,9 @@ async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
     let Plan { name, kind, start, filter, payload, on_refused, stats: _ } = plan;
     let cursor = driver.journal.sink(&name, kind, start).await?;
     let reader = driver.journal.reader()?;
-    let written = reader.sinks()?.into_iter().find(|row| row.name == name).map_or(Seq(0), |row| row.written);
-    driver.feed = Some(Feed { reader, filter, payload });
+    let row = reader.sinks()?.into_iter().find(|row| row.name == name);
+    let (written, begins) = row.map_or_else(Default::default, |row| (row.written, row.begins));
+    driver.feed = Some(Feed { reader, begins, filter, payload });
     let (mut state, mut effects) = State::start(&name, on_refused, cursor, written);
     loop {
         let mut input = None;
@@ -166,6 +167,8 @@ enum Outcome {
 /// Reads entries and makes of them what the sink gets. Moved to a blocking thread and back.
 struct Feed {
     reader: Reader,
+    /// What comes before is not for this sink.
+    begins: Seq,
     filter: Option<Wanted>,
     payload: Payload,
 }
@@ -185,7 +188,9 @@ impl Feed {
         let entries = self.reader.deliverable_after(after, limits.entries.max(1), limits.bytes)?;
         let upto = entries.last().map(|entry| entry.seq);
         let hole = entries.first().is_some_and(|first| first.seq > after.next());
-        let wanted = |entry: &StoredEntry| self.filter.as_ref().is_none_or(|filter| filter(&entry.line));
+        let wanted = |entry: &StoredEntry| {
+            entry.seq >= self.begins && self.filter.as_ref().is_none_or(|filter| filter(&entry.line))
+        };
         let (mut items, mut whole) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
         for entry in entries.into_iter().filter(wanted) {
             let line = wire::payload(&entry.line, self.payload).map_err(|error| {

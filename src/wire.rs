@@ -322,7 +322,7 @@ pub enum Payload {
     /// Everything.
     #[default]
     Full,
-    /// The object only on ADDED; on MODIFIED the patch, which a consumer applies to what it has.
+    /// On MODIFIED the patch and not the object: a consumer applies it to what it has.
     Diff,
     /// Neither the object nor the patch: who, what, when.
     Metadata,
@@ -386,7 +386,7 @@ pub fn payload(line: &Bytes, payload: Payload) -> Result<Bytes, EntryError> {
     let mut out = line.to_vec();
     // From back to front, so that the earlier spans stay true.
     if let Some(object) = entry.object
-        && (payload == Payload::Metadata || entry.kind() != EntryType::Added)
+        && (payload == Payload::Metadata || entry.kind() == EntryType::Modified)
     {
         let span = span_of(line, object.get());
         out.drain(span.start - b",\"object\":".len()..span.end);
@@ -486,6 +486,9 @@ mod tests {
         let diff = payload(&line, Payload::Diff).unwrap();
         let entry = Entry::parse(&diff).unwrap();
         assert!(entry.object.is_none() && entry.change.unwrap().get().contains("patch") && entry.redacted.is_some());
+        let deleted = Draft { kind: EntryType::Deleted, change: None, ..draft(&cluster, &[]) };
+        let line_of_deleted: Bytes = render(&deleted).line.into();
+        assert_eq!(payload(&line_of_deleted, Payload::Diff).unwrap(), line_of_deleted);
         let metadata = payload(&line, Payload::Metadata).unwrap();
         let entry = Entry::parse(&metadata).unwrap();
         assert_eq!(entry.change.unwrap().get(), r#"{"areas":["spec"],"managers":[]}"#);

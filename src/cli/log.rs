@@ -100,8 +100,8 @@ pub fn main(args: LogArgs, global: &Global) -> Outcome {
 }
 
 fn keeps(filter: Option<&Filter>, stored: &StoredEntry) -> bool {
-    // Where the expression has no answer the entry is shown, as a sink would get it.
-    filter.is_none_or(|filter| filter.matches(&stored.line).unwrap_or(true))
+    // Only what it is true for: a sink would rather get too much, a reader asked for these.
+    filter.is_none_or(|filter| filter.matches(&stored.line).unwrap_or(false))
 }
 
 /// The entries of these objects, of each at most so many, and the gaps in their lives, by seq.

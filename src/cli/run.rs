@@ -21,7 +21,9 @@ impl From<DaemonError> for Failure {
             DaemonError::Cluster(error) if error.may_heal() => return Self::new(Exit::Io, error.to_string()),
             DaemonError::Io(_) | DaemonError::Http(BindError::Absent(_)) => Exit::Io,
             DaemonError::Config(_) | DaemonError::Http(BindError::Refused(_)) | DaemonError::Cluster(_) => Exit::Config,
-            DaemonError::Task { .. } | DaemonError::Hurried => Exit::Internal,
+            DaemonError::Task { .. } => Exit::Internal,
+            // It was asked to.
+            DaemonError::Hurried => Exit::Done,
         };
         Self::new(exit, error.to_string())
     }

@@ -324,8 +324,8 @@ impl Selection {
 
     fn keep(&self, mut entries: Vec<StoredEntry>) -> Vec<StoredEntry> {
         if let Some(filter) = &self.filter {
-            // Where the expression has no answer the entry is shown, as a sink would get it.
-            entries.retain(|entry| filter.matches(&entry.line).unwrap_or(true));
+            // Only what it is true for: a sink would rather get too much, a reader asked for these.
+            entries.retain(|entry| filter.matches(&entry.line).unwrap_or(false));
         }
         entries
     }

@@ -441,6 +441,22 @@ async fn an_output_ahead_that_is_moved_away_gets_everything_after_its_cursor() {
 }
 
 #[tokio::test]
+async fn a_sink_that_begins_past_the_head_gets_nothing_before() {
+    let mut world = World::new().await;
+    world.write(2).await;
+    let plan = || Plan { start: SinkStart::Seq(Seq(5)), ..world.plan() };
+    let (before, after) = (plan(), plan());
+    world.start(before, Fake::new([]));
+    world.write(1).await;
+    world.until(|row| row.cursor == Seq(3)).await;
+    world.stop().await;
+    let fake = Fake::new([]);
+    world.start(after, fake.clone());
+    world.write(3).await;
+    assert_eq!(fake.taken(2).await, [5, 6]);
+}
+
+#[tokio::test]
 async fn a_position_of_an_earlier_epoch_counts_where_the_journal_has_that_entry() {
     let mut world = World::new().await;
     world.write(6).await;

@@ -113,6 +113,8 @@ pub struct SinkRow {
     pub kind: String,
     /// The last seq it has for good.
     pub cursor: Seq,
+    /// The first seq that is for it.
+    pub begins: Seq,
     /// The last seq that was really handed over: below the cursor where a filter left out what follows.
     pub written: Seq,
     /// running, retrying or halted.
@@ -640,7 +642,7 @@ impl Reader {
             .prepare_cached(
                 &"SELECT name, kind, cursor, state, detail, state_since, delivered_at,
                      (SELECT time FROM entry e WHERE e.seq > max(k.cursor, OLDEST - 1) ORDER BY e.seq LIMIT 1),
-                     (SELECT count(*) FROM aside a WHERE a.sink = k.name), active, written, missed
+                     (SELECT count(*) FROM aside a WHERE a.sink = k.name), active, written, missed, begins
                  FROM sink k ORDER BY name"
                     .replace("OLDEST", OLDEST),
             )
@@ -659,6 +661,7 @@ impl Reader {
                     aside: row.get(8)?,
                     active: row.get(9)?,
                     written: Seq(row.get(10)?),
+                    begins: Seq(row.get(12)?),
                     missed: row.get(11)?,
                 })
             })

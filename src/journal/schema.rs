@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_journal.sql"),
     include_str!("../../migrations/0002_history.sql"),
     include_str!("../../migrations/0003_churn.sql"),
+    include_str!("../../migrations/0004_begin.sql"),
 ];
 
 /// The first SQLite without the WAL-reset bug that can corrupt a database with several connections.
@@ -70,6 +71,10 @@ pub(super) fn lock(dir: &Path) -> Result<StateLock, JournalError> {
     };
     if !dir.exists() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io("cannot create"))?;
+    }
+    // One that was made for us is closed to others; what else stands in one that is in use is nobody's business here.
+    if fs::read_dir(dir).is_ok_and(|mut files| files.next().is_none()) {
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).ok();
     }
     let path = dir.join(LOCK);
     let mut file = OpenOptions::new()
@@ -257,15 +262,21 @@ mod tests {
     #[test]
     fn state_is_closed_to_others() {
         let dir = tempfile::tempdir().unwrap();
-        let state = dir.path().join("state");
-        let _lock = lock(&state).unwrap();
-        let conn = open_writer(&state).unwrap();
-        conn.execute("INSERT INTO meta VALUES ('a', 'b')", []).unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&state), 0o700);
-        for file in fs::read_dir(&state).unwrap() {
-            let path = file.unwrap().path();
-            assert_eq!(mode(&path), 0o600, "{}", path.display());
+        for made_before in [false, true] {
+            let state = dir.path().join(format!("state-{made_before}"));
+            if made_before {
+                fs::create_dir(&state).unwrap();
+                fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
+            }
+            let _lock = lock(&state).unwrap();
+            let conn = open_writer(&state).unwrap();
+            conn.execute("INSERT INTO meta VALUES ('a', 'b')", []).unwrap();
+            let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode(&state), 0o700);
+            for file in fs::read_dir(&state).unwrap() {
+                let path = file.unwrap().path();
+                assert_eq!(mode(&path), 0o600, "{}", path.display());
+            }
         }
     }
 

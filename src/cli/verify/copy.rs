@@ -213,9 +213,7 @@ impl Checker {
             return Ok(());
         };
         // Where the line does not tell, the payloads that are left look the same.
-        let without = entry.kind() == EntryType::Deleted && entry.object.is_none();
-        let payload = payload_of(entry).unwrap_or(if without { Payload::Diff } else { Payload::Full });
-        match wire::payload(&stored, payload) {
+        match wire::payload(&stored, payload_of(entry).unwrap_or_default()) {
             Ok(expected) if expected == line => self.found.compared += 1,
             Ok(_) => self.problem(format!("{place}: entry {seq} is not what the journal gives for it")),
             Err(error) => self.problem(format!("the journal's own entry {seq} is damaged: {error}")),
@@ -227,8 +225,8 @@ impl Checker {
 /// What a line says of how much its copy carries: nothing on a GAP and wherever two payloads look the same.
 fn payload_of(entry: &Entry<'_>) -> Option<Payload> {
     match (entry.kind(), entry.object.is_some()) {
-        (EntryType::Modified | EntryType::Deleted, true) => Some(Payload::Full),
-        (EntryType::Added, false) => Some(Payload::Metadata),
+        (EntryType::Modified, true) => Some(Payload::Full),
+        (EntryType::Added | EntryType::Deleted, false) => Some(Payload::Metadata),
         (EntryType::Modified, false) => {
             #[derive(serde::Deserialize)]
             struct Patch<'a> {
@@ -238,8 +236,7 @@ fn payload_of(entry: &Entry<'_>) -> Option<Payload> {
             let change = entry.change.and_then(|change| serde_json::from_str::<Patch<'_>>(change.get()).ok());
             Some(if change.is_some_and(|change| change.patch.is_some()) { Payload::Diff } else { Payload::Metadata })
         }
-        (EntryType::Deleted, false) => None,
-        (EntryType::Added, true) | (EntryType::Gap, _) => None,
+        (EntryType::Added | EntryType::Deleted, true) | (EntryType::Gap, _) => None,
     }
 }
 

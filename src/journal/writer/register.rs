@@ -208,16 +208,17 @@ impl Writer {
 
     pub(super) fn register_sink(&mut self, name: &str, kind: &str, start: SinkStart) -> Done<Seq> {
         let what = "register a sink";
-        let cursor = match start {
-            SinkStart::Start => 0,
-            SinkStart::Now => self.head,
-            SinkStart::Seq(seq) => seq.0.saturating_sub(1).min(self.head),
+        let (cursor, begins) = match start {
+            SinkStart::Start => (0, 0),
+            SinkStart::Now => (self.head, 0),
+            // No cursor is past the head, also where the log has yet to get there.
+            SinkStart::Seq(seq) => (seq.0.saturating_sub(1).min(self.head), seq.0),
         };
         self.execute(
             what,
-            "INSERT INTO sink (name, kind, cursor, active) VALUES (?1, ?2, ?3, 1)
+            "INSERT INTO sink (name, kind, cursor, active, begins) VALUES (?1, ?2, ?3, 1, ?4)
              ON CONFLICT (name) DO UPDATE SET kind = ?2, active = 1",
-            params![name, kind, cursor],
+            params![name, kind, cursor, begins],
         )?;
         let cursor = self
             .conn
