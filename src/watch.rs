@@ -87,7 +87,7 @@ impl Default for Timings {
             backoff_first: Duration::from_millis(800),
             backoff_most: Duration::from_secs(30),
             page: 500,
-            line_limit: 32 << 20,
+            line_limit: 16 << 20,
             lists: 4,
             requests: 16,
             audit: None,

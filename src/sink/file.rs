@@ -194,9 +194,7 @@ impl Writer {
         let file = opened.map_err(|error| self.trouble("open", &error))?;
         let meta = file.metadata().map_err(|error| self.trouble("open", &error))?;
         if !meta.is_file() {
-            let text =
-                format!("{} is not a regular file; a sink of the type \"stdout\" writes to pipes", path.display());
-            return Err(SinkError::halt(text));
+            return Err(no_file(&path));
         }
         if !lock(&file) {
             let text = format!(
@@ -339,6 +337,9 @@ impl Writer {
             return Err(SinkError::halt(format!("{} is not a directory; correct `path`", dir.display())));
         }
         let path = &self.layout.path;
+        if path.exists() && !path.is_file() {
+            return Err(no_file(path));
+        }
         if path.exists() {
             let file = OpenOptions::new().read(true).append(true).open(path);
             let file = file.map_err(|error| self.trouble("write to", &error))?;
@@ -348,6 +349,10 @@ impl Writer {
         // Rotation and logrotate's way both make new files.
         access(dir, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| self.trouble("create", &error.into()))
     }
+}
+
+fn no_file(path: &Path) -> SinkError {
+    SinkError::halt(format!("{} is not a regular file; a sink of the type \"stdout\" writes to pipes", path.display()))
 }
 
 /// Locks it, or tells that somebody else has. A child on its way to become another program, such as a credential

@@ -503,8 +503,9 @@ fn what_is_wrong_with_a_directory_is_said() {
     place.deliver(&mut place.writer(), 3).unwrap();
     place.writer().check().unwrap();
     place.config.path = "/dev/full".into();
-    let refused = place.writer().position(&place.cursor()).unwrap_err();
-    assert!(matches!(&refused, SinkError::Halt { text } if text.contains("not a regular file")), "{refused}");
+    for refused in [place.writer().position(&place.cursor()).unwrap_err(), place.writer().check().unwrap_err()] {
+        assert!(matches!(&refused, SinkError::Halt { text } if text.contains("not a regular file")), "{refused}");
+    }
 }
 
 /// Fault 60: half a line, because the disk failed.
