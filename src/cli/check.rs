@@ -237,7 +237,7 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
                 let count = selection.sources.len();
                 found.good(
                     "rights",
-                    format!("{count} {} may be listed and watched", plural(count as u64, "source", "sources")),
+                    format!("{} may be listed and watched", plural(count as u64, "source", "sources")),
                 );
             }
         }
