@@ -206,6 +206,16 @@ impl World {
         name
     }
 
+    /// One turn of each bad habit: the careless operator reconciles, and of the two who fight one has its way.
+    ///
+    /// # Errors
+    /// Where the server refuses it.
+    pub fn indulge(&mut self) -> Result<(), Refusal> {
+        self.turns += 1;
+        self.reconcile_for_nothing()?;
+        self.fight().map(drop)
+    }
+
     /// What happens without any story: mostly heartbeats, sometimes a bad habit, sometimes a new story.
     fn pass_time(&mut self) -> Result<Option<Arc<Row>>, Refusal> {
         match self.random.below(20) {

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::cli::Failure;
 use crate::cli::line::Lines;
 use crate::cli::output::{Ink, Out, Row, count};
+use crate::cli::{Cli, Command as Said, Exit, Failure, Global, blame, churn, get, log};
 use crate::journal::Reader;
 use crate::model::Seq;
 use crate::sim::Sim;
@@ -22,6 +23,17 @@ use tokio::time::Interval;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the journal is looked at.
 const LOOK: Duration = Duration::from_millis(30);
+
+/// How much is shown of what a command prints; what is left out stands as `…`.
+#[derive(Clone, Copy)]
+pub(super) enum Excerpt {
+    /// All of it.
+    Whole,
+    /// Lines with one of these words.
+    Lines(&'static [&'static str]),
+    /// Parts between empty lines with one of these words.
+    Parts(&'static [&'static str]),
+}
 
 /// The stage and who is on it.
 pub(super) struct Stage {
@@ -197,6 +209,52 @@ impl Stage {
             if begun.elapsed() > PATIENCE {
                 return Err(self.lost("the log does not reach the cluster"));
             }
+        }
+    }
+
+    /// Runs a command of decklog on the journal of the story and shows what it prints, or a part of that.
+    pub(super) fn show(&mut self, command: &str, excerpt: Excerpt) -> Result<(), Failure> {
+        self.inked(Ink::Strong, &format!("$ {command}"))?;
+        // What follows a pipe is not ours to run.
+        let printed = self.run(command.split(" | ").next().unwrap_or(command))?;
+        let printed = String::from_utf8_lossy(&printed);
+        let printed = printed.trim_end();
+        let (between, words) = match excerpt {
+            Excerpt::Whole => return self.out.line(printed),
+            Excerpt::Lines(words) => ("\n", words),
+            Excerpt::Parts(words) => ("\n\n", words),
+        };
+        let mut left_out = false;
+        for (at, part) in printed.split(between).enumerate() {
+            let shown = words.iter().any(|word| part.contains(word));
+            if shown {
+                if at > 0 {
+                    self.out.bytes(&between.as_bytes()[1..])?;
+                }
+                self.out.line(part)?;
+            } else if !left_out {
+                self.inked(Ink::Faint, "…")?;
+            }
+            left_out = !shown;
+        }
+        self.out.flush()
+    }
+
+    /// What a command of decklog prints about the journal of the story.
+    pub(super) fn run(&self, command: &str) -> Result<Vec<u8>, Failure> {
+        let cli = Cli::try_parse_from(command.split(' ')).map_err(|error| self.lost(&error.to_string()))?;
+        let global = Global { state: Some(self.state()), ..cli.global };
+        let mut out = Out::memory(self.out.look);
+        let exit = match cli.command {
+            Said::Log(args) => log::main(args, &global, &mut out)?,
+            Said::Get(args) => get::main(args, &global, &mut out)?,
+            Said::Blame(args) => blame::main(args, &global, &mut out)?,
+            Said::Churn(args) => churn::main(args, &global, &mut out)?,
+            other => return Err(self.lost(&format!("no part of the story: {other:?}"))),
+        };
+        match exit {
+            Exit::Done => Ok(out.into_memory()),
+            other => Err(self.lost(&format!("{command} ended with {other:?}"))),
         }
     }
 
