@@ -119,7 +119,7 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
 
     stage.chapter(
         "Writes for nothing, and a fight",
-        "An operator stamps a ConfigMap each time it looks at it, and two managers do not agree how many replicas there are to be:",
+        "An operator writes the time into a ConfigMap whenever it looks at it, and two managers do not agree on a Deployment's replicas:",
     )?;
     for _ in 0..HABITS {
         stage.breathe().await;
@@ -132,9 +132,9 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
 
     stage.chapter(
         "What changed, who did it, and how to get it back",
-        "Of all that happened, one rollout was a mistake. `log -p` tells what became of the Deployment, newest first:",
+        "Say that the rollout was a mistake. `log -p` reads what became of the Deployment, newest first:",
     )?;
-    back(&sim, &mut stage).await?;
+    undo(&sim, &mut stage).await?;
 
     if forever {
         stage.chapter("And so on", "Until you press Ctrl-C:")?;
@@ -188,25 +188,23 @@ fn forget(sim: &Sim) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads the story of a Deployment, and undoes its rollout.
-async fn back(sim: &Sim, stage: &mut Stage) -> Result<(), Failure> {
+/// Reads the life of a Deployment, and undoes its rollout.
+async fn undo(sim: &Sim, stage: &mut Stage) -> Result<(), Failure> {
+    stage.show("decklog log deploy/web -p --type MODIFIED,GAP", Excerpt::Whole)?;
+    stage.say("`blame` names the culprit: who set each field last, when, and in which entry:")?;
+    stage.show("decklog blame deploy/web", Excerpt::Lines(&["replicas: ", "image: ", "updatedReplicas: "]))?;
+    stage.say("`get --at` has the object as it was then, fit for kubectl to bring it back:")?;
     let life = stage.entries_of(Seq(0), "Deployment", "web")?;
-    let Some(first) = life.first().and_then(|line| Entry::parse(line).ok()) else {
-        return Err(broken("nobody told of the Deployment"));
-    };
-    let seq = first.seq;
-    stage.show("decklog log deploy/web -n shop -p --type MODIFIED,GAP", Excerpt::Whole)?;
-    stage.say("`blame` names the culprit, field by field:")?;
-    stage.show("decklog blame deploy/web -n shop", Excerpt::Lines(&["spec:", "replicas:", "containers:", "image:"]))?;
-    stage.say("`get --at` has the object as it was at any moment, for kubectl to take it back:")?;
-    let get = format!("decklog get deploy/web -n shop --at {seq} --clean");
-    stage.show(&format!("{get} | kubectl apply -f -"), Excerpt::Whole)?;
-    let old: Value = serde_json::from_slice(&stage.run(&format!("{get} -o json"))?)
-        .map_err(|error| broken(&format!("get printed no JSON ({error})")))?;
+    let first = life.first().and_then(|line| Entry::parse(line).ok());
+    let before = first.ok_or_else(|| broken("nobody told of the Deployment"))?.seq;
+    let get = format!("decklog get deploy/web --at {before} --clean");
+    let shown = Excerpt::Lines(&["kind:", "metadata:", "name: web", "namespace:", "spec:", "containers:", "image:"]);
+    stage.show(&format!("{get} | kubectl apply -f -"), shown)?;
+    let old = stage.run(&format!("{get} -o json"))?;
+    let old: Value = serde_json::from_slice(&old).map_err(|error| broken(&format!("get printed no JSON: {error}")))?;
     let applied = sim.update("deployments.apps", "shop", "web", |web| {
         web["spec"] = old["spec"].clone();
-        let fields = json!({ "spec": old["spec"] });
-        objects::touch(web, "kubectl-client-side-apply", "Update", "apps/v1", "", &fields);
+        objects::touch(web, "kubectl-client-side-apply", "Update", "apps/v1", "", &json!({ "spec": old["spec"] }));
     });
     applied.map_err(|refusal| broken(&refusal.message))?;
     stage.tell_to(sim).await
