@@ -119,7 +119,7 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
 
     stage.chapter(
         "Writes for nothing, and a fight",
-        "An operator writes the time into a ConfigMap whenever it looks at it, and two managers do not agree on a Deployment's replicas:",
+        "An operator writes the time into a ConfigMap whenever it looks at it, and two managers do not agree on\nthe replicas of a Deployment:",
     )?;
     for _ in 0..HABITS {
         stage.breathe().await;
@@ -127,12 +127,15 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
         stage.tell_new().await?;
     }
     stage.tell_to(&sim).await?;
-    stage.say("Every write costs the API server, etcd and each watcher. `churn` finds both:")?;
-    stage.show("decklog churn --top 2", Excerpt::Parts(&["writes", "FOUGHT OVER", "AGAIN AND AGAIN", "MANAGER"]))?;
+    stage.show(
+        "Every write costs the API server, etcd and each watcher. `churn` finds both:",
+        "decklog churn --top 2",
+        Excerpt::Parts(&["writes", "FOUGHT OVER", "AGAIN AND AGAIN", "MANAGER"]),
+    )?;
 
     stage.chapter(
         "What changed, who did it, and how to get it back",
-        "Say that the rollout was a mistake. `log -p` reads what became of the Deployment, newest first:",
+        "Say that the rollout of the beginning was a mistake.",
     )?;
     undo(&sim, &mut stage).await?;
 
@@ -190,16 +193,25 @@ fn forget(sim: &Sim) -> Result<(), Failure> {
 
 /// Reads the life of a Deployment, and undoes its rollout.
 async fn undo(sim: &Sim, stage: &mut Stage) -> Result<(), Failure> {
-    stage.show("decklog log deploy/web -p --type MODIFIED,GAP", Excerpt::Whole)?;
-    stage.say("`blame` names the culprit: who set each field last, when, and in which entry:")?;
-    stage.show("decklog blame deploy/web", Excerpt::Lines(&["replicas: ", "image: ", "updatedReplicas: "]))?;
-    stage.say("`get --at` has the object as it was then, fit for kubectl to bring it back:")?;
+    stage.show(
+        "`log -p` reads what became of the Deployment, newest first:",
+        "decklog log deploy/web -p --type MODIFIED,GAP",
+        Excerpt::Whole,
+    )?;
+    stage.show(
+        "`blame` names the culprit: who set each field last, when, and in which entry:",
+        "decklog blame deploy/web",
+        Excerpt::Lines(&["replicas: ", "image: ", "updatedReplicas: "]),
+    )?;
     let life = stage.entries_of(Seq(0), "Deployment", "web")?;
     let first = life.first().and_then(|line| Entry::parse(line).ok());
     let before = first.ok_or_else(|| broken("nobody told of the Deployment"))?.seq;
     let get = format!("decklog get deploy/web --at {before} --clean");
-    let shown = Excerpt::Lines(&["kind:", "metadata:", "name: web", "namespace:", "spec:", "containers:", "image:"]);
-    stage.show(&format!("{get} | kubectl apply -f -"), shown)?;
+    stage.show(
+        "`get --at` has the object as it was before, and kubectl brings it back:",
+        &format!("{get} | kubectl apply -f -"),
+        Excerpt::Lines(&["kind: ", "apiVersion: apps", "image: "]),
+    )?;
     let old = stage.run(&format!("{get} -o json"))?;
     let old: Value = serde_json::from_slice(&old).map_err(|error| broken(&format!("get printed no JSON: {error}")))?;
     let applied = sim.update("deployments.apps", "shop", "web", |web| {
@@ -207,6 +219,7 @@ async fn undo(sim: &Sim, stage: &mut Stage) -> Result<(), Failure> {
         objects::touch(web, "kubectl-client-side-apply", "Update", "apps/v1", "", &json!({ "spec": old["spec"] }));
     });
     applied.map_err(|refusal| broken(&refusal.message))?;
+    stage.say("The log tells of that, too:")?;
     stage.tell_to(sim).await
 }
 

@@ -212,8 +212,10 @@ impl Stage {
         }
     }
 
-    /// Runs a command of decklog on the journal of the story and shows what it prints, or a part of that.
-    pub(super) fn show(&mut self, command: &str, excerpt: Excerpt) -> Result<(), Failure> {
+    /// Says what a command of decklog is for, and shows what it prints about the journal of the story, or a part of it.
+    pub(super) fn show(&mut self, text: &str, command: &str, excerpt: Excerpt) -> Result<(), Failure> {
+        self.blank()?;
+        self.say(text)?;
         self.inked(Ink::Strong, &format!("$ {command}"))?;
         // What follows a pipe is not ours to run.
         let printed = self.run(command.split(" | ").next().unwrap_or(command))?;
