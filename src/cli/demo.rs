@@ -152,6 +152,7 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
         "The proof",
         "The daemon is stopped, and its journal checked against itself and against the file that its sink wrote:",
     )?;
+    stage.delivered().await?;
     stage.stop_daemon().await?;
     stage.prove().await?;
     stage.end()

@@ -274,6 +274,27 @@ impl Stage {
         Ok(lines)
     }
 
+    /// Waits until the file has all that was told: a daemon that is told to stop leaves what is not under way for its
+    /// next start.
+    pub(super) async fn delivered(&self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            look.tick().await;
+            let lines = self.delivery()?.iter().filter(|byte| **byte == b'\n').count() as u64;
+            if lines >= self.seen.0 {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(self.lost("the file does not reach the journal"));
+            }
+        }
+    }
+
+    fn delivery(&self) -> Result<Vec<u8>, Failure> {
+        fs::read(self.dir.0.join("events.jsonl")).map_err(|error| Failure::io("cannot read the file sink", &error))
+    }
+
     /// Verifies the journal, and that the file holds the very same lines.
     pub(super) async fn prove(&mut self) -> Result<(), Failure> {
         let mut reader = Reader::open(&self.state())?;
@@ -281,8 +302,7 @@ impl Stage {
         if let Some(problem) = verified.problems.first() {
             return Err(self.lost(problem));
         }
-        let log = fs::read(self.dir.0.join("events.jsonl"))
-            .map_err(|error| Failure::io("cannot read the file sink", &error))?;
+        let log = self.delivery()?;
         let lines: Vec<&[u8]> = log.split_inclusive(|byte| *byte == b'\n').collect();
         let entries = self.entries_after(Seq(0))?;
         let same = lines.len() == entries.len()
