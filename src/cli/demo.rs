@@ -94,9 +94,12 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
     )?;
     stage.kill_daemon().await?;
     forget(&sim)?;
-    let forgotten = sim.revision();
+    let (forgotten, from) = (sim.revision(), stage.seen());
     stage.start_daemon()?;
     stage.tell_all_to(forgotten).await?;
+    // Behind the GAP comes what it brought.
+    stage.tell_life(from, "Secret", "db-credentials", 1).await?;
+    stage.tell_life(from, "ConfigMap", "feature-flags", 2).await?;
     stage.say(
         "The log does not pretend: GAP says where changes may be missing, and the difference follows, marked inferred.",
     )?;

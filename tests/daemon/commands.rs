@@ -149,6 +149,13 @@ async fn the_demo_ends_by_itself_and_leaves_nothing() {
     for says in ["A living cluster", "A restart", "nothing was listed again: 0 lists", "GAP", "DELETED", "The proof"] {
         assert!(told.contains(says), "{says}: {told}");
     }
+    let (_, forgets) = told.split_once("A server that forgets").unwrap();
+    let (forgets, _) = forgets.split_once("The log does not pretend").unwrap();
+    for says in
+        ["DELETED  secrets pay/db-c", "DELETED  configmaps shop/feature-f", "ADDED    configmaps shop/feature-f"]
+    {
+        assert!(forgets.contains(says), "the difference comes too late, {says}: {forgets}");
+    }
     // What a change means: each command says its decisive words, after its own line and before the next one's.
     let printed = |command: &str| {
         let (_, rest) = told.split_once(&format!("$ decklog {command}")).unwrap_or_else(|| panic!("{command}: {told}"));

@@ -184,21 +184,33 @@ impl Stage {
     /// Prints the log until it has the newest revision of every watched resource.
     pub(super) async fn tell_to(&mut self, sim: &Sim) -> Result<(), Failure> {
         let newest = |resource: &'static str| sim.history_of(resource).last().map_or(0, |row| row.revision);
-        self.tell_until(WATCHED.map(|resource| (resource, newest(resource)))).await
+        self.tell_versions(WATCHED.map(|resource| (resource, newest(resource)))).await
     }
 
     /// Prints the log until every watched resource has reached this revision.
     pub(super) async fn tell_all_to(&mut self, revision: u64) -> Result<(), Failure> {
-        self.tell_until(WATCHED.map(|resource| (resource, revision))).await
+        self.tell_versions(WATCHED.map(|resource| (resource, revision))).await
     }
 
-    async fn tell_until(&mut self, newest: [(&'static str, u64); WATCHED.len()]) -> Result<(), Failure> {
+    /// Prints the log until it has so many entries of an object after `after`.
+    pub(super) async fn tell_life(&mut self, after: Seq, kind: &str, name: &str, count: usize) -> Result<(), Failure> {
+        self.tell_until(|stage| Ok(stage.entries_of(after, kind, name)?.len() >= count)).await
+    }
+
+    async fn tell_versions(&mut self, newest: [(&'static str, u64); WATCHED.len()]) -> Result<(), Failure> {
+        let told = |stage: &Self, resource: &str| stage.told.get(resource).copied().unwrap_or(0);
+        self.tell_until(|stage| Ok(newest.iter().all(|(resource, revision)| told(stage, resource) >= *revision))).await
+    }
+
+    async fn tell_until(&mut self, done: impl Fn(&Self) -> Result<bool, Failure>) -> Result<(), Failure> {
         let begun = Instant::now();
         let mut look = tokio::time::interval(LOOK);
         loop {
             look.tick().await;
+            // What is there now is told before the answer counts.
+            let done = self.seen > Seq(0) && done(self)?;
             self.tell_new().await?;
-            if newest.iter().all(|(resource, revision)| self.told.get(*resource).copied().unwrap_or(0) >= *revision) {
+            if done {
                 return Ok(());
             }
             if let Some(daemon) = &mut self.daemon
