@@ -208,7 +208,7 @@ impl Stage {
         loop {
             look.tick().await;
             // What is there now is told before the answer counts.
-            let done = self.seen > Seq(0) && done(self)?;
+            let done = done(self)?;
             self.tell_new().await?;
             if done {
                 return Ok(());
