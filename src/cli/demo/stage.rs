@@ -264,12 +264,22 @@ impl Stage {
             Said::Get(args) => get::main(args, &global, &mut out)?,
             Said::Blame(args) => blame::main(args, &global, &mut out)?,
             Said::Churn(args) => churn::main(args, &global, &mut out)?,
-            other => return Err(self.lost(&format!("no part of the story: {other:?}"))),
+            other @ (Said::Run(_)
+            | Said::Tail(_)
+            | Said::Diff(_)
+            | Said::Status(_)
+            | Said::Check(_)
+            | Said::Rbac(_)
+            | Said::Verify(_)
+            | Said::Replay(_)
+            | Said::Demo(_)
+            | Said::Completions(_)
+            | Said::Schema(_)) => return Err(self.lost(&format!("no part of the story: {other:?}"))),
         };
-        match exit {
-            Exit::Done => Ok(out.into_memory()),
-            other => Err(self.lost(&format!("{command} ended with {other:?}"))),
+        if exit != Exit::Done {
+            return Err(self.lost(&format!("{command} ended with {exit:?}")));
         }
+        Ok(out.into_memory())
     }
 
     pub(super) fn entries_after(&self, after: Seq) -> Result<Vec<Vec<u8>>, Failure> {
