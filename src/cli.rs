@@ -13,6 +13,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{self, Config, Loaded, Problems};
 use crate::journal::{JournalError, Reader};
+use output::Out;
 
 pub mod blame;
 pub mod check;
@@ -338,11 +339,11 @@ fn dispatch(cli: Cli) -> Outcome {
     match cli.command {
         Command::Run(args) => run::main(args, &global),
         Command::Tail(args) => tail::main(args, &global),
-        Command::Log(args) => log::main(args, &global),
-        Command::Get(args) => get::main(args, &global),
+        Command::Log(args) => log::main(args, &global, &mut Out::new(&global)),
+        Command::Get(args) => get::main(args, &global, &mut Out::new(&global)),
         Command::Diff(args) => diff::main(args, &global),
-        Command::Blame(args) => blame::main(args, &global),
-        Command::Churn(args) => churn::main(args, &global),
+        Command::Blame(args) => blame::main(args, &global, &mut Out::new(&global)),
+        Command::Churn(args) => churn::main(args, &global, &mut Out::new(&global)),
         Command::Status(args) => status::main(args, &global),
         Command::Check(args) => check::main(args, &global),
         Command::Rbac(args) => rbac::main(args, &global),

@@ -94,7 +94,7 @@ struct Blame<'a> {
 ///
 /// # Errors
 /// Exit 1 where the object did not exist, with when it came and went.
-pub fn main(args: BlameArgs, global: &Global) -> Outcome {
+pub fn main(args: BlameArgs, global: &Global, out: &mut Out) -> Outcome {
     let (mut reader, _) = global.reader()?;
     let mut rows = object::find(&reader, "blame", &args.object, args.namespace.as_deref())?;
     let place = args.at.map(|at| object::place_of(&mut reader, &mut rows, at)).transpose()?;
@@ -112,9 +112,8 @@ pub fn main(args: BlameArgs, global: &Global) -> Outcome {
     node.without(&[&["metadata", "managedFields"]]);
     node.number(&mut 0);
 
-    let mut out = Out::new(global);
     match global.output.unwrap_or(Format::Line) {
-        Format::Line => print(&mut out, &node, &found.fields)?,
+        Format::Line => print(out, &node, &found.fields)?,
         format @ (Format::Json | Format::Yaml) => out.document(
             format,
             &Blame {

@@ -38,10 +38,9 @@ const MUCH: f64 = 0.1;
 ///
 /// # Errors
 /// Where the journal cannot be read, or the arguments name what it does not know.
-pub fn main(args: ChurnArgs, global: &Global) -> Outcome {
+pub fn main(args: ChurnArgs, global: &Global, out: &mut Out) -> Outcome {
     let (mut reader, _) = global.reader()?;
     let report = report(&args, &mut reader, Timestamp::now())?;
-    let mut out = Out::new(global);
     match global.output.unwrap_or(Format::Line) {
         Format::Line => {
             for line in lines(&report, out.look) {

@@ -5,19 +5,18 @@
 
 mod stage;
 
-use std::collections::BTreeMap;
-
 use clap::Args;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::output::{Ink, Out, plural};
 use super::{Exit, Failure, Global, Outcome};
+use crate::model::Seq;
 use crate::sim::faults::On;
 use crate::sim::world::World;
 use crate::sim::{Settings, Sim, objects};
 use crate::wire::Entry;
-use stage::Stage;
+use stage::{Excerpt, Stage};
 
 /// Arguments of `decklog demo`.
 #[derive(Args, Debug)]
@@ -32,6 +31,9 @@ const SEED: u64 = 7;
 
 /// Both applies of the race are made within so many writes.
 const RACE_STEPS: usize = 80;
+
+/// How often those with bad habits have their turn.
+const HABITS: usize = 6;
 
 /// Tells the story.
 ///
@@ -92,9 +94,12 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
     )?;
     stage.kill_daemon().await?;
     forget(&sim)?;
-    let forgotten = sim.revision();
+    let (forgotten, from) = (sim.revision(), stage.seen());
     stage.start_daemon()?;
     stage.tell_all_to(forgotten).await?;
+    // Behind the GAP comes what it brought.
+    stage.tell_life(from, "Secret", "db-credentials", 1).await?;
+    stage.tell_life(from, "ConfigMap", "feature-flags", 2).await?;
     stage.say(
         "The log does not pretend: GAP says where changes may be missing, and the difference follows, marked inferred.",
     )?;
@@ -115,17 +120,27 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
     let story = stage.entries_of(from, "ConfigMap", &name)?;
     stage.say(&format!("{}.", who_wrote(&name, &story)))?;
 
-    stage.chapter("A controller that writes for nothing", "An operator renews an annotation each time it reconciles. Every write costs the API server, etcd and each watcher:")?;
-    let from = stage.seen();
-    careless(&sim, &mut stage).await?;
-    stage.tell_to(&sim).await?;
-    let idle = for_nothing(&stage.entries_after(from)?);
-    for (manager, writes) in &idle {
-        stage.say(&format!(
-            "{manager} wrote {} that changed nothing but annotations and managedFields.",
-            plural(*writes, "time", "times")
-        ))?;
+    stage.chapter(
+        "Writes for nothing, and a fight",
+        "An operator writes the time into a ConfigMap whenever it looks at it, and two managers do not agree on\nthe replicas of a Deployment:",
+    )?;
+    for _ in 0..HABITS {
+        stage.breathe().await;
+        world.indulge().map_err(|refusal| broken(&refusal.message))?;
+        stage.tell_new().await?;
     }
+    stage.tell_to(&sim).await?;
+    stage.show(
+        "Every write costs the API server, etcd and each watcher. `churn` finds both:",
+        "decklog churn --top 2",
+        Excerpt::Parts(&["writes", "FOUGHT OVER", "AGAIN AND AGAIN", "MANAGER"]),
+    )?;
+
+    stage.chapter(
+        "What changed, who did it, and how to get it back",
+        "Say that the rollout of the beginning was a mistake.",
+    )?;
+    undo(&sim, &mut stage).await?;
 
     if forever {
         stage.chapter("And so on", "Until you press Ctrl-C:")?;
@@ -140,6 +155,7 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
         "The proof",
         "The daemon is stopped, and its journal checked against itself and against the file that its sink wrote:",
     )?;
+    stage.delivered().await?;
     stage.stop_daemon().await?;
     stage.prove().await?;
     stage.end()
@@ -179,19 +195,36 @@ fn forget(sim: &Sim) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn careless(sim: &Sim, stage: &mut Stage) -> Result<(), Failure> {
-    for turn in 0..6 {
-        stage.breathe().await;
-        let written = sim.update("configmaps", "shop", "feature-flags", |map| {
-            let note =
-                json!({ "metadata": { "annotations": { "careless.example.com/reconciled": format!("turn {turn}") } } });
-            map["metadata"]["annotations"]["careless.example.com/reconciled"] = Value::String(format!("turn {turn}"));
-            objects::touch(map, "careless-operator", "Update", "v1", "", &note);
-        });
-        written.map_err(|refusal| broken(&refusal.message))?;
-        stage.tell_new().await?;
-    }
-    Ok(())
+/// Reads the life of a Deployment, and undoes its rollout.
+async fn undo(sim: &Sim, stage: &mut Stage) -> Result<(), Failure> {
+    stage.show(
+        "`log -p` reads what became of the Deployment, newest first:",
+        "decklog log deploy/web -p --type MODIFIED,GAP",
+        Excerpt::Whole,
+    )?;
+    stage.show(
+        "`blame` names the culprit: who set each field last, when, and in which entry:",
+        "decklog blame deploy/web",
+        Excerpt::Lines(&["replicas: ", "image: ", "updatedReplicas: "]),
+    )?;
+    let life = stage.entries_of(Seq(0), "Deployment", "web")?;
+    let first = life.first().and_then(|line| Entry::parse(line).ok());
+    let before = first.ok_or_else(|| broken("nobody told of the Deployment"))?.seq;
+    let get = format!("decklog get deploy/web --at {before} --clean");
+    stage.show(
+        "`get --at` has the object as it was before, and kubectl brings it back:",
+        &format!("{get} | kubectl apply -f -"),
+        Excerpt::Lines(&["kind: ", "apiVersion: apps", "image: "]),
+    )?;
+    let old = stage.run(&format!("{get} -o json"))?;
+    let old: Value = serde_json::from_slice(&old).map_err(|error| broken(&format!("get printed no JSON: {error}")))?;
+    let applied = sim.update("deployments.apps", "shop", "web", |web| {
+        web["spec"] = old["spec"].clone();
+        objects::touch(web, "kubectl-client-side-apply", "Update", "apps/v1", "", &json!({ "spec": old["spec"] }));
+    });
+    applied.map_err(|refusal| broken(&refusal.message))?;
+    stage.say("The log tells of that, too:")?;
+    stage.tell_to(sim).await
 }
 
 /// How many lists were asked for, beside the question whether a version is known.
@@ -223,31 +256,6 @@ fn who_wrote(name: &str, lines: &[Vec<u8>]) -> String {
         told.push(format!("{manager} {verb} (seq {})", entry.seq));
     }
     format!("{name} has one uid and the log shows who wrote what: {}", told.join(", then "))
-}
-
-/// Writes that changed metadata alone, by manager: the one that managedFields named last where an entry names none,
-/// because its entry there changes only once a second.
-fn for_nothing(lines: &[Vec<u8>]) -> BTreeMap<String, u64> {
-    let mut writes = BTreeMap::new();
-    let mut last: BTreeMap<String, String> = BTreeMap::new();
-    for line in lines {
-        let Ok(entry) = Entry::parse(line) else { continue };
-        let Some(change) = entry.change.and_then(|change| serde_json::from_str::<Value>(change.get()).ok()) else {
-            continue;
-        };
-        let uid = entry.uid.unwrap_or_default().into_owned();
-        if let Some(manager) = change["managers"][0]["manager"].as_str() {
-            last.insert(uid.clone(), manager.to_owned());
-        }
-        let areas: Vec<&str> = change["areas"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        if entry.kind_name == "ConfigMap"
-            && areas.iter().all(|area| ["managedFields", "metadata"].contains(area))
-            && let Some(manager) = last.get(&uid)
-        {
-            *writes.entry(manager.clone()).or_default() += 1;
-        }
-    }
-    writes
 }
 
 fn broken(why: &str) -> Failure {

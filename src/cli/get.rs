@@ -56,7 +56,7 @@ enum Known {
 ///
 /// # Errors
 /// Exit 1 where it did not exist, with when it came and went.
-pub fn main(args: GetArgs, global: &Global) -> Outcome {
+pub fn main(args: GetArgs, global: &Global, out: &mut Out) -> Outcome {
     let format = match global.output {
         Some(Format::Line) => return Err(Failure::usage("get prints an object, so -o is yaml or json")),
         Some(format) => format,
@@ -97,7 +97,6 @@ pub fn main(args: GetArgs, global: &Global) -> Outcome {
         }
         object = Bytes::from(node.json());
     }
-    let mut out = Out::new(global);
     if format == Format::Json {
         out.json(&object)?;
     } else {

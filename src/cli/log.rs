@@ -59,7 +59,7 @@ enum Event {
 ///
 /// # Errors
 /// Exit 1 where the journal has no entry of the object, and 64 where the name is that of several.
-pub fn main(args: LogArgs, global: &Global) -> Outcome {
+pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     let (mut reader, _) = global.reader()?;
     let filter = args.only.compile()?;
     let rows = object::find(&reader, "log", &args.object, args.only.namespace.as_deref())?;
@@ -72,7 +72,7 @@ pub fn main(args: LogArgs, global: &Global) -> Outcome {
     let chosen = filter.is_some() || !args.only.types.is_empty();
     let most = args.last.filter(|_| !chosen).unwrap_or(usize::MAX);
     let events = events(&mut reader, &family, &args.only, most)?;
-    let mut printer = Printer::new(Out::new(global), global, &args, &family, reader.head()?);
+    let mut printer = Printer::new(out, global, &args, &family, reader.head()?);
     let mut left = args.last.unwrap_or(usize::MAX);
     for (seq, event) in events.iter().rev() {
         if left == 0 {
@@ -229,8 +229,8 @@ fn family(reader: &mut Reader, root: ObjectRow) -> Result<Vec<ObjectRow>, Failur
 /// Names of objects that are longer push what follows to the right.
 const WIDEST_NAME: usize = 36;
 
-struct Printer {
-    out: Out,
+struct Printer<'o> {
+    out: &'o mut Out,
     format: Format,
     patch: bool,
     /// Each line names its object, in a column so wide.
@@ -245,8 +245,8 @@ struct Printer {
     first: bool,
 }
 
-impl Printer {
-    fn new(out: Out, global: &Global, args: &LogArgs, family: &[ObjectRow], head: Seq) -> Self {
+impl<'o> Printer<'o> {
+    fn new(out: &'o mut Out, global: &Global, args: &LogArgs, family: &[ObjectRow], head: Seq) -> Self {
         let widest = family.iter().map(|row| name(row).chars().count()).max().unwrap_or(0);
         Self {
             out,
@@ -370,7 +370,7 @@ impl Printer {
         tree.without(&UNTOLD);
         tree.without_empty(&["metadata", "annotations"]);
         if tree.differs() {
-            put_difference(&mut self.out, &tree)?;
+            put_difference(self.out, &tree)?;
         } else {
             let mut row = Row::new(self.out.look);
             row.put(Some(Ink::Faint), "    nothing but what every write moves");

@@ -16,9 +16,16 @@ use super::{Color, Failure, Format, Global, yaml};
 /// Standard output, buffered, with what is known of whoever reads it.
 #[derive(Debug)]
 pub struct Out {
-    writer: BufWriter<StdoutLock<'static>>,
+    writer: Writer,
     /// How lines may look.
     pub look: Look,
+}
+
+/// Where it goes.
+#[derive(Debug)]
+enum Writer {
+    Stdout(BufWriter<StdoutLock<'static>>),
+    Memory(Vec<u8>),
 }
 
 /// How lines may look.
@@ -46,7 +53,23 @@ impl Out {
         };
         let width = terminal.then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
         let width = width.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
-        Self { writer: BufWriter::with_capacity(64 << 10, stdout.lock()), look: Look { color, terminal, width } }
+        let writer = Writer::Stdout(BufWriter::with_capacity(64 << 10, stdout.lock()));
+        Self { writer, look: Look { color, terminal, width } }
+    }
+
+    /// Memory, for text of which only a part is shown.
+    #[must_use]
+    pub const fn memory(look: Look) -> Self {
+        Self { writer: Writer::Memory(Vec::new()), look }
+    }
+
+    /// What was written to memory; nothing where it went to standard output.
+    #[must_use]
+    pub fn into_memory(self) -> Vec<u8> {
+        match self.writer {
+            Writer::Memory(bytes) => bytes,
+            Writer::Stdout(_) => Vec::new(),
+        }
     }
 
     /// Writes bytes as they are.
@@ -54,7 +77,13 @@ impl Out {
     /// # Errors
     /// Where they cannot be written; a closed pipe is a quiet end.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.writer.write_all(bytes).map_err(|error| Failure::stdout(&error))
+        match &mut self.writer {
+            Writer::Stdout(stdout) => stdout.write_all(bytes).map_err(|error| Failure::stdout(&error)),
+            Writer::Memory(held) => {
+                held.extend_from_slice(bytes);
+                Ok(())
+            }
+        }
     }
 
     /// Writes one line.
@@ -97,7 +126,10 @@ impl Out {
     /// # Errors
     /// As [`Out::bytes`].
     pub fn flush(&mut self) -> Result<(), Failure> {
-        self.writer.flush().map_err(|error| Failure::stdout(&error))
+        match &mut self.writer {
+            Writer::Stdout(stdout) => stdout.flush().map_err(|error| Failure::stdout(&error)),
+            Writer::Memory(_) => Ok(()),
+        }
     }
 }
 

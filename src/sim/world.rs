@@ -206,6 +206,16 @@ impl World {
         name
     }
 
+    /// One turn of each bad habit: the careless operator reconciles, and of the two who fight one has its way.
+    ///
+    /// # Errors
+    /// Where the server refuses it.
+    pub fn indulge(&mut self) -> Result<(), Refusal> {
+        self.turns += 1;
+        self.reconcile_for_nothing()?;
+        self.fight().map(drop)
+    }
+
     /// What happens without any story: mostly heartbeats, sometimes a bad habit, sometimes a new story.
     fn pass_time(&mut self) -> Result<Option<Arc<Row>>, Refusal> {
         match self.random.below(20) {
@@ -531,6 +541,13 @@ mod tests {
         assert_eq!(web["spec"]["template"]["spec"]["containers"][0]["image"], "registry.example/web:1.3.0");
         assert_eq!(web["status"]["readyReplicas"], 3);
         assert_eq!(web["status"]["replicas"], 3);
+        let stamps = sim.history_of(MAPS).len();
+        for (turn, replicas) in [5, 3, 5, 3].into_iter().enumerate() {
+            world.indulge().unwrap();
+            let search = sim.get(DEPLOYMENTS, CONTESTED.0, CONTESTED.1).unwrap().value();
+            assert_eq!(search["spec"]["replicas"], replicas, "turn {turn}");
+        }
+        assert_eq!(sim.history_of(MAPS).len(), stamps + 2, "every second write is dropped");
     }
 
     #[tokio::test]

@@ -149,6 +149,37 @@ async fn the_demo_ends_by_itself_and_leaves_nothing() {
     for says in ["A living cluster", "A restart", "nothing was listed again: 0 lists", "GAP", "DELETED", "The proof"] {
         assert!(told.contains(says), "{says}: {told}");
     }
+    let (_, forgets) = told.split_once("A server that forgets").unwrap();
+    let (forgets, _) = forgets.split_once("The log does not pretend").unwrap();
+    for says in
+        ["DELETED  secrets pay/db-c", "DELETED  configmaps shop/feature-f", "ADDED    configmaps shop/feature-f"]
+    {
+        assert!(forgets.contains(says), "the difference comes too late, {says}: {forgets}");
+    }
+    // What a change means: each command says its decisive words, after its own line and before the next one's.
+    let printed = |command: &str| {
+        let (_, rest) = told.split_once(&format!("$ decklog {command}")).unwrap_or_else(|| panic!("{command}: {told}"));
+        rest.split("$ decklog ").next().unwrap().to_owned()
+    };
+    let says = |command: &str, words: &[&str]| {
+        let printed = printed(command);
+        let found = printed.lines().any(|line| words.iter().all(|word| line.contains(word)));
+        assert!(found, "{command} has no line with {words:?}: {printed}");
+    };
+    says("churn", &["FOUGHT OVER"]);
+    says("churn", &["deployments.apps shop/search"]);
+    says("churn", &["5 by horizontal-pod-autoscaler,", "times"]);
+    says("churn", &["3 by argocd-controller,", "times"]);
+    says("churn", &["configmaps shop/feature-flags by flag-operator"]);
+    says("churn", &["a time stamp, last"]);
+    says("log deploy/web -p", &["MODIFIED spec", "image …1.1.0 → …1.2.0", "kubectl-set"]);
+    says("log deploy/web -p", &["  - ", "image: registry.example/web:1.1.0"]);
+    says("log deploy/web -p", &["  + ", "image: registry.example/web:1.2.0"]);
+    says("log deploy/web -p", &["GAP", "changes may be missing"]);
+    says("blame deploy/web", &["kubectl-set ", "image: registry.example/web:1.2.0"]);
+    says("get deploy/web --at", &["| kubectl apply -f -"]);
+    says("get deploy/web --at", &["  image: registry.example/web:1.1.0"]);
+    says("get deploy/web --at", &["MODIFIED deployments.apps shop/web", "image …1.2.0→…1.1.0"]);
     assert!(!told.contains('\u{1b}') && !told.contains('\r'), "plain lines where nobody sits at a terminal");
     assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0, "something is left behind");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "something is left behind");

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::cli::Failure;
 use crate::cli::line::Lines;
 use crate::cli::output::{Ink, Out, Row, count};
+use crate::cli::{Cli, Command as Said, Exit, Failure, Global, blame, churn, get, log};
 use crate::journal::Reader;
 use crate::model::Seq;
 use crate::sim::Sim;
@@ -22,6 +23,17 @@ use tokio::time::Interval;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the journal is looked at.
 const LOOK: Duration = Duration::from_millis(30);
+
+/// How much is shown of what a command prints; what is left out stands as `…`.
+#[derive(Clone, Copy)]
+pub(super) enum Excerpt {
+    /// All of it.
+    Whole,
+    /// Lines with one of these words.
+    Lines(&'static [&'static str]),
+    /// Parts between empty lines with one of these words.
+    Parts(&'static [&'static str]),
+}
 
 /// The stage and who is on it.
 pub(super) struct Stage {
@@ -172,21 +184,33 @@ impl Stage {
     /// Prints the log until it has the newest revision of every watched resource.
     pub(super) async fn tell_to(&mut self, sim: &Sim) -> Result<(), Failure> {
         let newest = |resource: &'static str| sim.history_of(resource).last().map_or(0, |row| row.revision);
-        self.tell_until(WATCHED.map(|resource| (resource, newest(resource)))).await
+        self.tell_versions(WATCHED.map(|resource| (resource, newest(resource)))).await
     }
 
     /// Prints the log until every watched resource has reached this revision.
     pub(super) async fn tell_all_to(&mut self, revision: u64) -> Result<(), Failure> {
-        self.tell_until(WATCHED.map(|resource| (resource, revision))).await
+        self.tell_versions(WATCHED.map(|resource| (resource, revision))).await
     }
 
-    async fn tell_until(&mut self, newest: [(&'static str, u64); WATCHED.len()]) -> Result<(), Failure> {
+    /// Prints the log until it has so many entries of an object after `after`.
+    pub(super) async fn tell_life(&mut self, after: Seq, kind: &str, name: &str, count: usize) -> Result<(), Failure> {
+        self.tell_until(|stage| Ok(stage.entries_of(after, kind, name)?.len() >= count)).await
+    }
+
+    async fn tell_versions(&mut self, newest: [(&'static str, u64); WATCHED.len()]) -> Result<(), Failure> {
+        let told = |stage: &Self, resource: &str| stage.told.get(resource).copied().unwrap_or(0);
+        self.tell_until(|stage| Ok(newest.iter().all(|(resource, revision)| told(stage, resource) >= *revision))).await
+    }
+
+    async fn tell_until(&mut self, done: impl Fn(&Self) -> Result<bool, Failure>) -> Result<(), Failure> {
         let begun = Instant::now();
         let mut look = tokio::time::interval(LOOK);
         loop {
             look.tick().await;
+            // What is there now is told before the answer counts.
+            let done = done(self)?;
             self.tell_new().await?;
-            if newest.iter().all(|(resource, revision)| self.told.get(*resource).copied().unwrap_or(0) >= *revision) {
+            if done {
                 return Ok(());
             }
             if let Some(daemon) = &mut self.daemon
@@ -198,6 +222,64 @@ impl Stage {
                 return Err(self.lost("the log does not reach the cluster"));
             }
         }
+    }
+
+    /// Says what a command of decklog is for, and shows what it prints about the journal of the story, or a part of it.
+    pub(super) fn show(&mut self, text: &str, command: &str, excerpt: Excerpt) -> Result<(), Failure> {
+        self.blank()?;
+        self.say(text)?;
+        self.inked(Ink::Strong, &format!("$ {command}"))?;
+        // What follows a pipe is not ours to run.
+        let printed = self.run(command.split(" | ").next().unwrap_or(command))?;
+        let printed = String::from_utf8_lossy(&printed);
+        let printed = printed.trim_end();
+        let (between, words) = match excerpt {
+            Excerpt::Whole => return self.out.line(printed),
+            Excerpt::Lines(words) => ("\n", words),
+            Excerpt::Parts(words) => ("\n\n", words),
+        };
+        let mut left_out = false;
+        for (at, part) in printed.split(between).enumerate() {
+            let shown = words.iter().any(|word| part.contains(word));
+            if shown {
+                if at > 0 {
+                    self.out.bytes(&between.as_bytes()[1..])?;
+                }
+                self.out.line(part)?;
+            } else if !left_out {
+                self.inked(Ink::Faint, "…")?;
+            }
+            left_out = !shown;
+        }
+        self.out.flush()
+    }
+
+    /// What a command of decklog prints about the journal of the story.
+    pub(super) fn run(&self, command: &str) -> Result<Vec<u8>, Failure> {
+        let cli = Cli::try_parse_from(command.split(' ')).map_err(|error| self.lost(&error.to_string()))?;
+        let global = Global { state: Some(self.state()), ..cli.global };
+        let mut out = Out::memory(self.out.look);
+        let exit = match cli.command {
+            Said::Log(args) => log::main(args, &global, &mut out)?,
+            Said::Get(args) => get::main(args, &global, &mut out)?,
+            Said::Blame(args) => blame::main(args, &global, &mut out)?,
+            Said::Churn(args) => churn::main(args, &global, &mut out)?,
+            other @ (Said::Run(_)
+            | Said::Tail(_)
+            | Said::Diff(_)
+            | Said::Status(_)
+            | Said::Check(_)
+            | Said::Rbac(_)
+            | Said::Verify(_)
+            | Said::Replay(_)
+            | Said::Demo(_)
+            | Said::Completions(_)
+            | Said::Schema(_)) => return Err(self.lost(&format!("no part of the story: {other:?}"))),
+        };
+        if exit != Exit::Done {
+            return Err(self.lost(&format!("{command} ended with {exit:?}")));
+        }
+        Ok(out.into_memory())
     }
 
     pub(super) fn entries_after(&self, after: Seq) -> Result<Vec<Vec<u8>>, Failure> {
@@ -214,6 +296,27 @@ impl Stage {
         Ok(lines)
     }
 
+    /// Waits until the file has all that was told: a daemon that is told to stop leaves what is not under way for its
+    /// next start.
+    pub(super) async fn delivered(&self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            look.tick().await;
+            let lines = self.delivery()?.iter().filter(|byte| **byte == b'\n').count() as u64;
+            if lines >= self.seen.0 {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(self.lost("the file does not reach the journal"));
+            }
+        }
+    }
+
+    fn delivery(&self) -> Result<Vec<u8>, Failure> {
+        fs::read(self.dir.0.join("events.jsonl")).map_err(|error| Failure::io("cannot read the file sink", &error))
+    }
+
     /// Verifies the journal, and that the file holds the very same lines.
     pub(super) async fn prove(&mut self) -> Result<(), Failure> {
         let mut reader = Reader::open(&self.state())?;
@@ -221,8 +324,7 @@ impl Stage {
         if let Some(problem) = verified.problems.first() {
             return Err(self.lost(problem));
         }
-        let log = fs::read(self.dir.0.join("events.jsonl"))
-            .map_err(|error| Failure::io("cannot read the file sink", &error))?;
+        let log = self.delivery()?;
         let lines: Vec<&[u8]> = log.split_inclusive(|byte| *byte == b'\n').collect();
         let entries = self.entries_after(Seq(0))?;
         let same = lines.len() == entries.len()
