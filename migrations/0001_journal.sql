@@ -1,7 +1,8 @@
 -- The journal of one cluster. Never edited after a release: a change is a new, higher-numbered file.
 
--- Facts about this journal: epoch, cluster_name, cluster_uid, head (the highest seq ever given out), oldest (the first
--- seq that is not forgotten; absent while none is), paused (why nothing is read, as JSON), resumed (when that ended).
+-- Facts about this journal: epoch, epoch_since (the first seq that carries it), cluster_name, cluster_uid, head (the
+-- highest seq ever given out), oldest (the first seq that is not forgotten; absent while none is), paused (why nothing is
+-- read, as JSON), resumed (when that ended).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL

@@ -577,6 +577,81 @@ async fn verify_proves_a_copy_and_finds_what_was_done_to_it() {
 }
 
 #[tokio::test]
+async fn verify_says_how_much_of_a_copy_it_has_proved() {
+    let state = State::told().await;
+    let whole = state.run(&["tail", "-o", "json"]).done();
+    let lines: Vec<&str> = whole.lines().collect();
+    let file = state.dir.path().join("copy.jsonl");
+    let check = |lines: &[&str]| {
+        fs::write(&file, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+        let json = state.run(&["verify", "copy.jsonl", "-o", "json"]);
+        let text = state.run(&["verify", "copy.jsonl"]);
+        let said: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+        assert_eq!((json.code, &said["whole"]), (text.code, &(text.code == 0).into()), "{said}");
+        text
+    };
+    // Nothing tells which sink writes it.
+    for (part, says) in [
+        (&lines[..], "copy.jsonl is whole and unaltered from entry 1 to 7; nothing tells whether more belongs to it"),
+        (&lines[2..5], "copy.jsonl is whole and unaltered from entry 3 to 5; nothing tells whether more belongs to it"),
+    ] {
+        let text = check(part).done();
+        assert_eq!(text.lines().last().unwrap(), says);
+    }
+    let empty = check(&[]);
+    assert_eq!((empty.code, empty.err.as_str()), (1, ""), "{empty:?}");
+    assert!(empty.out.contains("copy.jsonl has no entries: nothing is proved by it"), "{empty:?}");
+
+    // The configuration does.
+    let config = "[[sink]]\nname = \"audit\"\ntype = \"file\"\npath = \"copy.jsonl\"\n";
+    let configure = |more: &str| {
+        let text = format!("[state]\npath = \".\"\n[[watch]]\nresources = [\"deployments\"]\n{config}{more}");
+        fs::write(state.dir.path().join("config.toml"), text).unwrap();
+    };
+    configure("");
+    state.journal.sink("audit", "file", SinkStart::Start).await.unwrap();
+    let none = check(&[]).done();
+    assert!(none.contains("copy.jsonl has no entries, and the sink audit took none yet"), "{none}");
+    state.journal.acknowledge("audit", decklog::model::Seq(6)).await.unwrap();
+    let text = check(&lines[..6]).done();
+    let says = "copy.jsonl is whole and unaltered from entry 1 to 6, the last that the sink audit took";
+    assert_eq!(text.lines().last().unwrap(), says);
+    for (part, symptom) in [
+        (&lines[..5], "it ends with entry 5, but the sink audit took entries up to 6"),
+        (&[], "it has no entries, but the sink audit took entries up to 6"),
+        (&lines[2..], "line 1: entries 1 to 2 are missing before it"),
+    ] {
+        let answer = check(part);
+        assert_eq!((answer.code, answer.err.as_str()), (1, ""), "{symptom}: {answer:?}");
+        assert!(answer.out.contains(symptom) && answer.out.contains("copy.jsonl is damaged"), "{symptom}: {answer:?}");
+    }
+    // Where files are removed, or the sink began later, what came before is not known.
+    for more in ["rotate_size = \"1MiB\"", "from = \"now\""] {
+        configure(more);
+        let text = check(&lines[2..]).done();
+        assert!(
+            text.ends_with(
+                "from entry 3 to 7, the last that the sink audit took; nothing tells whether more belongs before that\n"
+            ),
+            "{text}"
+        );
+        assert_eq!(check(&lines[2..5]).code, 1);
+    }
+    // A journal that was put back begins a new epoch, of which the sink has nothing yet.
+    configure("");
+    state.journal.acknowledge("audit", decklog::model::Seq(7)).await.unwrap();
+    state.journal.begin_epoch().await.unwrap();
+    let text = check(&lines).done();
+    assert!(text.ends_with("from entry 1 to 7; nothing tells whether more belongs to it\n"), "{text}");
+    state.watch(vec![upsert("shop", "api", 50)]).await;
+    state.journal.acknowledge("audit", decklog::model::Seq(8)).await.unwrap();
+    let answer = check(&lines);
+    assert!(answer.code == 1 && answer.out.contains("it has nothing of the journal's epoch"), "{answer:?}");
+    let more = state.run(&["tail", "-o", "json"]).done();
+    check(&more.lines().collect::<Vec<_>>()).done();
+}
+
+#[tokio::test]
 async fn verify_reads_rotated_files_in_any_order_and_without_the_journal() {
     let state = State::told().await;
     let whole = state.run(&["tail", "-o", "json"]).done();

@@ -10,9 +10,10 @@ use serde::Serialize;
 use super::output::{Ink, Look, Out, Row, count, plural, printable};
 use super::progress::Progress;
 use super::{Exit, Failure, Format, Global, Outcome};
+use crate::config::{From, SinkKind};
 use crate::filter::Filter;
-use crate::journal::Verified;
-use copy::{Checker, Copied};
+use crate::journal::{Reader, Verified};
+use copy::{Checker, Copied, Writes};
 
 mod copy;
 
@@ -92,7 +93,8 @@ fn journal(global: &Global) -> Outcome {
                 .to_owned(),
         );
     }
-    answer(global, &format!("the journal in {name}"), &summary, facts, problems)
+    let verdict = Verdict::whole(format!("the journal in {name} is whole and unaltered"));
+    answer(global, &format!("the journal in {name}"), &summary, facts, problems, verdict)
 }
 
 fn files(args: &VerifyArgs, global: &Global) -> Outcome {
@@ -112,7 +114,9 @@ fn files(args: &VerifyArgs, global: &Global) -> Outcome {
         Err(failure) if global.state.is_some() => return Err(failure),
         Err(failure) => (None, failure.to_string()),
     };
-    let mut checker = Checker::new(reader, filter)?;
+    // What the sink has is asked before its file is read, because it goes on.
+    let sink = reader.as_ref().and_then(|reader| sink(&args.files, reader, global));
+    let mut checker = Checker::new(reader, sink, filter)?;
     let mut progress = Progress::new("verify", "bytes");
     let (mut done, mut line) = (0, Vec::new());
     for mut source in sources {
@@ -140,7 +144,60 @@ fn files(args: &VerifyArgs, global: &Global) -> Outcome {
     drop(progress);
     let (found, problems) = checker.finish();
     let names: Vec<String> = args.files.iter().map(|path| path.display().to_string()).collect();
-    answer(global, &names.join(" "), &summary(&found, &why_not), found, &problems)
+    let names = names.join(" ");
+    let verdict = verdict(&names, &found);
+    answer(global, &names, &summary(&found, &why_not), found, &problems, verdict)
+}
+
+/// The sink that writes to one of these files, as the configuration and the journal say.
+fn sink(files: &[PathBuf], reader: &Reader, global: &Global) -> Option<Writes> {
+    let config = global.load_for_reading().ok()?.config;
+    let rows = reader.sinks().ok()?;
+    let files: Vec<PathBuf> = files.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    config.sink.iter().find_map(|sink| {
+        let SinkKind::File(file) = &sink.kind else { return None };
+        let path = file.path.canonicalize().ok()?;
+        let row = rows.iter().find(|row| row.name == sink.name).filter(|_| files.contains(&path))?;
+        let rotates = file.rotate_size.is_some() || file.rotate_every.is_some();
+        let from_start = sink.from == From::Start && !rotates;
+        Some(Writes { name: sink.name.clone(), written: row.written.0, from_start })
+    })
+}
+
+/// What is said of a copy in which nothing is wrong: no more than what is proved.
+fn verdict(names: &str, found: &Copied) -> Verdict {
+    let range = match (found.epochs.first(), found.epochs.last()) {
+        (Some(first), Some(last)) => format!("from entry {} to {}", first.first, last.last),
+        _ => {
+            return match &found.sink {
+                Some(sink) => Verdict::whole(format!("{names} has no entries, and the sink {sink} took none yet")),
+                None => Verdict { whole: false, text: format!("{names} has no entries: nothing is proved by it") },
+            };
+        }
+    };
+    let open = match (found.begin_proved, found.end_proved) {
+        (true, true) => String::new(),
+        (true, false) => "; nothing tells whether more belongs after that".to_owned(),
+        (false, true) => "; nothing tells whether more belongs before that".to_owned(),
+        (false, false) => "; nothing tells whether more belongs to it".to_owned(),
+    };
+    let all = match &found.sink {
+        Some(sink) if found.end_proved => format!(", the last that the sink {sink} took"),
+        Some(_) | None => String::new(),
+    };
+    Verdict::whole(format!("{names} is whole and unaltered {range}{all}{open}"))
+}
+
+/// What is said where nothing is wrong.
+struct Verdict {
+    whole: bool,
+    text: String,
+}
+
+impl Verdict {
+    const fn whole(text: String) -> Self {
+        Self { whole: true, text }
+    }
 }
 
 /// What a copy holds and what it was compared with, in sentences.
@@ -177,8 +234,15 @@ fn summary(found: &Copied, why_not: &str) -> Vec<String> {
 }
 
 /// Prints the answer: what was found, then what is wrong, then the verdict.
-fn answer(global: &Global, what: &str, summary: &[String], found: impl Serialize, problems: &[String]) -> Outcome {
-    let whole = problems.is_empty();
+fn answer(
+    global: &Global,
+    what: &str,
+    summary: &[String],
+    found: impl Serialize,
+    problems: &[String],
+    verdict: Verdict,
+) -> Outcome {
+    let whole = problems.is_empty() && verdict.whole;
     let mut out = Out::new(global);
     match global.output.unwrap_or(Format::Line) {
         Format::Line => {
@@ -193,7 +257,7 @@ fn answer(global: &Global, what: &str, summary: &[String], found: impl Serialize
             }
             let more = if problems.len() == Verified::MOST { " or more" } else { "" };
             let verdict = match problems.len() {
-                0 => format!("{what} is whole and unaltered"),
+                0 => verdict.text,
                 found => format!("{what} is damaged: {}{more}", plural(found as u64, "problem", "problems")),
             };
             let mut row = Row::new(whole_lines);

@@ -264,7 +264,7 @@ impl Reader {
         let row = self.conn.query_row(&text, [], |row| Ok((row.get::<_, u64>(0)?, row.get(1)?, row.get(2)?)));
         let (oldest, oldest_time, paused): (_, _, Option<String>) = row.map_err(sql("what it keeps"))?;
         let paused = paused.and_then(|text| serde_json::from_str(&text).ok());
-        Ok(Retained { oldest, oldest_time, forgotten: oldest - 1, paused })
+        Ok(Retained { oldest, oldest_time, forgotten: oldest.saturating_sub(1), paused })
     }
 
     /// Reads at one moment of the journal. It is short: whoever stays in one keeps the write-ahead log from being emptied.
@@ -292,6 +292,14 @@ impl Reader {
     /// Where the database cannot be read.
     pub fn epoch(&self) -> Read<String> {
         self.meta("epoch")
+    }
+
+    /// The first seq that carries this name; `None` where the journal did not note it.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn epoch_since(&self) -> Read<Option<u64>> {
+        Ok(self.meta("epoch_since")?.parse().ok())
     }
 
     /// The cluster that the journal belongs to.

@@ -417,6 +417,23 @@ async fn verify_finds_what_was_changed_behind_our_back() {
         ("UPDATE object SET present = 0 WHERE name = 'c'", "is gone in the table"),
         ("UPDATE sink SET cursor = 77", "past the head"),
         ("UPDATE entry SET previous = 0 WHERE seq = 4", "follows entry 0"),
+        ("DELETE FROM object WHERE id = 2", "object of entry 2 is missing in the object table"),
+        ("DELETE FROM object", "object of entry 1 is missing in the object table"),
+        ("UPDATE object SET name = 'zz' WHERE name = 'b'", "entry 2: its object has another name"),
+        ("UPDATE object SET namespace = 'zz' WHERE name = 'b'", "object u2 at version 2 differs from entry 2"),
+        ("UPDATE object SET state = x'00'", "object u2 has a state that is damaged"),
+        ("UPDATE object SET state = NULL, last = 0 WHERE name = 'b'", "neither the log nor the table has its state"),
+        ("UPDATE object SET base = 3 WHERE name = 'a'", "object u1 has another base than entry 4"),
+        ("UPDATE entry SET object_start = object_start + 1", "entry 4: its object stands elsewhere"),
+        ("UPDATE entry SET object_end = 99999 WHERE seq = 3", "entry 3: its object stands elsewhere"),
+        ("UPDATE entry SET source = 7 WHERE seq = 2", "entry 2: its source is not there"),
+        ("UPDATE resource SET plural = 'nodes'", "entry 2: it is not of its source"),
+        ("UPDATE source SET namespace = 'pay'", "entry 2: it is not of its source"),
+        ("UPDATE entry SET object = NULL WHERE seq = 2", "entry 2: its row says that it is of an object, or of none"),
+        ("UPDATE meta SET value = 'f' || substr(value, 2) WHERE key = 'epoch'", "entry 4: its epoch is not that"),
+        ("DELETE FROM meta WHERE key = 'epoch'", "the journal has no epoch"),
+        ("UPDATE meta SET value = '3' WHERE key = 'head'", "its head is 4, but it notes \"3\""),
+        ("UPDATE meta SET value = 'x' WHERE key = 'head'", "its head is 4, but it notes \"x\""),
     ];
     for (sabotage, symptom) in breaks {
         let dir = tempfile::tempdir().unwrap();
@@ -426,11 +443,54 @@ async fn verify_finds_what_was_changed_behind_our_back() {
         open.journal.sink("x", "file", SinkStart::Start).await.unwrap();
         open.close();
         let conn = Connection::open(dir.path().join("journal.db")).unwrap();
-        conn.execute_batch(sabotage).unwrap();
+        conn.execute_batch(&format!("PRAGMA foreign_keys = OFF; {sabotage}")).unwrap();
         drop(conn);
         let found = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap();
         assert!(found.problems.iter().any(|problem| problem.contains(symptom)), "{sabotage}: {:?}", found.problems);
     }
+}
+
+/// What no entry carries is looked at too, and whatever is meant is not damage: objects of a silent list, the dead that
+/// such a list found again, states that `ignore` kept out of the log.
+#[tokio::test]
+async fn verify_takes_states_beside_the_log_for_what_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let silent = SourceSpec { first_list_silent: true, ignore: vec!["/spec/n".into()], ..pods() };
+    let open = Open::with(dir.path(), &silent).await;
+    open.list(10, None, &[pod("a", "u1", 1), pod("b", "u2", 2), pod("c", "u3", 3)]).await;
+    open.watch(vec![upsert("d", "u4", 11), upsert("d", "u4", 12), upsert("e", "u5", 13), delete("e", "u5", 14)]).await;
+    open.watch(vec![delete("c", "u3", 15)]).await;
+    // A list in progress says nothing yet.
+    open.journal.list_begin(open.memory.id).await.unwrap();
+    open.journal.list_page(open.memory.id, vec![pod("a", "u1", 16)]).await.unwrap();
+    open.journal.flush().await.unwrap();
+    assert_whole(&mut open.journal.reader().unwrap());
+    assert_eq!(open.log().len(), 4, "{:?}", open.log());
+    open.close();
+    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+    conn.execute("UPDATE object SET state = (SELECT state FROM object WHERE name = 'a') WHERE name = 'b'", []).unwrap();
+    drop(conn);
+    let found = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap();
+    assert_eq!(found.problems, ["object u2 has a state that is damaged or not its own"]);
+}
+
+/// What follows from a lost row: the daemon takes the object for a new one.
+#[tokio::test]
+async fn verify_finds_an_object_that_is_added_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 1), pod("b", "u2", 2)]).await;
+    open.close();
+    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+    conn.execute("DELETE FROM object WHERE name = 'a'", []).unwrap();
+    drop(conn);
+    let open = Open::at(dir.path()).await;
+    open.watch(vec![upsert("a", "u1", 11)]).await;
+    assert_eq!(open.log()[2], "3 ADDED watched a/u1@11");
+    open.close();
+    let found = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap();
+    let lost = "the object of entry 1 is missing in the object table";
+    assert_eq!(found.problems, [lost, "entry 3 adds an object that exists"]);
 }
 
 /// Fault 42: a damaged entry is told by `verify` and by whoever reads it, and nothing that comes after it is lost.
@@ -605,15 +665,21 @@ async fn a_new_epoch_names_what_follows_and_leaves_what_exists() {
     let old = journal.epoch();
     let new = journal.begin_epoch().await.unwrap();
     assert!(new > old && journal.epoch() == new);
+    assert_whole(&mut journal.reader().unwrap());
     journal.append(memory.id, vec![upsert("b", "2", 6)]).await.unwrap();
     journal.flush().await.unwrap();
     let mut reader = journal.reader().unwrap();
     let entries = reader.entries_after(Seq(0), 10, usize::MAX).unwrap();
     let epochs: Vec<_> = entries.iter().map(|stored| Entry::parse(&stored.line).unwrap().epoch.into_owned()).collect();
-    assert_eq!(epochs, [old, new]);
-    assert!(reader.verify(|_, _| ()).unwrap().problems.is_empty());
-    drop(journal);
+    assert_eq!(epochs, [old.clone(), new]);
+    assert_whole(&mut reader);
+    drop((reader, journal));
     thread.join().unwrap();
+    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+    conn.execute("UPDATE meta SET value = ? WHERE key = 'epoch'", [old]).unwrap();
+    let problems = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap().problems;
+    let told = |seq| format!("entry {seq}: its epoch is not that of the journal at this place");
+    assert_eq!(problems, [told(1), told(2)]);
 }
 
 #[tokio::test]

@@ -219,14 +219,6 @@ impl Writer {
                 meta.insert(key, value);
             }
         }
-        let epoch = match meta.remove("epoch") {
-            Some(epoch) => epoch,
-            None => {
-                let epoch = new_epoch();
-                conn.execute("INSERT INTO meta VALUES ('epoch', ?)", [&epoch]).map_err(sql("write its epoch"))?;
-                epoch
-            }
-        };
         let newest: u64 = conn
             .query_row("SELECT coalesce(max(seq), 0) FROM entry", [], |row| row.get(0))
             .map_err(sql("read its head"))?;
@@ -238,6 +230,18 @@ impl Writer {
             uid: meta.remove("cluster_uid").unwrap_or_default(),
         };
         let head = newest.max(kept);
+        let epoch = match meta.remove("epoch") {
+            Some(epoch) => epoch,
+            None => {
+                let epoch = new_epoch();
+                conn.execute(
+                    "INSERT OR REPLACE INTO meta VALUES ('epoch', ?), ('epoch_since', ?)",
+                    params![epoch, (head + 1).to_string()],
+                )
+                .map_err(sql("write its epoch"))?;
+                epoch
+            }
+        };
         let oldest = meta.remove("oldest").and_then(|oldest| oldest.parse().ok()).unwrap_or(1);
         visible.send_replace(Seq(head));
         Ok(Self {
@@ -708,6 +712,9 @@ impl Writer {
                 self.epoch = new_epoch();
                 let what = "begin an epoch";
                 self.execute(what, "UPDATE meta SET value = ? WHERE key = 'epoch'", params![self.epoch])?;
+                // From here on entries carry it, and none before does.
+                let since = (self.head + 1).to_string();
+                self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('epoch_since', ?)", params![since])?;
                 let epoch = self.epoch.clone();
                 self.later(reply, epoch);
             }

@@ -4,6 +4,7 @@
 //! seqs of an epoch go up without a hole, no change is told twice, and what is told of an object can follow what was
 //! told of it before. With the journal at hand: every line is what the journal gives for it, byte for byte, in the
 //! same payload. A copy that a `where` thinned out has holes by intent; they are told apart by the same expression.
+//! Where the configuration says which sink writes to the file, the journal knows how far the copy has to reach.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -30,6 +31,21 @@ pub(super) struct Copied {
     pub(super) left_out: u64,
     /// Entries that the journal had forgotten before the sink took them, as a GAP says.
     pub(super) forgotten: u64,
+    /// The sink that writes it, where that is known.
+    pub(super) sink: Option<String>,
+    /// Whether it is known that nothing belongs before it …
+    pub(super) begin_proved: bool,
+    /// … and that nothing which the sink took belongs after it.
+    pub(super) end_proved: bool,
+}
+
+/// The sink whose file is among those of a copy.
+pub(super) struct Writes {
+    pub(super) name: String,
+    /// The last seq that it took, at a moment before the copy is read.
+    pub(super) written: u64,
+    /// Whether all that it ever took, from the start of the log on, is in files that decklog does not remove.
+    pub(super) from_start: bool,
 }
 
 /// What a copy holds of one epoch.
@@ -49,6 +65,7 @@ struct Told {
 
 pub(super) struct Checker {
     journal: Option<Journal>,
+    sink: Option<Writes>,
     filter: Option<Filter>,
     hasher: RandomState,
     objects: HashMap<u64, Told>,
@@ -58,9 +75,10 @@ pub(super) struct Checker {
 }
 
 impl Checker {
-    pub(super) fn new(reader: Option<Reader>, filter: Option<Filter>) -> Result<Self, Failure> {
+    pub(super) fn new(reader: Option<Reader>, sink: Option<Writes>, filter: Option<Filter>) -> Result<Self, Failure> {
         Ok(Self {
             journal: reader.map(Journal::new).transpose()?,
+            sink,
             filter,
             hasher: RandomState::new(),
             objects: HashMap::new(),
@@ -78,8 +96,34 @@ impl Checker {
     }
 
     /// What was found, and what is wrong.
-    pub(super) fn finish(self) -> (Copied, Vec<String>) {
+    pub(super) fn finish(mut self) -> (Copied, Vec<String>) {
+        self.check_end();
         (self.found, self.problems)
+    }
+
+    /// What the sink took is in its copy, also at the end.
+    fn check_end(&mut self) {
+        let (Some(Writes { name, written, .. }), Some(journal)) = (&self.sink, &self.journal) else { return };
+        let of_this = self.found.epochs.iter().rev().find(|part| part.epoch == journal.epoch);
+        let problem = match of_this {
+            Some(part) if part.last >= *written => None,
+            Some(part) => Some(format!("it ends with entry {}", part.last)),
+            None if *written == 0 => None,
+            None if self.found.entries == 0 => Some("it has no entries".to_owned()),
+            // A journal that was put back begins a new epoch, of which the sink may have nothing yet.
+            None if journal.since.is_none_or(|since| *written < since) => return,
+            None => Some("it has nothing of the journal's epoch".to_owned()),
+        };
+        self.found.sink = Some(name.clone());
+        match problem {
+            Some(problem) => {
+                let text = format!(
+                    "{problem}, but the sink {name} took entries up to {written} (give every file of the copy)"
+                );
+                self.problem(text);
+            }
+            None => self.found.end_proved = true,
+        }
     }
 
     /// Checks one line, without its line break; `place` says where it stands.
@@ -126,7 +170,7 @@ impl Checker {
             self.objects.clear();
             let epoch = entry.epoch.clone().into_owned();
             self.found.epochs.push(EpochPart { epoch, first: seq, last: seq, entries: 1 });
-            return Ok(());
+            return self.check_begin(place, entry);
         }
         let Some(part) = self.found.epochs.last_mut() else { return Ok(()) };
         let last = part.last;
@@ -140,6 +184,17 @@ impl Checker {
         Ok(())
     }
 
+    /// What the sink took is in its copy, also at the begin.
+    fn check_begin(&mut self, place: &str, entry: &Entry<'_>) -> Result<(), Failure> {
+        let from_start = self.sink.as_ref().is_some_and(|sink| sink.from_start);
+        let of_this = self.journal.as_ref().is_some_and(|journal| journal.epoch == entry.epoch);
+        if !from_start || !of_this || self.found.epochs.len() > 1 {
+            return Ok(());
+        }
+        self.found.begin_proved = true;
+        if entry.seq > 1 { self.check_hole(place, entry, 1) } else { Ok(()) }
+    }
+
     fn check_hole(&mut self, place: &str, entry: &Entry<'_>, from: u64) -> Result<(), Failure> {
         let (epoch, to) = (&*entry.epoch, entry.seq - 1);
         if self.is_forgotten(entry)? {
@@ -151,7 +206,7 @@ impl Checker {
         let range = if from == to { format!("entry {from} is") } else { format!("entries {from} to {to} are") };
         let Some(filter) = &self.filter else {
             self.problem(format!(
-                "{place}: {range} missing before it (if the sink has a `where`, give it with --where)"
+                "{place}: {range} missing before it (give every file of the copy, and with --where the `where` of its sink)"
             ));
             return Ok(());
         };
@@ -304,6 +359,8 @@ fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
 struct Journal {
     reader: Reader,
     epoch: String,
+    /// The first seq of the epoch, where that is known.
+    since: Option<u64>,
     head: u64,
     /// What is read ahead begins after this seq.
     before: u64,
@@ -315,8 +372,8 @@ const AHEAD: (usize, usize) = (500, 8 << 20);
 
 impl Journal {
     fn new(reader: Reader) -> Result<Self, Failure> {
-        let (epoch, head) = (reader.epoch()?, reader.head()?.0);
-        Ok(Self { reader, epoch, head, before: 0, ahead: VecDeque::new() })
+        let (epoch, since, head) = (reader.epoch()?, reader.epoch_since()?, reader.head()?.0);
+        Ok(Self { reader, epoch, since, head, before: 0, ahead: VecDeque::new() })
     }
 
     /// The entry's line, where the journal still has it.

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 use rusqlite::{ErrorCode, params};
@@ -10,6 +11,7 @@ use rusqlite::{ErrorCode, params};
 use super::{OLDEST, Read, Reader, Stored, StoredEntry, rfc3339, sql, stored_row};
 use crate::journal::{JournalError, schema};
 use crate::model::{EntryType, Seq};
+use crate::watch::decode::Identity;
 use crate::wire;
 
 /// Entries or objects that are read at one moment.
@@ -51,6 +53,7 @@ impl Verified {
 }
 
 /// The newest entry of an object.
+#[derive(Clone, Copy)]
 struct Newest {
     seq: u64,
     exists: bool,
@@ -63,10 +66,42 @@ struct Row {
     object: Option<i64>,
     previous: u64,
     time: i64,
+    /// Where the object is said to stand in the line.
+    start: i64,
+    end: i64,
+    /// Group, plural and namespace of its source, where the tables have that.
+    source: Option<(String, String, String)>,
+    /// Namespace and name of its object, and whether the resource is that of the source, where the table has it.
+    named: Option<(String, String, bool)>,
 }
 
-/// Rows with their entries; those that are damaged come without.
-type Page = Vec<(Row, Option<StoredEntry>)>;
+/// What is kept of an entry while the rest of the log is read.
+struct Told {
+    kind: EntryType,
+    uid: u64,
+    /// Resource, namespace, name and uid.
+    incarnation: u64,
+}
+
+/// Rows with what their entries tell; those that are damaged come without.
+type Page = Vec<(Row, Option<Told>)>;
+
+/// The names that entries have to carry.
+struct Epochs {
+    now: String,
+    /// The first seq that carries it; `None` in a journal that did not note it.
+    since: Option<u64>,
+}
+
+impl Epochs {
+    fn has(&self, epoch: &str, seq: u64) -> bool {
+        match self.since {
+            Some(since) => !epoch.is_empty() && (epoch == self.now) == (seq >= since),
+            // Names of epochs sort by their beginning.
+            None => !epoch.is_empty() && *epoch <= *self.now,
+        }
+    }
+}
 
 /// A row of the object table.
 struct Object {
@@ -76,11 +111,39 @@ struct Object {
     present: bool,
     last: u64,
     withheld: bool,
+    namespace: String,
+    name: String,
+    /// Group and plural.
+    resource: (String, String),
+    /// Whether `base` is what the newest entry says.
+    based: bool,
+}
+
+impl Object {
+    fn is(&self, entry: &wire::Entry<'_>) -> bool {
+        (entry.group(), &*entry.resource) == (&*self.resource.0, &*self.resource.1)
+            && entry.namespace.as_deref().unwrap_or_default() == self.namespace
+            && entry.name.as_deref() == Some(self.name.as_str())
+    }
+
+    /// Whether a state that no entry carries can be its own, as far as redaction has left its names in it.
+    fn is_in(&self, state: &[u8]) -> bool {
+        let Ok(Identity { metadata, .. }) = serde_json::from_slice(state) else { return false };
+        let Some(metadata) = metadata else { return true };
+        [
+            (metadata.namespace, &self.namespace),
+            (metadata.name, &self.name),
+            (metadata.uid, &self.uid),
+            (metadata.version, &self.version),
+        ]
+        .iter()
+        .all(|(inside, outside)| inside.as_deref().is_none_or(|inside| inside == outside.as_str()))
+    }
 }
 
 impl Reader {
     /// Proves that the journal is whole: SQLite's own check, dense seqs from the lower end on, each entry readable and in
-    /// its place, the replay of the log equal to the object table, no cursor past the head. `progress` is told entries
+    /// its place, the replay of the log equal to the object table in both directions, no cursor past the head. `progress` is told entries
     /// read and entries in all.
     ///
     /// # Errors
@@ -102,17 +165,26 @@ impl Reader {
 
     fn verify_all(&mut self, found: &mut Verified, mut progress: impl FnMut(u64, u64)) -> Read<()> {
         self.verify_pages(found)?;
-        let (epoch, head, given_out) = self.moment(|reader| {
-            let given_out: u64 = reader.meta("head")?.parse().unwrap_or(0);
-            Ok((reader.epoch()?, reader.head()?, given_out))
+        let (epochs, head, given_out) = self.moment(|reader| {
+            let epochs = Epochs { now: reader.epoch()?, since: reader.epoch_since()? };
+            Ok((epochs, reader.head()?, reader.meta("head")?))
         })?;
-        if head.0 < given_out {
-            found.problem(format!("the newest entries, {} to {given_out}, are missing", head.next()));
+        match given_out.parse() {
+            Ok(given_out) if head.0 < given_out => {
+                found.problem(format!("the newest entries, {} to {given_out}, are missing", head.next()));
+            }
+            Ok(given_out) if head.0 == given_out => {}
+            Err(_) if given_out.is_empty() && head.0 == 0 => {}
+            Ok(_) | Err(_) => found.problem(format!("its head is {head}, but it notes {given_out:?}")),
+        }
+        if epochs.now.is_empty() {
+            found.problem("the journal has no epoch".to_owned());
         }
         let mut newest: HashMap<i64, Newest> = HashMap::new();
+        let mut incarnations: HashMap<u64, Newest> = HashMap::new();
         let (mut at, mut expected) = (0, None);
         loop {
-            let (oldest, rows) = self.moment(|reader| reader.verify_page(at, head, &epoch, found))?;
+            let (oldest, rows) = self.moment(|reader| reader.verify_page(at, head, &epochs, found))?;
             let Some((last, ..)) = rows.last() else { break };
             at = last.stored.seq;
             for (row, entry) in rows {
@@ -131,11 +203,15 @@ impl Reader {
                 let Some(entry) = entry else { continue };
                 found.gaps += u64::from(kept && entry.kind == EntryType::Gap);
                 let Some(object) = row.object else { continue };
-                let uid =
-                    wire::Entry::parse(&entry.line).map_or(0, |entry| hash(entry.uid.as_deref().unwrap_or_default()));
-                let before = newest.insert(object, Newest { seq, exists: entry.kind != EntryType::Deleted, uid });
+                let now = Newest { seq, exists: entry.kind != EntryType::Deleted, uid: entry.uid };
+                let before = newest.insert(object, now);
+                let incarnation = incarnations.insert(entry.incarnation, now);
+                if before.is_none() && row.named.is_none() {
+                    // A row goes with the last entry of its object, never before.
+                    found.problem(format!("the object of entry {seq} is missing in the object table"));
+                }
                 if kept {
-                    check_order(&row, &entry, uid, before.as_ref(), oldest, found);
+                    check_order(&row, &entry, before.or(incarnation).as_ref(), before.is_some(), oldest, found);
                 }
             }
             progress(found.entries, head.0.saturating_sub(oldest) + 1);
@@ -181,22 +257,42 @@ impl Reader {
 
     /// A page of rows after `at`, with those that are forgotten and held, and the lower end at the same moment. A row
     /// that is damaged is told and comes without its entry.
-    fn verify_page(&mut self, at: u64, head: Seq, epoch: &str, found: &mut Verified) -> Read<(u64, Page)> {
+    fn verify_page(&mut self, at: u64, head: Seq, epochs: &Epochs, found: &mut Verified) -> Read<(u64, Page)> {
         let what = "its check";
         let oldest = self.retained()?.oldest;
         let rows: Vec<(Row, bool)> = {
             let mut select = self
                 .conn
                 .prepare_cached(&format!(
-                    "SELECT seq, type, base, line, object, previous, time,
-                         seq >= {OLDEST} OR EXISTS (SELECT 1 FROM held h WHERE h.object = e.object AND h.seq = e.seq)
-                     FROM entry e WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
+                    "SELECT e.seq, e.type, e.base, e.line, e.object, previous, time, object_start, object_end,
+                         r.api_group, r.plural, s.namespace, o.namespace, o.name, o.resource = s.resource,
+                         e.seq >= {OLDEST} OR EXISTS (SELECT 1 FROM held h WHERE h.object = e.object AND h.seq = e.seq)
+                     FROM entry e LEFT JOIN source s ON s.id = e.source LEFT JOIN resource r ON r.id = s.resource
+                         LEFT JOIN object o ON o.id = e.object
+                     WHERE e.seq > ? AND e.seq <= ? ORDER BY e.seq LIMIT ?"
                 ))
                 .map_err(sql(what))?;
             let rows = select
                 .query_map(params![at, head.0, ROWS], |row| {
                     let stored = stored_row(row)?;
-                    Ok((Row { stored, object: row.get(4)?, previous: row.get(5)?, time: row.get(6)? }, row.get(7)?))
+                    let source: (Option<_>, Option<_>, Option<_>) = (row.get(9)?, row.get(10)?, row.get(11)?);
+                    let named: (Option<_>, Option<_>) = (row.get(12)?, row.get(13)?);
+                    let same = row.get::<_, Option<bool>>(14)?.unwrap_or(false);
+                    let facts = Row {
+                        stored,
+                        object: row.get(4)?,
+                        previous: row.get(5)?,
+                        time: row.get(6)?,
+                        start: row.get(7)?,
+                        end: row.get(8)?,
+                        source: source
+                            .0
+                            .zip(source.1)
+                            .zip(source.2)
+                            .map(|((group, plural), scope)| (group, plural, scope)),
+                        named: named.0.zip(named.1).map(|(namespace, name)| (namespace, name, same)),
+                    };
+                    Ok((facts, row.get(15)?))
                 })
                 .map_err(sql(what))?;
             rows.collect::<Result<_, _>>().map_err(sql(what))?
@@ -209,12 +305,21 @@ impl Reader {
             }
             let blob = std::mem::take(&mut row.stored.blob);
             let entry = match self.unpack(Stored { blob, ..row.stored }) {
-                Ok(entry) => {
-                    if let Err(problem) = check_entry(&entry, row.time, epoch) {
-                        found.problem(format!("entry {seq}: {problem}"));
+                Ok(entry) => match wire::Entry::parse(&entry.line) {
+                    Ok(parsed) => {
+                        for check in [check_entry(&entry, &parsed, row.time, epochs), check_row(&row, &entry, &parsed)]
+                        {
+                            if let Err(problem) = check {
+                                found.problem(format!("entry {seq}: {problem}"));
+                            }
+                        }
+                        Some(told(&parsed))
                     }
-                    Some(entry)
-                }
+                    Err(error) => {
+                        found.problem(format!("entry {seq}: {error}"));
+                        None
+                    }
+                },
                 Err(error @ JournalError::Corrupt(_)) => {
                     found.problem(error.to_string());
                     None
@@ -249,7 +354,10 @@ impl Reader {
             let mut select = self
                 .conn
                 .prepare_cached(
-                    "SELECT id, uid, version, present, last, state IS NOT NULL FROM object WHERE id > ? ORDER BY id LIMIT ?",
+                    "SELECT o.id, uid, version, present, last, state IS NOT NULL, namespace, name,
+                         coalesce(api_group, ''), coalesce(plural, ''),
+                         base IS (SELECT coalesce(e.base, e.seq) FROM entry e WHERE e.seq = o.last AND e.type <> 2)
+                     FROM object o LEFT JOIN resource r ON r.id = o.resource WHERE o.id > ? ORDER BY o.id LIMIT ?",
                 )
                 .map_err(sql(what))?;
             let rows = select
@@ -261,79 +369,125 @@ impl Reader {
                         present: row.get(3)?,
                         last: row.get(4)?,
                         withheld: row.get(5)?,
+                        namespace: row.get(6)?,
+                        name: row.get(7)?,
+                        resource: (row.get(8)?, row.get(9)?),
+                        based: row.get(10)?,
                     })
                 })
                 .map_err(sql(what))?;
             rows.collect::<Result<_, _>>().map_err(sql(what))?
         };
         let last = rows.last().map(|row| row.id);
-        for Object { id, uid, version, present, last, withheld } in rows {
+        for row in rows {
             found.objects += 1;
-            // What came after the log was read, or is forgotten since, cannot be compared with it.
-            let told = newest.get(&id).filter(|told| last <= head.0 && (last != 0 || told.seq >= oldest));
-            match told {
-                Some(Newest { seq, .. }) if *seq != last => {
-                    found.problem(format!("object {uid} points to entry {last}, but the log's newest of it is {seq}"));
-                }
-                Some(Newest { exists, .. }) if *exists != present && !withheld => {
-                    found.problem(format!("object {uid} is {} in the table but not in the log", presence(present)));
-                }
-                Some(_) | None => {}
-            }
-            // A withheld state is newer than the log by intent.
-            if withheld || last == 0 {
-                continue;
-            }
-            match self.row(Seq(last)) {
-                Ok(Some(entry)) => {
-                    if let Ok(entry) = wire::Entry::parse(&entry.line)
-                        && (entry.uid.as_deref() != Some(uid.as_str()) || entry.version().as_str() != version)
-                    {
-                        found.problem(format!("object {uid} at version {version} differs from entry {last}"));
-                    }
-                }
-                Ok(None) => found.problem(format!("object {uid} points to entry {last}, which is not there")),
-                // Told where the log was read.
-                Err(JournalError::Corrupt(_)) => {}
-                Err(error) => return Err(error),
-            }
+            self.verify_object(&row, newest, head, oldest, found)?;
         }
         Ok(last)
     }
+
+    fn verify_object(
+        &mut self,
+        row: &Object,
+        newest: &HashMap<i64, Newest>,
+        head: Seq,
+        oldest: u64,
+        found: &mut Verified,
+    ) -> Read<()> {
+        let Object { id, uid, version, present, last, withheld, .. } = row;
+        // What came after the log was read, or is forgotten since, cannot be compared with it.
+        let told = newest.get(id).filter(|told| *last <= head.0 && (*last != 0 || told.seq >= oldest));
+        match told {
+            Some(Newest { seq, .. }) if seq != last => {
+                found.problem(format!("object {uid} points to entry {last}, but the log's newest of it is {seq}"));
+            }
+            Some(Newest { exists, .. }) if exists != present && !withheld => {
+                found.problem(format!("object {uid} is {} in the table but not in the log", presence(*present)));
+            }
+            Some(_) | None => {}
+        }
+        if *withheld {
+            let state = self.conn.query_row("SELECT state FROM object WHERE id = ?", [id], |row| row.get(0));
+            let state: Vec<u8> = state.map_err(sql("objects"))?;
+            let own = self.codec.decompress(None, &state).is_ok_and(|state| row.is_in(&state));
+            if !own || !present {
+                found.problem(format!("object {uid} has a state that is damaged or not its own"));
+            }
+        } else if *present && *last == 0 {
+            found.problem(format!("object {uid} is present, and neither the log nor the table has its state"));
+        }
+        if *last == 0 {
+            return Ok(());
+        }
+        match self.row(Seq(*last)) {
+            Ok(Some(entry)) => {
+                let Ok(entry) = wire::Entry::parse(&entry.line) else { return Ok(()) };
+                // A withheld state is newer than the log by intent.
+                let newer =
+                    *withheld || (entry.uid.as_deref() == Some(uid.as_str()) && entry.version().as_str() == version);
+                if !newer || !row.is(&entry) {
+                    found.problem(format!("object {uid} at version {version} differs from entry {last}"));
+                } else if !row.based {
+                    found.problem(format!("object {uid} has another base than entry {last}"));
+                }
+            }
+            Ok(None) => found.problem(format!("object {uid} points to entry {last}, which is not there")),
+            // Told where the log was read.
+            Err(JournalError::Corrupt(_)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
 }
 
-/// Whether an entry can follow what was told of its object before.
-fn check_order(row: &Row, entry: &StoredEntry, uid: u64, before: Option<&Newest>, oldest: u64, found: &mut Verified) {
-    let seq = entry.seq;
-    if let Some(before) = before
-        && before.seq != row.previous
-    {
+/// What is kept of an entry.
+fn told(entry: &wire::Entry<'_>) -> Told {
+    let uid = entry.uid.as_deref().unwrap_or_default();
+    let incarnation = hash(&(
+        entry.group(),
+        &entry.resource,
+        entry.namespace.as_deref().unwrap_or_default(),
+        entry.name.as_deref().unwrap_or_default(),
+        uid,
+    ));
+    Told { kind: entry.kind(), uid: hash(&uid), incarnation }
+}
+
+/// Whether an entry can follow what was told before of its row in the table, or else of the same incarnation.
+fn check_order(row: &Row, entry: &Told, before: Option<&Newest>, same_row: bool, oldest: u64, found: &mut Verified) {
+    let seq = row.stored.seq;
+    match before {
         // The one before may have been forgotten since the page before was read.
-        if before.seq >= oldest || row.previous >= oldest {
-            found.problem(format!(
-                "entry {seq} follows entry {} of its object, but the newest was {}",
-                row.previous, before.seq
-            ));
+        Some(before) if same_row && before.seq != row.previous => {
+            if before.seq >= oldest || row.previous >= oldest {
+                found.problem(format!(
+                    "entry {seq} follows entry {} of its object, but the newest was {}",
+                    row.previous, before.seq
+                ));
+            }
+            return;
         }
-        return;
+        Some(before) if !same_row && before.seq < oldest => return,
+        Some(_) | None => {}
     }
     match (entry.kind, before) {
         (EntryType::Added, Some(Newest { exists: true, .. })) => {
             found.problem(format!("entry {seq} adds an object that exists"));
         }
         // Another incarnation may have been found by a list that tells nothing.
-        (EntryType::Modified | EntryType::Deleted, Some(before)) if !before.exists && before.uid == uid => {
+        (EntryType::Modified | EntryType::Deleted, Some(before))
+            if same_row && !before.exists && before.uid == entry.uid =>
+        {
             found.problem(format!("entry {seq} changes an object that does not exist"));
         }
         _ => {}
     }
 }
 
-/// Tells uids apart in little room.
-fn hash(text: &str) -> u64 {
-    use std::hash::{DefaultHasher, Hasher};
+/// Tells texts apart in little room.
+fn hash(what: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    hasher.write(text.as_bytes());
+    what.hash(&mut hasher);
     hasher.finish()
 }
 
@@ -341,10 +495,33 @@ fn presence(present: bool) -> &'static str {
     if present { "present" } else { "gone" }
 }
 
-fn check_entry(entry: &StoredEntry, time: i64, epoch: &str) -> Result<(), String> {
-    let parsed = wire::Entry::parse(&entry.line).map_err(|error| error.to_string())?;
+/// Whether the columns of a row, and the rows that they name, are those of its entry.
+fn check_row(row: &Row, entry: &StoredEntry, parsed: &wire::Entry<'_>) -> Result<(), &'static str> {
+    let namespace = parsed.namespace.as_deref().unwrap_or_default();
+    let Some((group, plural, scope)) = &row.source else { return Err("its source is not there") };
+    if (parsed.group(), &*parsed.resource) != (group, plural) || !(scope.is_empty() || scope == namespace) {
+        return Err("it is not of its source");
+    }
+    if row.object.is_none() != (entry.kind == EntryType::Gap) {
+        return Err("its row says that it is of an object, or of none, and it is not");
+    }
+    if let Some((of, name, same_resource)) = &row.named
+        && (of != namespace || Some(name.as_str()) != parsed.name.as_deref() || !same_resource)
+    {
+        return Err("its object has another name in the object table");
+    }
+    let stands = usize::try_from(row.start).ok().zip(usize::try_from(row.end).ok());
+    let stands = stands.and_then(|(start, end)| entry.line.get(start..end));
+    let right = match parsed.object {
+        Some(object) => stands.is_some_and(|found| std::ptr::eq(found, object.get().as_bytes())),
+        None => (row.start, row.end) == (0, 0),
+    };
+    if right { Ok(()) } else { Err("its object stands elsewhere than its row says") }
+}
+
+fn check_entry(entry: &StoredEntry, parsed: &wire::Entry<'_>, time: i64, epochs: &Epochs) -> Result<(), &'static str> {
     if parsed.seq() != entry.seq || parsed.kind() != entry.kind {
-        return Err("it says another seq or type than its row".to_owned());
+        return Err("it says another seq or type than its row");
     }
     let id = if parsed.kind() == EntryType::Gap {
         format!("{}.{}", parsed.epoch, parsed.seq)
@@ -353,14 +530,13 @@ fn check_entry(entry: &StoredEntry, time: i64, epoch: &str) -> Result<(), String
         wire::change_id(uid, parsed.version().as_str(), parsed.kind())
     };
     if parsed.id != id {
-        return Err(format!("its id is not {id}"));
+        return Err("its id does not follow from what it tells");
     }
-    // Names of epochs sort by their beginning.
-    if parsed.epoch.is_empty() || *parsed.epoch > *epoch {
-        return Err("its epoch is not one of this journal".to_owned());
+    if !epochs.has(&parsed.epoch, parsed.seq) {
+        return Err("its epoch is not that of the journal at this place");
     }
     if parsed.time != rfc3339(time) {
-        return Err("it says another time than its row".to_owned());
+        return Err("it says another time than its row");
     }
     Ok(())
 }
