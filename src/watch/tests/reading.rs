@@ -142,6 +142,7 @@ async fn an_error_of_many_lines_is_one_error() {
     let daemon = place.ready(maps()).await;
     place.sim.wait_for_watches("configmaps", 1).await.unwrap();
     let before = place.sim.count(&On::watch("configmaps"));
+    place.sim.create("secrets", objects::secret("shop", "elsewhere", &[])).unwrap();
     place.sim.fault(Fault::new(On::watch("configmaps"), pretty(410, &Refusal::expired(1, 2))));
     place.sim.signal("configmaps", &Signal::End);
     daemon.until_last(&place, "GAP expired").await;
@@ -316,7 +317,7 @@ async fn watches_that_end_at_once_make_no_hot_loop_and_without_news_no_gap() {
     daemon.until(&place, |log| log.len() == 1).await;
     place.sim.fault(Fault::new(On::watch("configmaps"), Act::empty()).times(12));
     place.sim.signal("configmaps", &Signal::End);
-    place.sim.wait_for_count(&On::watch("configmaps"), 13).await.unwrap();
+    place.sim.wait_for_count(&On::watch("configmaps"), 14).await.unwrap();
     place.map("b", "1");
     let log = daemon.until_last(&place, "b@").await;
     assert!(log.len() == 2 && log[1].starts_with("ADDED watched b@"), "nothing could be missing: {log:?}");
