@@ -652,7 +652,14 @@ fn while_watches_end_at_once_what_is_new_is_listed_ever_more_rarely() {
                 lists.push(watches);
                 Input::Committed
             }
-            other => panic!("{other:?}"),
+            Effect::AskLatest
+            | Effect::Confirm
+            | Effect::Gone
+            | Effect::Refresh
+            | Effect::Reconnect
+            | Effect::Bookmark(_)
+            | Effect::Report(_)
+            | Effect::Count(_) => panic!("{action:?}"),
         };
         action = machine.step(now, input).pop().unwrap();
     }
