@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode, header};
 use kube::client::AuthError;
 use rustix::io::Errno;
-use serde::Deserialize;
+use serde_json::Value;
 
 /// Why something failed, as far as it makes a difference to what is done about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,30 +92,30 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// A `metav1.Status`, as far as anything depends on it. Every field may be missing: proxies answer in the name of
-/// the API server.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// A `metav1.Status`, as far as anything depends on it. Proxies answer in the name of the API server: a field that is
+/// missing, null or of another type says nothing, and takes nothing from what the others say.
+#[derive(Debug, Default)]
 struct Status {
-    kind: String,
     message: String,
     reason: String,
     code: u16,
-    details: Details,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Details {
-    causes: Vec<Cause>,
-    #[serde(rename = "retryAfterSeconds")]
+    causes: Vec<String>,
     retry_after: u64,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Cause {
-    reason: String,
+impl Status {
+    fn of(value: &Value) -> Self {
+        let text = |field: &Value| field.as_str().unwrap_or_default().to_owned();
+        let details = &value["details"];
+        let causes = details["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Self {
+            message: text(&value["message"]),
+            reason: text(&value["reason"]),
+            code: value["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default(),
+            causes: causes.iter().map(|cause| text(&cause["reason"])).collect(),
+            retry_after: details["retryAfterSeconds"].as_u64().unwrap_or_default(),
+        }
+    }
 }
 
 /// What a person has to know where the credentials are not accepted. An expired client certificate is told in this way
@@ -132,30 +132,33 @@ const TEXT: usize = 300;
 /// What an answer other than 2xx means.
 #[must_use]
 pub fn answer(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> Failure {
-    let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.kind == "Status");
+    let status = serde_json::from_slice::<Value>(body).ok().filter(|status| status["kind"] == "Status");
     let after = headers
         .get(header::RETRY_AFTER)
         .and_then(|value| value.to_str().ok())
         .and_then(|text| text.trim().parse().ok())
         .map(Duration::from_secs);
-    let status = status.unwrap_or_default();
+    let status = status.as_ref().map(Status::of).unwrap_or_default();
     meaning(code.as_u16(), &status, after)
 }
 
 /// What the object of an ERROR line means.
 #[must_use]
 pub fn error_event(object: &[u8]) -> Failure {
-    match serde_json::from_slice::<Status>(object) {
-        Ok(status) => meaning(status.code, &status, None),
-        Err(_) => Failure::Undecodable("an ERROR of the API server cannot be read".to_owned()),
+    match serde_json::from_slice::<Value>(object) {
+        Ok(value) if value.is_object() => {
+            let status = Status::of(&value);
+            meaning(status.code, &status, None)
+        }
+        Ok(_) | Err(_) => Failure::Undecodable("an ERROR of the API server cannot be read".to_owned()),
     }
 }
 
 fn meaning(code: u16, status: &Status, after: Option<Duration>) -> Failure {
-    let said = (status.details.retry_after > 0).then(|| Duration::from_secs(status.details.retry_after));
+    let said = (status.retry_after > 0).then(|| Duration::from_secs(status.retry_after));
     let after = after.max(said).map(|after| after.min(LONGEST_PAUSE));
     let text = text_of(code, status);
-    let ahead = status.details.causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge");
+    let ahead = status.causes.iter().any(|reason| reason == "ResourceVersionTooLarge");
     match (code, status.reason.as_str()) {
         (410, _) | (_, "Expired" | "Gone") => Failure::Expired,
         _ if ahead => Failure::Ahead,
@@ -358,6 +361,42 @@ mod tests {
         assert!(matches!(error_event(status(500, "StoreReadError", "").as_bytes()), Failure::Server(_)));
         assert!(matches!(error_event(b"{}"), Failure::Server(_)));
         assert!(matches!(error_event(b"[]"), Failure::Server(_) | Failure::Undecodable(_)));
+    }
+
+    /// What one field says does not depend on whether the others are as they should be.
+    #[test]
+    fn a_field_that_is_null_or_of_another_type_is_as_good_as_missing() {
+        for odd in ["null", "7", "-1", "1e99", r#""x""#, "[]", "[null]", "[7]", "{}", "true", r#"{"causes":null}"#] {
+            let two = Failure::Busy(Some(Duration::from_secs(2)));
+            let behind =
+                r#""code":504,"details":{"causes":[null,{"reason":null},{"reason":"ResourceVersionTooLarge"}]}"#;
+            let failed = Failure::Server("the API server answered 500".into());
+            for (http, field, others, expected) in [
+                (410, "details", r#""reason":"Expired","code":410"#, Failure::Expired),
+                (410, "message", r#""reason":"Expired","code":410"#, Failure::Expired),
+                (410, "metadata", r#""reason":"Expired","code":410"#, Failure::Expired),
+                (410, "status", r#""reason":"Expired","code":410"#, Failure::Expired),
+                (410, "else", r#""reason":"Expired","code":410"#, Failure::Expired),
+                (410, "reason", r#""code":410"#, Failure::Expired),
+                (400, "code", r#""reason":"Expired""#, Failure::Expired),
+                (429, "details", r#""code":429"#, Failure::Busy(None)),
+                (429, "reason", r#""code":429,"details":{"retryAfterSeconds":2}"#, two),
+                (504, "metadata", behind, Failure::Ahead),
+                (500, "details", r#""code":500"#, failed),
+            ] {
+                let body = format!(r#"{{"kind":"Status",{others},"{field}":{odd}}}"#);
+                assert_eq!(error_event(body.as_bytes()), expected, "{body}");
+                assert_eq!(of(http, &[], &body), expected, "{body}");
+            }
+            for nested in ["causes", "retryAfterSeconds", "kind"] {
+                let body = status(429, "TooManyRequests", &format!(r#""{nested}":{odd}"#));
+                let waits = |failure: &Failure| matches!(failure, Failure::Busy(None | Some(_)));
+                assert!(waits(&error_event(body.as_bytes())) && waits(&of(429, &[], &body)), "{body}");
+            }
+        }
+        let null = r#"{"kind":"Status","message":null,"reason":null,"code":500,"details":null}"#;
+        assert!(matches!(error_event(null.as_bytes()), Failure::Server(_)));
+        assert!(matches!(error_event(b"null"), Failure::Undecodable(_)));
     }
 
     #[test]

@@ -227,9 +227,22 @@ struct Trouble {
     undecodable: u32,
     /// Refused watches in a row.
     refused: u32,
-    /// A list was the answer to one of these already, and is not tried again before things are well.
-    listed: bool,
+    /// Lists that were the answer to watches that bring nothing, since one was well.
+    lists: u32,
+    /// Watches that brought nothing since the newest of these lists.
+    vain: u32,
 }
+
+impl Trouble {
+    /// Whether watches have brought nothing often enough since the newest list for another one: each time that a list
+    /// did not help, twice as often as before.
+    fn wants_a_list(&self) -> bool {
+        self.lists > 0 && self.vain >= 1 << (self.lists - 1).min(RARELY)
+    }
+}
+
+/// Watches that bring nothing are not borne longer than this power of two between two lists.
+const RARELY: u32 = 4;
 
 /// A source's state.
 #[derive(Clone, Debug)]
@@ -370,6 +383,10 @@ impl Machine {
         self.trouble.ahead = None;
         // A list of this resource was answered: it is served.
         self.trouble.not_found = None;
+        if self.trouble.wants_a_list() && newest.is_some_and(|newest| is_before(newest, version)) {
+            // There may be news that no watch is going to bring.
+            self.list_instead(out);
+        }
         self.proceed(out);
     }
 
@@ -511,6 +528,7 @@ impl Machine {
                 if long {
                     // On a quiet resource nothing else says that the errors before are over.
                     self.trouble.server = None;
+                    (self.trouble.lists, self.trouble.vain) = (0, 0);
                 }
                 // A server that is shut down closes properly, and may come back restored. A watch from a version that
                 // it does not have would be accepted, and silent.
@@ -519,10 +537,10 @@ impl Machine {
             }
             End::Closed => {
                 self.trouble.short += 1;
-                if self.trouble.short >= self.patience.short_watches && !self.trouble.listed {
+                self.trouble.vain += 1;
+                if self.trouble.short >= self.patience.short_watches && self.trouble.lists == 0 {
                     // Some servers answer a position that is too old with an empty watch instead of an error.
-                    self.trouble.listed = true;
-                    self.desync(Why::Expired, out);
+                    self.list_instead(out);
                 }
                 self.probe = true;
                 self.retry(now, Duration::ZERO, Some("the API server closes every watch at once"), out);
@@ -592,21 +610,21 @@ impl Machine {
             }
             Failure::Refused(text) => {
                 self.trouble.refused += 1;
-                if !listing && self.trouble.refused >= 3 && !self.trouble.listed && self.resume.is_some() {
-                    self.trouble.listed = true;
-                    self.desync(Why::Expired, out);
+                self.in_vain(watching);
+                if !listing && self.trouble.refused >= 3 && self.trouble.lists == 0 && self.resume.is_some() {
+                    self.list_instead(out);
                 }
                 self.blocked(now, self.patience.slow, text, out);
             }
             Failure::Server(text) => {
                 let since = *self.trouble.server.get_or_insert(now);
+                self.in_vain(watching);
                 if !listing
                     && now.saturating_sub(since) > self.patience.server_errors
-                    && !self.trouble.listed
+                    && self.trouble.lists == 0
                     && self.resume.is_some()
                 {
-                    self.trouble.listed = true;
-                    self.desync(Why::Expired, out);
+                    self.list_instead(out);
                 }
                 self.retry(now, Duration::ZERO, Some(&text), out);
             }
@@ -634,6 +652,21 @@ impl Machine {
                 self.retry(now, Duration::ZERO, Some(&text), out);
             }
         }
+    }
+
+    /// A watch failed in a way that no list has cured: what it should bring may have to be listed again.
+    const fn in_vain(&mut self, watching: bool) {
+        if watching && self.trouble.lists > 0 {
+            self.trouble.vain += 1;
+            self.probe = true;
+        }
+    }
+
+    /// Gives the position up for a list, because watches from it bring nothing.
+    fn list_instead(&mut self, out: &mut Vec<Effect>) {
+        self.trouble.lists += 1;
+        self.trouble.vain = 0;
+        self.desync(Why::Expired, out);
     }
 
     /// Invariant 3: the position is lost, and the list that follows declares it. A source without any history has

@@ -193,7 +193,7 @@ impl Driver {
                 tracing::warn!(
                     source = self.spec.name(),
                     why = why.as_str(),
-                    "changes may be missing: listing again, and the log gets a GAP"
+                    "changes may be missing: listing again, and the log gets a GAP unless the list shows that none are"
                 );
             }
         }

@@ -273,14 +273,14 @@ fn a_gap_after_a_pause_says_so() {
     let mut bench = Bench::in_dir(dir.path());
     bench.hand_over(changes(100..101, 100));
     bench.turns();
-    for (until, why) in [(0, "expired"), (2_000_000, "paused")] {
+    for (until, why, version) in [(0, "expired", "200"), (2_000_000, "paused", "201")] {
         bench.writer.room.paused_until = until;
         // Known good at 1 s.
         bench.hand_over(Command::Bookmark(SourceId(1), ResourceVersion::new("150")));
         bench.hand_over(Command::ListBegin(SourceId(1)));
         bench.hand_over(Command::ListDone(
             SourceId(1),
-            ResourceVersion::new("200"),
+            ResourceVersion::new(version),
             Some(Why::Expired),
             Reply::new().0,
         ));

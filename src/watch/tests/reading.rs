@@ -142,6 +142,7 @@ async fn an_error_of_many_lines_is_one_error() {
     let daemon = place.ready(maps()).await;
     place.sim.wait_for_watches("configmaps", 1).await.unwrap();
     let before = place.sim.count(&On::watch("configmaps"));
+    place.sim.create("secrets", objects::secret("shop", "elsewhere", &[])).unwrap();
     place.sim.fault(Fault::new(On::watch("configmaps"), pretty(410, &Refusal::expired(1, 2))));
     place.sim.signal("configmaps", &Signal::End);
     daemon.until_last(&place, "GAP expired").await;
@@ -309,18 +310,65 @@ async fn an_api_server_that_is_away_is_waited_for() {
 }
 
 #[tokio::test]
-async fn watches_that_end_at_once_make_no_hot_loop_and_in_the_end_a_list() {
+async fn watches_that_end_at_once_make_no_hot_loop_and_without_news_no_gap() {
     let place = Place::new().await;
     place.map("a", "1");
     let daemon = place.ready(maps()).await;
     daemon.until(&place, |log| log.len() == 1).await;
     place.sim.fault(Fault::new(On::watch("configmaps"), Act::empty()).times(12));
     place.sim.signal("configmaps", &Signal::End);
-    place.sim.wait_for_count(&On::watch("configmaps"), 13).await.unwrap();
+    place.sim.wait_for_count(&On::watch("configmaps"), 14).await.unwrap();
     place.map("b", "1");
     let log = daemon.until_last(&place, "b@").await;
-    assert_eq!(log.iter().filter(|line| line.starts_with("GAP")).count(), 1, "one, however long it lasts: {log:?}");
-    assert_eq!(place.lists(), 2);
+    assert!(log.len() == 2 && log[1].starts_with("ADDED watched b@"), "nothing could be missing: {log:?}");
+    assert_eq!(place.lists(), 2, "one, however long it lasts, because there was nothing new");
+    daemon.stop().await;
+}
+
+/// What changes while no watch brings anything is told all the same, each time behind a gap.
+#[tokio::test]
+async fn what_changes_while_watches_end_at_once_is_listed() {
+    let place = Place::new().await;
+    place.map("a", "1");
+    let daemon = place.ready(maps()).await;
+    daemon.until(&place, |log| log.len() == 1).await;
+    place.sim.fault(Fault::new(On::watch("configmaps"), Act::empty()).times(1_000_000));
+    place.sim.signal("configmaps", &Signal::End);
+    place.sim.wait_for_count(&On::watch("configmaps"), 8).await.unwrap();
+    assert_eq!(place.lists(), 2, "the one after which all is quiet");
+    for (value, length) in [("2", 3), ("3", 5)] {
+        place.change("a", value);
+        let log = daemon.until(&place, |log| log.len() == length).await;
+        let told = ["GAP expired".to_owned(), format!("MODIFIED inferred a@{}", place.sim.revision())];
+        assert_eq!(log[length - 2..], told, "{log:?}");
+    }
+    assert_eq!(place.lists(), 4);
+    daemon.stop().await;
+}
+
+/// Faults 5 and 8: whatever else a Status says, or says oddly, its code or its reason counts.
+#[tokio::test]
+async fn an_error_with_a_null_in_it_means_what_it_says() {
+    let place = Place::new().await;
+    place.map("a", "1");
+    let daemon = place.ready(maps()).await;
+    daemon.until(&place, |log| log.len() == 1).await;
+    for (n, null) in [r#""code":429,"details":null"#, r#""code":500,"message":null,"reason":null"#].iter().enumerate() {
+        let line = format!("{{\"type\":\"ERROR\",\"object\":{{\"kind\":\"Status\",\"metadata\":null,{null}}}}}\n");
+        place.watch_again_with(Fault::new(On::watch("configmaps"), Act::replace(1, line)).times(4)).await;
+        place.map(&format!("m{n}"), "1");
+        let log = daemon.until_last(&place, &format!("m{n}@")).await;
+        assert_eq!(log.len(), n + 2, "nothing was forgotten: {log:?}");
+        assert!(log[n + 1].starts_with("ADDED watched"), "{log:?}");
+    }
+    assert_eq!(place.lists(), 1);
+    let line = r#"{"type":"ERROR","object":{"kind":"Status","reason":"Expired","code":410,"details":null}}"#;
+    place.watch_again_with(Fault::new(On::watch("configmaps"), Act::replace(1, format!("{line}\n")))).await;
+    place.map("b", "1");
+    let log = daemon.until_last(&place, "b@").await;
+    assert_eq!(log[3], "GAP expired", "{log:?}");
+    assert!(log[4].starts_with("ADDED inferred b@") && log.len() == 5, "{log:?}");
+    assert_eq!(place.lists(), 2, "asked once and listed once");
     daemon.stop().await;
 }
 
