@@ -22,7 +22,7 @@ type Known = Option<Sample>;
 const MEMBERS: [(&str, &[&str]); 3] = [
     ("cluster", &["name", "uid"]),
     ("change", &["areas", "patch", "managers"]),
-    ("gap", &["why", "from", "to", "withheld"]),
+    ("gap", &["why", "from", "to", "since"]),
 ];
 
 /// Refuses an expression whose parts do not go together, or whose answer is no bool.
@@ -124,19 +124,24 @@ impl Checker<'_> {
         if matches!(target, Some(None)) || args.iter().any(Option::is_none) {
             return Ok(None);
         }
-        let target = target.flatten().map(|target| Box::new(target.expression));
-        let args = args.into_iter().flatten().map(|arg| arg.expression).collect();
-        let probe = node(Expr::Call(CallExpr { func_name: name.to_owned(), target, args }));
-        match Value::resolve_val(&probe, &self.functions) {
-            Ok(value) => {
-                let name = value.get_type().name().to_owned();
-                drop(value);
-                Ok(Some(Sample { expression: probe, name }))
-            }
-            Err(ExecutionError::NoSuchOverload(error)) => {
-                let types = error.argument_types().join(" and ");
-                Err(self.error(id, format!("{:?} does not go with values of type {types}", operator(error.function()))))
-            }
+        let samples: Vec<Sample> = target.flatten().into_iter().chain(args.into_iter().flatten()).collect();
+        let mut values = samples.iter().map(|sample| sample.expression.clone());
+        let target = call.target.as_ref().and_then(|_| values.next()).map(Box::new);
+        let probe = node(Expr::Call(CallExpr { func_name: name.to_owned(), target, args: values.collect() }));
+        match Value::resolve_val(&probe, &self.functions).map(|value| value.get_type().name().to_owned()) {
+            Ok(name) => Ok(Some(Sample { expression: probe, name })),
+            Err(
+                ExecutionError::NoSuchOverload(_)
+                | ExecutionError::InvalidArgumentCount { .. }
+                | ExecutionError::MissingArgumentOrTarget
+                | ExecutionError::NotSupportedAsMethod { .. }
+                | ExecutionError::UnexpectedType { .. }
+                | ExecutionError::UnsupportedBinaryOperator(..)
+                | ExecutionError::UnsupportedIndex(..)
+                | ExecutionError::UnsupportedTargetType { .. }
+                | ExecutionError::ValuesNotComparable(..),
+            ) => Err(self.mismatch(name, &samples.iter().collect::<Vec<_>>(), id)),
+            // A mistake in the value, which is not that of an entry.
             Err(_) => Ok(None),
         }
     }
@@ -191,7 +196,7 @@ impl Checker<'_> {
         }
         Ok(match member {
             "areas" => self.texts(),
-            "name" | "uid" | "why" | "from" | "to" => self.sample(text("1")),
+            "name" | "uid" | "why" | "from" | "to" | "since" => self.sample(text("1")),
             _ => None,
         })
     }
