@@ -3,6 +3,7 @@
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue};
 use cel::common::ast::{SourceInfo, operators};
+use cel::common::value::Val;
 use cel::{Context, ExecutionError, Value};
 
 use super::FilterError;
@@ -128,7 +129,7 @@ impl Checker<'_> {
         let mut values = samples.iter().map(|sample| sample.expression.clone());
         let target = call.target.as_ref().and_then(|_| values.next()).map(Box::new);
         let probe = node(Expr::Call(CallExpr { func_name: name.to_owned(), target, args: values.collect() }));
-        match Value::resolve_val(&probe, &self.functions).map(|value| value.get_type().name().to_owned()) {
+        match Value::resolve_val(&probe, &self.functions).map(|value| type_name(value.as_ref())) {
             Ok(name) => Ok(Some(Sample { expression: probe, name })),
             Err(
                 ExecutionError::NoSuchOverload(_)
@@ -203,7 +204,7 @@ impl Checker<'_> {
 
     fn sample(&self, expr: Expr) -> Known {
         let expression = node(expr);
-        let name = Value::resolve_val(&expression, &self.functions).ok()?.get_type().name().to_owned();
+        let name = type_name(Value::resolve_val(&expression, &self.functions).ok()?.as_ref());
         Some(Sample { expression, name })
     }
 
@@ -243,6 +244,12 @@ fn comparable(left: &Sample, right: &Sample) -> bool {
     let number = |sample: &Sample| matches!(sample.name.as_str(), "int" | "uint" | "double");
     let null = |sample: &Sample| sample.expression.expr == Expr::Literal(LiteralValue::Null);
     left.name == right.name || number(left) && number(right) || null(left) || null(right)
+}
+
+/// The name of a value's type as filters spell it: `timestamp`, not `google.protobuf.Timestamp`.
+fn type_name(value: &dyn Val) -> String {
+    let name = value.get_type().name();
+    name.strip_prefix("google.protobuf.").unwrap_or(name).to_lowercase()
 }
 
 fn node(expr: Expr) -> IdedExpr {
