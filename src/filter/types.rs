@@ -57,13 +57,14 @@ impl Checker<'_> {
             Expr::Literal(_) => Ok(self.sample(expression.expr.clone())),
             Expr::Ident(name) => Ok(self.variable(name.trim_start_matches('.'))),
             Expr::Select(select) => {
-                let member = match &select.operand.expr {
-                    Expr::Ident(name) if !self.bound.iter().any(|(bound, _)| bound == name) => {
-                        self.member(name.trim_start_matches('.'), &select.field, id)?
-                    }
-                    _ => self.of(&select.operand)?.map_or(Ok(None), |operand| {
-                        Err(self.error(id, format!("a value of type {} has no members", operand.name)))
-                    })?,
+                let member = if let Expr::Ident(name) = &select.operand.expr
+                    && !self.bound.iter().any(|(bound, _)| bound == name)
+                {
+                    self.member(name.trim_start_matches('.'), &select.field, id)?
+                } else if let Some(operand) = self.of(&select.operand)? {
+                    return Err(self.error(id, format!("a value of type {} has no members", operand.name)));
+                } else {
+                    None
                 };
                 Ok(if select.test { self.bool() } else { member })
             }
@@ -218,11 +219,11 @@ impl Checker<'_> {
 
     /// What is in a list; nothing where it is none.
     fn elements(&self, list: &Sample) -> Option<Vec<Sample>> {
-        match &list.expression.expr {
-            Expr::List(list) => list.elements.iter().map(|element| self.sample(element.expr.clone())).collect(),
-            // Of what a function gives, no more is known than what it is.
-            _ => matches!(list.name.as_str(), "list" | "map").then(Vec::new),
+        if let Expr::List(list) = &list.expression.expr {
+            return list.elements.iter().map(|element| self.sample(element.expr.clone())).collect();
         }
+        // Of what a function gives, no more is known than what it is.
+        matches!(list.name.as_str(), "list" | "map").then(Vec::new)
     }
 
     fn want_bool(&self, known: Option<&Sample>, id: u64, operator_name: &str) -> Result<(), FilterError> {
