@@ -17,7 +17,7 @@ const OBJECTS: usize = 2_000;
 
 const FILTERS: [(&str, &str); 3] = [
     ("identity", r#"kind == "Pod" && namespace == "bulk" && type != "GAP""#),
-    ("the areas", r#""status" in change.areas"#),
+    ("the areas", r#""spec" in change.areas || size(change.areas) > 0"#),
     ("the whole object", r#"object.exists(key, key == "status")"#),
 ];
 
