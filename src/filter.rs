@@ -6,11 +6,14 @@
 //! `.orValue(...)`, and the other side of `||` and `&&` avoid. An expression that has no answer for an entry gives an
 //! error, and the caller delivers the entry: a filter never loses what it does not understand.
 //!
-//! Of an entry only what the expression names is turned into values, so `kind == "Pod"` costs the same whatever the
-//! size of the object.
+//! What cannot have an answer for any entry (`kind == 1`, `name && true`, `change.area`) is refused when it is compiled.
+//!
+//! Of an entry only what the expression names is turned into values, and an expression that does not name `object` never
+//! reads it: `kind == "Pod"` costs the same whatever the size of the object.
 
 mod entry;
 mod names;
+mod types;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
@@ -20,6 +23,8 @@ use cel::parser::{Expression, Parser};
 use cel::{Context, Env, ExecutionError, Value};
 
 use entry::Need;
+
+use crate::wire;
 
 /// The keys of an entry, which are the variables of a filter.
 pub const VARIABLES: [&str; 19] = [
@@ -86,7 +91,8 @@ impl Filter {
     /// Compiles a CEL expression over the keys of an entry.
     ///
     /// # Errors
-    /// Where the text is not a CEL expression, or names something that an entry does not have.
+    /// Where the text is not a CEL expression, names something that an entry does not have, or puts together what does
+    /// not go together.
     pub fn compile(text: &str) -> Result<Self, FilterError> {
         let first = |message: String| FilterError::Compile { line: 1, column: 1, message };
         if text.trim().is_empty() {
@@ -110,6 +116,7 @@ impl Filter {
         let parsed = parsed.ok_or_else(|| first("the CEL parser cannot read this".to_owned()))?;
         let (mut expression, positions) = parsed.map_err(|errors| names::parse_error(&errors))?;
         let need = names::resolve(&mut expression, text, &positions)?;
+        types::check(&expression, text, &positions)?;
         Ok(Self { text: text.to_owned(), expression, need })
     }
 
@@ -124,7 +131,8 @@ impl Filter {
     /// # Errors
     /// Where the expression has no answer for this entry, or one that is no bool: the caller delivers the entry.
     pub fn matches(&self, line: &[u8]) -> Result<bool, FilterError> {
-        let values = entry::read(line, &self.need)
+        let without = (!self.need.members.contains_key("object")).then(|| wire::apart(line).0);
+        let values = entry::read(without.as_deref().unwrap_or(line), &self.need)
             .map_err(|error| FilterError::Evaluate(format!("the entry cannot be read: {}", entry::category(&error))))?;
         let mut context = Context::with_env(Arc::clone(&ENV));
         context.set_variable_resolver(&values);

@@ -252,6 +252,7 @@ async fn tail_prints_the_last_entries_in_kubectls_spellings() {
     let unwatched = state.run(&["tail", "po/x"]).refused(1);
     assert!(unwatched.contains("pods is not watched") && unwatched.contains("deployments.apps"), "{unwatched}");
     state.run(&["tail", "--where", "type ="]).refused(64);
+    state.run(&["tail", "--where", "type == 1"]).refused(64);
 }
 
 #[tokio::test]
@@ -489,6 +490,7 @@ async fn churn_answers_like_its_siblings() {
         (&["--requests", "-n", "shop"], 64, "does not go with -n"),
         (&["deploymnets"], 64, "did you mean deployments?"),
         (&["--where", "type ="], 64, "--where: "),
+        (&["--where", "type == 1"], 64, "--where: line 1, column 6: "),
         (&["--since", "1h", "--until", "2h"], 64, "is after --until"),
         (&["--since", "yesterday-ish"], 64, "a duration like 10m"),
         (&["--top", "many"], 64, "invalid value"),

@@ -6,6 +6,8 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table goes to the terminal")]
 
 mod baseline;
+mod change;
+mod filter;
 mod ingest;
 mod journal;
 mod memory;
@@ -47,6 +49,12 @@ fn main() {
             }
             if wanted("path") {
                 path::compare(&mut table);
+            }
+            if wanted("change") {
+                change::compare(&mut table);
+            }
+            if wanted("filter") {
+                filter::compare_costs(&mut table);
             }
             if wanted("memory") {
                 memory::measure(&mut table);

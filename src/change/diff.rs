@@ -25,17 +25,20 @@ const ROOM: usize = 16 << 10;
 
 /// Members that tell the elements of a list apart. The first has to be there, the others may be missing; the first
 /// line that gives every element a name of its own is used. These are the merge keys of the Kubernetes API and what
-/// custom resources are wont to take.
-const IDENTITIES: [&[&str]; 14] = [
+/// custom resources are wont to take. Where no line does, elements of the same text are the same, and between those the
+/// first line that names every element counts, elements with the same name being told apart by their order; at last
+/// the first line that names some of them, the nameless in their order as well.
+const IDENTITIES: [&[&str]; 15] = [
     &["mountPath"],
     &["devicePath"],
     &["uid"],
+    &["containerPort", "protocol"],
+    &["port", "protocol"],
     &["name"],
     &["type"],
     &["type", "address"],
-    &["containerPort", "protocol"],
-    &["port", "protocol"],
     &["manager", "operation", "subresource", "apiVersion"],
+    &["key"],
     &["key", "operator", "effect", "value"],
     &["topologyKey", "whenUnsatisfiable"],
     &["ip"],
@@ -43,8 +46,29 @@ const IDENTITIES: [&[&str]; 14] = [
     &["id"],
 ];
 
-/// What names an element: the texts of its members, or its own text and how often that came before.
+/// What names an element: the texts of its members or its own text, and how often that came before.
 type Identity<'a> = ([&'a str; 4], usize);
+
+/// Parts of two lists, where they begin in them, and what their patch may take.
+struct Stretch<'s> {
+    before: &'s [Id],
+    after: &'s [Id],
+    old_at: usize,
+    new_at: usize,
+    depth: usize,
+    room: usize,
+}
+
+/// What elements are that lie between those that are in both lists.
+#[derive(Clone, Copy)]
+enum Gaps {
+    /// Other ones: each of them came or went.
+    ComeAndGo,
+    /// The same ones where their names are the same.
+    ByName,
+    /// The same ones, one after the other.
+    InOrder,
+}
 
 /// The keyed digest of a value that was masked or dropped, and where the value was.
 pub(super) type Mark = (String, [u8; 16]);
@@ -57,6 +81,7 @@ pub(super) fn compare(
     new_marks: &[Mark],
 ) -> Result<(Change, Shape), String> {
     let mut differ = differ(old, shape, new)?;
+    differ.moves = (!old_marks.is_empty() && !new_marks.is_empty()).then(HashMap::new);
     differ.value(Tree::ROOT, Tree::ROOT, 0);
     differ.marks(old_marks, new_marks);
     Ok(differ.finish())
@@ -91,6 +116,7 @@ fn differ<'a>(old: &'a [u8], shape: Option<&Shape>, new: &'a [u8]) -> Result<Dif
         touched: Vec::new(),
         touched_bytes: 0,
         areas: BTreeSet::new(),
+        moves: None,
     })
 }
 
@@ -106,6 +132,8 @@ struct Differ<'a> {
     /// How many bytes of pointers are told before whole containers are.
     room: usize,
     areas: BTreeSet<String>,
+    /// Where there are marks: for each list that differs the new index of every old element that is still there.
+    moves: Option<HashMap<String, HashMap<usize, usize>>>,
 }
 
 impl<'a> Differ<'a> {
@@ -187,35 +215,60 @@ impl<'a> Differ<'a> {
     fn elements(&mut self, old: Id, new: Id, depth: usize, room: usize) -> bool {
         let before: Vec<Id> = self.old.elements(old).collect();
         let after: Vec<Id> = self.new.elements(new).collect();
+        if let Some(moves) = &mut self.moves {
+            moves.insert(self.path.clone(), HashMap::new());
+        }
+        self.stretch(&Stretch { before: &before, after: &after, old_at: 0, new_at: 0, depth, room }, false)
+    }
+
+    /// A part of two lists, of which everything before is said and nothing behind. `between` are those that lie between
+    /// elements of the same text. Tells whether it kept within the room it has.
+    fn stretch(&mut self, part: &Stretch<'_>, between: bool) -> bool {
+        let Stretch { before, after, depth, room, .. } = *part;
         let same = |(old, new): &(&Id, &Id)| self.old.bytes(**old) == self.new.bytes(**new);
-        let head = before.iter().zip(&after).take_while(same).count();
+        let head = before.iter().zip(after).take_while(same).count();
         let tail = before[head..].iter().rev().zip(after[head..].iter().rev()).take_while(same).count();
         let before = &before[head..before.len() - tail];
         let after = &after[head..after.len() - tail];
+        let (old_at, new_at) = (part.old_at + head, part.new_at + head);
+        self.stay(part.old_at, part.new_at, head);
+        self.stay(old_at + before.len(), new_at + after.len(), tail);
 
-        let (keyed, pairs) = self.align(before, after);
-        // Indexes of the old and the new list up to which all is said. The operations are applied one after the
+        let (gaps, pairs) = self.align(before, after, between);
+        // Indexes of the old and the new part up to which all is said. The operations are applied one after the
         // other, so at each of them the list is new before this index and old from there on.
         let (mut i, mut j) = (0, 0);
         for (next_i, next_j) in pairs.into_iter().chain([(before.len(), after.len())]) {
-            if !keyed {
-                while i < next_i && j < next_j {
-                    self.element(head + j, |differ| differ.value(before[i], after[j], depth + 1));
-                    (i, j) = (i + 1, j + 1);
-                    if self.patch.len() > room {
+            match gaps {
+                Gaps::ByName if i < next_i && j < next_j => {
+                    let (before, after) = (&before[i..next_i], &after[j..next_j]);
+                    let part = Stretch { before, after, old_at: old_at + i, new_at: new_at + j, depth, room };
+                    if !self.stretch(&part, true) {
                         return false;
                     }
+                    (i, j) = (next_i, next_j);
                 }
+                Gaps::InOrder => {
+                    while i < next_i && j < next_j {
+                        self.stay(old_at + i, new_at + j, 1);
+                        self.element(new_at + j, |differ| differ.value(before[i], after[j], depth + 1));
+                        (i, j) = (i + 1, j + 1);
+                        if self.patch.len() > room {
+                            return false;
+                        }
+                    }
+                }
+                Gaps::ByName | Gaps::ComeAndGo => {}
             }
             for (gone, id) in before.iter().enumerate().take(next_i).skip(i) {
-                self.element(head + j, |differ| differ.operation("remove", Some(*id), None));
-                self.element(head + gone, |differ| differ.leaves(Side::Old, *id, depth + 1));
+                self.element(new_at + j, |differ| differ.operation("remove", Some(*id), None));
+                self.element(old_at + gone, |differ| differ.leaves(Side::Old, *id, depth + 1));
                 if self.patch.len() > room {
                     return false;
                 }
             }
             for (position, id) in after.iter().enumerate().take(next_j).skip(j) {
-                self.element(head + position, |differ| {
+                self.element(new_at + position, |differ| {
                     differ.operation("add", None, Some(*id));
                     differ.leaves(Side::New, *id, depth + 1);
                 });
@@ -224,11 +277,37 @@ impl<'a> Differ<'a> {
                 }
             }
             if let (Some(&old), Some(&new)) = (before.get(next_i), after.get(next_j)) {
-                self.element(head + next_j, |differ| differ.value(old, new, depth + 1));
+                self.stay(old_at + next_i, new_at + next_j, 1);
+                self.element(new_at + next_j, |differ| differ.value(old, new, depth + 1));
             }
             (i, j) = (next_i + 1, next_j + 1);
         }
         self.patch.len() <= room
+    }
+
+    /// Notes that some elements of the list at the current path are the same ones, where marks need to know.
+    fn stay(&mut self, old: usize, new: usize, count: usize) {
+        if let Some(moved) = self.moves.as_mut().and_then(|moves| moves.get_mut(&self.path)) {
+            moved.extend((old..old + count).zip(new..new + count));
+        }
+    }
+
+    /// Where a value of the old object stands in the new one; nothing where an element above it went.
+    fn moved(&self, pointer: &str) -> Option<String> {
+        let Some(moves) = &self.moves else { return Some(pointer.to_owned()) };
+        let mut path = String::with_capacity(pointer.len());
+        for segment in pointer.split('/').skip(1) {
+            let index = match moves.get(&path) {
+                Some(moved) => segment.parse().ok().map(|index: usize| moved.get(&index).copied()),
+                None => None,
+            };
+            path.push('/');
+            match index {
+                Some(index) => path.push_str(&index?.to_string()),
+                None => path.push_str(segment),
+            }
+        }
+        Some(path)
     }
 
     /// Runs a step with the path of one element.
@@ -239,10 +318,10 @@ impl<'a> Differ<'a> {
         self.path.truncate(length);
     }
 
-    /// Which elements are the same one in both lists, in an order that both share, and whether they have names.
-    fn align(&mut self, old: &[Id], new: &[Id]) -> (bool, Vec<(usize, usize)>) {
+    /// Which elements are the same one in both parts, in an order that both share, and what to make of those between.
+    fn align(&mut self, old: &[Id], new: &[Id], between: bool) -> (Gaps, Vec<(usize, usize)>) {
         if old.is_empty() || new.is_empty() {
-            return (false, Vec::new());
+            return (Gaps::ComeAndGo, Vec::new());
         }
         for &id in old {
             self.old.read(id);
@@ -250,27 +329,39 @@ impl<'a> Differ<'a> {
         for (index, &id) in new.iter().enumerate() {
             self.new.read_like(id, old.get(index).map(|&twin| (&self.old, twin)));
         }
-        let mut named = None;
+        // The first line that names every element, though some alike, and the first that names some of them.
+        let (mut alike, mut partly) = (None, None);
         for names in IDENTITIES {
-            let Some(before) = identities(&self.old, old, names) else { continue };
-            let Some(after) = identities(&self.new, new, names) else { continue };
+            let Some((before, complete)) = identities(&self.old, old, names) else { continue };
+            let Some((after, complete_too)) = identities(&self.new, new, names) else { continue };
+            if !(complete && complete_too) {
+                partly = partly.or(Some((before, after)));
+                continue;
+            }
             if before == after {
-                return (true, (0..old.len()).map(|index| (index, index)).collect());
+                return (Gaps::ComeAndGo, (0..old.len()).map(|index| (index, index)).collect());
             }
             if all_differ(&before) && all_differ(&after) {
-                named = Some((before, after));
-                break;
+                return (Gaps::ComeAndGo, in_both(&before, &after));
             }
+            alike = alike.or(Some((before, after)));
         }
-        let keyed = named.is_some();
-        let (before, after) = named.unwrap_or_else(|| (texts(&self.old, old), texts(&self.new, new)));
-        if !keyed && before.len() * after.len() <= SMALL {
-            return (false, longest_common(&before, &after));
+        if !between {
+            // Of elements without names of their own those with the same text are the same, and what lies between
+            // them may have names of its own.
+            let (before, after) = (texts(&self.old, old), texts(&self.new, new));
+            let small = before.len() * after.len() <= SMALL;
+            let pairs = if small { longest_common(&before, &after) } else { in_both(&before, &after) };
+            return (Gaps::ByName, pairs);
         }
-        let positions: HashMap<&Identity<'a>, usize> = before.iter().enumerate().map(|(i, key)| (key, i)).collect();
-        let pairs: Vec<(usize, usize)> =
-            after.iter().enumerate().filter_map(|(j, key)| Some((*positions.get(key)?, j))).collect();
-        (keyed, longest_increasing(&pairs))
+        match alike.or(partly) {
+            Some((mut before, mut after)) => {
+                count(&mut before);
+                count(&mut after);
+                (Gaps::ComeAndGo, in_both(&before, &after))
+            }
+            None => (Gaps::InOrder, Vec::new()),
+        }
     }
 
     /// Writes one operation at the current path.
@@ -375,32 +466,44 @@ impl<'a> Differ<'a> {
 
     /// Values that were masked or dropped and are not what they were, though their text is.
     fn marks(&mut self, old: &[Mark], new: &[Mark]) {
-        if old == new {
+        if old == new && self.patch.is_empty() {
             return;
         }
-        let before: HashMap<&str, &[u8; 16]> = old.iter().map(|(pointer, digest)| (pointer.as_str(), digest)).collect();
+        let stood: Vec<(String, &Mark)> = old.iter().filter_map(|mark| Some((self.moved(&mark.0)?, mark))).collect();
+        let before: HashMap<&str, &Mark> = stood.iter().map(|(pointer, mark)| (pointer.as_str(), *mark)).collect();
         let after: HashMap<&str, &[u8; 16]> = new.iter().map(|(pointer, digest)| (pointer.as_str(), digest)).collect();
         let told: HashSet<String> = self.touched.iter().cloned().collect();
         let mut seen = HashSet::new();
-        for (pointer, _) in new.iter().chain(old) {
+        for pointer in new.iter().map(|(pointer, _)| pointer).chain(stood.iter().map(|(pointer, _)| pointer)) {
             let pointer = pointer.as_str();
-            if before.get(pointer) == after.get(pointer) || told.contains(pointer) || !seen.insert(pointer) {
+            let known = before.get(pointer);
+            if known.map(|(_, digest)| digest) == after.get(pointer).copied() || !seen.insert(pointer) {
                 continue;
             }
             pointer.clone_into(&mut self.path);
-            let both =
-                if seen.len() <= MANY_MARKS { (self.old.find(pointer), self.new.find(pointer)) } else { (None, None) };
+            // A value that had no mark stood here only if nothing above it moved.
+            let place = match known {
+                Some((place, _)) => Some(place.as_str()),
+                None => (self.moved(pointer).as_deref() == Some(pointer)).then_some(pointer),
+            };
+            let both = if seen.len() <= MANY_MARKS {
+                (place.and_then(|place| self.old.find(place)), self.new.find(pointer))
+            } else {
+                (None, None)
+            };
             match both {
-                (Some(_), Some(id)) => {
-                    let masked = self.new.raw(id);
+                (Some(old), Some(new)) if self.old.raw(old) == self.new.raw(new) => {
+                    let masked = self.new.raw(new);
                     write_operation(&mut self.patch, "replace", &self.path, Some(masked), Some(masked));
                 }
-                // One side alone has it, so the text of the patch tells it.
-                (Some(_), None) | (None, Some(_)) => continue,
+                // The text of the patch tells it.
+                (Some(_), _) | (None, Some(_)) => continue,
                 (None, None) => {}
             }
             self.note_area(None, None);
-            self.touch();
+            if !told.contains(pointer) {
+                self.touch();
+            }
         }
     }
 
@@ -545,9 +648,11 @@ fn all_differ(identities: &[Identity<'_>]) -> bool {
     identities.iter().all(|identity| seen.insert(identity))
 }
 
-/// The identities of the elements by these members; nothing where one of them does not have the first.
-fn identities<'a>(tree: &Tree<'a>, elements: &[Id], names: &[&str]) -> Option<Vec<Identity<'a>>> {
+/// The identities of the elements by these members, and whether each of them has the first; nothing where none has, or
+/// one is no object.
+fn identities<'a>(tree: &Tree<'a>, elements: &[Id], names: &[&str]) -> Option<(Vec<Identity<'a>>, bool)> {
     let mut list = Vec::new();
+    let mut named = 0;
     for &element in elements {
         if tree.kind(element) != Kind::Object {
             return None;
@@ -555,30 +660,41 @@ fn identities<'a>(tree: &Tree<'a>, elements: &[Id], names: &[&str]) -> Option<Ve
         let mut identity = ([""; 4], 0);
         for (name, value) in tree.members(element) {
             let name = tree.string(name);
-            if let Some(position) = names.iter().position(|wanted| *wanted == name) {
+            if let Some(position) = names.iter().position(|wanted| *wanted == name)
+                && !tree.is_container(value)
+            {
                 identity.0[position] = tree.raw(value);
             }
         }
-        if identity.0[0].is_empty() {
-            return None;
-        }
+        named += usize::from(!identity.0[0].is_empty());
         list.push(identity);
     }
-    Some(list)
+    (named > 0).then_some((list, named == elements.len()))
 }
 
 /// The identities of elements that have no names: their texts.
 fn texts<'a>(tree: &Tree<'a>, elements: &[Id]) -> Vec<Identity<'a>> {
-    let mut count: HashMap<&str, usize> = HashMap::with_capacity(elements.len());
-    elements
-        .iter()
-        .map(|&element| {
-            let text = tree.raw(element);
-            let before = count.entry(text).or_default();
-            *before += 1;
-            ([text, "", "", ""], *before - 1)
-        })
-        .collect()
+    let mut list: Vec<Identity<'a>> = elements.iter().map(|&element| ([tree.raw(element), "", "", ""], 0)).collect();
+    count(&mut list);
+    list
+}
+
+/// Tells those apart that are alike, by how often they came before.
+fn count(identities: &mut [Identity<'_>]) {
+    let mut seen = HashMap::with_capacity(identities.len());
+    for (names, before) in identities {
+        let times: &mut usize = seen.entry(*names).or_default();
+        *before = *times;
+        *times += 1;
+    }
+}
+
+/// Where the identities stand that are in both lists, as many of them as have the same order there.
+fn in_both(before: &[Identity<'_>], after: &[Identity<'_>]) -> Vec<(usize, usize)> {
+    let positions: HashMap<&Identity<'_>, usize> = before.iter().enumerate().map(|(i, key)| (key, i)).collect();
+    let pairs: Vec<(usize, usize)> =
+        after.iter().enumerate().filter_map(|(j, key)| Some((*positions.get(key)?, j))).collect();
+    longest_increasing(&pairs)
 }
 
 /// The longest list that both lists hold in this order, by its places in them.

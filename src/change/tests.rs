@@ -224,6 +224,112 @@ fn elements_are_known_by_the_merge_keys_of_their_kind() {
     assert_eq!(short(&check(old, new)), [r#"-/m/0 {"mountPath":"/a","name":"v"}"#, "+/m/0/readOnly true"]);
 }
 
+/// The operations between two lists at `/spec/l`, without their values.
+#[track_caller]
+fn steps(old: &Value, new: &Value) -> Vec<String> {
+    let change = check(&json!({"spec": {"l": old}}).to_string(), &json!({"spec": {"l": new}}).to_string());
+    let plain = |step: String| step.split(' ').next().unwrap_or_default().replacen("/spec/l", "", 1);
+    short(&change).into_iter().map(plain).collect()
+}
+
+#[test]
+fn one_element_that_comes_is_one_operation_whatever_else_changes() {
+    let merged = [
+        json!([{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]),
+        json!([{"containerPort": 80, "protocol": "TCP"}, {"containerPort": 443, "protocol": "TCP"}]),
+        json!([{"name": "http", "port": 80, "targetPort": 8080}, {"name": "tls", "port": 443, "targetPort": 8443}]),
+        json!([{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]),
+        json!([{"type": "Ready", "status": "True"}, {"type": "Initialized", "status": "False"}]),
+        json!([{"name": "v", "emptyDir": {}}, {"name": "w", "secret": {"secretName": "s"}}]),
+        json!([{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/b"}]),
+        json!([{"key": "k", "effect": "NoExecute", "operator": "Exists"}, {"key": "k", "effect": "NoSchedule"}]),
+        json!([{"key": "k", "value": "1"}, {"key": "l", "value": "1"}]),
+        json!([{"uid": "1", "name": "x", "kind": "A"}, {"uid": "2", "name": "x", "kind": "B"}]),
+        json!([{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}, {"topologyKey": "host"}]),
+        json!([{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "InternalIP", "address": "10.0.0.2"}]),
+        json!([{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}]),
+        // Not all of them have a name.
+        json!([{"key": "k", "operator": "Exists"}, {"operator": "Exists"}]),
+    ];
+    for list in merged {
+        let (first, last) = (&list[0], &list[1]);
+        let marked = |element: &Value| {
+            let mut element = element.clone();
+            element["more"] = json!(1);
+            element
+        };
+        assert_eq!(steps(&json!([first]), &json!([last, marked(first)])), ["+/0", "+/1/more"], "{list}");
+        assert_eq!(steps(&json!([first]), &json!([marked(first), last])), ["+/0/more", "+/1"], "{list}");
+        assert_eq!(steps(&json!([last, marked(first)]), &json!([first])), ["-/0", "-/0/more"], "{list}");
+    }
+}
+
+#[test]
+fn between_elements_of_the_same_text_names_count() {
+    let env = |name: &str, value: u8| json!({"name": name, "value": value});
+    // A name that is there twice does no harm to the others.
+    assert_eq!(
+        steps(
+            &json!([env("x", 1), env("a", 1), env("x", 2), env("b", 1), env("c", 1)]),
+            &json!([env("x", 1), env("n", 1), env("a", 2), env("x", 2), env("b", 2), env("n", 1), env("c", 2)]),
+        ),
+        ["+/1", "~/2/value", "~/4/value", "+/5", "~/6/value"]
+    );
+    // Elements of one name are told apart by their order, unless their text does.
+    assert_eq!(steps(&json!([env("x", 1), env("x", 2)]), &json!([env("x", 3), env("x", 1), env("x", 2)])), ["+/0"]);
+    assert_eq!(steps(&json!([env("x", 1), env("x", 2)]), &json!([env("x", 1), env("x", 3)])), ["~/1/value"]);
+    // What tells elements apart is a text or a number, not a whole object.
+    let server = |number: u16| json!({"port": {"number": number}, "hosts": ["h"]});
+    assert_eq!(steps(&json!([server(80)]), &json!([server(81)])), ["~/0/port/number"]);
+    // Without any names, elements are the same ones in their order.
+    let rule = |host: &[&str], to: u8| json!({"hosts": host, "to": to});
+    assert_eq!(
+        steps(&json!([rule(&["a"], 1), rule(&["b"], 1)]), &json!([rule(&["a"], 2), rule(&["b"], 2)])),
+        ["~/0/to", "~/1/to"]
+    );
+}
+
+#[test]
+fn lists_deep_inside_are_compared_by_key_as_well() {
+    let pod = |containers: Value| json!({"spec": {"template": {"spec": {"containers": containers}}}}).to_string();
+    let container = |name: &str, env: Value| json!({"name": name, "env": env});
+    let env = |name: &str, value: &str| json!({"name": name, "value": value});
+    let old = pod(json!([container("a", json!([env("X", "1"), env("Y", "2")]))]));
+    let new = pod(json!([
+        container("sidecar", json!([])),
+        container("a", json!([env("W", "0"), env("X", "1"), env("Y", "3")])),
+    ]));
+    assert_eq!(
+        short(&check(&old, &new)),
+        [
+            r#"+/spec/template/spec/containers/0 {"env":[],"name":"sidecar"}"#,
+            r#"+/spec/template/spec/containers/1/env/0 {"name":"W","value":"0"}"#,
+            r#"~/spec/template/spec/containers/1/env/2/value "2" -> "3""#,
+        ]
+    );
+}
+
+#[test]
+fn a_redacted_value_in_an_element_that_moves_has_not_changed() {
+    let env = |names: &[&str]| {
+        let elements: Vec<Value> = names.iter().map(|name| json!({"name": name, "value": "***"})).collect();
+        json!({"spec": {"env": elements}}).to_string()
+    };
+    let marks = |digests: &[u8]| {
+        let pointer = |index: usize| format!("/spec/env/{index}/value");
+        digests.iter().enumerate().map(|(index, digest)| (pointer(index), [*digest; 16])).collect::<Vec<_>>()
+    };
+    let steps = |old: (&[&str], &[u8]), new: (&[&str], &[u8])| {
+        let change = compare(env(old.0).as_bytes(), env(new.0).as_bytes(), &marks(old.1), &marks(new.1)).unwrap();
+        short(&change).into_iter().map(|step| step.split(' ').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(steps((&["a", "b"], &[1, 2]), (&["n", "a", "b"], &[9, 1, 2])), ["+/spec/env/0"]);
+    assert_eq!(steps((&["n", "a", "b"], &[9, 1, 2]), (&["a", "b"], &[1, 2])), ["-/spec/env/0"]);
+    // The value of `b` becomes what that of `a` was.
+    assert_eq!(steps((&["a", "b"], &[1, 2]), (&["b"], &[1])), ["-/spec/env/0", "~/spec/env/0/value"]);
+    assert_eq!(steps((&["a", "b"], &[1, 2]), (&["n", "a", "b"], &[9, 1, 3])), ["+/spec/env/0", "~/spec/env/2/value"]);
+}
+
 #[test]
 fn lists_of_texts_keep_what_they_share() {
     assert_eq!(
@@ -385,8 +491,67 @@ fn object(inner: impl Strategy<Value = Value>) -> impl Strategy<Value = Value> {
     prop::collection::btree_map(name, inner, 0..5).prop_map(|map| Value::Object(map.into_iter().collect()))
 }
 
+/// JSON as it may be written: numbers of every kind, escapes, white space, names that come twice, lists of things with
+/// names, with the same names and without.
+fn written() -> impl Strategy<Value = String> {
+    let number = "-?(0|[1-9][0-9]{0,2})([.][0-9]{1,3})?([eE][+-]?[0-9]{1,3})?|1|1[.]0|1[.]00|1e0|18446744073709551616";
+    let leaf = prop_oneof![3 => number, 1 => r#""([ab~/é]|\\n|\\u0061|\\"){0,3}""#, 1 => "null|true|false"];
+    leaf.prop_recursive(4, 48, 6, |inner| {
+        let list = |elements: Vec<String>| format!("[{}]", elements.join(", "));
+        let key = "name|type|key|uid|mountPath|containerPort|port|ip";
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(list),
+            prop::collection::vec((r#""([ab~/é]|\\u0061){0,2}""#, inner.clone()), 0..5).prop_map(|members| {
+                let members: Vec<String> =
+                    members.into_iter().map(|(name, value)| format!("{name} :{value}")).collect();
+                format!("{{{}}}", members.join(","))
+            }),
+            (key, prop::collection::vec((prop::option::weighted(0.8, "[a-d]"), inner), 0..6)).prop_map(
+                move |(key, elements)| {
+                    list(
+                        elements
+                            .into_iter()
+                            .map(|(name, value)| match name {
+                                Some(name) => format!(r#"{{"{key}":"{name}","v":{value}}}"#),
+                                None => format!(r#"{{"v":{value}}}"#),
+                            })
+                            .collect(),
+                    )
+                }
+            ),
+        ]
+    })
+}
+
+/// A JSON text in which each number is a text of its own digits, so that no library takes `1.0` for `1` or for `1.00`.
+fn exact(text: &str) -> Value {
+    use serde_json::value::RawValue;
+    match text.trim_start().as_bytes()[0] {
+        b'{' => {
+            let members: std::collections::BTreeMap<String, &RawValue> = serde_json::from_str(text).unwrap();
+            Value::Object(members.into_iter().map(|(name, value)| (name, exact(value.get()))).collect())
+        }
+        b'[' => {
+            let elements: Vec<&RawValue> = serde_json::from_str(text).unwrap();
+            elements.into_iter().map(|value| exact(value.get())).collect()
+        }
+        b'-' | b'0'..=b'9' => Value::from(format!("number {}", text.trim())),
+        _ => serde_json::from_str(text).unwrap(),
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn a_patch_gives_the_new_object_to_the_last_digit(old in written(), new in written()) {
+        let (old, new) = (format!(r#"{{"spec":{old}}}"#), format!(r#"{{"spec":{new}}}"#));
+        let change = compare(old.as_bytes(), new.as_bytes(), &[], &[]).unwrap();
+        let patch: json_patch::Patch = serde_json::from_value(exact(&change.json)["patch"].take()).unwrap();
+        let mut patched = exact(&old);
+        json_patch::patch(&mut patched, &patch).unwrap();
+        prop_assert_eq!(patched, exact(&new), "{}", change.json);
+    }
 
     #[test]
     fn a_patch_gives_the_new_object(old in object(value()), new in object(value())) {

@@ -338,6 +338,8 @@ fn a_filter_that_is_no_cel_is_told_with_its_place() {
     insta::assert_snapshot!(told("kind == "), @r#"6:9 sink[0].where: not a CEL expression: mismatched input '<EOF>', at character 9 of "kind == ""#);
     insta::assert_snapshot!(told("knd == \"Pod\""), @r#"6:9 sink[0].where: an entry has no "knd", at character 1 of "knd == \"Pod\"" → kind"#);
     insta::assert_snapshot!(told("kind == 'Pod'\n  && && true"), @"6:9 sink[0].where: not a CEL expression: extraneous input '&&', at character 6 of line 2 of the expression");
+    insta::assert_snapshot!(told("kind == 'Pod' && name == 1"), @r#"6:9 sink[0].where: "==" does not go with values of type string and int, at character 23 of "kind == 'Pod' && name == 1""#);
+    insta::assert_snapshot!(told("'spec' in change.aeras"), @r#"6:9 sink[0].where: change has no "aeras", at character 17 of "'spec' in change.aeras" → areas"#);
 }
 
 #[test]

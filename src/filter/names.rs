@@ -176,6 +176,15 @@ fn error_at(text: &str, at: usize, message: String) -> FilterError {
     FilterError::Compile { line, column, message }
 }
 
+fn position(positions: &SourceInfo, id: u64) -> usize {
+    positions.offset_for(id).map_or(0, |(start, _)| start as usize)
+}
+
+/// An error at a node of the tree.
+pub(super) fn error_at_node(text: &str, positions: &SourceInfo, id: u64, message: String) -> FilterError {
+    error_at(text, position(positions, id), message)
+}
+
 /// What people write for an operator of the tree.
 pub(super) fn operator(function: &str) -> &str {
     match function {
@@ -211,11 +220,11 @@ struct Resolver<'t> {
 
 impl Resolver<'_> {
     fn error(&self, id: u64, message: String) -> FilterError {
-        error_at(self.text, self.position(id), message)
+        error_at_node(self.text, self.positions, id, message)
     }
 
     fn position(&self, id: u64) -> usize {
-        self.positions.offset_for(id).map_or(0, |(start, _)| start as usize)
+        position(self.positions, id)
     }
 
     fn expression(&mut self, expression: &mut IdedExpr, loops: usize) -> Result<(), FilterError> {
@@ -406,7 +415,7 @@ fn guard_presence(expression: &mut IdedExpr, variable: &str) {
     *expression = node(call(operators::CONDITIONAL, vec![node(absent), no, test]));
 }
 
-fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
+pub(super) fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
     known
         .iter()
         .map(|known| (strsim::damerau_levenshtein(&name.to_lowercase(), &known.to_lowercase()), *known))

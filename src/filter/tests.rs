@@ -67,11 +67,11 @@ fn a_key_that_an_entry_lacks_is_null() {
 fn without_an_answer_there_is_an_error_that_quotes_nothing() {
     let answer = |filter: &str| ask(filter, ENTRY).unwrap_err();
     assert_eq!(answer("object.spec.nothing > 1"), "there is no member \"nothing\"; has(...) tells whether there is");
-    assert_eq!(answer("kind"), "the answer is of type string, not bool");
+    assert_eq!(answer("object.spec.replicas"), "the answer is of type int, not bool");
     assert_eq!(answer("object.spec.replicas > name"), "\">\" does not go with values of type int and string");
     assert!(!answer("object[name] == 1").contains("web"));
     assert!(!answer("timestamp(name) == timestamp(name)").contains("web"));
-    assert!(!answer("name + 1 == name").contains("web"));
+    assert!(!answer("name + object.spec.replicas == name").contains("web"));
     assert!(answer("object.odd > 1.0").contains("number"), "{}", answer("object.odd > 1.0"));
     assert_eq!(ask("kind == \"Deployment\" && has(object.odd)", ENTRY), Ok(true), "what is not needed is not read");
     assert!(ask("kind == 'x'", "{\"kind\":\"web").unwrap_err().contains("cannot be read"));
@@ -108,6 +108,52 @@ fn mistakes_are_told_with_their_place() {
     }
     assert!(wrong("  ").contains("empty"));
     assert!(!wrong("namespace =").contains("namespac_"));
+}
+
+#[test]
+fn what_does_not_go_together_is_told_with_its_place() {
+    for (text, column, message) in [
+        ("kind", 1, "the answer is of type string, not bool"),
+        ("seq + 1", 5, "the answer is of type int, not bool"),
+        ("kind == 1", 6, "\"==\" does not go with values of type string and int"),
+        ("seq != \"7\"", 5, "\"!=\" does not go with values of type int and string"),
+        ("type == 'GAP' || kind < 1", 23, "\"<\" does not go with values of type string and int"),
+        ("name && true", 1, "\"&&\" needs a bool, not a value of type string"),
+        ("true || size(change.areas)", 13, "\"||\" needs a bool, not a value of type int"),
+        ("seq ? true : false", 1, "\"?\" needs a bool, not a value of type int"),
+        ("!namespace", 1, "\"!\" does not go with values of type string"),
+        ("name + 1 == name", 6, "\"+\" does not go with values of type string and int"),
+        ("1 in change.areas", 3, "\"in\" does not go with values of type int and string"),
+        ("kind in [1, 2]", 6, "\"in\" does not go with values of type string and int"),
+        ("'spec' in kind", 8, "\"in\" does not go with values of type string and string"),
+        ("change.areas == 'spec'", 14, "\"==\" does not go with values of type list and string"),
+        ("change.areas.exists(a, a == 1)", 26, "\"==\" does not go with values of type string and int"),
+        ("change.areas.exists(a, a)", 24, "\"||\" needs a bool, not a value of type string"),
+        ("timestamp(time) > 5", 17, "\">\" does not go with values of type timestamp and int"),
+        ("change.area == null", 7, "change has no \"area\"; did you mean \"areas\"?"),
+        ("has(change.manager)", 4, "change has no \"manager\"; did you mean \"managers\"?"),
+        ("kind.name == 'x'", 5, "a value of type string has no members"),
+    ] {
+        assert_eq!(wrong(text), format!("line 1, column {column}: {message}"), "{text}");
+    }
+    assert!(wrong("name.startsWith(1)").contains("startsWith"), "{}", wrong("name.startsWith(1)"));
+}
+
+#[test]
+fn the_object_is_never_read_where_only_other_keys_are_named() {
+    let begin = ENTRY.find("\"object\":").unwrap();
+    let damaged = format!("{}\"object\":{{no JSON at all, 1e999}}}}", &ENTRY[..begin]);
+    for yes in [
+        r#"kind == "Deployment" && namespace == "shop" && type != "GAP""#,
+        r#""spec" in change.areas && change.managers.exists(m, m.manager == "kubectl")"#,
+        "gap == null && redacted == null",
+    ] {
+        assert_eq!(ask(yes, &damaged), Ok(true), "{yes}");
+    }
+    assert!(ask("object != null", &damaged).is_err(), "what is named is read");
+    // What comes after the object is still there.
+    let redacted = damaged.replace("1e999}}", "1e999},\"redacted\":[\"/a\"]}");
+    assert_eq!(ask("'/a' in redacted && kind == 'Deployment'", &redacted), Ok(true));
 }
 
 #[test]
