@@ -235,10 +235,8 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
             }
             if denied.is_empty() {
                 let count = selection.sources.len();
-                found.good(
-                    "rights",
-                    format!("{} may be listed and watched", plural(count as u64, "source", "sources")),
-                );
+                found
+                    .good("rights", format!("{} may be listed and watched", plural(count as u64, "source", "sources")));
             }
         }
     }
