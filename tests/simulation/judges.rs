@@ -320,20 +320,14 @@ fn without_type_of(bytes: &[u8]) -> String {
 /// A time for entries whose own is not to be judged.
 const ALWAYS: &str = "2000-01-01T00:00:00.000000Z";
 
-/// Each GAP has a reason of its own, and where a source was told that its position is too old there is one before
-/// whatever follows. A list of the very version that the log had come to tells nothing, and ends no gap; changes that
-/// it would hide are found by the judges of what was told.
+/// Each GAP has a reason of its own, and where a source was told that its position is too old there is one.
 pub(crate) fn gaps_are_justified(log: &Log, reasons: &[Reason], owed: &[Owed]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut last: BTreeMap<String, u64> = BTreeMap::new();
     let mut gaps: Vec<(String, u64)> = Vec::new();
-    let mut told_of: Vec<(String, u64)> = Vec::new();
     let mut told: BTreeMap<(String, String), usize> = BTreeMap::new();
     for entry in &log.entries {
-        let Some(gap) = &entry.gap else {
-            told_of.push((entry.full_resource(), entry.seq));
-            continue;
-        };
+        let Some(gap) = &entry.gap else { continue };
         let mut source = entry.full_resource();
         if !entry.namespace.is_empty() {
             source = format!("{source}/{}", entry.namespace);
@@ -356,12 +350,7 @@ pub(crate) fn gaps_are_justified(log: &Log, reasons: &[Reason], owed: &[Owed]) -
         gaps.push((source, entry.seq));
     }
     for Owed { source, after, upto } in owed {
-        let lost = |seq: &u64| (*after + 1..=*upto).contains(seq);
-        let told = told_of.iter().any(|(of, seq)| {
-            let is_of = of == source || source.starts_with(&format!("{of}/"));
-            is_of && lost(seq)
-        });
-        if told && !gaps.iter().any(|(of, seq)| of == source && lost(seq)) {
+        if !gaps.iter().any(|(of, seq)| of == source && (*after + 1..=*upto).contains(seq)) {
             problems.push(format!("{source} lost its position after seq {after}, and up to {upto} there is no GAP"));
         }
     }
