@@ -880,27 +880,3 @@ async fn a_gap_begins_before_a_version_of_which_more_may_have_been_to_come() {
     assert_eq!(open.log()[5..], ["6 GAP expired 12..15"]);
     open.close();
 }
-
-#[tokio::test]
-async fn a_list_of_the_version_that_the_log_has_come_to_ends_no_gap_unless_it_differs() {
-    let dir = tempfile::tempdir().unwrap();
-    let open = Open::at(dir.path()).await;
-    open.list(5, None, &[pod("web", "u", 5)]).await;
-    let told = |log: Vec<String>, from: usize| log.into_iter().skip(from).collect::<Vec<_>>();
-    let web = || pod("web", "u", 5);
-    open.list(5, Some(Why::Expired), &[web()]).await;
-    open.watch(vec![upsert("cart", "c", 7)]).await;
-    let cart = || pod("cart", "c", 7);
-    // Of the newest version more could have been to come; the list shows that nothing was.
-    open.list(7, Some(Why::Undecodable), &[web(), cart()]).await;
-    assert_eq!(told(open.log(), 1), ["2 ADDED watched cart/c@7"]);
-    // What it lacks or has besides is told behind the gap, as is whatever other reason there is.
-    open.list(7, Some(Why::Expired), &[web()]).await;
-    assert_eq!(told(open.log(), 2), ["3 GAP expired 7..7", "4 DELETED inferred cart/c@7"]);
-    open.list(7, Some(Why::Expired), &[web(), cart()]).await;
-    assert_eq!(told(open.log(), 4), ["5 GAP expired 7..7", "6 ADDED inferred cart/c@7"]);
-    open.list(7, Some(Why::Oversize), &[web(), cart()]).await;
-    open.list(8, Some(Why::Expired), &[web(), cart()]).await;
-    assert_eq!(told(open.log(), 6), ["7 GAP oversize 7..7", "8 GAP expired 7..8"]);
-    open.close();
-}

@@ -227,7 +227,9 @@ struct Trouble {
     undecodable: u32,
     /// Refused watches in a row.
     refused: u32,
-    /// Lists that were the answer to watches that bring nothing, since one was well.
+    /// Watches bring nothing for so long that what is new has to be listed.
+    due: bool,
+    /// Lists that were made of that, since a watch was well.
     lists: u32,
     /// Watches that brought nothing since the newest of these lists.
     vain: u32,
@@ -237,7 +239,7 @@ impl Trouble {
     /// Whether watches have brought nothing often enough since the newest list for another one: each time that a list
     /// did not help, twice as often as before.
     fn wants_a_list(&self) -> bool {
-        self.lists > 0 && self.vain >= 1 << (self.lists - 1).min(RARELY)
+        self.due || self.lists > 0 && self.vain >= 1 << (self.lists - 1).min(RARELY)
     }
 }
 
@@ -361,6 +363,9 @@ impl Machine {
                 if self.probe && newest.is_ordered() {
                     out.push(Effect::Probe(newest.clone()));
                     self.phase = Phase::Probing;
+                } else if self.trouble.wants_a_list() && !newest.is_ordered() {
+                    self.list_instead(out);
+                    self.proceed(out);
                 } else {
                     out.push(Effect::Watch(resume.clone()));
                     self.phase = Phase::Opening;
@@ -528,7 +533,7 @@ impl Machine {
                 if long {
                     // On a quiet resource nothing else says that the errors before are over.
                     self.trouble.server = None;
-                    (self.trouble.lists, self.trouble.vain) = (0, 0);
+                    (self.trouble.due, self.trouble.lists, self.trouble.vain) = (false, 0, 0);
                 }
                 // A server that is shut down closes properly, and may come back restored. A watch from a version that
                 // it does not have would be accepted, and silent.
@@ -538,10 +543,8 @@ impl Machine {
             End::Closed => {
                 self.trouble.short += 1;
                 self.trouble.vain += 1;
-                if self.trouble.short >= self.patience.short_watches && self.trouble.lists == 0 {
-                    // Some servers answer a position that is too old with an empty watch instead of an error.
-                    self.list_instead(out);
-                }
+                // Some servers answer a position that is too old with an empty watch instead of an error.
+                self.trouble.due |= self.trouble.short >= self.patience.short_watches && self.trouble.lists == 0;
                 self.probe = true;
                 self.retry(now, Duration::ZERO, Some("the API server closes every watch at once"), out);
             }
@@ -611,21 +614,13 @@ impl Machine {
             Failure::Refused(text) => {
                 self.trouble.refused += 1;
                 self.in_vain(watching);
-                if !listing && self.trouble.refused >= 3 && self.trouble.lists == 0 && self.resume.is_some() {
-                    self.list_instead(out);
-                }
+                self.due(!listing && self.trouble.refused >= 3);
                 self.blocked(now, self.patience.slow, text, out);
             }
             Failure::Server(text) => {
                 let since = *self.trouble.server.get_or_insert(now);
                 self.in_vain(watching);
-                if !listing
-                    && now.saturating_sub(since) > self.patience.server_errors
-                    && self.trouble.lists == 0
-                    && self.resume.is_some()
-                {
-                    self.list_instead(out);
-                }
+                self.due(!listing && now.saturating_sub(since) > self.patience.server_errors);
                 self.retry(now, Duration::ZERO, Some(&text), out);
             }
             Failure::Tls(text) => {
@@ -662,10 +657,17 @@ impl Machine {
         }
     }
 
+    /// Where this is so, the first list is due as soon as the server turns out to have anything newer.
+    const fn due(&mut self, due: bool) {
+        if due && self.trouble.lists == 0 && self.resume.is_some() {
+            (self.trouble.due, self.probe) = (true, true);
+        }
+    }
+
     /// Gives the position up for a list, because watches from it bring nothing.
     fn list_instead(&mut self, out: &mut Vec<Effect>) {
         self.trouble.lists += 1;
-        self.trouble.vain = 0;
+        (self.trouble.due, self.trouble.vain) = (false, 0);
         self.desync(Why::Expired, out);
     }
 

@@ -323,34 +323,10 @@ impl Writer {
             } else {
                 self.known_good(id)?
             };
-            if matches!(why, Why::Expired | Why::Undecodable | Why::Paused)
-                && version.is_ordered()
-                && (from.as_ref() == Some(&version) || source.applied.as_ref() == Some(&version))
-                && self.lists_nothing_new(id)?
-            {
-                // The list is of the very version that the log has come to.
-                return Ok(());
-            }
             self.gap(id, &Gap { why, from, to: Some(version) })?;
             self.execute("write a list", "UPDATE source SET pending_told = ? WHERE id = ?", params![GAP_TOLD, id])?;
         }
         Ok(())
-    }
-
-    /// Whether what is staged is what is known.
-    fn lists_nothing_new(&self, id: i64) -> Done<bool> {
-        let source = self.source(id)?;
-        self.conn
-            .prepare_cached(
-                "SELECT NOT EXISTS (SELECT 1 FROM listing WHERE source = ?1 AND body IS NOT NULL)
-                     AND NOT EXISTS (SELECT 1 FROM object o WHERE resource = ?2 AND present = 1
-                         AND (?3 = '' OR namespace = ?3) AND NOT EXISTS
-                         (SELECT 1 FROM listing l WHERE l.source = ?1 AND l.namespace = o.namespace AND l.name = o.name))",
-            )
-            .and_then(|mut select| {
-                select.query_row(params![id, source.resource, source.namespace], |row| row.get(0))
-            })
-            .map_err(sql("look for what a list found"))
     }
 
     /// Invariant 2: objects that one complete, consistent list does not have are gone. Looks at one slice of what is

@@ -479,8 +479,9 @@ fn a_refused_watch_is_answered_with_one_list() {
          40 waited => watch 10
          41 refused no => wait #2 at least 30s
          80 waited => watch 10
-         81 refused no => desync expired, wait #3 at least 30s
-         120 waited => listing, list
+         81 refused no => wait #3 at least 30s
+         120 waited => probe 12
+         120 probed 41 => desync expired, listing, list
          121 page 50 => commit 50 with a gap: expired
          122 committed => watch 50
          123 refused no => degraded (no), wait #4 at least 30s
@@ -499,8 +500,9 @@ fn errors_without_a_meaning_are_borne_for_a_while_then_answered_with_one_list() 
          2 waited => watch 10
          20 server oops => degraded (oops), wait #2
          21 waited => watch 10
-         32 server oops => desync expired, wait #3
-         33 waited => listing, list
+         32 server oops => wait #3
+         33 waited => probe 12
+         33 probed 41 => desync expired, listing, list
          34 page 50 => commit 50 with a gap: expired
          35 committed => watch 50
          36 server oops => degraded (oops), wait #4
@@ -611,8 +613,9 @@ fn watches_that_end_at_once_are_failures_and_in_the_end_one_list() {
          3.1 closed => wait #4
          4 waited => probe 12
          4 probed 40 => watch 10
-         4.1 closed => desync expired, wait #5
-         5 waited => listing, list
+         4.1 closed => wait #5
+         5 waited => probe 12
+         5 probed 41 => desync expired, listing, list
          6 page 50 => commit 50 with a gap: expired
          6 committed => watch 50
          6.1 closed => degraded (the API server closes every watch at once), wait #6
@@ -678,8 +681,9 @@ fn a_list_of_the_same_version_again_is_not_made() {
          40 waited => watch 10
          41 refused no => wait #2 at least 30s
          80 waited => watch 10
-         81 refused no => desync expired, wait #3 at least 30s
-         120 waited => listing, list
+         81 refused no => wait #3 at least 30s
+         120 waited => probe 12
+         120 probed 41 => desync expired, listing, list
          121 page 50 => commit 50 with a gap: expired
          122 committed => watch 50
          123 refused no => degraded (no), wait #4 at least 30s
