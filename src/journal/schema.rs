@@ -222,15 +222,17 @@ fn migrate(conn: &mut Connection, path: &Path, migrations: &[&str]) -> Result<()
         .pragma_query_value(None, "user_version", |row| row.get(0))
         .map_err(sql(format!("cannot read {}", path.display())))?;
     check_version(version, path, migrations.len())?;
-    for (number, text) in migrations.iter().enumerate().skip(version) {
-        let number = number + 1;
-        let failed = || sql(format!("migration {number} of {} failed", path.display()));
-        let tx = conn.transaction().map_err(failed())?;
-        tx.execute_batch(text).map_err(failed())?;
-        tx.pragma_update(None, "user_version", number).map_err(failed())?;
-        tx.commit().map_err(failed())?;
+    if version == migrations.len() {
+        return Ok(());
     }
-    Ok(())
+    // All of them or none: whatever ends this, what reads finds a journal of one version of decklog.
+    let failed = |number: usize| sql(format!("migration {number} of {} failed", path.display()));
+    let tx = conn.transaction().map_err(failed(version + 1))?;
+    for (number, text) in migrations.iter().enumerate().skip(version) {
+        tx.execute_batch(text).map_err(failed(number + 1))?;
+    }
+    tx.pragma_update(None, "user_version", migrations.len()).map_err(failed(migrations.len()))?;
+    tx.commit().map_err(failed(migrations.len()))
 }
 
 #[cfg(test)]
@@ -304,7 +306,7 @@ mod tests {
         let steps = ["CREATE TABLE a (x);", "CREATE TABLE b (x); CREATE TABLE a (x);"];
         migrate(&mut conn, Path::new("m"), &steps).unwrap_err();
         let version: i64 = conn.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
-        assert_eq!(version, 1);
-        assert!(conn.prepare("SELECT * FROM b").is_err());
+        assert_eq!(version, 0);
+        assert!(conn.prepare("SELECT * FROM a").is_err() && conn.prepare("SELECT * FROM b").is_err());
     }
 }
