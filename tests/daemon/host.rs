@@ -307,9 +307,7 @@ async fn connections_to_the_endpoints_take_no_descriptor_from_the_reading() {
     for round in 0..3 {
         // Each of these needs a connection of its own.
         for resource in resources {
-            let asked = sim.count(&On::watch(resource));
-            sim.signal(resource, &Signal::Reset);
-            sim.wait_for_count(&On::watch(resource), asked + 1).await.unwrap();
+            renew(&sim, resource).await;
         }
         create(&sim, &format!("m{round}"));
         daemon.catch_up(&sim, &scope(&sim, started, &resources)).await;
@@ -374,6 +372,13 @@ async fn too_few_file_descriptors_are_an_alarm_and_no_end() {
     daemon.judged(&sim, &done).await;
 }
 
+/// Resets the watch of a resource, and waits until the next one is asked for.
+async fn renew(sim: &Sim, resource: &str) {
+    let asked = sim.count(&On::watch(resource));
+    sim.signal(resource, &Signal::Reset);
+    sim.wait_for_count(&On::watch(resource), asked + 1).await.unwrap();
+}
+
 /// Fault 82: the file with the token is gone for a moment, as when it is being replaced: the last token serves, and the
 /// new one is taken when it is there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -391,14 +396,15 @@ async fn a_token_file_that_is_missing_for_a_moment_is_waited_for() {
     daemon.ready().await;
     fs::remove_file(&file).unwrap();
     daemon.says("cannot read the cluster's credentials again").await;
-    // A new connection, with the token that was read last.
-    sim.signal("configmaps", &Signal::Reset);
+    // A new connection, with the token that was read last. Only once it is there is the old watch gone, which would
+    // still bring what happens now.
+    renew(&sim, "configmaps").await;
     create(&sim, "without");
     daemon.knows(&sim, "configmaps", "default", "without").await;
     sim.admit("second-token");
     fs::write(&file, "second-token\n").unwrap();
     sim.revoke("first-token");
-    sim.signal("configmaps", &Signal::Reset);
+    renew(&sim, "configmaps").await;
     create(&sim, "with");
     let done = scope(&sim, started, &["configmaps"]);
     daemon.catch_up(&sim, &done).await;
