@@ -30,6 +30,7 @@ pub mod replay;
 pub mod run;
 pub mod schema;
 pub mod select;
+pub mod sink;
 pub mod status;
 pub mod tail;
 pub mod verify;
@@ -139,6 +140,8 @@ pub enum Command {
     Verify(verify::VerifyArgs),
     /// Deliver entries to a sink again, with the same ids
     Replay(replay::ReplayArgs),
+    /// Make what a sink needs where it delivers, such as tables, topics and streams
+    Sink(sink::SinkArgs),
     /// See all of it at work on a simulated cluster
     Demo(demo::DemoArgs),
     /// Print completions for a shell
@@ -303,6 +306,19 @@ impl Global {
     }
 }
 
+/// The sink with this name.
+///
+/// # Errors
+/// Where the configuration has none, exit 78.
+fn configured<'l>(loaded: &'l Loaded, name: &str) -> Result<&'l config::Sink, Failure> {
+    let sinks = &loaded.config.sink;
+    sinks.iter().find(|sink| sink.name == name).ok_or_else(|| {
+        let known: Vec<&str> = sinks.iter().map(|sink| sink.name.as_str()).collect();
+        let known = if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) };
+        Failure::new(Exit::Config, format!("{} has no sink named {name:?}; {known}", loaded.path.display()))
+    })
+}
+
 /// Runs async work of a command on a runtime of its own.
 fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -349,6 +365,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Rbac(args) => rbac::main(args, &global),
         Command::Verify(args) => verify::main(args, &global),
         Command::Replay(args) => replay::main(args, &global),
+        Command::Sink(args) => sink::main(args, &global),
         Command::Demo(args) => demo::main(args, &global),
         Command::Completions(args) => completions::main(args, &global),
         Command::Schema(args) => schema::main(args, &global),
@@ -407,6 +424,7 @@ mod tests {
                 "rbac",
                 "verify",
                 "replay",
+                "sink",
                 "demo",
                 "completions",
                 "schema"

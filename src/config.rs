@@ -7,7 +7,6 @@
 //! A wrong configuration is never half taken. Every problem in it is found in one reading and told at once, each with
 //! its place, the key's path, what was found, what was expected and the nearest valid spelling.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -18,21 +17,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::wire::Payload;
-
 mod check;
 mod environment;
 mod format;
 mod problem;
 mod schema;
+mod sink;
 mod tree;
 mod value;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use problem::nearest;
 pub use problem::{Place, Problem, Problems};
 pub use schema::{config_schema, entry_schema};
+pub use sink::{CloudEvents, Compress, FileSink, From, HttpSink, OnRefused, Sink, SinkKind, Tls};
 pub use value::{format_duration, format_size, parse_duration, parse_size};
 
 /// A configuration file has at most this many bytes: more is some other file.
@@ -241,7 +241,7 @@ fn expand(
                     key: path.to_owned(),
                     found: format!("${{{name}}}, {why}"),
                     expected: format!("a path, or one that begins with ${{{}}}", DIRECTORIES.join("}, ${")),
-                    nearest: problem::nearest(name, DIRECTORIES).filter(|_| !known).map(|name| format!("${{{name}}}")),
+                    nearest: nearest(name, DIRECTORIES).filter(|_| !known).map(|name| format!("${{{name}}}")),
                 });
             }
         }
@@ -452,148 +452,6 @@ pub enum RedactMode {
     Mask,
     /// A keyed digest, which changes when the value does.
     Hmac,
-}
-
-/// A place that the log is delivered to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend("unevaluatedProperties" = false))]
-pub struct Sink {
-    /// Its name: the cursor is kept under it, so a renamed sink is a new sink.
-    #[schemars(extend("format" = "name"))]
-    pub name: String,
-    /// What it is, and the keys that only this type has.
-    #[serde(flatten)]
-    pub kind: SinkKind,
-    /// A CEL expression over the entry; only entries for which it is true are delivered. Default: every entry.
-    #[serde(default, rename = "where")]
-    #[schemars(extend("format" = "cel"))]
-    pub filter: Option<String>,
-    /// How much of an entry is delivered.
-    #[serde(default, with = "value::PayloadText")]
-    #[schemars(with = "value::PayloadText")]
-    pub payload: Payload,
-    /// Where a new sink begins: "start", "now", or a seq.
-    #[serde(default)]
-    pub from: From,
-    /// What happens to an entry that will never be accepted.
-    #[serde(default)]
-    pub on_refused: OnRefused,
-}
-
-/// Where a sink begins that has no cursor yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum From {
-    /// With the oldest entry that the journal holds.
-    #[default]
-    Start,
-    /// With the first entry after its first start.
-    Now,
-    /// With this seq.
-    Seq(u64),
-}
-
-/// What happens to an entry that a sink will never accept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum OnRefused {
-    /// The sink stops and says so; nothing is skipped.
-    #[default]
-    Halt,
-    /// The entry is kept in the journal, listed by `status`, deliverable by `replay`; the sink goes on.
-    SetAside,
-}
-
-/// The type of a sink, with the keys that only this type has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename_all = "lowercase")]
-pub enum SinkKind {
-    /// JSON Lines on standard output.
-    Stdout,
-    /// JSON Lines in a file.
-    File(FileSink),
-    /// CloudEvents over HTTP.
-    Http(HttpSink),
-}
-
-/// JSON Lines in a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct FileSink {
-    /// The file; its directory must exist.
-    #[schemars(extend("format" = "path"))]
-    pub path: PathBuf,
-    /// Begin a new file at this size. Default: never.
-    #[serde(default, with = "value::optional_size")]
-    #[schemars(with = "Option<String>", extend("format" = "size"))]
-    pub rotate_size: Option<u64>,
-    /// Begin a new file after this time. Default: never.
-    #[serde(default, with = "value::optional_duration")]
-    #[schemars(with = "Option<String>", extend("format" = "time-span"))]
-    pub rotate_every: Option<Duration>,
-    /// How many rotated files are kept.
-    #[serde(default = "value::keep")]
-    pub keep: u32,
-    /// How rotated files are compressed.
-    #[serde(default)]
-    pub compress: Compress,
-}
-
-/// How rotated files are compressed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Compress {
-    /// Zstandard.
-    #[default]
-    Zstd,
-    /// Not at all.
-    None,
-}
-
-/// CloudEvents over HTTP.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct HttpSink {
-    /// Where events are POSTed; http or https.
-    #[schemars(extend("format" = "http-url", "writeOnly" = true))]
-    pub url: String,
-    /// The CloudEvents content mode.
-    #[serde(default)]
-    pub format: CloudEvents,
-    /// How many entries one batched request carries at most.
-    #[serde(default = "value::batch_size")]
-    #[schemars(range(min = 1, max = 10_000))]
-    pub batch_size: usize,
-    /// Headers of every request.
-    #[serde(default)]
-    #[schemars(extend("format" = "headers", "writeOnly" = true))]
-    pub headers: BTreeMap<String, String>,
-    /// A file with further headers, one `Name: value` a line; read anew when it changes.
-    #[serde(default)]
-    #[schemars(extend("format" = "readable-file"))]
-    pub headers_file: Option<PathBuf>,
-    /// A file with the bearer token; read anew when it changes.
-    #[serde(default)]
-    #[schemars(extend("format" = "readable-file"))]
-    pub bearer_file: Option<PathBuf>,
-    /// A PEM file with the certificate authorities to trust. Default: the system's.
-    #[serde(default)]
-    #[schemars(extend("format" = "readable-file"))]
-    pub ca_file: Option<PathBuf>,
-    /// How long one request may take.
-    #[serde(default = "value::timeout", with = "value::duration")]
-    #[schemars(with = "String", extend("format" = "time-span"))]
-    pub timeout: Duration,
-}
-
-/// The CloudEvents content mode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum CloudEvents {
-    /// One entry a request, attributes in headers.
-    Binary,
-    /// One entry a request, attributes around it.
-    #[default]
-    Structured,
-    /// Many entries a request.
-    Batched,
 }
 
 /// The HTTP endpoints.

@@ -22,7 +22,7 @@ use crate::config::{self, OnRefused};
 use crate::journal::{Journal, JournalError, Reader, SinkStart, SinkState, StoredEntry};
 use crate::model::Seq;
 use crate::sink::{Item, Limits, Position, Sink, SinkError};
-use crate::wire::{self, Payload};
+use crate::wire::{self, Shape};
 use machine::{Effect, Input, State};
 
 /// The first wait after a failure is drawn from nothing up to this, each later one from twice as much.
@@ -42,6 +42,8 @@ pub type Wanted = Box<dyn Fn(&[u8]) -> bool + Send>;
 pub struct SinkStats {
     /// Entries that it took.
     pub delivered: AtomicU64,
+    /// Their bytes.
+    pub bytes: AtomicU64,
     /// Deliveries that failed.
     pub failures: AtomicU64,
     /// Those of them in a row, up to now.
@@ -61,8 +63,10 @@ pub struct Plan {
     pub start: SinkStart,
     /// Which entries; none for all.
     pub filter: Option<Wanted>,
-    /// How much of an entry.
-    pub payload: Payload,
+    /// What of an entry.
+    pub shape: Shape,
+    /// How many entries in a second at most; none for as many as it takes.
+    pub rate: Option<u32>,
     /// What happens to an entry that will never be taken.
     pub on_refused: OnRefused,
     /// What is counted.
@@ -88,7 +92,8 @@ impl Plan {
                 config::From::Seq(seq) => SinkStart::Seq(Seq(seq)),
             },
             filter,
-            payload: config.payload,
+            shape: config.shape(),
+            rate: config.rate,
             on_refused: config.on_refused,
             stats: Arc::default(),
         }
@@ -130,18 +135,19 @@ pub fn run(
         whole: Vec::new(),
         acknowledged: Instant::now(),
         first_head,
+        pace: plan.rate.map(Pace::new),
         stats: Arc::clone(&plan.stats),
     };
     drive(driver, plan)
 }
 
 async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
-    let Plan { name, kind, start, filter, payload, on_refused, stats: _ } = plan;
+    let Plan { name, kind, start, filter, shape, rate: _, on_refused, stats: _ } = plan;
     let cursor = driver.journal.sink(&name, kind, start).await?;
     let reader = driver.journal.reader()?;
     let row = reader.sinks()?.into_iter().find(|row| row.name == name);
     let (written, begins) = row.map_or_else(Default::default, |row| (row.written, row.begins));
-    driver.feed = Some(Feed { reader, begins, filter, payload });
+    driver.feed = Some(Feed { reader, begins, filter, shape });
     let (mut state, mut effects) = State::start(&name, on_refused, cursor, written);
     loop {
         let mut input = None;
@@ -170,7 +176,7 @@ struct Feed {
     /// What comes before is not for this sink.
     begins: Seq,
     filter: Option<Wanted>,
-    payload: Payload,
+    shape: Shape,
 }
 
 /// What was read.
@@ -179,7 +185,7 @@ struct Batch {
     /// Whether entries were missing before the first.
     hole: bool,
     items: Vec<Item>,
-    /// Each of them as it was before `payload`.
+    /// Each of them as it was before it was shaped.
     whole: Vec<Bytes>,
 }
 
@@ -193,7 +199,7 @@ impl Feed {
         };
         let (mut items, mut whole) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
         for entry in entries.into_iter().filter(wanted) {
-            let line = wire::payload(&entry.line, self.payload).map_err(|error| {
+            let line = self.shape.apply(&entry.line).map_err(|error| {
                 JournalError::Corrupt(format!("entry {} is {error}; run `decklog verify`", entry.seq))
             })?;
             items.push(Item { seq: entry.seq, kind: entry.kind, line });
@@ -216,6 +222,7 @@ struct Driver {
     acknowledged: Instant,
     /// The head when delivery began. Before anything is delivered, no output can hold more of this journal.
     first_head: Option<Seq>,
+    pace: Option<Pace>,
     stats: Arc<SinkStats>,
 }
 
@@ -267,17 +274,20 @@ impl Driver {
             // Between two batches nothing is under way: the moment to stop, or to do what SIGHUP asks.
             Effect::Read { .. } if self.stop.is_cancelled() => return Ok(Outcome::Stop),
             Effect::Read { .. } if self.asked_to_reopen() => Input::Reopen,
-            Effect::Read { after } => self.read(name, after).await?,
+            Effect::Read { after } => match self.gather(after).await {
+                Some(outcome) => return Ok(outcome),
+                None => self.read(name, after).await?,
+            },
             Effect::Deliver { from } => {
                 self.first_head = None;
                 let batch = &self.batch[from..];
                 match finish(&self.stop, self.sink.deliver(batch)).await {
                     Some(Ok(())) => {
-                        self.stats.delivered.fetch_add(batch.len() as u64, Relaxed);
+                        self.taken(from, self.batch.len());
                         Input::Delivered
                     }
                     Some(Err(failure)) => {
-                        self.stats.delivered.fetch_add(failure.taken as u64, Relaxed);
+                        self.taken(from, from + failure.taken);
                         self.stats.failures.fetch_add(1, Relaxed);
                         Input::Failed { taken: failure.taken, error: failure.error }
                     }
@@ -320,6 +330,51 @@ impl Driver {
         Ok(Outcome::Input(input))
     }
 
+    /// Waits until the next batch may be read: the rate allows it, and it is as large as the sink wants it, or has
+    /// waited long enough to become so. Gives what came in between.
+    async fn gather(&mut self, after: Seq) -> Option<Outcome> {
+        let limits = self.limits();
+        let mut head = self.journal.head();
+        let full = Seq(after.0.saturating_add(limits.entries as u64));
+        let lingers = !limits.linger.is_zero() && *head.borrow() > after;
+        let until = self.pace.as_ref().map(|pace| pace.next).filter(|next| *next > Instant::now());
+        if !lingers && until.is_none() {
+            return None;
+        }
+        let ready = async {
+            if let Some(until) = until {
+                tokio::time::sleep_until(until).await;
+            }
+            if lingers {
+                // A head that never moves again is the end of the writer, which the next read tells.
+                drop(tokio::time::timeout(limits.linger, head.wait_for(|head| *head >= full)).await);
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Some(Outcome::Stop),
+            () = self.reopen.rung() => Some(Outcome::Input(Input::Reopen)),
+            () = ready => None,
+        }
+    }
+
+    /// What the sink wants at once, and its rate allows.
+    fn limits(&self) -> Limits {
+        let limits = self.sink.limits();
+        let most = self.pace.as_ref().map_or(usize::MAX, |pace| pace.rate as usize);
+        Limits { entries: limits.entries.min(most), ..limits }
+    }
+
+    /// The sink has these of the batch.
+    fn taken(&mut self, from: usize, to: usize) {
+        let bytes: usize = self.batch[from..to].iter().map(|item| item.line.len()).sum();
+        self.stats.delivered.fetch_add((to - from) as u64, Relaxed);
+        self.stats.bytes.fetch_add(bytes as u64, Relaxed);
+        if let Some(pace) = &mut self.pace {
+            pace.passed(to - from, Instant::now());
+        }
+    }
+
     fn asked_to_reopen(&mut self) -> bool {
         let asked = self.reopen.has_rung();
         self.reopen.forget();
@@ -355,7 +410,7 @@ impl Driver {
     }
 
     async fn read(&mut self, name: &str, after: Seq) -> Result<Input, DeliveryError> {
-        let limits = self.sink.limits();
+        let limits = self.limits();
         let batch = match self.reading(move |feed| feed.read(after, limits)).await {
             Ok(batch) => batch,
             // A damaged entry stops the sinks that need it, and nothing else.
@@ -375,6 +430,25 @@ impl Driver {
         (self.batch, self.whole) = (batch.items, batch.whole);
         let wanted = self.batch.iter().map(|item| item.seq).collect();
         Ok(Input::Read { upto, wanted, due: self.acknowledged.elapsed() >= IDLE_ACKNOWLEDGE })
+    }
+}
+
+/// Keeps deliveries to a number of entries in a second.
+struct Pace {
+    rate: u32,
+    /// When the next batch may be read.
+    next: Instant,
+}
+
+impl Pace {
+    fn new(rate: u32) -> Self {
+        Self { rate: rate.max(1), next: Instant::now() }
+    }
+
+    /// So many entries were delivered. What was not used before is not made up for.
+    fn passed(&mut self, entries: usize, now: Instant) {
+        let share = Duration::from_secs(1) / self.rate;
+        self.next = self.next.max(now) + share.saturating_mul(u32::try_from(entries).unwrap_or(u32::MAX));
     }
 }
 

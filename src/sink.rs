@@ -5,16 +5,21 @@
 
 pub mod cloudevents;
 pub mod file;
+mod files;
 pub mod http;
 pub mod stdout;
+mod template;
+mod tls;
 
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::config;
 use crate::model::{EntryType, Seq};
+pub(crate) use template::Template;
 
 /// What a sink promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +59,8 @@ pub struct Limits {
     pub entries: usize,
     /// About how many bytes they have together.
     pub bytes: usize,
+    /// How long entries wait for others, where each batch costs much. Zero: they never wait.
+    pub linger: Duration,
 }
 
 /// Why a sink did not do what it was asked. The texts are for people: they say what to do, and never quote an entry or
@@ -121,6 +128,20 @@ pub trait Sink: Send {
 
     /// The operator asks to open files anew (SIGHUP). Takes effect with the next use.
     fn reopen(&mut self);
+
+    /// What follows is a replay: it repeats what may be there already, and moves no position that is kept there.
+    fn again(&mut self) {}
+
+    /// What has to exist where it delivers, as a text that an operator can apply without decklog. `None`: nothing.
+    fn needs(&self) -> Option<String> {
+        None
+    }
+
+    /// Makes what [`Sink::needs`] says, for `decklog sink init`. What exists already stays. Gives a sentence about what
+    /// was made.
+    fn init(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
+        std::future::ready(Ok("nothing has to be made for it".to_owned())).boxed()
+    }
 
     /// What would keep it from working, for `decklog check`. Delivers nothing and changes nothing.
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>>;

@@ -408,6 +408,108 @@ pub fn payload(line: &Bytes, payload: Payload) -> Result<Bytes, EntryError> {
     Ok(out.into())
 }
 
+/// What a sink gets of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How much of it.
+    pub payload: Payload,
+    /// Whether metadata.managedFields is left in the object, and changes of it in the patch.
+    pub managed_fields: bool,
+}
+
+impl Shape {
+    /// The entry as a sink gets it.
+    ///
+    /// # Errors
+    /// Where the line is not an entry.
+    pub fn apply(self, line: &Bytes) -> Result<Bytes, EntryError> {
+        let line = payload(line, self.payload)?;
+        if self.managed_fields { Ok(line) } else { without_managed_fields(&line) }
+    }
+}
+
+/// The entry without metadata.managedFields in its object and in its patch, every other byte as it was.
+///
+/// # Errors
+/// Where the line is not an entry.
+pub fn without_managed_fields(line: &Bytes) -> Result<Bytes, EntryError> {
+    #[derive(Deserialize)]
+    struct Place<'o> {
+        #[serde(borrow)]
+        path: Cow<'o, str>,
+    }
+    let entry = Entry::parse(line)?;
+    let wrong = |error: serde_json::Error| EntryError::Json(error.column());
+    let mut out = line.to_vec();
+    // From back to front, so that the earlier spans stay true.
+    if let Some(object) = entry.object {
+        // What is no table has no managed fields, and neither has one with names that are no text.
+        let members: Option<Members<'_>> = serde_json::from_str(object.get()).ok();
+        let metadata = members.and_then(|members| members.0.into_iter().rev().find(|(key, _)| key == "metadata"));
+        let inner = metadata.and_then(|(_, metadata)| {
+            serde_json::from_str(metadata.get()).ok().map(|Members(inner): Members<'_>| (metadata, inner))
+        });
+        if let Some((metadata, mut inner)) = inner
+            && inner.iter().any(|(key, _)| key == "managedFields")
+        {
+            inner.retain(|(key, _)| key != "managedFields");
+            let rest = serde_json::to_vec(&Members(inner)).map_err(wrong)?;
+            out.splice(span_of(line, metadata.get()), rest);
+        }
+    }
+    if let Some(change) = entry.change {
+        let members: Members<'_> = serde_json::from_str(change.get()).map_err(wrong)?;
+        if let Some((_, patch)) = members.0.iter().find(|(key, _)| key == "patch") {
+            let mut steps: Vec<&RawValue> = serde_json::from_str(patch.get()).map_err(wrong)?;
+            let all = steps.len();
+            steps.retain(|step| {
+                let place: Option<Place<'_>> = serde_json::from_str(step.get()).ok();
+                !place.is_some_and(|Place { path }| {
+                    let rest = path.strip_prefix("/metadata/managedFields");
+                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                })
+            });
+            if steps.len() < all {
+                out.splice(span_of(line, patch.get()), serde_json::to_vec(&steps).map_err(wrong)?);
+            }
+        }
+    }
+    Ok(out.into())
+}
+
+/// The members of a JSON object in their order, their values as the bytes that they are.
+struct Members<'o>(Vec<(Cow<'o, str>, &'o RawValue)>);
+
+impl<'de: 'o, 'o> Deserialize<'de> for Members<'o> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> serde::de::Visitor<'de> for InOrder {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                #[derive(Deserialize)]
+                struct Key<'k>(#[serde(borrow)] Cow<'k, str>);
+                let mut members = Vec::new();
+                while let Some((Key(key), value)) = map.next_entry()? {
+                    members.push((key, value));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}
+
+impl Serialize for Members<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
+}
+
 /// Where a borrowed part stands in the line it was borrowed from.
 fn span_of(line: &[u8], part: &str) -> Range<usize> {
     let start = part.as_ptr() as usize - line.as_ptr() as usize;
@@ -453,6 +555,31 @@ mod tests {
         assert_eq!(&rendered.line[rendered.object], br#"{"n":1.0,"big":1e400}"#);
         let entry = Entry::parse(line.as_bytes()).unwrap();
         assert_eq!((entry.group(), entry.kind(), entry.seq()), ("apps", EntryType::Modified, Seq(7)));
+    }
+
+    #[test]
+    fn managed_fields_are_left_out_of_the_object_and_of_the_patch() {
+        let object =
+            r#"{"kind":"D","metadata":{"name":"web","managedFields":[{"manager":"m"}],"big":1e400},"managedFields":1}"#;
+        let change = r#"{"areas":["spec","managedFields"],"patch":[{"op":"replace","path":"/metadata/managedFields/0/time","value":1},{"op":"add","path":"/metadata/managedFieldsOfMine","value":2},{"op":"remove","path":"/metadata/managedFields"}],"managers":[]}"#;
+        let cluster = Cluster::default();
+        let line: Bytes =
+            render(&Draft { object: Some(object.as_bytes()), change: Some(change), ..draft(&cluster, &[]) })
+                .line
+                .into();
+        let less = Shape { payload: Payload::Full, managed_fields: false }.apply(&line).unwrap();
+        let expected = String::from_utf8(line.to_vec()).unwrap();
+        let expected = expected
+            .replace(r#","managedFields":[{"manager":"m"}]"#, "")
+            .replace(r#"{"op":"replace","path":"/metadata/managedFields/0/time","value":1},"#, "")
+            .replace(r#",{"op":"remove","path":"/metadata/managedFields"}"#, "");
+        assert_eq!(String::from_utf8(less.to_vec()).unwrap(), expected);
+        assert_eq!(without_managed_fields(&less).unwrap(), less);
+        assert_eq!(Shape { payload: Payload::Full, managed_fields: true }.apply(&line).unwrap(), line);
+        for odd in ["[]", r#"{"metadata":[]}"#, r#"{"\ud800":1}"#] {
+            let line = render(&Draft { object: Some(odd.as_bytes()), ..draft(&cluster, &[]) }).line.into();
+            assert_eq!(without_managed_fields(&line).unwrap(), line);
+        }
     }
 
     #[test]

@@ -13,13 +13,12 @@ use clap::Args;
 
 use super::output::plural;
 use super::progress::Progress;
-use super::{Exit, Failure, Global, Outcome, complain};
+use super::{Exit, Failure, Global, Outcome, complain, configured};
 use crate::config::{self, SinkKind};
 use crate::filter::Filter;
 use crate::journal::{Journal, JournalError, Reader};
 use crate::model::Seq;
 use crate::sink::{self, Item, Sink, SinkError};
-use crate::wire;
 
 /// Arguments of `decklog replay`.
 #[derive(Args, Debug)]
@@ -45,14 +44,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Where there is no such sink or entry, or the sink cannot be used.
 pub fn main(args: ReplayArgs, global: &Global) -> Outcome {
     let loaded = global.load()?;
-    let Some(sink) = loaded.config.sink.iter().find(|sink| sink.name == args.sink) else {
-        let known: Vec<&str> = loaded.config.sink.iter().map(|sink| sink.name.as_str()).collect();
-        let known = if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) };
-        return Err(Failure::new(
-            Exit::Config,
-            format!("{} has no sink named {:?}; {known}", loaded.path.display(), args.sink),
-        ));
-    };
+    let sink = configured(&loaded, &args.sink)?;
     let mut reader = Reader::open(&loaded.config.state.path)?;
     let (oldest, head) = (reader.oldest()?, reader.head()?);
     let to = Seq(args.to.unwrap_or(head.0));
@@ -108,6 +100,7 @@ async fn redeliver(
     let wrong = |text: String| Failure::new(Exit::Config, format!("the sink {}: {text}", config.name));
     let filter = config.filter.as_deref().map(Filter::compile).transpose().map_err(|error| wrong(error.to_string()))?;
     let mut sink = open(config, from, to)?;
+    sink.again();
     let mut progress = Progress::new(format!("replay to {}", config.name), "entries");
     let (mut after, mut delivered, mut refused) = (Seq(from.0 - 1), 0_u64, 0_u64);
     while after < to {
@@ -132,7 +125,7 @@ async fn redeliver(
         for entry in entries.into_iter().filter(|entry| entry.seq <= to) {
             // As in delivery: what cannot be told is delivered.
             if filter.as_ref().is_none_or(|filter| filter.matches(&entry.line).unwrap_or(true)) {
-                let line = wire::payload(&entry.line, config.payload).map_err(|error| {
+                let line = config.shape().apply(&entry.line).map_err(|error| {
                     Failure::new(Exit::Io, format!("entry {} is {error}; run `decklog verify`", entry.seq))
                 })?;
                 items.push(Item { seq: entry.seq, kind: entry.kind, line });

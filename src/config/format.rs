@@ -11,6 +11,7 @@ use super::value::{ZERO, parse_duration, parse_period, parse_size};
 use super::{Files, Listen};
 use crate::change::{Noise, Pattern, Preset};
 use crate::filter::{Filter, FilterError};
+use crate::sink::Template;
 
 /// Why a text does not fit its format.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,6 +55,9 @@ pub(super) fn expected(format: &str) -> &'static str {
         }
         "cel" => "a CEL expression over the keys of an entry, such as 'type == \"DELETED\" || kind == \"Secret\"'",
         "http-url" => "an http:// or https:// URL without user and password (for those: bearer_file, headers_file)",
+        "template" => {
+            "a name that may have the fields {cluster}, {group}, {version}, {resource}, {kind}, {namespace}, {name}, {type}, {epoch}, {date} and {hour}"
+        }
         "listen" => "an address and port such as \"127.0.0.1:9465\", or the path of a unix socket",
         "log-level" => "error, warn, info, debug, trace or off; or directives such as \"info,decklog::watch=debug\"",
         _ => "a string",
@@ -80,6 +84,7 @@ pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong>
         }
         "cel" => Filter::compile(text).map(drop).map_err(|error| cel(text, &error)),
         "http-url" => http_url(text),
+        "template" => Template::parse(text).map(drop).map_err(|(found, nearest)| Wrong { found, nearest }),
         "listen" => listen(text),
         "log-level" => log_level(text),
         _ => Ok(()),

@@ -100,7 +100,7 @@ fn printable(text: &str) -> String {
 }
 
 /// The candidate that `word` was most likely meant to be: few edits away for its length, or equal in another case.
-pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let normal = |text: &str| text.to_lowercase().replace('-', "_");
     let word = normal(word);
     let allowed = (word.chars().count() / 3).clamp(1, 3);

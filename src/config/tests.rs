@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::*;
+use crate::wire::Payload;
 
 const LEAST: &str = "[[watch]]\nresources = ['pods']\n";
 

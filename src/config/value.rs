@@ -16,6 +16,10 @@ pub(super) const fn keep() -> u32 {
     14
 }
 
+pub(super) const fn yes() -> bool {
+    true
+}
+
 pub(super) const fn batch_size() -> usize {
     100
 }

@@ -16,6 +16,9 @@ use crate::config::{Compress, FileSink};
 use crate::journal::{SinkRow, SourceId, WatchChange, WriterThread};
 use crate::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb};
 use crate::sink::{Failure, SinkError};
+use crate::wire::Payload;
+
+const METADATA: Shape = Shape { payload: Payload::Metadata, managed_fields: true };
 
 /// A journal with one source, and whatever the test delivers from it.
 pub(crate) struct World {
@@ -86,7 +89,8 @@ impl World {
             kind: "fake",
             start: SinkStart::Start,
             filter: None,
-            payload: Payload::Full,
+            shape: Shape { payload: Payload::Full, managed_fields: true },
+            rate: None,
             on_refused: OnRefused::Halt,
             stats: Arc::default(),
         }
@@ -158,6 +162,7 @@ struct Fake {
     /// What each delivery does; when there is nothing left, it takes everything.
     script: Arc<Mutex<VecDeque<Failure>>>,
     held: Option<Position>,
+    limits: Limits,
     taken: watch::Sender<Vec<u64>>,
     /// How often it was told to open its files anew.
     reopened: watch::Sender<u64>,
@@ -166,7 +171,8 @@ struct Fake {
 impl Fake {
     fn new(script: impl IntoIterator<Item = Failure>) -> Self {
         let script = Arc::new(Mutex::new(script.into_iter().collect()));
-        Self { script, held: None, taken: watch::Sender::default(), reopened: watch::Sender::default() }
+        let limits = Limits { entries: 4, bytes: 1 << 20, linger: Duration::ZERO };
+        Self { script, held: None, limits, taken: watch::Sender::default(), reopened: watch::Sender::default() }
     }
 
     async fn taken(&self, count: usize) -> Vec<u64> {
@@ -180,7 +186,7 @@ impl Sink for Fake {
     }
 
     fn limits(&self) -> Limits {
-        Limits { entries: 4, bytes: 1 << 20 }
+        self.limits
     }
 
     fn position<'a>(&'a mut self, _: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
@@ -315,7 +321,7 @@ impl Sink for Slow {
     }
 
     fn limits(&self) -> Limits {
-        Limits { entries: 4, bytes: 1 << 20 }
+        Limits { entries: 4, bytes: 1 << 20, linger: Duration::ZERO }
     }
 
     fn position<'a>(&'a mut self, _: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
@@ -361,7 +367,7 @@ async fn what_is_forgotten_before_it_is_refused_can_be_delivered_again() {
     let lines: Vec<&[u8]> = lines.split(|byte| *byte == b'\n').collect();
     let slow = Slow { journal: world.journal.clone(), given: watch::Sender::default() };
     let given = slow.given.subscribe();
-    world.start(Plan { on_refused: OnRefused::SetAside, payload: Payload::Metadata, ..world.plan() }, slow);
+    world.start(Plan { on_refused: OnRefused::SetAside, shape: METADATA, ..world.plan() }, slow);
     world.until(|row| row.cursor == Seq(12)).await;
     world.stop().await;
     let gap = given.borrow().iter().find(|item| item.kind == crate::model::EntryType::Gap).unwrap().clone();
@@ -371,6 +377,51 @@ async fn what_is_forgotten_before_it_is_refused_can_be_delivered_again() {
     let kept = reader.rescued("s", Seq(1), Seq(12)).unwrap();
     assert_eq!(kept.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), aside);
     assert_eq!((&kept[0].line[..], &kept[1].line), (lines[1], &gap.line), "whole, and not what `payload` makes of it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_gets_no_more_in_a_second_than_its_rate() {
+    let mut world = World::new().await;
+    world.write(24).await;
+    let fake = Fake::new([]);
+    let began = Instant::now();
+    world.start(Plan { rate: Some(2), ..world.plan() }, fake.clone());
+    fake.taken(24).await;
+    // The clock only moves where delivery waits: two at once, and half a second for each of the others.
+    let took = began.elapsed();
+    assert!((Duration::from_secs(11)..Duration::from_secs(12)).contains(&took), "{took:?}");
+    // What was not used is not made up for.
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    world.write(6).await;
+    let began = Instant::now();
+    fake.taken(30).await;
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_waits_for_more_as_long_as_its_sink_likes() {
+    let mut world = World::new().await;
+    let mut fake = Fake::new([]);
+    fake.limits = Limits { linger: Duration::from_secs(60), ..fake.limits };
+    world.write(9).await;
+    let began = Instant::now();
+    world.start(world.plan(), fake.clone());
+    // What is full does not wait, and what is not waits its time.
+    fake.taken(8).await;
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    fake.taken(9).await;
+    assert!(began.elapsed() >= Duration::from_secs(60), "{:?}", began.elapsed());
+    world.stop().await;
+    assert_eq!(world.row().await.cursor, Seq(9));
+    // A batch that waits holds up neither the end nor SIGHUP.
+    world.write(1).await;
+    world.start(world.plan(), fake.clone());
+    world.reopen.ring();
+    fake.reopened.subscribe().wait_for(|count| *count == 1).await.unwrap();
+    let began = Instant::now();
+    world.stop().await;
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    assert_eq!(world.row().await.cursor, Seq(9));
 }
 
 #[tokio::test(start_paused = true)]
@@ -567,14 +618,14 @@ async fn payload_says_how_much_of_an_entry_is_delivered() {
     let mut world = World::new().await;
     let path = world.dir.path().join("events.jsonl");
     world.write(3).await;
-    world.start(Plan { payload: Payload::Metadata, ..world.plan() }, file(&path, None));
+    world.start(Plan { shape: METADATA, ..world.plan() }, file(&path, None));
     world.until(|row| row.cursor == Seq(3)).await;
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.lines().count() == 3 && !text.contains("\"object\""), "{text}");
     world.stop().await;
     // The position is read back from such lines as well.
     world.journal.reset_cursor("s", Seq(1)).await.unwrap();
-    world.start(Plan { payload: Payload::Metadata, ..world.plan() }, file(&path, None));
+    world.start(Plan { shape: METADATA, ..world.plan() }, file(&path, None));
     world.until(|row| row.cursor == Seq(3)).await;
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }

@@ -424,7 +424,7 @@ impl Sink for FileSink {
     }
 
     fn limits(&self) -> Limits {
-        Limits { entries: 1024, bytes: 2 << 20 }
+        Limits { entries: 1024, bytes: 2 << 20, linger: Duration::ZERO }
     }
 
     fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {

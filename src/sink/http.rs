@@ -204,8 +204,10 @@ impl Sink for HttpSink {
     fn limits(&self) -> Limits {
         match self.format {
             // Few, because what is taken is acknowledged only when the whole batch is: a crash repeats at most these.
-            CloudEvents::Binary | CloudEvents::Structured => Limits { entries: 32, bytes: BATCH_BYTES },
-            CloudEvents::Batched => Limits { entries: self.batch_size, bytes: BATCH_BYTES },
+            CloudEvents::Binary | CloudEvents::Structured => {
+                Limits { entries: 32, bytes: BATCH_BYTES, linger: Duration::ZERO }
+            }
+            CloudEvents::Batched => Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: Duration::ZERO },
         }
     }
 

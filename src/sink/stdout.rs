@@ -117,7 +117,7 @@ impl Sink for StdoutSink {
     }
 
     fn limits(&self) -> Limits {
-        Limits { entries: 256, bytes: 256 << 10 }
+        Limits { entries: 256, bytes: 256 << 10, linger: Duration::ZERO }
     }
 
     fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {

@@ -130,7 +130,8 @@ impl Life {
             kind: "simulated",
             start: SinkStart::Start,
             filter,
-            payload: decklog::wire::Payload::Full,
+            shape: decklog::wire::Shape { payload: decklog::wire::Payload::Full, managed_fields: true },
+            rate: None,
             on_refused: place.setup.on_refused,
             stats: Arc::default(),
         };

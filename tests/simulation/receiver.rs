@@ -241,7 +241,7 @@ impl Sink for Collecting {
     }
 
     fn limits(&self) -> Limits {
-        Limits { entries: 17, bytes: 1 << 20 }
+        Limits { entries: 17, bytes: 1 << 20, linger: Duration::ZERO }
     }
 
     fn position<'a>(&'a mut self, _: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {

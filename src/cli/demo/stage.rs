@@ -272,6 +272,7 @@ impl Stage {
             | Said::Rbac(_)
             | Said::Verify(_)
             | Said::Replay(_)
+            | Said::Sink(_)
             | Said::Demo(_)
             | Said::Completions(_)
             | Said::Schema(_)) => return Err(self.lost(&format!("no part of the story: {other:?}"))),

@@ -8,11 +8,12 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use memchr::memmem;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Certificate, Client, Method, Request, RequestBuilder, Response, Url, redirect};
+use reqwest::{Client, ClientBuilder, Method, Request, RequestBuilder, Response, Url, redirect};
 
 use super::guard::{self, Guard};
 use crate::config;
 use crate::sink::SinkError;
+use crate::sink::tls::Tls;
 
 /// The longest text of an answer that is told.
 const SAID: usize = 200;
@@ -29,11 +30,10 @@ pub(super) struct Link {
     fixed: HeaderMap,
     headers_file: Option<PathBuf>,
     bearer_file: Option<PathBuf>,
-    ca_file: Option<PathBuf>,
+    tls: Tls,
     /// The fixed headers, and those last read from files.
     headers: Option<HeaderMap>,
-    /// With the certificates that it trusts.
-    client: Option<(Client, Vec<u8>)>,
+    client: Option<Client>,
     /// In the place of the network, in simulations.
     pub(super) wire: Option<Wire>,
 }
@@ -65,7 +65,7 @@ impl Link {
             fixed,
             headers_file: config.headers_file.clone(),
             bearer_file: config.bearer_file.clone(),
-            ca_file: config.ca_file.clone(),
+            tls: Tls::new(&config.tls)?,
             headers: None,
             client: None,
             wire: None,
@@ -76,6 +76,7 @@ impl Link {
     pub(super) fn renew(&mut self) {
         self.client = None;
         self.headers = None;
+        self.tls.forget();
     }
 
     /// Reads the files that there are. One that cannot be read for a moment (it is being replaced) leaves what was
@@ -86,20 +87,16 @@ impl Link {
             Err(text) if self.headers.is_none() => return Err(SinkError::retry(text)),
             Err(text) => tracing::warn!("{text}; the headers that were read last are used"),
         }
-        let roots = match &self.ca_file {
-            Some(path) => {
-                tokio::fs::read(path).await.map_err(|error| format!("cannot read {}: {error}", path.display()))
+        if self.url.scheme() == "http" {
+            if self.client.is_none() {
+                // The system's certificates are not needed, and need not be there.
+                self.client = Some(self.build(self.builder().tls_certs_only([]))?);
             }
-            None => Ok(Vec::new()),
-        };
-        match (roots, &self.client) {
-            (Ok(roots), Some((_, old))) if roots == *old => {}
-            (Ok(roots), _) => {
-                let client = self.client_trusting(&roots).map_err(SinkError::retry)?;
-                self.client = Some((client, roots));
-            }
-            (Err(text), None) => return Err(SinkError::retry(text)),
-            (Err(text), Some(_)) => tracing::warn!("{text}; the certificates that were read last are used"),
+            return Ok(());
+        }
+        let (tls, other) = self.tls.refresh().await?;
+        if other || self.client.is_none() {
+            self.client = Some(self.build(self.builder().tls_backend_preconfigured((*tls).clone()))?);
         }
         Ok(())
     }
@@ -133,32 +130,24 @@ impl Link {
         Ok(headers)
     }
 
-    fn client_trusting(&self, roots: &[u8]) -> Result<Client, String> {
+    fn builder(&self) -> ClientBuilder {
         // The provider of the whole process: kube uses it as well. Another one that was there first serves too.
         rustls::crypto::ring::default_provider().install_default().ok();
-        let mut builder = Client::builder()
+        Client::builder()
             .user_agent(concat!("decklog/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::none())
             .referer(false)
             .dns_resolver(Arc::new(Guard(guard::System)))
             .timeout(self.timeout)
-            .pool_max_idle_per_host(1);
-        if let Some(path) = &self.ca_file {
-            let problem = || format!("{} holds no PEM certificate", path.display());
-            let roots = Certificate::from_pem_bundle(roots).map_err(|_| problem())?;
-            if roots.is_empty() {
-                return Err(problem());
-            }
-            builder = builder.tls_certs_only(roots);
-        } else if self.url.scheme() == "http" {
-            // The system's certificates are not needed, and need not be there.
-            builder = builder.tls_certs_only([]);
-        }
-        builder.build().map_err(|error| format!("cannot set up TLS: {}", chain(&error)))
+            .pool_max_idle_per_host(1)
+    }
+
+    fn build(&self, builder: ClientBuilder) -> Result<Client, SinkError> {
+        builder.build().map_err(|error| SinkError::retry(format!("cannot set up TLS: {}", chain(&error))))
     }
 
     pub(super) fn request(&self, method: Method) -> Result<RequestBuilder, SinkError> {
-        let (client, _) = self.client.as_ref().ok_or_else(|| SinkError::retry("the connection is not set up"))?;
+        let client = self.client.as_ref().ok_or_else(|| SinkError::retry("the connection is not set up"))?;
         Ok(client.request(method, self.url.clone()).headers(self.headers.clone().unwrap_or_default()))
     }
 

@@ -133,7 +133,7 @@ fn config(url: &str, format: CloudEvents) -> config::HttpSink {
         headers: BTreeMap::new(),
         headers_file: None,
         bearer_file: None,
-        ca_file: None,
+        tls: config::Tls::default(),
         timeout: Duration::from_secs(20),
     }
 }
@@ -396,7 +396,8 @@ async fn what_can_never_work_is_refused_at_once() {
         assert!(HttpSink::new(&config(url, CloudEvents::Binary)).unwrap_err().contains("`url`"));
     }
     let ca_file = Some(Path::new("/dev/null").to_owned());
-    let config = config::HttpSink { ca_file, ..config("https://127.0.0.1:1/", CloudEvents::Binary) };
+    let tls = config::Tls { ca_file, ..config::Tls::default() };
+    let config = config::HttpSink { tls, ..config("https://127.0.0.1:1/", CloudEvents::Binary) };
     let error = HttpSink::new(&config).unwrap().deliver(&items(1..=1)).await.unwrap_err().error;
     assert!(error.to_string().contains("holds no PEM certificate"), "{error}");
 }

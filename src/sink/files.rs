@@ -1,0 +1,96 @@
+//! Files that a sink depends on: credentials and certificates, which somebody else replaces while decklog runs.
+
+use std::path::{Path, PathBuf};
+
+use super::SinkError;
+
+/// A file that is read anew before each use. While it cannot be read, because it is being replaced, what was read last
+/// serves.
+#[derive(Clone)]
+pub(crate) struct Followed {
+    path: PathBuf,
+    content: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Followed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Followed").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Followed {
+    /// Nothing is read yet.
+    pub(crate) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), content: None }
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads it. Tells whether it is another content than before.
+    pub(crate) async fn refresh(&mut self) -> Result<bool, SinkError> {
+        match tokio::fs::read(&self.path).await {
+            Ok(content) => {
+                let other = self.content.as_deref() != Some(&content[..]);
+                self.content = Some(content);
+                Ok(other)
+            }
+            Err(error) => {
+                let text = format!("cannot read {}: {error}", self.path.display());
+                if self.content.is_none() {
+                    return Err(SinkError::retry(text));
+                }
+                tracing::warn!("{text}; what was read last is used");
+                Ok(false)
+            }
+        }
+    }
+
+    /// What was read last; nothing before the first [`Followed::refresh`].
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.content.as_deref().unwrap_or_default()
+    }
+
+    /// What was read last as a text, without space around it.
+    pub(crate) fn text(&self) -> Result<&str, SinkError> {
+        let text = std::str::from_utf8(self.bytes());
+        text.map(str::trim).map_err(|_| SinkError::retry(format!("{} holds no text", self.path.display())))
+    }
+
+    /// It must be readable at the next use.
+    pub(crate) fn forget(&mut self) {
+        self.content = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_read_last_serves_while_a_file_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let mut file = Followed::new(&path);
+        let error = file.refresh().await.unwrap_err().to_string();
+        assert!(error.starts_with(&format!("cannot read {}", path.display())), "{error}");
+        fs::write(&path, " first\n").unwrap();
+        assert!(file.refresh().await.unwrap());
+        assert!(!file.refresh().await.unwrap());
+        assert_eq!(file.text(), Ok("first"));
+        fs::remove_file(&path).unwrap();
+        assert!(!file.refresh().await.unwrap());
+        assert_eq!(file.text(), Ok("first"));
+        fs::write(&path, "second").unwrap();
+        assert!(file.refresh().await.unwrap());
+        assert_eq!(file.text(), Ok("second"));
+        file.forget();
+        fs::write(&path, [0xff]).unwrap();
+        file.refresh().await.unwrap();
+        assert!(file.text().unwrap_err().to_string().ends_with("holds no text"));
+    }
+}

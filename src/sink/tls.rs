@@ -1,0 +1,150 @@
+//! TLS as every sink has it: whom it trusts, and what it shows of itself.
+
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+use super::SinkError;
+use super::files::Followed;
+use crate::config;
+
+/// The files of [`config::Tls`], and what was made of them.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    authorities: Option<Followed>,
+    /// Our certificate, and its key.
+    own: Option<(Followed, Followed)>,
+    made: Option<Arc<ClientConfig>>,
+}
+
+impl Tls {
+    /// Nothing is read yet.
+    ///
+    /// # Errors
+    /// Where a certificate has no key, or a key no certificate.
+    pub(crate) fn new(config: &config::Tls) -> Result<Self, String> {
+        let own = match (&config.cert_file, &config.key_file) {
+            (Some(cert), Some(key)) => Some((Followed::new(cert), Followed::new(key))),
+            (None, None) => None,
+            (Some(_), None) => return Err("`cert_file` needs `key_file`, its private key".to_owned()),
+            (None, Some(_)) => return Err("`key_file` needs `cert_file`, its certificate".to_owned()),
+        };
+        Ok(Self { authorities: config.ca_file.as_deref().map(Followed::new), own, made: None })
+    }
+
+    /// What connections are made with, and whether it is another one than before.
+    ///
+    /// # Errors
+    /// Where a file cannot be read, or does not hold what it should.
+    pub(crate) async fn refresh(&mut self) -> Result<(Arc<ClientConfig>, bool), SinkError> {
+        let mut other = false;
+        if let Some(file) = &mut self.authorities {
+            other |= file.refresh().await?;
+        }
+        if let Some((cert, key)) = &mut self.own {
+            other |= cert.refresh().await?;
+            other |= key.refresh().await?;
+        }
+        if let Some(made) = &self.made
+            && !other
+        {
+            return Ok((Arc::clone(made), false));
+        }
+        let made = Arc::new(self.make()?);
+        self.made = Some(Arc::clone(&made));
+        Ok((made, true))
+    }
+
+    /// The files must be readable at the next use, and connections are made anew.
+    pub(crate) fn forget(&mut self) {
+        let own = self.own.iter_mut().flat_map(|(cert, key)| [cert, key]);
+        self.authorities.iter_mut().chain(own).for_each(Followed::forget);
+        self.made = None;
+    }
+
+    fn make(&self) -> Result<ClientConfig, SinkError> {
+        let mut roots = RootCertStore::empty();
+        match &self.authorities {
+            Some(file) => {
+                let problem = || SinkError::retry(format!("{} holds no PEM certificate", file.path().display()));
+                for certificate in certificates(file).map_err(|_| problem())? {
+                    roots.add(certificate).map_err(|_| problem())?;
+                }
+                if roots.is_empty() {
+                    return Err(problem());
+                }
+            }
+            None => {
+                // A machine may hold some that nobody can read; without any, the connection itself says so.
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider has the default versions")
+            .with_root_certificates(roots);
+        let Some((cert, key)) = &self.own else { return Ok(builder.with_no_client_auth()) };
+        let problem = |file: &Followed, what: &str| SinkError::retry(format!("{} {what}", file.path().display()));
+        let chain = certificates(cert).ok().filter(|chain| !chain.is_empty());
+        let chain = chain.ok_or_else(|| problem(cert, "holds no PEM certificate"))?;
+        let secret =
+            PrivateKeyDer::from_pem_slice(key.bytes()).map_err(|_| problem(key, "holds no PEM private key"))?;
+        builder
+            .with_client_auth_cert(chain, secret)
+            .map_err(|error| problem(cert, &format!("and {} do not fit each other: {error}", key.path().display())))
+    }
+}
+
+fn certificates(file: &Followed) -> Result<Vec<CertificateDer<'static>>, rustls::pki_types::pem::Error> {
+    CertificateDer::pem_slice_iter(file.bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn certificates_are_taken_from_files_as_they_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in ["a", "b"] {
+            let (key, cert) = (path(&format!("{name}.key")), path(&format!("{name}.crt")));
+            let mut command = Command::new("openssl");
+            command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]);
+            command.args(["-subj", &format!("/CN={name}"), "-keyout"]).arg(key).arg("-out").arg(cert);
+            assert!(command.output().unwrap().status.success());
+        }
+        fs::copy(path("a.crt"), path("ca.crt")).unwrap();
+        let config = |cert: &str, key: &str| config::Tls {
+            ca_file: Some(path("ca.crt")),
+            cert_file: Some(path(cert)),
+            key_file: Some(path(key)),
+        };
+        let mut tls = Tls::new(&config("a.crt", "a.key")).unwrap();
+        assert!(tls.refresh().await.unwrap().1);
+        assert!(!tls.refresh().await.unwrap().1);
+        fs::copy(path("b.crt"), path("ca.crt")).unwrap();
+        assert!(tls.refresh().await.unwrap().1);
+        // Each file that is wrong is named.
+        fs::write(path("empty"), "none").unwrap();
+        for (cert, key, says) in [
+            ("empty", "a.key", "empty holds no PEM certificate"),
+            ("a.crt", "empty", "empty holds no PEM private key"),
+            ("a.crt", "b.key", "do not fit each other"),
+            ("absent", "a.key", "cannot read"),
+        ] {
+            let error = Tls::new(&config(cert, key)).unwrap().refresh().await.unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        let without = config::Tls { key_file: None, ..config("a.crt", "a.key") };
+        assert!(Tls::new(&without).unwrap_err().contains("needs `key_file`"));
+        let without = config::Tls { cert_file: None, ..config("a.crt", "a.key") };
+        assert!(Tls::new(&without).unwrap_err().contains("needs `cert_file`"));
+    }
+}
