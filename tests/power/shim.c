@@ -7,6 +7,7 @@
  *   DECKLOG_SHIM_LOG    appended to: one record for each change and sync (tests/power/trace.rs reads it); SIGUSR2 then
  *                       kills the process, but never between a change and its record
  *   DECKLOG_SHIM_STEPS  set: every step is recorded too, sends and receives included
+ *   DECKLOG_SHIM_PORT   only sends to and receives from this TCP port are steps
  *   DECKLOG_SHIM_KILL   "before:N" or "after:N"
  *   DECKLOG_SHIM_FAULT  rules, separated by ';': OPERATION,SUFFIX,ERRNO,FIRST,COUNT,WHILE
  *                       the FIRST-th and COUNT-1 more calls of OPERATION (open write sync trunc rename unlink mkdir
@@ -20,6 +21,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -54,7 +56,7 @@ struct rule {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char root[MAX_PATH];
 static size_t root_length;
-static int log_fd = -1, steps_recorded, kill_after;
+static int log_fd = -1, steps_recorded, kill_after, only_port;
 static long kill_at, steps;
 static volatile sig_atomic_t dying;
 static struct rule rules[MAX_RULES];
@@ -94,6 +96,7 @@ __attribute__((constructor)) static void begin(void) {
         signal(SIGUSR2, kill_cleanly);
     }
     steps_recorded = getenv("DECKLOG_SHIM_STEPS") != NULL;
+    if ((text = getenv("DECKLOG_SHIM_PORT"))) only_port = atoi(text);
     if ((text = getenv("DECKLOG_SHIM_KILL"))) {
         kill_after = text[0] == 'a';
         kill_at = atol(strchr(text, ':') + 1);
@@ -142,6 +145,7 @@ static uint64_t inode_of(int fd) {
 
 /* Counts a step, with the lock held, and says which one it is. */
 static long before(const char *name, const char *path) {
+    if (only_port && strcmp(name, "send") && strcmp(name, "receive")) return 0;
     long step = ++steps;
     if (steps_recorded) record(STEP, 0, (uint64_t)step, name, path, strlen(path));
     if (step == kill_at && !kill_after) die();
@@ -149,7 +153,7 @@ static long before(const char *name, const char *path) {
 }
 
 static void after(long step) {
-    if (step == kill_at && kill_after) die();
+    if (step && step == kill_at && kill_after) die();
 }
 
 /* 0: go on; above: fail with it; -1: do half. */
@@ -224,6 +228,16 @@ static int is_network(int fd) {
     int domain = 0, saved = errno;
     socklen_t size = sizeof domain;
     int found = !getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) && domain != AF_UNIX;
+    if (found && only_port) {
+        struct sockaddr_storage peer;
+        socklen_t length = sizeof peer;
+        int port = 0;
+        if (!getpeername(fd, (struct sockaddr *)&peer, &length)) {
+            if (peer.ss_family == AF_INET) port = ntohs(((struct sockaddr_in *)&peer)->sin_port);
+            else if (peer.ss_family == AF_INET6) port = ntohs(((struct sockaddr_in6 *)&peer)->sin6_port);
+        }
+        found = port == only_port;
+    }
     errno = saved;
     return found;
 }

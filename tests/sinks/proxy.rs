@@ -1,0 +1,112 @@
+//! Stands between a sink and its server, and cuts what it is told to cut.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::SeqCst};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+#[derive(Default)]
+struct Orders {
+    /// Where the server is.
+    to: AtomicU16,
+    /// How many answers are still to be cut off.
+    cut: AtomicUsize,
+    /// How many were.
+    done: AtomicUsize,
+    /// Connections are closed as soon as they come.
+    refuse: AtomicBool,
+}
+
+/// See the module. It ends with the test.
+pub(crate) struct Proxy {
+    port: u16,
+    orders: Arc<Orders>,
+    _serving: JoinSet<()>,
+}
+
+impl Proxy {
+    /// A proxy for the server at this port of loopback.
+    pub(crate) async fn start(to: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(listener, to)
+    }
+
+    /// As [`Proxy::start`], at a port of the test's choice.
+    pub(crate) async fn at(port: u16, to: u16) -> Self {
+        Self::on(TcpListener::bind(("127.0.0.1", port)).await.unwrap(), to)
+    }
+
+    fn on(listener: TcpListener, to: u16) -> Self {
+        let orders = Arc::new(Orders { to: to.into(), ..Orders::default() });
+        let mut serving = JoinSet::new();
+        let (port, shared) = (listener.local_addr().unwrap().port(), Arc::clone(&orders));
+        serving.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                let orders = Arc::clone(&shared);
+                connections.spawn(async move {
+                    if orders.refuse.load(SeqCst) {
+                        return;
+                    }
+                    if let Ok(server) = TcpStream::connect(("127.0.0.1", orders.to.load(SeqCst))).await {
+                        pass(client, server, &orders).await;
+                    }
+                });
+            }
+        });
+        Self { port, orders, _serving: serving }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Cuts the connection this many times in the place of the next answer: the server has done what it was asked to,
+    /// and the client does not know.
+    pub(crate) fn cut_answers(&self, count: usize) {
+        self.orders.cut.store(count, SeqCst);
+    }
+
+    /// How many answers were cut off so far.
+    pub(crate) fn cut(&self) -> usize {
+        self.orders.done.load(SeqCst)
+    }
+
+    /// Closes connections as soon as they come, or no longer.
+    pub(crate) fn refuse(&self, refuse: bool) {
+        self.orders.refuse.store(refuse, SeqCst);
+    }
+}
+
+/// Passes bytes on in both directions until one side ends, or an answer is to be cut off.
+async fn pass(mut client: TcpStream, mut server: TcpStream, orders: &Orders) {
+    let (mut request, mut answer) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+    loop {
+        tokio::select! {
+            length = client.read(&mut request) => match length {
+                Ok(length) if length > 0 => {
+                    if server.write_all(&request[..length]).await.is_err() {
+                        return;
+                    }
+                }
+                _ => return,
+            },
+            length = server.read(&mut answer) => match length {
+                Ok(length) if length > 0 => {
+                    let cut = orders.cut.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
+                    if cut {
+                        orders.done.fetch_add(1, SeqCst);
+                        return;
+                    }
+                    if client.write_all(&answer[..length]).await.is_err() {
+                        return;
+                    }
+                }
+                _ => return,
+            },
+        }
+    }
+}

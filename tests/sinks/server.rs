@@ -1,0 +1,116 @@
+//! A real server: started, killed in the middle of whatever it does, started again on the same data.
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::support::{free_address, until};
+
+/// The folder of a server that `tests/servers/build` makes, which is asked to where nobody did before.
+pub(crate) fn made(name: &str) -> PathBuf {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    if let Some(dir) = std::env::var_os("DECKLOG_TEST_SERVERS") {
+        return Path::new(&dir).join(name);
+    }
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers/build");
+    let ran = Command::new(script).arg(name).stderr(Stdio::inherit()).output().unwrap();
+    assert!(ran.status.success(), "tests/servers/build {name}: {}", ran.status);
+    Path::new(String::from_utf8(ran.stdout).unwrap().trim()).join(name)
+}
+
+/// A port on loopback that nobody takes by chance.
+pub(crate) fn free_port() -> u16 {
+    free_address().rsplit_once(':').unwrap().1.parse().unwrap()
+}
+
+/// See the module. It ends with the test.
+pub(crate) struct Server {
+    name: String,
+    port: u16,
+    /// What starts it, every time.
+    command: Box<dyn Fn() -> Command + Send>,
+    log: PathBuf,
+    running: Option<Child>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Server {
+    /// Starts it; it is there when its port answers. What it says goes to `NAME.log` in `dir`.
+    pub(crate) async fn start(
+        name: &str,
+        dir: &Path,
+        port: u16,
+        command: impl Fn() -> Command + Send + 'static,
+    ) -> Self {
+        let log = dir.join(format!("{name}.log"));
+        let mut server = Self { name: name.to_owned(), port, command: Box::new(command), log, running: None };
+        server.restart().await;
+        server
+    }
+
+    /// Starts it again, after it was killed.
+    pub(crate) async fn restart(&mut self) {
+        assert!(self.running.is_none(), "{} runs", self.name);
+        let log = fs::OpenOptions::new().create(true).append(true).open(&self.log).unwrap();
+        let mut command = (self.command)();
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).process_group(0);
+        self.running = Some(command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.name)));
+        let (name, port) = (self.name.clone(), self.port);
+        until(&format!("{name} to listen"), async || {
+            if let Some(status) = self.running.as_mut().unwrap().try_wait().unwrap() {
+                panic!("{name} ended by itself, {status}:\n{}", self.said());
+            }
+            TcpStream::connect(("127.0.0.1", port)).map(drop).map_err(|error| error.to_string())
+        })
+        .await;
+    }
+
+    /// Where it listens.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Ends it as a crash does.
+    pub(crate) fn kill(&mut self) {
+        assert!(self.end(), "{} does not run", self.name);
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) async fn stop(&mut self) {
+        let mut child = self.running.take().unwrap();
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        until(&format!("the end of {}", self.name), async || {
+            child.try_wait().unwrap().map(drop).ok_or_else(|| "it runs".to_owned())
+        })
+        .await;
+    }
+
+    /// Stops it where it stands, or lets it go on.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process_group(Pid::from_child(self.running.as_ref().unwrap()), signal).unwrap();
+    }
+
+    /// What it said, in all its lives.
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn end(&mut self) -> bool {
+        let Some(mut child) = self.running.take() else { return false };
+        // With whatever it started.
+        drop(kill_process_group(Pid::from_child(&child), Signal::KILL));
+        child.wait().unwrap();
+        true
+    }
+}
