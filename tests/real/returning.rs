@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 
 use crate::decklog::Decklog;
 use crate::harness::{Cluster, LIMIT, Parts, Version, until};
-use crate::judge::Scope;
+use crate::judge::{Entry, Scope};
 
 /// Annotations that are the books of kubectl and of controllers, and no part of what somebody wanted.
-const BOOKS: [&str; 2] = ["kubectl.kubernetes.io/", "deployment.kubernetes.io/"];
+const BOOKS: [&str; 3] =
+    ["kubectl.kubernetes.io/", "deployment.kubernetes.io/", "deprecated.daemonset.template.generation"];
 
 /// A kind of object: where it is served, as it was wanted first, and what changes in it later. What is added later has
 /// to go again, and what is taken away has to come back.
@@ -46,15 +47,16 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-fn pods(image: &str) -> Value {
-    let labels = json!({"app": "web"});
+/// Pods of one kind's own: a selector that others share would make them take each other's.
+fn pods(of: &str) -> Value {
+    let labels = json!({"of": of});
     json!({
         "metadata": {"labels": labels},
         "spec": {
             "containers": [
-                {"name": "web", "image": image, "ports": [{"containerPort": 80}], "env": [{"name": "MODE", "value": "fast"}]},
+                {"name": "web", "image": "nginx:1", "ports": [{"containerPort": 80}], "env": [{"name": "MODE", "value": "fast"}]},
             ],
-            "tolerations": [{"key": "node.example.com/odd", "operator": "Exists", "tolerationSeconds": 30}],
+            "tolerations": [{"key": "node.example.com/odd", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}],
         },
     })
 }
@@ -65,7 +67,7 @@ fn once(image: &str) -> Value {
 
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn kinds() -> Vec<Kind> {
-    let selector = json!({"matchLabels": {"app": "web"}});
+    let selector = |of: &str| json!({"matchLabels": {"of": of}});
     let relabel =
         json!({"metadata": {"labels": {"tier": null, "late": "yes"}, "annotations": {"example.com/note": "second"}}});
     let with = |later: Value| {
@@ -77,6 +79,8 @@ fn kinds() -> Vec<Kind> {
         {"name": "web", "image": "nginx:2", "env": [{"name": "MODE", "value": "slow"}, {"name": "DEBUG", "value": "1"}]},
         {"name": "proxy", "image": "envoy:1"},
     ]);
+    let mut chosen = once("busybox:1");
+    merge(&mut chosen, &json!({"metadata": {"labels": {"of": "job"}}}));
     let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
     let kind = |resource, path, first, later| Kind { resource, path, first, later };
     vec![
@@ -117,7 +121,7 @@ fn kinds() -> Vec<Kind> {
             object(
                 "apps/v1",
                 "Deployment",
-                &json!({"spec": {"replicas": 2, "selector": selector, "template": pods("nginx:1")}}),
+                &json!({"spec": {"replicas": 2, "selector": selector("deployment"), "template": pods("deployment")}}),
             ),
             with(json!({"spec": {"replicas": 3, "paused": true, "template": {"spec": {"containers": more}}}})),
         ),
@@ -128,7 +132,7 @@ fn kinds() -> Vec<Kind> {
                 "apps/v1",
                 "StatefulSet",
                 &json!({"spec": {
-                    "replicas": 1, "serviceName": "web", "selector": selector, "template": pods("nginx:1"),
+                    "replicas": 1, "serviceName": "web", "selector": selector("statefulset"), "template": pods("statefulset"),
                     "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
                 }}),
             ),
@@ -137,7 +141,11 @@ fn kinds() -> Vec<Kind> {
         kind(
             "daemonsets.apps",
             "/apis/apps/v1/namespaces/default/daemonsets/web",
-            object("apps/v1", "DaemonSet", &json!({"spec": {"selector": selector, "template": pods("nginx:1")}})),
+            object(
+                "apps/v1",
+                "DaemonSet",
+                &json!({"spec": {"selector": selector("daemonset"), "template": pods("daemonset")}}),
+            ),
             with(json!({"spec": {"minReadySeconds": 5, "template": {"spec": {"containers": more}}}})),
         ),
         kind(
@@ -150,6 +158,18 @@ fn kinds() -> Vec<Kind> {
             ),
             // The rest of a Job cannot be changed.
             with(json!({"spec": {"parallelism": 2, "activeDeadlineSeconds": 600}})),
+        ),
+        kind(
+            "jobs.batch",
+            "/apis/batch/v1/namespaces/default/jobs/chosen",
+            object(
+                "batch/v1",
+                "Job",
+                &json!({"metadata": {"name": "chosen"}, "spec": {
+                    "manualSelector": true, "suspend": true, "selector": selector("job"), "template": chosen,
+                }}),
+            ),
+            with(json!({"spec": {"parallelism": 2}})),
         ),
         kind(
             "cronjobs.batch",
@@ -210,7 +230,7 @@ fn kinds() -> Vec<Kind> {
         kind(
             "pods",
             "/api/v1/namespaces/default/pods/web",
-            object("v1", "Pod", &json!({"spec": pods("nginx:1")["spec"]})),
+            object("v1", "Pod", &json!({"spec": pods("")["spec"]})),
             // Of a Pod little more can be changed.
             with(
                 json!({"spec": {"containers": [{"name": "web", "image": "nginx:2", "ports": [{"containerPort": 80}], "env": [{"name": "MODE", "value": "fast"}]}]}}),
@@ -253,7 +273,7 @@ fn kinds() -> Vec<Kind> {
                 }}),
             ),
             with(
-                json!({"spec": {"tls": null, "defaultBackend": {"service": {"name": "web", "port": {"number": null, "name": "http"}}}}}),
+                json!({"spec": {"tls": null, "defaultBackend": {"service": {"name": "web", "port": {"number": 81}}}}}),
             ),
         ),
         kind(
@@ -288,12 +308,11 @@ fn wanted(object: &Value) -> Value {
     }
     let whole = object.as_object_mut().unwrap();
     whole.remove("status");
-    if whole["kind"] == "Job" {
+    if whole["kind"] == "Job" && whole["spec"]["manualSelector"] != true {
         // The server itself ties a Job to its Pods, by its uid.
-        let spec = whole["spec"].as_object_mut().unwrap();
-        spec.remove("selector");
-        let labels = spec["template"]["metadata"].as_object_mut().unwrap();
-        labels.remove("labels");
+        whole["spec"].as_object_mut().unwrap().remove("selector");
+        let labels = whole["spec"]["template"]["metadata"]["labels"].as_object_mut().unwrap();
+        labels.retain(|key, _| !key.ends_with("controller-uid"));
     }
     object
 }
@@ -323,7 +342,13 @@ async fn apply(cluster: &Cluster, text: &str) {
 
 /// The objects as `get --at … --clean` prints them, each at the last entry that it had by then.
 fn brought(daemon: &Decklog, kinds: &[Kind], at: &[u64]) -> Vec<String> {
-    kinds.iter().zip(at).map(|(kind, at)| get(daemon, kind, &["--at", &at.to_string(), "--clean"])).collect()
+    let texts: Vec<_> =
+        kinds.iter().zip(at).map(|(kind, at)| get(daemon, kind, &["--at", &at.to_string(), "--clean"])).collect();
+    for books in BOOKS.iter().chain(&["\nstatus:", "managedFields:", "resourceVersion:", " uid:", "creationTimestamp:"])
+    {
+        assert!(!texts.iter().any(|text| text.contains(books)), "{books} in {texts:?}");
+    }
+    texts
 }
 
 fn get(daemon: &Decklog, kind: &Kind, more: &[&str]) -> String {
@@ -376,14 +401,14 @@ pub async fn scenario(version: Version) {
     .await;
     caught_up(&cluster, &mut daemon, started, &kinds).await;
     let before = all_wanted(&cluster, &kinds).await;
-    let at: Vec<u64> = kinds
-        .iter()
-        .map(|kind| {
-            let (plural, name) = (kind.resource.split('.').next().unwrap(), &kind.first["metadata"]["name"]);
-            let of = |entry: &&crate::judge::Entry| entry.resource == plural && *name == entry.name.as_str();
-            daemon.entries().iter().rfind(of).unwrap_or_else(|| panic!("no entry of {}", kind.resource)).seq
-        })
-        .collect();
+    let mut at = Vec::new();
+    for kind in &kinds {
+        let (plural, name) = (kind.resource.split('.').next().unwrap(), &kind.first["metadata"]["name"]);
+        let of = |entry: &Entry| entry.resource == plural && *name == entry.name.as_str();
+        // A resource that has just come is read when it is discovered.
+        daemon.tells(kind.resource, of).await;
+        at.push(daemon.entries().iter().rfind(|entry| of(entry)).unwrap().seq);
+    }
 
     // Changed, by the same way that all of it came.
     let texts: Vec<String> = kinds
