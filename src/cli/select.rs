@@ -9,6 +9,7 @@ use super::Failure;
 use crate::filter::Filter;
 use crate::journal::{Position, Reader, StoredEntry};
 use crate::model::{EntryType, Resource, Seq};
+use crate::wire::OUTLINE;
 
 /// What `tail` and its siblings take to choose objects and entries.
 #[derive(Args, Clone, Debug, Default)]
@@ -292,12 +293,9 @@ impl Selection {
     /// # Errors
     /// Where the journal cannot be read.
     pub fn page(&self, reader: &mut Reader, after: Seq, upto: Seq) -> Result<(Vec<StoredEntry>, Seq), Failure> {
-        let entries = reader.select(&self.position, after, Some(upto.next()), false, PAGE)?;
-        let reached = match entries.last() {
-            Some(last) if entries.len() == PAGE => last.seq,
-            _ => upto,
-        };
-        Ok((self.keep(entries), reached))
+        let page = reader.select(&self.position, after, Some(upto.next()), false, PAGE, self.choice().as_deref())?;
+        let reached = page.looked_at.filter(|_| page.looked == PAGE).map_or(upto, |(_, last)| last);
+        Ok((self.keep(page.entries), reached))
     }
 
     /// The last seq before the newest `count` entries that are selected after `after`.
@@ -309,9 +307,9 @@ impl Selection {
         let (mut before, mut left) = (head.next(), count);
         while left > 0 {
             let page = PAGE.min(if self.filter.is_some() { PAGE } else { left });
-            let entries = reader.select(&self.position, after, Some(before), true, page)?;
-            let Some(last) = entries.last().map(|entry| entry.seq) else { return Ok(after) };
-            for entry in self.keep(entries) {
+            let page = reader.select(&self.position, after, Some(before), true, page, self.choice().as_deref())?;
+            let Some((_, last)) = page.looked_at else { return Ok(after) };
+            for entry in self.keep(page.entries) {
                 left -= 1;
                 if left == 0 {
                     return Ok(Seq(entry.seq.0 - 1));
@@ -322,10 +320,15 @@ impl Selection {
         Ok(head)
     }
 
+    /// The filter, where it does not need the entries themselves.
+    fn choice(&self) -> Option<Box<dyn Fn(&[u8]) -> bool + '_>> {
+        let filter = self.filter.as_ref().filter(|filter| filter.asks_only_for(&OUTLINE))?;
+        Some(Box::new(|line| filter.is_true_for(line)))
+    }
+
     fn keep(&self, mut entries: Vec<StoredEntry>) -> Vec<StoredEntry> {
-        if let Some(filter) = &self.filter {
-            // Only what it is true for: a sink would rather get too much, a reader asked for these.
-            entries.retain(|entry| filter.matches(&entry.line).unwrap_or(false));
+        if let Some(filter) = self.filter.as_ref().filter(|filter| !filter.asks_only_for(&OUTLINE)) {
+            entries.retain(|entry| filter.is_true_for(&entry.line));
         }
         entries
     }
