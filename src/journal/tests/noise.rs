@@ -148,7 +148,8 @@ async fn a_journal_of_the_first_schema_is_migrated_and_reads_the_same() {
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
     conn.execute_batch(
         "DROP INDEX entry_milestone; DROP TABLE reading; DROP TABLE request;
-         ALTER TABLE source DROP COLUMN withheld; ALTER TABLE sink DROP COLUMN begins; PRAGMA user_version = 1;",
+         ALTER TABLE source DROP COLUMN withheld; ALTER TABLE sink DROP COLUMN begins;
+         ALTER TABLE resource DROP COLUMN kind_since; PRAGMA user_version = 1;",
     )
     .unwrap();
     drop(conn);
