@@ -100,7 +100,8 @@ impl Classes {
             _ => {}
         }
         // A value that redaction drops is another, and nothing but its area tells: whatever it was, it may matter.
-        if change.areas.iter().any(|area| !change.patch.iter().any(|operation| area_of(&operation.path) == Some(area))) {
+        if change.areas.iter().any(|area| !change.patch.iter().any(|operation| area_of(&operation.path) == Some(area)))
+        {
             return Class::Changed;
         }
         // The version moves with every write and says nothing.

@@ -8,12 +8,12 @@ use serde::Deserialize;
 
 use super::line::{day_and_time, full_resource, put_gap};
 use super::output::{Ink, Out, Row, printable};
-use super::select::FilterArgs;
+use super::select::{FilterArgs, how_many};
 use super::tree::{Change, Manager, Node, Step as Way};
 use super::what::What;
 use super::who::Writers;
 use super::yaml::{self, Sign, View};
-use super::{Exit, Failure, Format, Global, Outcome, object};
+use super::{Exit, Failure, Format, Global, Outcome, complain, object};
 use crate::journal::{Choice, ObjectRow, Position, Reader, Step, StoredEntry};
 use crate::model::{EntryType, Seq};
 use crate::wire::{Entry, OUTLINE};
@@ -34,7 +34,7 @@ pub struct LogArgs {
     #[arg(long)]
     pub tree: bool,
     /// Only the newest so many
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = how_many)]
     pub last: Option<usize>,
 }
 
@@ -63,6 +63,7 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     let filter = args.only.compile()?;
     let choice = filter.as_ref().filter(|filter| filter.asks_only_for(&OUTLINE));
     let choice = choice.map(|filter| |line: &[u8]| filter.is_true_for(line));
+    args.only.check(&mut reader)?;
     let rows = object::find(&reader, "log", &args.object, args.only.namespace.as_deref())?;
     let root = object::only(&args.object, rows)?;
     if root.last == Seq(0) {
@@ -100,6 +101,9 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     let retained = reader.retained()?;
     if left > 0 && retained.forgotten > 0 {
         printer.end(&format!("what was before entry {} is forgotten", retained.oldest))?;
+    }
+    if printer.first && args.last != Some(0) {
+        complain(&format!("no entry of {} fits", printer.object));
     }
     printer.out.flush()?;
     Ok(Exit::Done)

@@ -5,7 +5,7 @@ use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{SpanRelativeTo, Timestamp};
 
-use super::Failure;
+use super::{Failure, object};
 use crate::filter::Filter;
 use crate::journal::{Position, Reader, StoredEntry};
 use crate::model::{EntryType, Resource, Seq};
@@ -23,6 +23,9 @@ pub struct SelectArgs {
     /// Which of their entries.
     #[command(flatten)]
     pub only: FilterArgs,
+    /// What is not there yet may come.
+    #[arg(skip)]
+    pub waits: bool,
 }
 
 /// What every command that prints entries takes to choose among them.
@@ -54,6 +57,30 @@ impl FilterArgs {
         let filter = self.filter.as_deref().map(Filter::compile).transpose();
         filter.map_err(|error| Failure::usage(format!("--where: {error}")))
     }
+}
+
+impl FilterArgs {
+    /// That something can be known of the time that is asked for.
+    ///
+    /// # Errors
+    /// Where it is to come, was before the log began, or ends before it begins.
+    pub fn check(&self, reader: &mut Reader) -> Result<(), Failure> {
+        if self.since.zip(self.until).is_some_and(|(since, until)| since > until) {
+            return Err(Failure::usage("--since is after --until; exchange them"));
+        }
+        if let Some(since) = self.since {
+            object::not_to_come(reader, since)?;
+        }
+        self.until.map_or(Ok(()), |until| object::not_before_all(reader, until))
+    }
+}
+
+/// How many of something.
+///
+/// # Errors
+/// What is expected instead.
+pub fn how_many(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "expected a number such as 20".to_owned())
 }
 
 fn entry_type(word: &str) -> Result<EntryType, String> {
@@ -242,16 +269,23 @@ impl Selection {
     ///
     /// # Errors
     /// Where the arguments name what the journal does not know, or the expression is wrong.
-    pub fn new(args: &SelectArgs, reader: &Reader) -> Result<Self, Failure> {
+    pub fn new(args: &SelectArgs, reader: &mut Reader) -> Result<Self, Failure> {
         let only = &args.only;
         let filter = only.compile()?;
+        only.check(reader)?;
         let mut objects = Vec::new();
         if !args.objects.is_empty() {
             let spellings = Spellings::load(reader)?;
             for text in args.objects.iter().flat_map(|text| text.split(',')) {
                 let named = spellings.read(text)?;
+                if named.name.is_some() && !args.waits {
+                    object::known(reader, text, &named, only.namespace.as_deref())?;
+                }
                 objects.extend(named.resources.iter().map(|(id, _)| (*id, named.name.clone())));
             }
+        }
+        if !args.waits {
+            object::namespace(reader, only.namespace.as_deref())?;
         }
         let position = Position {
             objects,

@@ -363,6 +363,25 @@ mod tests {
     }
 
     #[test]
+    fn it_reads_well_in_80_and_120_columns_and_as_json() {
+        let mut quiet = status(true);
+        (quiet.journal.entries, quiet.gaps.count, quiet.gaps.last) = (1, 0, None);
+        quiet.sources.truncate(1);
+        quiet.sources[0].withheld = 1;
+        quiet.sinks.truncate(1);
+        quiet.sinks[0].lag_entries = 1;
+        quiet.waiting.clear();
+        quiet.alarms = quiet.alarms_now();
+        for (name, status) in [("trouble", status(true)), ("stopped", status(false)), ("quiet", quiet)] {
+            for columns in [80, 120] {
+                let look = Look { color: false, terminal: true, width: Some(columns) };
+                insta::assert_snapshot!(format!("{name}_{columns}"), lines(&status, look).join("\n"));
+            }
+            insta::assert_json_snapshot!(format!("{name}_json"), status);
+        }
+    }
+
+    #[test]
     fn what_the_daemon_last_said_is_not_told_as_news() {
         let text = lines(&status(false), Look::default()).join("\n");
         assert!(text.contains("not running") && text.contains("was watching") && text.contains("was halted"), "{text}");

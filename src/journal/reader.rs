@@ -6,6 +6,7 @@ mod history;
 mod requests;
 mod verify;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -538,7 +539,9 @@ impl Reader {
             text.push_str(&format!(" AND ({})", any.join(" OR ")));
         }
         if let Some(namespace) = &position.namespace {
-            text.push_str(" AND (o.namespace = ? OR (e.object IS NULL AND s.namespace IN ('', ?)))");
+            // What is named and lives in no namespace is meant whatever the namespace, as kubectl has it.
+            let nowhere = if position.objects.is_empty() { "" } else { "o.namespace = '' OR " };
+            text.push_str(&format!(" AND ({nowhere}o.namespace = ? OR (e.object IS NULL AND s.namespace IN ('', ?)))"));
             values.push(namespace.clone().into());
             values.push(namespace.clone().into());
         }
@@ -738,6 +741,30 @@ impl Reader {
             "o.resource = ?1 AND (?2 IS NULL OR o.namespace = ?2) AND (?3 IS NULL OR o.name = ?3)",
             &[&resource, &namespace, &name],
         )
+    }
+
+    /// The namespaces of all objects that are known, without that of those that live in none.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn namespaces(&self) -> Read<BTreeSet<String>> {
+        let what = "namespaces";
+        // From one to the next by the index, because there are few, and objects are many.
+        let mut select = self
+            .conn
+            .prepare_cached("SELECT min(namespace) FROM object WHERE resource = ? AND namespace > ?")
+            .map_err(sql(what))?;
+        let mut found = BTreeSet::new();
+        for (resource, _) in self.resources()? {
+            let mut at = String::new();
+            while let Some(next) =
+                select.query_row(params![resource, at], |row| row.get::<_, Option<String>>(0)).map_err(sql(what))?
+            {
+                found.insert(next.clone());
+                at = next;
+            }
+        }
+        Ok(found)
     }
 
     fn object_rows(&self, condition: &str, values: &[&dyn ToSql]) -> Read<Vec<ObjectRow>> {
