@@ -34,9 +34,11 @@ const IDLE_ACKNOWLEDGE: Duration = Duration::from_secs(1);
 /// How long a delivery that is under way may take to finish when delivery is stopped.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 
+type Test = Box<dyn Fn(&[u8]) -> bool + Send>;
+
 /// Which entries are wanted: the filter of a sink. An entry that it cannot be evaluated for is wanted.
 pub struct Wanted {
-    test: Box<dyn Fn(&[u8]) -> bool + Send>,
+    test: Test,
     /// It says of an entry's outline what it says of the entry.
     by_outline: bool,
 }

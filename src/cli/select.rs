@@ -7,7 +7,7 @@ use jiff::{SpanRelativeTo, Timestamp};
 
 use super::{Failure, object};
 use crate::filter::Filter;
-use crate::journal::{Position, Reader, StoredEntry};
+use crate::journal::{Choice, Position, Reader, StoredEntry};
 use crate::model::{EntryType, Resource, Seq};
 use crate::wire::OUTLINE;
 
@@ -327,7 +327,15 @@ impl Selection {
     /// # Errors
     /// Where the journal cannot be read.
     pub fn page(&self, reader: &mut Reader, after: Seq, upto: Seq) -> Result<(Vec<StoredEntry>, Seq), Failure> {
-        let page = reader.select(&self.position, after, Some(upto.next()), false, PAGE, self.choice().as_deref())?;
+        let choice = self.choice();
+        let page = reader.select(
+            &self.position,
+            after,
+            Some(upto.next()),
+            false,
+            PAGE,
+            choice.as_ref().map(|choice| choice as Choice<'_>),
+        )?;
         let reached = page.looked_at.filter(|_| page.looked == PAGE).map_or(upto, |(_, last)| last);
         Ok((self.keep(page.entries), reached))
     }
@@ -338,10 +346,17 @@ impl Selection {
     /// As [`Selection::page`].
     pub fn newest(&self, reader: &mut Reader, after: Seq, count: usize) -> Result<Seq, Failure> {
         let head = reader.head()?;
-        let (mut before, mut left) = (head.next(), count);
+        let (mut before, mut left, choice) = (head.next(), count, self.choice());
         while left > 0 {
             let page = PAGE.min(if self.filter.is_some() { PAGE } else { left });
-            let page = reader.select(&self.position, after, Some(before), true, page, self.choice().as_deref())?;
+            let page = reader.select(
+                &self.position,
+                after,
+                Some(before),
+                true,
+                page,
+                choice.as_ref().map(|choice| choice as Choice<'_>),
+            )?;
             let Some((_, last)) = page.looked_at else { return Ok(after) };
             for entry in self.keep(page.entries) {
                 left -= 1;
@@ -355,9 +370,9 @@ impl Selection {
     }
 
     /// The filter, where it does not need the entries themselves.
-    fn choice(&self) -> Option<Box<dyn Fn(&[u8]) -> bool + '_>> {
+    fn choice(&self) -> Option<impl Fn(&[u8]) -> bool + '_> {
         let filter = self.filter.as_ref().filter(|filter| filter.asks_only_for(&OUTLINE))?;
-        Some(Box::new(|line| filter.is_true_for(line)))
+        Some(|line: &[u8]| filter.is_true_for(line))
     }
 
     fn keep(&self, mut entries: Vec<StoredEntry>) -> Vec<StoredEntry> {
