@@ -120,18 +120,23 @@ fn journal(lives: &Lives, ignore: &[&str]) -> (f64, f64) {
         let (journal, thread) = Journal::open(dir.path()).expect("an empty journal");
         let ignore = ignore.iter().map(|&text| text.to_owned()).collect();
         let source = journal.source(&SourceSpec { ignore, ..spec() }).await.expect("a source").id;
+        // What is measured is the journal and not the making of what comes.
+        let turns: Vec<Vec<Vec<WatchChange>>> = (0..lives[0].len())
+            .map(|turn| {
+                let changes = lives.iter().enumerate();
+                let changes: Vec<WatchChange> = changes
+                    .map(|(index, life)| WatchChange { verb: Verb::Upsert, object: observed(index, turn, &life[turn]) })
+                    .collect();
+                changes.chunks(BATCH).map(<[_]>::to_vec).collect()
+            })
+            .collect();
         let mut begun = 0.0;
-        for turn in 0..lives[0].len() {
-            let changes: Vec<WatchChange> = lives
-                .iter()
-                .enumerate()
-                .map(|(index, life)| WatchChange { verb: Verb::Upsert, object: observed(index, turn, &life[turn]) })
-                .collect();
+        for (turn, batches) in turns.into_iter().enumerate() {
             if turn == 1 {
                 begun = own_seconds();
             }
-            for batch in changes.chunks(BATCH) {
-                journal.append(source, batch.to_vec()).await.expect("room");
+            for batch in batches {
+                journal.append(source, batch).await.expect("room");
                 journal.flush().await.expect("a commit");
             }
         }
@@ -222,4 +227,34 @@ fn spec() -> SourceSpec {
         first_list_silent: false,
         ignore: Vec::new(),
     }
+}
+
+pub(super) fn profile(what: &str, times: usize) {
+    let lives = if what == "leases" || what == "leases-journal" { lease_versions() } else { pod_versions() };
+    let still: Lives = lives.iter().map(|life| (0..life.len()).map(|turn| moved(&life[0], turn)).collect()).collect();
+    let mut all = Vec::new();
+    for _ in 0..times {
+        let seconds = match what {
+            "leases" | "pods" => timed(|| {
+                for life in &lives {
+                    let mut shape = None;
+                    for pair in life.windows(2) {
+                        let (change, next) =
+                            compare_shaped(&pair[0], shape.as_ref(), &pair[1], &[], &[]).expect("objects");
+                        black_box(change);
+                        shape = Some(next);
+                    }
+                }
+            }),
+            "nothing" => journal(&still, &[]).0,
+            "withheld" => journal(&still, &["managed-fields"]).0,
+            _ => journal(&lives, &[]).0,
+        };
+        all.push(seconds);
+    }
+    eprintln!(
+        "{what}: {:.2} us, least {:.2}",
+        median(all.clone()) / (OBJECTS * VERSIONS) as f64 * 1e6,
+        all.iter().copied().fold(1.0, f64::min) / (OBJECTS * VERSIONS) as f64 * 1e6
+    );
 }

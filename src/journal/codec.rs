@@ -58,6 +58,21 @@ impl Codec {
         if squeezed.len() < delta.len() { squeezed } else { delta }
     }
 
+    /// As [`Codec::compress`] of a version of what `base` is a version of: where the object stands in both is known, and
+    /// nearly always little of it differs.
+    pub fn compress_version(&mut self, base: (&[u8], usize), bytes: (&[u8], usize)) -> Vec<u8> {
+        match delta::follow(base.0, base.1, bytes.0, bytes.1) {
+            Some(delta) if delta.len() < WORTH_SQUEEZING => delta,
+            Some(_) | None => self.compress(Some(base.0), bytes.0),
+        }
+    }
+
+    /// Whether stored bytes are the difference of a base.
+    #[must_use]
+    pub fn is_difference(blob: &[u8]) -> bool {
+        matches!(blob.first(), Some(&(delta::MAGIC | SQUEEZED)))
+    }
+
     /// A zstd frame after what `out` holds.
     fn squeeze(&mut self, out: Vec<u8>, bytes: &[u8]) -> Vec<u8> {
         let start = out.len();

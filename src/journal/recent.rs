@@ -18,7 +18,7 @@ pub(super) struct Line {
     /// Where its object stands in it.
     pub(super) object: Range<usize>,
     /// Where the values of the object stand, if it was compared with another one.
-    pub(super) shape: Option<Arc<Shape>>,
+    pub(super) shape: Option<Shape>,
 }
 
 impl Line {
@@ -41,7 +41,7 @@ pub(super) struct Packed {
     pub(super) blob: Arc<[u8]>,
     pub(super) kind: EntryType,
     pub(super) object: Range<usize>,
-    pub(super) shape: Option<Arc<Shape>>,
+    pub(super) shape: Option<Shape>,
 }
 
 impl Held for Packed {

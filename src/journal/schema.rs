@@ -22,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0002_history.sql"),
     include_str!("../../migrations/0003_churn.sql"),
     include_str!("../../migrations/0004_begin.sql"),
+    include_str!("../../migrations/0005_state.sql"),
 ];
 
 /// The first SQLite without the WAL-reset bug that can corrupt a database with several connections.
