@@ -83,13 +83,21 @@ pub(super) fn compare(
     old_marks: &[Mark],
     new_marks: &[Mark],
 ) -> Result<(Change, Shape), String> {
-    // Marks that stayed say nothing where everything else stayed in its place.
+    let read;
+    let shape = match shape {
+        Some(shape) => shape,
+        None => {
+            read = Tree::parse_shallow(old).map_err(|error| format!("the version before is {error}"))?.into_shape();
+            &read
+        }
+    };
+    // Marks that stayed say nothing where everything else stays in its place.
     if old_marks == new_marks
-        && let Some(found) = shape.and_then(|shape| place::compare(old, shape, new))
+        && let Some(found) = place::compare(old, shape, new)
     {
         return Ok(found);
     }
-    let mut differ = differ(old, shape, new)?;
+    let mut differ = differ(old, Some(shape), new)?;
     differ.moves = (!old_marks.is_empty() && !new_marks.is_empty()).then(HashMap::new);
     differ.value(Tree::ROOT, Tree::ROOT, 0);
     differ.marks(old_marks, new_marks);

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::Change;
-use super::diff::{IDENTITIES, ROOM, area_of, insert, write_json, write_manager, write_operation};
+use super::diff::{IDENTITIES, ROOM, area_of, insert, write_json, write_manager};
 use super::pattern::push_segment;
 use super::span::{Id, Kind, Leaf, Shape, Tree, View};
 
@@ -21,6 +21,9 @@ const BOOKS: &str = "/metadata/managedFields";
 /// Compares two versions, of which the older has this shape. Nothing where anything but leaves differs, or where
 /// comparing everything might tell it in another way.
 pub(super) fn compare(old: &[u8], shape: &Shape, new: &[u8]) -> Option<(Change, Shape)> {
+    if View::of(old, shape)?.kind(Tree::ROOT) != Kind::Object {
+        return None;
+    }
     let mut search = Search { text: old, shape, read: None, lists: Vec::new(), books: Vec::new() };
     let (mut from, mut to, mut room) = (0, 0, ROOM / 2);
     let (mut leaves, mut paths) = (Vec::with_capacity(4), Vec::with_capacity(4));
@@ -71,11 +74,16 @@ fn tell(
     json.extend_from_slice(b"{\"areas\":");
     write_json(&mut json, &areas);
     json.extend_from_slice(b",\"patch\":[");
+    let mut separator = "";
     for ((id, _), path) in leaves.iter().zip(&paths) {
-        write_operation(&mut json, "replace", path, Some(new.bytes(*id)), Some(old.bytes(*id)));
-    }
-    if !leaves.is_empty() {
-        json.pop();
+        // Names without escapes are written as they stand.
+        for part in [separator.as_bytes(), b"{\"op\":\"replace\",\"path\":\"", path.as_bytes(), b"\",\"value\":"] {
+            json.extend_from_slice(part);
+        }
+        for part in [new.bytes(*id), b",\"was\":", old.bytes(*id), b"}"] {
+            json.extend_from_slice(part);
+        }
+        separator = ",";
     }
     json.extend_from_slice(b"],\"managers\":[");
     let mut first = true;
@@ -158,7 +166,7 @@ impl<'a> Search<'a> {
                     if path == BOOKS && self.books.last() != Some(&(id, element)) {
                         self.books.push((id, element));
                     }
-                    push_segment(path, &index.to_string());
+                    push_index(path, index);
                     (id, in_list) = (element, true);
                 }
                 Kind::String | Kind::Scalar => {
@@ -191,12 +199,22 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Which lines of [`IDENTITIES`] name an element, as bits.
+/// Appends an index to a JSON pointer.
+fn push_index(path: &mut String, index: usize) {
+    if index >= 10 {
+        return push_segment(path, &index.to_string());
+    }
+    path.push('/');
+    path.push(char::from(b"0123456789"[index]));
+}
+
+/// Which lines of [`IDENTITIES`] name an element, as bits. A name that is written with escapes is passed over.
 fn names_of(tree: View<'_, '_>, element: Id) -> u32 {
     let mut lines = 0;
     for (name, _) in tree.members(element).filter(|&(_, value)| !tree.is_container(value)) {
-        let name = tree.string(name);
-        let named = IDENTITIES.iter().enumerate().filter(|(_, names)| names[0] == name);
+        let text = tree.bytes(name);
+        let text = &text[1..text.len() - 1];
+        let named = IDENTITIES.iter().enumerate().filter(|(_, names)| *names[0].as_bytes() == *text);
         lines = named.fold(lines, |lines, (line, _)| lines | 1 << line);
     }
     lines

@@ -3,6 +3,7 @@
 mod noise;
 mod retention;
 mod trust;
+mod withheld;
 
 use std::path::Path;
 
