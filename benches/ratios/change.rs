@@ -228,33 +228,3 @@ fn spec() -> SourceSpec {
         ignore: Vec::new(),
     }
 }
-
-pub(super) fn profile(what: &str, times: usize) {
-    let lives = if what == "leases" || what == "leases-journal" { lease_versions() } else { pod_versions() };
-    let still: Lives = lives.iter().map(|life| (0..life.len()).map(|turn| moved(&life[0], turn)).collect()).collect();
-    let mut all = Vec::new();
-    for _ in 0..times {
-        let seconds = match what {
-            "leases" | "pods" => timed(|| {
-                for life in &lives {
-                    let mut shape = None;
-                    for pair in life.windows(2) {
-                        let (change, next) =
-                            compare_shaped(&pair[0], shape.as_ref(), &pair[1], &[], &[]).expect("objects");
-                        black_box(change);
-                        shape = Some(next);
-                    }
-                }
-            }),
-            "nothing" => journal(&still, &[]).0,
-            "withheld" => journal(&still, &["managed-fields"]).0,
-            _ => journal(&lives, &[]).0,
-        };
-        all.push(seconds);
-    }
-    eprintln!(
-        "{what}: {:.2} us, least {:.2}",
-        median(all.clone()) / (OBJECTS * VERSIONS) as f64 * 1e6,
-        all.iter().copied().fold(1.0, f64::min) / (OBJECTS * VERSIONS) as f64 * 1e6
-    );
-}

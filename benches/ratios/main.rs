@@ -35,7 +35,6 @@ fn main() {
         ["child", "path-kube", kubeconfig, dir, events, batch] => {
             baseline::path(Path::new(kubeconfig), Path::new(dir), number(events), number(batch));
         }
-        ["profile", what, times] => change::profile(what, number(times)),
         _ => {
             let wanted = |name: &str| {
                 let names: Vec<&&str> = words.iter().filter(|word| !word.starts_with('-')).collect();

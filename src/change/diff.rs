@@ -97,7 +97,18 @@ pub(super) fn compare(
     {
         return Ok(found);
     }
-    let mut differ = differ(old, Some(shape), new)?;
+    everything(old, Some(shape), new, old_marks, new_marks)
+}
+
+/// Compares all that is in them.
+pub(super) fn everything(
+    old: &[u8],
+    shape: Option<&Shape>,
+    new: &[u8],
+    old_marks: &[Mark],
+    new_marks: &[Mark],
+) -> Result<(Change, Shape), String> {
+    let mut differ = differ(old, shape, new)?;
     differ.moves = (!old_marks.is_empty() && !new_marks.is_empty()).then(HashMap::new);
     differ.value(Tree::ROOT, Tree::ROOT, 0);
     differ.marks(old_marks, new_marks);

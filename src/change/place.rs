@@ -231,7 +231,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::change::{self, compare_shaped};
+    use crate::change::{compare_shaped, diff};
 
     /// What is known of a text after it was compared with itself.
     fn shape_of(text: &str) -> Shape {
@@ -244,7 +244,7 @@ mod tests {
         let mut found = Vec::new();
         for pair in versions.windows(2) {
             let (old, new) = (pair[0].as_bytes(), pair[1].as_bytes());
-            let whole = change::compare(old, new, &[], &[]).unwrap();
+            let (whole, _) = diff::everything(old, None, new, &[], &[]).unwrap();
             let in_place = compare(old, &shape, new);
             found.push(in_place.is_some());
             let (change, next) = match in_place {

@@ -77,6 +77,12 @@ pub(super) struct Tree<'a> {
 pub struct Shape(Arc<Vec<Node>>);
 
 impl Shape {
+    /// That of a text; nothing where it is no JSON.
+    #[must_use]
+    pub fn of(text: &[u8]) -> Option<Self> {
+        Tree::parse_shallow(text).ok().map(Tree::into_shape)
+    }
+
     /// About how many bytes it takes.
     #[must_use]
     pub fn size(&self) -> usize {

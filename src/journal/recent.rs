@@ -153,7 +153,9 @@ impl<T: Held> Generations<T> {
             return;
         }
         self.young_bytes += line.size();
-        self.young.insert(seq, line);
+        if let Some(before) = self.young.insert(seq, line) {
+            self.young_bytes = self.young_bytes.saturating_sub(before.size());
+        }
         if self.young_bytes > self.budget / 2 {
             self.old = std::mem::take(&mut self.young);
             self.young_bytes = 0;

@@ -3,7 +3,7 @@
 use rusqlite::{OptionalExtension, params};
 
 use super::{Done, Known, Writer, before, known_row, marks_json, not_after, pointers_json, sql};
-use crate::change;
+use crate::change::{self, Shape};
 use crate::journal::{JournalError, WatchChange};
 use crate::model::{EntryType, Evidence, Observed, Redacted, ResourceVersion, Verb};
 
@@ -119,10 +119,15 @@ impl Writer {
 
     pub(super) fn modified(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
         let new = &object.body.bytes;
+        let mut read = None;
         let compared = match self.told_state(source, known) {
             Ok((previous, shape, marks)) => {
+                let stored = marks.is_none();
                 let marks = marks.as_ref().unwrap_or(&known.marks);
-                change::compare_shaped(&previous, shape.as_ref(), new, marks, &object.body.marks)
+                if shape.is_none() && stored {
+                    read = Shape::of(&previous);
+                }
+                change::compare_shaped(&previous, shape.as_ref().or(read.as_ref()), new, marks, &object.body.marks)
             }
             // What is damaged cannot be had again, but what follows it can be told.
             Err(JournalError::Corrupt(text)) => {
@@ -137,6 +142,9 @@ impl Writer {
         let ignore = &self.source(source)?.ignore;
         if !ignore.is_empty() && ignore.covers(&change.touched) {
             *self.withheld.entry(source).or_default() += 1;
+            if let Some(shape) = read {
+                self.keep_shape(known.last, shape);
+            }
             return self.withhold(known, object);
         }
         let kind = EntryType::Modified;

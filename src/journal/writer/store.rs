@@ -231,6 +231,15 @@ impl Writer {
         }
     }
 
+    /// Keeps the shape of an entry's object at hand: what is withheld is compared with that entry again and again.
+    pub(super) fn keep_shape(&mut self, seq: u64, shape: Shape) {
+        if let Some(packed) = self.packed.get(seq) {
+            self.packed.put(seq, Packed { shape: Some(shape), ..packed });
+        } else if let Some(line) = self.bases.get(seq) {
+            self.bases.put(seq, Line { shape: Some(shape), ..line });
+        }
+    }
+
     /// The object as it was last seen, and what was redacted in it.
     pub(super) fn current_state(&mut self, source: i64, known: &Known) -> Done<Redacted> {
         if known.has_state {
