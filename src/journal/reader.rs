@@ -745,10 +745,10 @@ impl Reader {
         let what = "an object";
         self.moment(|reader| {
             // It may have changed since it was looked up.
-            let row: Option<(bool, Option<Vec<u8>>, u64, Option<u64>)> = reader
+            let row = reader
                 .conn
                 .query_row("SELECT present, state, last, base FROM object WHERE id = ?", [object.id], |row| {
-                    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+                    Ok((row.get(0)?, row.get::<_, Option<Vec<u8>>>(1)?, row.get(2)?, row.get(3)?))
                 })
                 .optional()
                 .map_err(sql(what))?;

@@ -30,7 +30,7 @@ impl Line {
 
 impl Held for Line {
     fn size(&self) -> usize {
-        self.bytes.len() + self.shape.as_ref().map_or(0, |shape| shape.size())
+        self.bytes.len() + self.shape.as_ref().map_or(0, Shape::size)
     }
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Packed {
 
 impl Held for Packed {
     fn size(&self) -> usize {
-        self.blob.len() + self.shape.as_ref().map_or(0, |shape| shape.size())
+        self.blob.len() + self.shape.as_ref().map_or(0, Shape::size)
     }
 }
 

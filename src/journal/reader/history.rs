@@ -1,7 +1,7 @@
 //! The history of one object: each of its entries knows the one before it.
 
 use bytes::Bytes;
-use rusqlite::{OptionalExtension, ToSql, params};
+use rusqlite::{OptionalExtension, Row, ToSql, params};
 
 use super::{OLDEST, ObjectRow, Read, Reader, StoredEntry, sql, stored_row, type_of};
 use crate::model::{EntryType, Seq};
@@ -134,14 +134,18 @@ impl Reader {
     /// Where the database cannot be read or the state is damaged.
     pub fn untold(&mut self, object: &ObjectRow) -> Read<Option<(Bytes, Vec<String>)>> {
         self.moment(|reader| {
-            let row: Option<(Option<Vec<u8>>, Option<String>, Option<u64>)> = reader
+            let row = reader
                 .conn
-                .prepare_cached("SELECT state, pointers, base FROM object WHERE id = ? AND present = 1")
+                .prepare_cached(
+                    "SELECT state, pointers, base FROM object WHERE id = ? AND present = 1 AND state IS NOT NULL",
+                )
                 .and_then(|mut select| {
-                    select.query_row([object.id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()
+                    let row =
+                        |row: &Row<'_>| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Option<String>>(1)?, row.get(2)?));
+                    select.query_row([object.id], row).optional()
                 })
                 .map_err(sql("an object"))?;
-            let Some((Some(blob), pointers, base)) = row else { return Ok(None) };
+            let Some((blob, pointers, base)) = row else { return Ok(None) };
             let pointers = pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
             Ok(Some((reader.state(&blob, base)?.into(), pointers)))
         })
