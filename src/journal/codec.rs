@@ -13,6 +13,8 @@ const LARGEST: u64 = 256 << 20;
 
 /// The first byte of a difference that is squeezed by zstd; neither a difference nor a frame begins with it.
 const SQUEEZED: u8 = 0xd2;
+/// A difference that is smaller need not be looked for in any other way.
+const SMALL: usize = 384;
 /// A shorter difference gains too little.
 const WORTH_SQUEEZING: usize = 768;
 
@@ -62,7 +64,7 @@ impl Codec {
     /// nearly always little of it differs.
     pub fn compress_version(&mut self, base: (&[u8], usize), bytes: (&[u8], usize)) -> Vec<u8> {
         match delta::follow(base.0, base.1, bytes.0, bytes.1) {
-            Some(delta) if delta.len() < WORTH_SQUEEZING => delta,
+            Some(delta) if delta.len() < SMALL => delta,
             Some(_) | None => self.compress(Some(base.0), bytes.0),
         }
     }

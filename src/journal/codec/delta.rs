@@ -26,7 +26,8 @@ const LARGEST_TABLE: usize = 1 << 16;
 /// `text` as a difference of `base`, where what stands from `at` on is nearly what stands in the base from `from` on, and
 /// what stands before it is short and begins alike. Nothing where it is not so: then [`Encoder::encode`] finds more.
 pub(super) fn follow(base: &[u8], from: usize, text: &[u8], at: usize) -> Option<Vec<u8>> {
-    if at > from + REACH * 8 || from > base.len() || at > text.len() {
+    // A longer patch shares values with the object of the base, which only the table of its blocks finds.
+    if at > from + REACH * 4 || from > base.len() || at > text.len() {
         return None;
     }
     let mut parts = Parts::of(text);
