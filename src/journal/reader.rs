@@ -608,6 +608,14 @@ impl Reader {
         Ok(StoredEntry { seq: Seq(row.seq), kind, line: line.into() })
     }
 
+    /// What the object table holds of a state, which may be a difference of the entry that the object's versions are
+    /// differences of.
+    fn state(&mut self, blob: &[u8], base: Option<u64>) -> Read<Vec<u8>> {
+        let base = base.filter(|_| Codec::is_difference(blob)).map(|seq| self.base(seq)).transpose()?;
+        let state = self.codec.decompress(base.as_deref(), blob);
+        state.map_err(|error| JournalError::Corrupt(format!("an object's state is damaged ({error})")))
+    }
+
     fn base(&mut self, seq: u64) -> Read<Bytes> {
         if let Some(line) = self.bases.get(seq) {
             return Ok(line.bytes);
@@ -802,19 +810,16 @@ impl Reader {
         let what = "an object";
         self.moment(|reader| {
             // It may have changed since it was looked up.
-            let row: Option<(bool, Option<Vec<u8>>, u64)> = reader
+            let row = reader
                 .conn
-                .query_row("SELECT present, state, last FROM object WHERE id = ?", [object.id], |row| {
-                    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                .query_row("SELECT present, state, last, base FROM object WHERE id = ?", [object.id], |row| {
+                    Ok((row.get(0)?, row.get::<_, Option<Vec<u8>>>(1)?, row.get(2)?, row.get(3)?))
                 })
                 .optional()
                 .map_err(sql(what))?;
             match row {
-                Some((true, Some(blob), _)) => {
-                    let bytes = reader.codec.decompress(None, &blob);
-                    Ok(Some(bytes.map_err(|error| JournalError::Corrupt(error.to_string()))?.into()))
-                }
-                Some((true, None, last)) => Ok(reader.row(Seq(last))?.and_then(|entry| object_in(&entry))),
+                Some((true, Some(blob), _, base)) => Ok(Some(reader.state(&blob, base)?.into())),
+                Some((true, None, last, _)) => Ok(reader.row(Seq(last))?.and_then(|entry| object_in(&entry))),
                 Some((false, ..)) | None => Ok(None),
             }
         })

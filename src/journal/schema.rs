@@ -23,6 +23,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0003_churn.sql"),
     include_str!("../../migrations/0004_begin.sql"),
     include_str!("../../migrations/0005_kinds.sql"),
+    include_str!("../../migrations/0006_state.sql"),
 ];
 
 /// The first SQLite without the WAL-reset bug that can corrupt a database with several connections.

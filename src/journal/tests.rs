@@ -4,6 +4,7 @@ mod choice;
 mod noise;
 mod retention;
 mod trust;
+mod withheld;
 
 use std::path::Path;
 

@@ -48,12 +48,12 @@ fn put(object: Observed) -> WatchChange {
 /// What an object was after each of its entries.
 type History = Vec<(u64, Option<Vec<u8>>)>;
 
-fn by_age() -> Bounds {
+pub(super) fn by_age() -> Bounds {
     Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false }
 }
 
 /// Waits until it is so; nothing here takes long.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(super) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..20_000 {
         if is_so() {
             return;
@@ -63,7 +63,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("waited in vain for {what}");
 }
 
-fn oldest(open: &Open) -> u64 {
+pub(super) fn oldest(open: &Open) -> u64 {
     open.journal.reader().unwrap().retained().unwrap().oldest
 }
 
