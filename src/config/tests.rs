@@ -620,7 +620,10 @@ fn config_toml_names_every_key_with_its_default() {
                     let same = serde_json::to_value(&value).unwrap() == *default;
                     assert!(same || stated, "{path}: the default is {default}, and config.toml says {value}");
                 }
-                None => assert!(stated || ["name", "type", "path", "url", "resources", "addresses", "stream"].contains(&key), "{path}"),
+                None => assert!(
+                    stated || ["name", "type", "path", "url", "resources", "addresses", "stream"].contains(&key),
+                    "{path}"
+                ),
             }
             named.insert(path);
             comment.clear();

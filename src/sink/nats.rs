@@ -18,9 +18,9 @@ mod tests;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::context::{GetStreamErrorKind, PublishAckFuture, PublishError, PublishErrorKind};
-use async_nats::jetstream::{Error as ApiError, ErrorCode};
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::{Config, LastRawMessageErrorKind, RetentionPolicy, StorageType, Stream};
+use async_nats::jetstream::{Error as ApiError, ErrorCode};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -342,11 +342,12 @@ impl NatsSink {
             | PublishErrorKind::BrokenPipe
             | PublishErrorKind::MaxAckPending
             | PublishErrorKind::Other => {
-                let api_error =
-                    std::error::Error::source(error).and_then(|source| source.downcast_ref::<ApiError>());
+                let api_error = std::error::Error::source(error).and_then(|source| source.downcast_ref::<ApiError>());
                 match api_error.map(ApiError::error_code) {
                     Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM) => SinkError::Refused {
-                        text: format!("it has {size} bytes, and the stream {stream} takes no more than its `max_msg_size`; raise that"),
+                        text: format!(
+                            "it has {size} bytes, and the stream {stream} takes no more than its `max_msg_size`; raise that"
+                        ),
                     },
                     Some(ErrorCode::STREAM_NOT_MATCH) => SinkError::halt(format!(
                         "the subjects {} belong to another stream than {stream}; correct `stream` or `subject`",
@@ -391,7 +392,9 @@ impl NatsSink {
             return Ok(format!("the stream {} is there already", self.stream));
         }
         let made = self.link.answer(context.create_stream(self.wanted())).await?;
-        made.map_err(|error| SinkError::retry(format!("cannot make the stream {stream} at {shown}: {}", chain(&error))))?;
+        made.map_err(|error| {
+            SinkError::retry(format!("cannot make the stream {stream} at {shown}: {}", chain(&error)))
+        })?;
         Ok(format!("the stream {stream} was made at {shown}, for the subjects {pattern}"))
     }
 

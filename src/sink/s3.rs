@@ -199,9 +199,8 @@ impl S3Sink {
             let entry = Entry::parse(&item.line)?;
             Ok((entry.epoch.to_string(), segment::partition(self.partition, &entry)))
         };
-        let first = place(&batch[0]).map_err(|error: crate::wire::EntryError| {
-            nothing(SinkError::Refused { text: format!("it is {error}") })
-        })?;
+        let first = place(&batch[0])
+            .map_err(|error: crate::wire::EntryError| nothing(SinkError::Refused { text: format!("it is {error}") }))?;
         let count = batch.iter().take_while(|item| place(item).is_ok_and(|place| place == first)).count();
         let (epoch, partition) = first;
         let begins = Position { epoch: epoch.clone(), seq: batch[0].seq };
@@ -231,14 +230,9 @@ impl S3Sink {
         };
         let manifest = match self.at.take().and_then(|at| at.manifest) {
             Some(before) => Manifest { segments: before.segments + 1, last: last.0, newest: key, ..before },
-            None => Manifest {
-                v: 1,
-                epoch: epoch.clone(),
-                segments: 1,
-                first: begins.seq.0,
-                last: last.0,
-                newest: key,
-            },
+            None => {
+                Manifest { v: 1, epoch: epoch.clone(), segments: 1, first: begins.seq.0, last: last.0, newest: key }
+            }
         };
         let text = serde_json::to_vec(&manifest).expect("a manifest is JSON");
         self.at = Some(At { epoch: epoch.clone(), manifest: Some(manifest) });

@@ -4,11 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::certificates;
 use crate::judge::Entry;
 use crate::server::{Server, free_port, made};
-use crate::support::{Daemon, cluster, until};
+use crate::support::{Daemon, until};
 use crate::trial::{self, Far, Promise, Trial};
 
 const KEY: &str = "testkey";
@@ -177,4 +179,160 @@ async fn a_folder_undisturbed() {
 #[tokio::test]
 async fn a_folder_and_a_daemon_that_is_killed() {
     trial::daemon_killed(&mut Folder::new()).await;
+}
+
+/// A bucket without its newest segments, whether its manifest knows of that or not.
+#[tokio::test]
+async fn a_bucket_that_was_put_back_is_filled_up_again() {
+    let mut s3 = S3::start().await;
+    let mut trial = Trial::new(&mut s3, "restored").await;
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    let bucket = trial.far.bucket("restored");
+    for old_manifest in [false, true] {
+        let manifest =
+            fs::read_dir(bucket.join("log/manifest")).ok().map(|mut files| files.next().unwrap().unwrap().path());
+        let before = manifest.map(|path| (fs::read(&path).unwrap(), path));
+        let older = segments(&bucket).len();
+        for _ in 0..3 {
+            trial.write(7);
+            trial.caught_up().await;
+        }
+        trial.daemon.stop().await;
+        let later = segments(&bucket);
+        assert!(later.len() >= older + 3, "{later:?}");
+        later[older + 1..].iter().for_each(|segment| fs::remove_file(segment).unwrap());
+        if old_manifest {
+            let (bytes, path) = before.unwrap();
+            fs::write(path, bytes).unwrap();
+        }
+        trial.daemon.start();
+        trial.daemon.ready().await;
+        trial.caught_up().await;
+    }
+    trial.judged().await;
+    // A running daemon looks when it is told to.
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    segments(&bucket).iter().for_each(|segment| fs::remove_file(segment).unwrap());
+    trial.daemon.signal(Signal::HUP);
+    until("the segments to be there again", async || {
+        let count = lines(&segments(&bucket)).len();
+        if count == trial.daemon.lines() { Ok(()) } else { Err(count.to_string()) }
+    })
+    .await;
+    trial.judged().await;
+}
+
+/// What is delivered again stands beside the segments, and says nothing of how far the log came.
+#[tokio::test]
+async fn a_replay_to_s3_moves_nothing() {
+    let mut s3 = S3::start().await;
+    let mut trial = Trial::new(&mut s3, "replayed").await;
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    trial.write(10);
+    trial.caught_up().await;
+    let log = fs::read_to_string(trial.daemon.log()).unwrap();
+    for _ in 0..2 {
+        trial.daemon.command(&["replay", "--sink", "far", "--from", "3", "--to", "5"]).await.done();
+        let again = trial.far.bucket("replayed").join("log/replay");
+        assert_eq!(lines(&segments(&again)), log.lines().skip(2).take(3).collect::<Vec<_>>());
+        fs::remove_dir_all(again).unwrap();
+    }
+    trial.judged().await;
+}
+
+/// What an operator got wrong is told in a sentence, by `check` and in the status, and delivery goes on when it is right.
+#[tokio::test]
+async fn what_is_wrong_with_a_bucket_is_said() {
+    let s3 = S3::start().await;
+    let sim = crate::support::cluster().await;
+    let mut daemon = Daemon::new(&sim, &["configmaps"]);
+    let (port, shut, dir) = (s3.server.port(), free_port(), daemon.path(""));
+    let with =
+        |text: String| daemon.config("resources = [\"configmaps\"]", &format!("[[sink]]\nname = \"far\"\n{text}\n"));
+    let missing = "there is no bucket for the bucket bucket-log at http://127.0.0.1";
+    let aws = daemon.path("aws");
+    for (config, from, to, says) in [
+        (sink("http", shut, "log", &dir), "", "", "Connection refused"),
+        (sink("http", port, "log", &dir).replace("127.0.0.1", "nowhere.invalid"), "", "", "nowhere.invalid"),
+        (sink("http", port, "log", &dir), SECRET, "wr0ng", "SignatureDoesNotMatch"),
+        (sink("http", port, "log", &dir), KEY, "nobody", "InvalidAccessKeyId"),
+        (sink("http", port, "log", &dir), "aws_secret_access_key", "secret", "holds no aws_access_key_id"),
+        (sink("http", port, "log", &dir), "", "", missing),
+    ] {
+        let key = fs::read_to_string(&aws).unwrap().replace(if from.is_empty() { "\0" } else { from }, to);
+        fs::write(&aws, key).unwrap();
+        daemon.configure(&with(config));
+        let checked = daemon.command(&["check"]).await;
+        assert!(checked.code == 1 && checked.out.contains(says), "{says}: {checked:#?}");
+        assert!(!checked.out.contains("wr0ng"));
+    }
+    // What is right by and by: first the secret, then the bucket.
+    fs::write(&aws, format!("aws_access_key_id = {KEY}\naws_secret_access_key = wr0ng\n")).unwrap();
+    daemon.start();
+    let detail = daemon.waits_for_state("sinks", "far", "retrying").await;
+    assert!(detail.contains("SignatureDoesNotMatch") && detail.contains("renew the credentials"), "{detail}");
+    fs::write(&aws, format!("aws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")).unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.says(missing).await;
+    daemon.command(&["sink", "init", "far"]).await.done();
+    assert!(daemon.command(&["sink", "init", "far"]).await.err.contains("is there already"));
+    daemon.waits_for_state("sinks", "far", "running").await;
+    daemon.command(&["check"]).await.done();
+    daemon.stop().await;
+    assert!(!daemon.said().contains(SECRET) && !daemon.said().contains("wr0ng"));
+}
+
+/// Over TLS, with an authority that is trusted and one that is not.
+#[tokio::test]
+async fn s3_with_tls() {
+    let pki = tempfile::tempdir().unwrap();
+    certificates::make(pki.path(), 2099);
+    let file = |name: &str| pki.path().join(name).to_str().unwrap().to_owned();
+    let s3 = S3::with(vec!["--cert".to_owned(), file("server.pem"), "--key".to_owned(), file("server.key")]).await;
+    let sim = crate::support::cluster().await;
+    let mut daemon = Daemon::new(&sim, &["configmaps"]);
+    let with = |ca: &str| {
+        let keys = sink("https", s3.server.port(), "tls", &daemon.path(""));
+        let keys = format!("[[sink]]\nname = \"far\"\n{keys}ca_file = {:?}\n", file(ca));
+        daemon.config("resources = [\"configmaps\"]", &keys)
+    };
+    daemon.configure(&with("stranger.pem"));
+    let checked = daemon.command(&["check"]).await;
+    assert!(checked.code == 1 && checked.out.contains("invalid peer certificate"), "{checked:#?}");
+    daemon.configure(&with("ca.pem"));
+    daemon.command(&["sink", "init", "far"]).await.done();
+    daemon.start();
+    daemon.ready().await;
+    sim.create("configmaps", decklog::sim::objects::config_map("default", "one", "x")).unwrap();
+    daemon.reach(1).await;
+    until("the entry to be there", async || {
+        let held = lines(&segments(&s3.bucket("tls")));
+        let log = fs::read_to_string(daemon.log()).unwrap();
+        if held == log.lines().collect::<Vec<_>>() { Ok(()) } else { Err(format!("{held:?}")) }
+    })
+    .await;
+    daemon.stop().await;
+}
+
+/// Each entry is under the date that it names.
+#[tokio::test]
+async fn segments_are_under_their_dates() {
+    let mut s3 = S3::start().await;
+    let mut trial = Trial::new(&mut s3, "dates").await;
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    trial.write(5);
+    trial.caught_up().await;
+    for segment in segments(&trial.far.bucket("dates")) {
+        for line in lines(&[segment.clone()]) {
+            assert!(Entry::parse(&line).seq > 0);
+            let day =
+                serde_json::from_str::<serde_json::Value>(&line).unwrap()["time"].as_str().unwrap()[..10].to_owned();
+            assert!(segment.to_str().unwrap().contains(&format!("/log/date={day}/")), "{segment:?} {day}");
+        }
+    }
+    trial.judged().await;
 }

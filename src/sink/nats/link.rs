@@ -209,10 +209,8 @@ fn trouble(event: &Event) -> Option<String> {
             Some(text.split('"').next().unwrap_or_default().trim_end_matches(" to ").to_owned())
         }
         Event::ServerError(error) => Some(error.to_string()),
-        Event::Connected
-        | Event::LameDuckMode
-        | Event::Draining
-        | Event::SlowConsumer(_)
-        | Event::ClientError(_) => None,
+        Event::Connected | Event::LameDuckMode | Event::Draining | Event::SlowConsumer(_) | Event::ClientError(_) => {
+            None
+        }
     }
 }

@@ -125,7 +125,8 @@ mod tests {
         assert_eq!(name, "0199-a-00000000000000000007.jsonl.zst");
         assert_eq!(begins(&format!("date=2026-11-21/{name}")), Some(at.clone()));
         assert_eq!(begins(&name), Some(at));
-        for other in ["manifest/e.json", "replay/e-00000000000000000007.jsonl.zst", "x.jsonl.zst", "e-x.jsonl.zst", ""] {
+        for other in ["manifest/e.json", "replay/e-00000000000000000007.jsonl.zst", "x.jsonl.zst", "e-x.jsonl.zst", ""]
+        {
             assert_eq!(begins(other), None, "{other}");
         }
         let item = item(1);

@@ -377,7 +377,10 @@ mod tests {
         };
         let text = "# mine\n[other]\naws_access_key_id = X\n[default]\naws_access_key_id=AK\n aws_secret_access_key = s=c/t\nregion = y\n";
         assert_eq!(AccessKey::parse(text), key(None));
-        assert_eq!(AccessKey::parse(&format!("{text}aws_session_token = t\n[x]\naws_access_key_id = Z")), key(Some("t")));
+        assert_eq!(
+            AccessKey::parse(&format!("{text}aws_session_token = t\n[x]\naws_access_key_id = Z")),
+            key(Some("t"))
+        );
         assert_eq!(AccessKey::parse("aws_access_key_id=AK\naws_secret_access_key=s=c/t"), key(None));
         assert_eq!(AccessKey::parse("[default]\naws_access_key_id = AK\n"), None);
         assert_eq!(AccessKey::parse("[other]\naws_access_key_id = AK\naws_secret_access_key = x"), None);

@@ -134,7 +134,10 @@ async fn a_segment_that_nobody_knows_of_counts() {
     folder.restart();
     assert_eq!(folder.position().await, ("e".into(), 9));
     folder.deliver(10..=10).await;
-    assert_eq!(folder.manifest(), Manifest { segments: 5, first: 1, last: 10, newest: segment(10), v: 1, epoch: "e".into() });
+    assert_eq!(
+        folder.manifest(),
+        Manifest { segments: 5, first: 1, last: 10, newest: segment(10), v: 1, epoch: "e".into() }
+    );
 }
 
 #[tokio::test]
