@@ -4,7 +4,8 @@
 //! subjects tells how far it came. Each publish carries the sequence that the stream must be at
 //! (`Nats-Expected-Last-Sequence`), so that nothing is stored twice or out of order, whatever is still on its way
 //! from an earlier connection: the server refuses it. When it refuses, or an answer is lost, the end of the stream is
-//! read back and says what happened.
+//! read back and says what happened. Many are under way at once; each of them also names the one before it
+//! (`Nats-Expected-Last-Msg-Id`), so that what follows a refused one is refused as well.
 //!
 //! The expected sequence is that of the whole stream and not of a subject, because entries go to many subjects and
 //! their order is over all of them; older servers have no other fence that covers several. So a stream of its own is
@@ -62,6 +63,8 @@ struct Tail {
 /// An entry on its way.
 struct Message {
     position: Position,
+    /// What the server knows it by, and drops a repeat by for a while.
+    id: String,
     subject: String,
     headers: HeaderMap,
     payload: Bytes,
@@ -259,7 +262,7 @@ impl NatsSink {
             Err(error) => return (0, Some(Stop::Error(error))),
         };
         let mut under_way: Vec<(PublishAckFuture, Position)> = Vec::with_capacity(batch.len());
-        let mut stop = None;
+        let (mut stop, mut before) = (None, None);
         for (item, last) in batch.iter().zip(tail.last..) {
             let message = match self.message(item, tail) {
                 Ok(message) => message,
@@ -268,11 +271,16 @@ impl NatsSink {
                     break;
                 }
             };
-            let publish = PublishMessage::build()
+            let mut publish = PublishMessage::build()
                 .payload(message.payload)
                 .headers(message.headers)
+                .message_id(&message.id)
                 .expected_stream(&self.stream)
                 .expected_last_sequence(last);
+            // The number alone is not enough: where somebody else's message took the place of the one before, it fits.
+            if let Some(before) = before.replace(message.id) {
+                publish = publish.expected_last_message_id(before);
+            }
             match self.link.answer(context.send_publish(message.subject, publish)).await {
                 Ok(Ok(ack)) => under_way.push((ack, message.position)),
                 Ok(Err(error)) => {
@@ -315,14 +323,14 @@ impl NatsSink {
         headers.insert(SEQ, position.seq.to_string());
         headers.insert(ID, &*entry.id);
         headers.insert(TYPE, &*entry.type_name);
+        // Not the entry's: in a cluster that was put back that may name a second change.
+        let mut id = name(&position);
         if self.again {
-            let held = tail.held.as_ref().map_or_else(|| "none".to_owned(), name);
-            headers.insert(HELD, held);
-        } else {
-            // Not the id: in a cluster that was put back it may name a second change.
-            headers.insert(async_nats::header::NATS_MESSAGE_ID, name(&position));
+            headers.insert(HELD, tail.held.as_ref().map_or_else(|| "none".to_owned(), name));
+            // This one is no repeat to the server.
+            id = format!("{id}.{}", tail.last);
         }
-        Ok(Message { subject: self.subject.of(&entry), position, headers, payload: item.line.clone() })
+        Ok(Message { subject: self.subject.of(&entry), id, position, headers, payload: item.line.clone() })
     }
 
     /// What it means that a publish failed.

@@ -56,7 +56,8 @@ impl Credentials {
     fn add(&self, options: ConnectOptions) -> Result<ConnectOptions, SinkError> {
         Ok(match self {
             Self::None => options,
-            Self::File(file) => options.credentials(file.text()?).map_err(|_| {
+            // The library asks for the end of the last line.
+            Self::File(file) => options.credentials(&format!("{}\n", file.text()?)).map_err(|_| {
                 let path = file.path().display();
                 SinkError::retry(format!("{path} holds no credentials as `nsc` makes them; write a .creds file there"))
             })?,
