@@ -33,6 +33,9 @@ use store::Store;
 /// How many entries a segment has at most, however small they are.
 const ENTRIES: usize = 100_000;
 
+/// What is larger is not read into memory, unless segments are.
+const LARGEST: u64 = 256 << 20;
+
 /// Segments in a bucket or a folder.
 #[derive(Debug)]
 pub struct S3Sink {
@@ -177,6 +180,13 @@ impl S3Sink {
             }
             Err(error) => return Err(failed(error)),
         };
+        let most = (self.segment_size as u64).saturating_mul(2).max(LARGEST);
+        if object.meta.size > most {
+            return Err(SinkError::halt(format!(
+                "{key} in {} has {} bytes and cannot be of decklog; move it away and send SIGHUP",
+                self.store.shown, object.meta.size
+            )));
+        }
         Ok(Some(object.bytes().await.map_err(failed)?))
     }
 

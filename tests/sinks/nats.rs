@@ -146,6 +146,61 @@ async fn an_old_nats_and_a_kill_at_every_exchange() {
     trial::killed_at_every_exchange(&mut Nats::start(OLD).await).await;
 }
 
+/// A server that stands still for longer than decklog waits: what it was sent before it stood still is on its way all the
+/// same, and comes to it beside what it is sent then.
+#[tokio::test]
+async fn what_is_still_on_its_way_is_stored_once() {
+    for version in [NEW, OLD] {
+        let mut nats = Nats::start(version).await;
+        let mut trial = Trial::new(&mut nats, "frozen").await;
+        let config = fs::read_to_string(trial.daemon.path("config.toml")).unwrap();
+        trial.daemon.configure(&format!("{config}timeout = \"500ms\"\n"));
+        trial.daemon.start();
+        trial.daemon.ready().await;
+        for _ in 0..3 {
+            trial.write(5);
+            trial.far.server.signal(Signal::STOP);
+            trial.write(20);
+            trial.daemon.waits_for_state("sinks", "far", "retrying").await;
+            trial.far.server.signal(Signal::CONT);
+            trial.caught_up().await;
+        }
+        trial.judged().await;
+    }
+}
+
+/// Nothing is stored after an entry that the server refuses, although it was sent right behind it.
+#[tokio::test]
+async fn what_follows_a_refused_entry_waits_for_it() {
+    for version in [NEW, OLD] {
+        let mut nats = Nats::start(version).await;
+        let mut trial = Trial::new(&mut nats, "refused").await;
+        let context = trial.far.context().await;
+        let mut config = context.get_stream("refused").await.unwrap().cached_info().config.clone();
+        config.max_message_size = 3000;
+        context.update_stream(&config).await.unwrap();
+        // The sink comes later than the entries, so that they are one batch.
+        let text = fs::read_to_string(trial.daemon.path("config.toml")).unwrap();
+        trial.daemon.configure(text.split("[[sink]]\nname = \"far\"").next().unwrap());
+        trial.daemon.start();
+        trial.daemon.ready().await;
+        trial.write(3);
+        let large = decklog::sim::objects::config_map("default", "large", &"x".repeat(4000));
+        trial.sim.create("configmaps", large).unwrap();
+        trial.write(3);
+        trial.daemon.reach(7).await;
+        trial.daemon.configure(&text);
+        trial.daemon.signal(Signal::HUP);
+        let detail = trial.daemon.waits_for_state("sinks", "far", "halted").await;
+        assert!(detail.contains("entry 4 was refused") && detail.contains("its `max_msg_size`"), "{detail}");
+        assert_eq!(trial.far.messages("refused").await.unwrap().len(), 3);
+        config.max_message_size = -1;
+        context.update_stream(&config).await.unwrap();
+        trial.daemon.signal(Signal::HUP);
+        trial.judged().await;
+    }
+}
+
 /// The server is put back to an earlier state, while decklog runs and while it does not.
 #[tokio::test]
 async fn a_stream_that_was_put_back_is_filled_up_again() {

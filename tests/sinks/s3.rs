@@ -261,7 +261,7 @@ async fn what_is_wrong_with_a_bucket_is_said() {
     let (port, shut, dir) = (s3.server.port(), free_port(), daemon.path(""));
     let with =
         |text: String| daemon.config("resources = [\"configmaps\"]", &format!("[[sink]]\nname = \"far\"\n{text}\n"));
-    let missing = "there is no bucket for the bucket bucket-log at http://127.0.0.1";
+    let missing = format!("the bucket bucket-log at http://127.0.0.1:{port} does not exist");
     let aws = daemon.path("aws");
     for (config, from, to, says) in [
         (sink("http", shut, "log", &dir), "", "", "Connection refused"),
@@ -269,10 +269,10 @@ async fn what_is_wrong_with_a_bucket_is_said() {
         (sink("http", port, "log", &dir), SECRET, "wr0ng", "SignatureDoesNotMatch"),
         (sink("http", port, "log", &dir), KEY, "nobody", "No user exists with the provided access key"),
         (sink("http", port, "log", &dir), "aws_secret_access_key", "secret", "holds no aws_access_key_id"),
-        (sink("http", port, "log", &dir), "", "", missing),
+        (sink("http", port, "log", &dir), "", "", &missing),
     ] {
-        let key = fs::read_to_string(&aws).unwrap().replace(if from.is_empty() { "\0" } else { from }, to);
-        fs::write(&aws, key).unwrap();
+        let key = format!("aws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n");
+        fs::write(&aws, if from.is_empty() { key } else { key.replace(from, to) }).unwrap();
         daemon.configure(&with(config));
         let checked = daemon.command(&["check"]).await;
         assert!(checked.code == 1 && checked.out.contains(says), "{says}: {checked:#?}");
@@ -285,7 +285,7 @@ async fn what_is_wrong_with_a_bucket_is_said() {
     assert!(detail.contains("SignatureDoesNotMatch") && detail.contains("renew the credentials"), "{detail}");
     fs::write(&aws, format!("aws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")).unwrap();
     daemon.signal(Signal::HUP);
-    daemon.says(missing).await;
+    daemon.says(&missing).await;
     daemon.command(&["sink", "init", "far"]).await.done();
     assert!(daemon.command(&["sink", "init", "far"]).await.err.contains("is there already"));
     daemon.waits_for_state("sinks", "far", "running").await;

@@ -200,7 +200,7 @@ impl Store {
         let said = said(error);
         if said.contains("NoSuchBucket") {
             return SinkError::retry(format!(
-                "there is no bucket for {shown}; `decklog sink init` makes it, or prints how to: delivery then goes on"
+                "{shown} does not exist; `decklog sink init` makes it, or prints how to: delivery then goes on"
             ));
         }
         let refused =
