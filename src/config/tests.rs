@@ -92,6 +92,23 @@ config.toml:18:9: log.level
 }
 
 #[test]
+fn streams_and_buckets_are_looked_at() {
+    let sink = |keys: &str| told(&format!("{LEAST}\n[[sink]]\nname = \"s\"\n{keys}\n"));
+    let nats = |keys: &str| sink(&format!("type = \"nats\"\n{keys}"));
+    for (told, says) in [
+        (nats("stream = \"s\""), "sink[0].addresses"),
+        (nats("addresses = []\nstream = \"s\""), "an array of at least one"),
+        (nats("addresses = [\"nats://a\"]\nstream = \"a.b\""), "the name of a stream, without spaces"),
+        (nats("addresses = [\"nats://a\"]\nstream = \"s\"\nsubject = \"a.*\""), "with a space or a wildcard"),
+        (nats("addresses = [\"nats://a\"]\nstream = \"s\"\nsubject = \"a.{nmae}\""), "nearest   a.{name}"),
+        (sink("type = \"s3\"\nurl = \"https://x/y\""), "s3://BUCKET, s3://BUCKET/PREFIX, or file:///PATH"),
+        (sink("type = \"s3\"\nurl = \"s3://logs\"\npartition = \"week\""), "\"day\", \"hour\" or \"none\""),
+    ] {
+        assert!(told.contains(says), "{says}: {told}");
+    }
+}
+
+#[test]
 fn the_example_of_the_contract_is_taken() {
     let config = parse(
         r#"

@@ -165,6 +165,15 @@ async fn what_is_still_on_its_way_is_stored_once() {
             trial.far.server.signal(Signal::CONT);
             trial.caught_up().await;
         }
+        // Whatever comes late, however late, is what it was when it was sent; the server refuses it or knows it.
+        let context = trial.far.context().await;
+        let stream = context.get_stream("frozen").await.unwrap();
+        for sequence in [1, 2, 20, stream.cached_info().state.last_sequence] {
+            let message = stream.get_raw_message(sequence).await.unwrap();
+            assert!(message.headers.get("Nats-Msg-Id").is_some());
+            let late = context.publish_with_headers(message.subject, message.headers, message.payload).await.unwrap();
+            assert!(late.await.map_or(true, |ack| ack.duplicate && ack.sequence == sequence));
+        }
         trial.judged().await;
     }
 }
