@@ -309,6 +309,35 @@ async fn others_in_the_stream_change_nothing_or_halt_it() {
     }
 }
 
+/// Two logs in one stream: the older one says so, and writes nothing more.
+#[tokio::test]
+async fn another_decklog_in_the_stream_is_told() {
+    let mut nats = Nats::start(NEW).await;
+    let mut trial = Trial::new(&mut nats, "two").await;
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    trial.write(3);
+    trial.caught_up().await;
+    let sim = crate::support::cluster().await;
+    let mut other = Daemon::new(&sim, &["configmaps"]);
+    let keys = format!("[[sink]]\nname = \"far\"\n{}", sink(trial.far.port(), "two"));
+    other.configure(&other.config("resources = [\"configmaps\"]", &keys));
+    other.start();
+    other.ready().await;
+    sim.create("configmaps", decklog::sim::objects::config_map("default", "one", "x")).unwrap();
+    until("the other's entry to be there", async || match trial.far.messages("two").await?.len() {
+        4 => Ok(()),
+        count => Err(count.to_string()),
+    })
+    .await;
+    trial.write(3);
+    let detail = trial.daemon.waits_for_state("sinks", "far", "halted").await;
+    assert!(detail.contains("another decklog writes to the stream two on the subjects two.*.*"), "{detail}");
+    assert_eq!(trial.far.messages("two").await.unwrap().len(), 4);
+    other.stop().await;
+    trial.daemon.stop().await;
+}
+
 /// What is delivered again has the same bytes and ids, and says nothing of how far the log came.
 #[tokio::test]
 async fn a_replay_moves_nothing() {

@@ -203,6 +203,12 @@ impl Store {
                 "{shown} does not exist; `decklog sink init` makes it, or prints how to: delivery then goes on"
             ));
         }
+        // The machine's metadata is where the library looks last.
+        if chain(error).contains("//169.254.") {
+            return SinkError::retry(format!(
+                "there is no access key for {shown}: no `credentials_file`, none in the environment, and none from the machine or the Pod ({said})"
+            ));
+        }
         let refused =
             matches!(error, object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. });
         match (&self.place, refused) {
