@@ -336,7 +336,7 @@ async fn segments_are_under_their_dates() {
     trial.write(5);
     trial.caught_up().await;
     for segment in segments(&trial.far.bucket("dates")) {
-        for line in lines(&[segment.clone()]) {
+        for line in lines(std::slice::from_ref(&segment)) {
             assert!(Entry::parse(&line).seq > 0);
             let day =
                 serde_json::from_str::<serde_json::Value>(&line).unwrap()["time"].as_str().unwrap()[..10].to_owned();
