@@ -7,6 +7,8 @@ pub mod cloudevents;
 pub mod file;
 mod files;
 pub mod http;
+pub mod nats;
+pub mod s3;
 pub mod stdout;
 mod template;
 mod tls;
@@ -75,6 +77,13 @@ pub enum SinkError {
         /// Not before this time has passed, where the sink knows.
         after: Option<Duration>,
     },
+    /// The output does not hold what it held: it was put back from a backup, say. It may work after the sink was asked
+    /// for its position again.
+    #[error("{text}")]
+    Lost {
+        /// What was found.
+        text: String,
+    },
     /// The first entry that was not taken will never be taken.
     #[error("{text}")]
     Refused {
@@ -93,6 +102,11 @@ impl SinkError {
     /// It may work later.
     pub fn retry(text: impl Into<String>) -> Self {
         Self::Retry { text: text.into(), after: None }
+    }
+
+    /// The output does not hold what it held.
+    pub fn lost(text: impl Into<String>) -> Self {
+        Self::Lost { text: text.into() }
     }
 
     /// An operator must act.
@@ -156,6 +170,8 @@ pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
         config::SinkKind::Stdout => Box::new(stdout::StdoutSink::new()),
         config::SinkKind::File(config) => Box::new(file::FileSink::new(config)),
         config::SinkKind::Http(config) => Box::new(http::HttpSink::new(config)?),
+        config::SinkKind::Nats(config) => Box::new(nats::NatsSink::new(config)?),
+        config::SinkKind::S3(config) => Box::new(s3::S3Sink::new(config)?),
     })
 }
 
@@ -166,6 +182,8 @@ pub const fn kind(config: &config::SinkKind) -> &'static str {
         config::SinkKind::Stdout => "stdout",
         config::SinkKind::File(_) => "file",
         config::SinkKind::Http(_) => "http",
+        config::SinkKind::Nats(_) => "nats",
+        config::SinkKind::S3(_) => "s3",
     }
 }
 
@@ -211,7 +229,15 @@ pub(crate) mod tests {
         let url = "http://127.0.0.1:1/".to_owned();
         let http = serde_json::json!({"type": "http", "url": url});
         let http: config::SinkKind = serde_json::from_value(http).unwrap();
-        for (config, class) in [(config::SinkKind::Stdout, Class::BestEffort), (http, Class::AtLeastOnce)] {
+        let nats = serde_json::json!({"type": "nats", "addresses": ["nats://127.0.0.1:1"], "stream": "s"});
+        let nats: config::SinkKind = serde_json::from_value(nats).unwrap();
+        let s3 = serde_json::from_value(serde_json::json!({"type": "s3", "url": "s3://bucket"})).unwrap();
+        for (config, class) in [
+            (config::SinkKind::Stdout, Class::BestEffort),
+            (http, Class::AtLeastOnce),
+            (nats, Class::ExactlyOnce),
+            (s3, Class::ExactlyOnce),
+        ] {
             assert_eq!(open(&config).unwrap().class(), class, "{}", kind(&config));
         }
     }

@@ -22,8 +22,9 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 use crate::config::{Log, LogFormat};
 
 /// Libraries whose lines below WARN are theirs alone to read. A directive of the configuration that names one wins.
-const LIBRARIES: [&str; 11] = [
+const LIBRARIES: [&str; 13] = [
     "antlr4rust",
+    "async_nats",
     "cel",
     "h2",
     "hyper",
@@ -31,6 +32,7 @@ const LIBRARIES: [&str; 11] = [
     "kube_client",
     "kube_runtime",
     "mio",
+    "object_store",
     "reqwest",
     "rustls",
     "tower_http",

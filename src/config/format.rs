@@ -11,7 +11,7 @@ use super::value::{ZERO, parse_duration, parse_period, parse_size};
 use super::{Files, Listen};
 use crate::change::{Noise, Pattern, Preset};
 use crate::filter::{Filter, FilterError};
-use crate::sink::Template;
+use crate::sink::{Template, nats, s3};
 
 /// Why a text does not fit its format.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,6 +55,9 @@ pub(super) fn expected(format: &str) -> &'static str {
         }
         "cel" => "a CEL expression over the keys of an entry, such as 'type == \"DELETED\" || kind == \"Secret\"'",
         "http-url" => "an http:// or https:// URL without user and password (for those: bearer_file, headers_file)",
+        "stream" => "the name of a stream, without spaces and any of . * > / \\",
+        "subject" => "a subject such as \"decklog.{resource}.{namespace}\", without spaces and wildcards",
+        "bucket-url" => "s3://BUCKET, s3://BUCKET/PREFIX, or file:///PATH for a folder",
         "template" => {
             "a name that may have the fields {cluster}, {group}, {version}, {resource}, {kind}, {namespace}, {name}, {type}, {epoch}, {date} and {hour}"
         }
@@ -85,6 +88,9 @@ pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong>
         "cel" => Filter::compile(text).map(drop).map_err(|error| cel(text, &error)),
         "http-url" => http_url(text),
         "template" => Template::parse(text).map(drop).map_err(|(found, nearest)| Wrong { found, nearest }),
+        "stream" => nats::stream_name(text).map_err(Wrong::from),
+        "subject" => nats::Subject::parse(text).map(drop).map_err(|(found, nearest)| Wrong { found, nearest }),
+        "bucket-url" => s3::Place::parse(text).map(drop).map_err(Wrong::from),
         "listen" => listen(text),
         "log-level" => log_level(text),
         _ => Ok(()),

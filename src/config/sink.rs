@@ -87,6 +87,10 @@ pub enum SinkKind {
     File(FileSink),
     /// CloudEvents over HTTP.
     Http(HttpSink),
+    /// A stream of NATS JetStream.
+    Nats(NatsSink),
+    /// Compressed JSON Lines in an S3 bucket or a folder.
+    S3(S3Sink),
 }
 
 /// JSON Lines in a file.
@@ -184,4 +188,95 @@ pub enum CloudEvents {
     Structured,
     /// Many entries a request.
     Batched,
+}
+
+/// A stream of NATS JetStream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NatsSink {
+    /// The servers: nats:// or tls://, host and port.
+    #[schemars(length(min = 1), extend("writeOnly" = true))]
+    pub addresses: Vec<String>,
+    /// The stream.
+    #[schemars(extend("format" = "stream"))]
+    pub stream: String,
+    /// The subject of an entry.
+    #[serde(default = "value::subject")]
+    #[schemars(extend("format" = "subject"))]
+    pub subject: String,
+    /// A file with credentials as `nsc` makes them (.creds); read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub credentials_file: Option<PathBuf>,
+    /// The user that `password_file` is of.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// A file with the password of `user`; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub password_file: Option<PathBuf>,
+    /// A file with a token; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub token_file: Option<PathBuf>,
+    /// Whom it trusts, and what it shows of itself.
+    #[serde(flatten)]
+    pub tls: Tls,
+    /// How many entries are under way at once.
+    #[serde(default = "value::batch_size")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub batch_size: usize,
+    /// How long the server may take to answer.
+    #[serde(default = "value::timeout", with = "value::duration")]
+    #[schemars(with = "String", extend("format" = "time-span"))]
+    pub timeout: Duration,
+}
+
+/// Compressed JSON Lines in an S3 bucket or a folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct S3Sink {
+    /// Where segments go: s3://BUCKET/PREFIX, or file:///PATH for a folder.
+    #[schemars(extend("format" = "bucket-url", "writeOnly" = true))]
+    pub url: String,
+    /// The server, where it is not that of Amazon. Default: Amazon's in the region.
+    #[serde(default)]
+    #[schemars(extend("format" = "http-url"))]
+    pub endpoint: Option<String>,
+    /// The region. Default: $AWS_REGION, else us-east-1.
+    #[serde(default)]
+    pub region: Option<String>,
+    /// A file with an access key as the AWS programs have it; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub credentials_file: Option<PathBuf>,
+    /// Which part of the date is in the names of segments.
+    #[serde(default)]
+    pub partition: Partition,
+    /// A segment is closed when its lines have this size, before they are compressed.
+    #[serde(default = "value::segment_size", with = "value::size")]
+    #[schemars(with = "String", extend("format" = "size"))]
+    pub segment_size: u64,
+    /// A segment is closed when its first entry has waited so long.
+    #[serde(default = "value::segment_age", with = "value::duration")]
+    #[schemars(with = "String", extend("format" = "time-span"))]
+    pub segment_age: Duration,
+    /// Whom it trusts, and what it shows of itself.
+    #[serde(flatten)]
+    pub tls: Tls,
+    /// How long one request may take.
+    #[serde(default = "value::timeout", with = "value::duration")]
+    #[schemars(with = "String", extend("format" = "time-span"))]
+    pub timeout: Duration,
+}
+
+/// Which part of the date is in the names of segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Partition {
+    /// date=2026-11-21/
+    #[default]
+    Day,
+    /// date=2026-11-21/hour=10/
+    Hour,
+    /// None.
+    None,
 }

@@ -79,7 +79,7 @@ config.toml:7:18: watch[0].label_selector
     nearest   in
 config.toml:11:8: sink[0].type
     found     the string "flie"
-    expected  "stdout", "file" or "http"
+    expected  "stdout", "file", "http", "nats" or "s3"
     nearest   file
 config.toml:14:8: sink[1].name
     found     "audit", which is the name of sink[0]
@@ -89,6 +89,23 @@ config.toml:18:9: log.level
     expected  error, warn, info, debug, trace or off; or directives such as "info,decklog::watch=debug"
 5 problems in the configuration
 "#);
+}
+
+#[test]
+fn streams_and_buckets_are_looked_at() {
+    let sink = |keys: &str| told(&format!("{LEAST}\n[[sink]]\nname = \"s\"\n{keys}\n"));
+    let nats = |keys: &str| sink(&format!("type = \"nats\"\n{keys}"));
+    for (told, says) in [
+        (nats("stream = \"s\""), "sink[0].addresses"),
+        (nats("addresses = []\nstream = \"s\""), "an array of at least one"),
+        (nats("addresses = [\"nats://a\"]\nstream = \"a.b\""), "the name of a stream, without spaces"),
+        (nats("addresses = [\"nats://a\"]\nstream = \"s\"\nsubject = \"a.*\""), "with a space or a wildcard"),
+        (nats("addresses = [\"nats://a\"]\nstream = \"s\"\nsubject = \"a.{nmae}\""), "nearest   a.{name}"),
+        (sink("type = \"s3\"\nurl = \"https://x/y\""), "s3://BUCKET, s3://BUCKET/PREFIX, or file:///PATH"),
+        (sink("type = \"s3\"\nurl = \"s3://logs\"\npartition = \"week\""), "\"day\", \"hour\" or \"none\""),
+    ] {
+        assert!(told.contains(says), "{says}: {told}");
+    }
 }
 
 #[test]
@@ -620,7 +637,10 @@ fn config_toml_names_every_key_with_its_default() {
                     let same = serde_json::to_value(&value).unwrap() == *default;
                     assert!(same || stated, "{path}: the default is {default}, and config.toml says {value}");
                 }
-                None => assert!(stated || ["name", "type", "path", "url", "resources"].contains(&key), "{path}"),
+                None => assert!(
+                    stated || ["name", "type", "path", "url", "resources", "addresses", "stream"].contains(&key),
+                    "{path}"
+                ),
             }
             named.insert(path);
             comment.clear();

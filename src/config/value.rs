@@ -24,6 +24,18 @@ pub(super) const fn batch_size() -> usize {
     100
 }
 
+pub(super) fn subject() -> String {
+    "decklog.{resource}.{namespace}".to_owned()
+}
+
+pub(super) const fn segment_size() -> u64 {
+    16 << 20
+}
+
+pub(super) const fn segment_age() -> Duration {
+    Duration::from_mins(1)
+}
+
 pub(super) const fn timeout() -> Duration {
     Duration::from_secs(30)
 }

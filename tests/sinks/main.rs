@@ -5,12 +5,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod certificates;
 #[path = "../real/judge.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
 mod judge;
+mod nats;
 #[path = "../real/ports.rs"]
 mod ports;
+#[allow(dead_code, reason = "not every server needs all of it")]
 mod proxy;
+mod s3;
+#[allow(dead_code, reason = "not every server needs all of it")]
 mod server;
 #[path = "../daemon/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]

@@ -1,0 +1,512 @@
+//! A stream of NATS JetStream: each seq exactly once and in order.
+//!
+//! The position lives in the stream: each message names its entry in headers, and the last message on the sink's
+//! subjects tells how far it came. Each publish carries the sequence that the stream must be at
+//! (`Nats-Expected-Last-Sequence`), so that nothing is stored twice or out of order, whatever is still on its way
+//! from an earlier connection: the server refuses it. When it refuses, or an answer is lost, the end of the stream is
+//! read back and says what happened. Many are under way at once; each of them also names the one before it
+//! (`Nats-Expected-Last-Msg-Id`), so that what follows a refused one is refused as well.
+//!
+//! The expected sequence is that of the whole stream and not of a subject, because entries go to many subjects and
+//! their order is over all of them; older servers have no other fence that covers several. So a stream of its own is
+//! best. Other writers on other subjects are allowed and only cost another look at the end whenever they come in
+//! between; a message on the sink's own subjects that decklog did not write halts it.
+
+mod link;
+mod subject;
+#[cfg(test)]
+mod tests;
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::context::{GetStreamErrorKind, PublishAckFuture, PublishError, PublishErrorKind};
+use async_nats::jetstream::message::{PublishMessage, StreamMessage};
+use async_nats::jetstream::stream::{Config, LastRawMessageErrorKind, RetentionPolicy, StorageType, Stream};
+use async_nats::jetstream::{Error as ApiError, ErrorCode};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::http::chain;
+use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use crate::config;
+use crate::model::Seq;
+use crate::wire::Entry;
+use link::Link;
+pub(crate) use subject::Subject;
+
+/// About how many bytes are under way at once, unless a single entry is larger.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// How often the end of the stream is read without anything being stored in between.
+const LOOKS: u32 = 5;
+
+/// Which journal the entry is of.
+const EPOCH: &str = "Decklog-Epoch";
+/// Its seq.
+const SEQ: &str = "Decklog-Seq";
+/// Its id.
+const ID: &str = "Decklog-Id";
+/// Its type.
+const TYPE: &str = "Decklog-Type";
+/// On what `decklog replay` repeats: what the stream held then, which it still holds.
+const HELD: &str = "Decklog-Held";
+
+/// Where a stream ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Tail {
+    /// Its last sequence, of anybody's message.
+    last: u64,
+    /// What it holds of the log; nothing where no message of the log is left.
+    held: Option<Position>,
+}
+
+/// An entry on its way.
+struct Message {
+    position: Position,
+    /// What the server knows it by, and drops a repeat by for a while.
+    id: String,
+    subject: String,
+    headers: HeaderMap,
+    payload: Bytes,
+}
+
+/// Why not everything was stored.
+enum Stop {
+    /// The stream is not where it was expected to be, or nobody can tell.
+    Conflict,
+    Error(SinkError),
+}
+
+/// A stream of JetStream.
+#[derive(Debug)]
+pub struct NatsSink {
+    link: Link,
+    stream: String,
+    subject: Subject,
+    batch_size: usize,
+    /// Where the stream ends, while that is known.
+    tail: Option<Tail>,
+    /// Where it ended when that was known last: only the sink itself can have moved it since.
+    known: Option<Tail>,
+    again: bool,
+}
+
+impl NatsSink {
+    /// A sink that publishes where the configuration says; nothing is connected yet.
+    ///
+    /// # Errors
+    /// Where the configuration can never work.
+    pub fn new(config: &config::NatsSink) -> Result<Self, String> {
+        stream_name(&config.stream).map_err(|found| format!("`stream` is {found}"))?;
+        let subject = Subject::parse(&config.subject).map_err(|(found, _)| format!("`subject` is {found}"))?;
+        Ok(Self {
+            link: Link::new(config)?,
+            stream: config.stream.clone(),
+            subject,
+            batch_size: config.batch_size.max(1),
+            tail: None,
+            known: None,
+            again: false,
+        })
+    }
+
+    /// The stream as it is, if it is one that a log can be kept in.
+    async fn stream(&mut self) -> Result<Stream, SinkError> {
+        let context = self.link.context().await?;
+        let (name, shown) = (&self.stream, &self.link.shown);
+        let stream = self.link.answer(context.get_stream(name)).await?.map_err(|error| match error.kind() {
+            GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => {
+                SinkError::retry(format!(
+                    "there is no stream {name} at {shown}; `decklog sink init` makes it, or prints what it has to be: delivery then goes on"
+                ))
+            }
+            GetStreamErrorKind::JetStream(error) => SinkError::retry(api(name, &error)),
+            GetStreamErrorKind::Request | GetStreamErrorKind::EmptyName | GetStreamErrorKind::InvalidStreamName => {
+                SinkError::retry(format!(
+                    "no answer from JetStream at {shown}: it is not enabled for this account, or it may not be asked for the stream {name}, or it is not ready: {}",
+                    chain(&error)
+                ))
+            }
+        })?;
+        let config = &stream.cached_info().config;
+        if config.retention != RetentionPolicy::Limits {
+            return Err(SinkError::halt(format!(
+                "the stream {name} drops what consumers have taken, and decklog reads in the stream how far it came; give it a stream with retention \"limits\" and send SIGHUP"
+            )));
+        }
+        if config.no_ack {
+            return Err(SinkError::halt(format!(
+                "the stream {name} acknowledges nothing (no_ack), so that nobody can know what it holds; turn that off and send SIGHUP"
+            )));
+        }
+        Ok(stream)
+    }
+
+    /// Reads where the stream ends.
+    async fn look(&mut self) -> Result<Tail, SinkError> {
+        let found = self.read_tail().await;
+        if found.is_err() {
+            self.link.drop();
+        }
+        found
+    }
+
+    async fn read_tail(&mut self) -> Result<Tail, SinkError> {
+        let stream = self.stream().await?;
+        let last = stream.cached_info().state.last_sequence;
+        let message = stream.get_last_raw_message_by_subject(self.subject.pattern());
+        let message = match self.link.answer(message).await? {
+            Ok(message) => message,
+            Err(error) => {
+                return match error.kind() {
+                    LastRawMessageErrorKind::NoMessageFound => Ok(Tail { last, held: None }),
+                    LastRawMessageErrorKind::JetStream(error) => Err(SinkError::retry(api(&self.stream, &error))),
+                    LastRawMessageErrorKind::InvalidSubject | LastRawMessageErrorKind::Other => {
+                        Err(SinkError::retry(format!("no answer from {}: {}", self.link.shown, chain(&error))))
+                    }
+                };
+            }
+        };
+        let held = held(&message).ok_or_else(|| {
+            SinkError::halt(format!(
+                "message {} of the stream {} is on the subjects of this sink ({}) and not of decklog; give the sink subjects of its own, or remove the message, and send SIGHUP",
+                message.sequence,
+                self.stream,
+                self.subject.pattern()
+            ))
+        })?;
+        // Whatever came after the first answer is seen by the second, or refused later.
+        Ok(Tail { last: last.max(message.sequence), held })
+    }
+
+    /// Publishes entries. An error tells how many are stored.
+    async fn send(&mut self, batch: &[Item]) -> Result<(), Failure> {
+        let (mut taken, mut looks) = (0, 0);
+        let fail = |taken: usize| move |error: SinkError| Failure { taken, error };
+        while taken < batch.len() {
+            let Some(tail) = self.tail.clone() else {
+                looks += 1;
+                if looks > LOOKS {
+                    let text = format!(
+                        "others write to the stream {} all the time, or the server takes entries for duplicates that it does not have; give decklog a stream of its own",
+                        self.stream
+                    );
+                    return Err(Failure { taken, error: SinkError::retry(text) });
+                }
+                let found = self.look().await.map_err(fail(taken))?;
+                taken += self.found(found, &batch[taken..]).map_err(fail(taken))?;
+                continue;
+            };
+            let (stored, stop) = self.publish(&batch[taken..], &tail).await;
+            if stored > 0 {
+                taken += stored;
+                looks = 0;
+            }
+            match stop {
+                None => {}
+                Some(Stop::Conflict) => self.tail = None,
+                Some(Stop::Error(error)) => {
+                    // What is on its way may still be stored.
+                    self.tail = None;
+                    if matches!(error, SinkError::Retry { .. }) {
+                        self.link.drop();
+                    }
+                    return Err(Failure { taken, error });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the end of the stream says about a batch: how many of it are stored.
+    fn found(&mut self, found: Tail, batch: &[Item]) -> Result<usize, SinkError> {
+        let taken = match &self.known {
+            Some(known) if !self.again && found.held != known.held => match &found.held {
+                None if found.last >= known.last => 0,
+                None => return Err(self.lost()),
+                Some(held) => {
+                    let positions = batch.iter().map(|item| position(item).map(|(position, _)| position));
+                    let positions: Vec<Position> = positions.collect::<Result<_, _>>().unwrap_or_default();
+                    match positions.iter().position(|position| position == held) {
+                        Some(at) => at + 1,
+                        // Names of epochs sort by the time they began.
+                        None if positions.iter().chain(&known.held).all(|own| held.epoch > own.epoch) => {
+                            return Err(SinkError::halt(format!(
+                                "another decklog writes to the stream {} on the subjects {}; give each its own, and send SIGHUP",
+                                self.stream,
+                                self.subject.pattern()
+                            )));
+                        }
+                        None => return Err(self.lost()),
+                    }
+                }
+            },
+            _ => 0,
+        };
+        // What has left the stream was delivered all the same.
+        let held = found.held.clone().or_else(|| self.known.as_ref().and_then(|known| known.held.clone()));
+        self.known = Some(Tail { last: found.last, held });
+        self.tail = self.known.clone();
+        Ok(taken)
+    }
+
+    fn lost(&self) -> SinkError {
+        SinkError::lost(format!("the stream {} does not end where it did: it was put back, or made anew", self.stream))
+    }
+
+    /// Publishes entries one after the other without waiting in between: each is only stored right after the one before
+    /// it. Gives how many are.
+    async fn publish(&mut self, batch: &[Item], tail: &Tail) -> (usize, Option<Stop>) {
+        let context = match self.link.context().await {
+            Ok(context) => context,
+            Err(error) => return (0, Some(Stop::Error(error))),
+        };
+        let mut under_way: Vec<(PublishAckFuture, Position)> = Vec::with_capacity(batch.len());
+        let (mut stop, mut before) = (None, None);
+        for (item, last) in batch.iter().zip(tail.last..) {
+            let message = match self.message(item, tail) {
+                Ok(message) => message,
+                Err(error) => {
+                    stop = Some(Stop::Error(error));
+                    break;
+                }
+            };
+            let mut publish = PublishMessage::build()
+                .payload(message.payload)
+                .headers(message.headers)
+                .message_id(&message.id)
+                .expected_stream(&self.stream)
+                .expected_last_sequence(last);
+            // The number alone is not enough: where somebody else's message took the place of the one before, it fits.
+            if let Some(before) = before.replace(message.id) {
+                publish = publish.expected_last_message_id(before);
+            }
+            match self.link.answer(context.send_publish(message.subject, publish)).await {
+                Ok(Ok(ack)) => under_way.push((ack, message.position)),
+                Ok(Err(error)) => {
+                    stop = Some(self.refused(&error, item));
+                    break;
+                }
+                Err(error) => {
+                    stop = Some(Stop::Error(error));
+                    break;
+                }
+            }
+        }
+        let (mut stored, mut expected) = (0, tail.last);
+        for (ack, position) in under_way {
+            expected += 1;
+            let failed = match self.link.answer(ack.into_future()).await {
+                // One that the server knows already is at its place, or another one is.
+                Ok(Ok(ack)) if ack.sequence == expected => {
+                    let held = if self.again { tail.held.clone() } else { Some(position) };
+                    self.known = Some(Tail { last: expected, held });
+                    self.tail = self.known.clone();
+                    stored += 1;
+                    continue;
+                }
+                Ok(Ok(_)) => Stop::Conflict,
+                Ok(Err(error)) => self.refused(&error, &batch[stored]),
+                Err(error) => Stop::Error(error),
+            };
+            stop = Some(failed);
+            break;
+        }
+        (stored, stop)
+    }
+
+    /// What is sent for an entry.
+    fn message(&self, item: &Item, tail: &Tail) -> Result<Message, SinkError> {
+        let (position, entry) = position(item)?;
+        let mut headers = HeaderMap::new();
+        headers.insert(EPOCH, &*position.epoch);
+        headers.insert(SEQ, position.seq.to_string());
+        headers.insert(ID, &*entry.id);
+        headers.insert(TYPE, &*entry.type_name);
+        // Not the entry's: in a cluster that was put back that may name a second change.
+        let mut id = name(&position);
+        if self.again {
+            headers.insert(HELD, tail.held.as_ref().map_or_else(|| "none".to_owned(), name));
+            // This one is no repeat to the server.
+            id = format!("{id}.{}", tail.last);
+        }
+        Ok(Message { subject: self.subject.of(&entry), id, position, headers, payload: item.line.clone() })
+    }
+
+    /// What it means that a publish failed.
+    fn refused(&self, error: &PublishError, item: &Item) -> Stop {
+        let (stream, shown) = (&self.stream, &self.link.shown);
+        let size = item.line.len();
+        Stop::Error(match error.kind() {
+            PublishErrorKind::WrongLastSequence | PublishErrorKind::WrongLastMessageId => return Stop::Conflict,
+            PublishErrorKind::MaxPayloadExceeded => SinkError::Refused {
+                text: format!("it has {size} bytes, and {shown} takes no more than its `max_payload`; raise that"),
+            },
+            PublishErrorKind::StreamNotFound => SinkError::retry(format!(
+                "no stream at {shown} takes the subjects {}; add them to the stream {stream}: delivery then goes on",
+                self.subject.pattern()
+            )),
+            PublishErrorKind::TimedOut
+            | PublishErrorKind::BrokenPipe
+            | PublishErrorKind::MaxAckPending
+            | PublishErrorKind::Other => {
+                let api_error = std::error::Error::source(error).and_then(|source| source.downcast_ref::<ApiError>());
+                match api_error.map(ApiError::error_code) {
+                    Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM) => SinkError::Refused {
+                        text: format!(
+                            "it has {size} bytes, and the stream {stream} takes no more than its `max_msg_size`; raise that"
+                        ),
+                    },
+                    Some(ErrorCode::STREAM_NOT_MATCH) => SinkError::halt(format!(
+                        "the subjects {} belong to another stream than {stream}; correct `stream` or `subject`",
+                        self.subject.pattern()
+                    )),
+                    Some(ErrorCode::STREAM_STORE_FAILED) => SinkError::retry(format!(
+                        "the stream {stream} is full; raise its limits or let it discard what is old: nothing is lost, delivery then goes on"
+                    )),
+                    _ => match api_error {
+                        Some(error) => SinkError::retry(api(stream, error)),
+                        None => SinkError::retry(format!("no answer from {shown}: {}", chain(error))),
+                    },
+                }
+            }
+        })
+    }
+
+    /// The stream that `sink init` makes.
+    fn wanted(&self) -> Config {
+        Config {
+            name: self.stream.clone(),
+            description: Some("the log of a Kubernetes cluster, kept by decklog".to_owned()),
+            subjects: vec![self.subject.pattern().to_owned()],
+            retention: RetentionPolicy::Limits,
+            storage: StorageType::File,
+            num_replicas: 1,
+            max_bytes: -1,
+            max_messages: -1,
+            max_messages_per_subject: -1,
+            max_message_size: -1,
+            max_consumers: -1,
+            ..Config::default()
+        }
+    }
+
+    async fn make(&mut self) -> Result<String, SinkError> {
+        let context = self.link.context().await?;
+        let (stream, pattern, shown) = (&self.stream, self.subject.pattern(), &self.link.shown);
+        let existing = self.link.answer(context.get_stream(stream)).await?;
+        if existing.is_ok() {
+            self.verify().await?;
+            return Ok(format!("the stream {} is there already", self.stream));
+        }
+        let made = self.link.answer(context.create_stream(self.wanted())).await?;
+        made.map_err(|error| {
+            SinkError::retry(format!("cannot make the stream {stream} at {shown}: {}", chain(&error)))
+        })?;
+        Ok(format!("the stream {stream} was made at {shown}, for the subjects {pattern}"))
+    }
+
+    async fn verify(&mut self) -> Result<(), SinkError> {
+        let stream = self.stream().await?;
+        let pattern = self.subject.pattern();
+        if !stream.cached_info().config.subjects.iter().any(|taken| subject::covers(taken, pattern)) {
+            return Err(SinkError::halt(format!(
+                "the stream {} does not take the subjects {pattern}; add them to it",
+                self.stream
+            )));
+        }
+        self.look().await.map(drop)
+    }
+}
+
+/// Whether a stream can have this name.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn stream_name(text: &str) -> Result<(), String> {
+    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>' | '/' | '\\');
+    match text.find(odd) {
+        _ if text.is_empty() => Err("an empty text".to_owned()),
+        Some(_) => Err(format!("{text:?}, which no stream can be called")),
+        None => Ok(()),
+    }
+}
+
+/// What the server said about the stream.
+fn api(stream: &str, error: &ApiError) -> String {
+    format!("the stream {stream} cannot be used: {error}")
+}
+
+/// The place of an entry in the log, and the entry.
+fn position(item: &Item) -> Result<(Position, Entry<'_>), SinkError> {
+    let entry = Entry::parse(&item.line).map_err(|error| SinkError::Refused { text: format!("it is {error}") })?;
+    Ok((Position { epoch: entry.epoch.to_string(), seq: item.seq }, entry))
+}
+
+/// A position as one word.
+fn name(position: &Position) -> String {
+    format!("{}.{}", position.epoch, position.seq)
+}
+
+/// What a stream holds whose last message is this; nothing where decklog did not write it.
+fn held(message: &StreamMessage) -> Option<Option<Position>> {
+    let header = |name: &str| message.headers.get(name).map(async_nats::HeaderValue::as_str);
+    let position = |epoch: &str, seq: &str| Some(Position { epoch: epoch.to_owned(), seq: Seq(seq.parse().ok()?) });
+    match header(HELD) {
+        Some("none") => Some(None),
+        Some(held) => {
+            let (epoch, seq) = held.split_once('.')?;
+            position(epoch, seq).map(Some)
+        }
+        None => position(header(EPOCH)?, header(SEQ)?).map(Some),
+    }
+}
+
+impl Sink for NatsSink {
+    fn class(&self) -> Class {
+        Class::ExactlyOnce
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: std::time::Duration::ZERO }
+    }
+
+    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+        async {
+            let tail = self.look().await?;
+            // A stream that never had a message holds nothing, whatever was delivered to one of this name before.
+            let nothing = (tail.last == 0).then(|| Position { seq: Seq(0), ..cursor.clone() });
+            let held = tail.held.clone().or(nothing);
+            self.known = Some(tail.clone());
+            self.tail = Some(tail);
+            Ok(held)
+        }
+        .boxed()
+    }
+
+    fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
+        self.send(batch).boxed()
+    }
+
+    fn reopen(&mut self) {
+        self.link.renew();
+        self.tail = None;
+    }
+
+    fn again(&mut self) {
+        self.again = true;
+    }
+
+    fn needs(&self) -> Option<String> {
+        let config = serde_json::to_string_pretty(&self.wanted()).expect("a configuration is JSON");
+        Some(config + "\n")
+    }
+
+    fn init(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
+        self.make().boxed()
+    }
+
+    fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
+        self.verify().boxed()
+    }
+}

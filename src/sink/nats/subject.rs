@@ -1,0 +1,110 @@
+//! Subjects: where in a stream an entry goes.
+
+use crate::sink::Template;
+use crate::wire::Entry;
+
+/// A subject that is made from an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Subject {
+    template: Template,
+    /// Every subject that it can become, as NATS writes it.
+    pattern: String,
+}
+
+impl Subject {
+    /// Reads a template of a subject.
+    ///
+    /// # Errors
+    /// What is wrong, and the nearest right spelling where there is one.
+    pub(crate) fn parse(text: &str) -> Result<Self, (String, Option<String>)> {
+        let template = Template::parse(text)?;
+        if text.contains(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '*' | '>')) {
+            return Err((format!("{text:?}, with a space or a wildcard"), None));
+        }
+        if text.starts_with('$') {
+            return Err((format!("{text:?}, with the \"$\" of the subjects that are the server's own"), None));
+        }
+        let tokens = text.split('.').map(|token| match token {
+            "" => Err((format!("{text:?}, with a dot too many"), None)),
+            token if token.contains('{') => Ok("*"),
+            token => Ok(token),
+        });
+        Ok(Self { template, pattern: tokens.collect::<Result<Vec<_>, _>>()?.join(".") })
+    }
+
+    /// Every subject that an entry can have.
+    pub(super) fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// The subject of an entry. What no part of a subject can have is `_`.
+    pub(super) fn of(&self, entry: &Entry<'_>) -> String {
+        let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>');
+        self.template.render(entry, |value| value.replace(odd, "_"))
+    }
+}
+
+/// Whether a stream that takes `taken` takes everything that `wanted` stands for.
+pub(super) fn covers(taken: &str, wanted: &str) -> bool {
+    let (mut taken, mut wanted) = (taken.split('.'), wanted.split('.'));
+    loop {
+        match (taken.next(), wanted.next()) {
+            (Some(">"), Some(_)) | (None, None) => return true,
+            (Some(one), Some(other)) if one == "*" || one == other => {}
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::tests::item;
+
+    #[test]
+    fn a_subject_is_made_of_clean_tokens() {
+        let subject = Subject::parse("decklog.{resource}.x-{name}").unwrap();
+        assert_eq!(subject.pattern(), "decklog.*.*");
+        let line = String::from_utf8(item(1).line.to_vec()).unwrap();
+        // Names of RBAC are anything that a path takes.
+        let line = line.replace(r#""name":"web""#, r#""name":"a.b *>\u00a0é:1""#);
+        let entry = Entry::parse(line.as_bytes()).unwrap();
+        assert_eq!(subject.of(&entry), "decklog.deployments.x-a_b____é:1");
+        assert_eq!(Subject::parse("fixed").unwrap().pattern(), "fixed");
+    }
+
+    #[test]
+    fn what_is_no_subject_is_refused() {
+        for (text, says) in [
+            ("a b", "a space or a wildcard"),
+            ("a.*", "a space or a wildcard"),
+            ("a.>", "a space or a wildcard"),
+            ("a..b", "a dot too many"),
+            (".a", "a dot too many"),
+            ("a.", "a dot too many"),
+            ("$JS.{name}", "the server's own"),
+            ("a.{nam}", "the unknown field {nam}"),
+            ("", "an empty text"),
+        ] {
+            let (found, _) = Subject::parse(text).unwrap_err();
+            assert!(found.contains(says), "{text}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_stream_takes_what_its_subjects_cover() {
+        for (taken, wanted, covered) in [
+            ("decklog.>", "decklog.*.*", true),
+            ("decklog.*.*", "decklog.*.*", true),
+            ("*.*.*", "decklog.*.*", true),
+            (">", "decklog.*.*", true),
+            ("decklog.pods.*", "decklog.*.*", false),
+            ("decklog.*", "decklog.*.*", false),
+            ("decklog.*.*.*", "decklog.*.*", false),
+            ("decklog.*.*.>", "decklog.*.*", false),
+            ("other.>", "decklog.*.*", false),
+        ] {
+            assert_eq!(covers(taken, wanted), covered, "{taken} {wanted}");
+        }
+    }
+}

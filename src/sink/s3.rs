@@ -1,0 +1,342 @@
+//! Segments of JSON Lines in a bucket or a folder: each seq exactly once and in order.
+//!
+//! A segment is one batch, compressed, and one object. It is named by the epoch and the seq of its first entry, and
+//! written only where there is none of that name (`If-None-Match: *`). So a batch whose answer was lost is found by its
+//! name: what the segment holds is read, and delivery goes on after it. Whatever a crash or another decklog does, no
+//! entry is in two segments.
+//!
+//! After each segment a small manifest of its epoch says which one is the newest. It is written second, so it can be
+//! behind and never ahead; at a start the segments after the one that it names are listed, and what they hold counts.
+
+mod segment;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use rustix::fs::{Access, access};
+
+use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use crate::ambient;
+use crate::config::{self, Partition};
+use crate::model::Seq;
+use crate::wire::Entry;
+use segment::Manifest;
+pub(crate) use store::Place;
+use store::Store;
+
+/// How many entries a segment has at most, however small they are.
+const ENTRIES: usize = 100_000;
+
+/// What is larger is not read into memory, unless segments are.
+const LARGEST: u64 = 256 << 20;
+
+/// Segments in a bucket or a folder.
+#[derive(Debug)]
+pub struct S3Sink {
+    store: Store,
+    partition: Partition,
+    segment_size: usize,
+    segment_age: Duration,
+    /// What there is of the epoch that is delivered, once that is known.
+    at: Option<At>,
+    again: bool,
+}
+
+/// What there is of an epoch.
+#[derive(Debug)]
+struct At {
+    epoch: String,
+    manifest: Option<Manifest>,
+}
+
+/// What was found in the place.
+struct Found {
+    own: Option<Manifest>,
+    /// The newest segment of other epochs; not looked for where there are own ones.
+    other: Option<String>,
+}
+
+/// Segments that were listed.
+#[derive(Default)]
+struct Listed {
+    count: u64,
+    /// The seq that the oldest begins with.
+    first: Option<Seq>,
+    /// That of the newest, and its key.
+    newest: Option<(Seq, String)>,
+    /// Whether the one that was asked for is there.
+    there: bool,
+    /// The newest of another epoch.
+    other: Option<(String, Seq, String)>,
+}
+
+impl S3Sink {
+    /// A sink that writes where the configuration says; nothing is connected yet.
+    ///
+    /// # Errors
+    /// Where the configuration can never work.
+    pub fn new(config: &config::S3Sink) -> Result<Self, String> {
+        Ok(Self {
+            store: Store::new(config)?,
+            partition: config.partition,
+            segment_size: usize::try_from(config.segment_size).unwrap_or(usize::MAX),
+            segment_age: config.segment_age,
+            at: None,
+            again: false,
+        })
+    }
+
+    /// What there is of an epoch.
+    async fn read(&mut self, epoch: &str) -> Result<Found, SinkError> {
+        if let Some(manifest) = self.manifest(epoch).await? {
+            let listed = self.list(epoch, Some(&manifest.newest)).await?;
+            // One that was put back may not have what an older manifest names, or the other way round.
+            if listed.there {
+                let own = match listed.newest {
+                    Some((_, key)) if key != manifest.newest => {
+                        let last = self.last(&key).await?.seq.0;
+                        Manifest { segments: manifest.segments + listed.count - 1, last, newest: key, ..manifest }
+                    }
+                    _ => manifest,
+                };
+                return Ok(Found { own: Some(own), other: None });
+            }
+        }
+        let listed = self.list(epoch, None).await?;
+        let own = match (listed.first, listed.newest) {
+            (Some(first), Some((_, newest))) => {
+                let last = self.last(&newest).await?.seq.0;
+                Some(Manifest { v: 1, epoch: epoch.to_owned(), segments: listed.count, first: first.0, last, newest })
+            }
+            _ => None,
+        };
+        Ok(Found { own, other: listed.other.map(|(_, _, key)| key) })
+    }
+
+    async fn manifest(&mut self, epoch: &str) -> Result<Option<Manifest>, SinkError> {
+        let Some(bytes) = self.get(&Manifest::key(epoch)).await? else { return Ok(None) };
+        // One that says something else is no help: the segments themselves are looked at.
+        let manifest = serde_json::from_slice(&bytes).ok();
+        Ok(manifest.filter(|manifest: &Manifest| manifest.v == 1 && manifest.epoch == epoch))
+    }
+
+    /// Lists segments: all of them, or those from a key on.
+    async fn list(&mut self, epoch: &str, from: Option<&str>) -> Result<Listed, SinkError> {
+        let objects = self.store.objects().await?;
+        let mut keys = match from.and_then(|key| key.get(..key.len() - 1)) {
+            // Nothing lies between a name without its last letter and the name.
+            Some(before) => objects.list_with_offset(None, &Path::from(before)),
+            None => objects.list(None),
+        };
+        let mut listed = Listed::default();
+        while let Some(object) = keys.next().await {
+            let key = object.map_err(|error| self.store.failed("list", &error))?.location.to_string();
+            let Some(begins) = segment::begins(&key) else { continue };
+            if begins.epoch != epoch {
+                let other = Some((begins.epoch, begins.seq, key));
+                listed.other = listed.other.max(other);
+                continue;
+            }
+            listed.there |= from == Some(&key);
+            listed.count += 1;
+            listed.first = Some(listed.first.map_or(begins.seq, |first| first.min(begins.seq)));
+            listed.newest = listed.newest.max(Some((begins.seq, key)));
+        }
+        Ok(listed)
+    }
+
+    /// The last entry of a segment that is there.
+    async fn last(&mut self, key: &str) -> Result<Position, SinkError> {
+        let shown = self.store.shown.clone();
+        let Some(bytes) = self.get(key).await? else {
+            return Err(SinkError::retry(format!("the segment {key} in {shown} was there and is not")));
+        };
+        let ends = ambient::blocking(move || segment::ends(&bytes)).await;
+        let ends = ends.and_then(|(first, last)| match segment::begins(key) {
+            Some(begins) if begins == first && last.epoch == first.epoch => Ok(last),
+            _ => Err("it does not hold what its name says".to_owned()),
+        });
+        ends.map_err(|why| {
+            SinkError::halt(format!(
+                "{key} in {shown} is not a segment as decklog writes them: {why}; move it away and send SIGHUP: what it held is delivered again"
+            ))
+        })
+    }
+
+    async fn get(&mut self, key: &str) -> Result<Option<bytes::Bytes>, SinkError> {
+        let objects = self.store.objects().await?;
+        let failed = |error| self.store.failed("read", &error);
+        let object = match objects.get(&Path::from(key)).await {
+            Ok(object) => object,
+            // A bucket that is not there has no object either.
+            Err(object_store::Error::NotFound { source, .. }) if !source.to_string().contains("NoSuchBucket") => {
+                return Ok(None);
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let most = (self.segment_size as u64).saturating_mul(2).max(LARGEST);
+        if object.meta.size > most {
+            return Err(SinkError::halt(format!(
+                "{key} in {} has {} bytes and cannot be of decklog; move it away and send SIGHUP",
+                self.store.shown, object.meta.size
+            )));
+        }
+        Ok(Some(object.bytes().await.map_err(failed)?))
+    }
+
+    /// Writes entries in as few segments as they go into. An error tells how many are stored.
+    async fn send(&mut self, batch: &[Item]) -> Result<(), Failure> {
+        let mut taken = 0;
+        while taken < batch.len() {
+            taken += self.write(&batch[taken..]).await.map_err(|mut failure| {
+                failure.taken += taken;
+                failure
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes one segment. Gives how many entries of the batch are stored now.
+    async fn write(&mut self, batch: &[Item]) -> Result<usize, Failure> {
+        let nothing = |error| Failure { taken: 0, error };
+        let place = |item: &Item| {
+            let entry = Entry::parse(&item.line)?;
+            Ok((entry.epoch.to_string(), segment::partition(self.partition, &entry)))
+        };
+        let first = place(&batch[0])
+            .map_err(|error: crate::wire::EntryError| nothing(SinkError::Refused { text: format!("it is {error}") }))?;
+        let count = batch.iter().take_while(|item| place(item).is_ok_and(|place| place == first)).count();
+        let (epoch, partition) = first;
+        let begins = Position { epoch: epoch.clone(), seq: batch[0].seq };
+        let name = segment::name(&begins);
+        let items = batch[..count].to_vec();
+        if self.again {
+            let key = format!("replay/{name}");
+            self.put(&key, &items, PutMode::Overwrite).await.map_err(nothing)?;
+            return Ok(count);
+        }
+        if self.at.as_ref().is_none_or(|at| at.epoch != epoch) {
+            let own = self.read(&epoch).await.map_err(nothing)?.own;
+            self.at = Some(At { epoch: epoch.clone(), manifest: own });
+        }
+        // Whatever hands an entry over a second time, it is in one segment.
+        let manifest = self.at.as_ref().and_then(|at| at.manifest.as_ref());
+        let held = manifest.map_or(0, |manifest| items.partition_point(|item| item.seq.0 <= manifest.last));
+        if held > 0 {
+            return Ok(held);
+        }
+        let key = format!("{partition}{name}");
+        let last = match self.put(&key, &items, PutMode::Create).await {
+            Ok(true) => items[count - 1].seq,
+            // An answer was lost, or another decklog was first. What it holds may be less or more than the batch.
+            Ok(false) => self.last(&key).await.map_err(nothing)?.seq,
+            Err(error) => return Err(nothing(error)),
+        };
+        let manifest = match self.at.take().and_then(|at| at.manifest) {
+            Some(before) => Manifest { segments: before.segments + 1, last: last.0, newest: key, ..before },
+            None => {
+                Manifest { v: 1, epoch: epoch.clone(), segments: 1, first: begins.seq.0, last: last.0, newest: key }
+            }
+        };
+        let text = serde_json::to_vec(&manifest).expect("a manifest is JSON");
+        self.at = Some(At { epoch: epoch.clone(), manifest: Some(manifest) });
+        let stored = items.partition_point(|item| item.seq <= last);
+        // The entries are stored, whatever becomes of this.
+        let told = self.put_bytes(&Manifest::key(&epoch), text.into(), PutMode::Overwrite).await;
+        told.map(|_| stored).map_err(|error| Failure { taken: stored, error })
+    }
+
+    /// Stores a segment. Tells whether there was none of this name.
+    async fn put(&mut self, key: &str, items: &[Item], mode: PutMode) -> Result<bool, SinkError> {
+        let items = items.to_vec();
+        let bytes = ambient::blocking(move || segment::encode(&items)).await;
+        let bytes = bytes.map_err(|error| SinkError::retry(format!("cannot compress a segment: {error}")))?;
+        self.put_bytes(key, bytes.into(), mode).await
+    }
+
+    async fn put_bytes(&mut self, key: &str, bytes: PutPayload, mode: PutMode) -> Result<bool, SinkError> {
+        let objects = self.store.objects().await?;
+        match objects.put_opts(&Path::from(key), bytes, PutOptions::from(mode)).await {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+            Err(error) => Err(self.store.failed("write to", &error)),
+        }
+    }
+
+    /// What the place holds of the log.
+    async fn held(&mut self, cursor: &Position) -> Result<Position, SinkError> {
+        self.at = None;
+        let found = self.read(&cursor.epoch).await?;
+        let held = match (&found.own, found.other) {
+            (Some(own), _) => Position { epoch: own.epoch.clone(), seq: Seq(own.last) },
+            (None, Some(other)) => self.last(&other).await?,
+            // An empty place holds nothing, whatever was delivered to it before.
+            (None, None) => Position { epoch: cursor.epoch.clone(), seq: Seq(0) },
+        };
+        self.at = Some(At { epoch: cursor.epoch.clone(), manifest: found.own });
+        Ok(held)
+    }
+
+    async fn verify(&mut self) -> Result<(), SinkError> {
+        let objects = self.store.objects().await?;
+        if let Some(Err(error)) = objects.list(None).next().await {
+            return Err(self.store.failed("list", &error));
+        }
+        if let Some(folder) = self.store.as_folder() {
+            access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+                SinkError::retry(format!("cannot write to {}: {error}; let decklog's user do that", folder.display()))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Sink for S3Sink {
+    fn class(&self) -> Class {
+        Class::ExactlyOnce
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { entries: ENTRIES, bytes: self.segment_size, linger: self.segment_age }
+    }
+
+    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+        async { self.held(cursor).await.map(Some) }.boxed()
+    }
+
+    fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
+        self.send(batch).boxed()
+    }
+
+    fn reopen(&mut self) {
+        self.store.renew();
+        self.at = None;
+    }
+
+    fn again(&mut self) {
+        self.again = true;
+    }
+
+    fn needs(&self) -> Option<String> {
+        Some(self.store.needs())
+    }
+
+    fn init(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
+        async {
+            let made = self.store.make().await?;
+            let shown = &self.store.shown;
+            Ok(if made { format!("{shown} was made") } else { format!("{shown} is there already") })
+        }
+        .boxed()
+    }
+
+    fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
+        self.verify().boxed()
+    }
+}

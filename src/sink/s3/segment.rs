@@ -1,0 +1,139 @@
+//! Segments: how they are called, and what is in them.
+
+use std::io::{self, BufRead, BufReader, Write};
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Partition;
+use crate::model::Seq;
+use crate::sink::{Item, Position};
+use crate::wire::Entry;
+
+/// How hard segments are compressed: what more costs in time, it does not bring in size.
+const LEVEL: i32 = 3;
+
+/// What is kept of an epoch, for whoever reads the segments and for the next start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Manifest {
+    /// Version of this form: 1.
+    pub(super) v: u64,
+    /// The journal.
+    pub(super) epoch: String,
+    /// How many segments there are.
+    pub(super) segments: u64,
+    /// The first seq of the oldest.
+    pub(super) first: u64,
+    /// The last seq of the newest: everything up to it is there.
+    pub(super) last: u64,
+    /// The newest.
+    pub(super) newest: String,
+}
+
+impl Manifest {
+    /// Where it is.
+    pub(super) fn key(epoch: &str) -> String {
+        format!("manifest/{epoch}.json")
+    }
+}
+
+/// Where a segment of these entries goes.
+pub(super) fn partition(partition: Partition, entry: &Entry<'_>) -> String {
+    // 2026-11-21T10:15:00.000000Z
+    let (day, hour) = (entry.time.get(..10).unwrap_or_default(), entry.time.get(11..13).unwrap_or_default());
+    match partition {
+        Partition::Day => format!("date={day}/"),
+        Partition::Hour => format!("date={day}/hour={hour}/"),
+        Partition::None => String::new(),
+    }
+}
+
+/// What a segment is called that begins with this entry.
+pub(super) fn name(position: &Position) -> String {
+    format!("{}-{:020}.jsonl.zst", position.epoch, position.seq.0)
+}
+
+/// What the segment with this key begins with; nothing where it is no segment.
+pub(super) fn begins(key: &str) -> Option<Position> {
+    if key.starts_with("replay/") {
+        return None;
+    }
+    let name = key.rsplit('/').next()?.strip_suffix(".jsonl.zst")?;
+    let (epoch, seq) = name.rsplit_once('-')?;
+    Some(Position { epoch: epoch.to_owned(), seq: Seq(seq.parse().ok()?) })
+}
+
+/// The bytes of a segment.
+pub(super) fn encode(items: &[Item]) -> io::Result<Vec<u8>> {
+    let mut to = zstd::stream::write::Encoder::new(Vec::new(), LEVEL)?;
+    to.include_checksum(true)?;
+    for item in items {
+        to.write_all(&item.line)?;
+        to.write_all(b"\n")?;
+    }
+    to.finish()
+}
+
+/// The first and the last entry of a segment, which is not in memory as a whole.
+pub(super) fn ends(bytes: &[u8]) -> Result<(Position, Position), String> {
+    let damaged = |error: io::Error| format!("it cannot be decompressed: {error}");
+    let mut lines = BufReader::new(zstd::stream::read::Decoder::with_buffer(bytes).map_err(damaged)?);
+    let (mut line, mut next) = (Vec::new(), Vec::new());
+    let mut first = None;
+    while lines.read_until(b'\n', &mut next).map_err(damaged)? > 0 {
+        std::mem::swap(&mut line, &mut next);
+        next.clear();
+        if first.is_none() {
+            first = Some(position(&line)?);
+        }
+    }
+    let first = first.ok_or("it is empty")?;
+    Ok((first, position(&line)?))
+}
+
+fn position(line: &[u8]) -> Result<Position, String> {
+    let entry = Entry::parse(line.trim_ascii_end()).map_err(|error| format!("it holds what is {error}"))?;
+    Ok(Position { epoch: entry.epoch.to_string(), seq: entry.seq() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::tests::item;
+
+    #[test]
+    fn a_segment_tells_what_it_holds() {
+        let items: Vec<Item> = [3, 5, 9].map(item).into();
+        let bytes = encode(&items).unwrap();
+        let at = |seq| Position { epoch: "e".into(), seq: Seq(seq) };
+        assert_eq!(ends(&bytes), Ok((at(3), at(9))));
+        let lines: Vec<u8> = items.iter().flat_map(|item| [&item.line[..], b"\n"].concat()).collect();
+        assert_eq!(zstd::decode_all(&bytes[..]).unwrap(), lines);
+        // A bit that is another one is found.
+        let mut damaged = bytes.clone();
+        let at = damaged.len() - 6;
+        damaged[at] ^= 1;
+        assert!(ends(&damaged).is_err());
+        assert!(ends(&bytes[..bytes.len() - 1]).unwrap_err().starts_with("it cannot be decompressed"));
+        assert!(ends(&encode(&[]).unwrap()).unwrap_err().contains("empty"));
+        assert!(ends(&zstd::encode_all(&b"x\n"[..], 1).unwrap()).unwrap_err().contains("not an entry"));
+    }
+
+    #[test]
+    fn names_of_segments_say_where_they_begin() {
+        let at = Position { epoch: "0199-a".into(), seq: Seq(7) };
+        let name = name(&at);
+        assert_eq!(name, "0199-a-00000000000000000007.jsonl.zst");
+        assert_eq!(begins(&format!("date=2026-11-21/{name}")), Some(at.clone()));
+        assert_eq!(begins(&name), Some(at));
+        for other in ["manifest/e.json", "replay/e-00000000000000000007.jsonl.zst", "x.jsonl.zst", "e-x.jsonl.zst", ""]
+        {
+            assert_eq!(begins(other), None, "{other}");
+        }
+        let item = item(1);
+        let entry = Entry::parse(&item.line).unwrap();
+        let under = |part| partition(part, &entry);
+        assert_eq!(under(Partition::Day), "date=2026-11-21/");
+        assert_eq!(under(Partition::Hour), "date=2026-11-21/hour=10/");
+        assert_eq!(under(Partition::None), "");
+    }
+}

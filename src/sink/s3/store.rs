@@ -1,0 +1,402 @@
+//! Where segments are kept: a bucket, or a folder.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::client::{ClientOptions, HttpClient, HttpConnector};
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::prefix::PrefixStore;
+use object_store::signer::Signer;
+use object_store::{BackoffConfig, ObjectStore, RetryConfig};
+use reqwest::{Client, Method, StatusCode, redirect};
+
+use crate::config;
+use crate::sink::SinkError;
+use crate::sink::files::Followed;
+use crate::sink::http::chain;
+use crate::sink::tls::Tls;
+
+/// The least wait after a refusal of the credentials, which heals when somebody renews them.
+const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
+
+/// The region where none is named.
+const REGION: &str = "us-east-1";
+
+/// A bucket and a prefix in it, or a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Bucket { bucket: String, prefix: Path },
+    Folder(PathBuf),
+}
+
+impl Place {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(crate) fn parse(url: &str) -> Result<Self, String> {
+        if let Some(path) = url.strip_prefix("file://") {
+            return match path.starts_with('/') {
+                true => Ok(Self::Folder(path.into())),
+                false => Err("a file:// URL whose path does not begin with \"/\"".to_owned()),
+            };
+        }
+        let Some(rest) = url.strip_prefix("s3://") else { return Err("a URL of another kind".to_owned()) };
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        if !(3..=63).contains(&bucket.len()) || !bucket.chars().all(fits) {
+            return Err(
+                "a bucket whose name has not 3 to 63 lower-case letters, digits, \"-\" and \".\" alone".to_owned()
+            );
+        }
+        let prefix = Path::parse(prefix.trim_end_matches('/')).map_err(|_| "a prefix that no object can have")?;
+        Ok(Self::Bucket { bucket: bucket.to_owned(), prefix })
+    }
+}
+
+/// The connection, as the library has it.
+struct Open {
+    objects: Arc<dyn ObjectStore>,
+    /// For what is about the bucket itself.
+    bucket: Option<(AmazonS3, Client)>,
+}
+
+/// How the place is reached. Credentials and certificates from files are read anew as they change.
+pub(super) struct Store {
+    place: Place,
+    /// What people are told.
+    pub(super) shown: String,
+    endpoint: Option<String>,
+    region: Option<String>,
+    credentials: Option<Followed>,
+    tls: Tls,
+    timeout: Duration,
+    open: Option<Open>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("place", &self.shown).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    pub(super) fn new(config: &config::S3Sink) -> Result<Self, String> {
+        let place = Place::parse(&config.url).map_err(|found| format!("`url` is {found}"))?;
+        let shown = match &place {
+            Place::Folder(path) => path.display().to_string(),
+            Place::Bucket { bucket, .. } => match &config.endpoint {
+                Some(endpoint) => format!("the bucket {bucket} at {endpoint}"),
+                None => format!("the bucket {bucket}"),
+            },
+        };
+        Ok(Self {
+            place,
+            shown,
+            endpoint: config.endpoint.clone(),
+            region: config.region.clone(),
+            credentials: config.credentials_file.as_deref().map(Followed::new),
+            tls: Tls::new(&config.tls)?,
+            timeout: config.timeout,
+            open: None,
+        })
+    }
+
+    /// Connections are made anew, and files must be readable now.
+    pub(super) fn renew(&mut self) {
+        self.open = None;
+        self.tls.forget();
+        if let Some(file) = &mut self.credentials {
+            file.forget();
+        }
+    }
+
+    /// The place, opened anew where its files have changed.
+    pub(super) async fn objects(&mut self) -> Result<Arc<dyn ObjectStore>, SinkError> {
+        let mut other = false;
+        if let Some(file) = &mut self.credentials {
+            other |= file.refresh().await?;
+        }
+        let tls = match &self.place {
+            Place::Bucket { .. } => Some(self.tls.refresh().await?),
+            Place::Folder(_) => None,
+        };
+        other |= tls.as_ref().is_some_and(|(_, other)| *other);
+        if let Some(open) = &self.open
+            && !other
+        {
+            return Ok(Arc::clone(&open.objects));
+        }
+        let open = match (&self.place, tls) {
+            (Place::Bucket { prefix, .. }, Some((tls, _))) => {
+                let client = Client::builder()
+                    .user_agent(concat!("decklog/", env!("CARGO_PKG_VERSION")))
+                    .redirect(redirect::Policy::none())
+                    .referer(false)
+                    .timeout(self.timeout)
+                    .tls_backend_preconfigured((*tls).clone())
+                    .build()
+                    .map_err(|error| SinkError::retry(format!("cannot set up TLS: {error}")))?;
+                let bucket = self.bucket(client.clone())?;
+                let objects = Arc::new(PrefixStore::new(bucket.clone(), prefix.clone()));
+                Open { objects, bucket: Some((bucket, client)) }
+            }
+            _ => Open { objects: Arc::new(self.folder()?), bucket: None },
+        };
+        let objects = Arc::clone(&open.objects);
+        self.open = Some(open);
+        Ok(objects)
+    }
+
+    fn folder(&self) -> Result<LocalFileSystem, SinkError> {
+        let Place::Folder(path) = &self.place else { return Err(SinkError::halt("a bucket is no folder")) };
+        let folder = LocalFileSystem::new_with_prefix(path).map_err(|_| {
+            SinkError::retry(format!(
+                "the folder {} does not exist or cannot be entered; create it, writable for decklog's user: delivery then goes on",
+                path.display()
+            ))
+        })?;
+        Ok(folder.with_fsync(true))
+    }
+
+    fn bucket(&self, client: Client) -> Result<AmazonS3, SinkError> {
+        let Place::Bucket { bucket, .. } = &self.place else { return Err(SinkError::halt("a folder is no bucket")) };
+        // Delivery decides when to try again.
+        let retry = RetryConfig { max_retries: 0, retry_timeout: self.timeout, backoff: BackoffConfig::default() };
+        let mut builder = AmazonS3Builder::from_env()
+            .with_bucket_name(bucket)
+            .with_retry(retry)
+            .with_http_connector(Connector(client));
+        if let Some(endpoint) = &self.endpoint {
+            builder = builder
+                .with_endpoint(endpoint)
+                .with_config(AmazonS3ConfigKey::S3Endpoint, endpoint)
+                .with_allow_http(endpoint.starts_with("http://"));
+        }
+        if let Some(region) = &self.region {
+            builder = builder.with_region(region);
+        }
+        if let Some(file) = &self.credentials {
+            let key = AccessKey::parse(file.text()?).ok_or_else(|| {
+                SinkError::retry(format!(
+                    "{} holds no aws_access_key_id and aws_secret_access_key under [default]; write them as the AWS programs have them",
+                    file.path().display()
+                ))
+            })?;
+            builder = builder.with_access_key_id(key.id).with_secret_access_key(key.secret);
+            if let Some(token) = key.token {
+                builder = builder.with_token(token);
+            }
+        }
+        builder.build().map_err(|error| SinkError::halt(format!("{} cannot be used: {error}", self.shown)))
+    }
+
+    /// A sentence about what failed.
+    pub(super) fn failed(&self, what: &str, error: &object_store::Error) -> SinkError {
+        let shown = &self.shown;
+        let said = said(error);
+        if said.contains("NoSuchBucket") {
+            return SinkError::retry(format!(
+                "{shown} does not exist; `decklog sink init` makes it, or prints how to: delivery then goes on"
+            ));
+        }
+        // The machine's metadata is where the library looks last.
+        if chain(error).contains("//169.254.") {
+            return SinkError::retry(format!(
+                "there is no access key for {shown}: no `credentials_file`, none in the environment, and none from the machine or the Pod ({said})"
+            ));
+        }
+        let refused =
+            matches!(error, object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. });
+        match (&self.place, refused) {
+            (Place::Folder(_), _) => SinkError::retry(format!("cannot {what} {shown}: {said}")),
+            (Place::Bucket { .. }, true) => SinkError::Retry {
+                text: format!(
+                    "cannot {what} {shown}: {said}; renew the credentials or give them the rights to get, put and list: they are read again before each try"
+                ),
+                after: Some(CREDENTIALS_WAIT),
+            },
+            (Place::Bucket { .. }, false) => SinkError::retry(format!("cannot {what} {shown}: {said}")),
+        }
+    }
+
+    /// How an operator makes the place.
+    pub(super) fn needs(&self) -> String {
+        match &self.place {
+            Place::Folder(path) => format!("mkdir -p '{}'\n", path.display()),
+            Place::Bucket { bucket, .. } => {
+                let endpoint = self.endpoint.as_ref().map(|endpoint| format!(" --endpoint-url '{endpoint}'"));
+                let region = self.region.as_deref().unwrap_or(REGION);
+                let place = match region {
+                    REGION => String::new(),
+                    other => format!(" --create-bucket-configuration LocationConstraint={other}"),
+                };
+                format!(
+                    "aws s3api create-bucket --bucket '{bucket}' --region '{region}'{place}{}\n",
+                    endpoint.unwrap_or_default()
+                )
+            }
+        }
+    }
+
+    /// Makes the place. Tells whether it was not there before.
+    pub(super) async fn make(&mut self) -> Result<bool, SinkError> {
+        if let Place::Folder(path) = &self.place {
+            let there = tokio::fs::try_exists(path).await.unwrap_or_default();
+            let made = tokio::fs::create_dir_all(path).await;
+            made.map_err(|error| SinkError::retry(format!("cannot create {}: {error}", path.display())))?;
+            return Ok(!there);
+        }
+        self.objects().await?;
+        let Some((bucket, client)) = self.open.as_ref().and_then(|open| open.bucket.as_ref()) else {
+            return Err(SinkError::retry("the connection is not set up"));
+        };
+        let signed = bucket.signed_url(Method::PUT, &Path::default(), Duration::from_mins(5)).await;
+        let url = signed.map_err(|error| self.failed("make", &error))?;
+        let body = match self.region.as_deref() {
+            None | Some(REGION) => String::new(),
+            Some(region) => format!(
+                "<CreateBucketConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><LocationConstraint>{region}</LocationConstraint></CreateBucketConfiguration>"
+            ),
+        };
+        // The URL holds a signature: no error quotes it.
+        let failed = |why: String| SinkError::retry(format!("cannot make {}: {why}", self.shown));
+        let answer = client.put(url).body(body).send().await;
+        let answer = answer.map_err(|error| failed(chain(&error.without_url())))?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|error| failed(chain(&error.without_url())))?;
+        match status {
+            _ if status.is_success() => Ok(true),
+            StatusCode::CONFLICT if text.contains("BucketAlreadyOwnedByYou") => Ok(false),
+            _ => Err(failed(code(&text).unwrap_or_else(|| status.to_string()))),
+        }
+    }
+
+    /// The folder, where it is one.
+    pub(super) fn as_folder(&self) -> Option<&std::path::Path> {
+        match &self.place {
+            Place::Folder(path) => Some(path),
+            Place::Bucket { .. } => None,
+        }
+    }
+}
+
+/// Gives the library our client, with our idea of TLS.
+#[derive(Debug)]
+struct Connector(Client);
+
+impl HttpConnector for Connector {
+    fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.0.clone()))
+    }
+}
+
+/// An access key in a file as the AWS programs have it.
+#[derive(Debug, PartialEq, Eq)]
+struct AccessKey {
+    id: String,
+    secret: String,
+    token: Option<String>,
+}
+
+impl AccessKey {
+    fn parse(text: &str) -> Option<Self> {
+        let (mut id, mut secret, mut token) = (None, None, None);
+        let mut default = true;
+        for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
+            if line.starts_with('[') {
+                default = line == "[default]";
+            }
+            let Some((key, value)) = line.split_once('=').filter(|_| default) else { continue };
+            let value = Some(value.trim().to_owned());
+            match key.trim() {
+                "aws_access_key_id" => id = value,
+                "aws_secret_access_key" => secret = value,
+                "aws_session_token" => token = value,
+                _ => {}
+            }
+        }
+        Some(Self { id: id?, secret: secret?, token })
+    }
+}
+
+/// What was said, in one line: the code and text of S3's answer, or why there was none.
+fn said(error: &object_store::Error) -> String {
+    let text = chain(error);
+    code(&text).unwrap_or_else(|| {
+        // The last part is what happened; what comes before names requests and their URLs.
+        let mut last: &dyn std::error::Error = error;
+        while let Some(cause) = last.source() {
+            last = cause;
+        }
+        let text = last.to_string();
+        text.lines().next().unwrap_or_default().to_owned()
+    })
+}
+
+/// `CODE: TEXT` of S3's answer.
+fn code(text: &str) -> Option<String> {
+    let tag = |name: &str| {
+        let rest = text.split_once(&format!("<{name}>"))?.1;
+        Some(rest.split_once('<')?.0)
+    };
+    let code = tag("Code")?;
+    Some(match tag("Message") {
+        Some(message) => format!("{code}: {message}"),
+        None => code.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_bucket_or_a_folder() {
+        let bucket = |bucket: &str, prefix: &str| {
+            Ok(Place::Bucket { bucket: bucket.to_owned(), prefix: Path::parse(prefix).unwrap() })
+        };
+        assert_eq!(Place::parse("s3://logs"), bucket("logs", ""));
+        assert_eq!(Place::parse("s3://logs/"), bucket("logs", ""));
+        assert_eq!(Place::parse("s3://logs/prod/eu 1/"), bucket("logs", "prod/eu 1"));
+        assert_eq!(Place::parse("file:///var/lib/x"), Ok(Place::Folder("/var/lib/x".into())));
+        for (url, says) in [
+            ("file://var", "does not begin with \"/\""),
+            ("s3://", "3 to 63"),
+            ("s3://a", "3 to 63"),
+            ("s3://user:pass@x", "3 to 63"),
+            ("s3://Logs", "3 to 63"),
+            ("s3://logs/a//b", "no object can have"),
+            ("https://s3.example/x", "another kind"),
+        ] {
+            assert!(Place::parse(url).unwrap_err().contains(says), "{url}");
+        }
+    }
+
+    #[test]
+    fn an_access_key_is_read_as_the_aws_programs_have_it() {
+        let key = |token: Option<&str>| {
+            Some(AccessKey { id: "AK".into(), secret: "s=c/t".into(), token: token.map(str::to_owned) })
+        };
+        let text = "# mine\n[other]\naws_access_key_id = X\n[default]\naws_access_key_id=AK\n aws_secret_access_key = s=c/t\nregion = y\n";
+        assert_eq!(AccessKey::parse(text), key(None));
+        assert_eq!(
+            AccessKey::parse(&format!("{text}aws_session_token = t\n[x]\naws_access_key_id = Z")),
+            key(Some("t"))
+        );
+        assert_eq!(AccessKey::parse("aws_access_key_id=AK\naws_secret_access_key=s=c/t"), key(None));
+        assert_eq!(AccessKey::parse("[default]\naws_access_key_id = AK\n"), None);
+        assert_eq!(AccessKey::parse("[other]\naws_access_key_id = AK\naws_secret_access_key = x"), None);
+    }
+
+    #[test]
+    fn an_answer_of_s3_is_told_in_one_line() {
+        let answer = "Error performing PUT http://x/y in 2ms - <?xml?><Error><Code>SlowDown</Code><Message>Reduce it</Message></Error>";
+        assert_eq!(code(answer).as_deref(), Some("SlowDown: Reduce it"));
+        assert_eq!(code("<Code>X</Code>").as_deref(), Some("X"));
+        assert_eq!(code("no answer"), None);
+    }
+}

@@ -1,0 +1,602 @@
+//! A stream of NATS JetStream, on a new server and on one as old as distributions carry it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use async_nats::ConnectOptions;
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
+use async_nats::jetstream::{self, Context};
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use nkeys::KeyPair;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::certificates;
+use crate::judge::Entry;
+use crate::server::{Server, free_port, made};
+use crate::support::{Daemon, until};
+use crate::trial::{self, Far, Promise, Trial};
+
+const NEW: &str = "2.15.2";
+const OLD: &str = "2.9.10";
+
+struct Nats {
+    server: Server,
+    dir: TempDir,
+}
+
+impl Nats {
+    async fn start(version: &'static str) -> Self {
+        Self::with(version, "").await
+    }
+
+    /// With more lines in its configuration; `DIR` in them is its directory.
+    async fn with(version: &'static str, more: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (binary, port) = (made("nats").join(format!("nats-server-{version}")), free_port());
+        let (config, store) = (dir.path().join("nats.conf"), dir.path().join("store"));
+        let more = more.replace("DIR", dir.path().to_str().unwrap());
+        fs::write(&config, format!("listen: 127.0.0.1:{port}\njetstream {{ store_dir: {store:?} }}\n{more}\n"))
+            .unwrap();
+        let server = Server::start("nats", dir.path(), port, move || {
+            let mut command = Command::new(&binary);
+            command.arg("-c").arg(&config);
+            command
+        })
+        .await;
+        Self { server, dir }
+    }
+
+    /// As a consumer has it.
+    async fn context(&self) -> Context {
+        self.context_as(ConnectOptions::new()).await
+    }
+
+    async fn context_as(&self, options: ConnectOptions) -> Context {
+        let address = format!("nats://127.0.0.1:{}", self.server.port());
+        jetstream::new(options.connect(address).await.unwrap())
+    }
+
+    /// The payload of every message that there is, in their order.
+    async fn messages(&self, stream: &str) -> Result<Vec<String>, String> {
+        let stream = self.context().await.get_stream(stream).await.map_err(|error| error.to_string())?;
+        let mut lines = Vec::new();
+        for sequence in 1..=stream.cached_info().state.last_sequence {
+            let message = stream.get_raw_message(sequence).await.map_err(|error| error.to_string())?;
+            lines.push(String::from_utf8(message.payload.to_vec()).unwrap());
+        }
+        Ok(lines)
+    }
+}
+
+fn sink(port: u16, stream: &str) -> String {
+    format!(
+        "type = \"nats\"\naddresses = [\"nats://127.0.0.1:{port}\"]\nstream = \"{stream}\"\nsubject = \"{stream}.{{resource}}.{{name}}\"\n"
+    )
+}
+
+impl Far for Nats {
+    fn promise(&self) -> Promise {
+        Promise::ExactlyOnce
+    }
+
+    fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    fn sink(&self, port: u16, run: &str, _dir: &Path) -> String {
+        sink(port, run)
+    }
+
+    async fn prepare(&self, daemon: &Daemon, _run: &str) {
+        daemon.command(&["sink", "init", "far"]).await.done();
+    }
+
+    fn kill(&mut self) {
+        self.server.kill();
+    }
+
+    async fn restart(&mut self) {
+        self.server.restart().await;
+    }
+
+    async fn consumed(&self, run: &str) -> Result<Vec<String>, String> {
+        self.messages(run).await
+    }
+}
+
+#[tokio::test]
+async fn nats_undisturbed() {
+    for version in [NEW, OLD] {
+        trial::undisturbed(&mut Nats::start(version).await).await;
+    }
+}
+
+#[tokio::test]
+async fn nats_is_killed() {
+    for version in [NEW, OLD] {
+        trial::server_killed(&mut Nats::start(version).await).await;
+    }
+}
+
+#[tokio::test]
+async fn nats_answers_are_cut() {
+    for version in [NEW, OLD] {
+        trial::answers_cut(&mut Nats::start(version).await).await;
+    }
+}
+
+#[tokio::test]
+async fn nats_and_a_daemon_that_is_killed() {
+    for version in [NEW, OLD] {
+        trial::daemon_killed(&mut Nats::start(version).await).await;
+    }
+}
+
+#[tokio::test]
+async fn nats_and_a_kill_at_every_exchange() {
+    trial::killed_at_every_exchange(&mut Nats::start(NEW).await).await;
+}
+
+#[tokio::test]
+async fn an_old_nats_and_a_kill_at_every_exchange() {
+    trial::killed_at_every_exchange(&mut Nats::start(OLD).await).await;
+}
+
+/// A server that stands still for longer than decklog waits: what it was sent before it stood still is on its way all the
+/// same, and comes to it beside what it is sent then.
+#[tokio::test]
+async fn what_is_still_on_its_way_is_stored_once() {
+    for version in [NEW, OLD] {
+        let mut nats = Nats::start(version).await;
+        let mut trial = Trial::new(&mut nats, "frozen").await;
+        let config = fs::read_to_string(trial.daemon.path("config.toml")).unwrap();
+        trial.daemon.configure(&format!("{config}timeout = \"500ms\"\n"));
+        trial.daemon.start();
+        trial.daemon.ready().await;
+        for _ in 0..3 {
+            trial.write(5);
+            trial.far.server.signal(Signal::STOP);
+            trial.write(20);
+            trial.daemon.waits_for_state("sinks", "far", "retrying").await;
+            trial.far.server.signal(Signal::CONT);
+            trial.caught_up().await;
+        }
+        // Whatever comes late, however late, is what it was when it was sent; the server refuses it or knows it.
+        let context = trial.far.context().await;
+        let stream = context.get_stream("frozen").await.unwrap();
+        for sequence in [1, 2, 20, stream.cached_info().state.last_sequence] {
+            let message = stream.get_raw_message(sequence).await.unwrap();
+            assert!(message.headers.get("Nats-Msg-Id").is_some());
+            let late = context.publish_with_headers(message.subject, message.headers, message.payload).await.unwrap();
+            assert!(late.await.map_or(true, |ack| ack.duplicate && ack.sequence == sequence));
+        }
+        trial.judged().await;
+    }
+}
+
+/// Nothing is stored after an entry that the server refuses, although it was sent right behind it.
+#[tokio::test]
+async fn what_follows_a_refused_entry_waits_for_it() {
+    for version in [NEW, OLD] {
+        let mut nats = Nats::start(version).await;
+        let mut trial = Trial::new(&mut nats, "refused").await;
+        let context = trial.far.context().await;
+        let mut config = context.get_stream("refused").await.unwrap().cached_info().config.clone();
+        config.max_message_size = 3000;
+        context.update_stream(&config).await.unwrap();
+        // The sink comes later than the entries, so that they are one batch.
+        let text = fs::read_to_string(trial.daemon.path("config.toml")).unwrap();
+        trial.daemon.configure(text.split("[[sink]]\nname = \"far\"").next().unwrap());
+        trial.daemon.start();
+        trial.daemon.ready().await;
+        trial.write(3);
+        let large = decklog::sim::objects::config_map("default", "large", &"x".repeat(4000));
+        trial.sim.create("configmaps", large).unwrap();
+        trial.write(3);
+        trial.daemon.reach(7).await;
+        trial.daemon.configure(&text);
+        trial.daemon.signal(Signal::HUP);
+        let detail = trial.daemon.waits_for_state("sinks", "far", "halted").await;
+        assert!(detail.contains("entry 4 was refused") && detail.contains("its `max_msg_size`"), "{detail}");
+        assert_eq!(trial.far.messages("refused").await.unwrap().len(), 3);
+        config.max_message_size = -1;
+        context.update_stream(&config).await.unwrap();
+        trial.daemon.signal(Signal::HUP);
+        trial.judged().await;
+    }
+}
+
+/// The server is put back to an earlier state, while decklog runs and while it does not.
+#[tokio::test]
+async fn a_stream_that_was_put_back_is_filled_up_again() {
+    fn copy(from: &Path, to: &Path) {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            let to = to.join(entry.file_name());
+            if entry.path().is_dir() { copy(&entry.path(), &to) } else { assert!(fs::copy(entry.path(), to).is_ok()) }
+        }
+    }
+    for version in [NEW, OLD] {
+        let mut nats = Nats::start(version).await;
+        let (store, backup) = (nats.dir.path().join("store"), nats.dir.path().join("backup"));
+        let mut trial = Trial::new(&mut nats, "restored").await;
+        trial.daemon.start();
+        trial.daemon.ready().await;
+        trial.write(20);
+        trial.caught_up().await;
+        trial.far.server.stop().await;
+        copy(&store, &backup);
+        trial.far.restart().await;
+        trial.write(20);
+        trial.caught_up().await;
+        for stopped in [false, true] {
+            if stopped {
+                trial.daemon.stop().await;
+            }
+            trial.far.kill();
+            fs::remove_dir_all(&store).unwrap();
+            copy(&backup, &store);
+            trial.far.restart().await;
+            if stopped {
+                trial.daemon.start();
+                trial.daemon.ready().await;
+            }
+            // Nobody knows before something is to be stored.
+            trial.write(1);
+            trial.caught_up().await;
+            assert_eq!(trial.far.messages("restored").await.unwrap().len(), trial.daemon.lines());
+        }
+        trial.judged().await;
+        // Made anew, it gets what the journal has.
+        let context = trial.far.context().await;
+        context.delete_stream("restored").await.unwrap();
+        trial.daemon.start();
+        trial.daemon.ready().await;
+        let detail = trial.daemon.waits_for_state("sinks", "far", "retrying").await;
+        assert!(detail.contains("there is no stream restored"), "{detail}");
+        trial.daemon.command(&["sink", "init", "far"]).await.done();
+        until("the stream to have it all", async || {
+            let held = trial.far.messages("restored").await?.len();
+            if held == trial.daemon.lines() { Ok(()) } else { Err(format!("{held}")) }
+        })
+        .await;
+        trial.judged().await;
+    }
+}
+
+/// Others write to the same stream: on subjects of their own while decklog does, and then on its subjects.
+#[tokio::test]
+async fn others_in_the_stream_change_nothing_or_halt_it() {
+    for version in [NEW, OLD] {
+        let mut nats = Nats::start(version).await;
+        let mut trial = Trial::new(&mut nats, "shared").await;
+        let context = trial.far.context().await;
+        let mut config = context.get_stream("shared").await.unwrap().cached_info().config.clone();
+        config.subjects.push("other".to_owned());
+        context.update_stream(&config).await.unwrap();
+        trial.daemon.start();
+        trial.daemon.ready().await;
+        for _ in 0..20 {
+            trial.write(3);
+            context.publish("other", "x".into()).await.unwrap().await.unwrap();
+        }
+        trial.caught_up().await;
+        trial.daemon.stop().await;
+        context.publish("other", "x".into()).await.unwrap().await.unwrap();
+        trial.write(3);
+        trial.daemon.start();
+        trial.daemon.ready().await;
+        trial.caught_up().await;
+        let log = fs::read_to_string(trial.daemon.log()).unwrap();
+        let mut came = trial.far.messages("shared").await.unwrap();
+        came.retain(|line| line != "x");
+        let log: Vec<&str> = log.lines().collect();
+        trial::judge(Promise::ExactlyOnce, 0, &log, &came);
+
+        let ack = context.publish("shared.configmaps.m1", "stray".into()).await.unwrap().await.unwrap();
+        trial.write(3);
+        let detail = trial.daemon.waits_for_state("sinks", "far", "halted").await;
+        assert!(detail.contains(&format!("message {} of the stream shared", ack.sequence)), "{detail}");
+        context.get_stream("shared").await.unwrap().delete_message(ack.sequence).await.unwrap();
+        trial.daemon.signal(Signal::HUP);
+        trial.caught_up().await;
+        trial.daemon.stop().await;
+    }
+}
+
+/// Two logs in one stream: the older one says so, and writes nothing more.
+#[tokio::test]
+async fn another_decklog_in_the_stream_is_told() {
+    let mut nats = Nats::start(NEW).await;
+    let mut trial = Trial::new(&mut nats, "two").await;
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    trial.write(3);
+    trial.caught_up().await;
+    let sim = crate::support::cluster().await;
+    let mut other = Daemon::new(&sim, &["configmaps"]);
+    let keys = format!("[[sink]]\nname = \"far\"\n{}", sink(trial.far.port(), "two"));
+    other.configure(&other.config("resources = [\"configmaps\"]", &keys));
+    other.start();
+    other.ready().await;
+    sim.create("configmaps", decklog::sim::objects::config_map("default", "one", "x")).unwrap();
+    until("the other's entry to be there", async || match trial.far.messages("two").await?.len() {
+        4 => Ok(()),
+        count => Err(count.to_string()),
+    })
+    .await;
+    trial.write(3);
+    let detail = trial.daemon.waits_for_state("sinks", "far", "halted").await;
+    assert!(detail.contains("another decklog writes to the stream two on the subjects two.*.*"), "{detail}");
+    assert_eq!(trial.far.messages("two").await.unwrap().len(), 4);
+    other.stop().await;
+    trial.daemon.stop().await;
+}
+
+/// What is delivered again has the same bytes and ids, and says nothing of how far the log came.
+#[tokio::test]
+async fn a_replay_moves_nothing() {
+    for version in [NEW, OLD] {
+        let mut nats = Nats::start(version).await;
+        let mut trial = Trial::new(&mut nats, "replayed").await;
+        trial.daemon.start();
+        trial.daemon.ready().await;
+        trial.write(10);
+        trial.caught_up().await;
+        // Beside the daemon, and with nothing of it in between.
+        trial.daemon.command(&["replay", "--sink", "far", "--from", "3", "--to", "5"]).await.done();
+        trial.write(5);
+        trial.caught_up().await;
+        trial.daemon.stop().await;
+        trial.daemon.command(&["replay", "--sink", "far", "--from", "1", "--to", "2"]).await.done();
+        trial.daemon.start();
+        trial.daemon.ready().await;
+        trial.write(1);
+        trial.caught_up().await;
+        trial.daemon.stop().await;
+        let log = fs::read_to_string(trial.daemon.log()).unwrap();
+        let log: Vec<&str> = log.lines().collect();
+        let came = trial.far.messages("replayed").await.unwrap();
+        let seqs: Vec<u64> = came.iter().map(|line| Entry::parse(line).seq).collect();
+        assert_eq!(seqs, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 3, 4, 5, 11, 12, 13, 14, 15, 1, 2, 16]);
+        for (line, seq) in came.iter().zip(seqs) {
+            assert_eq!(line, log[usize::try_from(seq).unwrap() - 1]);
+        }
+    }
+}
+
+/// Entries that the server never takes, and a stream that is full.
+#[tokio::test]
+async fn what_is_too_large_is_set_aside_and_what_is_full_is_waited_for() {
+    for version in [NEW, OLD] {
+        let mut nats = Nats::with(version, "max_payload: 2048").await;
+        let mut trial = Trial::new(&mut nats, "large").await;
+        let config = fs::read_to_string(trial.daemon.path("config.toml")).unwrap();
+        trial.daemon.start();
+        trial.daemon.ready().await;
+        trial.write(3);
+        let large = decklog::sim::objects::config_map("default", "large", &"x".repeat(4000));
+        trial.sim.create("configmaps", large).unwrap();
+        let detail = trial.daemon.waits_for_state("sinks", "far", "halted").await;
+        assert!(detail.contains("takes no more than its `max_payload`"), "{detail}");
+        trial.write(3);
+        trial.daemon.configure(&config.replace("name = \"far\"\n", "name = \"far\"\non_refused = \"set_aside\"\n"));
+        trial.daemon.signal(Signal::HUP);
+        trial.caught_up().await;
+        // Full for one message more.
+        let context = trial.far.context().await;
+        let mut config = context.get_stream("large").await.unwrap().cached_info().config.clone();
+        (config.max_messages, config.discard) = (7, DiscardPolicy::New);
+        context.update_stream(&config).await.unwrap();
+        trial.write(3);
+        let detail = trial.daemon.waits_for_state("sinks", "far", "retrying").await;
+        assert!(detail.contains("the stream large is full"), "{detail}");
+        config.max_messages = -1;
+        context.update_stream(&config).await.unwrap();
+        trial.caught_up().await;
+        trial.daemon.stop().await;
+        let log = fs::read_to_string(trial.daemon.log()).unwrap();
+        let log: Vec<&str> = log.lines().filter(|line| line.len() < 4000).collect();
+        assert_eq!(log.len(), 9);
+        trial::judge(Promise::ExactlyOnce, 0, &log, &trial.far.messages("large").await.unwrap());
+    }
+}
+
+/// What an operator got wrong is told in a sentence, by `check` and in the status, and delivery goes on when it is right.
+#[tokio::test]
+async fn what_is_wrong_with_a_server_is_said() {
+    let more = "authorization { user: me, password: s3cret }";
+    let mut nats = Nats::with(NEW, more).await;
+    let sim = crate::support::cluster().await;
+    let mut daemon = Daemon::new(&sim, &["configmaps"]);
+    let (port, shut) = (nats.server.port(), free_port());
+    let password = daemon.path("password");
+    let login = format!("user = \"me\"\npassword_file = {password:?}\n");
+    fs::write(&password, "wr0ng\n").unwrap();
+    let context = nats.context_as(ConnectOptions::with_user_and_password("me".into(), "s3cret".into())).await;
+    context
+        .create_stream(Config {
+            name: "queue".into(),
+            subjects: vec!["queue.>".into()],
+            retention: RetentionPolicy::WorkQueue,
+            ..Config::default()
+        })
+        .await
+        .unwrap();
+    context
+        .create_stream(Config { name: "narrow".into(), subjects: vec!["narrow.pods.*".into()], ..Config::default() })
+        .await
+        .unwrap();
+    let with =
+        |text: String| daemon.config("resources = [\"configmaps\"]", &format!("[[sink]]\nname = \"far\"\n{text}\n"));
+    for (config, right, says) in [
+        (sink(shut, "log"), false, format!("cannot connect to 127.0.0.1:{shut}: IO error: Connection refused")),
+        (
+            sink(port, "log").replace("127.0.0.1", "nowhere.invalid"),
+            false,
+            "cannot connect to nowhere.invalid".to_owned(),
+        ),
+        (sink(port, "log"), false, format!("127.0.0.1:{port} refuses the credentials")),
+        (sink(port, "log") + &login, false, format!("127.0.0.1:{port} refuses the credentials")),
+        (sink(port, "log") + &login, true, format!("there is no stream log at 127.0.0.1:{port}; `decklog sink init`")),
+        (sink(port, "queue") + &login, true, "drops what consumers have taken".to_owned()),
+        (sink(port, "narrow") + &login, true, "does not take the subjects narrow.*.*".to_owned()),
+    ] {
+        fs::write(&password, if right { "s3cret\n" } else { "wr0ng\n" }).unwrap();
+        daemon.configure(&with(config));
+        let checked = daemon.command(&["check"]).await;
+        assert!(checked.code == 1 && checked.out.contains(&says), "{says}: {checked:#?}");
+    }
+    // A password that is right by and by.
+    fs::write(&password, "wr0ng\n").unwrap();
+    daemon.configure(&with(sink(port, "log") + &login));
+    daemon.start();
+    let detail = daemon.waits_for_state("sinks", "far", "retrying").await;
+    assert!(detail.contains("refuses the credentials; renew"), "{detail}");
+    fs::write(&password, "s3cret\n").unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.says("there is no stream log").await;
+    daemon.command(&["sink", "init", "far"]).await.done();
+    assert!(daemon.command(&["sink", "init", "far"]).await.err.contains("the stream log is there already"));
+    daemon.waits_for_state("sinks", "far", "running").await;
+    daemon.stop().await;
+    let said = daemon.said();
+    assert!(!said.contains("s3cret") && !said.contains("wr0ng"));
+    nats.kill();
+}
+
+/// Over TLS, with credentials as `nsc` makes them; both are replaced while decklog runs.
+#[tokio::test]
+async fn nats_with_tls_and_a_credentials_file() {
+    let pki = tempfile::tempdir().unwrap();
+    certificates::make(pki.path(), 2099);
+    let claims = |issuer: &KeyPair, subject: &KeyPair, name: &str, nats: Value| {
+        let part = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(serde_json::to_vec(value).unwrap());
+        let head = part(&json!({"typ": "JWT", "alg": "ed25519-nkey"}));
+        let body = part(&json!({
+            "jti": name, "iat": 1_700_000_000, "iss": issuer.public_key(), "sub": subject.public_key(), "name": name, "nats": nats,
+        }));
+        let signature = issuer.sign(format!("{head}.{body}").as_bytes()).unwrap();
+        format!("{head}.{body}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))
+    };
+    let (operator, system, account) = (KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_account());
+    let credentials = |issuer: &KeyPair| {
+        let user = KeyPair::new_user();
+        let rights = json!({"pub": {}, "sub": {}, "subs": -1, "data": -1, "payload": -1, "type": "user", "version": 2});
+        format!(
+            "-----BEGIN NATS USER JWT-----\n{}\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
+            claims(issuer, &user, "decklog", rights),
+            user.seed().unwrap()
+        )
+    };
+    let unlimited = json!({
+        "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": -1,
+        "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1,
+    });
+    let of = |key: &KeyPair, limits: &Value| {
+        claims(&operator, key, "account", json!({"limits": limits, "type": "account", "version": 2}))
+    };
+    let more = format!(
+        "operator: {}\nsystem_account: {}\nresolver: MEMORY\nresolver_preload: {{ {}: {}, {}: {} }}\ntls {{ cert_file: {:?}, key_file: {:?} }}",
+        claims(&operator, &operator, "operator", json!({"type": "operator", "version": 2})),
+        system.public_key(),
+        system.public_key(),
+        of(&system, &json!({"subs": -1, "conn": -1})),
+        account.public_key(),
+        of(&account, &unlimited),
+        pki.path().join("server.pem"),
+        pki.path().join("server.key"),
+    );
+    let nats = Nats::with(NEW, &more).await;
+    let sim = crate::support::cluster().await;
+    let mut daemon = Daemon::new(&sim, &["configmaps"]);
+    let (creds, authority) = (daemon.path("nats.creds"), daemon.path("ca.pem"));
+    let keys = format!(
+        "[[sink]]\nname = \"far\"\n{}credentials_file = {creds:?}\nca_file = {authority:?}\n",
+        sink(nats.server.port(), "log").replace("nats://", "tls://")
+    );
+    daemon.configure(&daemon.config("resources = [\"configmaps\"]", &keys));
+    // The account signs its users, and nobody else.
+    let stranger = KeyPair::new_account();
+    for (credentials, ca, says) in [
+        (credentials(&account), "stranger.pem", "invalid peer certificate"),
+        (credentials(&stranger), "ca.pem", "refuses the credentials"),
+        ("none".to_owned(), "ca.pem", "holds no credentials as `nsc` makes them"),
+    ] {
+        fs::write(&creds, credentials).unwrap();
+        fs::copy(pki.path().join(ca), &authority).unwrap();
+        let checked = daemon.command(&["check"]).await;
+        assert!(checked.code == 1 && checked.out.contains(says), "{says}: {checked:#?}");
+    }
+    fs::write(&creds, credentials(&account)).unwrap();
+    daemon.command(&["sink", "init", "far"]).await.done();
+    daemon.start();
+    daemon.ready().await;
+    daemon.waits_for_state("sinks", "far", "running").await;
+    // Another user of the account, with what is written next.
+    fs::write(&creds, credentials(&account)).unwrap();
+    sim.create("configmaps", decklog::sim::objects::config_map("default", "one", "x")).unwrap();
+    let held = async || -> Result<usize, String> {
+        let trusted =
+            ConnectOptions::with_credentials(&credentials(&account)).unwrap().add_root_certificates(authority.clone());
+        let context = nats.context_as(trusted).await;
+        let stream = context.get_stream("log").await.map_err(|error| error.to_string())?;
+        Ok(usize::try_from(stream.cached_info().state.messages).unwrap())
+    };
+    until("the entry to be there", async || match held().await? {
+        0 => Err("not yet".to_owned()),
+        count => {
+            if count == daemon.lines() {
+                Ok(())
+            } else {
+                Err(count.to_string())
+            }
+        }
+    })
+    .await;
+    daemon.stop().await;
+    assert!(!daemon.said().contains("SEED") && !daemon.said().contains("eyJ"));
+}
+
+/// A certificate that has expired.
+#[tokio::test]
+async fn an_expired_certificate_is_named() {
+    let pki = tempfile::tempdir().unwrap();
+    certificates::make(pki.path(), 2021);
+    let file = |name: &str| pki.path().join(name);
+    let more = format!("tls {{ cert_file: {:?}, key_file: {:?} }}", file("server.pem"), file("server.key"));
+    let nats = Nats::with(OLD, &more).await;
+    let sim = crate::support::cluster().await;
+    let daemon = Daemon::new(&sim, &["configmaps"]);
+    let keys = format!("[[sink]]\nname = \"far\"\n{}ca_file = {:?}\n", sink(nats.server.port(), "log"), file("ca.pem"));
+    daemon.configure(&daemon.config("resources = [\"configmaps\"]", &keys));
+    let checked = daemon.command(&["check"]).await;
+    assert!(checked.code == 1 && checked.out.contains("certificate expired"), "{checked:#?}");
+}
+
+/// What `--print` gives is what a server takes, and what `sink init` makes.
+#[tokio::test]
+async fn the_printed_stream_is_the_one_that_is_made() {
+    for version in [NEW, OLD] {
+        let nats = Nats::start(version).await;
+        let sim = crate::support::cluster().await;
+        let daemon = Daemon::new(&sim, &["configmaps"]);
+        let keys = format!("[[sink]]\nname = \"far\"\n{}", sink(nats.server.port(), "log"));
+        daemon.configure(&daemon.config("resources = [\"configmaps\"]", &keys));
+        let printed = daemon.command(&["sink", "init", "far", "--print"]).await.done();
+        let context = nats.context().await;
+        let made: Value =
+            context.request("STREAM.CREATE.log", &serde_json::from_str::<Value>(&printed).unwrap()).await.unwrap();
+        assert_eq!(made["config"]["subjects"], json!(["log.*.*"]), "{made}");
+        daemon.command(&["check"]).await.done();
+        context.delete_stream("log").await.unwrap();
+        daemon.command(&["sink", "init", "far"]).await.done();
+        let config = context.get_stream("log").await.unwrap().cached_info().config.clone();
+        assert_eq!(config, serde_json::from_value::<Config>(made["config"].clone()).unwrap());
+    }
+}
