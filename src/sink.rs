@@ -4,9 +4,11 @@
 //! failure: it only says of which of three sorts it is ([`SinkError`]), and delivery retries, sets aside or halts.
 
 pub mod cloudevents;
+mod dial;
 pub mod file;
 mod files;
 pub mod http;
+pub mod redis;
 pub mod stdout;
 mod template;
 mod tls;
@@ -87,6 +89,12 @@ pub enum SinkError {
         /// What to do.
         text: String,
     },
+    /// The output has lost what it had taken: it is to be asked for its position again.
+    #[error("{text}")]
+    Lost {
+        /// What happened.
+        text: String,
+    },
 }
 
 impl SinkError {
@@ -156,6 +164,7 @@ pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
         config::SinkKind::Stdout => Box::new(stdout::StdoutSink::new()),
         config::SinkKind::File(config) => Box::new(file::FileSink::new(config)),
         config::SinkKind::Http(config) => Box::new(http::HttpSink::new(config)?),
+        config::SinkKind::Redis(config) => Box::new(redis::RedisSink::new(config)?),
     })
 }
 
@@ -166,6 +175,7 @@ pub const fn kind(config: &config::SinkKind) -> &'static str {
         config::SinkKind::Stdout => "stdout",
         config::SinkKind::File(_) => "file",
         config::SinkKind::Http(_) => "http",
+        config::SinkKind::Redis(_) => "redis",
     }
 }
 

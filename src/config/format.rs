@@ -55,6 +55,7 @@ pub(super) fn expected(format: &str) -> &'static str {
         }
         "cel" => "a CEL expression over the keys of an entry, such as 'type == \"DELETED\" || kind == \"Secret\"'",
         "http-url" => "an http:// or https:// URL without user and password (for those: bearer_file, headers_file)",
+        "redis-url" => "a redis:// or rediss:// URL without user and password (for those: user, password_file)",
         "template" => {
             "a name that may have the fields {cluster}, {group}, {version}, {resource}, {kind}, {namespace}, {name}, {type}, {epoch}, {date} and {hour}"
         }
@@ -84,6 +85,7 @@ pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong>
         }
         "cel" => Filter::compile(text).map(drop).map_err(|error| cel(text, &error)),
         "http-url" => http_url(text),
+        "redis-url" => server_url(text, &["redis", "rediss"]),
         "template" => Template::parse(text).map(drop).map_err(|(found, nearest)| Wrong { found, nearest }),
         "listen" => listen(text),
         "log-level" => log_level(text),
@@ -230,6 +232,21 @@ fn http_url(text: &str) -> Result<(), Wrong> {
         }
     };
     if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("a URL with the scheme {:?}", url.scheme()).into());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("a URL with a user or password, which would show in logs".into());
+    }
+    if url.host_str().is_none_or(str::is_empty) {
+        return Err("a URL without a host".into());
+    }
+    Ok(())
+}
+
+fn server_url(text: &str, schemes: &[&str]) -> Result<(), Wrong> {
+    // The text is not shown: a URL may carry a password.
+    let url = reqwest::Url::parse(text).map_err(|error| format!("a string that is no URL ({error})"))?;
+    if !schemes.contains(&url.scheme()) {
         return Err(format!("a URL with the scheme {:?}", url.scheme()).into());
     }
     if !url.username().is_empty() || url.password().is_some() {

@@ -87,6 +87,8 @@ pub enum SinkKind {
     File(FileSink),
     /// CloudEvents over HTTP.
     Http(HttpSink),
+    /// Redis streams.
+    Redis(RedisSink),
 }
 
 /// JSON Lines in a file.
@@ -184,4 +186,38 @@ pub enum CloudEvents {
     Structured,
     /// Many entries a request.
     Batched,
+}
+
+/// Redis streams.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RedisSink {
+    /// The server: redis://HOST:PORT/DATABASE, or rediss:// for TLS.
+    #[schemars(extend("format" = "redis-url", "writeOnly" = true))]
+    pub url: String,
+    /// The name of the stream.
+    #[serde(default = "value::stream")]
+    #[schemars(extend("format" = "template"))]
+    pub stream: String,
+    /// About how many entries the stream keeps. Default: all.
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    pub max_len: Option<u64>,
+    /// The user of the server's access control list. Default: its default user.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// A file with the password; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub password_file: Option<PathBuf>,
+    /// How many entries one transaction carries at most.
+    #[serde(default = "value::batch_size")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub batch_size: usize,
+    /// Whom it trusts, and what it shows of itself.
+    #[serde(flatten)]
+    pub tls: Tls,
+    /// How long one exchange may take.
+    #[serde(default = "value::timeout", with = "value::duration")]
+    #[schemars(with = "String", extend("format" = "time-span"))]
+    pub timeout: Duration,
 }

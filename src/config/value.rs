@@ -24,6 +24,10 @@ pub(super) const fn batch_size() -> usize {
     100
 }
 
+pub(super) fn stream() -> String {
+    "decklog".to_owned()
+}
+
 pub(super) const fn timeout() -> Duration {
     Duration::from_secs(30)
 }

@@ -93,6 +93,8 @@ enum Next {
     Wait(Option<Duration>),
     Halt,
     SetAside(String),
+    /// Ask the output for its position again.
+    Ask,
 }
 
 /// What delivery to one sink knows.
@@ -186,6 +188,11 @@ impl State {
                     effects.push(Effect::AwaitOperator);
                 }
                 Next::SetAside(reason) => self.set_aside(reason, effects),
+                Next::Ask => {
+                    self.wait(None, effects);
+                    // After the wait, the output is opened anew.
+                    self.phase = Phase::Opening;
+                }
             },
             (Phase::SettingAside, Input::Done) => {
                 self.drop_first(1);
@@ -286,6 +293,10 @@ impl State {
                 self.report(SinkState::Halted(text), effects);
                 Next::Halt
             }
+            SinkError::Lost { text } => {
+                self.report(SinkState::Retrying(text), effects);
+                Next::Ask
+            }
         };
         if before > self.cursor {
             return self.acknowledge(before, next, effects);
@@ -302,6 +313,7 @@ impl State {
                 self.attempt += 1;
                 effects.push(Effect::Wait { attempt: self.attempt, after });
             }
+            SinkError::Lost { text } => self.failed(SinkError::retry(text), effects),
             SinkError::Refused { text } | SinkError::Halt { text } => self.halt(text, effects),
         }
     }
@@ -504,6 +516,25 @@ mod tests {
         trace.on(Input::Done).gives(&[wait(1)]);
         trace.on(Input::Woken).gives(&[Effect::Deliver { from: 2 }]);
         trace.on(Input::Delivered).gives(&[running(), ack(5, 5)]);
+    }
+
+    #[test]
+    fn an_output_that_lost_entries_while_it_was_used_is_asked_for_its_position_again() {
+        let lost = || SinkError::Lost { text: "restored".into() };
+        let mut trace = Trace::opened(OnRefused::Halt, 5);
+        trace.on(batch(9, &[6, 8, 9])).gives(&[Effect::Deliver { from: 0 }]);
+        // What it took before it noticed counts as well.
+        trace.on(failed(1, lost())).gives(&[retrying("restored"), ack(7, 6)]);
+        trace.on(Input::Done).gives(&[wait(1)]);
+        trace.on(Input::Woken).gives(&[Effect::AskPosition(Seq(7))]);
+        trace.on(held(Some(3), 100)).gives(&[Effect::Reset(Seq(3))]);
+        trace.on(Input::Done).gives(&[read(3)]);
+        trace.on(batch(4, &[4])).gives(&[Effect::Deliver { from: 0 }]);
+        trace.on(Input::Delivered).gives(&[running(), ack(4, 4)]);
+        // An output that says so while it is asked is asked again.
+        let mut trace = Trace::new(OnRefused::Halt, 5);
+        trace.gives(&[Effect::AskPosition(Seq(5))]).on(Input::NotHeld(lost()));
+        trace.gives(&[retrying("restored"), wait(1)]).on(Input::Woken).gives(&[Effect::AskPosition(Seq(5))]);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 mod judge;
 #[allow(dead_code, reason = "not every server needs all of it")]
 mod proxy;
+mod redis;
 #[allow(dead_code, reason = "not every server needs all of it")]
 mod server;
 #[path = "../daemon/support.rs"]
