@@ -32,7 +32,10 @@ mod tests;
 pub(crate) use problem::nearest;
 pub use problem::{Place, Problem, Problems};
 pub use schema::{config_schema, entry_schema};
-pub use sink::{CloudEvents, Compress, FileSink, From, HttpSink, OnRefused, RedisSink, Sink, SinkKind, Tls};
+pub use sink::{
+    CloudEvents, Compress, Facility, FileSink, From, HttpSink, JournaldSink, OnRefused, RedisSink, Sink, SinkKind,
+    SyslogSink, Tls,
+};
 pub use value::{format_duration, format_size, parse_duration, parse_size};
 
 /// A configuration file has at most this many bytes: more is some other file.
@@ -139,23 +142,32 @@ impl Config {
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for sink in &self.sink {
-            if let SinkKind::Http(http) = &sink.kind
-                && crosses_a_network_in_clear(&http.url)
-                && (http.bearer_file.is_some() || http.headers_file.is_some())
-            {
-                warnings.push(format!(
-                    "the sink {:?} sends its credentials over http:// in clear: use https://, unless the network is trusted",
-                    sink.name
-                ));
-            }
+            let (clear, secure) = match &sink.kind {
+                SinkKind::Http(http)
+                    if crosses_a_network_in_clear(&http.url, "http")
+                        && (http.bearer_file.is_some() || http.headers_file.is_some()) =>
+                {
+                    ("http", "https")
+                }
+                SinkKind::Redis(redis)
+                    if crosses_a_network_in_clear(&redis.url, "redis") && redis.password_file.is_some() =>
+                {
+                    ("redis", "rediss")
+                }
+                _ => continue,
+            };
+            warnings.push(format!(
+                "the sink {:?} sends its credentials over {clear}:// in clear: use {secure}://, unless the network is trusted",
+                sink.name
+            ));
         }
         warnings
     }
 }
 
-/// Whether this is `http://` to another machine. What cannot be parsed is told elsewhere.
-fn crosses_a_network_in_clear(url: &str) -> bool {
-    let url = reqwest::Url::parse(url).ok().filter(|url| url.scheme() == "http");
+/// Whether this is a URL with the scheme that means no TLS, to another machine. What cannot be parsed is told elsewhere.
+fn crosses_a_network_in_clear(url: &str, scheme: &str) -> bool {
+    let url = reqwest::Url::parse(url).ok().filter(|url| url.scheme() == scheme);
     url.is_some_and(|url| !crate::cluster::is_loopback(url.host_str().unwrap_or_default()))
 }
 

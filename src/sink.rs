@@ -8,8 +8,10 @@ mod dial;
 pub mod file;
 mod files;
 pub mod http;
+pub mod journald;
 pub mod redis;
 pub mod stdout;
+pub mod syslog;
 mod template;
 mod tls;
 
@@ -164,7 +166,9 @@ pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
         config::SinkKind::Stdout => Box::new(stdout::StdoutSink::new()),
         config::SinkKind::File(config) => Box::new(file::FileSink::new(config)),
         config::SinkKind::Http(config) => Box::new(http::HttpSink::new(config)?),
+        config::SinkKind::Journald(config) => Box::new(journald::JournaldSink::new(config)),
         config::SinkKind::Redis(config) => Box::new(redis::RedisSink::new(config)?),
+        config::SinkKind::Syslog(config) => Box::new(syslog::SyslogSink::new(config)?),
     })
 }
 
@@ -175,7 +179,9 @@ pub const fn kind(config: &config::SinkKind) -> &'static str {
         config::SinkKind::Stdout => "stdout",
         config::SinkKind::File(_) => "file",
         config::SinkKind::Http(_) => "http",
+        config::SinkKind::Journald(_) => "journald",
         config::SinkKind::Redis(_) => "redis",
+        config::SinkKind::Syslog(_) => "syslog",
     }
 }
 
@@ -218,11 +224,16 @@ pub(crate) mod tests {
 
     #[test]
     fn every_type_of_the_configuration_opens() {
-        let url = "http://127.0.0.1:1/".to_owned();
-        let http = serde_json::json!({"type": "http", "url": url});
-        let http: config::SinkKind = serde_json::from_value(http).unwrap();
-        for (config, class) in [(config::SinkKind::Stdout, Class::BestEffort), (http, Class::AtLeastOnce)] {
-            assert_eq!(open(&config).unwrap().class(), class, "{}", kind(&config));
+        for (word, url, class) in [
+            ("stdout", "", Class::BestEffort),
+            ("http", "http://127.0.0.1:1/", Class::AtLeastOnce),
+            ("journald", "", Class::BestEffort),
+            ("redis", "redis://127.0.0.1:1/", Class::AtLeastOnce),
+            ("syslog", "tcp://127.0.0.1:1/", Class::BestEffort),
+        ] {
+            let config = serde_json::json!({"type": word, "url": url});
+            let config: config::SinkKind = serde_json::from_value(config).unwrap();
+            assert_eq!((open(&config).unwrap().class(), kind(&config)), (class, word));
         }
     }
 }
