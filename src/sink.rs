@@ -79,6 +79,13 @@ pub enum SinkError {
         /// Not before this time has passed, where the sink knows.
         after: Option<Duration>,
     },
+    /// The output does not hold what it held: it was put back from a backup, say. It may work after the sink was asked
+    /// for its position again.
+    #[error("{text}")]
+    Lost {
+        /// What was found.
+        text: String,
+    },
     /// The first entry that was not taken will never be taken.
     #[error("{text}")]
     Refused {
@@ -91,18 +98,17 @@ pub enum SinkError {
         /// What to do.
         text: String,
     },
-    /// The output has lost what it had taken: it is to be asked for its position again.
-    #[error("{text}")]
-    Lost {
-        /// What happened.
-        text: String,
-    },
 }
 
 impl SinkError {
     /// It may work later.
     pub fn retry(text: impl Into<String>) -> Self {
         Self::Retry { text: text.into(), after: None }
+    }
+
+    /// The output does not hold what it held.
+    pub fn lost(text: impl Into<String>) -> Self {
+        Self::Lost { text: text.into() }
     }
 
     /// An operator must act.

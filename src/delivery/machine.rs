@@ -91,10 +91,10 @@ enum Phase {
 enum Next {
     Read,
     Wait(Option<Duration>),
+    /// Wait, and then ask the sink where it is.
+    Ask,
     Halt,
     SetAside(String),
-    /// Ask the output for its position again.
-    Ask,
 }
 
 /// What delivery to one sink knows.
@@ -183,16 +183,16 @@ impl State {
             (Phase::Moving(next), Input::Done) => match next {
                 Next::Read => self.read(effects),
                 Next::Wait(after) => self.wait(after, effects),
+                Next::Ask => {
+                    self.phase = Phase::Opening;
+                    self.attempt += 1;
+                    effects.push(Effect::Wait { attempt: self.attempt, after: None });
+                }
                 Next::Halt => {
                     self.phase = Phase::Halted;
                     effects.push(Effect::AwaitOperator);
                 }
                 Next::SetAside(reason) => self.set_aside(reason, effects),
-                Next::Ask => {
-                    self.wait(None, effects);
-                    // After the wait, the output is opened anew.
-                    self.phase = Phase::Opening;
-                }
             },
             (Phase::SettingAside, Input::Done) => {
                 self.drop_first(1);
@@ -282,6 +282,10 @@ impl State {
                 self.report(SinkState::Retrying(text), effects);
                 Next::Wait(after)
             }
+            SinkError::Lost { text } => {
+                self.report(SinkState::Retrying(text), effects);
+                Next::Ask
+            }
             SinkError::Refused { text } => match self.on_refused {
                 OnRefused::SetAside => Next::SetAside(text),
                 OnRefused::Halt => {
@@ -292,10 +296,6 @@ impl State {
             SinkError::Halt { text } => {
                 self.report(SinkState::Halted(text), effects);
                 Next::Halt
-            }
-            SinkError::Lost { text } => {
-                self.report(SinkState::Retrying(text), effects);
-                Next::Ask
             }
         };
         if before > self.cursor {
@@ -431,6 +431,19 @@ mod tests {
     }
 
     #[test]
+    fn an_output_that_lost_something_is_asked_where_it_is() {
+        let mut trace = Trace::opened(OnRefused::Halt, 3);
+        trace.on(batch(6, &[4, 5, 6])).gives(&[Effect::Deliver { from: 0 }]);
+        trace.on(Input::Delivered).gives(&[running(), ack(6, 6)]);
+        trace.on(Input::Done).gives(&[read(6)]);
+        trace.on(batch(8, &[7, 8])).gives(&[Effect::Deliver { from: 0 }]);
+        trace.on(failed(0, SinkError::lost("put back"))).gives(&[retrying("put back"), wait(1)]);
+        trace.on(Input::Woken).gives(&[Effect::AskPosition(Seq(6))]);
+        trace.on(held(Some(2), 8)).gives(&[Effect::Reset(Seq(2))]);
+        trace.on(Input::Done).gives(&[read(2)]);
+    }
+
+    #[test]
     fn the_cursor_follows_the_sink() {
         let mut trace = Trace::opened(OnRefused::Halt, 0);
         trace.on(batch(5, &[2, 4])).gives(&[Effect::Deliver { from: 0 }]);
@@ -516,25 +529,6 @@ mod tests {
         trace.on(Input::Done).gives(&[wait(1)]);
         trace.on(Input::Woken).gives(&[Effect::Deliver { from: 2 }]);
         trace.on(Input::Delivered).gives(&[running(), ack(5, 5)]);
-    }
-
-    #[test]
-    fn an_output_that_lost_entries_while_it_was_used_is_asked_for_its_position_again() {
-        let lost = || SinkError::Lost { text: "restored".into() };
-        let mut trace = Trace::opened(OnRefused::Halt, 5);
-        trace.on(batch(9, &[6, 8, 9])).gives(&[Effect::Deliver { from: 0 }]);
-        // What it took before it noticed counts as well.
-        trace.on(failed(1, lost())).gives(&[retrying("restored"), ack(7, 6)]);
-        trace.on(Input::Done).gives(&[wait(1)]);
-        trace.on(Input::Woken).gives(&[Effect::AskPosition(Seq(7))]);
-        trace.on(held(Some(3), 100)).gives(&[Effect::Reset(Seq(3))]);
-        trace.on(Input::Done).gives(&[read(3)]);
-        trace.on(batch(4, &[4])).gives(&[Effect::Deliver { from: 0 }]);
-        trace.on(Input::Delivered).gives(&[running(), ack(4, 4)]);
-        // An output that says so while it is asked is asked again.
-        let mut trace = Trace::new(OnRefused::Halt, 5);
-        trace.gives(&[Effect::AskPosition(Seq(5))]).on(Input::NotHeld(lost()));
-        trace.gives(&[retrying("restored"), wait(1)]).on(Input::Woken).gives(&[Effect::AskPosition(Seq(5))]);
     }
 
     #[test]

@@ -231,9 +231,10 @@ impl RedisSink {
             return Ok(());
         }
         self.last = None;
-        Err(SinkError::Lost {
-            text: format!("{} came back without entries that it had taken, and gets them again", self.link.shown()),
-        })
+        Err(SinkError::lost(format!(
+            "{} came back without entries that it had taken, and gets them again",
+            self.link.shown()
+        )))
     }
 
     async fn held(&mut self, cursor: &Position) -> Result<Option<Position>, SinkError> {

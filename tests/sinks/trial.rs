@@ -275,7 +275,9 @@ pub(crate) async fn daemon_killed<F: Far>(far: &mut F) {
 pub(crate) async fn killed_at_every_exchange<F: Far>(far: &mut F) {
     // Once undisturbed, to see how many there are.
     let (steps, _) = exchange(far, "exchange0", None).await;
-    assert!(steps >= 4, "only {steps} sends and receives");
+    // Nothing is received from who does not answer.
+    let least = if far.promise() == Promise::BestEffort { 2 } else { 4 };
+    assert!(steps >= least, "only {steps} sends and receives");
     let struck = AtomicUsize::new(0);
     for step in 1..=steps {
         for after in [false, true] {
