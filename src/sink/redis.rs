@@ -23,7 +23,7 @@ use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::config;
 use crate::model::Seq;
 use crate::wire::Entry;
-use link::{Link, Refusal};
+use link::Link;
 
 /// About how many bytes one transaction carries, unless a single entry is larger.
 const BATCH_BYTES: usize = 1 << 20;
@@ -165,18 +165,7 @@ impl RedisSink {
         let commands = additions.iter().map(|addition| addition.add(self.max_len, self.again)).collect();
         let answers = match self.link.transaction(commands).await {
             Ok(answers) => answers,
-            Err(Refusal::TooLarge(text)) if additions.len() == 1 => {
-                return Err(Failure { taken: 0, error: SinkError::Refused { text } });
-            }
-            Err(Refusal::TooLarge(_)) => {
-                // Which one it was is not said: each stands alone then.
-                for (taken, addition) in additions.iter().enumerate() {
-                    let alone = Box::pin(self.add(std::slice::from_ref(addition))).await;
-                    alone.map_err(|failure| Failure { taken, ..failure })?;
-                }
-                return Ok(());
-            }
-            Err(Refusal::Other(error)) => return Err(Failure { taken: 0, error }),
+            Err(error) => return Err(Failure { taken: 0, error }),
         };
         for (taken, (answer, addition)) in answers.iter().zip(additions).enumerate() {
             if let Value::ServerError(error) = answer {

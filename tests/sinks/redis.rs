@@ -278,7 +278,7 @@ async fn redis_refusals_are_told_in_a_sentence() {
     open.deliver(&batch).await.unwrap();
     let mut beyond = sink(json!({"url": format!("{}/99", redis.url())}));
     let error = beyond.check().await.unwrap_err();
-    assert!(matches!(&error, SinkError::Halt { text } if text.contains("number of the database")), "{error}");
+    assert!(matches!(&error, SinkError::Halt { text } if text.contains("database whose number")), "{error}");
     let mut nowhere = sink(json!({"url": "redis://nowhere.invalid"}));
     let error = nowhere.check().await.unwrap_err().to_string();
     assert!(error.contains("cannot connect to redis://nowhere.invalid:6379"), "{error}");
@@ -288,7 +288,9 @@ async fn redis_refusals_are_told_in_a_sentence() {
 async fn redis_credentials_are_read_again_when_they_change() {
     let redis = Redis::start().await;
     let path = |name: &str| redis.dir.path().join(name);
-    redis.asked::<()>("ACL SETUSER decklog on >first ~log +multi +exec +discard +xadd +xrange +xinfo").await;
+    redis
+        .asked::<()>("ACL SETUSER decklog on >first ~log +multi +exec +discard +xadd +xrange +xinfo +config|get")
+        .await;
     redis.asked::<()>("ACL SETUSER reader on >first ~log +xrange +xinfo").await;
     redis.asked::<()>("ACL SETUSER default +@all").await;
     fs::write(path("password"), "wrong").unwrap();
@@ -346,23 +348,26 @@ async fn redis_over_tls() {
     }
 }
 
-/// Whether the server tells its limit, or only keeps it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn redis_entries_larger_than_it_takes_are_refused_alone() {
-    for more in [&[][..], &["--rename-command", "CONFIG", ""]] {
-        let redis = Redis::start_with(&[&["--proto-max-bulk-len", "1mb"][..], more].concat(), false).await;
-        let mut sink = sink(json!({"url": redis.url()}));
-        let mut batch = items(EPOCHS[0], 1..=4);
-        batch[2] = item(EPOCHS[0], 3, &"x".repeat(1 << 20));
-        let failure = sink.deliver(&batch).await.unwrap_err();
-        assert!(
-            matches!(&failure.error, SinkError::Refused { text } if text.contains("proto-max-bulk-len")),
-            "{failure}"
-        );
-        assert_eq!(failure.taken, 2);
-        sink.deliver(&batch[3..]).await.unwrap();
-        assert_eq!(redis.consumed("log").await.unwrap().len(), 3);
-    }
+    let redis = Redis::start_with(&["--proto-max-bulk-len", "1mb"], false).await;
+    let mut sink = sink(json!({"url": redis.url()}));
+    let mut batch = items(EPOCHS[0], 1..=4);
+    batch[2] = item(EPOCHS[0], 3, &"x".repeat(1 << 20));
+    let failure = sink.deliver(&batch).await.unwrap_err();
+    assert!(matches!(&failure.error, SinkError::Refused { text } if text.contains("proto-max-bulk-len")), "{failure}");
+    assert_eq!(failure.taken, 2);
+    // A limit that is set while there is a connection is learned from the connection that it costs.
+    redis.asked::<()>("CONFIG SET proto-max-bulk-len 2097152").await;
+    let mut more = crate::redis::sink(json!({"url": redis.url()}));
+    more.check().await.unwrap();
+    redis.asked::<()>("CONFIG SET proto-max-bulk-len 1048576").await;
+    let failure = more.deliver(&batch[2..]).await.unwrap_err();
+    assert!(matches!(&failure.error, SinkError::Retry { .. }), "{failure}");
+    let failure = more.deliver(&batch[2..]).await.unwrap_err();
+    assert!(matches!(&failure.error, SinkError::Refused { .. }), "{failure}");
+    sink.deliver(&batch[3..]).await.unwrap();
+    assert_eq!(redis.consumed("log").await.unwrap().len(), 3);
 }
 
 /// A server that was put back, or emptied, is filled up again: while decklog runs, and while it does not.

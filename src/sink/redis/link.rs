@@ -19,19 +19,6 @@ const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
 /// The most bytes that Redis takes in one value, unless it is told otherwise.
 const LARGEST: u64 = 512 << 20;
 
-/// Why a transaction did not happen.
-pub(super) enum Refusal {
-    /// One of its values is larger than the server takes.
-    TooLarge(String),
-    Other(SinkError),
-}
-
-impl From<SinkError> for Refusal {
-    fn from(error: SinkError) -> Self {
-        Self::Other(error)
-    }
-}
-
 /// The end of a stream.
 #[derive(Clone, Debug)]
 pub(super) struct Tail {
@@ -137,6 +124,9 @@ impl Link {
         if let (Some(session), Some([_, bytes])) = (&mut self.session, limit.as_deref()) {
             session.largest = bytes.parse().unwrap_or(LARGEST);
         }
+        // Where a transaction could not begin, what is meant for it would be done all the same.
+        self.ask::<()>(&redis::cmd("MULTI")).await?;
+        self.ask::<()>(&redis::cmd("DISCARD")).await?;
         Ok(true)
     }
 
@@ -191,40 +181,42 @@ impl Link {
     }
 
     /// All of these commands, or none. Gives the answer of each.
-    pub(super) async fn transaction(&mut self, commands: Vec<redis::Cmd>) -> Result<Vec<Value>, Refusal> {
+    pub(super) async fn transaction(&mut self, commands: Vec<redis::Cmd>) -> Result<Vec<Value>, SinkError> {
         let count = commands.len();
-        let mut pipeline = Pipeline::with_capacity(count);
-        pipeline.atomic();
+        // The crate's own transactions panic where MULTI is refused.
+        let mut pipeline = Pipeline::with_capacity(count + 2);
+        pipeline.add_command(redis::cmd("MULTI"));
         for command in commands {
             pipeline.add_command(command);
         }
-        let Some(session) = &mut self.session else {
-            return Err(SinkError::retry("the connection is not set up").into());
-        };
-        let sent = async { Ok(session.connection.send_packed_commands(&pipeline, count + 1, 1).await) };
+        pipeline.add_command(redis::cmd("EXEC"));
+        let Some(session) = &mut self.session else { return Err(SinkError::retry("the connection is not set up")) };
+        let sent = async { Ok(session.connection.send_packed_commands(&pipeline, 0, count + 2).await) };
         let answer = within(self.timeout, &self.server.shown, sent).await;
-        let text = match answer {
-            Ok(Ok(mut answers)) => match answers.pop() {
-                Some(Value::Array(answers)) if answers.len() == count => return Ok(answers),
-                Some(Value::ServerError(error)) => return Err(self.meaning(&error).into()),
-                _ => "an answer that is none to a transaction".to_owned(),
-            },
-            Ok(Err(error)) => match error.clone().into_server_errors().as_deref().and_then(<[_]>::first) {
-                Some((_, error)) if error.details().is_some_and(|text| text.contains("invalid bulk length")) => {
-                    self.session = None;
-                    let text = format!("{} takes no value as large (proto-max-bulk-len)", self.shown());
-                    return Err(Refusal::TooLarge(text));
+        match answer {
+            Ok(Ok(mut answers)) => {
+                let done = answers.pop();
+                // What was refused before the end says why; the end only says that something was.
+                if let Some(error) = answers.iter().find_map(refusal) {
+                    return Err(self.meaning(error));
                 }
-                Some((_, error)) => return Err(self.meaning(error).into()),
-                None => error.to_string(),
-            },
+                match done {
+                    Some(Value::Array(answers)) if answers.len() == count => return Ok(answers),
+                    Some(Value::ServerError(error)) => return Err(self.meaning(&error)),
+                    _ => {}
+                }
+                self.session = None;
+                Err(SinkError::retry(format!("{} gave an answer that is none to a transaction", self.shown())))
+            }
+            Ok(Err(error)) => {
+                self.session = None;
+                Err(self.failed(error))
+            }
             Err(error) => {
                 self.session = None;
-                return Err(error.into());
+                Err(error)
             }
-        };
-        self.session = None;
-        Err(SinkError::retry(format!("no answer from {}: {text}", self.shown())).into())
+        }
     }
 
     /// Whether a stream could be written to.
@@ -243,6 +235,10 @@ impl Link {
         match error.clone().into_server_errors().as_deref().and_then(<[_]>::first) {
             Some((_, error)) => self.meaning(error),
             None if error.kind() == redis::ErrorKind::AuthenticationFailed => self.credentials(error.detail()),
+            None if error.to_string().contains("switch database") => SinkError::halt(format!(
+                "{} does not have the database whose number is in `url`; correct it and send SIGHUP",
+                self.shown()
+            )),
             None => SinkError::retry(format!("no answer from {}: {error}", self.shown())),
         }
     }
@@ -265,7 +261,7 @@ impl Link {
             "NOAUTH" | "WRONGPASS" => self.credentials(Some(said)),
             "ERR" if said.contains("AUTH") || said.contains("invalid password") => self.credentials(Some(said)),
             "NOPERM" => slowly(format!(
-                "{answered}; give the user the rights +multi, +exec, +discard, +xadd, +xrange and +xinfo on the stream"
+                "{answered}; give the user the rights +multi, +exec, +discard, +xadd, +xrange, +xinfo and +config|get, and the keys of the streams"
             )),
             "WRONGTYPE" => SinkError::halt(format!(
                 "{shown} has something else than a stream under the name in `stream`; choose another name, or remove it, and send SIGHUP"
@@ -288,11 +284,15 @@ impl Link {
             "ERR" if said.starts_with("unknown command") => {
                 SinkError::halt(format!("{answered}; decklog needs Redis 5 or later, with streams"))
             }
-            "ERR" if said.contains("DB index") => {
-                SinkError::halt(format!("{answered}; correct the number of the database in `url`"))
-            }
             _ => SinkError::retry(answered),
         }
+    }
+}
+
+fn refusal(answer: &Value) -> Option<&ServerError> {
+    match answer {
+        Value::ServerError(error) => Some(error),
+        _ => None,
     }
 }
 

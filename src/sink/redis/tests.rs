@@ -78,3 +78,32 @@ async fn a_server_that_is_not_there_is_tried_again() {
     let mut sink = new(json!({"url": "redis://127.0.0.1:1/4", "stream": "{kind}"})).unwrap();
     assert_eq!(sink.position(&Position { epoch: EPOCH.into(), seq: Seq(3) }).await, Ok(None));
 }
+
+/// What heals by itself is tried again, what needs an operator halts.
+#[test]
+fn every_refusal_of_a_server_is_of_one_sort() {
+    let link = Link::new(&serde_json::from_value(json!({"url": "redis://h"})).unwrap()).unwrap();
+    for (answer, halts, says) in [
+        ("MOVED 3999 10.0.0.7:6381", false, "10.0.0.7:6381: the stream is on another node"),
+        ("CLUSTERDOWN The cluster is down", false, "CLUSTERDOWN The cluster is down"),
+        ("CROSSSLOT Keys in request don't hash to the same slot", true, "several nodes"),
+        ("LOADING Redis is loading the dataset in memory", false, "LOADING"),
+        ("MISCONF Errors writing to the AOF file", false, "MISCONF"),
+        ("NOREPLICAS Not enough good replicas to write.", false, "Not enough good replicas to write"),
+        ("MASTERDOWN Link with MASTER is down", false, "MASTERDOWN"),
+        ("OOM command not allowed when used memory > 'maxmemory'.", false, "no memory left"),
+        ("READONLY You can't write against a read only replica.", false, "is a replica"),
+        ("NOAUTH Authentication required.", false, "credentials (Authentication required)"),
+        ("NOPERM this user has no permissions to run 'xadd'", false, "+xadd"),
+        ("WRONGTYPE Operation against a key", true, "something else than a stream"),
+        ("ERR unknown command 'XADD'", true, "Redis 5"),
+        ("ERR something new", false, "ERR something new"),
+    ] {
+        let Value::ServerError(error) = redis::parse_redis_value(format!("-{answer}\r\n").as_bytes()).unwrap() else {
+            panic!("{answer}");
+        };
+        let meaning = link.meaning(&error);
+        assert_eq!(matches!(meaning, SinkError::Halt { .. }), halts, "{meaning}");
+        assert!(meaning.to_string().contains(says) && meaning.to_string().contains("redis://h:6379"), "{meaning}");
+    }
+}
