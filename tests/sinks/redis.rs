@@ -318,6 +318,26 @@ async fn redis_credentials_are_read_again_when_they_change() {
     assert!(error.contains("refuses the credentials"), "{error}");
 }
 
+/// An entry never comes to be after one that is missing.
+#[tokio::test]
+async fn redis_batches_are_all_or_nothing() {
+    let redis = Redis::start().await;
+    redis.asked::<()>("ACL SETUSER decklog on >first ~log:configmaps +@all").await;
+    let password = redis.dir.path().join("password");
+    fs::write(&password, "first").unwrap();
+    let mut sink = sink(json!({
+        "url": redis.url(), "user": "decklog", "password_file": password, "stream": "log:{resource}"
+    }));
+    let mut batch = items(EPOCHS[0], 1..=3);
+    batch[1].line = text(batch[1].clone()).replace("configmaps", "secrets").into();
+    let failure = sink.deliver(&batch).await.unwrap_err();
+    assert!(matches!(&failure.error, SinkError::Retry { text, .. } if text.contains("NOPERM")), "{failure}");
+    assert_eq!((failure.taken, redis.asked::<u64>("DBSIZE").await), (0, 0));
+    redis.asked::<()>("ACL SETUSER decklog ~log:secrets").await;
+    sink.deliver(&batch).await.unwrap();
+    assert_eq!(redis.consumed("log:configmaps").await.unwrap().len(), 2);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_over_tls() {
     let certificates = tempfile::tempdir().unwrap();
