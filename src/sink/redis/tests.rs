@@ -14,7 +14,7 @@ fn ids_grow_with_the_log_over_epochs() {
     let template = Template::parse("log:{resource}").unwrap();
     let of = |epoch: &str, seq| Addition::of(&template, &item_of(epoch, seq)).map(|added| (added.stream, added.id));
     let (stream, first) = of(EPOCH, 900).unwrap();
-    assert_eq!((stream.as_str(), first.to_string().as_str()), ("log:deployments", "1763720648704-900"));
+    assert_eq!((stream.as_str(), first.to_string().as_str()), ("log:deployments", "1763732346880-900"));
     // The names of epochs sort by the time they began, and a seq may be lower in a later one.
     let (_, later) = of("019aa6a3d8017b3c8a5e0c1f2d3e4f50", 17).unwrap();
     assert!(first < later && first < of(EPOCH, 901).unwrap().1);
