@@ -94,27 +94,27 @@ impl Far for Redis {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_undisturbed() {
     trial::undisturbed(&mut Redis::start().await).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_server_killed() {
     trial::server_killed(&mut Redis::start().await).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_answers_cut() {
     trial::answers_cut(&mut Redis::start().await).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_daemon_killed() {
     trial::daemon_killed(&mut Redis::start().await).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_killed_at_every_exchange() {
     trial::killed_at_every_exchange(&mut Redis::start().await).await;
 }
@@ -307,6 +307,10 @@ async fn redis_credentials_are_read_again_when_they_change() {
     fs::write(path("password"), "second").unwrap();
     ours.deliver(&items(EPOCHS[0], [2])).await.unwrap();
     assert_eq!(redis.consumed("log").await.unwrap().len(), 2);
+    // A password that is not right is told at once, and not when the connection ends one day.
+    fs::write(path("password"), "third").unwrap();
+    let error = ours.deliver(&items(EPOCHS[0], [3])).await.unwrap_err().error.to_string();
+    assert!(error.contains("refuses the credentials"), "{error}");
     fs::write(path("password"), "first").unwrap();
     let mut reader = sink(json!({"url": redis.url(), "user": "reader", "password_file": path("password")}));
     for error in [reader.deliver(&items(EPOCHS[0], [3])).await.unwrap_err().error, reader.check().await.unwrap_err()] {
