@@ -157,6 +157,11 @@ impl Redis {
         command.query_async(&mut self.connect().await.unwrap()).await.unwrap()
     }
 
+    async fn asked_after_restart(&mut self) -> u64 {
+        self.server.restart().await;
+        self.asked("DBSIZE").await
+    }
+
     fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.server.port())
     }
@@ -392,6 +397,24 @@ async fn redis_entries_larger_than_it_takes_are_refused_alone() {
     assert!(matches!(&failure.error, SinkError::Refused { .. }), "{failure}");
     sink.deliver(&batch[3..]).await.unwrap();
     assert_eq!(redis.consumed("log").await.unwrap().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_is_checked_while_the_daemon_runs() {
+    let mut redis = Redis::start().await;
+    let mut trial = Trial::new(&mut redis, "checked").await;
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    let checked = trial.daemon.command(&["check"]).await.done();
+    assert!(checked.contains("far can be delivered to") && !checked.contains("file can be"), "{checked}");
+    trial.kill_server();
+    let checked = trial.daemon.command(&["check"]).await;
+    assert_eq!(checked.code, 1, "{checked:?}");
+    assert!(
+        checked.out.lines().any(|line| line.contains("far: ") && line.contains("redis://127.0.0.1:")),
+        "{checked:?}"
+    );
+    assert_eq!(trial.far.asked_after_restart().await, 0, "nothing was made");
 }
 
 /// A server that was put back, or emptied, is filled up again: while decklog runs, and while it does not.
