@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use crate::certs;
 use crate::server::{Server, free_port};
+use crate::support::until;
 use crate::trial::{self, Far, Promise, Trial};
 
 struct Redis {
@@ -44,7 +45,18 @@ impl Redis {
             command
         })
         .await;
-        Self { server, dir, authority: None, secure }
+        let redis = Self { server, dir, authority: None, secure };
+        redis.loaded().await;
+        redis
+    }
+
+    /// It listens before it has read its data.
+    async fn loaded(&self) {
+        until("redis to have its data", async || {
+            let mut ping = self.connect().await?;
+            ::redis::cmd("PING").exec_async(&mut ping).await.map_err(|error| error.to_string())
+        })
+        .await;
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, String> {
@@ -76,6 +88,7 @@ impl Far for Redis {
 
     async fn restart(&mut self) {
         self.server.restart().await;
+        self.loaded().await;
     }
 
     async fn consumed(&self, run: &str) -> Result<Vec<String>, String> {
@@ -155,11 +168,6 @@ impl Redis {
             command.arg(word);
         }
         command.query_async(&mut self.connect().await.unwrap()).await.unwrap()
-    }
-
-    async fn asked_after_restart(&mut self) -> u64 {
-        self.server.restart().await;
-        self.asked("DBSIZE").await
     }
 
     fn url(&self) -> String {
@@ -414,7 +422,8 @@ async fn redis_is_checked_while_the_daemon_runs() {
         checked.out.lines().any(|line| line.contains("far: ") && line.contains("redis://127.0.0.1:")),
         "{checked:?}"
     );
-    assert_eq!(trial.far.asked_after_restart().await, 0, "nothing was made");
+    trial.far.restart().await;
+    assert_eq!(trial.far.asked::<u64>("DBSIZE").await, 0, "nothing was made");
 }
 
 /// A server that was put back, or emptied, is filled up again: while decklog runs, and while it does not.
