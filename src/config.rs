@@ -141,25 +141,25 @@ impl Config {
     /// What is allowed and yet worth a word.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        for sink in &self.sink {
-            let (clear, secure) = match &sink.kind {
-                SinkKind::Http(http)
-                    if crosses_a_network_in_clear(&http.url, "http")
-                        && (http.bearer_file.is_some() || http.headers_file.is_some()) =>
-                {
-                    ("http", "https")
-                }
-                SinkKind::Redis(redis)
-                    if crosses_a_network_in_clear(&redis.url, "redis") && redis.password_file.is_some() =>
-                {
-                    ("redis", "rediss")
-                }
-                _ => continue,
-            };
+        let mut in_clear = |sink: &Sink, clear: &str, secure: &str| {
             warnings.push(format!(
                 "the sink {:?} sends its credentials over {clear}:// in clear: use {secure}://, unless the network is trusted",
                 sink.name
             ));
+        };
+        for sink in &self.sink {
+            if let SinkKind::Http(http) = &sink.kind
+                && crosses_a_network_in_clear(&http.url, "http")
+                && (http.bearer_file.is_some() || http.headers_file.is_some())
+            {
+                in_clear(sink, "http", "https");
+            }
+            if let SinkKind::Redis(redis) = &sink.kind
+                && crosses_a_network_in_clear(&redis.url, "redis")
+                && redis.password_file.is_some()
+            {
+                in_clear(sink, "redis", "rediss");
+            }
         }
         warnings
     }

@@ -78,10 +78,7 @@ impl JournaldSink {
 
 /// Sends the fields of one entry.
 async fn post(socket: &UnixDatagram, fields: &[u8]) -> io::Result<()> {
-    let error = match socket.send(fields).await {
-        Ok(_) => return Ok(()),
-        Err(error) => error,
-    };
+    let Err(error) = socket.send(fields).await else { return Ok(()) };
     if !matches!(Errno::from_io_error(&error), Some(Errno::MSGSIZE | Errno::NOBUFS)) {
         return Err(error);
     }

@@ -23,7 +23,7 @@ use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::config;
 use crate::model::Seq;
 use crate::wire::Entry;
-use link::Link;
+use link::{Link, Stored};
 
 /// About how many bytes one transaction carries, unless a single entry is larger.
 const BATCH_BYTES: usize = 1 << 20;
@@ -187,7 +187,7 @@ impl RedisSink {
         let Addition { stream, id, line, .. } = addition;
         let mut range = redis::cmd("XRANGE");
         range.arg(stream).arg(id.to_string()).arg(id.to_string());
-        let found: Vec<(String, Vec<(String, Vec<u8>)>)> = self.link.ask(&range).await?;
+        let found: Vec<Stored> = self.link.ask(&range).await?;
         let line_there =
             |fields: &Vec<(String, Vec<u8>)>| fields.iter().any(|(name, value)| name == "entry" && value == line);
         let shown = self.link.shown().to_owned();
@@ -197,7 +197,7 @@ impl RedisSink {
             ))
         };
         match found.first() {
-            Some((_, fields)) if line_there(fields) => Ok(()),
+            Some((_, fields)) if fields.iter().any(is_ours) => Ok(()),
             Some(_) => Err(foreign(&format!("has another entry under the id {id}"))),
             // It came before a later one, and only what this sink adds has ids of this epoch.
             None if self

@@ -19,6 +19,9 @@ const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
 /// The most bytes that Redis takes in one value, unless it is told otherwise.
 const LARGEST: u64 = 512 << 20;
 
+/// An entry as a stream has it: its id there, and its fields.
+pub(super) type Stored = (String, Vec<(String, Vec<u8>)>);
+
 /// The end of a stream.
 #[derive(Clone, Debug)]
 pub(super) struct Tail {
@@ -159,7 +162,6 @@ impl Link {
 
     /// The end of a stream; none where there is no such stream.
     pub(super) async fn tail(&mut self, stream: &str) -> Result<Option<Tail>, SinkError> {
-        type Fields = Vec<(String, Vec<u8>)>;
         let mut info = redis::cmd("XINFO");
         info.arg("STREAM").arg(stream);
         let answer = self.ask_plainly::<std::collections::HashMap<String, Value>>(&info).await?;
@@ -172,7 +174,7 @@ impl Link {
         let last = last.as_deref().and_then(Id::parse);
         let last =
             last.ok_or_else(|| SinkError::retry(format!("{} does not tell where {stream} ends", self.shown())))?;
-        let entry = answer.get("last-entry").and_then(|entry| <(String, Fields)>::from_redis_value_ref(entry).ok());
+        let entry = answer.get("last-entry").and_then(|entry| Stored::from_redis_value_ref(entry).ok());
         let epoch = entry.and_then(|(id, fields)| {
             let (_, epoch) = fields.into_iter().find(|(name, _)| name == "epoch")?;
             (Id::parse(&id) == Some(last)).then(|| String::from_utf8(epoch).ok())?
@@ -290,10 +292,7 @@ impl Link {
 }
 
 fn refusal(answer: &Value) -> Option<&ServerError> {
-    match answer {
-        Value::ServerError(error) => Some(error),
-        _ => None,
-    }
+    if let Value::ServerError(error) = answer { Some(error) } else { None }
 }
 
 /// Whether the server has this id or a later one already.

@@ -31,9 +31,9 @@ fn an_entry_is_added_with_what_tells_it_apart() {
     let item = item_of(EPOCH, 7);
     let addition = Addition::of(&template, &item).unwrap();
     let words = |command: redis::Cmd| {
-        let word = |arg: redis::Arg<&[u8]>| match arg {
-            redis::Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
-            _ => "?".to_owned(),
+        let word = |arg: redis::Arg<&[u8]>| {
+            let redis::Arg::Simple(bytes) = arg else { panic!("a cursor") };
+            String::from_utf8(bytes.to_vec()).unwrap()
         };
         command.args_iter().map(word).collect::<Vec<_>>()
     };
