@@ -188,8 +188,7 @@ impl RedisSink {
         let mut range = redis::cmd("XRANGE");
         range.arg(stream).arg(id.to_string()).arg(id.to_string());
         let found: Vec<Stored> = self.link.ask(&range).await?;
-        let line_there =
-            |fields: &Vec<(String, Vec<u8>)>| fields.iter().any(|(name, value)| name == "entry" && value == line);
+        let is_ours = |(name, value): &(String, Vec<u8>)| name == "entry" && value == line;
         let shown = self.link.shown().to_owned();
         let foreign = |what: &str| {
             SinkError::halt(format!(
