@@ -16,6 +16,9 @@ use crate::server::{Server, free_port};
 use crate::support::until;
 use crate::trial::{self, Far, Promise, Trial};
 
+/// An entry as a stream has it: its id there, and its fields.
+type Stored = (String, Vec<(String, String)>);
+
 struct Redis {
     server: Server,
     dir: TempDir,
@@ -94,10 +97,9 @@ impl Far for Redis {
     async fn consumed(&self, run: &str) -> Result<Vec<String>, String> {
         let mut range = ::redis::cmd("XRANGE");
         range.arg(run).arg("-").arg("+");
-        let entries: Result<Vec<(String, Vec<(String, String)>)>, _> =
-            range.query_async(&mut self.connect().await?).await;
+        let entries: Result<Vec<Stored>, _> = range.query_async(&mut self.connect().await?).await;
         let entries = entries.map_err(|error| error.to_string())?;
-        let line = |(id, fields): (String, Vec<(String, String)>)| {
+        let line = |(id, fields): Stored| {
             let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
             assert_eq!(names, ["id", "seq", "epoch", "type", "entry"]);
             assert!(id.ends_with(&format!("-{}", fields[1].1)), "{id} {}", fields[1].1);
@@ -260,7 +262,7 @@ async fn redis_keeps_as_many_as_it_is_told_in_streams_by_a_template() {
     assert!((10..300).contains(&length), "{length}");
     let mut again = ::redis::cmd("XRANGE");
     again.arg("log:configmaps:MODIFIED:again").arg("-").arg("+");
-    let again: Vec<(String, Vec<(String, String)>)> = again.query_async(&mut connection).await.unwrap();
+    let again: Vec<Stored> = again.query_async(&mut connection).await.unwrap();
     let seqs: Vec<&str> = again.iter().map(|(_, fields)| fields[1].1.as_str()).collect();
     assert_eq!(seqs, ["990", "7", "990", "7"]);
 }
