@@ -460,3 +460,39 @@ async fn redis_restored() {
         assert!(trial.daemon.said().contains("the output holds less than it was given"));
     }
 }
+
+/// A journal that was put back gives seqs a second time, in another epoch: the stream goes on with larger ids.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_goes_on_after_the_journal_was_put_back() {
+    let mut redis = Redis::start().await;
+    let mut trial = Trial::new(&mut redis, "back").await;
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    trial.write(10);
+    trial.caught_up().await;
+    trial.daemon.stop().await;
+    let mut copy = Command::new("cp");
+    copy.arg("-a").arg(trial.daemon.state()).arg(trial.daemon.path("copy"));
+    assert!(copy.status().unwrap().success());
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    trial.write(10);
+    trial.caught_up().await;
+    trial.daemon.stop().await;
+    fs::remove_dir_all(trial.daemon.state()).unwrap();
+    fs::rename(trial.daemon.path("copy"), trial.daemon.state()).unwrap();
+    trial.daemon.start();
+    // What the journal has forgotten of the cluster is told again.
+    let came = until("the stream to have what the file has", async || {
+        trial.daemon.must_run();
+        let log = fs::read_to_string(trial.daemon.log()).unwrap();
+        let came = trial.far.consumed("back").await?;
+        let same = came.len() >= 30 && log.lines().eq(came.iter().map(String::as_str));
+        if same { Ok(came) } else { Err(format!("{} of {} lines", came.len(), log.lines().count())) }
+    })
+    .await;
+    let epoch = |line: &String| crate::judge::Entry::parse(line).epoch;
+    assert_eq!(epoch(&came[0]), epoch(&came[19]));
+    assert!(epoch(&came[19]) < epoch(&came[20]) && crate::judge::Entry::parse(&came[20]).seq == 11);
+    trial.daemon.stop().await;
+}
