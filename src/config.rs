@@ -32,9 +32,7 @@ mod tests;
 pub(crate) use problem::nearest;
 pub use problem::{Place, Problem, Problems};
 pub use schema::{config_schema, entry_schema};
-pub use sink::{
-    CloudEvents, Compress, FileSink, From, HttpSink, NatsSink, OnRefused, Partition, S3Sink, Sink, SinkKind, Tls,
-};
+pub use sink::{CloudEvents, Compress, Facility, FileSink, From, HttpSink, JournaldSink, NatsSink, OnRefused, Partition, RedisSink, S3Sink, Sink, SinkKind, SyslogSink, Tls};
 pub use value::{format_duration, format_size, parse_duration, parse_size};
 
 /// A configuration file has at most this many bytes: more is some other file.
@@ -140,24 +138,33 @@ impl Config {
     /// What is allowed and yet worth a word.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
+        let mut in_clear = |sink: &Sink, clear: &str, secure: &str| {
+            warnings.push(format!(
+                "the sink {:?} sends its credentials over {clear}:// in clear: use {secure}://, unless the network is trusted",
+                sink.name
+            ));
+        };
         for sink in &self.sink {
             if let SinkKind::Http(http) = &sink.kind
-                && crosses_a_network_in_clear(&http.url)
+                && crosses_a_network_in_clear(&http.url, "http")
                 && (http.bearer_file.is_some() || http.headers_file.is_some())
             {
-                warnings.push(format!(
-                    "the sink {:?} sends its credentials over http:// in clear: use https://, unless the network is trusted",
-                    sink.name
-                ));
+                in_clear(sink, "http", "https");
+            }
+            if let SinkKind::Redis(redis) = &sink.kind
+                && crosses_a_network_in_clear(&redis.url, "redis")
+                && redis.password_file.is_some()
+            {
+                in_clear(sink, "redis", "rediss");
             }
         }
         warnings
     }
 }
 
-/// Whether this is `http://` to another machine. What cannot be parsed is told elsewhere.
-fn crosses_a_network_in_clear(url: &str) -> bool {
-    let url = reqwest::Url::parse(url).ok().filter(|url| url.scheme() == "http");
+/// Whether this is a URL with the scheme that means no TLS, to another machine. What cannot be parsed is told elsewhere.
+fn crosses_a_network_in_clear(url: &str, scheme: &str) -> bool {
+    let url = reqwest::Url::parse(url).ok().filter(|url| url.scheme() == scheme);
     url.is_some_and(|url| !crate::cluster::is_loopback(url.host_str().unwrap_or_default()))
 }
 

@@ -4,12 +4,16 @@
 //! failure: it only says of which of three sorts it is ([`SinkError`]), and delivery retries, sets aside or halts.
 
 pub mod cloudevents;
+mod dial;
 pub mod file;
 mod files;
 pub mod http;
 pub mod nats;
 pub mod s3;
+pub mod journald;
+pub mod redis;
 pub mod stdout;
+pub mod syslog;
 mod template;
 mod tls;
 
@@ -172,6 +176,9 @@ pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
         config::SinkKind::Http(config) => Box::new(http::HttpSink::new(config)?),
         config::SinkKind::Nats(config) => Box::new(nats::NatsSink::new(config)?),
         config::SinkKind::S3(config) => Box::new(s3::S3Sink::new(config)?),
+        config::SinkKind::Journald(config) => Box::new(journald::JournaldSink::new(config)),
+        config::SinkKind::Redis(config) => Box::new(redis::RedisSink::new(config)?),
+        config::SinkKind::Syslog(config) => Box::new(syslog::SyslogSink::new(config)?),
     })
 }
 
@@ -184,6 +191,9 @@ pub const fn kind(config: &config::SinkKind) -> &'static str {
         config::SinkKind::Http(_) => "http",
         config::SinkKind::Nats(_) => "nats",
         config::SinkKind::S3(_) => "s3",
+        config::SinkKind::Journald(_) => "journald",
+        config::SinkKind::Redis(_) => "redis",
+        config::SinkKind::Syslog(_) => "syslog",
     }
 }
 
@@ -226,19 +236,18 @@ pub(crate) mod tests {
 
     #[test]
     fn every_type_of_the_configuration_opens() {
-        let url = "http://127.0.0.1:1/".to_owned();
-        let http = serde_json::json!({"type": "http", "url": url});
-        let http: config::SinkKind = serde_json::from_value(http).unwrap();
-        let nats = serde_json::json!({"type": "nats", "addresses": ["nats://127.0.0.1:1"], "stream": "s"});
-        let nats: config::SinkKind = serde_json::from_value(nats).unwrap();
-        let s3 = serde_json::from_value(serde_json::json!({"type": "s3", "url": "s3://bucket"})).unwrap();
-        for (config, class) in [
-            (config::SinkKind::Stdout, Class::BestEffort),
-            (http, Class::AtLeastOnce),
-            (nats, Class::ExactlyOnce),
-            (s3, Class::ExactlyOnce),
+        for (word, url, class) in [
+            ("stdout", "", Class::BestEffort),
+            ("http", "http://127.0.0.1:1/", Class::AtLeastOnce),
+            ("journald", "", Class::BestEffort),
+            ("nats", "nats://127.0.0.1:1", Class::ExactlyOnce),
+            ("redis", "redis://127.0.0.1:1/", Class::AtLeastOnce),
+            ("s3", "s3://bucket", Class::ExactlyOnce),
+            ("syslog", "tcp://127.0.0.1:1/", Class::BestEffort),
         ] {
-            assert_eq!(open(&config).unwrap().class(), class, "{}", kind(&config));
+            let config = serde_json::json!({"type": word, "url": url, "addresses": [url], "stream": "s"});
+            let config: config::SinkKind = serde_json::from_value(config).unwrap();
+            assert_eq!((open(&config).unwrap().class(), kind(&config)), (class, word));
         }
     }
 }

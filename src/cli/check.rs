@@ -10,7 +10,7 @@ use super::output::{Ink, Look, Out, Row, plural, printable};
 use super::{Exit, Failure, Format, Global, Outcome};
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Limits};
-use crate::config::Config;
+use crate::config::{Config, SinkKind};
 use crate::filter::Filter;
 use crate::http;
 use crate::journal::{JournalError, Reader};
@@ -288,7 +288,7 @@ async fn sinks(config: &Config, running: bool, found: &mut Findings) {
             found.bad("sink", format!("{}: {error}", config.name));
         }
         // A running daemon holds the files of its sinks, and status tells how they do.
-        if running {
+        if running && matches!(config.kind, SinkKind::File(_) | SinkKind::Stdout) {
             continue;
         }
         match sink::open(&config.kind) {

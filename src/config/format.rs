@@ -58,6 +58,15 @@ pub(super) fn expected(format: &str) -> &'static str {
         "stream" => "the name of a stream, without spaces and any of . * > / \\",
         "subject" => "a subject such as \"decklog.{resource}.{namespace}\", without spaces and wildcards",
         "bucket-url" => "s3://BUCKET, s3://BUCKET/PREFIX, or file:///PATH for a folder",
+        "redis-url" => "a redis:// or rediss:// URL without user and password (for those: user, password_file)",
+        "syslog-url" => {
+            "unix:// with the path of a socket, such as \"unix:///dev/log\"; or tcp:// or tls:// with a host"
+        }
+        "syslog-name" => "at most 48 printable ASCII characters without spaces",
+        "syslog-host" => "at most 255 printable ASCII characters without spaces",
+        "sd-id" => {
+            "a name and an enterprise number, such as \"decklog@32473\", of at most 32 letters, digits, \"-\", \"_\" and \".\""
+        }
         "template" => {
             "a name that may have the fields {cluster}, {group}, {version}, {resource}, {kind}, {namespace}, {name}, {type}, {epoch}, {date} and {hour}"
         }
@@ -87,6 +96,11 @@ pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong>
         }
         "cel" => Filter::compile(text).map(drop).map_err(|error| cel(text, &error)),
         "http-url" => http_url(text),
+        "redis-url" => server_url(text, &["redis", "rediss"]),
+        "syslog-url" => syslog_url(text),
+        "syslog-name" => printable(text, 48),
+        "syslog-host" => printable(text, 255),
+        "sd-id" => sd_id(text),
         "template" => Template::parse(text).map(drop).map_err(|(found, nearest)| Wrong { found, nearest }),
         "stream" => nats::stream_name(text).map_err(Wrong::from),
         "subject" => nats::Subject::parse(text).map(drop).map_err(|(found, nearest)| Wrong { found, nearest }),
@@ -245,6 +259,53 @@ fn http_url(text: &str) -> Result<(), Wrong> {
         return Err("a URL without a host".into());
     }
     Ok(())
+}
+
+fn server_url(text: &str, schemes: &[&str]) -> Result<(), Wrong> {
+    // The text is not shown: a URL may carry a password.
+    let url = reqwest::Url::parse(text).map_err(|error| format!("a string that is no URL ({error})"))?;
+    if !schemes.contains(&url.scheme()) {
+        return Err(format!("a URL with the scheme {:?}", url.scheme()).into());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("a URL with a user or password, which would show in logs".into());
+    }
+    if url.host_str().is_none_or(str::is_empty) {
+        return Err("a URL without a host".into());
+    }
+    Ok(())
+}
+
+fn syslog_url(text: &str) -> Result<(), Wrong> {
+    match text.strip_prefix("unix://") {
+        Some(path) if path.starts_with('/') => self::path(path),
+        Some(_) => Err(format!("{text:?}, without an absolute path").into()),
+        None if text.starts_with('/') => Err(Wrong::from(format!("the path {text:?}")).near(format!("unix://{text}"))),
+        None => server_url(text, &["tcp", "tls"]),
+    }
+}
+
+/// What a field in the header of a syslog message may be.
+fn printable(text: &str, most: usize) -> Result<(), Wrong> {
+    if text.is_empty() {
+        return Err("an empty string".into());
+    }
+    if text.len() <= most && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(());
+    }
+    Err(format!("the string {text:?}").into())
+}
+
+fn sd_id(text: &str) -> Result<(), Wrong> {
+    let word = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    match text.split_once('@') {
+        Some((name, enterprise)) if word(name) && number(enterprise) && text.len() <= 32 => Ok(()),
+        None if word(text) && text.len() <= 26 => {
+            Err(Wrong::from(format!("{text:?}, without a number")).near(format!("{text}@32473")))
+        }
+        _ => Err(format!("the string {text:?}").into()),
+    }
 }
 
 fn listen(text: &str) -> Result<(), Wrong> {

@@ -91,6 +91,12 @@ pub enum SinkKind {
     Nats(NatsSink),
     /// Compressed JSON Lines in an S3 bucket or a folder.
     S3(S3Sink),
+    /// The journal of systemd.
+    Journald(JournaldSink),
+    /// Redis streams.
+    Redis(RedisSink),
+    /// Syslog.
+    Syslog(SyslogSink),
 }
 
 /// JSON Lines in a file.
@@ -268,6 +274,57 @@ pub struct S3Sink {
     pub timeout: Duration,
 }
 
+/// The journal of systemd.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct JournaldSink {
+    /// The socket at which journald takes its own protocol.
+    #[serde(default = "value::journald_socket")]
+    #[schemars(extend("format" = "path"))]
+    pub socket: PathBuf,
+    /// SYSLOG_IDENTIFIER of every entry.
+    #[serde(default = "value::decklog")]
+    #[schemars(extend("format" = "syslog-name"))]
+    pub identifier: String,
+    /// How long one entry may take.
+    #[serde(default = "value::timeout", with = "value::duration")]
+    #[schemars(with = "String", extend("format" = "time-span"))]
+    pub timeout: Duration,
+}
+
+/// Redis streams.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RedisSink {
+    /// The server: redis://HOST:PORT/DATABASE, or rediss:// for TLS.
+    #[schemars(extend("format" = "redis-url", "writeOnly" = true))]
+    pub url: String,
+    /// The name of the stream.
+    #[serde(default = "value::decklog")]
+    #[schemars(extend("format" = "template"))]
+    pub stream: String,
+    /// About how many entries the stream keeps. Default: all.
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    pub max_len: Option<u64>,
+    /// The user of the server's access control list. Default: its default user.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// A file with the password; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub password_file: Option<PathBuf>,
+    /// How many entries one transaction carries at most.
+    #[serde(default = "value::batch_size")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub batch_size: usize,
+    /// Whom it trusts, and what it shows of itself.
+    #[serde(flatten)]
+    pub tls: Tls,
+    /// How long one exchange may take.
+    #[serde(default = "value::timeout", with = "value::duration")]
+    #[schemars(with = "String", extend("format" = "time-span"))]
+    pub timeout: Duration,
+}
+
 /// Which part of the date is in the names of segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -279,4 +336,71 @@ pub enum Partition {
     Hour,
     /// None.
     None,
+}
+
+/// Syslog, as RFC 5424 writes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SyslogSink {
+    /// The server: unix:///PATH, tcp://HOST:PORT or tls://HOST:PORT.
+    #[serde(default = "value::dev_log")]
+    #[schemars(extend("format" = "syslog-url"))]
+    pub url: String,
+    /// What sort of program decklog is to the server.
+    #[serde(default)]
+    pub facility: Facility,
+    /// APP-NAME of every message.
+    #[serde(default = "value::decklog")]
+    #[schemars(extend("format" = "syslog-name"))]
+    pub app_name: String,
+    /// HOSTNAME of every message. Default: the machine's.
+    #[serde(default)]
+    #[schemars(extend("format" = "syslog-host"))]
+    pub hostname: Option<String>,
+    /// What the structured data is called.
+    #[serde(default = "value::sd_id")]
+    #[schemars(extend("format" = "sd-id"))]
+    pub sd_id: String,
+    /// The longest message that the server takes whole.
+    #[serde(default = "value::max_message_size", with = "value::size")]
+    #[schemars(with = "String", extend("format" = "size"))]
+    pub max_message_size: u64,
+    /// Whom it trusts, and what it shows of itself.
+    #[serde(flatten)]
+    pub tls: Tls,
+    /// How long the server may take nothing.
+    #[serde(default = "value::timeout", with = "value::duration")]
+    #[schemars(with = "String", extend("format" = "time-span"))]
+    pub timeout: Duration,
+}
+
+/// A facility of syslog, with its number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[repr(u8)]
+pub enum Facility {
+    /// Programs of users.
+    User = 1,
+    /// Daemons.
+    #[default]
+    Daemon = 3,
+    /// Security, for everybody to read.
+    Auth = 4,
+    /// Security, not for everybody to read.
+    Authpriv = 10,
+    /// What the operator makes of it.
+    Local0 = 16,
+    /// As above.
+    Local1 = 17,
+    /// As above.
+    Local2 = 18,
+    /// As above.
+    Local3 = 19,
+    /// As above.
+    Local4 = 20,
+    /// As above.
+    Local5 = 21,
+    /// As above.
+    Local6 = 22,
+    /// As above.
+    Local7 = 23,
 }

@@ -36,6 +36,28 @@ pub(super) const fn segment_age() -> Duration {
     Duration::from_mins(1)
 }
 
+pub(super) fn decklog() -> String {
+    "decklog".to_owned()
+}
+
+pub(super) fn journald_socket() -> PathBuf {
+    "/run/systemd/journal/socket".into()
+}
+
+pub(super) fn dev_log() -> String {
+    "unix:///dev/log".to_owned()
+}
+
+/// The number is the one for examples (RFC 5612): decklog has none of its own.
+pub(super) fn sd_id() -> String {
+    "decklog@32473".to_owned()
+}
+
+/// What rsyslog takes unless it is told otherwise. It cuts what is longer.
+pub(super) const fn max_message_size() -> u64 {
+    8 << 10
+}
+
 pub(super) const fn timeout() -> Duration {
     Duration::from_secs(30)
 }

@@ -66,6 +66,14 @@ impl Template {
         self.0.iter().all(|part| matches!(part, Part::Text(_)))
     }
 
+    /// The name, where it is the same for every entry.
+    pub(crate) fn fixed(&self) -> Option<&str> {
+        match self.0.as_slice() {
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
     /// The name for an entry. `clean` makes of a field's value what may stand in such a name.
     pub(crate) fn render(&self, entry: &Entry<'_>, clean: impl Fn(&str) -> String) -> String {
         let mut out = String::new();

@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod certificates;
+mod certs;
+mod journald;
 #[path = "../real/judge.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
 mod judge;
@@ -15,11 +17,13 @@ mod ports;
 #[allow(dead_code, reason = "not every server needs all of it")]
 mod proxy;
 mod s3;
+mod redis;
 #[allow(dead_code, reason = "not every server needs all of it")]
 mod server;
 #[path = "../daemon/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]
 mod support;
+mod syslog;
 #[path = "../power/trace.rs"]
 #[allow(dead_code, reason = "shared with the tests of power cuts, which use more of it")]
 mod trace;

@@ -275,7 +275,9 @@ pub(crate) async fn daemon_killed<F: Far>(far: &mut F) {
 pub(crate) async fn killed_at_every_exchange<F: Far>(far: &mut F) {
     // Once undisturbed, to see how many there are.
     let (steps, _) = exchange(far, "exchange0", None).await;
-    assert!(steps >= 4, "only {steps} sends and receives");
+    // Nothing is received from who does not answer.
+    let least = if far.promise() == Promise::BestEffort { 2 } else { 4 };
+    assert!(steps >= least, "only {steps} sends and receives");
     let struck = AtomicUsize::new(0);
     for step in 1..=steps {
         for after in [false, true] {
@@ -342,4 +344,25 @@ async fn exchange<F: Far>(far: &mut F, run: &str, kill: Option<(usize, bool)>) -
     trial.daemon.ready().await;
     trial.judged().await;
     (count, killed)
+}
+
+/// The judgement itself: what it lets pass, and what it does not.
+#[test]
+fn best_effort_is_a_hole_or_a_repeat_for_each_break_and_no_more() {
+    let line = |seq: u64| format!("{{\"v\":1,\"seq\":{seq},\"epoch\":\"e\"}}");
+    let log: Vec<String> = (1..=9).map(line).collect();
+    let log: Vec<&str> = log.iter().map(String::as_str).collect();
+    let right = |broken: usize, seqs: &[u64]| {
+        let came: Vec<String> = seqs.iter().copied().map(line).collect();
+        std::panic::catch_unwind(|| judge(Promise::BestEffort, broken, &log, &came)).is_ok()
+    };
+    assert!(right(0, &[1, 2, 3, 4, 5, 6, 7, 8, 9]));
+    for (broken, seqs) in
+        [(1, &[1, 2, 5, 6, 7, 8, 9][..]), (1, &[3, 4, 5, 6, 7, 8, 9]), (2, &[1, 2, 5, 6, 5, 6, 7, 8, 9])]
+    {
+        assert!(right(broken, seqs) && !right(broken - 1, seqs), "{seqs:?}");
+    }
+    assert!(!right(9, &[1, 2, 3]), "the end is missing");
+    let other = [line(1).replace("\"e\"", "\"f\"")];
+    assert!(std::panic::catch_unwind(|| judge(Promise::BestEffort, 9, &log[..1], &other)).is_err());
 }

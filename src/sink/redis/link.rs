@@ -1,0 +1,301 @@
+//! The connection to one Redis server, and what its answers mean.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, RedisConnectionInfo, RedisError, ServerError, Value};
+use reqwest::Url;
+use tokio::task::JoinSet;
+
+use super::Id;
+use crate::config;
+use crate::sink::SinkError;
+use crate::sink::dial::{Server, within};
+use crate::sink::files::Followed;
+
+/// The least wait after a refusal of the credentials, which heals when somebody renews them.
+const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
+
+/// The most bytes that Redis takes in one value, unless it is told otherwise.
+const LARGEST: u64 = 512 << 20;
+
+/// An entry as a stream has it: its id there, and its fields.
+pub(super) type Stored = (String, Vec<(String, Vec<u8>)>);
+
+/// The end of a stream.
+#[derive(Clone, Debug)]
+pub(super) struct Tail {
+    /// The last id that it took, also where the entry is gone by now.
+    pub(super) last: Id,
+    /// The epoch of the last entry, where it is there.
+    pub(super) epoch: Option<String>,
+}
+
+pub(super) struct Link {
+    server: Server,
+    info: RedisConnectionInfo,
+    password: Option<Followed>,
+    timeout: Duration,
+    session: Option<Session>,
+}
+
+struct Session {
+    connection: MultiplexedConnection,
+    largest: u64,
+    /// Moves the bytes for as long as the connection is used.
+    _driver: JoinSet<()>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("server", &self.server.shown).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    pub(super) fn new(config: &config::RedisSink) -> Result<Self, String> {
+        let url = Url::parse(&config.url).map_err(|error| format!("`url` is not a URL: {error}"))?;
+        let mut info = RedisConnectionInfo::default().set_lib_name("decklog", env!("CARGO_PKG_VERSION"));
+        let database = url.path().trim_matches('/');
+        if !database.is_empty() {
+            let number =
+                database.parse().map_err(|_| "after the host, `url` may have the number of a database".to_owned());
+            info = info.set_db(number?);
+        }
+        if let Some(user) = &config.user {
+            if config.password_file.is_none() {
+                return Err("`user` needs `password_file`".to_owned());
+            }
+            info = info.set_username(user);
+        }
+        Ok(Self {
+            server: Server::new(&url, "rediss", 6379, &config.tls)?,
+            info,
+            password: config.password_file.as_deref().map(Followed::new),
+            timeout: config.timeout,
+            session: None,
+        })
+    }
+
+    pub(super) fn shown(&self) -> &str {
+        &self.server.shown
+    }
+
+    /// The connection is made anew, and files must be readable then.
+    pub(super) fn renew(&mut self) {
+        self.session = None;
+        self.server.forget();
+        if let Some(password) = &mut self.password {
+            password.forget();
+        }
+    }
+
+    /// How many bytes the server takes in one value.
+    pub(super) fn largest(&self) -> u64 {
+        self.session.as_ref().map_or(LARGEST, |session| session.largest)
+    }
+
+    /// There is a connection, with the credentials that hold now. Tells whether it is a new one.
+    pub(super) async fn ready(&mut self) -> Result<bool, SinkError> {
+        let mut other = self.server.changed().await?;
+        if let Some(password) = &mut self.password {
+            other |= password.refresh().await?;
+        }
+        if self.session.is_some() && !other {
+            return Ok(false);
+        }
+        self.session = None;
+        let mut info = self.info.clone();
+        if let Some(password) = &self.password {
+            info = info.set_password(password.text()?);
+        }
+        let stream = self.server.connect(self.timeout).await?;
+        // The time that is waited is bounded here, for a batch as a whole.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let opening = async {
+            let opened = MultiplexedConnection::new_with_config(&info, stream, config).await;
+            opened.map_err(|error| self.failed(error))
+        };
+        let (connection, driving) = within(self.timeout, &self.server.shown, opening).await?;
+        let mut driver = JoinSet::new();
+        driver.spawn(driving);
+        self.session = Some(Session { connection, largest: LARGEST, _driver: driver });
+        let mut limit = redis::cmd("CONFIG");
+        limit.arg("GET").arg("proto-max-bulk-len");
+        // Whoever may not ask gets the limit that nearly every server has.
+        let limit: Option<Vec<String>> = self.ask_plainly(&limit).await?.ok();
+        if let (Some(session), Some([_, bytes])) = (&mut self.session, limit.as_deref()) {
+            session.largest = bytes.parse().unwrap_or(LARGEST);
+        }
+        // Where a transaction could not begin, what is meant for it would be done all the same.
+        self.ask::<()>(&redis::cmd("MULTI")).await?;
+        self.ask::<()>(&redis::cmd("DISCARD")).await?;
+        Ok(true)
+    }
+
+    /// One command.
+    pub(super) async fn ask<T: FromRedisValue>(&mut self, command: &redis::Cmd) -> Result<T, SinkError> {
+        self.ask_plainly(command).await?.map_err(|error| self.failed(error))
+    }
+
+    /// One command, whose refusal is an answer.
+    async fn ask_plainly<T: FromRedisValue>(
+        &mut self,
+        command: &redis::Cmd,
+    ) -> Result<Result<T, RedisError>, SinkError> {
+        let Some(session) = &mut self.session else { return Err(SinkError::retry("the connection is not set up")) };
+        let asked = async { Ok(command.query_async(&mut session.connection).await) };
+        let answer = within(self.timeout, &self.server.shown, asked).await;
+        match answer {
+            Ok(Err(error)) if error.clone().into_server_errors().is_some() => Ok(Err(error)),
+            Ok(Err(error)) => {
+                self.session = None;
+                Err(self.failed(error))
+            }
+            Ok(Ok(answer)) => Ok(Ok(answer)),
+            Err(error) => {
+                self.session = None;
+                Err(error)
+            }
+        }
+    }
+
+    /// The end of a stream; none where there is no such stream.
+    pub(super) async fn tail(&mut self, stream: &str) -> Result<Option<Tail>, SinkError> {
+        let mut info = redis::cmd("XINFO");
+        info.arg("STREAM").arg(stream);
+        let answer = self.ask_plainly::<std::collections::HashMap<String, Value>>(&info).await?;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) if error.detail().is_some_and(|text| text.contains("no such key")) => return Ok(None),
+            Err(error) => return Err(self.failed(error)),
+        };
+        let last = answer.get("last-generated-id").and_then(|id| String::from_redis_value_ref(id).ok());
+        let last = last.as_deref().and_then(Id::parse);
+        let last =
+            last.ok_or_else(|| SinkError::retry(format!("{} does not tell where {stream} ends", self.shown())))?;
+        let entry = answer.get("last-entry").and_then(|entry| Stored::from_redis_value_ref(entry).ok());
+        let epoch = entry.and_then(|(id, fields)| {
+            let (_, epoch) = fields.into_iter().find(|(name, _)| name == "epoch")?;
+            (Id::parse(&id) == Some(last)).then(|| String::from_utf8(epoch).ok())?
+        });
+        Ok(Some(Tail { last, epoch }))
+    }
+
+    /// All of these commands, or none. Gives the answer of each.
+    pub(super) async fn transaction(&mut self, commands: Vec<redis::Cmd>) -> Result<Vec<Value>, SinkError> {
+        let count = commands.len();
+        // The crate's own transactions panic where MULTI is refused.
+        let mut pipeline = Pipeline::with_capacity(count + 2);
+        pipeline.add_command(redis::cmd("MULTI"));
+        for command in commands {
+            pipeline.add_command(command);
+        }
+        pipeline.add_command(redis::cmd("EXEC"));
+        let Some(session) = &mut self.session else { return Err(SinkError::retry("the connection is not set up")) };
+        let sent = async { Ok(session.connection.send_packed_commands(&pipeline, 0, count + 2).await) };
+        let answer = within(self.timeout, &self.server.shown, sent).await;
+        match answer {
+            Ok(Ok(mut answers)) => {
+                let done = answers.pop();
+                // What was refused before the end says why; the end only says that something was.
+                if let Some(error) = answers.iter().find_map(refusal) {
+                    return Err(self.meaning(error));
+                }
+                match done {
+                    Some(Value::Array(answers)) if answers.len() == count => return Ok(answers),
+                    Some(Value::ServerError(error)) => return Err(self.meaning(&error)),
+                    _ => {}
+                }
+                self.session = None;
+                Err(SinkError::retry(format!("{} gave an answer that is none to a transaction", self.shown())))
+            }
+            Ok(Err(error)) => {
+                self.session = None;
+                Err(self.failed(error))
+            }
+            Err(error) => {
+                self.session = None;
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether a stream could be written to.
+    pub(super) async fn rehearse(&mut self, stream: &str) -> Result<(), SinkError> {
+        self.ask::<()>(&redis::cmd("MULTI")).await?;
+        let mut add = redis::cmd("XADD");
+        add.arg(stream).arg("1-1").arg("entry").arg("");
+        let allowed = self.ask::<()>(&add).await;
+        // A transaction that had an error is given up in the same way.
+        let given_up = self.ask::<()>(&redis::cmd("DISCARD")).await;
+        allowed.and(given_up)
+    }
+
+    /// What a failure means.
+    fn failed(&self, error: RedisError) -> SinkError {
+        match error.clone().into_server_errors().as_deref().and_then(<[_]>::first) {
+            Some((_, error)) => self.meaning(error),
+            None if error.kind() == redis::ErrorKind::AuthenticationFailed => self.credentials(error.detail()),
+            None if error.to_string().contains("switch database") => SinkError::halt(format!(
+                "{} does not have the database whose number is in `url`; correct it and send SIGHUP",
+                self.shown()
+            )),
+            None => SinkError::retry(format!("no answer from {}: {error}", self.shown())),
+        }
+    }
+
+    fn credentials(&self, said: Option<&str>) -> SinkError {
+        let text = format!(
+            "{} refuses the credentials{}; correct `user` and the password in `password_file`, which is read again before each try",
+            self.shown(),
+            said.map(|said| format!(" ({said})")).unwrap_or_default()
+        );
+        SinkError::Retry { text, after: Some(CREDENTIALS_WAIT) }
+    }
+
+    /// What the server means when it refuses a command.
+    pub(super) fn meaning(&self, error: &ServerError) -> SinkError {
+        let (shown, said) = (self.shown(), error.details().unwrap_or_default().trim_end_matches('.'));
+        let answered = format!("{shown} answered {} {said}", error.code());
+        let slowly = |text: String| SinkError::Retry { text, after: Some(CREDENTIALS_WAIT) };
+        match error.code() {
+            "NOAUTH" | "WRONGPASS" => self.credentials(Some(said)),
+            "ERR" if said.contains("AUTH") || said.contains("invalid password") => self.credentials(Some(said)),
+            "NOPERM" => slowly(format!(
+                "{answered}; give the user the rights +multi, +exec, +discard, +xadd, +xrange, +xinfo and +config|get, and the keys of the streams"
+            )),
+            "WRONGTYPE" => SinkError::halt(format!(
+                "{shown} has something else than a stream under the name in `stream`; choose another name, or remove it, and send SIGHUP"
+            )),
+            "OOM" => SinkError::retry(format!(
+                "{shown} has no memory left (maxmemory); trim the stream, set `max_len` or give it more"
+            )),
+            "READONLY" => SinkError::retry(format!(
+                "{shown} is a replica, which takes no writes; set `url` to the primary, unless a failover is under way"
+            )),
+            "MOVED" | "ASK" => {
+                slowly(format!("{answered}: the stream is on another node of the cluster; set `url` to that one"))
+            }
+            "CROSSSLOT" => SinkError::halt(format!(
+                "{shown} is a cluster that keeps the streams on several nodes; give `stream` a part in braces that they share, or a fixed name"
+            )),
+            "MISCONF" | "NOREPLICAS" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY" | "EXECABORT" => {
+                SinkError::retry(answered)
+            }
+            "ERR" if said.starts_with("unknown command") => {
+                SinkError::halt(format!("{answered}; decklog needs Redis 5 or later, with streams"))
+            }
+            _ => SinkError::retry(answered),
+        }
+    }
+}
+
+fn refusal(answer: &Value) -> Option<&ServerError> {
+    if let Value::ServerError(error) = answer { Some(error) } else { None }
+}
+
+/// Whether the server has this id or a later one already.
+pub(super) fn is_not_greater(error: &ServerError) -> bool {
+    error.details().is_some_and(|text| text.contains("equal or smaller"))
+}

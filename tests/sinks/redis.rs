@@ -1,0 +1,498 @@
+//! The `redis` sink, against Redis.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ::redis::FromRedisValue;
+use ::redis::aio::MultiplexedConnection;
+use decklog::model::{EntryType, Seq};
+use decklog::sink::{self, Item, Position, Sink, SinkError};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::certs;
+use crate::server::{Server, free_port};
+use crate::support::until;
+use crate::trial::{self, Far, Promise, Trial};
+
+/// An entry as a stream has it: its id there, and its fields.
+type Stored = (String, Vec<(String, String)>);
+
+struct Redis {
+    server: Server,
+    dir: TempDir,
+    /// Whom a sink trusts, where the server is reached over TLS.
+    authority: Option<PathBuf>,
+    /// The port for TLS.
+    secure: u16,
+}
+
+impl Redis {
+    async fn start() -> Self {
+        Self::start_with(&[], false).await
+    }
+
+    /// With more on the command line, at the end of which comes a port for TLS.
+    async fn start_with(more: &[&str], tls: bool) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (port, secure, data) = (free_port(), free_port(), dir.path().to_owned());
+        let mut more: Vec<String> = more.iter().map(|argument| (*argument).to_owned()).collect();
+        if tls {
+            more.push(secure.to_string());
+        }
+        let server = Server::start("redis", dir.path(), port, move || {
+            let mut command = Command::new("redis-server");
+            command.args(["--bind", "127.0.0.1", "--appendonly", "yes", "--appendfsync", "always", "--save", ""]);
+            command.args(["--port", &port.to_string(), "--dir"]).arg(&data).args(&more);
+            command
+        })
+        .await;
+        let redis = Self { server, dir, authority: None, secure };
+        redis.loaded().await;
+        redis
+    }
+
+    /// It listens before it has read its data.
+    async fn loaded(&self) {
+        until("redis to have its data", async || {
+            let mut ping = self.connect().await?;
+            ::redis::cmd("PING").exec_async(&mut ping).await.map_err(|error| error.to_string())
+        })
+        .await;
+    }
+
+    async fn connect(&self) -> Result<MultiplexedConnection, String> {
+        let client = ::redis::Client::open(format!("redis://127.0.0.1:{}/", self.server.port())).unwrap();
+        client.get_multiplexed_async_connection().await.map_err(|error| error.to_string())
+    }
+}
+
+impl Far for Redis {
+    fn promise(&self) -> Promise {
+        Promise::AtLeastOnce
+    }
+
+    fn port(&self) -> u16 {
+        if self.authority.is_some() { self.secure } else { self.server.port() }
+    }
+
+    fn sink(&self, port: u16, run: &str, _dir: &Path) -> String {
+        let (scheme, tls) = match &self.authority {
+            Some(authority) => ("rediss", format!("ca_file = {authority:?}")),
+            None => ("redis", String::new()),
+        };
+        format!("type = \"redis\"\nurl = \"{scheme}://127.0.0.1:{port}\"\nstream = \"{run}\"\nbatch_size = 10\n{tls}")
+    }
+
+    fn kill(&mut self) {
+        self.server.kill();
+    }
+
+    async fn restart(&mut self) {
+        self.server.restart().await;
+        self.loaded().await;
+    }
+
+    async fn consumed(&self, run: &str) -> Result<Vec<String>, String> {
+        let mut range = ::redis::cmd("XRANGE");
+        range.arg(run).arg("-").arg("+");
+        let entries: Result<Vec<Stored>, _> = range.query_async(&mut self.connect().await?).await;
+        let entries = entries.map_err(|error| error.to_string())?;
+        let line = |(id, fields): Stored| {
+            let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, ["id", "seq", "epoch", "type", "entry"]);
+            assert!(id.ends_with(&format!("-{}", fields[1].1)), "{id} {}", fields[1].1);
+            fields[4].1.clone()
+        };
+        Ok(entries.into_iter().map(line).collect())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_undisturbed() {
+    trial::undisturbed(&mut Redis::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_server_killed() {
+    trial::server_killed(&mut Redis::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_answers_cut() {
+    trial::answers_cut(&mut Redis::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_daemon_killed() {
+    trial::daemon_killed(&mut Redis::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_killed_at_every_exchange() {
+    trial::killed_at_every_exchange(&mut Redis::start().await).await;
+}
+
+/// The epochs of two journals, the second after the first.
+const EPOCHS: [&str; 2] = ["019aa6a3d8007b3c8a5e0c1f2d3e4f50", "019aa6a3d8017b3c8a5e0c1f2d3e4f50"];
+
+fn item(epoch: &str, seq: u64, value: &str) -> Item {
+    let line = format!(
+        "{{\"v\":1,\"seq\":{seq},\"epoch\":\"{epoch}\",\"id\":\"u.{seq}.MODIFIED\",\"time\":\"2026-11-21T10:15:00.000000Z\",\
+         \"type\":\"MODIFIED\",\"evidence\":\"watched\",\"cluster\":{{\"name\":\"c\",\"uid\":\"c\"}},\"apiVersion\":\"v1\",\
+         \"kind\":\"ConfigMap\",\"resource\":\"configmaps\",\"namespace\":\"n\",\"name\":\"x\",\"uid\":\"u\",\
+         \"resourceVersion\":\"{seq}\",\"object\":{{\"value\":\"{value}\"}}}}"
+    );
+    Item { seq: Seq(seq), kind: EntryType::Modified, line: line.into() }
+}
+
+fn items(epoch: &str, seqs: impl IntoIterator<Item = u64>) -> Vec<Item> {
+    seqs.into_iter().map(|seq| item(epoch, seq, "x")).collect()
+}
+
+/// The sink itself, with these keys.
+fn sink(keys: serde_json::Value) -> Box<dyn Sink> {
+    let mut config = json!({"type": "redis", "stream": "log"});
+    config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    sink::open(&serde_json::from_value(config).unwrap()).unwrap()
+}
+
+fn position(epoch: &str, seq: u64) -> Position {
+    Position { epoch: epoch.to_owned(), seq: Seq(seq) }
+}
+
+impl Redis {
+    async fn asked<T: FromRedisValue>(&self, words: &str) -> T {
+        let mut words = words.split(' ');
+        let mut command = ::redis::cmd(words.next().unwrap());
+        for word in words {
+            command.arg(word);
+        }
+        command.query_async(&mut self.connect().await.unwrap()).await.unwrap()
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.server.port())
+    }
+
+    /// Keeps a copy of its data, or puts that back. It does not run.
+    fn copy(&self, back: bool) {
+        let (data, copy) = (self.dir.path().join("appendonlydir"), self.dir.path().join("copy"));
+        let (from, to) = if back { (copy, data) } else { (data, copy) };
+        if to.exists() {
+            fs::remove_dir_all(&to).unwrap();
+        }
+        fs::create_dir(&to).unwrap();
+        for file in fs::read_dir(from).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn redis_ids_grow_over_epochs_and_repeats_change_nothing() {
+    let redis = Redis::start().await;
+    let mut sink = sink(json!({"url": redis.url()}));
+    let [first, second] = EPOCHS;
+    assert_eq!(sink.position(&position(first, 0)).await, Ok(Some(position(first, 0))));
+    sink.deliver(&items(first, [1, 2, 5])).await.unwrap();
+    assert_eq!(sink.position(&position(first, 9)).await, Ok(Some(position(first, 5))));
+    // A journal that was put back or made anew has seqs that are there already.
+    assert_eq!(sink.position(&position(second, 2)).await, Ok(Some(position(first, 5))));
+    sink.deliver(&items(second, [3, 4])).await.unwrap();
+    assert_eq!(sink.position(&position(second, 4)).await, Ok(Some(position(second, 4))));
+    let wanted: Vec<String> = [items(first, [1, 2, 5]), items(second, [3, 4])].concat().into_iter().map(text).collect();
+    assert_eq!(redis.consumed("log").await.unwrap(), wanted);
+    for batch in [items(first, [1, 2, 5]), items(first, [5]), items(second, [3, 4])] {
+        sink.deliver(&batch).await.unwrap();
+    }
+    assert_eq!(redis.consumed("log").await.unwrap(), wanted);
+    // What a consumer has taken out was there.
+    redis.asked::<u64>("XTRIM log MAXLEN 0").await;
+    sink.deliver(&items(second, [3, 4, 5])).await.unwrap();
+    assert_eq!(redis.consumed("log").await.unwrap(), [text(item(second, 5, "x"))]);
+    redis.asked::<u64>("XTRIM log MAXLEN 0").await;
+    assert_eq!(sink.position(&position(second, 5)).await, Ok(Some(position(second, 5))));
+    // Of another epoch nothing can be said then.
+    assert_eq!(sink.position(&position(first, 5)).await, Ok(None));
+}
+
+fn text(item: Item) -> String {
+    String::from_utf8(item.line.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn redis_streams_that_something_else_writes_to_are_told() {
+    let redis = Redis::start().await;
+    let mut sink = sink(json!({"url": redis.url()}));
+    let [first, second] = EPOCHS;
+    sink.deliver(&items(first, [1, 2])).await.unwrap();
+    // The same seq with other bytes: two journals with one name.
+    let failure = sink.deliver(&[item(first, 2, "other")]).await.unwrap_err();
+    assert!(matches!(&failure.error, SinkError::Halt { text } if text.contains("has another entry under the id")));
+    sink.deliver(&items(second, [1])).await.unwrap();
+    // One that was never there, before one that is.
+    let batch = [item(first, 2, "x"), item(first, 3, "x"), item(second, 2, "x")];
+    let failure = sink.deliver(&batch).await.unwrap_err();
+    assert_eq!(failure.taken, 1);
+    assert!(matches!(&failure.error, SinkError::Halt { text } if text.contains("something else writes to it")));
+}
+
+#[tokio::test]
+async fn redis_keeps_as_many_as_it_is_told_in_streams_by_a_template() {
+    let redis = Redis::start().await;
+    let keys = json!({"url": format!("{}/3", redis.url()), "stream": "log:{resource}:{type}", "max_len": 10});
+    let mut limited = sink(keys.clone());
+    limited.check().await.unwrap();
+    for from in (1..1000).step_by(50) {
+        limited.deliver(&items(EPOCHS[0], from..from + 50)).await.unwrap();
+    }
+    // What is replayed goes beside it, each time again.
+    let mut replaying = sink(keys);
+    replaying.again();
+    for _ in 0..2 {
+        replaying.deliver(&items(EPOCHS[0], [990, 7])).await.unwrap();
+    }
+    let mut connection = redis.connect().await.unwrap();
+    ::redis::cmd("SELECT").arg(3).exec_async(&mut connection).await.unwrap();
+    let mut length = ::redis::cmd("XLEN");
+    let length: u64 = length.arg("log:configmaps:MODIFIED").query_async(&mut connection).await.unwrap();
+    assert!((10..300).contains(&length), "{length}");
+    let mut again = ::redis::cmd("XRANGE");
+    again.arg("log:configmaps:MODIFIED:again").arg("-").arg("+");
+    let again: Vec<Stored> = again.query_async(&mut connection).await.unwrap();
+    let seqs: Vec<&str> = again.iter().map(|(_, fields)| fields[1].1.as_str()).collect();
+    assert_eq!(seqs, ["990", "7", "990", "7"]);
+}
+
+/// Each refusal is what it is: something that heals, or something that an operator has to do.
+#[tokio::test]
+async fn redis_refusals_are_told_in_a_sentence() {
+    let redis = Redis::start().await;
+    let batch = items(EPOCHS[0], [1]);
+    let mut open = sink(json!({"url": redis.url()}));
+    open.check().await.unwrap();
+    assert_eq!(redis.asked::<u64>("DBSIZE").await, 0, "a check changes nothing");
+    for (cause, cure, says) in [
+        ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "has no memory left"),
+        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "is a replica"),
+    ] {
+        redis.asked::<String>(cause).await;
+        for error in [open.deliver(&batch).await.unwrap_err().error, open.check().await.unwrap_err()] {
+            assert!(matches!(&error, SinkError::Retry { text, .. } if text.contains(says)), "{error}");
+        }
+        redis.asked::<String>(cure).await;
+    }
+    redis.asked::<()>("SET log something").await;
+    for error in [open.deliver(&batch).await.unwrap_err().error, open.check().await.unwrap_err()] {
+        assert!(matches!(&error, SinkError::Halt { text } if text.contains("something else than a stream")), "{error}");
+    }
+    redis.asked::<()>("DEL log").await;
+    open.deliver(&batch).await.unwrap();
+    let mut beyond = sink(json!({"url": format!("{}/99", redis.url())}));
+    let error = beyond.check().await.unwrap_err();
+    assert!(matches!(&error, SinkError::Halt { text } if text.contains("database whose number")), "{error}");
+    let mut nowhere = sink(json!({"url": "redis://nowhere.invalid"}));
+    let error = nowhere.check().await.unwrap_err().to_string();
+    assert!(error.contains("cannot connect to redis://nowhere.invalid:6379"), "{error}");
+}
+
+#[tokio::test]
+async fn redis_credentials_are_read_again_when_they_change() {
+    let redis = Redis::start().await;
+    let path = |name: &str| redis.dir.path().join(name);
+    redis
+        .asked::<()>("ACL SETUSER decklog on >first ~log +multi +exec +discard +xadd +xrange +xinfo +config|get")
+        .await;
+    redis.asked::<()>("ACL SETUSER reader on >first ~log +xrange +xinfo").await;
+    redis.asked::<()>("ACL SETUSER default +@all").await;
+    fs::write(path("password"), "wrong").unwrap();
+    let mut ours = sink(json!({"url": redis.url(), "user": "decklog", "password_file": path("password")}));
+    for error in [ours.deliver(&items(EPOCHS[0], [1])).await.unwrap_err().error, ours.check().await.unwrap_err()] {
+        let SinkError::Retry { text, after: Some(_) } = &error else { panic!("{error:?}") };
+        assert!(text.contains("refuses the credentials") && text.contains("password_file"), "{text}");
+    }
+    fs::write(path("password"), "first\n").unwrap();
+    ours.deliver(&items(EPOCHS[0], [1])).await.unwrap();
+    ours.check().await.unwrap();
+    // The same connection is used on, until the password is another one.
+    redis.asked::<()>("ACL SETUSER decklog >second <first").await;
+    fs::write(path("password"), "second").unwrap();
+    ours.deliver(&items(EPOCHS[0], [2])).await.unwrap();
+    assert_eq!(redis.consumed("log").await.unwrap().len(), 2);
+    // A password that is not right is told at once, and not when the connection ends one day.
+    fs::write(path("password"), "third").unwrap();
+    let error = ours.deliver(&items(EPOCHS[0], [3])).await.unwrap_err().error.to_string();
+    assert!(error.contains("refuses the credentials"), "{error}");
+    fs::write(path("password"), "first").unwrap();
+    let mut reader = sink(json!({"url": redis.url(), "user": "reader", "password_file": path("password")}));
+    for error in [reader.deliver(&items(EPOCHS[0], [3])).await.unwrap_err().error, reader.check().await.unwrap_err()] {
+        assert!(matches!(&error, SinkError::Retry { text, .. } if text.contains("+xadd")), "{error}");
+    }
+    // A server that wants a password, and none is given.
+    redis.asked::<()>("ACL SETUSER default resetpass >other").await;
+    let error = sink(json!({"url": redis.url()})).check().await.unwrap_err().to_string();
+    assert!(error.contains("refuses the credentials"), "{error}");
+}
+
+/// An entry never comes to be after one that is missing.
+#[tokio::test]
+async fn redis_batches_are_all_or_nothing() {
+    let redis = Redis::start().await;
+    redis.asked::<()>("ACL SETUSER decklog on >first ~log:configmaps +@all").await;
+    let password = redis.dir.path().join("password");
+    fs::write(&password, "first").unwrap();
+    let mut sink = sink(json!({
+        "url": redis.url(), "user": "decklog", "password_file": password, "stream": "log:{resource}"
+    }));
+    let mut batch = items(EPOCHS[0], 1..=3);
+    batch[1].line = text(batch[1].clone()).replace("configmaps", "secrets").into();
+    let failure = sink.deliver(&batch).await.unwrap_err();
+    assert!(matches!(&failure.error, SinkError::Retry { text, .. } if text.contains("NOPERM")), "{failure}");
+    assert_eq!((failure.taken, redis.asked::<u64>("DBSIZE").await), (0, 0));
+    redis.asked::<()>("ACL SETUSER decklog ~log:secrets").await;
+    sink.deliver(&batch).await.unwrap();
+    assert_eq!(redis.consumed("log:configmaps").await.unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_over_tls() {
+    let certificates = tempfile::tempdir().unwrap();
+    certs::make(certificates.path());
+    let path = |name: &str| certificates.path().join(name).display().to_string();
+    for (certificate, authority, says) in [
+        ("server", "ca.pem", None),
+        ("server", "stranger.pem", Some("invalid peer certificate")),
+        ("expired", "ca.pem", Some("certificate expired")),
+    ] {
+        let (cert, key) = (path(&format!("{certificate}.pem")), path(&format!("{certificate}.key")));
+        let tls = ["--tls-auth-clients", "no", "--tls-ca-cert-file", &path("ca.pem"), "--tls-cert-file", &cert];
+        let mut redis = Redis::start_with(&[&tls[..], &["--tls-key-file", &key, "--tls-port"]].concat(), true).await;
+        redis.authority = Some(path(authority).into());
+        let port = redis.port();
+        let url = format!("rediss://127.0.0.1:{port}");
+        let mut direct = sink(json!({"url": url, "ca_file": path(authority)}));
+        match says {
+            None => {
+                direct.check().await.unwrap();
+                trial::answers_cut(&mut redis).await;
+            }
+            Some(says) => {
+                let error = direct.check().await.unwrap_err().to_string();
+                assert!(error.starts_with("cannot connect to rediss://") && error.contains(says), "{error}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn redis_entries_larger_than_it_takes_are_refused_alone() {
+    let redis = Redis::start_with(&["--proto-max-bulk-len", "1mb"], false).await;
+    let mut sink = sink(json!({"url": redis.url()}));
+    let mut batch = items(EPOCHS[0], 1..=4);
+    batch[2] = item(EPOCHS[0], 3, &"x".repeat(1 << 20));
+    let failure = sink.deliver(&batch).await.unwrap_err();
+    assert!(matches!(&failure.error, SinkError::Refused { text } if text.contains("proto-max-bulk-len")), "{failure}");
+    assert_eq!(failure.taken, 2);
+    // A limit that is set while there is a connection is learned from the connection that it costs.
+    redis.asked::<()>("CONFIG SET proto-max-bulk-len 2097152").await;
+    let mut more = crate::redis::sink(json!({"url": redis.url()}));
+    more.check().await.unwrap();
+    redis.asked::<()>("CONFIG SET proto-max-bulk-len 1048576").await;
+    let failure = more.deliver(&batch[2..]).await.unwrap_err();
+    assert!(matches!(&failure.error, SinkError::Retry { .. }), "{failure}");
+    let failure = more.deliver(&batch[2..]).await.unwrap_err();
+    assert!(matches!(&failure.error, SinkError::Refused { .. }), "{failure}");
+    sink.deliver(&batch[3..]).await.unwrap();
+    assert_eq!(redis.consumed("log").await.unwrap().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_is_checked_while_the_daemon_runs() {
+    let mut redis = Redis::start().await;
+    let mut trial = Trial::new(&mut redis, "checked").await;
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    let checked = trial.daemon.command(&["check"]).await.done();
+    assert!(checked.contains("far can be delivered to") && !checked.contains("file can be"), "{checked}");
+    trial.kill_server();
+    let checked = trial.daemon.command(&["check"]).await;
+    assert_eq!(checked.code, 1, "{checked:?}");
+    assert!(
+        checked.out.lines().any(|line| line.contains("far: ") && line.contains("redis://127.0.0.1:")),
+        "{checked:?}"
+    );
+    trial.far.restart().await;
+    assert_eq!(trial.far.asked::<u64>("DBSIZE").await, 0, "nothing was made");
+}
+
+/// A server that was put back, or emptied, is filled up again: while decklog runs, and while it does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_restored() {
+    let mut redis = Redis::start().await;
+    for (run, runs, empty) in [("running", true, false), ("stopped", false, false), ("emptied", false, true)] {
+        let mut trial = Trial::new(&mut redis, run).await;
+        trial.daemon.start();
+        trial.daemon.ready().await;
+        trial.write(10);
+        trial.caught_up().await;
+        trial.far.kill();
+        trial.far.copy(false);
+        trial.far.restart().await;
+        trial.write(10);
+        trial.caught_up().await;
+        if !runs {
+            trial.daemon.stop().await;
+        }
+        trial.far.kill();
+        trial.far.copy(true);
+        trial.far.restart().await;
+        if empty {
+            trial.far.asked::<()>("FLUSHALL").await;
+        }
+        trial.write(5);
+        if !runs {
+            trial.daemon.start();
+        }
+        trial.judged().await;
+        assert!(trial.daemon.said().contains("the output holds less than it was given"));
+    }
+}
+
+/// A journal that was put back gives seqs a second time, in another epoch: the stream goes on with larger ids.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_goes_on_after_the_journal_was_put_back() {
+    let mut redis = Redis::start().await;
+    let mut trial = Trial::new(&mut redis, "back").await;
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    trial.write(10);
+    trial.caught_up().await;
+    trial.daemon.stop().await;
+    let mut copy = Command::new("cp");
+    copy.arg("-a").arg(trial.daemon.state()).arg(trial.daemon.path("copy"));
+    assert!(copy.status().unwrap().success());
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    trial.write(10);
+    trial.caught_up().await;
+    trial.daemon.stop().await;
+    fs::remove_dir_all(trial.daemon.state()).unwrap();
+    fs::rename(trial.daemon.path("copy"), trial.daemon.state()).unwrap();
+    trial.daemon.start();
+    // What the journal has forgotten of the cluster is told again.
+    let came = until("the stream to have what the file has", async || {
+        trial.daemon.must_run();
+        let log = fs::read_to_string(trial.daemon.log()).unwrap();
+        let came = trial.far.consumed("back").await?;
+        let same = came.len() >= 30 && log.lines().eq(came.iter().map(String::as_str));
+        if same { Ok(came) } else { Err(format!("{} of {} lines", came.len(), log.lines().count())) }
+    })
+    .await;
+    let epoch = |line: &String| crate::judge::Entry::parse(line).epoch;
+    assert_eq!(epoch(&came[0]), epoch(&came[19]));
+    assert!(epoch(&came[19]) < epoch(&came[20]) && crate::judge::Entry::parse(&came[20]).seq == 11);
+    trial.daemon.stop().await;
+}
