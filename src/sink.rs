@@ -7,6 +7,7 @@ pub mod cloudevents;
 pub mod file;
 mod files;
 pub mod http;
+pub mod postgres;
 pub mod stdout;
 mod template;
 mod tls;
@@ -18,7 +19,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::config;
-use crate::model::{EntryType, Seq};
+use crate::model::{Cluster, EntryType, Seq};
 pub(crate) use template::Template;
 
 /// What a sink promises.
@@ -87,6 +88,12 @@ pub enum SinkError {
         /// What to do.
         text: String,
     },
+    /// The output does not hold any more what it held: its position has to be asked again.
+    #[error("{text}")]
+    Moved {
+        /// What was found.
+        text: String,
+    },
 }
 
 impl SinkError {
@@ -129,6 +136,10 @@ pub trait Sink: Send {
     /// The operator asks to open files anew (SIGHUP). Takes effect with the next use.
     fn reopen(&mut self);
 
+    /// Whose log it gets: the name of the sink, and the cluster as far as it is known. Sinks that share a place with
+    /// others keep what is theirs apart by it.
+    fn of(&mut self, _sink: &str, _cluster: &Cluster) {}
+
     /// What follows is a replay: it repeats what may be there already, and moves no position that is kept there.
     fn again(&mut self) {}
 
@@ -156,6 +167,7 @@ pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
         config::SinkKind::Stdout => Box::new(stdout::StdoutSink::new()),
         config::SinkKind::File(config) => Box::new(file::FileSink::new(config)),
         config::SinkKind::Http(config) => Box::new(http::HttpSink::new(config)?),
+        config::SinkKind::Postgres(config) => Box::new(postgres::PostgresSink::new(config)?),
     })
 }
 
@@ -166,6 +178,7 @@ pub const fn kind(config: &config::SinkKind) -> &'static str {
         config::SinkKind::Stdout => "stdout",
         config::SinkKind::File(_) => "file",
         config::SinkKind::Http(_) => "http",
+        config::SinkKind::Postgres(_) => "postgres",
     }
 }
 
@@ -211,7 +224,13 @@ pub(crate) mod tests {
         let url = "http://127.0.0.1:1/".to_owned();
         let http = serde_json::json!({"type": "http", "url": url});
         let http: config::SinkKind = serde_json::from_value(http).unwrap();
-        for (config, class) in [(config::SinkKind::Stdout, Class::BestEffort), (http, Class::AtLeastOnce)] {
+        let postgres = serde_json::json!({"type": "postgres", "url": "postgres://me@127.0.0.1/db"});
+        let postgres: config::SinkKind = serde_json::from_value(postgres).unwrap();
+        for (config, class) in [
+            (config::SinkKind::Stdout, Class::BestEffort),
+            (http, Class::AtLeastOnce),
+            (postgres, Class::ExactlyOnce),
+        ] {
             assert_eq!(open(&config).unwrap().class(), class, "{}", kind(&config));
         }
     }

@@ -11,7 +11,7 @@ use super::value::{ZERO, parse_duration, parse_period, parse_size};
 use super::{Files, Listen};
 use crate::change::{Noise, Pattern, Preset};
 use crate::filter::{Filter, FilterError};
-use crate::sink::Template;
+use crate::sink::{Template, postgres::parse_url};
 
 /// Why a text does not fit its format.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,6 +55,9 @@ pub(super) fn expected(format: &str) -> &'static str {
         }
         "cel" => "a CEL expression over the keys of an entry, such as 'type == \"DELETED\" || kind == \"Secret\"'",
         "http-url" => "an http:// or https:// URL without user and password (for those: bearer_file, headers_file)",
+        "postgres-url" => {
+            "a URL such as postgres://decklog@db.example:5432/audit, without a password (for that: password_file)"
+        }
         "template" => {
             "a name that may have the fields {cluster}, {group}, {version}, {resource}, {kind}, {namespace}, {name}, {type}, {epoch}, {date} and {hour}"
         }
@@ -84,6 +87,7 @@ pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong>
         }
         "cel" => Filter::compile(text).map(drop).map_err(|error| cel(text, &error)),
         "http-url" => http_url(text),
+        "postgres-url" => parse_url(text).map(drop).map_err(Wrong::from),
         "template" => Template::parse(text).map(drop).map_err(|(found, nearest)| Wrong { found, nearest }),
         "listen" => listen(text),
         "log-level" => log_level(text),

@@ -87,6 +87,8 @@ pub enum SinkKind {
     File(FileSink),
     /// CloudEvents over HTTP.
     Http(HttpSink),
+    /// Rows in a PostgreSQL database.
+    Postgres(PostgresSink),
 }
 
 /// JSON Lines in a file.
@@ -184,4 +186,49 @@ pub enum CloudEvents {
     Structured,
     /// Many entries a request.
     Batched,
+}
+
+/// Rows in a PostgreSQL database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PostgresSink {
+    /// The database: `postgres://USER@HOST:PORT/DATABASE`.
+    #[schemars(extend("format" = "postgres-url", "writeOnly" = true))]
+    pub url: String,
+    /// Whether the connection is encrypted, and what is verified.
+    #[serde(default)]
+    pub sslmode: SslMode,
+    /// A file with the password; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub password_file: Option<PathBuf>,
+    /// The schema with decklog's tables.
+    #[serde(default = "value::schema")]
+    #[schemars(extend("format" = "name"))]
+    pub schema: String,
+    /// Whether the table `objects` holds the present state of the cluster.
+    #[serde(default)]
+    pub objects: bool,
+    /// How many entries go into one transaction at most.
+    #[serde(default = "value::transaction_size")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub batch_size: usize,
+    /// Whom it trusts, and what it shows of itself.
+    #[serde(flatten)]
+    pub tls: Tls,
+    /// How long one transaction may take.
+    #[serde(default = "value::timeout", with = "value::duration")]
+    #[schemars(with = "String", extend("format" = "time-span"))]
+    pub timeout: Duration,
+}
+
+/// What is verified of a database server. There is nothing between the two: encryption without verification keeps
+/// nobody out who can listen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SslMode {
+    /// The connection is encrypted, the certificate is of an authority that is trusted, and names the host of `url`.
+    #[default]
+    VerifyFull,
+    /// Nothing is encrypted and nothing is verified.
+    Disable,
 }

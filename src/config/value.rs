@@ -24,6 +24,14 @@ pub(super) const fn batch_size() -> usize {
     100
 }
 
+pub(super) fn schema() -> String {
+    "decklog".to_owned()
+}
+
+pub(super) const fn transaction_size() -> usize {
+    1000
+}
+
 pub(super) const fn timeout() -> Duration {
     Duration::from_secs(30)
 }

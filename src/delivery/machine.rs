@@ -91,6 +91,8 @@ enum Phase {
 enum Next {
     Read,
     Wait(Option<Duration>),
+    /// Ask the sink again where it is.
+    Ask,
     Halt,
     SetAside(String),
 }
@@ -181,6 +183,11 @@ impl State {
             (Phase::Moving(next), Input::Done) => match next {
                 Next::Read => self.read(effects),
                 Next::Wait(after) => self.wait(after, effects),
+                Next::Ask => {
+                    self.phase = Phase::Opening;
+                    self.attempt += 1;
+                    effects.push(Effect::Wait { attempt: self.attempt, after: None });
+                }
                 Next::Halt => {
                     self.phase = Phase::Halted;
                     effects.push(Effect::AwaitOperator);
@@ -275,6 +282,10 @@ impl State {
                 self.report(SinkState::Retrying(text), effects);
                 Next::Wait(after)
             }
+            SinkError::Moved { text } => {
+                self.report(SinkState::Retrying(text), effects);
+                Next::Ask
+            }
             SinkError::Refused { text } => match self.on_refused {
                 OnRefused::SetAside => Next::SetAside(text),
                 OnRefused::Halt => {
@@ -302,6 +313,7 @@ impl State {
                 self.attempt += 1;
                 effects.push(Effect::Wait { attempt: self.attempt, after });
             }
+            SinkError::Moved { text } => self.failed(SinkError::retry(text), effects),
             SinkError::Refused { text } | SinkError::Halt { text } => self.halt(text, effects),
         }
     }

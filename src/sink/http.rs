@@ -22,6 +22,7 @@ use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::ambient;
 use crate::config::{self, CloudEvents};
 pub use client::Wire;
+pub(super) use client::chain;
 use client::{Link, shown};
 
 /// About how many bytes one batched request carries, unless a single entry is larger.

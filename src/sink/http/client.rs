@@ -221,7 +221,7 @@ pub(super) fn shown(url: &str) -> String {
 }
 
 /// An error and what caused it, in one line.
-pub(super) fn chain(error: &dyn Error) -> String {
+pub(in crate::sink) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
