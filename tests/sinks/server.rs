@@ -81,6 +81,11 @@ impl Server {
         self.port
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.as_ref().unwrap().id()
+    }
+
     /// Ends it as a crash does.
     pub(crate) fn kill(&mut self) {
         assert!(self.end(), "{} does not run", self.name);
