@@ -93,8 +93,13 @@ impl Server {
 
     /// Asks it to end, and waits until it has.
     pub(crate) async fn stop(&mut self) {
+        self.stop_by(Signal::TERM).await;
+    }
+
+    /// As [`Server::stop`], by another signal.
+    pub(crate) async fn stop_by(&mut self, signal: Signal) {
         let mut child = self.running.take().unwrap();
-        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        kill_process(Pid::from_child(&child), signal).unwrap();
         until(&format!("the end of {}", self.name), async || {
             child.try_wait().unwrap().map(drop).ok_or_else(|| "it runs".to_owned())
         })
@@ -114,7 +119,7 @@ impl Server {
     fn end(&mut self) -> bool {
         let Some(mut child) = self.running.take() else { return false };
         // With whatever it started.
-        drop(kill_process_group(Pid::from_child(&child), Signal::KILL));
+        kill_process_group(Pid::from_child(&child), Signal::KILL).ok();
         child.wait().unwrap();
         true
     }

@@ -181,26 +181,25 @@ impl Door {
             if found != Some(schema::VERSION) {
                 return Ok(Err(found));
             }
-            let prepare = |text: String| {
-                let client = &link.client;
-                async move { client.prepare(&text).await }
-            };
+            let prepare = async |text: String| link.client.prepare(&text).await;
+            // They are sent together.
+            let (make_cursor, lock_cursor, move_cursor, insert) = futures::try_join!(
+                prepare(schema::make_cursor(schema)),
+                prepare(schema::lock_cursor(schema)),
+                prepare(schema::move_cursor(schema)),
+                prepare(schema::insert(schema)),
+            )?;
             let objects = if self.objects {
-                Some(Objects {
-                    keep: prepare(schema::keep_objects(schema)).await?,
-                    drop: prepare(schema::drop_objects(schema)).await?,
-                    take_back: prepare(schema::take_back(schema)).await?,
-                })
+                let (keep, drop, take_back) = futures::try_join!(
+                    prepare(schema::keep_objects(schema)),
+                    prepare(schema::drop_objects(schema)),
+                    prepare(schema::take_back(schema)),
+                )?;
+                Some(Objects { keep, drop, take_back })
             } else {
                 None
             };
-            Ok(Ok(Statements {
-                make_cursor: prepare(schema::make_cursor(schema)).await?,
-                lock_cursor: prepare(schema::lock_cursor(schema)).await?,
-                move_cursor: prepare(schema::move_cursor(schema)).await?,
-                insert: prepare(schema::insert(schema)).await?,
-                objects,
-            }))
+            Ok(Ok(Statements { make_cursor, lock_cursor, move_cursor, insert, objects }))
         };
         let prepared: Result<Result<Statements, Option<i32>>, Error> =
             tokio::time::timeout(self.timeout, preparing).await.map_err(|_elapsed| self.late())?;
