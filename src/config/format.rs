@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::net::IpAddr;
 use std::path::Path;
 
+use ipnet::IpNet;
 use tracing_subscriber::EnvFilter;
 
 use super::problem::nearest;
@@ -55,6 +57,7 @@ pub(super) fn expected(format: &str) -> &'static str {
         }
         "cel" => "a CEL expression over the keys of an entry, such as 'type == \"DELETED\" || kind == \"Secret\"'",
         "http-url" => "an http:// or https:// URL without user and password (for those: bearer_file, headers_file)",
+        "network" => "a network such as \"10.0.0.0/8\" or \"2001:db8::/32\"",
         "postgres-url" => {
             "a URL such as postgres://decklog@db.example:5432/audit, without a password (for that: password_file)"
         }
@@ -87,6 +90,7 @@ pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong>
         }
         "cel" => Filter::compile(text).map(drop).map_err(|error| cel(text, &error)),
         "http-url" => http_url(text),
+        "network" => network(text),
         "postgres-url" => parse_url(text).map(drop).map_err(Wrong::from),
         "template" => Template::parse(text).map(drop).map_err(|(found, nearest)| Wrong { found, nearest }),
         "listen" => listen(text),
@@ -243,6 +247,17 @@ fn http_url(text: &str) -> Result<(), Wrong> {
         return Err("a URL without a host".into());
     }
     Ok(())
+}
+
+fn network(text: &str) -> Result<(), Wrong> {
+    if text.parse::<IpNet>().is_ok() {
+        return Ok(());
+    }
+    let wrong = Wrong::from(format!("the string {text:?}"));
+    Err(match text.parse::<IpAddr>() {
+        Ok(address) => wrong.near(IpNet::from(address).to_string()),
+        Err(_) => wrong,
+    })
 }
 
 fn listen(text: &str) -> Result<(), Wrong> {
@@ -538,6 +553,11 @@ mod tests {
             ("http-url", "collector.example/x", Some("https://collector.example/x")),
             ("http-url", "ftp://collector.example/", None),
             ("http-url", "https://me:geheim@collector.example/", None),
+            ("network", "10.0.0.1", Some("10.0.0.1/32")),
+            ("network", "2001:db8::1", Some("2001:db8::1/128")),
+            ("network", "10.0.0.0/33", None),
+            ("network", "example.com", None),
+            ("postgres-url", "db.example/audit", None),
             ("listen", "localhost:9465", Some("127.0.0.1:9465")),
             ("listen", ":80", Some("127.0.0.1:80")),
             ("listen", "9465", Some("127.0.0.1:9465")),

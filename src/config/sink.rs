@@ -154,6 +154,14 @@ pub struct HttpSink {
     #[serde(default = "value::batch_size")]
     #[schemars(range(min = 1, max = 10_000))]
     pub batch_size: usize,
+    /// About how many bytes of entries one batched request carries at most, unless a single one is larger.
+    #[serde(default = "value::batch_bytes", with = "value::size")]
+    #[schemars(with = "String", extend("format" = "size"))]
+    pub batch_bytes: u64,
+    /// How long the first entry of a batched request waits for others. Default: not at all.
+    #[serde(default, with = "value::optional_duration")]
+    #[schemars(with = "Option<String>", extend("format" = "time-span"))]
+    pub batch_age: Option<Duration>,
     /// Headers of every request.
     #[serde(default)]
     #[schemars(extend("format" = "headers", "writeOnly" = true))]
@@ -166,6 +174,14 @@ pub struct HttpSink {
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub bearer_file: Option<PathBuf>,
+    /// A file with the keys that requests are signed with, one a line; read anew when it changes. Default: no signature.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub signing_key_file: Option<PathBuf>,
+    /// The networks that it may connect to, whatever the name in `url` resolves to. Default: all but link-local ones.
+    #[serde(default)]
+    #[schemars(with = "Vec<value::NetworkText>")]
+    pub allow_networks: Vec<String>,
     /// Whom it trusts, and what it shows of itself.
     #[serde(flatten)]
     pub tls: Tls,

@@ -24,6 +24,10 @@ pub(super) const fn batch_size() -> usize {
     100
 }
 
+pub(super) const fn batch_bytes() -> u64 {
+    1 << 20
+}
+
 pub(super) fn schema() -> String {
     "decklog".to_owned()
 }
@@ -256,6 +260,7 @@ text!(ResourceText, "resource");
 text!(NamespaceText, "namespace");
 text!(PointerText, "pointer-pattern");
 text!(IgnoreText, "ignore");
+text!(NetworkText, "network");
 
 impl JsonSchema for Begin {
     fn inline_schema() -> bool {
