@@ -150,6 +150,15 @@ impl Config {
                     sink.name
                 ));
             }
+            if let SinkKind::Postgres(database) = &sink.kind
+                && database.sslmode == SslMode::Disable
+                && crate::sink::postgres::leaves_this_machine(&database.url)
+            {
+                warnings.push(format!(
+                    "the sink {:?} speaks to its database in clear: take sslmode = \"disable\" away, unless the network is trusted",
+                    sink.name
+                ));
+            }
         }
         warnings
     }

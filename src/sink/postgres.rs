@@ -22,7 +22,7 @@ use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::config;
 use crate::model::{Cluster, Seq};
 use link::{Door, Link, Objects, Statements};
-pub(crate) use link::parse_url;
+pub(crate) use link::{leaves_this_machine, parse_url};
 use rows::Rows;
 
 /// About how many bytes go into one transaction, unless a single entry is larger.

@@ -355,6 +355,11 @@ async fn postgres_objects_are_the_cluster_also_for_another_journal() {
     trial.daemon.ready().await;
     trial.write(3);
     objects_become_right(&mut trial).await;
+    // The queries of docs/sinks.md.
+    let json = "SELECT objects.json(line)->'object'->'data'->>'value' FROM objects.objects WHERE name = 'm0'";
+    assert_eq!(trial.far.audit(json).await.len(), usize::from(trial.sim.get("configmaps", "default", "m0").is_ok()));
+    let life = "SELECT type, objects.json(line)->'change'->'areas' FROM objects.entries WHERE resource = 'configmaps' AND name = 'lasting' ORDER BY epoch, seq";
+    assert_eq!(trial.far.audit(life).await, ["ADDED", "ADDED"]);
     let epochs = trial.far.audit("SELECT count(DISTINCT epoch) FROM objects.entries").await;
     assert_eq!(epochs, ["3"]);
     trial.daemon.stop().await;

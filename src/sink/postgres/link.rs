@@ -89,6 +89,16 @@ pub(crate) fn parse_url(url: &str) -> Result<Config, String> {
     Ok(config)
 }
 
+/// Whether a database is on another machine, or may be.
+pub(crate) fn leaves_this_machine(url: &str) -> bool {
+    parse_url(url).is_ok_and(|config| {
+        config.get_hosts().iter().any(|host| match host {
+            Host::Tcp(name) => !crate::cluster::is_loopback(name),
+            Host::Unix(_) => false,
+        })
+    })
+}
+
 /// The hosts and the database.
 fn shown(config: &Config) -> String {
     let ports = config.get_ports();
@@ -285,6 +295,19 @@ fn is_absent(code: &SqlState) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_machine_is_told_from_this_one() {
+        for (url, leaves) in [
+            ("postgres://me@127.0.0.1/audit", false),
+            ("postgres://me@localhost/audit", false),
+            ("postgres://me@/audit?host=/run/postgresql", false),
+            ("postgres://me@db.example/audit", true),
+            ("postgres://me@127.0.0.1,db.example/audit", true),
+        ] {
+            assert_eq!(leaves_this_machine(url), leaves, "{url}");
+        }
+    }
 
     #[test]
     fn a_url_names_user_host_and_database_and_no_password() {
