@@ -226,11 +226,9 @@ pub(crate) mod tests {
         let http: config::SinkKind = serde_json::from_value(http).unwrap();
         let postgres = serde_json::json!({"type": "postgres", "url": "postgres://me@127.0.0.1/db"});
         let postgres: config::SinkKind = serde_json::from_value(postgres).unwrap();
-        for (config, class) in [
-            (config::SinkKind::Stdout, Class::BestEffort),
-            (http, Class::AtLeastOnce),
-            (postgres, Class::ExactlyOnce),
-        ] {
+        for (config, class) in
+            [(config::SinkKind::Stdout, Class::BestEffort), (http, Class::AtLeastOnce), (postgres, Class::ExactlyOnce)]
+        {
             assert_eq!(open(&config).unwrap().class(), class, "{}", kind(&config));
         }
     }

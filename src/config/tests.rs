@@ -228,8 +228,16 @@ where = 'true'
     20:11 sink[2].payload: the string "diff" beside objects = true, which needs whole objects
     21:9 sink[2].where: a filter beside objects = true, which needs every entry
     "#);
-    let config = parse(&text.replace("'b'", "'d'").replace("schema = 'decklog'", "schema = 'd'").replace("'require'", "'disable'")
-        .replace(":geheim", "").replace("payload = 'diff'\nwhere = 'true'", "")).unwrap().config;
+    let config = parse(
+        &text
+            .replace("'b'", "'d'")
+            .replace("schema = 'decklog'", "schema = 'd'")
+            .replace("'require'", "'disable'")
+            .replace(":geheim", "")
+            .replace("payload = 'diff'\nwhere = 'true'", ""),
+    )
+    .unwrap()
+    .config;
     let SinkKind::Postgres(first) = &config.sink[0].kind else { panic!("{config:?}") };
     assert_eq!((first.sslmode, first.schema.as_str(), first.batch_size), (SslMode::VerifyFull, "decklog", 1000));
     let SinkKind::Postgres(second) = &config.sink[1].kind else { panic!("{config:?}") };

@@ -109,9 +109,7 @@ impl PostgresSink {
     async fn lock(&self, link: &Link, cluster: &str, epoch: &str, make: bool) -> Result<Row, Error> {
         let statements = link.statements();
         for made in [false, true] {
-            if let Some(row) =
-                link.client.query_opt(&statements.lock_cursor, &[&self.sink, &cluster, &epoch]).await?
-            {
+            if let Some(row) = link.client.query_opt(&statements.lock_cursor, &[&self.sink, &cluster, &epoch]).await? {
                 let (epoch, seq): (String, i64) = (row.try_get(1)?, row.try_get(2)?);
                 let at = (!epoch.is_empty()).then(|| Position { epoch, seq: Seq(seq.unsigned_abs()) });
                 return Ok(Row { cluster: row.try_get(0)?, at });
@@ -199,10 +197,7 @@ impl PostgresSink {
         let name = rows.columns[rows::CLUSTER_NAME].last().map(String::as_str);
         let name = name.unwrap_or_default();
         client
-            .execute(
-                &statements.move_cursor,
-                &[&self.sink, &row.cluster, &rows.cluster, &name, &rows.epoch, &seq],
-            )
+            .execute(&statements.move_cursor, &[&self.sink, &row.cluster, &rows.cluster, &name, &rows.epoch, &seq])
             .await?;
         let upto = Position { epoch: rows.epoch.clone(), seq: Seq(seq.unsigned_abs()) };
         // From here on it may be done without our knowing.
@@ -234,7 +229,8 @@ impl PostgresSink {
         };
         let shown = &self.door.shown;
         if less {
-            let text = format!("{shown} holds less than before: it was put back to an earlier state, and gets the rest again");
+            let text =
+                format!("{shown} holds less than before: it was put back to an earlier state, and gets the rest again");
             return Err(SinkError::Moved { text });
         }
         Err(SinkError::halt(format!(

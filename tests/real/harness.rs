@@ -2,10 +2,8 @@
 //! fake kubelets. It lives in a temporary directory, listens on loopback only, and ends with the test.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
@@ -17,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::judge::Row;
 use crate::oracle::Oracle;
+use crate::ports::free_port;
 
 /// How long a condition may take that always comes. Generous, because the machine may be busy, and because decklog gives
 /// a server that went back more than a minute before it believes that.
@@ -523,16 +522,4 @@ fn plain_http() -> reqwest::Client {
     // Another test may have installed it already.
     let _installed = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy().build().unwrap()
-}
-
-/// A port that nobody has, below those that the kernel gives to outgoing connections.
-fn free_port() -> u16 {
-    static NEXT: LazyLock<AtomicU16> =
-        LazyLock::new(|| AtomicU16::new(20_000 + u16::try_from(std::process::id() * 37 % 10_000).unwrap()));
-    loop {
-        let port = NEXT.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }

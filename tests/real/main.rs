@@ -14,6 +14,7 @@ mod judge;
 mod living;
 mod load;
 mod oracle;
+mod ports;
 mod rights;
 mod second;
 

@@ -68,7 +68,8 @@ impl Postgres {
         let mut initdb = as_server(&bin().join("initdb"));
         initdb.current_dir("/").args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]);
         run(initdb.arg("-D").arg(&data));
-        let access = "local all postgres trust\nhost all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        let access =
+            "local all postgres trust\nhost all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
         fs::write(data.join("pg_hba.conf"), access).unwrap();
         let mut settings = fs::OpenOptions::new().append(true).open(data.join("postgresql.conf")).unwrap();
         settings.write_all(b"ssl = on\nautovacuum = off\n").unwrap();
@@ -124,9 +125,9 @@ impl Postgres {
         let mut driver = JoinSet::new();
         driver.spawn(async { drop(connection.await) });
         let rows = client.simple_query(text).await.map_err(text_of)?;
-        let first = |row| match row {
-            tokio_postgres::SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or("NULL").to_owned()),
-            _ => None,
+        let first = |message| {
+            let tokio_postgres::SimpleQueryMessage::Row(row) = message else { return None };
+            Some(row.get(0).unwrap_or("NULL").to_owned())
         };
         Ok(rows.into_iter().filter_map(first).collect())
     }
@@ -446,7 +447,8 @@ async fn postgres_keeps_every_byte_and_refuses_only_what_is_refused() {
         assert_eq!(far.audit(&format!("SELECT line FROM bytes.{table} ORDER BY seq")).await, lines, "{table}");
     }
     // What jsonb cannot hold is NULL in the function that makes it, and nothing else.
-    let json = far.audit("SELECT bytes.json(line)->'object'->>'m' FROM bytes.entries WHERE seq <= 2 ORDER BY seq").await;
+    let json =
+        far.audit("SELECT bytes.json(line)->'object'->>'m' FROM bytes.entries WHERE seq <= 2 ORDER BY seq").await;
     assert_eq!(json, ["NULL", "123456789012345678901234567890.10"]);
     assert_eq!(far.audit("SELECT extract(microseconds FROM time) FROM bytes.entries WHERE seq = 1").await, ["1"]);
 
@@ -460,7 +462,10 @@ async fn postgres_keeps_every_byte_and_refuses_only_what_is_refused() {
     assert!(text.contains("SQLSTATE 23514") && text.contains("constraint no_seven"), "{text}");
     assert!(!text.contains("secret") && !text.contains("o7"), "{text}");
     sink.deliver(&items[3..]).await.unwrap();
-    assert_eq!(far.audit("SELECT string_agg(seq::text, ',' ORDER BY seq) FROM bytes.entries").await, ["1,2,3,4,5,6,8,9"]);
+    assert_eq!(
+        far.audit("SELECT string_agg(seq::text, ',' ORDER BY seq) FROM bytes.entries").await,
+        ["1,2,3,4,5,6,8,9"]
+    );
 
     // A replay brings what was set aside, repeats nothing, and moves nothing.
     far.audit("ALTER TABLE bytes.entries DROP CONSTRAINT no_seven").await;
@@ -468,7 +473,10 @@ async fn postgres_keeps_every_byte_and_refuses_only_what_is_refused() {
     replay.again();
     replay.deliver(&items).await.unwrap();
     replay.deliver(&items[..2]).await.unwrap();
-    assert_eq!(far.audit("SELECT string_agg(seq::text, ',' ORDER BY seq) FROM bytes.entries").await, ["1,2,3,4,5,6,7,8,9"]);
+    assert_eq!(
+        far.audit("SELECT string_agg(seq::text, ',' ORDER BY seq) FROM bytes.entries").await,
+        ["1,2,3,4,5,6,7,8,9"]
+    );
     assert_eq!(far.audit("SELECT count(*) FROM bytes.objects").await, ["9"]);
     assert_eq!(far.audit("SELECT seq FROM bytes.cursors").await, ["9"]);
     // Nor does it bring back what is gone since.
@@ -495,7 +503,9 @@ async fn postgres_says_what_is_missing() {
     let daemon = Daemon::new(&sim, &["configmaps"]);
     let port = far.port();
     let (url, password) = (far.url(port), far.dir.path().join("password"));
-    let plain = format!("type = \"postgres\"\nsslmode = \"disable\"\npassword_file = {password:?}\nschema = \"s\"\nobjects = true\n");
+    let plain = format!(
+        "type = \"postgres\"\nsslmode = \"disable\"\npassword_file = {password:?}\nschema = \"s\"\nobjects = true\n"
+    );
     let at = |url: &str| format!("{plain}url = {url:?}\n");
     let wrong = far.dir.path().join("wrong");
     fs::write(&wrong, "geheim").unwrap();
@@ -556,10 +566,14 @@ async fn postgres_over_tls_is_verified() {
     ] {
         let error = with(url, ca).check().await.unwrap_err();
         let text = error.to_string();
-        assert!(matches!(error, SinkError::Retry { .. }) && text.contains(says) && text.contains("see `ca_file`"), "{text}");
+        assert!(
+            matches!(error, SinkError::Retry { .. }) && text.contains(says) && text.contains("see `ca_file`"),
+            "{text}"
+        );
     }
     // The certificate expires while it delivers: what is connected goes on, what connects is refused.
-    let expired = "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out old.crt -days -1 -extfile names";
+    let expired =
+        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out old.crt -days -1 -extfile names";
     openssl(dir, expired);
     fs::copy(dir.join("old.crt"), dir.join("data/server.crt")).unwrap();
     far.audit("SELECT pg_reload_conf()").await;

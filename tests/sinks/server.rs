@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::support::{free_address, until};
+use crate::support::until;
 
 /// The folder of a server that `tests/servers/build` makes, which is asked to where nobody did before.
 pub(crate) fn made(name: &str) -> PathBuf {
@@ -24,10 +24,7 @@ pub(crate) fn made(name: &str) -> PathBuf {
     Path::new(String::from_utf8(ran.stdout).unwrap().trim()).join(name)
 }
 
-/// A port on loopback that nobody takes by chance.
-pub(crate) fn free_port() -> u16 {
-    free_address().rsplit_once(':').unwrap().1.parse().unwrap()
-}
+pub(crate) use crate::ports::free_port;
 
 /// See the module. It ends with the test.
 pub(crate) struct Server {

@@ -179,7 +179,8 @@ mod tests {
         let resolve = async |addresses: &[&str]| {
             let found: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
             let guard = Guard(Fixed(found), allowed.clone());
-            let addresses = guard.resolve("collector.example".parse().unwrap()).await.map_err(|error| error.to_string())?;
+            let addresses =
+                guard.resolve("collector.example".parse().unwrap()).await.map_err(|error| error.to_string())?;
             Ok::<_, String>(addresses.map(|address| address.ip().to_string()).collect::<Vec<_>>())
         };
         assert_eq!(resolve(&["127.0.0.1", "10.0.0.9"]).await, Ok(vec!["10.0.0.9".to_owned()]));

@@ -112,7 +112,10 @@ mod tests {
     async fn what_is_no_key_is_told_without_telling_it() {
         for text in ["", "geheim", "whsec_", "whsec_Z2VoZWlt", "whsec_%%%", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"] {
             let error = signer(text).await.unwrap_err().to_string();
-            assert!(error.contains("does not hold keys") && (PREFIX.contains(text) || !error.contains(text)), "{error}");
+            assert!(
+                error.contains("does not hold keys") && (PREFIX.contains(text) || !error.contains(text)),
+                "{error}"
+            );
         }
     }
 }

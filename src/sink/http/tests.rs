@@ -507,7 +507,9 @@ async fn a_server_that_asks_for_a_certificate_gets_the_one_that_is_there_now() {
     };
     let request = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
     for authority in ["ca", "stranger"] {
-        openssl(&format!("req -x509 {request} -keyout {authority}.key -out {authority}.pem -days 2 -subj /CN={authority}"));
+        openssl(&format!(
+            "req -x509 {request} -keyout {authority}.key -out {authority}.pem -days 2 -subj /CN={authority}"
+        ));
     }
     std::fs::write(dir.path().join("names"), "subjectAltName = IP:127.0.0.1").unwrap();
     for (name, authority) in [("server", "ca"), ("good", "ca"), ("bad", "stranger")] {

@@ -11,10 +11,10 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::schema;
 use crate::config;
+use crate::sink::SinkError;
 use crate::sink::files::Followed;
 use crate::sink::http::chain;
 use crate::sink::tls::Tls;
-use crate::sink::SinkError;
 
 /// The least wait after a refusal of the credentials, which heals when somebody renews them.
 const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
@@ -272,7 +272,9 @@ impl Door {
             return SinkError::halt(format!("{at}: {said}; run `decklog sink init` and send SIGHUP"));
         }
         if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
-            return SinkError::retry(format!("{at} can only be read from, as a standby; `url` should name the primary"));
+            return SinkError::retry(format!(
+                "{at} can only be read from, as a standby; `url` should name the primary"
+            ));
         }
         // Data that it does not take, a constraint, a trigger, a limit: this entry or another one of the batch. Such
         // messages quote what was not taken.

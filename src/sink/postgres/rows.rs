@@ -107,7 +107,10 @@ mod tests {
         let items = [item(1), item(2), item_of("f", 3)];
         let rows = Rows::of(&items).unwrap();
         assert_eq!((rows.epoch.as_str(), rows.cluster.as_str(), &rows.seq[..]), ("e", "c", &[1, 2][..]));
-        assert_eq!(rows.line, items[..2].iter().map(|item| std::str::from_utf8(&item.line).unwrap()).collect::<Vec<_>>());
+        assert_eq!(
+            rows.line,
+            items[..2].iter().map(|item| std::str::from_utf8(&item.line).unwrap()).collect::<Vec<_>>()
+        );
         // Both are of the same object.
         assert_eq!(rows.last, [2]);
         let first: Vec<&str> = rows.columns.iter().map(|column| column[0].as_str()).collect();

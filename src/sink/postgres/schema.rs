@@ -69,8 +69,7 @@ const COLUMNS: &str = "sink, epoch, seq, id, time, type, evidence, cluster, clus
                        kind, namespace, name, uid, resource_version, line";
 
 /// The columns of an object, as they are found in an entry.
-const OBJECT: &str =
-    "sink, cluster, api_group, resource, namespace, name, kind, api_version, uid, resource_version, time, epoch, seq, line";
+const OBJECT: &str = "sink, cluster, api_group, resource, namespace, name, kind, api_version, uid, resource_version, time, epoch, seq, line";
 
 /// Makes the row of a cursor where there is none. It waits for whoever is about to make it.
 pub(super) fn make_cursor(schema: &str) -> String {
@@ -172,7 +171,8 @@ mod tests {
     fn names_are_quoted_everywhere() {
         let text = needs("audit.log", "me\"too");
         assert!(text.contains("CREATE SCHEMA \"audit.log\"") && text.contains("TO \"me\"\"too\""), "{text}");
-        let statements = [insert, make_cursor, lock_cursor, move_cursor, keep_objects, drop_objects, take_back, version];
+        let statements =
+            [insert, make_cursor, lock_cursor, move_cursor, keep_objects, drop_objects, take_back, version];
         for text in statements.map(|statement| statement("audit.log")).into_iter().chain([text]) {
             assert!(text.contains("\"audit.log\"."), "{text}");
             assert!(!text.contains("SCHEMA.") && !text.contains("DECKLOG_"), "{text}");
