@@ -12,6 +12,7 @@ use kube::client::Body;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt as _;
 
 use crate::judge::Row;
 use crate::oracle::Oracle;
@@ -483,10 +484,19 @@ impl Cluster {
 
     /// Runs kubectl as the administrator.
     pub async fn kubectl(&self, arguments: &[&str]) -> Output {
+        self.kubectl_with(arguments, b"").await
+    }
+
+    /// Runs kubectl as the administrator, with something to read.
+    pub async fn kubectl_with(&self, arguments: &[&str], input: &[u8]) -> Output {
         let mut command = tokio::process::Command::new(programs().join(self.kube()));
         command.arg("kubectl").arg("--kubeconfig").arg(self.kubeconfig("admin")).args(arguments);
-        command.env("HOME", self.dir.path()).stdin(Stdio::null()).kill_on_drop(true);
-        command.output().await.unwrap()
+        command.env("HOME", self.dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        // It says what is wrong with what it does not read to its end.
+        let (_written, output) = tokio::join!(async move { stdin.write_all(input).await }, child.wait_with_output());
+        output.unwrap()
     }
 
     /// Runs kubectl, which has to succeed.
