@@ -190,11 +190,11 @@ async fn a_slow_sink_beside_a_fast_one_takes_no_memory() {
         })
         .await;
         if round * 4 <= rounds {
-            early = peak_mib(&mut daemon);
+            early = peak_mib(&daemon);
         }
     }
     bounded(&mut daemon, "a slow sink beside a fast one");
-    let late = peak_mib(&mut daemon);
+    let late = peak_mib(&daemon);
     // What it holds back by now is more than this.
     assert!(late < early + 40, "{early} MiB after a quarter, {late} MiB at the end");
     let seconds = begun.elapsed().as_secs() + LIMIT.as_secs();
