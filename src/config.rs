@@ -32,7 +32,7 @@ mod tests;
 pub(crate) use problem::nearest;
 pub use problem::{Place, Problem, Problems};
 pub use schema::{config_schema, entry_schema};
-pub use sink::{CloudEvents, Compress, Facility, FileSink, From, HttpSink, JournaldSink, NatsSink, OnRefused, Partition, RedisSink, S3Sink, Sink, SinkKind, SyslogSink, Tls};
+pub use sink::{CloudEvents, Compress, Facility, FileSink, From, HttpSink, JournaldSink, NatsSink, OnRefused, Partition, PostgresSink, RedisSink, S3Sink, Sink, SinkKind, SslMode, SyslogSink, Tls};
 pub use value::{format_duration, format_size, parse_duration, parse_size};
 
 /// A configuration file has at most this many bytes: more is some other file.
@@ -156,6 +156,15 @@ impl Config {
                 && redis.password_file.is_some()
             {
                 in_clear(sink, "redis", "rediss");
+            }
+            if let SinkKind::Postgres(database) = &sink.kind
+                && database.sslmode == SslMode::Disable
+                && crate::sink::postgres::leaves_this_machine(&database.url)
+            {
+                warnings.push(format!(
+                    "the sink {:?} speaks to its database in clear: take sslmode = \"disable\" away, unless the network is trusted",
+                    sink.name
+                ));
             }
         }
         warnings

@@ -12,6 +12,7 @@ pub mod nats;
 pub mod s3;
 pub mod journald;
 pub mod redis;
+pub mod postgres;
 pub mod stdout;
 pub mod syslog;
 mod template;
@@ -24,7 +25,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::config;
-use crate::model::{EntryType, Seq};
+use crate::model::{Cluster, EntryType, Seq};
 pub(crate) use template::Template;
 
 /// What a sink promises.
@@ -147,6 +148,10 @@ pub trait Sink: Send {
     /// The operator asks to open files anew (SIGHUP). Takes effect with the next use.
     fn reopen(&mut self);
 
+    /// Whose log it gets: the name of the sink, and the cluster as far as it is known. Sinks that share a place with
+    /// others keep what is theirs apart by it.
+    fn of(&mut self, _sink: &str, _cluster: &Cluster) {}
+
     /// What follows is a replay: it repeats what may be there already, and moves no position that is kept there.
     fn again(&mut self) {}
 
@@ -179,6 +184,7 @@ pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
         config::SinkKind::Journald(config) => Box::new(journald::JournaldSink::new(config)),
         config::SinkKind::Redis(config) => Box::new(redis::RedisSink::new(config)?),
         config::SinkKind::Syslog(config) => Box::new(syslog::SyslogSink::new(config)?),
+        config::SinkKind::Postgres(config) => Box::new(postgres::PostgresSink::new(config)?),
     })
 }
 
@@ -194,6 +200,7 @@ pub const fn kind(config: &config::SinkKind) -> &'static str {
         config::SinkKind::Journald(_) => "journald",
         config::SinkKind::Redis(_) => "redis",
         config::SinkKind::Syslog(_) => "syslog",
+        config::SinkKind::Postgres(_) => "postgres",
     }
 }
 
@@ -241,6 +248,7 @@ pub(crate) mod tests {
             ("http", "http://127.0.0.1:1/", Class::AtLeastOnce),
             ("journald", "", Class::BestEffort),
             ("nats", "nats://127.0.0.1:1", Class::ExactlyOnce),
+            ("postgres", "postgres://me@127.0.0.1/db", Class::ExactlyOnce),
             ("redis", "redis://127.0.0.1:1/", Class::AtLeastOnce),
             ("s3", "s3://bucket", Class::ExactlyOnce),
             ("syslog", "tcp://127.0.0.1:1/", Class::BestEffort),

@@ -13,6 +13,7 @@ mod journal;
 mod memory;
 mod path;
 mod process;
+mod sinks;
 mod table;
 
 use std::path::Path;
@@ -55,6 +56,9 @@ fn main() {
             }
             if wanted("filter") {
                 filter::compare_costs(&mut table);
+            }
+            if wanted("sinks") {
+                sinks::compare(&mut table);
             }
             if wanted("memory") {
                 memory::measure(&mut table);

@@ -54,16 +54,16 @@ pub(super) struct Daemon(Child);
 impl Daemon {
     /// Starts it with this configuration.
     pub(super) fn start(dir: &Path, kubeconfig: &Path, sink: bool) -> Self {
-        let mut config = format!(
-            "[cluster]\nname = \"bench\"\nkubeconfig = {kubeconfig:?}\n[state]\npath = {:?}\n[[watch]]\nresources = [\"pods\"]\n[log]\nlevel = \"warn\"\n",
+        let file = format!("[[sink]]\nname = \"file\"\ntype = \"file\"\npath = {:?}\n", dir.join("events.jsonl"));
+        Self::with(dir, kubeconfig, "pods", if sink { &file } else { "" })
+    }
+
+    /// As [`Daemon::start`], with another resource and other sinks.
+    pub(super) fn with(dir: &Path, kubeconfig: &Path, resource: &str, sinks: &str) -> Self {
+        let config = format!(
+            "[cluster]\nname = \"bench\"\nkubeconfig = {kubeconfig:?}\n[state]\npath = {:?}\n[[watch]]\nresources = [{resource:?}]\n[log]\nlevel = \"warn\"\n{sinks}",
             dir.join("state")
         );
-        if sink {
-            config.push_str(&format!(
-                "[[sink]]\nname = \"file\"\ntype = \"file\"\npath = {:?}\n",
-                dir.join("events.jsonl")
-            ));
-        }
         fs::write(dir.join("config.toml"), config).expect("a configuration");
         let child = Command::new(env!("CARGO_BIN_EXE_decklog"))
             .args(["run", "-c"])

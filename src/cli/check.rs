@@ -293,10 +293,13 @@ async fn sinks(config: &Config, running: bool, found: &mut Findings) {
         }
         match sink::open(&config.kind) {
             Err(text) => found.bad("sink", format!("{}: {text}", config.name)),
-            Ok(mut sink) => match sink.check().await {
-                Ok(()) => found.good("sink", format!("{} can be delivered to", config.name)),
-                Err(error) => found.bad("sink", format!("{}: {error}", config.name)),
-            },
+            Ok(mut sink) => {
+                sink.of(&config.name, &Cluster::default());
+                match sink.check().await {
+                    Ok(()) => found.good("sink", format!("{} can be delivered to", config.name)),
+                    Err(error) => found.bad("sink", format!("{}: {error}", config.name)),
+                }
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use super::{Exit, Failure, Global, Outcome, complain, configured};
 use crate::config::{self, SinkKind};
 use crate::filter::Filter;
 use crate::journal::{Journal, JournalError, Reader};
-use crate::model::Seq;
+use crate::model::{Cluster, Seq};
 use crate::sink::{self, Item, Sink, SinkError};
 
 /// Arguments of `decklog replay`.
@@ -99,7 +99,7 @@ async fn redeliver(
 ) -> Outcome {
     let wrong = |text: String| Failure::new(Exit::Config, format!("the sink {}: {text}", config.name));
     let filter = config.filter.as_deref().map(Filter::compile).transpose().map_err(|error| wrong(error.to_string()))?;
-    let mut sink = open(config, from, to)?;
+    let mut sink = open(config, &reader.cluster()?, from, to)?;
     sink.again();
     let mut progress = Progress::new(format!("replay to {}", config.name), "entries");
     let (mut after, mut delivered, mut refused) = (Seq(from.0 - 1), 0_u64, 0_u64);
@@ -143,9 +143,13 @@ async fn redeliver(
 }
 
 /// The sink, or for a file a new one beside it.
-fn open(config: &config::Sink, from: Seq, to: Seq) -> Result<Box<dyn Sink>, Failure> {
+fn open(config: &config::Sink, cluster: &Cluster, from: Seq, to: Seq) -> Result<Box<dyn Sink>, Failure> {
     let failed = |text: String| Failure::new(Exit::Config, format!("the sink {}: {text}", config.name));
-    let SinkKind::File(file) = &config.kind else { return sink::open(&config.kind).map_err(failed) };
+    let SinkKind::File(file) = &config.kind else {
+        let mut sink = sink::open(&config.kind).map_err(failed)?;
+        sink.of(&config.name, cluster);
+        return Ok(sink);
+    };
     let mut path = file.path.clone().into_os_string();
     path.push(format!(".replay-{from}-{to}"));
     let path = PathBuf::from(path);
@@ -176,13 +180,12 @@ async fn deliver(sink: &mut dyn Sink, mut items: &[Item], taken: &mut impl FnMut
                 tokio::time::sleep(after.unwrap_or_default().max(wait)).await;
                 wait = (wait * 2).min(LONGEST_WAIT);
             }
-            SinkError::Lost { text } => return Err(text),
             SinkError::Refused { text } => {
                 complain(&format!("entry {} is refused: {text}", items[0].seq));
                 refused += 1;
                 items = &items[1..];
             }
-            SinkError::Halt { text } => return Err(text),
+            SinkError::Halt { text } | SinkError::Lost { text } => return Err(text),
         }
     }
     Ok(refused)

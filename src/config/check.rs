@@ -11,7 +11,7 @@ use super::tree::{Node, Value};
 use super::{Files, Listen};
 
 /// Sink types of later releases: who asks for one learns that it is not his spelling.
-const LATER: [&str; 4] = ["kafka", "postgres", "otlp", "elasticsearch"];
+const LATER: [&str; 3] = ["kafka", "otlp", "elasticsearch"];
 
 /// What is found where a key is missing.
 pub(super) const MISSING: &str = "no such key";
@@ -22,6 +22,8 @@ pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
     checker.node(root, schema, "", false);
     checker.duplicate_names(root);
     checker.one_file_twice(root);
+    checker.one_schema_twice(root);
+    checker.whole_objects(root);
     checker.one_resource_twice(root);
     checker.remote_listener(root);
     checker.problems
@@ -289,6 +291,42 @@ impl Checker<'_> {
                 None => {
                     seen.insert(plain, index);
                 }
+            }
+        }
+    }
+
+    /// Two sinks cannot tell the same entries to the same tables.
+    fn one_schema_twice(&mut self, root: &Node) {
+        let mut seen: HashMap<(&str, &str), usize> = HashMap::new();
+        for (index, sink) in root.get("sink").map_or(&[][..], Node::elements).iter().enumerate() {
+            if tag_of(sink) != "postgres" {
+                continue;
+            }
+            let Some((node, url)) = sink.get("url").and_then(|node| Some((node, node.text()?))) else { continue };
+            let schema = sink.get("schema").and_then(Node::text).unwrap_or("decklog");
+            if let Some(first) = seen.insert((url, schema), index) {
+                let found = format!("the database and the schema of sink[{first}]");
+                let expected = "a database or a schema that no other sink delivers to";
+                self.tell(&node.place, &format!("sink[{index}].url"), found, expected);
+            }
+        }
+    }
+
+    /// The table of the objects that there are can only be kept by who is told everything.
+    fn whole_objects(&mut self, root: &Node) {
+        for (index, sink) in root.get("sink").map_or(&[][..], Node::elements).iter().enumerate() {
+            if tag_of(sink) != "postgres"
+                || !sink.get("objects").is_some_and(|node| matches!(node.value, Value::Boolean(true)))
+            {
+                continue;
+            }
+            if let Some(node) = sink.get("where") {
+                let found = "a filter beside objects = true, which needs every entry";
+                self.tell(&node.place, &format!("sink[{index}].where"), found, "no `where`; another sink can have it");
+            }
+            if let Some(node) = sink.get("payload").filter(|node| node.text() != Some("full")) {
+                let found = format!("{} beside objects = true, which needs whole objects", node.described(false));
+                self.tell(&node.place, &format!("sink[{index}].payload"), found, "\"full\"");
             }
         }
     }

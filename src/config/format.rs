@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::net::IpAddr;
 use std::path::Path;
-
+use ipnet::IpNet;
 use tracing_subscriber::EnvFilter;
 
 use super::problem::nearest;
@@ -11,6 +12,7 @@ use super::value::{ZERO, parse_duration, parse_period, parse_size};
 use super::{Files, Listen};
 use crate::change::{Noise, Pattern, Preset};
 use crate::filter::{Filter, FilterError};
+use crate::sink::postgres::parse_url;
 use crate::sink::{Template, nats, s3};
 
 /// Why a text does not fit its format.
@@ -58,6 +60,10 @@ pub(super) fn expected(format: &str) -> &'static str {
         "stream" => "the name of a stream, without spaces and any of . * > / \\",
         "subject" => "a subject such as \"decklog.{resource}.{namespace}\", without spaces and wildcards",
         "bucket-url" => "s3://BUCKET, s3://BUCKET/PREFIX, or file:///PATH for a folder",
+        "network" => "a network such as \"10.0.0.0/8\" or \"2001:db8::/32\"",
+        "postgres-url" => {
+            "a URL such as postgres://decklog@db.example:5432/audit, without a password (for that: password_file)"
+        }
         "redis-url" => "a redis:// or rediss:// URL without user and password (for those: user, password_file)",
         "syslog-url" => {
             "unix:// with the path of a socket, such as \"unix:///dev/log\"; or tcp:// or tls:// with a host"
@@ -96,6 +102,8 @@ pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong>
         }
         "cel" => Filter::compile(text).map(drop).map_err(|error| cel(text, &error)),
         "http-url" => http_url(text),
+        "network" => network(text),
+        "postgres-url" => parse_url(text).map(drop).map_err(Wrong::from),
         "redis-url" => server_url(text, &["redis", "rediss"]),
         "syslog-url" => syslog_url(text),
         "syslog-name" => printable(text, 48),
@@ -601,6 +609,11 @@ mod tests {
             ("http-url", "collector.example/x", Some("https://collector.example/x")),
             ("http-url", "ftp://collector.example/", None),
             ("http-url", "https://me:geheim@collector.example/", None),
+            ("network", "10.0.0.1", Some("10.0.0.1/32")),
+            ("network", "2001:db8::1", Some("2001:db8::1/128")),
+            ("network", "10.0.0.0/33", None),
+            ("network", "example.com", None),
+            ("postgres-url", "db.example/audit", None),
             ("listen", "localhost:9465", Some("127.0.0.1:9465")),
             ("listen", ":80", Some("127.0.0.1:80")),
             ("listen", "9465", Some("127.0.0.1:9465")),
@@ -646,4 +659,18 @@ mod tests {
         assert!(found("readable-file", "/nonexistent/x").contains("cannot be read: No such file"));
         assert!(check("readable-file", "/nonexistent/x", Files::Ignore).is_ok());
     }
+}
+
+
+
+
+fn network(text: &str) -> Result<(), Wrong> {
+    if text.parse::<IpNet>().is_ok() {
+        return Ok(());
+    }
+    let wrong = Wrong::from(format!("the string {text:?}"));
+    Err(match text.parse::<IpAddr>() {
+        Ok(address) => wrong.near(IpNet::from(address).to_string()),
+        Err(_) => wrong,
+    })
 }

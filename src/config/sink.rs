@@ -87,14 +87,16 @@ pub enum SinkKind {
     File(FileSink),
     /// CloudEvents over HTTP.
     Http(HttpSink),
-    /// A stream of NATS JetStream.
-    Nats(NatsSink),
-    /// Compressed JSON Lines in an S3 bucket or a folder.
-    S3(S3Sink),
     /// The journal of systemd.
     Journald(JournaldSink),
+    /// A stream of NATS JetStream.
+    Nats(NatsSink),
+    /// Rows in a PostgreSQL database.
+    Postgres(PostgresSink),
     /// Redis streams.
     Redis(RedisSink),
+    /// Compressed JSON Lines in an S3 bucket or a folder.
+    S3(S3Sink),
     /// Syslog.
     Syslog(SyslogSink),
 }
@@ -162,6 +164,14 @@ pub struct HttpSink {
     #[serde(default = "value::batch_size")]
     #[schemars(range(min = 1, max = 10_000))]
     pub batch_size: usize,
+    /// About how many bytes of entries one batched request carries at most, unless a single one is larger.
+    #[serde(default = "value::batch_bytes", with = "value::size")]
+    #[schemars(with = "String", extend("format" = "size"))]
+    pub batch_bytes: u64,
+    /// How long the first entry of a batched request waits for others. Default: not at all.
+    #[serde(default, with = "value::optional_duration")]
+    #[schemars(with = "Option<String>", extend("format" = "time-span"))]
+    pub batch_age: Option<Duration>,
     /// Headers of every request.
     #[serde(default)]
     #[schemars(extend("format" = "headers", "writeOnly" = true))]
@@ -174,6 +184,14 @@ pub struct HttpSink {
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub bearer_file: Option<PathBuf>,
+    /// A file with the keys that requests are signed with, one a line; read anew when it changes. Default: no signature.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub signing_key_file: Option<PathBuf>,
+    /// The networks that it may connect to, whatever the name in `url` resolves to. Default: all but link-local ones.
+    #[serde(default)]
+    #[schemars(with = "Vec<value::NetworkText>")]
+    pub allow_networks: Vec<String>,
     /// Whom it trusts, and what it shows of itself.
     #[serde(flatten)]
     pub tls: Tls,
@@ -403,4 +421,49 @@ pub enum Facility {
     Local6 = 22,
     /// As above.
     Local7 = 23,
+}
+
+/// Rows in a PostgreSQL database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PostgresSink {
+    /// The database: `postgres://USER@HOST:PORT/DATABASE`.
+    #[schemars(extend("format" = "postgres-url", "writeOnly" = true))]
+    pub url: String,
+    /// Whether the connection is encrypted, and what is verified.
+    #[serde(default)]
+    pub sslmode: SslMode,
+    /// A file with the password; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub password_file: Option<PathBuf>,
+    /// The schema with decklog's tables.
+    #[serde(default = "value::schema")]
+    #[schemars(extend("format" = "name"))]
+    pub schema: String,
+    /// Whether the table `objects` holds the present state of the cluster.
+    #[serde(default)]
+    pub objects: bool,
+    /// How many entries go into one transaction at most.
+    #[serde(default = "value::transaction_size")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub batch_size: usize,
+    /// Whom it trusts, and what it shows of itself.
+    #[serde(flatten)]
+    pub tls: Tls,
+    /// How long one transaction may take.
+    #[serde(default = "value::timeout", with = "value::duration")]
+    #[schemars(with = "String", extend("format" = "time-span"))]
+    pub timeout: Duration,
+}
+
+/// What is verified of a database server. There is nothing between the two: encryption without verification keeps
+/// nobody out who can listen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SslMode {
+    /// The connection is encrypted, the certificate is of an authority that is trusted, and names the host of `url`.
+    #[default]
+    VerifyFull,
+    /// Nothing is encrypted and nothing is verified.
+    Disable,
 }

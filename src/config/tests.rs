@@ -79,7 +79,7 @@ config.toml:7:18: watch[0].label_selector
     nearest   in
 config.toml:11:8: sink[0].type
     found     the string "flie"
-    expected  "stdout", "file", "http", "journald", "nats", "redis", "s3" or "syslog"
+    expected  "stdout", "file", "http", "journald", "nats", "postgres", "redis", "s3" or "syslog"
     nearest   file
 config.toml:14:8: sink[1].name
     found     "audit", which is the name of sink[0]
@@ -210,6 +210,55 @@ kepp = 3
     16:1 sink[3].type: no such key
     19:1 sink[3].kepp: an unknown key → keep
     "#);
+}
+
+#[test]
+fn a_database_is_told_apart_from_another_one_and_wants_whole_entries_for_objects() {
+    let text = format!(
+        "{LEAST}
+[[sink]]
+name = 'a'
+type = 'postgres'
+url = 'postgres://me@db.example/audit'
+[[sink]]
+name = 'b'
+type = 'postgres'
+url = 'postgres://me@db.example/audit'
+schema = 'decklog'
+sslmode = 'require'
+[[sink]]
+name = 'c'
+type = 'postgres'
+url = 'postgres://me:geheim@db.example/audit'
+schema = 'c'
+objects = true
+payload = 'diff'
+where = 'true'
+"
+    );
+    let told = briefly(&text).join("\n");
+    assert!(!told.contains("geheim"));
+    insta::assert_snapshot!(told, @r#"
+    11:7 sink[1].url: the database and the schema of sink[0]
+    13:11 sink[1].sslmode: the string "require"
+    17:7 sink[2].url: a URL with a password, which would show in logs
+    20:11 sink[2].payload: the string "diff" beside objects = true, which needs whole objects
+    21:9 sink[2].where: a filter beside objects = true, which needs every entry
+    "#);
+    let config = parse(
+        &text
+            .replace("'b'", "'d'")
+            .replace("schema = 'decklog'", "schema = 'd'")
+            .replace("'require'", "'disable'")
+            .replace(":geheim", "")
+            .replace("payload = 'diff'\nwhere = 'true'", ""),
+    )
+    .unwrap()
+    .config;
+    let SinkKind::Postgres(first) = &config.sink[0].kind else { panic!("{config:?}") };
+    assert_eq!((first.sslmode, first.schema.as_str(), first.batch_size), (SslMode::VerifyFull, "decklog", 1000));
+    let SinkKind::Postgres(second) = &config.sink[1].kind else { panic!("{config:?}") };
+    assert_eq!((second.sslmode, second.objects), (SslMode::Disable, false));
 }
 
 #[test]

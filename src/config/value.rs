@@ -281,7 +281,7 @@ macro_rules! text {
 text!(ResourceText, "resource");
 text!(NamespaceText, "namespace");
 text!(PointerText, "pointer-pattern");
-text!(IgnoreText, "ignore");
+text!(NetworkText, "network");
 
 impl JsonSchema for Begin {
     fn inline_schema() -> bool {
@@ -370,4 +370,16 @@ impl Listen {
             Self::Unix(_) => true,
         }
     }
+}
+
+pub(super) const fn batch_bytes() -> u64 {
+    1 << 20
+}
+
+pub(super) fn schema() -> String {
+    "decklog".to_owned()
+}
+
+pub(super) const fn transaction_size() -> usize {
+    1000
 }

@@ -14,6 +14,7 @@ use crate::config;
 use crate::delivery::{self, SinkCounters, Wanted};
 use crate::filter::Filter;
 use crate::journal::Journal;
+use crate::model::Cluster;
 use crate::sink::{self, Position, Sink};
 use crate::supervise::{Ended, Supervisor};
 use crate::wire;
@@ -52,8 +53,9 @@ impl Sinks {
     /// Opens the sinks of a daemon that starts, and begins a new epoch where one of them already holds entries that the
     /// journal, put back from a backup, would give out a second time. That has to be known before anything is written.
     pub(super) async fn open(&mut self, configs: &[config::Sink], journal: &Journal) -> Result<(), DaemonError> {
+        let cluster = journal.reader()?.cluster()?;
         for config in configs {
-            self.opened.push(open(config)?);
+            self.opened.push(open(config, &cluster)?);
         }
         let head = *journal.head().borrow();
         let mut ahead = Vec::new();
@@ -117,7 +119,8 @@ impl Sinks {
         let fresh = configs
             .iter()
             .filter(|config| self.running.get(&config.name).is_none_or(|running| running.config != **config));
-        let opened: Vec<Opened> = fresh.map(open).collect::<Result<_, _>>()?;
+        let cluster = journal.reader()?.cluster()?;
+        let opened: Vec<Opened> = fresh.map(|config| open(config, &cluster)).collect::<Result<_, _>>()?;
         let leaving: Vec<String> = self
             .running
             .iter()
@@ -180,7 +183,7 @@ fn task_name(sink: &str) -> String {
     format!("delivery to the sink {sink}")
 }
 
-fn open(config: &config::Sink) -> Result<Opened, DaemonError> {
+fn open(config: &config::Sink, cluster: &Cluster) -> Result<Opened, DaemonError> {
     let wrong = |text: String| DaemonError::Config(format!("the sink {}: {text}", config.name));
     let filter = match &config.filter {
         None => None,
@@ -192,7 +195,8 @@ fn open(config: &config::Sink) -> Result<Opened, DaemonError> {
             Some(if by_outline { Wanted::by_outline(test) } else { Wanted::by_entry(test) })
         }
     };
-    let sink = sink::open(&config.kind).map_err(wrong)?;
+    let mut sink = sink::open(&config.kind).map_err(wrong)?;
+    sink.of(&config.name, cluster);
     Ok(Opened { plan: delivery::Plan::new(config, filter), config: config.clone(), sink })
 }
 

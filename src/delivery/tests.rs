@@ -156,6 +156,23 @@ impl World {
     }
 }
 
+/// An output that was put back while it was delivered to is asked where it is, and gets what it lacks.
+#[tokio::test]
+async fn an_output_that_moved_is_asked_again_and_filled_up() {
+    let mut world = World::new().await;
+    world.write(6).await;
+    let moved = Failure { taken: 0, error: SinkError::Lost { text: "put back".into() } };
+    let held = Position { epoch: world.journal.epoch(), seq: Seq(0) };
+    // What it says it holds is what it holds at every question.
+    let mut fake = Fake::new([Failure { taken: 4, error: SinkError::retry("busy") }, moved]);
+    fake.held = Some(held);
+    world.start(world.plan(), fake.clone());
+    let taken = fake.taken(10).await;
+    assert_eq!(taken, [1, 2, 3, 4, 1, 2, 3, 4, 5, 6]);
+    world.until(|row| row.cursor == Seq(6) && row.state == "running").await;
+    world.stop().await;
+}
+
 /// Takes what its script lets it take.
 #[derive(Clone)]
 struct Fake {

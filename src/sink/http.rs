@@ -6,6 +6,7 @@
 
 mod client;
 mod guard;
+mod sign;
 #[cfg(test)]
 mod tests;
 
@@ -21,12 +22,13 @@ use super::cloudevents::Event;
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::ambient;
 use crate::config::{self, CloudEvents};
+use crate::wire::Entry;
 pub use client::Wire;
 pub(super) use client::chain;
 use client::{Link, shown};
 
-/// About how many bytes one batched request carries, unless a single entry is larger.
-const BATCH_BYTES: usize = 1 << 20;
+/// About how many bytes of entries that go one by one are read at once.
+const READ_BYTES: usize = 1 << 20;
 
 /// How many bytes of an answer are read: enough for the text of an error, and for a short answer to leave the
 /// connection usable.
@@ -52,6 +54,8 @@ pub struct HttpSink {
     link: Link,
     format: CloudEvents,
     batch_size: usize,
+    batch_bytes: usize,
+    batch_age: Duration,
 }
 
 impl HttpSink {
@@ -60,7 +64,13 @@ impl HttpSink {
     /// # Errors
     /// Where the URL or a header can never work. The text never quotes a header's value.
     pub fn new(config: &config::HttpSink) -> Result<Self, String> {
-        Ok(Self { link: Link::new(config)?, format: config.format, batch_size: config.batch_size.max(1) })
+        Ok(Self {
+            link: Link::new(config)?,
+            format: config.format,
+            batch_size: config.batch_size.max(1),
+            batch_bytes: usize::try_from(config.batch_bytes).unwrap_or(usize::MAX),
+            batch_age: config.batch_age.unwrap_or_default(),
+        })
     }
 
     /// For simulations: what it sends goes to `wire` and not over a network.
@@ -81,7 +91,7 @@ impl HttpSink {
         // Halved when the server refuses several entries together, until the one that it means stands alone.
         let mut most = if self.format == CloudEvents::Batched { self.batch_size } else { 1 };
         while taken < batch.len() {
-            let part = first_part(&batch[taken..], most);
+            let part = first_part(&batch[taken..], most, self.batch_bytes);
             match self.post(part).await {
                 Answer::Taken => taken += part.len(),
                 Answer::Refused(_) if part.len() > 1 => most = part.len() / 2,
@@ -122,6 +132,10 @@ impl HttpSink {
         };
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         let body = bytes::Bytes::from(body);
+        if let Some(signer) = &self.link.signer {
+            let seconds = ambient::now().as_second();
+            headers.extend(signer.headers(&name_of(part), seconds, &body));
+        }
         let request = match self.link.request(Method::POST) {
             Ok(request) => request.headers(headers).body(body.clone()),
             Err(error) => return Answer::Error(error),
@@ -173,12 +187,22 @@ impl HttpSink {
     }
 }
 
+/// What a request is called where it is signed: the id of its only entry, or what it reaches from and to.
+fn name_of(part: &[Item]) -> String {
+    let Some(Ok(first)) = part.first().map(|item| Entry::parse(&item.line)) else { return String::new() };
+    match part {
+        [_] => first.id.into_owned(),
+        [.., last] => format!("{}_{}_{}", first.epoch, first.seq, last.seq),
+        [] => String::new(),
+    }
+}
+
 /// As many entries from the beginning as go into one request: at least one.
-fn first_part(batch: &[Item], most: usize) -> &[Item] {
+fn first_part(batch: &[Item], most: usize, most_bytes: usize) -> &[Item] {
     let mut bytes = 0;
     let fits = |item: &&Item| {
         bytes += item.line.len();
-        bytes <= BATCH_BYTES
+        bytes <= most_bytes
     };
     let count = batch.iter().take(most).take_while(fits).count();
     &batch[..count.max(1)]
@@ -206,9 +230,11 @@ impl Sink for HttpSink {
         match self.format {
             // Few, because what is taken is acknowledged only when the whole batch is: a crash repeats at most these.
             CloudEvents::Binary | CloudEvents::Structured => {
-                Limits { entries: 32, bytes: BATCH_BYTES, linger: Duration::ZERO }
+                Limits { entries: 32, bytes: READ_BYTES, linger: Duration::ZERO }
             }
-            CloudEvents::Batched => Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: Duration::ZERO },
+            CloudEvents::Batched => {
+                Limits { entries: self.batch_size, bytes: self.batch_bytes, linger: self.batch_age }
+            }
         }
     }
 

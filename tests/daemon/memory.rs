@@ -14,7 +14,7 @@ use decklog::sim::faults::{Act, Fault, On, Signal};
 use decklog::sim::{Object, objects};
 
 use crate::hostile::peak_mib;
-use crate::support::{Daemon, LIMIT, cluster_with};
+use crate::support::{Daemon, LIMIT, cluster_with, until};
 
 /// What decklog has resident at most, in MiB, as the README says.
 const BOUND: u64 = 256;
@@ -159,6 +159,48 @@ async fn when_every_sink_is_blocked_memory_stays_within_the_bound() {
     }
     daemon.kill().await;
     drop((reader, silent));
+}
+
+/// One sink takes an entry in a second, another one everything. What the first has still to get is on the disk: memory
+/// is what it was after a quarter of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_sink_beside_a_fast_one_takes_no_memory() {
+    let sim = cluster_with(|_| {}).await;
+    let mut daemon = Daemon::new(&sim, &["pods"]);
+    let path = daemon.path("slow.jsonl");
+    let slow = format!("[[sink]]\nname = \"slow\"\ntype = \"file\"\npath = {path:?}\nrate = 1\n");
+    quiet(&daemon, "resources = [\"pods\"]", &slow);
+    start(&mut daemon);
+    daemon.ready().await;
+    let (pods, rounds) = if full() { (10_000, 10) } else { (1500, 10) };
+    sim.bulk_pods(pods).unwrap();
+    let begun = std::time::Instant::now();
+    let mut early = 0;
+    for round in 1..=rounds {
+        if round > 1 {
+            sim.touch_bulk(pods);
+        }
+        let told = pods * round;
+        reach(&mut daemon, told as u64).await;
+        until("the fast sink to have everything", async || {
+            daemon.must_run();
+            let sinks = Reader::open(&daemon.state()).and_then(|reader| reader.sinks()).map_err(|e| e.to_string())?;
+            let fast = sinks.into_iter().find(|row| row.name == "file").ok_or("it is not there")?;
+            if fast.cursor.0 >= told as u64 { Ok(()) } else { Err(format!("{fast:?}")) }
+        })
+        .await;
+        if round * 4 <= rounds {
+            early = peak_mib(&daemon);
+        }
+    }
+    bounded(&mut daemon, "a slow sink beside a fast one");
+    let late = peak_mib(&daemon);
+    // What it holds back by now is more than this.
+    assert!(late < early + 40, "{early} MiB after a quarter, {late} MiB at the end");
+    let seconds = begun.elapsed().as_secs() + LIMIT.as_secs();
+    let taken = fs::read_to_string(&path).unwrap().lines().count() as u64;
+    assert!(taken <= seconds && taken < (pods * rounds / 2) as u64, "{taken} entries in {seconds} s");
+    daemon.stop().await;
 }
 
 /// A line that never ends is given up at the bound of a line, again and again.

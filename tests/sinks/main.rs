@@ -15,6 +15,7 @@ mod nats;
 #[path = "../real/ports.rs"]
 mod ports;
 #[allow(dead_code, reason = "not every server needs all of it")]
+mod postgres;
 mod proxy;
 mod s3;
 mod redis;

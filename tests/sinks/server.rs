@@ -103,6 +103,11 @@ impl Server {
         self.port
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.as_ref().unwrap().id()
+    }
+
     /// Ends it as a crash does.
     pub(crate) fn kill(&mut self) {
         assert!(self.end(), "{} does not run", self.name);
@@ -110,8 +115,13 @@ impl Server {
 
     /// Asks it to end, and waits until it has.
     pub(crate) async fn stop(&mut self) {
+        self.stop_by(Signal::TERM).await;
+    }
+
+    /// As [`Server::stop`], by another signal.
+    pub(crate) async fn stop_by(&mut self, signal: Signal) {
         let mut child = self.running.take().unwrap();
-        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        kill_process(Pid::from_child(&child), signal).unwrap();
         until(&format!("the end of {}", self.name), async || {
             child.try_wait().unwrap().map(drop).ok_or_else(|| "it runs".to_owned())
         })

@@ -10,7 +10,8 @@ use memchr::memmem;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, ClientBuilder, Method, Request, RequestBuilder, Response, Url, redirect};
 
-use super::guard::{self, Guard};
+use super::guard::{self, Allowed, Guard};
+use super::sign::Signer;
 use crate::config;
 use crate::sink::SinkError;
 use crate::sink::tls::Tls;
@@ -31,6 +32,9 @@ pub(super) struct Link {
     headers_file: Option<PathBuf>,
     bearer_file: Option<PathBuf>,
     tls: Tls,
+    /// Where it may connect to.
+    allowed: Allowed,
+    pub(super) signer: Option<Signer>,
     /// The fixed headers, and those last read from files.
     headers: Option<HeaderMap>,
     client: Option<Client>,
@@ -53,7 +57,8 @@ impl Link {
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err("`url` must begin with http:// or https:// and name a host".to_owned());
         }
-        guard::look_at(&url)?;
+        let allowed = Allowed::new(&config.allow_networks)?;
+        guard::look_at(&url, &allowed)?;
         let mut fixed = HeaderMap::new();
         for (name, value) in &config.headers {
             add(&mut fixed, name, value).map_err(|error| format!("`headers`: {error}"))?;
@@ -66,6 +71,8 @@ impl Link {
             headers_file: config.headers_file.clone(),
             bearer_file: config.bearer_file.clone(),
             tls: Tls::new(&config.tls)?,
+            allowed,
+            signer: config.signing_key_file.as_deref().map(Signer::new),
             headers: None,
             client: None,
             wire: None,
@@ -77,6 +84,7 @@ impl Link {
         self.client = None;
         self.headers = None;
         self.tls.forget();
+        self.signer.iter_mut().for_each(Signer::forget);
     }
 
     /// Reads the files that there are. One that cannot be read for a moment (it is being replaced) leaves what was
@@ -86,6 +94,9 @@ impl Link {
             Ok(headers) => self.headers = Some(headers),
             Err(text) if self.headers.is_none() => return Err(SinkError::retry(text)),
             Err(text) => tracing::warn!("{text}; the headers that were read last are used"),
+        }
+        if let Some(signer) = &mut self.signer {
+            signer.refresh().await?;
         }
         if self.url.scheme() == "http" {
             if self.client.is_none() {
@@ -133,13 +144,15 @@ impl Link {
     fn builder(&self) -> ClientBuilder {
         // The provider of the whole process: kube uses it as well. Another one that was there first serves too.
         rustls::crypto::ring::default_provider().install_default().ok();
-        Client::builder()
+        let builder = Client::builder()
             .user_agent(concat!("decklog/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::none())
             .referer(false)
-            .dns_resolver(Arc::new(Guard(guard::System)))
+            .dns_resolver(Arc::new(Guard(guard::System, self.allowed.clone())))
             .timeout(self.timeout)
-            .pool_max_idle_per_host(1)
+            .pool_max_idle_per_host(1);
+        // A proxy would resolve the name, and nobody here would see to where.
+        if self.allowed.is_everything() { builder } else { builder.no_proxy() }
     }
 
     fn build(&self, builder: ClientBuilder) -> Result<Client, SinkError> {

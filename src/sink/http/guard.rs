@@ -1,16 +1,40 @@
 //! Where events never go: link-local addresses, behind which clouds hand out credentials to whoever asks from the
 //! machine. Looked at after the name was resolved, each time that a connection is made, because a name may resolve to
 //! something else than it did before. Loopback is no such place: a collector beside decklog is an ordinary thing.
+//! With `allow_networks` they go to these alone.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use ipnet::IpNet;
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 /// Resolves names, and refuses those that lead where nothing may go.
 #[derive(Clone, Debug)]
-pub(super) struct Guard<L>(pub(super) L);
+pub(super) struct Guard<L>(pub(super) L, pub(super) Allowed);
+
+/// The networks that events may go to; none for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Allowed(Vec<IpNet>);
+
+impl Allowed {
+    pub(super) fn new(networks: &[String]) -> Result<Self, String> {
+        let networks = networks.iter().map(|text| {
+            text.parse().map_err(|_| format!("`allow_networks`: {text:?} is no network, such as 10.0.0.0/8"))
+        });
+        Ok(Self(networks.collect::<Result<_, _>>()?))
+    }
+
+    pub(super) const fn is_everything(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn takes(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.is_everything() || self.0.iter().any(|network| network.contains(&address))
+    }
+}
 
 /// Looks a name up.
 pub(super) trait Lookup: Clone + Send + Sync + 'static {
@@ -30,11 +54,16 @@ impl Lookup for System {
 
 impl<L: Lookup> Resolve for Guard<L> {
     fn resolve(&self, name: Name) -> Resolving {
-        let lookup = self.0.clone();
+        let (lookup, allowed) = (self.0.clone(), self.1.clone());
         Box::pin(async move {
             let addresses = lookup.lookup(name.as_str().to_owned()).await?;
             if let Some(address) = addresses.iter().find(|address| is_forbidden(**address)) {
                 return Err(format!("{} resolves to {address}, {WHY}", name.as_str()).into());
+            }
+            let found = addresses.first().copied();
+            let addresses: Vec<IpAddr> = addresses.into_iter().filter(|address| allowed.takes(*address)).collect();
+            if let (Some(found), []) = (found, &addresses[..]) {
+                return Err(format!("{} resolves to {found}, {OUTSIDE}", name.as_str()).into());
             }
             let addresses: Addrs = Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok::<_, Box<dyn Error + Send + Sync>>(addresses)
@@ -45,12 +74,15 @@ impl<L: Lookup> Resolve for Guard<L> {
 /// What a person is told.
 const WHY: &str = "a link-local address, where clouds hand out credentials; decklog sends nothing there";
 
+const OUTSIDE: &str = "which is in none of `allow_networks`";
+
 /// Refuses a URL whose host is such an address itself, which no name has to be resolved for.
-pub(super) fn look_at(url: &Url) -> Result<(), String> {
+pub(super) fn look_at(url: &Url, allowed: &Allowed) -> Result<(), String> {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse();
     match address {
         Ok(address) if is_forbidden(address) => Err(format!("`url` names {address}, {WHY}")),
+        Ok(address) if !allowed.takes(address) => Err(format!("`url` names {address}, {OUTSIDE}")),
         _ => Ok(()),
     }
 }
@@ -117,11 +149,52 @@ mod tests {
     #[test]
     fn a_url_that_names_a_metadata_address_can_never_work() {
         for url in ["http://169.254.169.254/", "http://2852039166/", "http://0xa9fea9fe/x", "https://[fe80::1]:8443/"] {
-            let text = look_at(&Url::parse(url).unwrap()).unwrap_err();
+            let text = look_at(&Url::parse(url).unwrap(), &Allowed::default()).unwrap_err();
             assert!(text.contains("link-local"), "{text}");
         }
         for url in ["http://127.0.0.1:8080/", "http://[::1]/", "https://collector.example/", "http://10.0.0.7/"] {
-            look_at(&Url::parse(url).unwrap()).unwrap();
+            look_at(&Url::parse(url).unwrap(), &Allowed::default()).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn with_networks_nothing_goes_anywhere_else() {
+        let allowed = Allowed::new(&["10.0.0.0/8".to_owned(), "2001:db8::/32".to_owned()]).unwrap();
+        for (address, takes) in [
+            ("10.1.2.3", true),
+            ("::ffff:10.1.2.3", true),
+            ("2001:db8::1", true),
+            ("11.0.0.1", false),
+            ("127.0.0.1", false),
+            ("::ffff:11.0.0.1", false),
+            ("64:ff9b::a01:203", false),
+        ] {
+            assert_eq!(allowed.takes(address.parse().unwrap()), takes, "{address}");
+        }
+        look_at(&Url::parse("http://10.1.2.3:8080/").unwrap(), &allowed).unwrap();
+        let text = look_at(&Url::parse("http://[::1]/").unwrap(), &allowed).unwrap_err();
+        assert!(text.contains("in none of `allow_networks`"), "{text}");
+        assert!(Allowed::new(&["10.0.0.0/33".to_owned()]).is_err());
+        // Of several addresses those that are allowed, and an error where there is none.
+        let resolve = async |addresses: &[&str]| {
+            let found: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+            let guard = Guard(Fixed(found), allowed.clone());
+            let addresses =
+                guard.resolve("collector.example".parse().unwrap()).await.map_err(|error| error.to_string())?;
+            Ok::<_, String>(addresses.map(|address| address.ip().to_string()).collect::<Vec<_>>())
+        };
+        assert_eq!(resolve(&["127.0.0.1", "10.0.0.9"]).await, Ok(vec!["10.0.0.9".to_owned()]));
+        let text = resolve(&["192.168.0.1"]).await.unwrap_err();
+        assert_eq!(text, "collector.example resolves to 192.168.0.1, which is in none of `allow_networks`");
+    }
+
+    /// The same addresses at each look.
+    #[derive(Clone)]
+    struct Fixed(Vec<IpAddr>);
+
+    impl Lookup for Fixed {
+        async fn lookup(&self, _host: String) -> std::io::Result<Vec<IpAddr>> {
+            Ok(self.0.clone())
         }
     }
 
@@ -137,7 +210,7 @@ mod tests {
             .tls_certs_only([])
             .no_proxy()
             .pool_max_idle_per_host(0)
-            .dns_resolver(Arc::new(Guard(Script(Arc::clone(&asked), steps))))
+            .dns_resolver(Arc::new(Guard(Script(Arc::clone(&asked), steps), Allowed::default())))
             .build()
             .unwrap();
         let url = format!("http://collector.example:{port}/");

@@ -130,9 +130,13 @@ fn config(url: &str, format: CloudEvents) -> config::HttpSink {
         url: url.to_owned(),
         format,
         batch_size: 100,
+        batch_bytes: 1 << 20,
+        batch_age: None,
         headers: BTreeMap::new(),
         headers_file: None,
         bearer_file: None,
+        signing_key_file: None,
+        allow_networks: Vec::new(),
         tls: config::Tls::default(),
         timeout: Duration::from_secs(20),
     }
@@ -195,7 +199,11 @@ async fn batches_are_bounded_by_count_and_by_bytes() {
         let line = String::from_utf8(item.line.to_vec()).unwrap();
         item.line = line.replace("\"web\"}", &format!("\"{}\"}}", "w".repeat(600_000))).into();
     }
-    assert_eq!(first_part(&large, 3).len(), 1);
+    assert_eq!(first_part(&large, 3, 1 << 20).len(), 1);
+    assert_eq!(first_part(&large, 3, 2 << 20).len(), 3);
+    let config = config::HttpSink { batch_bytes: 4096, batch_age: Some(Duration::from_secs(3)), ..config };
+    let limits = HttpSink::new(&config).unwrap().limits();
+    assert_eq!((limits.entries, limits.bytes, limits.linger), (3, 4096, Duration::from_secs(3)));
 }
 
 /// Fault 63: every status, the 5xx among them.
@@ -400,4 +408,139 @@ async fn what_can_never_work_is_refused_at_once() {
     let config = config::HttpSink { tls, ..config("https://127.0.0.1:1/", CloudEvents::Binary) };
     let error = HttpSink::new(&config).unwrap().deliver(&items(1..=1)).await.unwrap_err().error;
     assert!(error.to_string().contains("holds no PEM certificate"), "{error}");
+}
+
+/// What a receiver does with a signed request: the key is that of the file, without its prefix.
+fn is_signed(seen: &Seen, key: &[u8]) -> bool {
+    use base64::{Engine, prelude::BASE64_STANDARD};
+    use hmac::{Hmac, KeyInit, Mac};
+    let mut mac: Hmac<sha2::Sha256> = Hmac::new_from_slice(key).unwrap();
+    mac.update(format!("{}.{}.", seen.header("webhook-id"), seen.header("webhook-timestamp")).as_bytes());
+    mac.update(&seen.body);
+    let wanted = format!("v1,{}", BASE64_STANDARD.encode(mac.finalize().into_bytes()));
+    seen.header("webhook-signature").split(' ').any(|signature| signature == wanted)
+}
+
+#[tokio::test]
+async fn requests_are_signed_with_every_key_of_the_file() {
+    use base64::{Engine, prelude::BASE64_STANDARD};
+    let server = Server::start(|number, _| Does::Answers([503, 200][number.min(1)])).await;
+    let keys = tempfile::NamedTempFile::new().unwrap();
+    let line = |key: [u8; 32]| format!("whsec_{}\n", BASE64_STANDARD.encode(key));
+    for (format, id) in [(CloudEvents::Binary, "u_1_MODIFIED"), (CloudEvents::Batched, "e_1_3")] {
+        let mut config = config(&server.url, format);
+        config.signing_key_file = Some(keys.path().to_owned());
+        let mut sink = HttpSink::new(&config).unwrap();
+        std::fs::write(keys.path(), line([1; 32])).unwrap();
+        let first = server.seen().len();
+        while sink.deliver(&items(1..=3)).await.is_err() {}
+        // Both are good for a while, then only the new one is.
+        std::fs::write(keys.path(), line([1; 32]) + &line([2; 32])).unwrap();
+        sink.deliver(&items(1..=3)).await.unwrap();
+        std::fs::write(keys.path(), line([2; 32])).unwrap();
+        sink.deliver(&items(1..=3)).await.unwrap();
+        let seen = server.seen().split_off(first);
+        let requests: Vec<&Seen> = seen.iter().filter(|seen| seen.header("webhook-id") == id).collect();
+        let now = jiff::Timestamp::now().as_second();
+        for seen in &requests {
+            let at: i64 = seen.header("webhook-timestamp").parse().unwrap();
+            assert!((now - 300..=now).contains(&at), "{at}, now {now}");
+        }
+        let good = |key: [u8; 32]| requests.iter().map(|seen| is_signed(seen, &key)).collect::<Vec<_>>();
+        let (old, new) = (good([1; 32]), good([2; 32]));
+        assert!(old.ends_with(&[true, true, false]) && new.ends_with(&[false, true, true]), "{old:?} {new:?}");
+        assert!(!is_signed(&Seen { body: "x".into(), ..requests[0].clone() }, &[1; 32]));
+    }
+    std::fs::write(keys.path(), "none").unwrap();
+    let mut config = config(&server.url, CloudEvents::Binary);
+    config.signing_key_file = Some(keys.path().to_owned());
+    let before = server.seen().len();
+    HttpSink::new(&config).unwrap().deliver(&items(1..=1)).await.unwrap_err();
+    assert_eq!(server.seen().len(), before, "nothing goes out unsigned");
+}
+
+/// A TLS server that wants a certificate of the authority of this directory.
+async fn mutual(dir: &Path) -> (String, JoinSet<()>) {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(dir.join("ca.pem")).unwrap()).unwrap();
+    let clients = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(clients.build().unwrap())
+        .with_single_cert(
+            vec![CertificateDer::from_pem_file(dir.join("server.pem")).unwrap()],
+            PrivateKeyDer::from_pem_file(dir.join("server.key")).unwrap(),
+        )
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/in", listener.local_addr().unwrap());
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            connections.spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let service = service_fn(async |request: Request<Incoming>| {
+                    request.into_body().collect().await.unwrap();
+                    answer(Does::Answers(200)).await
+                });
+                let connection = hyper::server::conn::http1::Builder::new();
+                connection.serve_connection(TokioIo::new(stream), service).await.ok();
+            });
+        }
+    });
+    (url, tasks)
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_a_certificate_gets_the_one_that_is_there_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let openssl = |arguments: &str| {
+        let mut command = std::process::Command::new("openssl");
+        assert!(command.args(arguments.split(' ')).current_dir(dir.path()).output().unwrap().status.success());
+    };
+    let request = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    for authority in ["ca", "stranger"] {
+        openssl(&format!(
+            "req -x509 {request} -keyout {authority}.key -out {authority}.pem -days 2 -subj /CN={authority}"
+        ));
+    }
+    std::fs::write(dir.path().join("names"), "subjectAltName = IP:127.0.0.1").unwrap();
+    for (name, authority) in [("server", "ca"), ("good", "ca"), ("bad", "stranger")] {
+        openssl(&format!("req {request} -keyout {name}.key -out {name}.csr -subj /CN={name}"));
+        openssl(&format!(
+            "x509 -req -in {name}.csr -CA {authority}.pem -CAkey {authority}.key -CAcreateserial -out {name}.pem -days 2 -extfile names"
+        ));
+    }
+    let (url, _tasks) = mutual(dir.path()).await;
+    let path = |name: &str| dir.path().join(name);
+    let show = |name: &str| {
+        for kind in ["key", "pem"] {
+            std::fs::copy(path(&format!("{name}.{kind}")), path(&format!("own.{kind}"))).unwrap();
+        }
+    };
+    let mut config = config(&url, CloudEvents::Structured);
+    config.tls.ca_file = Some(path("ca.pem"));
+    let error = HttpSink::new(&config).unwrap().deliver(&items(1..=1)).await.unwrap_err().error;
+    assert!(matches!(error, SinkError::Retry { .. }), "without a certificate: {error}");
+    (config.tls.cert_file, config.tls.key_file) = (Some(path("own.pem")), Some(path("own.key")));
+    let mut sink = HttpSink::new(&config).unwrap();
+    show("bad");
+    let error = sink.deliver(&items(1..=1)).await.unwrap_err().error;
+    assert!(matches!(error, SinkError::Retry { .. }), "with a stranger's certificate: {error}");
+    show("good");
+    sink.deliver(&items(1..=1)).await.unwrap();
+    show("bad");
+    sink.deliver(&items(1..=1)).await.unwrap_err();
+    // Nor does it trust whoever answers.
+    show("good");
+    config.tls.ca_file = Some(path("stranger.pem"));
+    let error = HttpSink::new(&config).unwrap().deliver(&items(1..=1)).await.unwrap_err().error;
+    assert!(error.to_string().contains("UnknownIssuer"), "{error}");
 }

@@ -1,0 +1,391 @@
+//! Entries as rows of a PostgreSQL database: each seq exactly once and in order.
+//!
+//! The position is a row beside them, which moves in the transaction that inserts the entries, and keeps the objects
+//! that there are, where that is asked for. The row is locked first and must say what it said when this sink last
+//! looked. If it does not, either a commit was not answered, and the row tells that it went through; or the database was
+//! put back to an earlier state, and gets the rest again; or another decklog delivers under the same name, and this one
+//! halts.
+//!
+//! A line is kept as text, because jsonb refuses `\u0000` and changes numbers, order and spaces.
+
+mod link;
+mod rows;
+mod schema;
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio_postgres::Error;
+
+use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use crate::config;
+use crate::model::{Cluster, Seq};
+use link::{Door, Link, Objects, Statements};
+pub(crate) use link::{leaves_this_machine, parse_url};
+use rows::Rows;
+
+/// About how many bytes go into one transaction, unless a single entry is larger.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// A database.
+pub struct PostgresSink {
+    door: Door,
+    link: Option<Link>,
+    batch_size: usize,
+    timeout: Duration,
+    /// Its name: the cursor is kept under it.
+    sink: String,
+    /// The uid of the cluster; empty while it is not known.
+    cluster: String,
+    /// What the row of the cursor said last. None: nobody has looked yet.
+    known: Option<Option<Position>>,
+    /// What it says if the last commit went through, which was not answered.
+    pending: Option<Position>,
+    /// It is a replay.
+    again: bool,
+}
+
+impl std::fmt::Debug for PostgresSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresSink").field("at", &self.door.shown).finish_non_exhaustive()
+    }
+}
+
+/// Why a transaction did not come to its end.
+enum Trouble {
+    Server(Error),
+    Sink(SinkError),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Server(error)
+    }
+}
+
+/// The row of a cursor, locked.
+struct Row {
+    /// The cluster that it is kept under; another one than now where its uid was not known before.
+    cluster: String,
+    /// None where nothing was delivered.
+    at: Option<Position>,
+}
+
+impl PostgresSink {
+    /// A sink into a database; nothing is connected yet.
+    ///
+    /// # Errors
+    /// Where the configuration can never work.
+    pub fn new(config: &config::PostgresSink) -> Result<Self, String> {
+        Ok(Self {
+            door: Door::new(config)?,
+            link: None,
+            batch_size: config.batch_size,
+            timeout: config.timeout,
+            sink: String::new(),
+            cluster: String::new(),
+            known: None,
+            pending: None,
+            again: false,
+        })
+    }
+
+    /// The connection. It is not kept where what it is used for fails.
+    async fn take_link(&mut self) -> Result<Link, SinkError> {
+        let other = self.door.refresh().await?;
+        match self.link.take().filter(|link| !other && !link.client.is_closed()) {
+            Some(link) => Ok(link),
+            None => self.door.prepared(&self.sink).await,
+        }
+    }
+
+    /// How long the server waits for a lock, or for us: a little less than we wait for it, so that it can say why.
+    fn begin(&self) -> String {
+        schema::begin(self.timeout.mul_f32(0.8))
+    }
+
+    /// Locks the row of the cursor, which is made first, unless it is not known yet under which cluster.
+    async fn lock(&self, link: &Link, cluster: &str, epoch: &str, make: bool) -> Result<Row, Error> {
+        let statements = link.statements();
+        for made in [false, true] {
+            if let Some(row) = link.client.query_opt(&statements.lock_cursor, &[&self.sink, &cluster, &epoch]).await? {
+                let (epoch, seq): (String, i64) = (row.try_get(1)?, row.try_get(2)?);
+                let at = (!epoch.is_empty()).then(|| Position { epoch, seq: Seq(seq.unsigned_abs()) });
+                return Ok(Row { cluster: row.try_get(0)?, at });
+            }
+            if made || !make {
+                break;
+            }
+            link.client.execute(&statements.make_cursor, &[&self.sink, &cluster]).await?;
+        }
+        Ok(Row { cluster: cluster.to_owned(), at: None })
+    }
+
+    /// What the row of the cursor says.
+    async fn look(&mut self, epoch: &str) -> Result<Option<Position>, SinkError> {
+        let link = self.take_link().await?;
+        let looking = async {
+            link.client.batch_execute(&self.begin()).await?;
+            // Whoever is about to make the row, or holds it, has to come to an end first: the last transaction of an
+            // earlier life may still be under way.
+            let row = self.lock(&link, &self.cluster, epoch, !self.cluster.is_empty()).await?;
+            link.client.batch_execute("ROLLBACK").await?;
+            Ok(row.at)
+        };
+        let looked = tokio::time::timeout(self.timeout, looking).await.map_err(|_elapsed| self.door.late())?;
+        let at = looked.map_err(|error: Error| self.door.trouble(&error))?;
+        self.link = Some(link);
+        Ok(at)
+    }
+
+    /// Delivers a batch in as few transactions as it needs.
+    async fn send(&mut self, batch: &[Item]) -> Result<(), Failure> {
+        let mut taken = 0;
+        // Halved when the server refuses several entries together, until the one that it means stands alone.
+        let mut most = batch.len();
+        while taken < batch.len() {
+            let rest = &batch[taken..];
+            let part = Rows::of(&rest[..most.min(rest.len())]).map_err(|error| Failure { taken, error })?;
+            match self.put(&part).await {
+                Ok(()) => taken += part.len(),
+                Err(SinkError::Refused { .. }) if part.len() > 1 => most = part.len() / 2,
+                Err(error) => return Err(Failure { taken, error }),
+            }
+        }
+        Ok(())
+    }
+
+    /// One transaction.
+    async fn put(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
+        let link = self.take_link().await?;
+        let done = tokio::time::timeout(self.timeout, self.transact(&link, rows)).await;
+        match done.map_err(|_elapsed| self.door.late())? {
+            Ok(()) => {
+                self.link = Some(link);
+                Ok(())
+            }
+            Err(Trouble::Server(error)) => Err(self.door.trouble(&error)),
+            Err(Trouble::Sink(error)) => Err(error),
+        }
+    }
+
+    async fn transact(&mut self, link: &Link, rows: &Rows<'_>) -> Result<(), Trouble> {
+        let (client, statements) = (&link.client, link.statements());
+        client.batch_execute(&self.begin()).await?;
+        if self.again {
+            insert(link, &self.sink, rows, 0).await?;
+            self.keep_objects(link, rows, 0).await?;
+            client.batch_execute("COMMIT").await?;
+            return Ok(());
+        }
+        let row = self.lock(link, &rows.cluster, &rows.epoch, true).await?;
+        let first = match self.first_to_insert(row.at.as_ref(), rows) {
+            Ok(first) => first,
+            Err(error) => return Err(Trouble::Sink(error)),
+        };
+        if first < rows.len() {
+            if let (Some(Objects { take_back, .. }), Some(at)) = (&statements.objects, &row.at)
+                && at.epoch != rows.epoch
+            {
+                client.execute(take_back, &[&self.sink, &rows.cluster, &rows.epoch, &rows.seq[first]]).await?;
+            }
+            insert(link, &self.sink, rows, first).await?;
+            self.keep_objects(link, rows, first).await?;
+        }
+        let seq = *rows.seq.last().expect("there is at least one row");
+        let name = rows.columns[rows::CLUSTER_NAME].last().map(String::as_str);
+        let name = name.unwrap_or_default();
+        client
+            .execute(&statements.move_cursor, &[&self.sink, &row.cluster, &rows.cluster, &name, &rows.epoch, &seq])
+            .await?;
+        let upto = Position { epoch: rows.epoch.clone(), seq: Seq(seq.unsigned_abs()) };
+        // From here on it may be done without our knowing.
+        self.known = Some(row.at);
+        self.pending = Some(upto.clone());
+        client.batch_execute("COMMIT").await?;
+        self.known = Some(Some(upto));
+        self.pending = None;
+        Ok(())
+    }
+
+    /// From which of the rows on they are not there yet, where the cursor is at `at`.
+    fn first_to_insert(&self, at: Option<&Position>, rows: &Rows<'_>) -> Result<usize, SinkError> {
+        if let Some(at) = at
+            && self.pending.as_ref() == Some(at)
+        {
+            // The last commit went through. What it had stands at the beginning of what is sent once more.
+            let there = rows.seq.iter().position(|seq| rows.epoch == at.epoch && seq.unsigned_abs() == at.seq.0);
+            return Ok(there.map_or(0, |there| there + 1));
+        }
+        let Some(known) = &self.known else { return Ok(0) };
+        if known.as_ref() == at {
+            return Ok(0);
+        }
+        let less = match (known, at) {
+            (_, None) => true,
+            (Some(known), Some(at)) => at.epoch < known.epoch || (at.epoch == known.epoch && at.seq < known.seq),
+            (None, Some(_)) => false,
+        };
+        let shown = &self.door.shown;
+        if less {
+            let text =
+                format!("{shown} holds less than before: it was put back to an earlier state, and gets the rest again");
+            return Err(SinkError::Lost { text });
+        }
+        Err(SinkError::halt(format!(
+            "another decklog delivers to the schema {} of {shown} as the sink {}; stop it, or give one of the two another name, and send SIGHUP",
+            self.door.schema, self.sink
+        )))
+    }
+
+    /// Takes the entries over into the objects.
+    async fn keep_objects(&self, link: &Link, rows: &Rows<'_>, first: usize) -> Result<(), Error> {
+        let Some(objects) = &link.statements().objects else { return Ok(()) };
+        let from = rows.seq[first];
+        let last: Vec<i64> = rows.last.iter().copied().filter(|seq| *seq >= from).collect();
+        for statement in [&objects.drop, &objects.keep] {
+            link.client.execute(statement, &[&self.sink, &rows.epoch, &last, &self.again]).await?;
+        }
+        Ok(())
+    }
+
+    async fn examine(&mut self) -> Result<(), SinkError> {
+        let link = self.door.open().await?;
+        let (door, client) = (&self.door, &link.client);
+        let looking = async {
+            let encoding: String = client.query_one("SHOW server_encoding", &[]).await?.try_get(0)?;
+            let standby: bool = client.query_one("SELECT pg_catalog.pg_is_in_recovery()", &[]).await?.try_get(0)?;
+            let (tables, rights): (Vec<&str>, Vec<&str>) = schema::rights(door.objects).into_iter().unzip();
+            let (mut absent, mut forbidden) = (Vec::new(), Vec::new());
+            for row in client.query(schema::MISSING, &[&door.schema, &tables, &rights]).await? {
+                let (table, right): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+                match row.try_get(2)? {
+                    true => absent.push(table),
+                    false => forbidden.push(format!("{right} on {table}")),
+                }
+            }
+            absent.dedup();
+            Ok::<_, Error>((encoding, standby, absent, forbidden))
+        };
+        let looked = tokio::time::timeout(self.timeout, looking).await.map_err(|_elapsed| door.late())?;
+        let (encoding, standby, absent, forbidden) = looked.map_err(|error| door.trouble(&error))?;
+        let (shown, schema) = (&door.shown, &door.schema);
+        if encoding != "UTF8" {
+            return Err(SinkError::halt(format!(
+                "{shown} has the encoding {encoding}, which cannot hold every text; use a database with the encoding UTF8"
+            )));
+        }
+        if standby {
+            return Err(SinkError::retry(format!("{shown} is a standby; `url` should name the primary")));
+        }
+        if !absent.is_empty() {
+            return Err(SinkError::halt(format!(
+                "the schema {schema} of {shown} has no table {}; run `decklog sink init {}`",
+                absent.join(", "),
+                self.sink
+            )));
+        }
+        if !forbidden.is_empty() {
+            return Err(SinkError::halt(format!(
+                "the user {} has no right to {} in the schema {schema} of {shown}; grant what `decklog sink init {} --print` says",
+                door.user,
+                forbidden.join(", "),
+                self.sink
+            )));
+        }
+        // Says what the version of the tables is worth.
+        self.link = Some(self.door.prepared(&self.sink).await?);
+        Ok(())
+    }
+
+    async fn make(&mut self) -> Result<String, SinkError> {
+        let (shown, schema) = (self.door.shown.clone(), self.door.schema.clone());
+        match self.door.prepared(&self.sink).await {
+            Ok(_) => return Ok(format!("the schema {schema} of {shown} has all that is needed already")),
+            // Those are what it is made for; a newer version says so below, too.
+            Err(SinkError::Halt { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let link = self.door.open().await?;
+        let text = self.text();
+        let making = link.client.batch_execute(&text);
+        let made = tokio::time::timeout(self.timeout, making).await.map_err(|_elapsed| self.door.late())?;
+        made.map_err(|error| self.door.trouble(&error))?;
+        self.link = Some(self.door.prepared(&self.sink).await?);
+        Ok(format!("the schema {schema} of {shown} has all that is needed now"))
+    }
+
+    fn text(&self) -> String {
+        schema::needs(&self.door.schema, &self.door.user)
+    }
+}
+
+/// Inserts the rows from `first` on.
+async fn insert(link: &Link, sink: &String, rows: &Rows<'_>, first: usize) -> Result<(), Error> {
+    let columns: Vec<&[String]> = rows.columns.iter().map(|column| &column[first..]).collect();
+    let (seq, line) = (&rows.seq[first..], &rows.line[first..]);
+    let mut values: Vec<&(dyn tokio_postgres::types::ToSql + Sync)> = vec![sink, &rows.epoch, &rows.cluster, &seq];
+    values.extend(columns.iter().map(|column| column as &(dyn tokio_postgres::types::ToSql + Sync)));
+    values.push(&line);
+    link.client.execute(&link.statements().insert, &values).await.map(drop)
+}
+
+impl Link {
+    fn statements(&self) -> &Statements {
+        self.statements.as_ref().expect("only `check` and `init` use a connection without statements")
+    }
+}
+
+impl Sink for PostgresSink {
+    fn class(&self) -> Class {
+        Class::ExactlyOnce
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: Duration::ZERO }
+    }
+
+    fn of(&mut self, sink: &str, cluster: &Cluster) {
+        sink.clone_into(&mut self.sink);
+        cluster.uid.clone_into(&mut self.cluster);
+    }
+
+    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+        async {
+            (self.known, self.pending) = (None, None);
+            let at = self.look(&cursor.epoch).await?;
+            if at.is_some() || !self.cluster.is_empty() {
+                self.known = Some(at.clone());
+            }
+            // A database that holds nothing gets everything, whatever was delivered to another one before.
+            Ok(Some(at.unwrap_or_else(|| Position { epoch: cursor.epoch.clone(), seq: Seq(0) })))
+        }
+        .boxed()
+    }
+
+    fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
+        self.send(batch).boxed()
+    }
+
+    fn reopen(&mut self) {
+        self.link = None;
+        self.door.forget();
+    }
+
+    fn again(&mut self) {
+        self.again = true;
+    }
+
+    fn needs(&self) -> Option<String> {
+        Some(self.text())
+    }
+
+    fn init(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
+        self.make().boxed()
+    }
+
+    fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
+        self.examine().boxed()
+    }
+}

@@ -1,0 +1,340 @@
+//! The connection to one database: whom it trusts, who it says it is, and what its errors mean.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::NoTls;
+use tokio_postgres::{Client, Config, Error, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::schema;
+use crate::config;
+use crate::sink::SinkError;
+use crate::sink::files::Followed;
+use crate::sink::http::chain;
+use crate::sink::tls::Tls;
+
+/// The least wait after a refusal of the credentials, which heals when somebody renews them.
+const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
+
+/// Where the database is, and how it is reached.
+pub(super) struct Door {
+    config: Config,
+    /// What people are told: the hosts, the database, never a password.
+    pub(super) shown: String,
+    /// The user that decklog is there.
+    pub(super) user: String,
+    pub(super) schema: String,
+    pub(super) objects: bool,
+    password: Option<Followed>,
+    /// None where the connection is not encrypted.
+    tls: Option<Tls>,
+    timeout: Duration,
+}
+
+/// A connection, with the statements that are prepared on it.
+pub(super) struct Link {
+    pub(super) client: Client,
+    pub(super) statements: Option<Statements>,
+    /// What reads and writes it. It ends with this.
+    _connection: JoinSet<()>,
+}
+
+/// See [`schema`].
+pub(super) struct Statements {
+    pub(super) make_cursor: Statement,
+    pub(super) lock_cursor: Statement,
+    pub(super) move_cursor: Statement,
+    pub(super) insert: Statement,
+    pub(super) objects: Option<Objects>,
+}
+
+/// The statements that keep the objects.
+pub(super) struct Objects {
+    pub(super) keep: Statement,
+    pub(super) drop: Statement,
+    pub(super) take_back: Statement,
+}
+
+/// Reads the URL of a database.
+///
+/// # Errors
+/// What is wrong with it. The text never quotes it, because there may be a password in it.
+pub(crate) fn parse_url(url: &str) -> Result<Config, String> {
+    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+        return Err("a string that does not begin with postgres://".to_owned());
+    }
+    for parameter in url.split_once('?').map_or("", |(_, query)| query).split('&').filter(|text| !text.is_empty()) {
+        match parameter.split('=').next().unwrap_or_default() {
+            "host" => {}
+            "password" => return Err("a URL with a password, which would show in logs".to_owned()),
+            name @ ("sslmode" | "connect_timeout") => {
+                return Err(format!("a URL with the parameter {name}, which is a key of the sink"));
+            }
+            _ => return Err("a URL with other parameters than host".to_owned()),
+        }
+    }
+    let config: Config = url.parse().map_err(|_: Error| "a string that is no URL of a database".to_owned())?;
+    if config.get_password().is_some() {
+        return Err("a URL with a password, which would show in logs".to_owned());
+    }
+    if config.get_user().is_none_or(str::is_empty) || config.get_dbname().is_none_or(str::is_empty) {
+        return Err("a URL without a user or without a database".to_owned());
+    }
+    if config.get_hosts().is_empty() {
+        return Err("a URL without a host".to_owned());
+    }
+    Ok(config)
+}
+
+/// Whether a database is on another machine, or may be.
+pub(crate) fn leaves_this_machine(url: &str) -> bool {
+    parse_url(url).is_ok_and(|config| {
+        config.get_hosts().iter().any(|host| match host {
+            Host::Tcp(name) => !crate::cluster::is_loopback(name),
+            Host::Unix(_) => false,
+        })
+    })
+}
+
+/// The hosts and the database.
+fn shown(config: &Config) -> String {
+    let ports = config.get_ports();
+    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+    let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| match host {
+        Host::Tcp(name) => format!("{name}:{}", port(at)),
+        Host::Unix(path) => path.display().to_string(),
+    });
+    format!("{}/{}", hosts.collect::<Vec<_>>().join(","), config.get_dbname().unwrap_or_default())
+}
+
+impl Door {
+    pub(super) fn new(config: &config::PostgresSink) -> Result<Self, String> {
+        let mut server = parse_url(&config.url).map_err(|found| format!("`url`: {found}"))?;
+        let local = server.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
+        let encrypted = config.sslmode == config::SslMode::VerifyFull && !local;
+        server.ssl_mode(if encrypted { SslMode::Require } else { SslMode::Disable });
+        server.application_name("decklog").connect_timeout(config.timeout).tcp_user_timeout(config.timeout);
+        server.keepalives_idle(Duration::from_secs(30));
+        if server.get_hosts().len() > 1 {
+            // Of several, the one that can be written to.
+            server.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        let tls = Tls::new(&config.tls)?;
+        Ok(Self {
+            shown: shown(&server),
+            user: server.get_user().unwrap_or_default().to_owned(),
+            config: server,
+            schema: config.schema.clone(),
+            objects: config.objects,
+            password: config.password_file.as_deref().map(Followed::new),
+            tls: encrypted.then_some(tls),
+            timeout: config.timeout,
+        })
+    }
+
+    /// The files must be readable at the next use.
+    pub(super) fn forget(&mut self) {
+        self.password.iter_mut().for_each(Followed::forget);
+        self.tls.iter_mut().for_each(Tls::forget);
+    }
+
+    /// Reads the files that there are. Tells whether connections have to be made anew.
+    pub(super) async fn refresh(&mut self) -> Result<bool, SinkError> {
+        let mut other = false;
+        if let Some(file) = &mut self.password {
+            other |= file.refresh().await?;
+        }
+        if let Some(tls) = &mut self.tls {
+            other |= tls.refresh().await?.1;
+        }
+        Ok(other)
+    }
+
+    /// Connects, and no more.
+    pub(super) async fn open(&mut self) -> Result<Link, SinkError> {
+        let mut config = self.config.clone();
+        if let Some(file) = &mut self.password {
+            file.refresh().await?;
+            config.password(file.text()?);
+        }
+        let tls = match &mut self.tls {
+            Some(tls) => Some(tls.refresh().await?.0),
+            None => None,
+        };
+        let mut connection = JoinSet::new();
+        let connecting = async {
+            Ok::<_, Error>(if let Some(tls) = tls {
+                let (client, driver) = config.connect(MakeRustlsConnect::new((*tls).clone())).await?;
+                connection.spawn(async { drop(driver.await) });
+                client
+            } else {
+                let (client, driver) = config.connect(NoTls).await?;
+                connection.spawn(async { drop(driver.await) });
+                client
+            })
+        };
+        let connected = tokio::time::timeout(self.timeout, connecting).await;
+        let client = connected.map_err(|_elapsed| self.late())?.map_err(|error| self.trouble(&error))?;
+        Ok(Link { client, statements: None, _connection: connection })
+    }
+
+    /// Connects, and prepares what delivery needs. `sink` is its name.
+    pub(super) async fn prepared(&mut self, sink: &str) -> Result<Link, SinkError> {
+        let mut link = self.open().await?;
+        let schema = &self.schema;
+        let preparing = async {
+            let row = link.client.query_one(&schema::version(schema), &[]).await?;
+            let found: Option<i32> = row.try_get(0)?;
+            if found != Some(schema::VERSION) {
+                return Ok(Err(found));
+            }
+            let prepare = async |text: String| link.client.prepare(&text).await;
+            // They are sent together.
+            let (make_cursor, lock_cursor, move_cursor, insert) = futures::try_join!(
+                prepare(schema::make_cursor(schema)),
+                prepare(schema::lock_cursor(schema)),
+                prepare(schema::move_cursor(schema)),
+                prepare(schema::insert(schema)),
+            )?;
+            let objects = if self.objects {
+                let (keep, drop, take_back) = futures::try_join!(
+                    prepare(schema::keep_objects(schema)),
+                    prepare(schema::drop_objects(schema)),
+                    prepare(schema::take_back(schema)),
+                )?;
+                Some(Objects { keep, drop, take_back })
+            } else {
+                None
+            };
+            Ok(Ok(Statements { make_cursor, lock_cursor, move_cursor, insert, objects }))
+        };
+        let prepared: Result<Result<Statements, Option<i32>>, Error> =
+            tokio::time::timeout(self.timeout, preparing).await.map_err(|_elapsed| self.late())?;
+        match prepared {
+            Ok(Ok(statements)) => link.statements = Some(statements),
+            Ok(Err(Some(newer))) if newer > schema::VERSION => {
+                return Err(SinkError::halt(format!(
+                    "the tables in the schema {schema} of {} are of a newer decklog (version {newer}); use that one",
+                    self.shown
+                )));
+            }
+            Ok(Err(_)) => return Err(self.not_made(sink)),
+            Err(error) if error.code().is_some_and(is_absent) => return Err(self.not_made(sink)),
+            Err(error) => return Err(self.trouble(&error)),
+        }
+        Ok(link)
+    }
+
+    fn not_made(&self, sink: &str) -> SinkError {
+        SinkError::halt(format!(
+            "the schema {} of {} does not have the tables that decklog needs; run `decklog sink init {sink}`, or apply what it prints with --print, and send SIGHUP",
+            self.schema, self.shown
+        ))
+    }
+
+    /// No answer in time.
+    pub(super) fn late(&self) -> SinkError {
+        SinkError::retry(format!("{} did not answer within {:?}", self.shown, self.timeout))
+    }
+
+    /// What an error means. What a message may quote of an entry is not told.
+    pub(super) fn trouble(&self, error: &Error) -> SinkError {
+        let at = &self.shown;
+        let Some(db) = error.as_db_error() else {
+            let text = chain(error);
+            let hint = if text.contains("certificate") { "; see `ca_file`" } else { "" };
+            return SinkError::retry(format!("no connection with {at}: {text}{hint}"));
+        };
+        let (code, said) = (db.code(), db.message());
+        let class = code.code().get(..2).unwrap_or_default();
+        if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
+            return SinkError::Retry {
+                text: format!(
+                    "{at} does not let the user {} in: {said}; correct `password_file`, which is read again before each try, or the server's pg_hba.conf",
+                    self.user
+                ),
+                after: Some(CREDENTIALS_WAIT),
+            };
+        }
+        if *code == SqlState::INVALID_CATALOG_NAME {
+            return SinkError::halt(format!("{at}: {said}; create it and send SIGHUP"));
+        }
+        if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+            return SinkError::halt(format!(
+                "{at}: {said}; grant the user {} what `decklog sink init --print` says, and send SIGHUP",
+                self.user
+            ));
+        }
+        if is_absent(code) || *code == SqlState::UNDEFINED_COLUMN {
+            return SinkError::halt(format!("{at}: {said}; run `decklog sink init` and send SIGHUP"));
+        }
+        if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
+            return SinkError::retry(format!(
+                "{at} can only be read from, as a standby; `url` should name the primary"
+            ));
+        }
+        // Data that it does not take, a constraint, a trigger, a limit: this entry or another one of the batch. Such
+        // messages quote what was not taken.
+        if matches!(class, "22" | "23" | "44" | "54" | "P0") {
+            let about = [("table", db.table()), ("column", db.column()), ("constraint", db.constraint())];
+            let about = about.iter().filter_map(|(what, name)| name.map(|name| format!(", {what} {name}")));
+            let about: String = about.collect();
+            return SinkError::Refused {
+                text: format!("{at} answered SQLSTATE {}{about}; the server's log says more", code.code()),
+            };
+        }
+        SinkError::retry(format!("{at}: {said} (SQLSTATE {})", code.code()))
+    }
+}
+
+fn is_absent(code: &SqlState) -> bool {
+    [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME].contains(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_machine_is_told_from_this_one() {
+        for (url, leaves) in [
+            ("postgres://me@127.0.0.1/audit", false),
+            ("postgres://me@localhost/audit", false),
+            ("postgres://me@/audit?host=/run/postgresql", false),
+            ("postgres://me@db.example/audit", true),
+            ("postgres://me@127.0.0.1,db.example/audit", true),
+        ] {
+            assert_eq!(leaves_this_machine(url), leaves, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_url_names_user_host_and_database_and_no_password() {
+        for (url, says) in [
+            ("postgres://decklog@db.example/audit", "db.example:5432/audit"),
+            ("postgresql://decklog@db.example:6432/audit", "db.example:6432/audit"),
+            ("postgres://decklog@a:1,b:2/audit", "a:1,b:2/audit"),
+            ("postgres://decklog@/audit?host=/run/postgresql", "/run/postgresql/audit"),
+            ("postgres://decklog@%2Frun%2Fpostgresql/audit", "/run/postgresql/audit"),
+        ] {
+            assert_eq!(parse_url(url).map(|config| shown(&config)).as_deref(), Ok(says), "{url}");
+        }
+        for (url, says) in [
+            ("host=db.example password=s3cret", "begin with postgres://"),
+            ("postgres://me:s3cret@db.example/audit", "with a password"),
+            ("postgres://me@db.example/audit?password=s3cret", "with a password"),
+            ("postgres://me@db.example/audit?sslmode=disable", "parameter sslmode"),
+            ("postgres://me@db.example/audit?options=s3cret", "other parameters"),
+            ("postgres://db.example/audit", "without a user"),
+            ("postgres://me@db.example", "without a database"),
+            ("postgres://me@/audit", "without a host"),
+            ("postgres://me@db.example:s3cret/audit", "no URL"),
+        ] {
+            let found = parse_url(url).map(|config| shown(&config)).unwrap_err();
+            assert!(found.contains(says) && !found.contains("s3cret"), "{url}: {found}");
+        }
+    }
+}

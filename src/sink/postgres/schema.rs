@@ -1,0 +1,181 @@
+//! The tables, and every statement that is sent to them.
+//!
+//! What each table is for is said in the text that `decklog sink init --print` prints.
+
+/// The version of the tables that this decklog writes to. Tables change by further statements at the end of
+/// [`needs`], which an older decklog must be able to live with, or by another number here, which it refuses.
+pub(super) const VERSION: i32 = 1;
+
+/// A name as SQL has it.
+pub(super) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Everything that has to be there, for a user of the database. It can be applied again and again.
+pub(super) fn needs(schema: &str, user: &str) -> String {
+    include_str!("schema.sql")
+        .replace("DECKLOG_SCHEMA", &quoted(schema))
+        .replace("DECKLOG_USER", &quoted(user))
+        .replace("DECKLOG_VERSION", &VERSION.to_string())
+}
+
+/// The rights that are needed, as pairs of table and privilege.
+pub(super) fn rights(objects: bool) -> Vec<(&'static str, &'static str)> {
+    let mut rights = vec![
+        ("migrations", "SELECT"),
+        ("entries", "SELECT"),
+        ("entries", "INSERT"),
+        ("cursors", "SELECT"),
+        ("cursors", "INSERT"),
+        ("cursors", "UPDATE"),
+    ];
+    if objects {
+        rights.extend(["SELECT", "INSERT", "UPDATE", "DELETE"].map(|right| ("objects", right)));
+    }
+    rights
+}
+
+/// Which rights are missing: the schema, the tables and the privileges go in, what is wrong comes out.
+pub(super) const MISSING: &str = "
+    SELECT w.name, w.privilege, c.oid IS NULL
+    FROM unnest($2::text[], $3::text[]) AS w (name, privilege)
+    LEFT JOIN (pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = $1)
+        ON c.relname = w.name
+    WHERE c.oid IS NULL
+        OR NOT pg_catalog.has_schema_privilege(n.oid, 'USAGE')
+        OR NOT pg_catalog.has_table_privilege(c.oid, w.privilege)";
+
+/// What is looked at first on each connection.
+pub(super) fn version(schema: &str) -> String {
+    format!("SELECT max(version) FROM {}.migrations", quoted(schema))
+}
+
+/// Begins a transaction that ends by itself, on the server too, where one side is gone. A server that is set to
+/// forget what it has acknowledged is asked not to. Whatever is between the two may hand the next transaction to another
+/// session, so everything is said in each.
+pub(super) fn begin(limit: std::time::Duration) -> String {
+    let limit = limit.as_millis().max(1);
+    format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+        SET LOCAL statement_timeout = {limit};
+        SET LOCAL lock_timeout = {limit};
+        SET LOCAL idle_in_transaction_session_timeout = {limit};
+        SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
+    )
+}
+
+/// The columns of an entry but for the first two, which are the same for all that one statement inserts.
+const COLUMNS: &str = "sink, epoch, seq, id, time, type, evidence, cluster, cluster_name, api_group, api_version, resource, \
+                       kind, namespace, name, uid, resource_version, line";
+
+/// The columns of an object, as they are found in an entry.
+const OBJECT: &str = "sink, cluster, api_group, resource, namespace, name, kind, api_version, uid, resource_version, time, epoch, seq, line";
+
+/// Makes the row of a cursor where there is none. It waits for whoever is about to make it.
+pub(super) fn make_cursor(schema: &str) -> String {
+    format!(
+        "INSERT INTO {}.cursors (sink, cluster, epoch, seq) VALUES ($1, $2, '', 0) ON CONFLICT DO NOTHING",
+        quoted(schema)
+    )
+}
+
+/// Locks the row of a cursor: that of the epoch, or else that of the cluster, whose uid may have been learned since.
+pub(super) fn lock_cursor(schema: &str) -> String {
+    format!(
+        "SELECT cluster, epoch, seq FROM {}.cursors WHERE sink = $1 AND (cluster = $2 OR epoch = $3)
+        ORDER BY epoch = $3 DESC LIMIT 1 FOR UPDATE",
+        quoted(schema)
+    )
+}
+
+/// Moves a cursor that is locked.
+pub(super) fn move_cursor(schema: &str) -> String {
+    format!(
+        "UPDATE {}.cursors SET cluster = $3, cluster_name = $4, epoch = $5, seq = $6, moved = now()
+        WHERE sink = $1 AND cluster = $2",
+        quoted(schema)
+    )
+}
+
+/// Inserts entries. One that is there already is there from a replay.
+pub(super) fn insert(schema: &str) -> String {
+    format!(
+        "INSERT INTO {}.entries ({COLUMNS})
+        SELECT $1, $2, seq, id, time::timestamptz, type, evidence, $3, cluster_name, api_group, api_version, resource,
+            kind, namespace, name, uid, resource_version, line
+        FROM unnest($4::int8[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
+            $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[])
+            AS e (seq, id, time, type, evidence, cluster_name, api_group, api_version, resource, kind, namespace, name,
+                uid, resource_version, line)
+        ON CONFLICT (epoch, seq) DO NOTHING",
+        quoted(schema)
+    )
+}
+
+/// The entries of an epoch with these seqs that are the last word on their objects: all of them in delivery, and in a
+/// replay those that nothing newer was said after.
+const LAST: &str = "e.epoch = $2 AND e.seq = ANY ($3::int8[]) AND (NOT $4 OR NOT EXISTS (
+            SELECT FROM SCHEMA.entries n WHERE n.cluster = e.cluster AND n.resource = e.resource
+                AND n.namespace = e.namespace AND n.name = e.name AND n.api_group = e.api_group AND n.sink = e.sink
+                AND n.type <> 'GAP' AND (n.epoch, n.seq) > (e.epoch, e.seq)))";
+
+/// Gives objects the state that entries tell. The entries are in the table already.
+pub(super) fn keep_objects(schema: &str) -> String {
+    format!(
+        "INSERT INTO SCHEMA.objects ({OBJECT})
+        SELECT $1, cluster, api_group, resource, namespace, name, kind, api_version, uid, resource_version, time, epoch,
+            seq, line
+        FROM SCHEMA.entries e WHERE {LAST} AND e.type IN ('ADDED', 'MODIFIED')
+        ON CONFLICT (sink, cluster, api_group, resource, namespace, name) DO UPDATE SET kind = excluded.kind,
+            api_version = excluded.api_version, uid = excluded.uid, resource_version = excluded.resource_version,
+            time = excluded.time, epoch = excluded.epoch, seq = excluded.seq, line = excluded.line"
+    )
+    .replace("SCHEMA", &quoted(schema))
+}
+
+/// Takes the objects away that entries tell the end of.
+pub(super) fn drop_objects(schema: &str) -> String {
+    format!(
+        "DELETE FROM SCHEMA.objects o USING SCHEMA.entries e WHERE {LAST} AND e.type = 'DELETED'
+        AND o.sink = $1 AND o.cluster = e.cluster AND o.api_group = e.api_group AND o.resource = e.resource
+        AND o.namespace = e.namespace AND o.name = e.name"
+    )
+    .replace("SCHEMA", &quoted(schema))
+}
+
+/// A new epoch begins at a seq: what an earlier one said from there on never happened in the journal that goes on, so
+/// its objects are again as they were told before.
+pub(super) fn take_back(schema: &str) -> String {
+    let columns = OBJECT.replace(", ", ", e.").replace("sink", "e.sink");
+    format!(
+        "WITH void AS (
+            DELETE FROM SCHEMA.objects WHERE sink = $1 AND cluster = $2 AND epoch < $3 AND seq >= $4
+            RETURNING api_group, resource, namespace, name
+        )
+        INSERT INTO SCHEMA.objects ({OBJECT})
+        SELECT {columns} FROM void v CROSS JOIN LATERAL (
+            SELECT * FROM SCHEMA.entries e WHERE e.cluster = $2 AND e.resource = v.resource AND e.namespace = v.namespace
+                AND e.name = v.name AND e.api_group = v.api_group AND e.sink = $1 AND e.type <> 'GAP'
+                AND e.epoch < $3 AND e.seq < $4
+            ORDER BY e.epoch DESC, e.seq DESC LIMIT 1
+        ) e WHERE e.type <> 'DELETED'"
+    )
+    .replace("SCHEMA", &quoted(schema))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted_everywhere() {
+        let text = needs("audit.log", "me\"too");
+        assert!(text.contains("CREATE SCHEMA \"audit.log\"") && text.contains("TO \"me\"\"too\""), "{text}");
+        let statements =
+            [insert, make_cursor, lock_cursor, move_cursor, keep_objects, drop_objects, take_back, version];
+        for text in statements.map(|statement| statement("audit.log")).into_iter().chain([text]) {
+            assert!(text.contains("\"audit.log\"."), "{text}");
+            assert!(!text.contains("SCHEMA.") && !text.contains("DECKLOG_"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+-- What a sink of the type postgres needs, version DECKLOG_VERSION of its tables. It may be applied again: what is there stays.
+BEGIN;
+
+DO $$
+BEGIN
+    IF to_regnamespace('DECKLOG_SCHEMA') IS NULL THEN
+        CREATE SCHEMA DECKLOG_SCHEMA;
+    END IF;
+END
+$$;
+
+-- Which versions of these tables were made. A decklog that needs another one delivers nothing, and says so.
+CREATE TABLE IF NOT EXISTS DECKLOG_SCHEMA.migrations (
+    version integer PRIMARY KEY,
+    applied timestamptz NOT NULL DEFAULT now()
+);
+
+-- The log, one row for each entry. `line` is the entry byte for byte; the other columns are taken from it, for queries.
+-- What an entry does not have is ''.
+CREATE TABLE IF NOT EXISTS DECKLOG_SCHEMA.entries (
+    epoch            text COLLATE "C" NOT NULL,
+    seq              bigint NOT NULL,
+    id               text NOT NULL,
+    time             timestamptz NOT NULL,
+    type             text NOT NULL,      -- ADDED, MODIFIED, DELETED, GAP
+    evidence         text NOT NULL,      -- watched, listed, inferred
+    cluster          text NOT NULL,      -- uid of the cluster
+    cluster_name     text NOT NULL,
+    api_group        text NOT NULL,
+    api_version      text NOT NULL,
+    resource         text NOT NULL,      -- the plural
+    kind             text NOT NULL,
+    namespace        text NOT NULL,
+    name             text NOT NULL,
+    uid              text NOT NULL,
+    resource_version text NOT NULL,
+    sink             text NOT NULL,      -- the sink that delivered it
+    line             text NOT NULL,
+    PRIMARY KEY (epoch, seq)
+);
+CREATE INDEX IF NOT EXISTS entries_object ON DECKLOG_SCHEMA.entries (name, resource, namespace, cluster);
+CREATE INDEX IF NOT EXISTS entries_time ON DECKLOG_SCHEMA.entries USING brin (time);
+
+-- How far each sink has come. It moves in the transaction that inserts the entries: never change it by hand.
+CREATE TABLE IF NOT EXISTS DECKLOG_SCHEMA.cursors (
+    sink         text NOT NULL,
+    cluster      text NOT NULL,
+    epoch        text COLLATE "C" NOT NULL,
+    seq          bigint NOT NULL,
+    cluster_name text NOT NULL DEFAULT '',
+    moved        timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (sink, cluster)
+);
+
+-- The objects that exist, each with the entry that told its present state. Only filled by sinks with objects = true.
+CREATE TABLE IF NOT EXISTS DECKLOG_SCHEMA.objects (
+    sink             text NOT NULL,
+    cluster          text NOT NULL,
+    api_group        text NOT NULL,
+    resource         text NOT NULL,
+    namespace        text NOT NULL,
+    name             text NOT NULL,
+    kind             text NOT NULL,
+    api_version      text NOT NULL,
+    uid              text NOT NULL,
+    resource_version text NOT NULL,
+    time             timestamptz NOT NULL,
+    epoch            text COLLATE "C" NOT NULL,
+    seq              bigint NOT NULL,
+    line             text NOT NULL,
+    PRIMARY KEY (sink, cluster, api_group, resource, namespace, name)
+);
+
+-- A line as jsonb; NULL where jsonb cannot hold it (\u0000, half a surrogate, a number that is too long).
+CREATE OR REPLACE FUNCTION DECKLOG_SCHEMA.json(line text) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+BEGIN
+    RETURN line::jsonb;
+EXCEPTION WHEN others THEN
+    RETURN NULL;
+END
+$$;
+
+INSERT INTO DECKLOG_SCHEMA.migrations (version) VALUES (DECKLOG_VERSION) ON CONFLICT DO NOTHING;
+
+-- All that the sink's user needs, if somebody else owns the tables.
+GRANT USAGE ON SCHEMA DECKLOG_SCHEMA TO DECKLOG_USER;
+GRANT SELECT ON DECKLOG_SCHEMA.migrations TO DECKLOG_USER;
+GRANT SELECT, INSERT ON DECKLOG_SCHEMA.entries TO DECKLOG_USER;
+GRANT SELECT, INSERT, UPDATE ON DECKLOG_SCHEMA.cursors TO DECKLOG_USER;
+GRANT SELECT, INSERT, UPDATE, DELETE ON DECKLOG_SCHEMA.objects TO DECKLOG_USER;
+
+COMMIT;

@@ -1,0 +1,633 @@
+//! PostgreSQL.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use decklog::config::SinkKind;
+use decklog::model::{Cluster, EntryType, Seq};
+use decklog::sim::objects;
+use decklog::sink::{self, Item, Position, Sink, SinkError};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+use crate::server::{Server, free_port};
+use crate::support::{Daemon, cluster, scope, until};
+use crate::trial::{self, Far, Promise, Trial};
+
+/// The user that decklog is, its password, and the database.
+const PASSWORD: &str = "opensesame";
+
+/// A server with the database `audit`, which `decklog` may use with a password and `postgres` without one. It speaks
+/// TLS when it is asked to.
+struct Postgres {
+    dir: TempDir,
+    server: Server,
+}
+
+/// The newest that is installed.
+fn bin() -> PathBuf {
+    let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path());
+    let version = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let newest = installed.filter(|path| path.join("bin/initdb").exists()).max_by_key(version);
+    newest.map_or_else(|| "/usr/bin".into(), |path| path.join("bin"))
+}
+
+/// A command of the server, as a user that it is willing to be.
+fn as_server(program: &Path) -> Command {
+    if !rustix::process::getuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--init-groups", "--no-new-privs"]).arg(program);
+    command
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn openssl(dir: &Path, arguments: &str) {
+    run(Command::new("openssl").args(arguments.split(' ')).current_dir(dir));
+}
+
+impl Postgres {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let data = dir.path().join("data");
+        fs::create_dir(&data).unwrap();
+        let root = rustix::process::getuid().is_root();
+        if root {
+            run(Command::new("chown").arg("postgres:").arg(&data));
+        }
+        let mut initdb = as_server(&bin().join("initdb"));
+        initdb.current_dir("/").args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]);
+        run(initdb.arg("-D").arg(&data));
+        let access =
+            "local all postgres trust\nhost all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        fs::write(data.join("pg_hba.conf"), access).unwrap();
+        let mut settings = fs::OpenOptions::new().append(true).open(data.join("postgresql.conf")).unwrap();
+        settings.write_all(b"ssl = on\nautovacuum = off\n").unwrap();
+        Self::certificates(dir.path(), &data, root);
+        let port = free_port();
+        let (command_data, socket) = (data.clone(), data.clone());
+        let server = Server::start("postgres", dir.path(), port, move || {
+            let mut command = as_server(&bin().join("postgres"));
+            command.current_dir("/").arg("-D").arg(&command_data).arg("-k").arg(&socket);
+            command.args(["-h", "127.0.0.1", "-p", &port.to_string()]);
+            command
+        })
+        .await;
+        let server = Self { dir, server };
+        server.ready().await;
+        server.sql("postgres", &format!("CREATE ROLE decklog LOGIN PASSWORD '{PASSWORD}'")).await.unwrap();
+        server.sql("postgres", "CREATE DATABASE audit OWNER decklog").await.unwrap();
+        fs::write(server.dir.path().join("password"), format!("{PASSWORD}\n")).unwrap();
+        server
+    }
+
+    /// One authority that signs the server's certificate.
+    fn certificates(dir: &Path, data: &Path, root: bool) {
+        let request = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+        openssl(dir, &format!("req -x509 {request} -keyout ca.key -out ca.pem -days 2 -subj /CN=authority"));
+        openssl(dir, &format!("req {request} -keyout server.key -out server.csr -subj /CN=server"));
+        fs::write(dir.join("names"), "subjectAltName = IP:127.0.0.1").unwrap();
+        openssl(
+            dir,
+            "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out server.crt -days 2 -extfile names",
+        );
+        for name in ["server.key", "server.crt"] {
+            let to = data.join(name);
+            fs::copy(dir.join(name), &to).unwrap();
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o600)).unwrap();
+            if root {
+                run(Command::new("chown").arg("postgres:").arg(&to));
+            }
+        }
+    }
+
+    /// It answers, and is not about to recover.
+    async fn ready(&self) {
+        until("the database to answer", async || self.sql("postgres", "SELECT 1").await).await;
+    }
+
+    /// What a statement of its administrator gives: the first column of each row.
+    async fn sql(&self, database: &str, text: &str) -> Result<Vec<String>, String> {
+        let text_of = |error: tokio_postgres::Error| error.as_db_error().map_or(error.to_string(), ToString::to_string);
+        let at = format!("postgres://postgres@127.0.0.1:{}/{database}", self.server.port());
+        let (client, connection) =
+            tokio_postgres::connect(&at, tokio_postgres::NoTls).await.map_err(|error| format!("{error:?}"))?;
+        let mut driver = JoinSet::new();
+        driver.spawn(async { drop(connection.await) });
+        let rows = client.simple_query(text).await.map_err(text_of)?;
+        let first = |message| {
+            let tokio_postgres::SimpleQueryMessage::Row(row) = message else { return None };
+            Some(row.get(0).unwrap_or("NULL").to_owned())
+        };
+        Ok(rows.into_iter().filter_map(first).collect())
+    }
+
+    async fn audit(&self, text: &str) -> Vec<String> {
+        self.sql("audit", text).await.unwrap()
+    }
+
+    fn url(&self, port: u16) -> String {
+        format!("postgres://decklog@127.0.0.1:{port}/audit")
+    }
+
+    /// A sink without a daemon.
+    fn open(&self, more: serde_json::Value) -> Box<dyn Sink> {
+        let mut config = serde_json::json!({
+            "type": "postgres",
+            "url": self.url(self.server.port()),
+            "sslmode": "disable",
+            "password_file": self.dir.path().join("password"),
+        });
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let config: SinkKind = serde_json::from_value(config).unwrap();
+        let mut sink = sink::open(&config).unwrap();
+        sink.of("direct", &Cluster { name: "test".into(), uid: "c".into() });
+        sink
+    }
+
+    /// A copy of everything, of a server that does not run.
+    fn copy(&self, from: &str, to: &str) {
+        let at = |name: &str| self.dir.path().join(name);
+        if at(to).exists() {
+            fs::remove_dir_all(at(to)).unwrap();
+        }
+        run(Command::new("cp").arg("-a").arg(at(from)).arg(at(to)));
+    }
+}
+
+impl Far for Postgres {
+    fn promise(&self) -> Promise {
+        Promise::ExactlyOnce
+    }
+
+    fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    fn sink(&self, port: u16, run: &str, _dir: &Path) -> String {
+        format!(
+            "type = \"postgres\"\nurl = {:?}\nsslmode = \"disable\"\npassword_file = {:?}\nschema = \"{run}\"\nobjects = true",
+            self.url(port),
+            self.dir.path().join("password"),
+        )
+    }
+
+    async fn prepare(&self, daemon: &Daemon, _run: &str) {
+        daemon.command(&["sink", "init", "far"]).await.done();
+    }
+
+    /// There are ten for each connection before anything is delivered.
+    fn stride(&self) -> usize {
+        5
+    }
+
+    /// Its processes do not die with it at once, and it does not start beside them.
+    fn kill(&mut self) {
+        let pid = self.server.pid();
+        self.server.signal(Signal::STOP);
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let children: Vec<Pid> =
+            children.split_whitespace().map(|pid| Pid::from_raw(pid.parse().unwrap()).unwrap()).collect();
+        self.server.kill();
+        for child in &children {
+            // One that is gone by now is as well.
+            kill_process(*child, Signal::KILL).ok();
+        }
+        let lives = |pid: &Pid| {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+        };
+        while children.iter().any(lives) {
+            std::thread::yield_now();
+        }
+    }
+
+    async fn restart(&mut self) {
+        self.server.restart().await;
+        self.ready().await;
+    }
+
+    /// In the order in which they came.
+    async fn consumed(&self, run: &str) -> Result<Vec<String>, String> {
+        self.sql("audit", &format!("SELECT line FROM \"{run}\".entries ORDER BY ctid")).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_undisturbed() {
+    trial::undisturbed(&mut Postgres::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_killed() {
+    trial::server_killed(&mut Postgres::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_answers_cut() {
+    trial::answers_cut(&mut Postgres::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_daemon_killed() {
+    trial::daemon_killed(&mut Postgres::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_killed_at_every_exchange() {
+    trial::killed_at_every_exchange(&mut Postgres::start().await).await;
+}
+
+/// The names of the objects that the table has, and those that the cluster has.
+async fn objects_are_right(trial: &Trial<'_, Postgres>) {
+    let text = format!(
+        "SELECT namespace || '/' || name || ' ' || resource_version FROM \"{}\".objects ORDER BY namespace, name",
+        trial.run
+    );
+    let have = trial.far.audit(&text).await;
+    let mut want: Vec<String> = trial
+        .sim
+        .objects("configmaps")
+        .unwrap()
+        .iter()
+        .map(|row| format!("{}/{} {}", row.namespace, row.name, row.revision))
+        .collect();
+    want.sort();
+    assert_eq!(have, want);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_put_back_to_an_earlier_state_is_filled_up_again() {
+    let mut far = Postgres::start().await;
+    let mut trial = Trial::new(&mut far, "restored").await;
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    // The first copy has tables and no rows.
+    for copy in ["empty", "some"] {
+        if copy == "some" {
+            trial.write(20);
+            trial.caught_up().await;
+        } else {
+            trial.daemon.stop().await;
+        }
+        trial.far.server.stop_by(Signal::INT).await;
+        trial.far.copy("data", copy);
+        trial.far.restart().await;
+        if copy == "empty" {
+            trial.daemon.start();
+            trial.daemon.ready().await;
+        }
+    }
+    trial.write(30);
+    trial.caught_up().await;
+    // Put back under a daemon that runs, then while it is stopped.
+    for (copy, stopped) in [("some", false), ("some", true), ("empty", false), ("empty", true)] {
+        if stopped {
+            trial.daemon.stop().await;
+        }
+        trial.far.server.stop_by(Signal::INT).await;
+        trial.far.copy(copy, "data");
+        trial.far.restart().await;
+        if stopped {
+            trial.daemon.start();
+            trial.daemon.ready().await;
+        }
+        trial.write(5);
+        let head = trial.sim.revision();
+        let (name, far) = (trial.run.clone(), &*trial.far);
+        until("the database to have everything again", async || {
+            trial.daemon.must_run();
+            let text = format!("SELECT max(resource_version::bigint) FROM \"{name}\".entries");
+            let have = far.sql("audit", &text).await?;
+            if have == [head.to_string()] { Ok(()) } else { Err(format!("{have:?} of {head}")) }
+        })
+        .await;
+        trial.caught_up().await;
+        trial.right().await;
+        objects_are_right(&trial).await;
+    }
+    trial.judged().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_objects_are_the_cluster_also_for_another_journal() {
+    let mut far = Postgres::start().await;
+    let mut trial = Trial::new(&mut far, "objects").await;
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    trial.write(30);
+    trial.caught_up().await;
+    objects_are_right(&trial).await;
+    trial.daemon.stop().await;
+    let old = trial.daemon.path("old");
+    run(Command::new("cp").arg("-a").arg(trial.daemon.state()).arg(&old));
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    trial.write(20);
+    trial.sim.create("configmaps", objects::config_map("default", "passing", "x")).unwrap();
+    trial.sim.create("configmaps", objects::config_map("default", "lasting", "x")).unwrap();
+    trial.caught_up().await;
+    objects_are_right(&trial).await;
+    trial.daemon.stop().await;
+    // The journal is put back to before an object was there that is gone by the time it goes on: nothing tells its end.
+    fs::remove_dir_all(trial.daemon.state()).unwrap();
+    run(Command::new("cp").arg("-a").arg(&old).arg(trial.daemon.state()));
+    trial.sim.delete("configmaps", "default", "passing").unwrap();
+    trial.sim.compact_all();
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    trial.write(3);
+    objects_become_right(&mut trial).await;
+    trial.daemon.stop().await;
+    // The journal is lost.
+    fs::remove_dir_all(trial.daemon.state()).unwrap();
+    trial.sim.delete("configmaps", "default", "lasting").unwrap();
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    trial.write(3);
+    objects_become_right(&mut trial).await;
+    // The queries of docs/sinks.md.
+    let json = "SELECT objects.json(line)->'object'->'data'->>'value' FROM objects.objects WHERE name = 'm0'";
+    assert_eq!(trial.far.audit(json).await.len(), usize::from(trial.sim.get("configmaps", "default", "m0").is_ok()));
+    let life = "SELECT type, objects.json(line)->'change'->'areas' FROM objects.entries WHERE resource = 'configmaps' AND name = 'lasting' ORDER BY epoch, seq";
+    assert_eq!(trial.far.audit(life).await, ["ADDED", "ADDED"]);
+    let epochs = trial.far.audit("SELECT count(DISTINCT epoch) FROM objects.entries").await;
+    assert_eq!(epochs, ["3"]);
+    trial.daemon.stop().await;
+}
+
+/// Waits until the table has the newest version of the cluster, and looks at all of it.
+async fn objects_become_right(trial: &mut Trial<'_, Postgres>) {
+    let head = trial.sim.revision();
+    let (name, far) = (trial.run.clone(), &*trial.far);
+    until("the newest version", async || {
+        trial.daemon.must_run();
+        let text = format!("SELECT max(resource_version::bigint) FROM \"{name}\".entries WHERE resource_version <> ''");
+        let have = far.audit(&text).await;
+        if have == [head.to_string()] { Ok(()) } else { Err(format!("{have:?} of {head}")) }
+    })
+    .await;
+    objects_are_right(trial).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_takes_one_decklog_under_one_name() {
+    let mut far = Postgres::start().await;
+    let mut first = Trial::new(&mut far, "two").await;
+    first.daemon.start();
+    first.daemon.ready().await;
+    first.write(5);
+    first.caught_up().await;
+    // The same sink of another journal. It has never seen what is there, and takes over; the other one sees that.
+    let mut second = Daemon::new(&first.sim, &["configmaps"]);
+    let sink = first.far.sink(first.far.port(), "two", Path::new(""));
+    second.configure(&second.config("resources = [\"configmaps\"]", &format!("[[sink]]\nname = \"far\"\n{sink}\n")));
+    second.start();
+    second.ready().await;
+    first.write(5);
+    let told = first.daemon.waits_for_state("sinks", "far", "halted").await;
+    assert!(told.contains("another decklog delivers to the schema two"), "{told}");
+    let scope = scope(&first.sim, 0, &["configmaps"]);
+    second.catch_up(&first.sim, &scope).await;
+    let lines = second.lines().to_string();
+    until("the second to be done", async || {
+        let have = first.far.audit("SELECT seq FROM two.cursors").await;
+        if have == [lines.clone()] { Ok(()) } else { Err(format!("{have:?} of {lines}")) }
+    })
+    .await;
+    // Nothing of the first came after that of the second had begun.
+    let order = first.far.audit("SELECT epoch FROM two.entries ORDER BY ctid").await;
+    assert!(order.is_sorted(), "{order:?}");
+    first.daemon.signal(Signal::TERM);
+    first.daemon.end().await;
+    second.stop().await;
+}
+
+fn item(seq: u64, object: &str) -> Item {
+    let line = format!(
+        "{{\"v\":1,\"seq\":{seq},\"epoch\":\"e\",\"id\":\"u.{seq}.ADDED\",\"time\":\"2026-11-21T10:15:00.000001Z\",\"type\":\"ADDED\",\
+         \"evidence\":\"watched\",\"cluster\":{{\"name\":\"test\",\"uid\":\"c\"}},\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\
+         \"resource\":\"configmaps\",\"namespace\":\"default\",\"name\":\"o{seq}\",\"uid\":\"u\",\"resourceVersion\":\"{seq}\",\
+         \"object\":{object}}}"
+    );
+    Item { seq: Seq(seq), kind: EntryType::Added, line: line.into() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_keeps_every_byte_and_refuses_only_what_is_refused() {
+    let far = Postgres::start().await;
+    let mut sink = far.open(serde_json::json!({"schema": "bytes", "objects": true}));
+    let none = Position { epoch: "e".into(), seq: Seq(0) };
+    let error = sink.position(&none).await.unwrap_err();
+    assert!(matches!(&error, SinkError::Halt { text } if text.contains("decklog sink init direct")), "{error}");
+    sink.init().await.unwrap();
+    assert!(sink.init().await.unwrap().ends_with("already"));
+    sink.check().await.unwrap();
+    assert_eq!(sink.position(&none).await, Ok(Some(none)));
+    let odd = [
+        r#"{"data":"a\u0000b \ud800 \\u0000"}"#,
+        r#"{"n":1e400,"m":123456789012345678901234567890.10,"z":-0.0,"a":1,"a":2}"#,
+        "{\"data\":\"\u{1f980} \u{7f} \u{85} \\\\ ' $1 \\\"\"}",
+    ];
+    let mut items: Vec<Item> = (1..).zip(odd).map(|(seq, object)| item(seq, object)).collect();
+    items.push(item(4, &format!("{{\"data\":\"{}\"}}", "x".repeat(5 << 20))));
+    sink.deliver(&items).await.unwrap();
+    let lines: Vec<&str> = items.iter().map(|item| std::str::from_utf8(&item.line).unwrap()).collect();
+    for table in ["entries", "objects"] {
+        assert_eq!(far.audit(&format!("SELECT line FROM bytes.{table} ORDER BY seq")).await, lines, "{table}");
+    }
+    // What jsonb cannot hold is NULL in the function that makes it, and nothing else.
+    let json =
+        far.audit("SELECT bytes.json(line)->'object'->>'m' FROM bytes.entries WHERE seq <= 2 ORDER BY seq").await;
+    assert_eq!(json, ["NULL", "123456789012345678901234567890.10"]);
+    assert_eq!(far.audit("SELECT extract(microseconds FROM time) FROM bytes.entries WHERE seq = 1").await, ["1"]);
+
+    // One that a constraint of the database refuses: those before it are taken, and it alone is refused.
+    far.audit("ALTER TABLE bytes.entries ADD CONSTRAINT no_seven CHECK (name <> 'o7')").await;
+    let items: Vec<Item> = (5..=9).map(|seq| item(seq, "{\"secret\":1}")).collect();
+    let failure = sink.deliver(&items).await.unwrap_err();
+    assert_eq!(failure.taken, 2);
+    let text = failure.error.to_string();
+    assert!(matches!(failure.error, SinkError::Refused { .. }), "{text}");
+    assert!(text.contains("SQLSTATE 23514") && text.contains("constraint no_seven"), "{text}");
+    assert!(!text.contains("secret") && !text.contains("o7"), "{text}");
+    sink.deliver(&items[3..]).await.unwrap();
+    assert_eq!(
+        far.audit("SELECT string_agg(seq::text, ',' ORDER BY seq) FROM bytes.entries").await,
+        ["1,2,3,4,5,6,8,9"]
+    );
+
+    // A replay brings what was set aside, repeats nothing, and moves nothing.
+    far.audit("ALTER TABLE bytes.entries DROP CONSTRAINT no_seven").await;
+    let mut replay = far.open(serde_json::json!({"schema": "bytes", "objects": true}));
+    replay.again();
+    replay.deliver(&items).await.unwrap();
+    replay.deliver(&items[..2]).await.unwrap();
+    assert_eq!(
+        far.audit("SELECT string_agg(seq::text, ',' ORDER BY seq) FROM bytes.entries").await,
+        ["1,2,3,4,5,6,7,8,9"]
+    );
+    assert_eq!(far.audit("SELECT count(*) FROM bytes.objects").await, ["9"]);
+    assert_eq!(far.audit("SELECT seq FROM bytes.cursors").await, ["9"]);
+    // Nor does it bring back what is gone since.
+    let gone = String::from_utf8(item(10, "{}").line.to_vec()).unwrap();
+    let gone = gone.replace("ADDED", "DELETED").replace("\"o10\"", "\"o5\"");
+    sink.deliver(&[Item { seq: Seq(10), kind: EntryType::Deleted, line: gone.into() }]).await.unwrap();
+    assert_eq!(far.audit("SELECT count(*) FROM bytes.objects WHERE name = 'o5'").await, ["0"]);
+    replay.deliver(&items).await.unwrap();
+    assert_eq!(far.audit("SELECT count(*) FROM bytes.objects WHERE name = 'o5'").await, ["0"]);
+    assert_eq!(sink.position(&Position { epoch: "e".into(), seq: Seq(0) }).await.unwrap().unwrap().seq, Seq(10));
+}
+
+/// What `decklog check` says of a sink.
+async fn checked(daemon: &Daemon, sink: &str) -> String {
+    daemon.configure(&daemon.config("resources = [\"configmaps\"]", &format!("[[sink]]\nname = \"far\"\n{sink}\n")));
+    let answer = daemon.command(&["check"]).await;
+    format!("{}{}", answer.out, answer.err)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_says_what_is_missing() {
+    let far = Postgres::start().await;
+    let sim = cluster().await;
+    let daemon = Daemon::new(&sim, &["configmaps"]);
+    let port = far.port();
+    let (url, password) = (far.url(port), far.dir.path().join("password"));
+    let plain = format!(
+        "type = \"postgres\"\nsslmode = \"disable\"\npassword_file = {password:?}\nschema = \"s\"\nobjects = true\n"
+    );
+    let at = |url: &str| format!("{plain}url = {url:?}\n");
+    let wrong = far.dir.path().join("wrong");
+    fs::write(&wrong, "geheim").unwrap();
+    for (sink, says) in [
+        (at(&url), "the schema s of 127.0.0.1:PORT/audit has no table"),
+        (at(&url.replace("/audit", "/nowhere")), "database \"nowhere\" does not exist; create it"),
+        (at(&url.replace("127.0.0.1", "db.invalid")), "no connection with db.invalid:PORT/audit"),
+        (at(&url.replace("decklog@", "nobody@")), "does not let the user nobody in"),
+        (at(&url).replace(password.to_str().unwrap(), wrong.to_str().unwrap()), "correct `password_file`"),
+        (at(&url.replace(&port.to_string(), &free_port().to_string())), "Connection refused"),
+    ] {
+        let told = checked(&daemon, &sink).await;
+        assert!(told.contains(&says.replace("PORT", &port.to_string())), "{told}");
+        assert!(!told.contains("geheim") && !told.contains(PASSWORD), "{told}");
+    }
+    // An administrator applies what is printed, and owns it.
+    checked(&daemon, &at(&url)).await;
+    let text = daemon.command(&["sink", "init", "far", "--print"]).await.done();
+    far.audit(&text).await;
+    far.audit(&text).await;
+    let told = checked(&daemon, &at(&url)).await;
+    assert!(told.contains("far can be delivered to"), "{told}");
+    far.audit("REVOKE INSERT ON s.entries FROM decklog; REVOKE DELETE ON s.objects FROM decklog").await;
+    let told = checked(&daemon, &at(&url)).await;
+    assert!(told.contains("no right to INSERT on entries, DELETE on objects in the schema s"), "{told}");
+    // Not of this version.
+    far.audit("UPDATE s.migrations SET version = 2").await;
+    far.audit(&text.replace("INSERT INTO \"s\".migrations (version) VALUES (1) ON CONFLICT DO NOTHING;", "")).await;
+    let told = checked(&daemon, &at(&url)).await;
+    assert!(told.contains("of a newer decklog (version 2)"), "{told}");
+    far.audit("DELETE FROM s.migrations").await;
+    let told = checked(&daemon, &at(&url)).await;
+    assert!(told.contains("does not have the tables"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_over_tls_is_verified() {
+    let far = Postgres::start().await;
+    let dir = far.dir.path();
+    let request = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    openssl(dir, &format!("req -x509 {request} -keyout other.key -out other.pem -days 2 -subj /CN=other"));
+    let with = |url: &str, ca: &str| {
+        let ca = dir.join(ca);
+        far.open(serde_json::json!({"url": url, "sslmode": "verify-full", "ca_file": ca, "schema": "tls"}))
+    };
+    let url = far.url(far.port());
+    let mut sink = with(&url, "ca.pem");
+    sink.init().await.unwrap();
+    let begin = Position { epoch: "e".into(), seq: Seq(0) };
+    sink.position(&begin).await.unwrap();
+    sink.deliver(&[item(1, "{}")]).await.unwrap();
+    far.audit("CREATE VIEW tls.encrypted AS SELECT 1").await;
+    let used = far.audit("SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE a.application_name = 'decklog' AND s.ssl").await;
+    assert_eq!(used, ["1"]);
+    for (url, ca, says) in [
+        (url.as_str(), "other.pem", "UnknownIssuer"),
+        (&url.replace("127.0.0.1", "localhost"), "ca.pem", "not valid for name"),
+    ] {
+        let error = with(url, ca).check().await.unwrap_err();
+        let text = error.to_string();
+        assert!(
+            matches!(error, SinkError::Retry { .. }) && text.contains(says) && text.contains("see `ca_file`"),
+            "{text}"
+        );
+    }
+    // The certificate expires while it delivers: what is connected goes on, what connects is refused.
+    let expired =
+        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out old.crt -days -1 -extfile names";
+    openssl(dir, expired);
+    fs::copy(dir.join("old.crt"), dir.join("data/server.crt")).unwrap();
+    far.audit("SELECT pg_reload_conf()").await;
+    sink.deliver(&[item(2, "{}")]).await.unwrap();
+    until("a connection to be refused", async || match with(&url, "ca.pem").check().await {
+        Err(error) if error.to_string().contains("Expired") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    // A server without TLS is not spoken to.
+    far.audit("ALTER SYSTEM SET ssl = off").await;
+    far.audit("SELECT pg_reload_conf()").await;
+    until("a server without TLS to be refused", async || match with(&url, "ca.pem").check().await {
+        Err(error) if error.to_string().contains("does not support TLS") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_takes_a_new_password_from_its_file_and_bounds_a_hung_server() {
+    let mut far = Postgres::start().await;
+    let mut sink = far.open(serde_json::json!({"schema": "renewed", "timeout": "1s"}));
+    sink.init().await.unwrap();
+    let begin = Position { epoch: "e".into(), seq: Seq(0) };
+    sink.position(&begin).await.unwrap();
+    sink.deliver(&[item(1, "{}")]).await.unwrap();
+    far.audit("ALTER ROLE decklog PASSWORD 'renewed'").await;
+    far.audit("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'decklog'").await;
+    let error = until("the connection to be gone", async || match sink.deliver(&[item(2, "{}")]).await {
+        Err(failure) if failure.error.to_string().contains("password") => Ok(failure.error),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    assert!(matches!(&error, SinkError::Retry { after: Some(_), .. }), "{error}");
+    fs::write(far.dir.path().join("password"), "renewed").unwrap();
+    sink.deliver(&[item(2, "{}")]).await.unwrap();
+    // Somebody holds the row.
+    let at = format!("postgres://postgres@127.0.0.1:{}/audit", far.port());
+    let (client, connection) = tokio_postgres::connect(&at, tokio_postgres::NoTls).await.unwrap();
+    let mut driver = JoinSet::new();
+    driver.spawn(async { drop(connection.await) });
+    client.batch_execute("BEGIN; SELECT FROM renewed.cursors FOR UPDATE").await.unwrap();
+    let error = sink.deliver(&[item(3, "{}")]).await.unwrap_err().error;
+    assert!(matches!(&error, SinkError::Retry { text, .. } if text.contains("127.0.0.1")), "{error}");
+    client.batch_execute("ROLLBACK").await.unwrap();
+    until("the row to be free", async || sink.deliver(&[item(3, "{}")]).await.map_err(|error| error.to_string())).await;
+    // It does not answer at all.
+    far.server.signal(Signal::STOP);
+    sink.reopen();
+    let error = sink.deliver(&[item(4, "{}")]).await.unwrap_err().error;
+    assert!(matches!(&error, SinkError::Retry { text, .. } if text.contains("did not answer within 1s")), "{error}");
+    far.server.signal(Signal::CONT);
+    until("it to answer", async || sink.deliver(&[item(4, "{}")]).await.map_err(|error| error.to_string())).await;
+    assert_eq!(far.audit("SELECT string_agg(seq::text, ',' ORDER BY ctid) FROM renewed.entries").await, ["1,2,3,4"]);
+    far.kill();
+}
