@@ -7,6 +7,7 @@ pub mod cloudevents;
 pub mod file;
 mod files;
 pub mod http;
+mod link;
 pub mod stdout;
 mod template;
 mod tls;
