@@ -32,7 +32,10 @@ mod tests;
 pub(crate) use problem::nearest;
 pub use problem::{Place, Problem, Problems};
 pub use schema::{config_schema, entry_schema};
-pub use sink::{CloudEvents, Compress, FileSink, From, HttpSink, OnRefused, Sink, SinkKind, Tls};
+pub use sink::{
+    CloudEvents, Compress, ElasticsearchSink, FileSink, From, Gzip, HttpSink, OnRefused, OtlpSink, Protocol, Sink,
+    SinkKind, Tls,
+};
 pub use value::{format_duration, format_size, parse_duration, parse_size};
 
 /// A configuration file has at most this many bytes: more is some other file.
@@ -139,10 +142,7 @@ impl Config {
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for sink in &self.sink {
-            if let SinkKind::Http(http) = &sink.kind
-                && crosses_a_network_in_clear(&http.url)
-                && (http.bearer_file.is_some() || http.headers_file.is_some())
-            {
+            if sink.kind.credentials_to().is_some_and(crosses_a_network_in_clear) {
                 warnings.push(format!(
                     "the sink {:?} sends its credentials over http:// in clear: use https://, unless the network is trusted",
                     sink.name

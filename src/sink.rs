@@ -4,10 +4,12 @@
 //! failure: it only says of which of three sorts it is ([`SinkError`]), and delivery retries, sets aside or halts.
 
 pub mod cloudevents;
+pub mod elasticsearch;
 pub mod file;
 mod files;
 pub mod http;
 mod link;
+pub mod otlp;
 pub mod stdout;
 mod template;
 mod tls;
@@ -155,8 +157,10 @@ pub trait Sink: Send {
 pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
     Ok(match config {
         config::SinkKind::Stdout => Box::new(stdout::StdoutSink::new()),
+        config::SinkKind::Elasticsearch(config) => Box::new(elasticsearch::ElasticsearchSink::new(config)?),
         config::SinkKind::File(config) => Box::new(file::FileSink::new(config)),
         config::SinkKind::Http(config) => Box::new(http::HttpSink::new(config)?),
+        config::SinkKind::Otlp(config) => Box::new(otlp::OtlpSink::new(config)?),
     })
 }
 
@@ -165,8 +169,10 @@ pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
 pub const fn kind(config: &config::SinkKind) -> &'static str {
     match config {
         config::SinkKind::Stdout => "stdout",
+        config::SinkKind::Elasticsearch(_) => "elasticsearch",
         config::SinkKind::File(_) => "file",
         config::SinkKind::Http(_) => "http",
+        config::SinkKind::Otlp(_) => "otlp",
     }
 }
 
@@ -210,9 +216,16 @@ pub(crate) mod tests {
     #[test]
     fn every_type_of_the_configuration_opens() {
         let url = "http://127.0.0.1:1/".to_owned();
-        let http = serde_json::json!({"type": "http", "url": url});
-        let http: config::SinkKind = serde_json::from_value(http).unwrap();
-        for (config, class) in [(config::SinkKind::Stdout, Class::BestEffort), (http, Class::AtLeastOnce)] {
+        let of = |kind: &str| -> config::SinkKind {
+            serde_json::from_value(serde_json::json!({"type": kind, "url": url})).unwrap()
+        };
+        for (word, class) in [
+            ("stdout", Class::BestEffort),
+            ("elasticsearch", Class::AtLeastOnce),
+            ("http", Class::AtLeastOnce),
+            ("otlp", Class::AtLeastOnce),
+        ] {
+            let config = of(word);
             assert_eq!(open(&config).unwrap().class(), class, "{}", kind(&config));
         }
     }

@@ -58,6 +58,9 @@ pub(super) fn expected(format: &str) -> &'static str {
         "template" => {
             "a name that may have the fields {cluster}, {group}, {version}, {resource}, {kind}, {namespace}, {name}, {type}, {epoch}, {date} and {hour}"
         }
+        "index" => {
+            "the name of an index: lower-case letters, digits, \"-\", \"_\" and \".\", beginning with a letter or digit, with fields such as {cluster} and {date}"
+        }
         "listen" => "an address and port such as \"127.0.0.1:9465\", or the path of a unix socket",
         "log-level" => "error, warn, info, debug, trace or off; or directives such as \"info,decklog::watch=debug\"",
         _ => "a string",
@@ -85,6 +88,7 @@ pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong>
         "cel" => Filter::compile(text).map(drop).map_err(|error| cel(text, &error)),
         "http-url" => http_url(text),
         "template" => Template::parse(text).map(drop).map_err(|(found, nearest)| Wrong { found, nearest }),
+        "index" => index(text),
         "listen" => listen(text),
         "log-level" => log_level(text),
         _ => Ok(()),
@@ -239,6 +243,20 @@ fn http_url(text: &str) -> Result<(), Wrong> {
         return Err("a URL without a host".into());
     }
     Ok(())
+}
+
+/// It begins with a text, so that the pattern of its template never takes in what others have.
+fn index(text: &str) -> Result<(), Wrong> {
+    let wrong = |(found, nearest)| Wrong { found, nearest };
+    let pattern = Template::parse(text).map_err(wrong)?.pattern();
+    let first = pattern.bytes().next().unwrap_or_default();
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.*".contains(&byte);
+    if (first.is_ascii_lowercase() || first.is_ascii_digit()) && pattern.bytes().all(fits) && !text.contains('*') {
+        return Ok(());
+    }
+    let wrong = Wrong::from(format!("the string {text:?}"));
+    let mended = text.to_lowercase();
+    Err(if mended != text && index(&mended).is_ok() { wrong.near(mended) } else { wrong })
 }
 
 fn listen(text: &str) -> Result<(), Wrong> {

@@ -24,6 +24,14 @@ pub(super) const fn batch_size() -> usize {
     100
 }
 
+pub(super) const fn bulk_size() -> usize {
+    500
+}
+
+pub(super) fn index() -> String {
+    "decklog".to_owned()
+}
+
 pub(super) const fn timeout() -> Duration {
     Duration::from_secs(30)
 }

@@ -140,6 +140,11 @@ impl Link {
         })
     }
 
+    /// Whether the URL names more than a server.
+    pub(super) fn has_path(&self) -> bool {
+        !matches!(self.url.path(), "" | "/")
+    }
+
     /// Connections are made anew, and files must be readable now.
     pub(super) fn renew(&mut self) {
         self.client = None;
@@ -229,17 +234,25 @@ impl Link {
     }
 
     pub(super) fn request(&self, method: Method) -> Result<RequestBuilder, SinkError> {
-        self.request_at(method, &[])
+        self.request_at(method, &[], &[])
     }
 
-    /// A request to what is below the URL.
-    pub(super) fn request_at(&self, method: Method, below: &[&str]) -> Result<RequestBuilder, SinkError> {
+    /// A request to what is below the URL, with parameters.
+    pub(super) fn request_at(
+        &self,
+        method: Method,
+        below: &[&str],
+        parameters: &[(&str, &str)],
+    ) -> Result<RequestBuilder, SinkError> {
         let client = self.client.as_ref().ok_or_else(|| SinkError::retry("the connection is not set up"))?;
         let mut url = self.url.clone();
         if !below.is_empty()
             && let Ok(mut segments) = url.path_segments_mut()
         {
             segments.pop_if_empty().extend(below);
+        }
+        if !parameters.is_empty() {
+            url.query_pairs_mut().extend_pairs(parameters);
         }
         Ok(client.request(method, url).headers(self.headers.clone().unwrap_or_default()))
     }
