@@ -68,7 +68,9 @@ impl ElasticsearchSink {
             (Some(user), Some(path), None) => Some(Login::Basic { user: user.clone(), password_file: path.clone() }),
             (Some(_), None, None) => return Err("`user` needs `password_file`".to_owned()),
             (None, Some(_), None) => return Err("`password_file` needs `user`".to_owned()),
-            (_, _, Some(_)) => return Err("`api_key_file` and `user` with `password_file` exclude each other".to_owned()),
+            (_, _, Some(_)) => {
+                return Err("`api_key_file` and `user` with `password_file` exclude each other".to_owned());
+            }
         };
         let link = Link::new(Reach {
             url: &config.url,
@@ -190,7 +192,9 @@ impl ElasticsearchSink {
         let kind = if kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') { kind } else { "" };
         let text = format!("{url} answered {status} {kind}{said}");
         match (status, kind) {
-            (404, _) => SinkError::halt(format!("{text}; make the index, or let it be made (action.auto_create_index)")),
+            (404, _) => {
+                SinkError::halt(format!("{text}; make the index, or let it be made (action.auto_create_index)"))
+            }
             (400, "illegal_argument_exception") if reason.contains("no write index") => {
                 SinkError::halt(format!("{text}; give the alias a write index"))
             }

@@ -81,7 +81,9 @@ impl OtlpSink {
         })?;
         let path: &[&str] = match config.protocol {
             Protocol::Grpc if link.has_path() => {
-                return Err("`url` has a path, and gRPC brings its own; take it away, or set `protocol` to \"http\"".to_owned());
+                return Err(
+                    "`url` has a path, and gRPC brings its own; take it away, or set `protocol` to \"http\"".to_owned()
+                );
             }
             Protocol::Grpc => &GRPC_PATH,
             Protocol::Http if link.has_path() => &[],
@@ -182,7 +184,9 @@ impl OtlpSink {
         };
         let message = message.filter(|_| answer.whole);
         let Some(response) = message.and_then(|bytes| proto::ExportLogsServiceResponse::decode(bytes).ok()) else {
-            return End::Error(SinkError::retry(format!("{url} did not answer as OTLP asks for; is it a receiver of logs?")));
+            return End::Error(SinkError::retry(format!(
+                "{url} did not answer as OTLP asks for; is it a receiver of logs?"
+            )));
         };
         let partial = response.partial_success.unwrap_or_default();
         let said = self.link.quotable(partial.error_message.as_bytes(), sent);

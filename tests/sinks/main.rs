@@ -5,9 +5,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod elasticsearch;
 #[path = "../real/judge.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
 mod judge;
+mod otlp;
 mod proxy;
 mod server;
 #[path = "../daemon/support.rs"]

@@ -14,8 +14,10 @@ use super::proto;
 use crate::sink::link::{Answer, LONGEST_WAIT};
 
 /// Headers in base64 come with padding or without.
-const BASE64: GeneralPurpose =
-    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent));
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// The end of a call.
 #[derive(Debug, PartialEq, Eq)]
@@ -88,7 +90,8 @@ pub(super) fn message(body: &[u8]) -> Option<&[u8]> {
 
 /// How a call ended: the trailers say so, or the headers where there was nothing else to say. None where it was cut off.
 pub(super) fn status(answer: &Answer) -> Option<Status> {
-    let headers = [&answer.trailers, &answer.headers].into_iter().find(|headers| headers.contains_key("grpc-status"))?;
+    let headers =
+        [&answer.trailers, &answer.headers].into_iter().find(|headers| headers.contains_key("grpc-status"))?;
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let code = Code(text("grpc-status")?.parse().ok()?);
     let message = percent_decode_str(text("grpc-message").unwrap_or_default()).decode_utf8_lossy().into_owned();
