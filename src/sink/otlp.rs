@@ -151,6 +151,7 @@ impl OtlpSink {
         request = request.header(CONTENT_TYPE, HeaderValue::from_static(content_type));
         if self.protocol == Protocol::Grpc {
             request = request.header(TE, HeaderValue::from_static("trailers"));
+            request = request.header("grpc-accept-encoding", HeaderValue::from_static("gzip"));
         }
         if gzipped {
             match self.protocol {
@@ -171,7 +172,7 @@ impl OtlpSink {
             return self.judge_status(answer, sent);
         }
         let message = match self.protocol {
-            Protocol::Http => Some(&answer.body[..]),
+            Protocol::Http => Some((&answer.body[..]).into()),
             Protocol::Grpc => {
                 let Some(status) = grpc::status(answer) else {
                     return End::Error(SinkError::retry(format!("{url} ended its answer too early")));
@@ -179,11 +180,11 @@ impl OtlpSink {
                 if status.code != Code::OK {
                     return self.judge_code(&status, sent);
                 }
-                grpc::message(&answer.body)
+                grpc::message(&answer.body, ANSWER_BYTES)
             }
         };
         let message = message.filter(|_| answer.whole);
-        let Some(response) = message.and_then(|bytes| proto::ExportLogsServiceResponse::decode(bytes).ok()) else {
+        let Some(response) = message.and_then(|bytes| proto::ExportLogsServiceResponse::decode(&bytes[..]).ok()) else {
             return End::Error(SinkError::retry(format!(
                 "{url} did not answer as OTLP asks for; is it a receiver of logs?"
             )));

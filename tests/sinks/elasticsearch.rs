@@ -230,7 +230,7 @@ async fn opensearch_and_an_entry_that_is_too_large() {
     let taken: Vec<&str> = log.lines().filter(|line| line.len() < 300_000).collect();
     assert_eq!(log.lines().count(), taken.len() + 1);
     let came = trial.far.consumed("large").await.unwrap();
-    trial::judge(Promise::ExactlyOnce, &taken, &came);
+    trial::judge(Promise::ExactlyOnce, 0, &taken, &came);
     let status = trial.daemon.command(&["status", "-o", "json"]).await.done();
     assert!(status.contains("413 Payload Too Large") || status.contains("413 Request Entity Too Large"), "{status}");
 }

@@ -10,7 +10,9 @@ mod elasticsearch;
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
 mod judge;
 mod otlp;
+#[allow(dead_code, reason = "not every server needs all of it")]
 mod proxy;
+#[allow(dead_code, reason = "not every server needs all of it")]
 mod server;
 #[path = "../daemon/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]

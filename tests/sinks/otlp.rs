@@ -280,7 +280,10 @@ async fn otlp_where_nobody_takes_it() {
     let collector = Collector::start("http").await;
     let url = format!("http://127.0.0.1:{}/elsewhere", collector.port());
     let error = open("http", &url, &json!({})).check().await.unwrap_err();
-    assert!(matches!(&error, SinkError::Halt { text } if text.contains("404 Not Found; set `url`")), "{error}");
+    assert!(
+        matches!(&error, SinkError::Halt { text } if text.contains("404 Not Found") && text.contains("set `url`")),
+        "{error}"
+    );
     for protocol in ["grpc", "http"] {
         let error = open(protocol, "http://nobody.invalid:4317", &json!({})).check().await.unwrap_err();
         let text = error.to_string();

@@ -1,11 +1,14 @@
 //! One unary call of gRPC, as its protocol over HTTP/2 has it: what goes around a message, and how a call ended.
 
+use std::borrow::Cow;
+use std::io::Read;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::{BufMut, Bytes, BytesMut};
+use flate2::read::GzDecoder;
 use percent_encoding::percent_decode_str;
 use prost::Message;
 use reqwest::header::HeaderMap;
@@ -81,11 +84,17 @@ pub(super) fn framed(message: &[u8], compressed: bool) -> Bytes {
     out.freeze()
 }
 
-/// The message of an answer, which we asked not to be compressed. None where it is not there as a whole.
-pub(super) fn message(body: &[u8]) -> Option<&[u8]> {
-    let (prefix, message) = body.split_first_chunk::<5>()?;
-    let [0, length @ ..] = prefix else { return None };
-    message.get(..usize::try_from(u32::from_be_bytes(*length)).ok()?)
+/// The message of an answer, compressed or not: many servers answer as they were asked. None where it is not there as a
+/// whole, or longer than `most`.
+pub(super) fn message(body: &[u8], most: usize) -> Option<Cow<'_, [u8]>> {
+    let ([compressed, length @ ..], message) = body.split_first_chunk::<5>()?;
+    let message = message.get(..usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+    if *compressed == 0 {
+        return Some(message.into());
+    }
+    let mut plain = Vec::new();
+    GzDecoder::new(message).take(most as u64 + 1).read_to_end(&mut plain).ok()?;
+    (plain.len() <= most).then_some(plain.into())
 }
 
 /// How a call ended: the trailers say so, or the headers where there was nothing else to say. None where it was cut off.
@@ -115,6 +124,7 @@ mod tests {
     use reqwest::header::HeaderValue;
 
     use super::*;
+    use crate::sink::link::gzip;
 
     fn answer(headers: &[(&'static str, &str)], trailers: &[(&'static str, &str)]) -> Answer {
         let map = |pairs: &[(&'static str, &str)]| {
@@ -127,10 +137,13 @@ mod tests {
     #[test]
     fn a_message_stands_behind_its_length() {
         assert_eq!(&framed(b"abc", true)[..], b"\x01\0\0\0\x03abc");
-        assert_eq!(message(b"\0\0\0\0\x03abc"), Some(&b"abc"[..]));
-        assert_eq!(message(b"\0\0\0\0\0"), Some(&b""[..]));
+        assert_eq!(message(b"\0\0\0\0\x03abc", 9).as_deref(), Some(&b"abc"[..]));
+        assert_eq!(message(b"\0\0\0\0\0", 9).as_deref(), Some(&b""[..]));
+        let zipped = framed(&gzip(b"abc"), true);
+        assert_eq!(message(&zipped, 3).as_deref(), Some(&b"abc"[..]));
+        assert_eq!(message(&zipped, 2), None);
         for wrong in [&b""[..], b"\0\0\0", b"\0\0\0\0\x04abc", b"\x01\0\0\0\x03abc", b"\0\xff\xff\xff\xff"] {
-            assert_eq!(message(wrong), None);
+            assert_eq!(message(wrong, 9), None);
         }
     }
 
