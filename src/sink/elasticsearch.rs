@@ -1,6 +1,10 @@
 //! Documents in Elasticsearch or OpenSearch: at least once, in order, and a repeat changes nothing, because an entry's
 //! id is the id of its document and a document is only ever created.
 //!
+//! An id names a change. A cluster that was put back may give it to another change, and a journal that was made anew, or
+//! another decklog, tells the same change in an entry of its own. So an id that is taken is looked at: where another
+//! entry has it, ours gets a document whose id has its epoch and seq as well. No entry is missing for another one.
+//!
 //! A document has the few keys of an entry that one searches by, and the whole entry as one text. The object itself is
 //! no part of it: two custom resources give one path two types, and a server refuses what does not fit its mapping, what
 //! is nested too deeply, what has a null character in a key or a number of more digits than it parses. A text fits
@@ -10,6 +14,7 @@
 mod tests;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -23,7 +28,8 @@ use serde_json::value::RawValue;
 use super::link::{Answer, CREDENTIALS_WAIT, Link, Login, Reach, first_part, gzip};
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, Template};
 use crate::config::{self, Gzip};
-use crate::wire::{Entry, EntryGap};
+use crate::model::Seq;
+use crate::wire::{Entry, EntryError, EntryGap};
 
 /// About how many bytes of entries one request carries, unless a single entry is larger.
 const BATCH_BYTES: usize = 4 << 20;
@@ -32,7 +38,7 @@ const BATCH_BYTES: usize = 4 << 20;
 const ANSWER_BYTES: usize = 16 << 20;
 
 /// What the answer to a bulk request is to hold.
-const FILTER: (&str, &str) = ("filter_path", "items.*.status,items.*.error.type,items.*.error.reason");
+const FILTER: (&str, &str) = ("filter_path", "items.*._index,items.*.status,items.*.error.type,items.*.error.reason");
 
 /// The longest name of an index.
 const INDEX_BYTES: usize = 255;
@@ -97,10 +103,12 @@ impl ElasticsearchSink {
         let mut taken = 0;
         // Halved when the server refuses several entries together, until the one that it means stands alone.
         let mut most = self.batch_size;
+        // Whose ids other entries have.
+        let mut apart = BTreeSet::new();
         while taken < batch.len() {
             let part = first_part(&batch[taken..], most, self.bytes);
             let fail = |more: usize, error| Err(Failure { taken: taken + more, error });
-            let body = match self.body(part) {
+            let body = match self.body(part, &apart) {
                 Ok(body) => body,
                 Err((more, text)) if more == 0 => return fail(0, SinkError::Refused { text }),
                 Err((more, _)) => {
@@ -114,7 +122,7 @@ impl ElasticsearchSink {
             };
             let several = part.len() > 1;
             match answer.status {
-                StatusCode::OK => match self.judge(&answer, part.len(), &body) {
+                StatusCode::OK => match self.judge(&answer, part, &mut apart, &body).await {
                     (more, None) => taken += more,
                     (more, Some(error)) => return fail(more, error),
                 },
@@ -132,13 +140,17 @@ impl ElasticsearchSink {
     }
 
     /// The lines of a bulk request. The error says how many entries come before the one that cannot be sent, and why.
-    fn body(&self, part: &[Item]) -> Result<Bytes, (usize, String)> {
+    fn body(&self, part: &[Item], apart: &BTreeSet<Seq>) -> Result<Bytes, (usize, String)> {
         let mut out = Vec::with_capacity(part.iter().map(|item| item.line.len() * 5 / 4 + 512).sum());
         for (at, item) in part.iter().enumerate() {
             let wrong = |text: &dyn std::fmt::Display| (at, format!("it is {text}"));
             let entry = Entry::parse(&item.line).map_err(|error| wrong(&error))?;
             let line = std::str::from_utf8(&item.line).map_err(|_| wrong(&"no text"))?;
-            let action = Action { create: Create { index: self.index_of(&entry), id: &entry.id } };
+            let id = match apart.contains(&item.seq) {
+                true => format!("{}.{}.{}", entry.id, entry.epoch, entry.seq).into(),
+                false => Cow::Borrowed(&*entry.id),
+            };
+            let action = Action { create: Create { index: self.index_of(&entry), id } };
             serde_json::to_writer(&mut out, &action).expect("texts always serialise into memory");
             out.push(b'\n');
             let document = Document::of(&entry, line);
@@ -167,19 +179,68 @@ impl ElasticsearchSink {
         self.link.ask(request, ANSWER_BYTES).await
     }
 
-    /// How many documents from the beginning are there now, and what is with the next one.
-    fn judge(&self, answer: &Answer, sent: usize, body: &[u8]) -> (usize, Option<SinkError>) {
-        let url = &self.link.shown;
+    /// How many documents from the beginning are there now, and what is with the next one: nothing where it only has to
+    /// be sent under another id.
+    async fn judge(
+        &self,
+        answer: &Answer,
+        part: &[Item],
+        apart: &mut BTreeSet<Seq>,
+        body: &[u8],
+    ) -> (usize, Option<SinkError>) {
+        let (url, sent) = (&self.link.shown, part.len());
         let bulk: Option<Bulk<'_>> = serde_json::from_slice(&answer.body).ok().filter(|_| answer.whole);
         let Some(bulk) = bulk.filter(|bulk| bulk.items.len() == sent) else {
             let text = format!("{url} did not answer what became of each of {sent} documents; is it Elasticsearch?");
             return (0, Some(SinkError::retry(text)));
         };
-        let first = bulk.items.iter().enumerate().find(|(_, item)| !item.create.is_there());
-        match first {
-            None => (sent, None),
-            Some((at, item)) => (at, Some(self.reason(&item.create, body))),
+        let there = bulk.items.iter().take_while(|item| item.create.is_there()).count();
+        let held = bulk.items[..there].iter().zip(part).enumerate().filter(|(_, (held, item))| {
+            held.create.status == StatusCode::CONFLICT.as_u16() && !apart.contains(&item.seq)
+        });
+        let held: Vec<(usize, &str)> = held.map(|(at, (held, _))| (at, &*held.create.index)).collect();
+        if let Some((first_held, _)) = held.first() {
+            match self.others(part, &held).await {
+                Err(error) => return (*first_held, Some(error)),
+                Ok(others) if others.is_empty() => {}
+                Ok(others) => {
+                    apart.extend(others.iter().map(|at| part[*at].seq));
+                    return (others[0], None);
+                }
+            }
         }
+        (there, bulk.items.get(there).map(|item| self.reason(&item.create, body)))
+    }
+
+    /// Of the entries whose ids are taken in these indices, those whose ids other entries have.
+    async fn others(&self, part: &[Item], held: &[(usize, &str)]) -> Result<Vec<usize>, SinkError> {
+        let url = &self.link.shown;
+        let wrong = |error: EntryError| SinkError::retry(error.to_string());
+        let entries = held.iter().map(|(at, _)| Entry::parse(&part[*at].line)).collect::<Result<Vec<_>, _>>();
+        let entries = entries.map_err(wrong)?;
+        let docs = held.iter().zip(&entries).map(|((_, index), entry)| json!({ "_index": index, "_id": entry.id }));
+        let body = json!({ "docs": docs.collect::<Vec<_>>() }).to_string();
+        let source = ("_source_includes", "epoch,seq");
+        let request = self.link.request_at(Method::POST, &["_mget"], &[source])?;
+        let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let answer = self.link.ask(request.body(body.clone()), ANSWER_BYTES).await?;
+        if answer.status != StatusCode::OK {
+            return Err(self.problem(&answer, body.as_bytes()));
+        }
+        let found: Option<Found<'_>> = serde_json::from_slice(&answer.body).ok().filter(|_| answer.whole);
+        let found = found.map(|found| found.docs).filter(|docs| docs.len() == entries.len()).unwrap_or_default();
+        let mut others = Vec::new();
+        for (number, ((at, _), entry)) in held.iter().zip(&entries).enumerate() {
+            let Some(source) = found.get(number).and_then(|doc| doc.source.as_ref()) else {
+                return Err(SinkError::retry(format!(
+                    "{url} does not show a document that it says is there; give the user the right to read"
+                )));
+            };
+            if (&*source.epoch, source.seq) != (&*entry.epoch, entry.seq) {
+                others.push(*at);
+            }
+        }
+        Ok(others)
     }
 
     /// Why a document is not there.
@@ -283,7 +344,7 @@ struct Create<'e> {
     #[serde(rename = "_index")]
     index: String,
     #[serde(rename = "_id")]
-    id: &'e str,
+    id: Cow<'e, str>,
 }
 
 /// What one searches by, and the entry.
@@ -407,6 +468,8 @@ struct Created<'a> {
 
 #[derive(Deserialize)]
 struct Outcome<'a> {
+    #[serde(rename = "_index", borrow, default)]
+    index: Cow<'a, str>,
     status: u16,
     #[serde(borrow, default)]
     error: Option<Reason<'a>>,
@@ -420,8 +483,30 @@ struct Reason<'a> {
     reason: Cow<'a, str>,
 }
 
+/// The answer to a request for several documents.
+#[derive(Deserialize)]
+struct Found<'a> {
+    #[serde(borrow)]
+    docs: Vec<Doc<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Doc<'a> {
+    #[serde(rename = "_source", borrow, default)]
+    source: Option<Source<'a>>,
+}
+
+/// Which entry a document is of.
+#[derive(Deserialize)]
+struct Source<'a> {
+    #[serde(borrow, default)]
+    epoch: Cow<'a, str>,
+    #[serde(default)]
+    seq: u64,
+}
+
 impl Outcome<'_> {
-    /// It was made now, or by an earlier try: nobody else makes a document with this id.
+    /// A document with this id was made now, or is there.
     fn is_there(&self) -> bool {
         let kind = self.error.as_ref().map(|error| error.kind.as_ref());
         (200..300).contains(&self.status) || (self.status == 409 && kind == Some("version_conflict_engine_exception"))

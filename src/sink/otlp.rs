@@ -292,8 +292,9 @@ fn record(entry: &Entry<'_>, line: &[u8]) -> Result<LogRecord, EntryError> {
     };
     let seq = i64::try_from(entry.seq).unwrap_or(i64::MAX);
     let mut attributes = vec![
-        // Of two records with the same one, a receiver may drop either.
-        text("log.record.uid", &entry.id),
+        // Of two records with the same one, a receiver may drop either. The id names a change, which two epochs tell.
+        text("log.record.uid", &format!("{}.{}", entry.epoch, entry.seq)),
+        text("decklog.id", &entry.id),
         KeyValue { key: "decklog.seq".to_owned(), value: Some(Value::Integer(seq).into()) },
         text("decklog.epoch", &entry.epoch),
         text("decklog.type", &entry.type_name),

@@ -115,7 +115,7 @@ async fn otlp_undisturbed() {
         let line: Value = serde_json::from_str(record["body"]["stringValue"].as_str().unwrap()).unwrap();
         let attributes = record["attributes"].as_array().unwrap();
         let of = |key: &str| attributes.iter().find(|one| one["key"] == key).unwrap()["value"].clone();
-        assert_eq!(of("log.record.uid")["stringValue"], line["id"]);
+        assert_eq!(of("decklog.id")["stringValue"], line["id"]);
         assert_eq!(of("decklog.seq")["intValue"], line["seq"].to_string());
         assert_eq!(of("k8s.object.name")["stringValue"], line["name"]);
         assert_eq!(record["severityText"], "INFO");

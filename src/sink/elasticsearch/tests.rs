@@ -74,6 +74,14 @@ fn bulk(items: &[(u16, &str, &str)]) -> String {
 const MADE: (u16, &str, &str) = (201, "", "");
 const THERE: (u16, &str, &str) = (409, "version_conflict_engine_exception", "[u.1.ADDED]: version conflict");
 
+/// What the question for documents is answered with: each is of this epoch, and of the seq that is asked for.
+fn holders(asked: &Seen, epoch: &str) -> String {
+    let seq = |id: &Value| id.as_str().unwrap().split('.').nth(1).unwrap().parse::<u64>().unwrap();
+    let docs = asked.lines()[0]["docs"].as_array().unwrap().clone();
+    let docs = docs.iter().map(|doc| json!({ "found": true, "_source": { "epoch": epoch, "seq": seq(&doc["_id"]) } }));
+    json!({ "docs": docs.collect::<Vec<_>>() }).to_string()
+}
+
 fn items(seqs: std::ops::RangeInclusive<u64>) -> Vec<Item> {
     seqs.map(item).collect()
 }
@@ -84,7 +92,10 @@ async fn a_document_has_the_id_of_its_entry_and_its_line() {
     sink.deliver(&items(1..=2)).await.unwrap();
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), 1);
-    assert_eq!(seen[0].what, "POST /es/_bulk?filter_path=items.*.status%2Citems.*.error.type%2Citems.*.error.reason");
+    assert_eq!(
+        seen[0].what,
+        "POST /es/_bulk?filter_path=items.*._index%2Citems.*.status%2Citems.*.error.type%2Citems.*.error.reason"
+    );
     assert_eq!(seen[0].headers[CONTENT_TYPE], "application/x-ndjson");
     let lines = seen[0].lines();
     assert_eq!(lines[2], json!({ "create": { "_index": "decklog", "_id": "u.2.MODIFIED" } }));
@@ -179,15 +190,49 @@ async fn each_document_is_looked_at() {
     ] {
         // What comes after it may be there: it is not counted, and is found there at the next try.
         let answer = bulk(&[MADE, THERE, item, MADE]);
-        let (mut sink, seen) = sink(&config(), move |_, _| (200, answer.clone()));
+        let (mut sink, seen) =
+            sink(&config(), move |number, seen| (200, if number == 0 { answer.clone() } else { holders(seen, "e") }));
         let failure = sink.deliver(&items(1..=4)).await.unwrap_err();
         assert!(failure.taken == 2 && expected(&failure.error), "{item:?} gave {failure:?}");
         let text = failure.error.to_string();
         assert!(text.starts_with(&format!("http://127.0.0.1:1/es answered {} {}", item.0, item.1)), "{text}");
-        assert_eq!(seen.lock().unwrap().len(), 1);
+        assert_eq!(seen.lock().unwrap().len(), 2);
     }
-    let (mut sink, _) = sink(&config(), |_, _| (200, bulk(&[THERE, THERE])));
+}
+
+/// A repeat changes nothing, and an id that another entry has keeps no entry out.
+#[tokio::test]
+async fn an_id_that_is_taken_is_looked_at() {
+    let says = |epoch: &'static str| {
+        move |_: usize, seen: &Seen| match seen.what.contains("_mget") {
+            true => (200, holders(seen, epoch)),
+            false => {
+                let lines = seen.lines();
+                let taken = |action: &Value| action["create"]["_id"].as_str().unwrap().ends_with("MODIFIED");
+                let item = |action| if taken(action) { THERE } else { MADE };
+                (200, bulk(&lines.iter().step_by(2).map(item).collect::<Vec<_>>()))
+            }
+        }
+    };
+    let (mut sink, seen) = sink(&config(), says("e"));
     sink.deliver(&items(1..=2)).await.unwrap();
+    let what: Vec<String> = seen.lock().unwrap().iter().map(|seen| seen.what.clone()).collect();
+    assert_eq!((what.len(), what[1].as_str()), (2, "POST /es/_mget?_source_includes=epoch%2Cseq"));
+    let (mut sink, seen) = self::sink(&config(), says("another"));
+    sink.deliver(&items(1..=2)).await.unwrap();
+    let seen = seen.lock().unwrap();
+    let last = seen[2].lines();
+    let ids = [0, 2].map(|at| last[at]["create"]["_id"].as_str().unwrap());
+    assert_eq!((seen.len(), ids), (3, ["u.1.MODIFIED.e.1", "u.2.MODIFIED.e.2"]));
+    // Nobody may look.
+    for (status, text) in [(403, "{}".to_owned()), (200, json!({ "docs": [{ "found": false }] }).to_string())] {
+        let (mut sink, _) = self::sink(&config(), move |number, _| match number {
+            0 => (200, bulk(&[THERE])),
+            _ => (status, text.clone()),
+        });
+        let failure = sink.deliver(&items(1..=1)).await.unwrap_err();
+        assert!(matches!(failure, Failure { taken: 0, error: SinkError::Retry { .. } }), "{failure}");
+    }
 }
 
 #[tokio::test]

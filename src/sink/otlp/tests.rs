@@ -153,7 +153,8 @@ async fn a_log_record_has_the_line_as_its_body() {
                 record.attributes.iter().map(|one| format!("{} {:?}", one.key, one.value)).collect();
             let told = told.join("\n").replace("Some(AnyValue { value: Some(", "").replace(") })", "");
             insta::allow_duplicates!(insta::assert_snapshot!(told, @r#"
-                log.record.uid Text("u.2.MODIFIED")
+                log.record.uid Text("e.2")
+                decklog.id Text("u.2.MODIFIED")
                 decklog.seq Integer(2)
                 decklog.epoch Text("e")
                 decklog.type Text("MODIFIED")
