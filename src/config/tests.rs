@@ -196,6 +196,60 @@ kepp = 3
 }
 
 #[test]
+fn sinks_of_a_search_engine_and_of_telemetry_say_what_is_wrong() {
+    let sinks = "
+[[sink]]
+name = 'a'
+type = 'elasticsearch'
+url = 'https://x.example:9200'
+index = 'Log-{cluster}'
+compress = 'zstd'
+[[sink]]
+name = 'b'
+type = 'elasticsearch'
+url = 'https://user:secret@x.example'
+index = '{cluster}-log'
+[[sink]]
+name = 'c'
+type = 'elasticsearch'
+url = 'https://x.example'
+index = 'log-{clusters}'
+[[sink]]
+name = 'd'
+type = 'otlp'
+url = 'x.example:4317'
+protocol = 'grcp'
+index = 'log'
+[[sink]]
+name = 'e'
+type = 'otlp'
+url = 'https://x.example:4317'
+batch_size = 0
+";
+    insta::assert_snapshot!(briefly(&format!("{LEAST}{sinks}")).join("\n"), @"");
+    let clear = "
+[[sink]]
+name = 'a'
+type = 'elasticsearch'
+url = 'http://x.example:9200'
+user = 'u'
+password_file = '/dev/null'
+[[sink]]
+name = 'b'
+type = 'otlp'
+url = 'http://127.0.0.1:4317'
+bearer_file = '/dev/null'
+[[sink]]
+name = 'c'
+type = 'otlp'
+url = 'http://x.example:4317'
+";
+    let loaded = Config::parse(&format!("{LEAST}{clear}"), "c", &[], Files::Ignore).unwrap();
+    assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
+    assert!(loaded.warnings[0].contains("the sink \"a\" sends its credentials over http://"), "{:?}", loaded.warnings);
+}
+
+#[test]
 fn wrong_types_are_told_with_what_was_meant() {
     insta::assert_snapshot!(
         briefly(
