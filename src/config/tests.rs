@@ -226,7 +226,17 @@ type = 'otlp'
 url = 'https://x.example:4317'
 batch_size = 0
 ";
-    insta::assert_snapshot!(briefly(&format!("{LEAST}{sinks}")).join("\n"), @"");
+    insta::assert_snapshot!(briefly(&format!("{LEAST}{sinks}")).join("\n"), @r#"
+    8:9 sink[0].index: the string "Log-{cluster}" → log-{cluster}
+    9:12 sink[0].compress: the string "zstd"
+    13:7 sink[1].url: a URL with a user or password, which would show in logs
+    14:9 sink[1].index: the string "{cluster}-log"
+    19:9 sink[2].index: "log-{clusters}", with the unknown field {clusters} → log-{cluster}
+    23:7 sink[3].url: a URL with the scheme "x.example"
+    24:12 sink[3].protocol: the string "grcp" → grpc
+    25:1 sink[3].index: a key of sinks of type "elasticsearch"; this one is "otlp"
+    30:14 sink[4].batch_size: the integer 0
+    "#);
     let clear = "
 [[sink]]
 name = 'a'
