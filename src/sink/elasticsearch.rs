@@ -110,7 +110,7 @@ impl ElasticsearchSink {
             let fail = |more: usize, error| Err(Failure { taken: taken + more, error });
             let body = match self.body(part, &apart) {
                 Ok(body) => body,
-                Err((more, text)) if more == 0 => return fail(0, SinkError::Refused { text }),
+                Err((0, text)) => return fail(0, SinkError::Refused { text }),
                 Err((more, _)) => {
                     most = more;
                     continue;

@@ -220,10 +220,9 @@ async fn an_id_that_is_taken_is_looked_at() {
     assert_eq!((what.len(), what[1].as_str()), (2, "POST /es/_mget?_source_includes=epoch%2Cseq"));
     let (mut sink, seen) = self::sink(&config(), says("another"));
     sink.deliver(&items(1..=2)).await.unwrap();
-    let seen = seen.lock().unwrap();
-    let last = seen[2].lines();
-    let ids = [0, 2].map(|at| last[at]["create"]["_id"].as_str().unwrap());
-    assert_eq!((seen.len(), ids), (3, ["u.1.MODIFIED.e.1", "u.2.MODIFIED.e.2"]));
+    let bodies: Vec<Vec<Value>> = seen.lock().unwrap().iter().map(Seen::lines).collect();
+    let ids = [0, 2].map(|at| bodies[2][at]["create"]["_id"].as_str().unwrap());
+    assert_eq!((bodies.len(), ids), (3, ["u.1.MODIFIED.e.1", "u.2.MODIFIED.e.2"]));
     // Nobody may look.
     for (status, text) in [(403, "{}".to_owned()), (200, json!({ "docs": [{ "found": false }] }).to_string())] {
         let (mut sink, _) = self::sink(&config(), move |number, _| match number {

@@ -250,7 +250,7 @@ async fn each_code_means_what_the_protocol_says() {
         let failure = sink.deliver(&items(1..=1)).await.unwrap_err();
         assert!(failure.taken == 0 && expected(&failure.error), "{number} gave {failure:?}");
         let text = failure.error.to_string();
-        let said = format!("http://127.0.0.1:1/ answered {}: so it is", grpc::Code(number).name());
+        let said = format!("http://127.0.0.1:1/ answered {}: so it is", Code(number).name());
         assert!(text.starts_with(&said), "{text}");
     }
 }
