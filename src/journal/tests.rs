@@ -1,5 +1,6 @@
 //! The journal's promises, each under its name.
 
+mod choice;
 mod noise;
 mod retention;
 mod trust;
