@@ -10,6 +10,8 @@ mod elasticsearch;
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
 mod judge;
 mod otlp;
+#[path = "../real/ports.rs"]
+mod ports;
 #[allow(dead_code, reason = "not every server needs all of it")]
 mod proxy;
 #[allow(dead_code, reason = "not every server needs all of it")]
