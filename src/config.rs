@@ -32,7 +32,7 @@ mod tests;
 pub(crate) use problem::nearest;
 pub use problem::{Place, Problem, Problems};
 pub use schema::{config_schema, entry_schema};
-pub use sink::{CloudEvents, Compress, Facility, FileSink, From, HttpSink, JournaldSink, NatsSink, OnRefused, Partition, PostgresSink, RedisSink, S3Sink, Sink, SinkKind, SslMode, SyslogSink, Tls};
+pub use sink::{CloudEvents, Compress, ElasticsearchSink, Facility, FileSink, From, Gzip, HttpSink, JournaldSink, NatsSink, OnRefused, OtlpSink, Partition, PostgresSink, Protocol, RedisSink, S3Sink, Sink, SinkKind, SslMode, SyslogSink, Tls};
 pub use value::{format_duration, format_size, parse_duration, parse_size};
 
 /// A configuration file has at most this many bytes: more is some other file.
@@ -138,24 +138,14 @@ impl Config {
     /// What is allowed and yet worth a word.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        let mut in_clear = |sink: &Sink, clear: &str, secure: &str| {
-            warnings.push(format!(
-                "the sink {:?} sends its credentials over {clear}:// in clear: use {secure}://, unless the network is trusted",
-                sink.name
-            ));
-        };
         for sink in &self.sink {
-            if let SinkKind::Http(http) = &sink.kind
-                && crosses_a_network_in_clear(&http.url, "http")
-                && (http.bearer_file.is_some() || http.headers_file.is_some())
-            {
-                in_clear(sink, "http", "https");
-            }
-            if let SinkKind::Redis(redis) = &sink.kind
-                && crosses_a_network_in_clear(&redis.url, "redis")
-                && redis.password_file.is_some()
-            {
-                in_clear(sink, "redis", "rediss");
+            for (scheme, safe) in [("http", "https"), ("redis", "rediss")] {
+                if sink.kind.credentials_to().is_some_and(|url| crosses_a_network_in_clear(url, scheme)) {
+                    warnings.push(format!(
+                        "the sink {:?} sends its credentials over {scheme}:// in clear: use {safe}://, unless the network is trusted",
+                        sink.name
+                    ));
+                }
             }
             if let SinkKind::Postgres(database) = &sink.kind
                 && database.sslmode == SslMode::Disable

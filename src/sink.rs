@@ -5,14 +5,17 @@
 
 pub mod cloudevents;
 mod dial;
+pub mod elasticsearch;
 pub mod file;
 mod files;
 pub mod http;
-pub mod nats;
-pub mod s3;
 pub mod journald;
-pub mod redis;
+mod link;
+pub mod nats;
+pub mod otlp;
 pub mod postgres;
+pub mod redis;
+pub mod s3;
 pub mod stdout;
 pub mod syslog;
 mod template;
@@ -177,6 +180,7 @@ pub trait Sink: Send {
 pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
     Ok(match config {
         config::SinkKind::Stdout => Box::new(stdout::StdoutSink::new()),
+        config::SinkKind::Elasticsearch(config) => Box::new(elasticsearch::ElasticsearchSink::new(config)?),
         config::SinkKind::File(config) => Box::new(file::FileSink::new(config)),
         config::SinkKind::Http(config) => Box::new(http::HttpSink::new(config)?),
         config::SinkKind::Nats(config) => Box::new(nats::NatsSink::new(config)?),
@@ -185,6 +189,7 @@ pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
         config::SinkKind::Redis(config) => Box::new(redis::RedisSink::new(config)?),
         config::SinkKind::Syslog(config) => Box::new(syslog::SyslogSink::new(config)?),
         config::SinkKind::Postgres(config) => Box::new(postgres::PostgresSink::new(config)?),
+        config::SinkKind::Otlp(config) => Box::new(otlp::OtlpSink::new(config)?),
     })
 }
 
@@ -193,6 +198,7 @@ pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
 pub const fn kind(config: &config::SinkKind) -> &'static str {
     match config {
         config::SinkKind::Stdout => "stdout",
+        config::SinkKind::Elasticsearch(_) => "elasticsearch",
         config::SinkKind::File(_) => "file",
         config::SinkKind::Http(_) => "http",
         config::SinkKind::Nats(_) => "nats",
@@ -201,6 +207,7 @@ pub const fn kind(config: &config::SinkKind) -> &'static str {
         config::SinkKind::Redis(_) => "redis",
         config::SinkKind::Syslog(_) => "syslog",
         config::SinkKind::Postgres(_) => "postgres",
+        config::SinkKind::Otlp(_) => "otlp",
     }
 }
 
@@ -245,9 +252,11 @@ pub(crate) mod tests {
     fn every_type_of_the_configuration_opens() {
         for (word, url, class) in [
             ("stdout", "", Class::BestEffort),
+            ("elasticsearch", "http://127.0.0.1:1/", Class::AtLeastOnce),
             ("http", "http://127.0.0.1:1/", Class::AtLeastOnce),
             ("journald", "", Class::BestEffort),
             ("nats", "nats://127.0.0.1:1", Class::ExactlyOnce),
+            ("otlp", "http://127.0.0.1:1/", Class::AtLeastOnce),
             ("postgres", "postgres://me@127.0.0.1/db", Class::ExactlyOnce),
             ("redis", "redis://127.0.0.1:1/", Class::AtLeastOnce),
             ("s3", "s3://bucket", Class::ExactlyOnce),

@@ -558,6 +558,9 @@ fn span_of(line: &[u8], part: &str) -> Range<usize> {
 }
 
 #[cfg(test)]
+mod compatibility;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::Why;

@@ -11,7 +11,7 @@ use super::tree::{Node, Value};
 use super::{Files, Listen};
 
 /// Sink types of later releases: who asks for one learns that it is not his spelling.
-const LATER: [&str; 3] = ["kafka", "otlp", "elasticsearch"];
+const LATER: [&str; 1] = ["kafka"];
 
 /// What is found where a key is missing.
 pub(super) const MISSING: &str = "no such key";

@@ -76,6 +76,9 @@ pub(super) fn expected(format: &str) -> &'static str {
         "template" => {
             "a name that may have the fields {cluster}, {group}, {version}, {resource}, {kind}, {namespace}, {name}, {type}, {epoch}, {date} and {hour}"
         }
+        "index" => {
+            "the name of an index: lower-case letters, digits, \"-\", \"_\" and \".\", beginning with a letter or digit, with fields such as {cluster} and {date}"
+        }
         "listen" => "an address and port such as \"127.0.0.1:9465\", or the path of a unix socket",
         "log-level" => "error, warn, info, debug, trace or off; or directives such as \"info,decklog::watch=debug\"",
         _ => "a string",
@@ -113,6 +116,7 @@ pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong>
         "stream" => nats::stream_name(text).map_err(Wrong::from),
         "subject" => nats::Subject::parse(text).map(drop).map_err(|(found, nearest)| Wrong { found, nearest }),
         "bucket-url" => s3::Place::parse(text).map(drop).map_err(Wrong::from),
+        "index" => index(text),
         "listen" => listen(text),
         "log-level" => log_level(text),
         _ => Ok(()),
@@ -314,6 +318,20 @@ fn sd_id(text: &str) -> Result<(), Wrong> {
         }
         _ => Err(format!("the string {text:?}").into()),
     }
+}
+
+/// It begins with a text, so that the pattern of its template never takes in what others have.
+fn index(text: &str) -> Result<(), Wrong> {
+    let wrong = |(found, nearest)| Wrong { found, nearest };
+    let pattern = Template::parse(text).map_err(wrong)?.pattern();
+    let first = pattern.bytes().next().unwrap_or_default();
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.*".contains(&byte);
+    if (first.is_ascii_lowercase() || first.is_ascii_digit()) && pattern.bytes().all(fits) && !text.contains('*') {
+        return Ok(());
+    }
+    let wrong = Wrong::from(format!("the string {text:?}"));
+    let mended = text.to_lowercase();
+    Err(if mended != text && index(&mended).is_ok() { wrong.near(mended) } else { wrong })
 }
 
 fn listen(text: &str) -> Result<(), Wrong> {

@@ -48,7 +48,8 @@ fn without_null(schema: &mut Value) {
     }
 }
 
-/// The JSON Schema of an entry, wire version 1.
+/// The JSON Schema of an entry, wire version 1: true of every entry that any release writes with this version, so that
+/// it leaves room for what may be added (`docs/compatibility.md`).
 #[must_use]
 pub fn entry_schema() -> Value {
     let types: Vec<&str> = EntryType::ALL.iter().map(|t| t.as_str()).collect();
@@ -58,10 +59,10 @@ pub fn entry_schema() -> Value {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "An entry of decklog, wire version 1",
         "description": "What happened once to one object of a cluster, or a gap in what is known. \
-            Keys come in one fixed order and are absent when they do not apply.",
+            Keys come in one fixed order and are absent when they do not apply. A later release may add keys: \
+            ignore those that you do not know.",
         "type": "object",
         "required": ["v", "seq", "epoch", "id", "time", "type", "cluster", "apiVersion", "kind", "resource"],
-        "additionalProperties": false,
         "properties": {
             "v": { "const": crate::wire::VERSION, "description": "The wire version." },
             "seq": {
@@ -83,7 +84,6 @@ pub fn entry_schema() -> Value {
                 "type": "object",
                 "description": "The cluster.",
                 "required": ["name", "uid"],
-                "additionalProperties": false,
                 "properties": {
                     "name": text("Its name in the configuration."),
                     "uid": text("uid of its kube-system namespace; empty where it may not be read."),
@@ -105,9 +105,11 @@ pub fn entry_schema() -> Value {
                 "type": "object",
                 "description": "On GAP: between these, changes may be missing.",
                 "required": ["why"],
-                "additionalProperties": false,
                 "properties": {
-                    "why": { "enum": why, "description": "What made it." },
+                    "why": {
+                        "anyOf": [{ "enum": why }, { "type": "string" }],
+                        "description": "What made it; a later release may know more reasons.",
+                    },
                     "from": text("The last resourceVersion known good."),
                     "to": text("The resourceVersion of the list that ends the gap."),
                     "since": {
@@ -130,7 +132,6 @@ fn change_schema() -> Value {
         "type": "object",
         "description": "On MODIFIED: what changed from the previous version to this one.",
         "required": ["areas", "managers"],
-        "additionalProperties": false,
         "properties": {
             "areas": {
                 "type": "array", "items": { "type": "string" }, "uniqueItems": true,

@@ -83,6 +83,8 @@ pub enum OnRefused {
 pub enum SinkKind {
     /// JSON Lines on standard output.
     Stdout,
+    /// Documents in Elasticsearch or OpenSearch.
+    Elasticsearch(ElasticsearchSink),
     /// JSON Lines in a file.
     File(FileSink),
     /// CloudEvents over HTTP.
@@ -91,6 +93,8 @@ pub enum SinkKind {
     Journald(JournaldSink),
     /// A stream of NATS JetStream.
     Nats(NatsSink),
+    /// Logs over OTLP.
+    Otlp(OtlpSink),
     /// Rows in a PostgreSQL database.
     Postgres(PostgresSink),
     /// Redis streams.
@@ -99,6 +103,27 @@ pub enum SinkKind {
     S3(S3Sink),
     /// Syslog.
     Syslog(SyslogSink),
+}
+
+impl SinkKind {
+    /// The URL that credentials are sent to; none where there are none.
+    #[must_use]
+    pub(super) fn credentials_to(&self) -> Option<&str> {
+        let (url, files) = match self {
+            Self::Stdout
+            | Self::File(_)
+            | Self::Journald(_)
+            | Self::Nats(_)
+            | Self::Postgres(_)
+            | Self::S3(_)
+            | Self::Syslog(_) => return None,
+            Self::Elasticsearch(sink) => (&sink.url, [&sink.password_file, &sink.api_key_file, &sink.headers_file]),
+            Self::Http(sink) => (&sink.url, [&sink.bearer_file, &sink.headers_file, &None]),
+            Self::Otlp(sink) => (&sink.url, [&sink.bearer_file, &sink.headers_file, &None]),
+            Self::Redis(sink) => (&sink.url, [&sink.password_file, &None, &None]),
+        };
+        files.into_iter().any(Option::is_some).then_some(url)
+    }
 }
 
 /// JSON Lines in a file.
@@ -466,4 +491,104 @@ pub enum SslMode {
     VerifyFull,
     /// Nothing is encrypted and nothing is verified.
     Disable,
+}
+
+/// Documents in Elasticsearch or OpenSearch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ElasticsearchSink {
+    /// Where the server is; http or https.
+    #[schemars(extend("format" = "http-url", "writeOnly" = true))]
+    pub url: String,
+    /// The index that an entry goes to.
+    #[serde(default = "value::index")]
+    #[schemars(extend("format" = "index"))]
+    pub index: String,
+    /// How many entries one request carries at most.
+    #[serde(default = "value::bulk_size")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub batch_size: usize,
+    /// How requests are compressed.
+    #[serde(default)]
+    pub compress: Gzip,
+    /// The user, for the password in `password_file`.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// A file with the password of `user`; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub password_file: Option<PathBuf>,
+    /// A file with an API key in the form that is sent, `base64(id:key)`; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub api_key_file: Option<PathBuf>,
+    /// A file with further headers, one `Name: value` a line; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub headers_file: Option<PathBuf>,
+    /// Whom it trusts, and what it shows of itself.
+    #[serde(flatten)]
+    pub tls: Tls,
+    /// How long one request may take.
+    #[serde(default = "value::timeout", with = "value::duration")]
+    #[schemars(with = "String", extend("format" = "time-span"))]
+    pub timeout: Duration,
+}
+
+/// How requests are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Gzip {
+    /// gzip.
+    #[default]
+    Gzip,
+    /// Not at all.
+    None,
+}
+
+/// Logs of OpenTelemetry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OtlpSink {
+    /// Where the receiver is; http or https. Without a path, the one of the protocol is used.
+    #[schemars(extend("format" = "http-url", "writeOnly" = true))]
+    pub url: String,
+    /// How it is spoken to.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// How many entries one request carries at most.
+    #[serde(default = "value::bulk_size")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub batch_size: usize,
+    /// How requests are compressed.
+    #[serde(default)]
+    pub compress: Gzip,
+    /// Headers of every request.
+    #[serde(default)]
+    #[schemars(extend("format" = "headers", "writeOnly" = true))]
+    pub headers: BTreeMap<String, String>,
+    /// A file with further headers, one `Name: value` a line; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub headers_file: Option<PathBuf>,
+    /// A file with the bearer token; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub bearer_file: Option<PathBuf>,
+    /// Whom it trusts, and what it shows of itself.
+    #[serde(flatten)]
+    pub tls: Tls,
+    /// How long one request may take.
+    #[serde(default = "value::timeout", with = "value::duration")]
+    #[schemars(with = "String", extend("format" = "time-span"))]
+    pub timeout: Duration,
+}
+
+/// How OTLP is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// gRPC, over HTTP/2.
+    #[default]
+    Grpc,
+    /// Protocol Buffers over HTTP/1.1.
+    Http,
 }

@@ -79,7 +79,7 @@ config.toml:7:18: watch[0].label_selector
     nearest   in
 config.toml:11:8: sink[0].type
     found     the string "flie"
-    expected  "stdout", "file", "http", "journald", "nats", "postgres", "redis", "s3" or "syslog"
+    expected  "stdout", "elasticsearch", "file", "http", "journald", "nats", "otlp", "postgres", "redis", "s3" or "syslog"
     nearest   file
 config.toml:14:8: sink[1].name
     found     "audit", which is the name of sink[0]
@@ -259,6 +259,70 @@ where = 'true'
     assert_eq!((first.sslmode, first.schema.as_str(), first.batch_size), (SslMode::VerifyFull, "decklog", 1000));
     let SinkKind::Postgres(second) = &config.sink[1].kind else { panic!("{config:?}") };
     assert_eq!((second.sslmode, second.objects), (SslMode::Disable, false));
+}
+
+#[test]
+fn sinks_of_a_search_engine_and_of_telemetry_say_what_is_wrong() {
+    let sinks = "
+[[sink]]
+name = 'a'
+type = 'elasticsearch'
+url = 'https://x.example:9200'
+index = 'Log-{cluster}'
+compress = 'zstd'
+[[sink]]
+name = 'b'
+type = 'elasticsearch'
+url = 'https://user:secret@x.example'
+index = '{cluster}-log'
+[[sink]]
+name = 'c'
+type = 'elasticsearch'
+url = 'https://x.example'
+index = 'log-{clusters}'
+[[sink]]
+name = 'd'
+type = 'otlp'
+url = 'x.example:4317'
+protocol = 'grcp'
+index = 'log'
+[[sink]]
+name = 'e'
+type = 'otlp'
+url = 'https://x.example:4317'
+batch_size = 0
+";
+    insta::assert_snapshot!(briefly(&format!("{LEAST}{sinks}")).join("\n"), @r#"
+    8:9 sink[0].index: the string "Log-{cluster}" → log-{cluster}
+    9:12 sink[0].compress: the string "zstd"
+    13:7 sink[1].url: a URL with a user or password, which would show in logs
+    14:9 sink[1].index: the string "{cluster}-log"
+    19:9 sink[2].index: "log-{clusters}", with the unknown field {clusters} → log-{cluster}
+    23:7 sink[3].url: a URL with the scheme "x.example"
+    24:12 sink[3].protocol: the string "grcp" → grpc
+    25:1 sink[3].index: a key of sinks of type "elasticsearch"; this one is "otlp"
+    30:14 sink[4].batch_size: the integer 0
+    "#);
+    let clear = "
+[[sink]]
+name = 'a'
+type = 'elasticsearch'
+url = 'http://x.example:9200'
+user = 'u'
+password_file = '/dev/null'
+[[sink]]
+name = 'b'
+type = 'otlp'
+url = 'http://127.0.0.1:4317'
+bearer_file = '/dev/null'
+[[sink]]
+name = 'c'
+type = 'otlp'
+url = 'http://x.example:4317'
+";
+    let loaded = Config::parse(&format!("{LEAST}{clear}"), "c", &[], Files::Ignore).unwrap();
+    assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
+    assert!(loaded.warnings[0].contains("the sink \"a\" sends its credentials over http://"), "{:?}", loaded.warnings);
 }
 
 #[test]

@@ -383,3 +383,11 @@ pub(super) fn schema() -> String {
 pub(super) const fn transaction_size() -> usize {
     1000
 }
+
+pub(super) const fn bulk_size() -> usize {
+    500
+}
+
+pub(super) fn index() -> String {
+    "decklog".to_owned()
+}

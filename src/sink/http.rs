@@ -4,28 +4,25 @@
 //! id and the same bytes. Redirects are not followed: a log with redacted but private facts goes only where the
 //! configuration says, and never to a link-local address. Proxies are used only as the environment says (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`).
 
-mod client;
-mod guard;
 mod sign;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use jiff::fmt::rfc2822;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
-use reqwest::{Method, Response, StatusCode};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Method, StatusCode};
 
 use super::cloudevents::Event;
+pub use super::link::Wire;
+use super::link::{Link, Login, Reach, first_part};
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::ambient;
 use crate::config::{self, CloudEvents};
 use crate::wire::Entry;
-pub use client::Wire;
-pub(super) use client::chain;
-use client::{Link, shown};
+use sign::Signer;
 
 /// About how many bytes of entries that go one by one are read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -34,11 +31,8 @@ const READ_BYTES: usize = 1 << 20;
 /// connection usable.
 const ANSWER_BYTES: usize = 4 << 10;
 
-/// The least wait after a refusal of the credentials, which heals when somebody renews them.
-const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
-
-/// The longest wait that a server may ask for.
-const LONGEST_WAIT: Duration = Duration::from_hours(1);
+/// How the credentials are renewed.
+const HEAL: &str = "renew the credentials in `bearer_file`, `headers_file` or `headers`";
 
 /// What the end of one request means.
 enum Answer {
@@ -52,6 +46,7 @@ enum Answer {
 #[derive(Debug)]
 pub struct HttpSink {
     link: Link,
+    signer: Option<Signer>,
     format: CloudEvents,
     batch_size: usize,
     batch_bytes: usize,
@@ -64,8 +59,19 @@ impl HttpSink {
     /// # Errors
     /// Where the URL or a header can never work. The text never quotes a header's value.
     pub fn new(config: &config::HttpSink) -> Result<Self, String> {
+        let link = Link::new(Reach {
+            url: &config.url,
+            timeout: config.timeout,
+            headers: Some(&config.headers),
+            headers_file: config.headers_file.as_ref(),
+            login: config.bearer_file.clone().map(Login::Bearer),
+            tls: &config.tls,
+            allow_networks: &config.allow_networks,
+            http2: false,
+        })?;
         Ok(Self {
-            link: Link::new(config)?,
+            link,
+            signer: config.signing_key_file.as_deref().map(Signer::new),
             format: config.format,
             batch_size: config.batch_size.max(1),
             batch_bytes: usize::try_from(config.batch_bytes).unwrap_or(usize::MAX),
@@ -84,9 +90,18 @@ impl HttpSink {
         Ok(sink)
     }
 
+    /// Reads the files that there are.
+    async fn refresh(&mut self) -> Result<(), SinkError> {
+        self.link.refresh().await?;
+        if let Some(signer) = &mut self.signer {
+            signer.refresh().await?;
+        }
+        Ok(())
+    }
+
     /// Sends entries in as few requests as they fit in.
     async fn send(&mut self, batch: &[Item]) -> Result<(), Failure> {
-        self.link.refresh().await.map_err(|error| Failure { taken: 0, error })?;
+        self.refresh().await.map_err(|error| Failure { taken: 0, error })?;
         let mut taken = 0;
         // Halved when the server refuses several entries together, until the one that it means stands alone.
         let mut most = if self.format == CloudEvents::Batched { self.batch_size } else { 1 };
@@ -132,7 +147,7 @@ impl HttpSink {
         };
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         let body = bytes::Bytes::from(body);
-        if let Some(signer) = &self.link.signer {
+        if let Some(signer) = &self.signer {
             let seconds = ambient::now().as_second();
             headers.extend(signer.headers(&name_of(part), seconds, &body));
         }
@@ -140,49 +155,15 @@ impl HttpSink {
             Ok(request) => request.headers(headers).body(body.clone()),
             Err(error) => return Answer::Error(error),
         };
-        match self.link.send(request).await {
-            Ok(response) => self.judge(response, &body).await,
-            Err(text) => Answer::Error(SinkError::retry(text)),
-        }
-    }
-
-    /// What an answer means.
-    async fn judge(&self, mut response: Response, sent: &[u8]) -> Answer {
-        let status = response.status();
-        let wait = retry_after(response.headers(), ambient::now().into());
-        let location = response.headers().get(LOCATION).and_then(|to| to.to_str().ok()).map(shown);
-        let mut answer = Vec::new();
+        let answer = match self.link.ask(request, ANSWER_BYTES).await {
+            Ok(answer) => answer,
+            Err(error) => return Answer::Error(error),
+        };
         // An answer without a readable text is an answer too.
-        while let Ok(Some(chunk)) = response.chunk().await {
-            answer.extend_from_slice(&chunk[..chunk.len().min(ANSWER_BYTES - answer.len())]);
-            if answer.len() == ANSWER_BYTES {
-                break;
-            }
-        }
-        if status.is_success() {
-            return Answer::Taken;
-        }
-        let url = &self.link.shown;
-        let said = self.link.quotable(&answer, sent).map(|said| format!(": {said}")).unwrap_or_default();
-        if status.is_redirection() {
-            let to = location.map(|to| format!(" to {to}")).unwrap_or_default();
-            return Answer::Error(SinkError::halt(format!(
-                "{url} answered {status}{to}, and decklog does not follow redirects; set `url` to where events are taken"
-            )));
-        }
-        let retry = |text: String, after| Answer::Error(SinkError::Retry { text, after });
-        match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => retry(
-                format!(
-                    "{url} answered {status}{said}; renew the credentials in `bearer_file`, `headers_file` or `headers`: the files are read again before each try"
-                ),
-                Some(wait.unwrap_or_default().max(CREDENTIALS_WAIT)),
-            ),
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
-                retry(format!("{url} answered {status}{said}"), wait)
-            }
-            _ if status.is_client_error() => Answer::Refused(format!("{url} answered {status}{said}")),
-            _ => retry(format!("{url} answered {status}{said}"), wait),
+        match self.link.meaning(&answer, &body, HEAL) {
+            Some(error) => Answer::Error(error),
+            None if answer.status.is_success() => Answer::Taken,
+            None => Answer::Refused(self.link.told(&answer, &body)),
         }
     }
 }
@@ -195,30 +176,6 @@ fn name_of(part: &[Item]) -> String {
         [.., last] => format!("{}_{}_{}", first.epoch, first.seq, last.seq),
         [] => String::new(),
     }
-}
-
-/// As many entries from the beginning as go into one request: at least one.
-fn first_part(batch: &[Item], most: usize, most_bytes: usize) -> &[Item] {
-    let mut bytes = 0;
-    let fits = |item: &&Item| {
-        bytes += item.line.len();
-        bytes <= most_bytes
-    };
-    let count = batch.iter().take(most).take_while(fits).count();
-    &batch[..count.max(1)]
-}
-
-/// How long a server asks to wait: seconds, or a date.
-fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = match text.parse() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let date = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
-            SystemTime::from(date).duration_since(now).unwrap_or_default()
-        }
-    };
-    Some(wait.min(LONGEST_WAIT))
 }
 
 impl Sink for HttpSink {
@@ -248,11 +205,12 @@ impl Sink for HttpSink {
 
     fn reopen(&mut self) {
         self.link.renew();
+        self.signer.iter_mut().for_each(Signer::forget);
     }
 
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
         async {
-            self.link.refresh().await?;
+            self.refresh().await?;
             // OPTIONS creates nothing. Whatever it answers, there is a server.
             let request = self.link.request(Method::OPTIONS)?;
             let status = self.link.send(request).await.map_err(SinkError::retry)?.status();

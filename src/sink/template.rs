@@ -74,6 +74,15 @@ impl Template {
         }
     }
 
+    /// Every name that it can make, with `*` for each field.
+    pub(crate) fn pattern(&self) -> String {
+        let part = |part: &Part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Field(_) => "*".to_owned(),
+        };
+        self.0.iter().map(part).collect()
+    }
+
     /// The name for an entry. `clean` makes of a field's value what may stand in such a name.
     pub(crate) fn render(&self, entry: &Entry<'_>, clean: impl Fn(&str) -> String) -> String {
         let mut out = String::new();
@@ -127,6 +136,7 @@ mod tests {
         let cleaned = Template::parse("x.{kind}.y").unwrap().render(&entry, str::to_lowercase);
         assert_eq!(cleaned, "x.deployment.y");
         assert!(Template::parse("fixed").unwrap().is_fixed());
+        assert_eq!(Template::parse("x.{kind}.{date}").unwrap().pattern(), "x.*.*");
     }
 
     #[test]

@@ -7,19 +7,19 @@
 
 mod certificates;
 mod certs;
+mod elasticsearch;
 mod journald;
 #[path = "../real/judge.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
 mod judge;
 mod nats;
+mod otlp;
 #[path = "../real/ports.rs"]
 mod ports;
-#[allow(dead_code, reason = "not every server needs all of it")]
 mod postgres;
 mod proxy;
-mod s3;
 mod redis;
-#[allow(dead_code, reason = "not every server needs all of it")]
+mod s3;
 mod server;
 #[path = "../daemon/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]

@@ -2,10 +2,12 @@
 //! and what is between them break; then everything that a consumer reads is judged.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use decklog::sim::{Sim, objects};
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::judge::Entry;
@@ -341,10 +343,15 @@ async fn exchange<F: Far>(far: &mut F, run: &str, kill: Option<(usize, bool)>) -
         if lines >= 7 { Ok(false) } else { Err(format!("{lines} lines")) }
     })
     .await;
+    let killed = killed || {
+        trial.daemon.signal(Signal::TERM);
+        let status = trial.daemon.end().await;
+        // The last packets may be those of its connection's end.
+        let killed = kill.is_some() && status.signal() == Some(Signal::KILL.as_raw());
+        assert!(killed || status.success(), "it ended with {status}:\n{}", trial.daemon.last_words());
+        killed
+    };
     trial.broken += usize::from(killed);
-    if !killed {
-        trial.daemon.stop().await;
-    }
     if !wrote {
         trial.write(3);
     }

@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::sink::link::{CREDENTIALS_WAIT, LONGEST_WAIT};
 use crate::sink::tests::item;
 
 /// What a request carried.
@@ -233,7 +234,7 @@ async fn each_status_means_what_the_contract_says() {
 #[tokio::test]
 async fn the_server_says_how_long_to_wait() {
     let soon = jiff::Timestamp::now() + Duration::from_secs(90);
-    let date = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&soon).unwrap();
+    let date = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&soon).unwrap();
     let server = Server::start(move |number, _| {
         let value = match number {
             0 => "7".to_owned(),

@@ -222,7 +222,7 @@ mod tests {
         assert!(!requests.join_next().await.unwrap().unwrap(), "it was cut without an answer");
         for _ in 0..3 {
             let error = client.post(&url).body("{}").send().await.unwrap_err();
-            let text = super::super::client::chain(&error);
+            let text = super::super::chain(&error);
             assert!(error.is_connect() && text.contains("link-local"), "{text}");
         }
         // The retry inside of the client, if any, asked as well.

@@ -1,0 +1,579 @@
+//! Documents in Elasticsearch or OpenSearch: at least once, in order, and a repeat changes nothing, because an entry's
+//! id is the id of its document and a document is only ever created.
+//!
+//! An id names a change. A cluster that was put back may give it to another change, and a journal that was made anew, or
+//! another decklog, tells the same change in an entry of its own. So an id that is taken is looked at: where another
+//! entry has it, ours gets a document whose id has its epoch and seq as well. No entry is missing for another one.
+//!
+//! A document has the few keys of an entry that one searches by, and the whole entry as one text. The object itself is
+//! no part of it: two custom resources give one path two types, and a server refuses what does not fit its mapping, what
+//! is nested too deeply, what has a null character in a key or a number of more digits than it parses. A text fits
+//! always, and gives back every byte.
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use reqwest::{Method, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::link::{Answer, CREDENTIALS_WAIT, Link, Login, Reach, first_part, gzip};
+use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, Template};
+use crate::config::{self, Gzip};
+use crate::model::Seq;
+use crate::wire::{Entry, EntryError, EntryGap};
+
+/// About how many bytes of entries one request carries, unless a single entry is larger.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// How many bytes of an answer are read. What it says of each document is asked for in few words.
+const ANSWER_BYTES: usize = 16 << 20;
+
+/// What the answer to a bulk request is to hold.
+const FILTER: (&str, &str) = ("filter_path", "items.*._index,items.*.status,items.*.error.type,items.*.error.reason");
+
+/// The longest name of an index.
+const INDEX_BYTES: usize = 255;
+
+/// Longer texts are not searched by: the index cannot hold a term of more than 32,766 bytes.
+const LONGEST_TERM: usize = 8191;
+
+/// How the credentials are renewed.
+const HEAL: &str = "renew the credentials in `password_file`, `api_key_file` or `headers_file`";
+
+/// A cluster that takes documents.
+#[derive(Debug)]
+pub struct ElasticsearchSink {
+    link: Link,
+    index: Template,
+    /// The name of the index template.
+    template: String,
+    batch_size: usize,
+    /// How many bytes of entries go into one request: fewer, once a larger one was refused.
+    bytes: usize,
+    compress: Gzip,
+}
+
+impl ElasticsearchSink {
+    /// A sink that writes where the configuration says; nothing is connected yet.
+    ///
+    /// # Errors
+    /// Where the URL, the index or the credentials can never work.
+    pub fn new(config: &config::ElasticsearchSink) -> Result<Self, String> {
+        let login = match (&config.user, &config.password_file, &config.api_key_file) {
+            (None, None, None) => None,
+            (None, None, Some(path)) => Some(Login::ApiKey(path.clone())),
+            (Some(user), Some(path), None) => Some(Login::Basic { user: user.clone(), password_file: path.clone() }),
+            (Some(_), None, None) => return Err("`user` needs `password_file`".to_owned()),
+            (None, Some(_), None) => return Err("`password_file` needs `user`".to_owned()),
+            (_, _, Some(_)) => {
+                return Err("`api_key_file` and `user` with `password_file` exclude each other".to_owned());
+            }
+        };
+        let link = Link::new(Reach {
+            url: &config.url,
+            timeout: config.timeout,
+            headers: None,
+            headers_file: config.headers_file.as_ref(),
+            login,
+            tls: &config.tls,
+            allow_networks: &[],
+            http2: false,
+        })?;
+        Ok(Self {
+            link,
+            index: Template::parse(&config.index).map_err(|(found, _)| format!("`index` is {found}"))?,
+            template: config.index.replace(['{', '}'], ""),
+            batch_size: config.batch_size.max(1),
+            bytes: BATCH_BYTES,
+            compress: config.compress,
+        })
+    }
+
+    /// Sends entries in as few requests as they fit in.
+    async fn send(&mut self, batch: &[Item]) -> Result<(), Failure> {
+        self.link.refresh().await.map_err(|error| Failure { taken: 0, error })?;
+        let mut taken = 0;
+        // Halved when the server refuses several entries together, until the one that it means stands alone.
+        let mut most = self.batch_size;
+        // Whose ids other entries have.
+        let mut apart = BTreeSet::new();
+        while taken < batch.len() {
+            let part = first_part(&batch[taken..], most, self.bytes);
+            let fail = |more: usize, error| Err(Failure { taken: taken + more, error });
+            let body = match self.body(part, &apart) {
+                Ok(body) => body,
+                Err((0, text)) => return fail(0, SinkError::Refused { text }),
+                Err((more, _)) => {
+                    most = more;
+                    continue;
+                }
+            };
+            let answer = match self.post(&body).await {
+                Ok(answer) => answer,
+                Err(error) => return fail(0, error),
+            };
+            let several = part.len() > 1;
+            match answer.status {
+                StatusCode::OK => match self.judge(&answer, part, &mut apart, &body).await {
+                    (more, None) => taken += more,
+                    (more, Some(error)) => return fail(more, error),
+                },
+                StatusCode::PAYLOAD_TOO_LARGE if several => {
+                    self.bytes = part.iter().map(|item| item.line.len()).sum::<usize>() / 2;
+                }
+                StatusCode::BAD_REQUEST if several => most = part.len() / 2,
+                StatusCode::PAYLOAD_TOO_LARGE | StatusCode::BAD_REQUEST => {
+                    return fail(0, SinkError::Refused { text: self.link.told(&answer, &body) });
+                }
+                _ => return fail(0, self.problem(&answer, &body)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The lines of a bulk request. The error says how many entries come before the one that cannot be sent, and why.
+    fn body(&self, part: &[Item], apart: &BTreeSet<Seq>) -> Result<Bytes, (usize, String)> {
+        let mut out = Vec::with_capacity(part.iter().map(|item| item.line.len() * 5 / 4 + 512).sum());
+        for (at, item) in part.iter().enumerate() {
+            let wrong = |text: &dyn std::fmt::Display| (at, format!("it is {text}"));
+            let entry = Entry::parse(&item.line).map_err(|error| wrong(&error))?;
+            let line = std::str::from_utf8(&item.line).map_err(|_| wrong(&"no text"))?;
+            let id = match apart.contains(&item.seq) {
+                true => format!("{}.{}.{}", entry.id, entry.epoch, entry.seq).into(),
+                false => Cow::Borrowed(&*entry.id),
+            };
+            let action = Action { create: Create { index: self.index_of(&entry), id } };
+            serde_json::to_writer(&mut out, &action).expect("texts always serialise into memory");
+            out.push(b'\n');
+            let document = Document::of(&entry, line);
+            serde_json::to_writer(&mut out, &document).expect("texts always serialise into memory");
+            out.push(b'\n');
+        }
+        Ok(out.into())
+    }
+
+    fn index_of(&self, entry: &Entry<'_>) -> String {
+        let mut name = self.index.render(entry, |value| {
+            let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.');
+            value.to_lowercase().chars().map(|c| if fits(c) { c } else { '-' }).collect()
+        });
+        name.truncate(INDEX_BYTES);
+        name
+    }
+
+    async fn post(&self, body: &Bytes) -> Result<Answer, SinkError> {
+        let request = self.link.request_at(Method::POST, &["_bulk"], &[FILTER])?;
+        let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+        let request = match self.compress {
+            Gzip::Gzip => request.header(CONTENT_ENCODING, HeaderValue::from_static("gzip")).body(gzip(body)),
+            Gzip::None => request.body(body.clone()),
+        };
+        self.link.ask(request, ANSWER_BYTES).await
+    }
+
+    /// How many documents from the beginning are there now, and what is with the next one: nothing where it only has to
+    /// be sent under another id.
+    async fn judge(
+        &self,
+        answer: &Answer,
+        part: &[Item],
+        apart: &mut BTreeSet<Seq>,
+        body: &[u8],
+    ) -> (usize, Option<SinkError>) {
+        let (url, sent) = (&self.link.shown, part.len());
+        let bulk: Option<Bulk<'_>> = serde_json::from_slice(&answer.body).ok().filter(|_| answer.whole);
+        let Some(bulk) = bulk.filter(|bulk| bulk.items.len() == sent) else {
+            let text = format!("{url} did not answer what became of each of {sent} documents; is it Elasticsearch?");
+            return (0, Some(SinkError::retry(text)));
+        };
+        let there = bulk.items.iter().take_while(|item| item.create.is_there()).count();
+        let held = bulk.items[..there].iter().zip(part).enumerate().filter(|(_, (held, item))| {
+            held.create.status == StatusCode::CONFLICT.as_u16() && !apart.contains(&item.seq)
+        });
+        let held: Vec<(usize, &str)> = held.map(|(at, (held, _))| (at, &*held.create.index)).collect();
+        if let Some((first_held, _)) = held.first() {
+            match self.others(part, &held).await {
+                Err(error) => return (*first_held, Some(error)),
+                Ok(others) if others.is_empty() => {}
+                Ok(others) => {
+                    apart.extend(others.iter().map(|at| part[*at].seq));
+                    return (others[0], None);
+                }
+            }
+        }
+        (there, bulk.items.get(there).map(|item| self.reason(&item.create, body)))
+    }
+
+    /// Of the entries whose ids are taken in these indices, those whose ids other entries have.
+    async fn others(&self, part: &[Item], held: &[(usize, &str)]) -> Result<Vec<usize>, SinkError> {
+        let url = &self.link.shown;
+        let wrong = |error: EntryError| SinkError::retry(error.to_string());
+        let entries = held.iter().map(|(at, _)| Entry::parse(&part[*at].line)).collect::<Result<Vec<_>, _>>();
+        let entries = entries.map_err(wrong)?;
+        let docs = held.iter().zip(&entries).map(|((_, index), entry)| json!({ "_index": index, "_id": entry.id }));
+        let body = json!({ "docs": docs.collect::<Vec<_>>() }).to_string();
+        let source = ("_source_includes", "epoch,seq");
+        let request = self.link.request_at(Method::POST, &["_mget"], &[source])?;
+        let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let answer = self.link.ask(request.body(body.clone()), ANSWER_BYTES).await?;
+        if answer.status != StatusCode::OK {
+            return Err(self.problem(&answer, body.as_bytes()));
+        }
+        let found: Option<Found<'_>> = serde_json::from_slice(&answer.body).ok().filter(|_| answer.whole);
+        let found = found.map(|found| found.docs).filter(|docs| docs.len() == entries.len()).unwrap_or_default();
+        let mut others = Vec::new();
+        for (number, ((at, _), entry)) in held.iter().zip(&entries).enumerate() {
+            let Some(source) = found.get(number).and_then(|doc| doc.source.as_ref()) else {
+                return Err(SinkError::retry(format!(
+                    "{url} does not show a document that it says is there; give the user the right to read"
+                )));
+            };
+            if (&*source.epoch, source.seq) != (&*entry.epoch, entry.seq) {
+                others.push(*at);
+            }
+        }
+        Ok(others)
+    }
+
+    /// Why a document is not there.
+    fn reason(&self, outcome: &Outcome<'_>, body: &[u8]) -> SinkError {
+        let url = &self.link.shown;
+        let status = outcome.status;
+        let (kind, reason) = outcome.error.as_ref().map_or(("", ""), |error| (&error.kind, &error.reason));
+        let said = self.link.quotable(reason.as_bytes(), body).map(|said| format!(": {said}")).unwrap_or_default();
+        // A word of the server's own, as long as it is one.
+        let kind = if kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') { kind } else { "" };
+        let text = format!("{url} answered {status} {kind}{said}");
+        match (status, kind) {
+            (404, _) => {
+                SinkError::halt(format!("{text}; make the index, or let it be made (action.auto_create_index)"))
+            }
+            (400, "illegal_argument_exception") if reason.contains("no write index") => {
+                SinkError::halt(format!("{text}; give the alias a write index"))
+            }
+            (400, "index_closed_exception") => SinkError::retry(format!("{text}; open the index")),
+            (401 | 403, _) => SinkError::Retry {
+                text: format!("{text}; give the user the right to create documents and indices, or lift the block"),
+                after: Some(CREDENTIALS_WAIT),
+            },
+            // 409 with another reason than a document that is there.
+            (408 | 409 | 429, _) => SinkError::retry(text),
+            (400..=499, _) => SinkError::Refused { text },
+            _ => SinkError::retry(text),
+        }
+    }
+
+    /// What an answer without a list of documents means.
+    fn problem(&self, answer: &Answer, sent: &[u8]) -> SinkError {
+        self.link.meaning(answer, sent, HEAL).unwrap_or_else(|| {
+            let told = self.link.told(answer, sent);
+            SinkError::halt(format!("{told}; set `url` to an Elasticsearch or OpenSearch"))
+        })
+    }
+
+    /// The index template: which indices are ours, and how their documents are searched.
+    fn index_template(&self) -> String {
+        let word = || json!({ "type": "keyword", "ignore_above": LONGEST_TERM });
+        let date = || json!({ "type": "date", "ignore_malformed": true });
+        let template = json!({
+            "index_patterns": [self.index.pattern()],
+            "priority": 200,
+            "version": 1,
+            "_meta": { "description": format!("The index template {} of decklog", self.template) },
+            "template": { "mappings": {
+                "dynamic": false,
+                "properties": {
+                    "@timestamp": date(),
+                    "seq": { "type": "long" },
+                    "epoch": word(),
+                    "id": word(),
+                    "type": word(),
+                    "evidence": word(),
+                    "cluster": { "properties": { "name": word(), "uid": word() } },
+                    "apiVersion": word(),
+                    "kind": word(),
+                    "resource": word(),
+                    "namespace": word(),
+                    "name": word(),
+                    "uid": word(),
+                    "resourceVersion": word(),
+                    "change": { "properties": { "areas": word(), "paths": word(), "managers": word() } },
+                    "gap": { "properties": { "why": word(), "from": word(), "to": word(), "since": date() } },
+                    "redacted": word(),
+                    "entry": { "type": "text", "norms": false },
+                },
+            } },
+        });
+        let text = serde_json::to_string_pretty(&template).expect("JSON always serialises into memory");
+        text + "\n"
+    }
+
+    /// Whether the index template is there; none where we may not look.
+    async fn has_template(&mut self) -> Result<Option<bool>, SinkError> {
+        self.link.refresh().await?;
+        self.exists(self.link.request_at(Method::GET, &["_index_template", &self.template], &[])?).await
+    }
+
+    async fn exists(&self, request: reqwest::RequestBuilder) -> Result<Option<bool>, SinkError> {
+        let answer = self.link.ask(request, ANSWER_BYTES).await?;
+        match answer.status {
+            StatusCode::OK => Ok(Some(true)),
+            StatusCode::NOT_FOUND => Ok(Some(false)),
+            StatusCode::FORBIDDEN => Ok(None),
+            _ => Err(self.problem(&answer, &[])),
+        }
+    }
+}
+
+/// The line before a document.
+#[derive(Serialize)]
+struct Action<'e> {
+    create: Create<'e>,
+}
+
+#[derive(Serialize)]
+struct Create<'e> {
+    #[serde(rename = "_index")]
+    index: String,
+    #[serde(rename = "_id")]
+    id: Cow<'e, str>,
+}
+
+/// What one searches by, and the entry.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'e> {
+    #[serde(rename = "@timestamp")]
+    timestamp: &'e str,
+    seq: u64,
+    epoch: &'e str,
+    id: &'e str,
+    #[serde(rename = "type")]
+    type_name: &'e str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evidence: Option<&'e str>,
+    cluster: Cluster<'e>,
+    api_version: &'e str,
+    kind: &'e str,
+    resource: &'e str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'e str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'e str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'e str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<&'e str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    change: Option<Change<'e>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gap: Option<EntryGap>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redacted: Option<&'e RawValue>,
+    entry: &'e str,
+}
+
+#[derive(Serialize)]
+struct Cluster<'e> {
+    name: &'e str,
+    uid: &'e str,
+}
+
+/// A change without the values of its patch.
+#[derive(Serialize)]
+struct Change<'e> {
+    areas: Vec<Cow<'e, str>>,
+    paths: Vec<Cow<'e, str>>,
+    managers: Vec<Cow<'e, str>>,
+}
+
+impl<'e> Document<'e> {
+    fn of(entry: &'e Entry<'_>, line: &'e str) -> Self {
+        Self {
+            timestamp: &entry.time,
+            seq: entry.seq,
+            epoch: &entry.epoch,
+            id: &entry.id,
+            type_name: &entry.type_name,
+            evidence: entry.evidence.as_deref(),
+            cluster: Cluster { name: &entry.cluster.name, uid: &entry.cluster.uid },
+            api_version: &entry.api_version,
+            kind: &entry.kind_name,
+            resource: &entry.resource,
+            namespace: entry.namespace.as_deref(),
+            name: entry.name.as_deref(),
+            uid: entry.uid.as_deref(),
+            resource_version: entry.resource_version.as_deref(),
+            change: entry.change.and_then(Change::of),
+            gap: entry.gap(),
+            redacted: entry.redacted,
+            entry: line,
+        }
+    }
+}
+
+impl<'e> Change<'e> {
+    /// None where it is not as every decklog writes it, or has a path that is no text. It is in `entry` all the same.
+    fn of(change: &'e RawValue) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Whole<'c> {
+            #[serde(borrow)]
+            areas: Vec<Text<'c>>,
+            #[serde(borrow, default)]
+            patch: Vec<Step<'c>>,
+            #[serde(borrow)]
+            managers: Vec<Manager<'c>>,
+        }
+        #[derive(Deserialize)]
+        struct Step<'c> {
+            #[serde(borrow)]
+            path: Cow<'c, str>,
+        }
+        #[derive(Deserialize)]
+        struct Manager<'c> {
+            #[serde(borrow, default)]
+            manager: Cow<'c, str>,
+        }
+        #[derive(Deserialize)]
+        struct Text<'c>(#[serde(borrow)] Cow<'c, str>);
+        let whole: Whole<'_> = serde_json::from_str(change.get()).ok()?;
+        Some(Self {
+            areas: whole.areas.into_iter().map(|Text(area)| area).collect(),
+            paths: whole.patch.into_iter().map(|step| step.path).collect(),
+            managers: whole.managers.into_iter().map(|manager| manager.manager).collect(),
+        })
+    }
+}
+
+/// The answer to a bulk request, as far as it is asked for.
+#[derive(Deserialize)]
+struct Bulk<'a> {
+    #[serde(borrow)]
+    items: Vec<Created<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Created<'a> {
+    #[serde(borrow)]
+    create: Outcome<'a>,
+}
+
+#[derive(Deserialize)]
+struct Outcome<'a> {
+    #[serde(rename = "_index", borrow, default)]
+    index: Cow<'a, str>,
+    status: u16,
+    #[serde(borrow, default)]
+    error: Option<Reason<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Reason<'a> {
+    #[serde(rename = "type", borrow, default)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    reason: Cow<'a, str>,
+}
+
+/// The answer to a request for several documents.
+#[derive(Deserialize)]
+struct Found<'a> {
+    #[serde(borrow)]
+    docs: Vec<Doc<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Doc<'a> {
+    #[serde(rename = "_source", borrow, default)]
+    source: Option<Source<'a>>,
+}
+
+/// Which entry a document is of.
+#[derive(Deserialize)]
+struct Source<'a> {
+    #[serde(borrow, default)]
+    epoch: Cow<'a, str>,
+    #[serde(default)]
+    seq: u64,
+}
+
+impl Outcome<'_> {
+    /// A document with this id was made now, or is there.
+    fn is_there(&self) -> bool {
+        let kind = self.error.as_ref().map(|error| error.kind.as_ref());
+        (200..300).contains(&self.status) || (self.status == 409 && kind == Some("version_conflict_engine_exception"))
+    }
+}
+
+impl Sink for ElasticsearchSink {
+    fn class(&self) -> Class {
+        Class::AtLeastOnce
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: std::time::Duration::ZERO }
+    }
+
+    fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+        std::future::ready(Ok(None)).boxed()
+    }
+
+    fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
+        self.send(batch).boxed()
+    }
+
+    fn reopen(&mut self) {
+        self.link.renew();
+        self.bytes = BATCH_BYTES;
+    }
+
+    fn needs(&self) -> Option<String> {
+        Some(self.index_template())
+    }
+
+    fn init(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
+        async {
+            let name = self.template.clone();
+            if self.has_template().await? == Some(true) {
+                return Ok(format!("the index template {name} is there already"));
+            }
+            let template = self.index_template();
+            let request = self.link.request_at(Method::PUT, &["_index_template", &name], &[])?;
+            let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            let answer = self.link.ask(request.body(template), ANSWER_BYTES).await?;
+            if answer.status.is_success() {
+                return Ok(format!("made the index template {name} for {}", self.index.pattern()));
+            }
+            Err(self.problem(&answer, &[]))
+        }
+        .boxed()
+    }
+
+    fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
+        async {
+            if self.has_template().await? == Some(false) {
+                // Whoever made the indices beforehand needs no template.
+                let none = ("allow_no_indices", "false");
+                let indices = self.link.request_at(Method::HEAD, &[&self.index.pattern()], &[none])?;
+                if self.exists(indices).await? != Some(false) {
+                    return Ok(());
+                }
+                let (url, name) = (&self.link.shown, &self.template);
+                return Err(SinkError::halt(format!(
+                    "{url} has no index template {name}; run `decklog sink init` for this sink, or apply what it prints with --print"
+                )));
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,456 @@
+//! The connection to one server over HTTP: its client, its headers, what its answers mean, and what may be said about
+//! it. Shared by the sinks whose servers speak HTTP.
+
+mod guard;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http_body_util::BodyExt;
+use jiff::fmt::rfc2822;
+use memchr::memmem;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::{Client, ClientBuilder, Method, Request, RequestBuilder, Response, StatusCode, Url, redirect};
+
+use super::tls::Tls;
+use super::{Item, SinkError};
+use crate::{ambient, config};
+use guard::{Allowed, Guard};
+
+/// The longest text of an answer that is told.
+const SAID: usize = 200;
+
+/// A text of an answer that has this many bytes in common with what was sent, or with a secret, is not told.
+const COMMON: usize = 16;
+
+/// The least wait after a refusal of the credentials, which heals when somebody renews them.
+pub(super) const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
+
+/// The longest wait that a server may ask for.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_hours(1);
+
+/// Where a server is, and what it is shown.
+pub(super) struct Reach<'c> {
+    pub(super) url: &'c str,
+    pub(super) timeout: Duration,
+    pub(super) headers: Option<&'c BTreeMap<String, String>>,
+    pub(super) headers_file: Option<&'c PathBuf>,
+    pub(super) login: Option<Login>,
+    pub(super) tls: &'c config::Tls,
+    /// The networks that it may be in; none for all.
+    pub(super) allow_networks: &'c [String],
+    /// Whether HTTP/2 is spoken, also without TLS.
+    pub(super) http2: bool,
+}
+
+/// What the `Authorization` header is made of. Each file is read anew when it changes.
+pub(super) enum Login {
+    Bearer(PathBuf),
+    ApiKey(PathBuf),
+    Basic { user: String, password_file: PathBuf },
+}
+
+impl Login {
+    /// The file with the secret, and what people call what is in it.
+    fn file(&self) -> (&PathBuf, &'static str) {
+        match self {
+            Self::Bearer(path) => (path, "token"),
+            Self::ApiKey(path) => (path, "API key"),
+            Self::Basic { password_file, .. } => (password_file, "password"),
+        }
+    }
+
+    fn header(&self, secret: &str) -> String {
+        match self {
+            Self::Bearer(_) => format!("Bearer {secret}"),
+            Self::ApiKey(_) => format!("ApiKey {secret}"),
+            Self::Basic { user, .. } => format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{secret}"))),
+        }
+    }
+}
+
+/// An answer that was read.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Vec<u8>,
+    /// What came after the body.
+    pub(super) trailers: HeaderMap,
+    /// Whether that is all of it: it was not cut off, and not longer than was asked for.
+    pub(super) whole: bool,
+}
+
+/// How a server is reached. Headers and certificates from files are read anew as they change.
+pub(super) struct Link {
+    url: Url,
+    /// The URL without what may be secret in it: what people are told.
+    pub(super) shown: String,
+    timeout: Duration,
+    fixed: HeaderMap,
+    headers_file: Option<PathBuf>,
+    login: Option<Login>,
+    tls: Tls,
+    /// Where it may connect to.
+    allowed: Allowed,
+    http2: bool,
+    /// The fixed headers, and those last read from files.
+    headers: Option<HeaderMap>,
+    client: Option<Client>,
+    /// In the place of the network, in simulations.
+    pub(super) wire: Option<Wire>,
+}
+
+/// What answers a request where there is no network. The error says why there is no answer.
+pub type Wire = Arc<dyn Fn(Request) -> BoxFuture<'static, Result<Response, String>> + Send + Sync>;
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("url", &self.shown).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    pub(super) fn new(reach: Reach<'_>) -> Result<Self, String> {
+        let url = Url::parse(reach.url).map_err(|error| format!("`url` is not a URL: {error}"))?;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err("`url` must begin with http:// or https:// and name a host".to_owned());
+        }
+        let allowed = Allowed::new(reach.allow_networks)?;
+        guard::look_at(&url, &allowed)?;
+        let mut fixed = HeaderMap::new();
+        for (name, value) in reach.headers.into_iter().flatten() {
+            add(&mut fixed, name, value).map_err(|error| format!("`headers`: {error}"))?;
+        }
+        Ok(Self {
+            shown: shown(url.as_str()),
+            url,
+            timeout: reach.timeout,
+            fixed,
+            headers_file: reach.headers_file.cloned(),
+            login: reach.login,
+            tls: Tls::new(reach.tls)?,
+            allowed,
+            http2: reach.http2,
+            headers: None,
+            client: None,
+            wire: None,
+        })
+    }
+
+    /// Whether the URL names more than a server.
+    pub(super) fn has_path(&self) -> bool {
+        !matches!(self.url.path(), "" | "/")
+    }
+
+    /// Connections are made anew, and files must be readable now.
+    pub(super) fn renew(&mut self) {
+        self.client = None;
+        self.headers = None;
+        self.tls.forget();
+    }
+
+    /// The next request makes its own connection. One that is shared by several requests may be dead, and nobody would
+    /// know for long.
+    pub(super) fn reconnect(&mut self) {
+        self.client = None;
+    }
+
+    /// Reads the files that there are. One that cannot be read for a moment (it is being replaced) leaves what was
+    /// read last.
+    pub(super) async fn refresh(&mut self) -> Result<(), SinkError> {
+        match self.read_headers().await {
+            Ok(headers) => self.headers = Some(headers),
+            Err(text) if self.headers.is_none() => return Err(SinkError::retry(text)),
+            Err(text) => tracing::warn!("{text}; the headers that were read last are used"),
+        }
+        if self.url.scheme() == "http" {
+            if self.client.is_none() {
+                // The system's certificates are not needed, and need not be there.
+                self.client = Some(self.build(self.builder().tls_certs_only([]))?);
+            }
+            return Ok(());
+        }
+        let (tls, other) = self.tls.refresh().await?;
+        if other || self.client.is_none() {
+            let mut tls = (*tls).clone();
+            if self.http2 {
+                tls.alpn_protocols = vec![b"h2".to_vec()];
+            }
+            self.client = Some(self.build(self.builder().tls_backend_preconfigured(tls))?);
+        }
+        Ok(())
+    }
+
+    async fn read_headers(&self) -> Result<HeaderMap, String> {
+        let mut headers = self.fixed.clone();
+        if let Some(path) = &self.headers_file {
+            let problem =
+                |error: &dyn std::fmt::Display| format!("cannot use the headers in {}: {error}", path.display());
+            let text = tokio::fs::read_to_string(path).await.map_err(|error| problem(&error))?;
+            for (number, line) in text.lines().enumerate() {
+                if line.trim().is_empty() {
+                    continue;
+                }
+                // Only the number of the line is told: a line may be all secret.
+                let number = number + 1;
+                let (name, value) =
+                    line.split_once(':').ok_or_else(|| problem(&format!("line {number} is not `Name: value`")))?;
+                add(&mut headers, name, value).map_err(|_| problem(&format!("line {number} is not a header")))?;
+            }
+        }
+        if let Some(login) = &self.login {
+            let (path, what) = login.file();
+            let problem =
+                |error: &dyn std::fmt::Display| format!("cannot use the {what} in {}: {error}", path.display());
+            let text = tokio::fs::read_to_string(path).await.map_err(|error| problem(&error))?;
+            let value = login.header(text.trim());
+            let mut value =
+                HeaderValue::try_from(value).map_err(|_| problem(&format!("it holds more than one {what}")))?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        Ok(headers)
+    }
+
+    fn builder(&self) -> ClientBuilder {
+        // The provider of the whole process: kube uses it as well. Another one that was there first serves too.
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let builder = Client::builder();
+        let builder = if self.http2 { builder.http2_prior_knowledge() } else { builder };
+        // A proxy would resolve the name, and nobody here would see to where.
+        let builder = if self.allowed.is_everything() { builder } else { builder.no_proxy() };
+        builder
+            .user_agent(concat!("decklog/", env!("CARGO_PKG_VERSION")))
+            .redirect(redirect::Policy::none())
+            .referer(false)
+            .dns_resolver(Arc::new(Guard(guard::System, self.allowed.clone())))
+            .timeout(self.timeout)
+            .pool_max_idle_per_host(1)
+    }
+
+    fn build(&self, builder: ClientBuilder) -> Result<Client, SinkError> {
+        builder.build().map_err(|error| SinkError::retry(format!("cannot set up TLS: {}", chain(&error))))
+    }
+
+    pub(super) fn request(&self, method: Method) -> Result<RequestBuilder, SinkError> {
+        self.request_at(method, &[], &[])
+    }
+
+    /// A request to what is below the URL, with parameters.
+    pub(super) fn request_at(
+        &self,
+        method: Method,
+        below: &[&str],
+        parameters: &[(&str, &str)],
+    ) -> Result<RequestBuilder, SinkError> {
+        let client = self.client.as_ref().ok_or_else(|| SinkError::retry("the connection is not set up"))?;
+        let mut url = self.url.clone();
+        if !below.is_empty()
+            && let Ok(mut segments) = url.path_segments_mut()
+        {
+            segments.pop_if_empty().extend(below);
+        }
+        if !parameters.is_empty() {
+            url.query_pairs_mut().extend_pairs(parameters);
+        }
+        Ok(client.request(method, url).headers(self.headers.clone().unwrap_or_default()))
+    }
+
+    /// Sends a request and reads the answer, not more than so many bytes of it.
+    pub(super) async fn ask(&self, request: RequestBuilder, most: usize) -> Result<Answer, SinkError> {
+        Ok(self.read(self.send(request).await.map_err(SinkError::retry)?, most).await)
+    }
+
+    /// Reads an answer, not more than so many bytes of it.
+    pub(super) async fn read(&self, response: Response, most: usize) -> Answer {
+        let (head, mut body) = http::Response::<reqwest::Body>::from(response).into_parts();
+        let mut answer = Answer {
+            status: head.status,
+            headers: head.headers,
+            body: Vec::new(),
+            trailers: HeaderMap::new(),
+            whole: false,
+        };
+        loop {
+            match body.frame().await {
+                None => {
+                    answer.whole = true;
+                    return answer;
+                }
+                Some(Err(_)) => return answer,
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => {
+                        let room = most - answer.body.len();
+                        answer.body.extend_from_slice(&data[..data.len().min(room)]);
+                        if data.len() > room {
+                            return answer;
+                        }
+                    }
+                    Err(frame) => answer.trailers.extend(frame.into_trailers().ok().into_iter().flatten()),
+                },
+            }
+        }
+    }
+
+    /// What a status means at every server; none for those that mean something else at each. `heal` says how to renew
+    /// the credentials.
+    pub(super) fn meaning(&self, answer: &Answer, sent: &[u8], heal: &str) -> Option<SinkError> {
+        let (url, status) = (&self.shown, answer.status);
+        let said = self.quotable(&answer.body, sent).map(|said| format!(": {said}")).unwrap_or_default();
+        let wait = answer.wait();
+        if status.is_redirection() {
+            let location = answer.headers.get(LOCATION).and_then(|to| to.to_str().ok());
+            let to = location.map(|to| format!(" to {}", shown(to))).unwrap_or_default();
+            return Some(SinkError::halt(format!(
+                "{url} answered {status}{to}, and decklog does not follow redirects; set `url` to where it leads"
+            )));
+        }
+        match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+                Some(SinkError::Retry {
+                    text: format!("{url} answered {status}{said}; {heal}: the files are read again before each try"),
+                    after: Some(wait.unwrap_or_default().max(CREDENTIALS_WAIT)),
+                })
+            }
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
+                Some(SinkError::Retry { text: format!("{url} answered {status}{said}"), after: wait })
+            }
+            _ if status.is_success() || status.is_client_error() => None,
+            _ => Some(SinkError::Retry { text: format!("{url} answered {status}{said}"), after: wait }),
+        }
+    }
+
+    /// A sentence about an answer, as far as it may be told.
+    pub(super) fn told(&self, answer: &Answer, sent: &[u8]) -> String {
+        let said = self.quotable(&answer.body, sent).map(|said| format!(": {said}")).unwrap_or_default();
+        format!("{} answered {}{said}", self.shown, answer.status)
+    }
+
+    /// Sends a request. The error is a sentence about why it had no answer.
+    pub(super) async fn send(&self, request: RequestBuilder) -> Result<Response, String> {
+        let Some(wire) = &self.wire else { return request.send().await.map_err(|error| self.failed(error)) };
+        let answer = wire(request.build().map_err(|error| self.failed(error))?);
+        match tokio::time::timeout(self.timeout, answer).await {
+            Ok(answer) => answer.map_err(|why| format!("no answer from {}: {why}", self.shown)),
+            Err(_elapsed) => Err(format!("{} did not answer within {:?}", self.shown, self.timeout)),
+        }
+    }
+
+    /// A sentence about a request that had no answer.
+    fn failed(&self, error: reqwest::Error) -> String {
+        let url = &self.shown;
+        if error.is_timeout() {
+            return format!("{url} did not answer within {:?}", self.timeout);
+        }
+        let what = if error.is_connect() { "cannot connect to" } else { "no answer from" };
+        format!("{what} {url}: {}", chain(&error.without_url()))
+    }
+
+    /// The text of an answer in one short line; none where it repeats what was sent, which may be private.
+    pub(super) fn quotable(&self, answer: &[u8], sent: &[u8]) -> Option<String> {
+        let text = String::from_utf8_lossy(answer);
+        let mut said = String::new();
+        for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
+            if !said.is_empty() {
+                said.push(' ');
+            }
+            said.push_str(word);
+            if said.len() > SAID {
+                let end = said.floor_char_boundary(SAID);
+                said.truncate(end);
+                said.push('…');
+                break;
+            }
+        }
+        let repeats = said.as_bytes().windows(COMMON).any(|part| memmem::find(sent, part).is_some());
+        let secrets = self.headers.iter().flat_map(HeaderMap::values).map(HeaderValue::as_bytes);
+        // In the whole answer: what is told of it may end in the middle of a secret.
+        let tells = secrets
+            .flat_map(|value| value.split(|byte| *byte == b' '))
+            .filter(|secret| secret.len() >= 4 && !matches!(*secret, b"Bearer" | b"Basic"))
+            .flat_map(|secret| secret.windows(COMMON.min(secret.len())))
+            .any(|part| memmem::find(answer, part).is_some());
+        (!said.is_empty() && !repeats && !tells).then_some(said)
+    }
+}
+
+impl Answer {
+    /// How long the server asks to wait: seconds, or a date.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        retry_after(&self.headers, ambient::now().into())
+    }
+}
+
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let date = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+            SystemTime::from(date).duration_since(now).unwrap_or_default()
+        }
+    };
+    Some(wait.min(LONGEST_WAIT))
+}
+
+/// As many entries from the beginning as go into one request: at least one.
+pub(super) fn first_part(batch: &[Item], most: usize, bytes: usize) -> &[Item] {
+    let mut sum = 0;
+    let fits = |item: &&Item| {
+        sum += item.line.len();
+        sum <= bytes
+    };
+    let count = batch.iter().take(most).take_while(fits).count();
+    &batch[..count.max(1)]
+}
+
+/// The bytes as gzip: quickly rather than as small as can be.
+pub(super) fn gzip(bytes: &[u8]) -> Bytes {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 4), flate2::Compression::fast());
+    encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("writing into memory does not fail").into()
+}
+
+/// Adds a header; the error never quotes its value.
+fn add(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), String> {
+    let name = HeaderName::try_from(name.trim()).map_err(|_| "a name is not a header's name".to_owned())?;
+    let mut value =
+        HeaderValue::try_from(value.trim()).map_err(|_| format!("the value of {name} cannot be sent in a header"))?;
+    value.set_sensitive(true);
+    headers.insert(name, value);
+    Ok(())
+}
+
+/// A URL without user, password, query and fragment.
+pub(super) fn shown(url: &str) -> String {
+    match Url::parse(url) {
+        Ok(url) if url.has_host() => {
+            let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+            format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
+        }
+        _ => url.split(['?', '#']).next().unwrap_or_default().to_owned(),
+    }
+}
+
+/// An error and what caused it, in one line.
+pub(super) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,393 @@
+//! Logs of OpenTelemetry, over gRPC or HTTP: at least once, in order, one request at a time. The collector, Loki and many
+//! others take them.
+//!
+//! The body of a log record is the entry's line, byte for byte; what one searches by is in its attributes.
+
+mod grpc;
+mod proto;
+#[cfg(test)]
+mod tests;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use prost::Message;
+use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, TE};
+use reqwest::{Method, StatusCode};
+
+use super::link::{Answer, CREDENTIALS_WAIT, Link, Login, Reach, first_part, gzip};
+use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use crate::config::{self, Gzip, Protocol};
+use crate::model::EntryType;
+use crate::wire::{Entry, EntryError};
+use grpc::Code;
+use proto::{KeyValue, LogRecord, Value};
+
+/// About how many bytes of entries one request carries, unless a single entry is larger. A server that speaks gRPC takes
+/// 4 MiB, where nobody told it otherwise.
+const BATCH_BYTES: usize = 2 << 20;
+
+/// How many bytes of an answer are read.
+const ANSWER_BYTES: usize = 64 << 10;
+
+/// The path of the call over gRPC, and of the request over HTTP.
+const GRPC_PATH: [&str; 2] = ["opentelemetry.proto.collector.logs.v1.LogsService", "Export"];
+const HTTP_PATH: [&str; 2] = ["v1", "logs"];
+
+/// How the credentials are renewed.
+const HEAL: &str = "renew the credentials in `bearer_file`, `headers_file` or `headers`";
+
+/// Severities of the log data model: nothing is wrong with a change, and something may be with a gap.
+const INFO: (i32, &str) = (9, "INFO");
+const WARN: (i32, &str) = (13, "WARN");
+
+/// What the end of one request means.
+enum End {
+    Taken,
+    /// This request will never be taken; a part of it may.
+    Refused(String),
+    /// It is larger than the server takes.
+    TooLarge(String),
+    Error(SinkError),
+}
+
+/// A receiver of logs.
+#[derive(Debug)]
+pub struct OtlpSink {
+    link: Link,
+    /// What stands behind the URL.
+    path: &'static [&'static str],
+    protocol: Protocol,
+    batch_size: usize,
+    /// How many bytes of entries go into one request: fewer, once a larger one was refused.
+    bytes: usize,
+    compress: Gzip,
+}
+
+impl OtlpSink {
+    /// A sink that sends where the configuration says; nothing is connected yet.
+    ///
+    /// # Errors
+    /// Where the URL or a header can never work. The text never quotes a header's value.
+    pub fn new(config: &config::OtlpSink) -> Result<Self, String> {
+        let link = Link::new(Reach {
+            url: &config.url,
+            timeout: config.timeout,
+            headers: Some(&config.headers),
+            headers_file: config.headers_file.as_ref(),
+            login: config.bearer_file.clone().map(Login::Bearer),
+            tls: &config.tls,
+            allow_networks: &[],
+            http2: config.protocol == Protocol::Grpc,
+        })?;
+        let path: &[&str] = match config.protocol {
+            Protocol::Grpc if link.has_path() => {
+                return Err(
+                    "`url` has a path, and gRPC brings its own; take it away, or set `protocol` to \"http\"".to_owned()
+                );
+            }
+            Protocol::Grpc => &GRPC_PATH,
+            Protocol::Http if link.has_path() => &[],
+            Protocol::Http => &HTTP_PATH,
+        };
+        Ok(Self {
+            link,
+            path,
+            protocol: config.protocol,
+            batch_size: config.batch_size.max(1),
+            bytes: BATCH_BYTES,
+            compress: config.compress,
+        })
+    }
+
+    /// Sends entries in as few requests as they fit in.
+    async fn send(&mut self, batch: &[Item]) -> Result<(), Failure> {
+        let mut taken = 0;
+        // Halved when the server refuses several entries together, until the one that it means stands alone.
+        let mut most = self.batch_size;
+        while taken < batch.len() {
+            let part = first_part(&batch[taken..], most, self.bytes);
+            let several = part.len() > 1;
+            match self.export(part).await {
+                End::Taken => taken += part.len(),
+                End::TooLarge(_) if several => {
+                    self.bytes = part.iter().map(|item| item.line.len()).sum::<usize>() / 2;
+                }
+                End::Refused(_) if several => most = part.len() / 2,
+                End::Refused(text) | End::TooLarge(text) => {
+                    return Err(Failure { taken, error: SinkError::Refused { text } });
+                }
+                End::Error(error) => return Err(Failure { taken, error }),
+            }
+        }
+        Ok(())
+    }
+
+    /// One request.
+    async fn export(&mut self, part: &[Item]) -> End {
+        let request = match request(part) {
+            Ok(request) => request.encode_to_vec(),
+            Err(error) => return End::Refused(format!("it is {error}")),
+        };
+        if let Err(error) = self.link.refresh().await {
+            return End::Error(error);
+        }
+        match self.ask(&request).await {
+            Ok(answer) => self.judge(&answer, &request, part.len()),
+            Err(error) => {
+                self.link.reconnect();
+                End::Error(error)
+            }
+        }
+    }
+
+    async fn ask(&self, message: &[u8]) -> Result<Answer, SinkError> {
+        let gzipped = self.compress == Gzip::Gzip;
+        let body = if gzipped { gzip(message) } else { message.to_vec().into() };
+        let mut request = self.link.request_at(Method::POST, self.path, &[])?;
+        let content_type = match self.protocol {
+            Protocol::Grpc => "application/grpc",
+            Protocol::Http => "application/x-protobuf",
+        };
+        request = request.header(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        if self.protocol == Protocol::Grpc {
+            request = request.header(TE, HeaderValue::from_static("trailers"));
+            request = request.header("grpc-accept-encoding", HeaderValue::from_static("gzip"));
+        }
+        if gzipped {
+            match self.protocol {
+                Protocol::Grpc => request = request.header("grpc-encoding", HeaderValue::from_static("gzip")),
+                Protocol::Http => request = request.header(CONTENT_ENCODING, HeaderValue::from_static("gzip")),
+            }
+        }
+        let body = match self.protocol {
+            Protocol::Grpc => grpc::framed(&body, gzipped),
+            Protocol::Http => body,
+        };
+        self.link.ask(request.body(body), ANSWER_BYTES).await
+    }
+
+    fn judge(&self, answer: &Answer, sent: &[u8], records: usize) -> End {
+        let url = &self.link.shown;
+        if !answer.status.is_success() {
+            return self.judge_status(answer, sent);
+        }
+        let message = match self.protocol {
+            Protocol::Http => Some((&answer.body[..]).into()),
+            Protocol::Grpc => {
+                let Some(status) = grpc::status(answer) else {
+                    return End::Error(SinkError::retry(format!("{url} ended its answer too early")));
+                };
+                if status.code != Code::OK {
+                    return self.judge_code(&status, sent);
+                }
+                grpc::message(&answer.body, ANSWER_BYTES)
+            }
+        };
+        let message = message.filter(|_| answer.whole);
+        let Some(response) = message.and_then(|bytes| proto::ExportLogsServiceResponse::decode(&bytes[..]).ok()) else {
+            return End::Error(SinkError::retry(format!(
+                "{url} did not answer as OTLP asks for; is it a receiver of logs?"
+            )));
+        };
+        let partial = response.partial_success.unwrap_or_default();
+        let said = self.link.quotable(partial.error_message.as_bytes(), sent);
+        let said = said.map(|said| format!(": {said}")).unwrap_or_default();
+        if partial.rejected_log_records > 0 {
+            return End::Refused(format!(
+                "{url} rejected {} of {records} log records{said}",
+                partial.rejected_log_records
+            ));
+        }
+        if !partial.error_message.is_empty() {
+            tracing::warn!("{url} took what it was sent, with a warning{said}");
+        }
+        End::Taken
+    }
+
+    /// A status of HTTP, which a server of gRPC or what stands before it may answer too.
+    fn judge_status(&self, answer: &Answer, sent: &[u8]) -> End {
+        let told = || self.link.told(answer, sent);
+        match answer.status {
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+                let text = format!("{}; set `url` and `protocol` to where OTLP logs are taken", told());
+                End::Error(SinkError::halt(text))
+            }
+            StatusCode::PAYLOAD_TOO_LARGE => End::TooLarge(told()),
+            // The others among the 5xx are not to be repeated, says the protocol.
+            StatusCode::INTERNAL_SERVER_ERROR | StatusCode::NOT_IMPLEMENTED if self.protocol == Protocol::Http => {
+                End::Refused(told())
+            }
+            _ => match self.link.meaning(answer, sent, HEAL) {
+                Some(error) => End::Error(error),
+                None => End::Refused(told()),
+            },
+        }
+    }
+
+    fn judge_code(&self, status: &grpc::Status, sent: &[u8]) -> End {
+        let (url, code) = (&self.link.shown, status.code);
+        let said = self.link.quotable(status.message.as_bytes(), sent);
+        let said = said.map(|said| format!(": {said}")).unwrap_or_default();
+        let text = format!("{url} answered {}{said}", code.name());
+        let after = status.retry;
+        match code {
+            Code::UNAUTHENTICATED | Code::PERMISSION_DENIED => End::Error(SinkError::Retry {
+                text: format!("{text}; {HEAL}: the files are read again before each try"),
+                after: Some(after.unwrap_or_default().max(CREDENTIALS_WAIT)),
+            }),
+            Code::UNIMPLEMENTED => {
+                End::Error(SinkError::halt(format!("{text}; set `url` to where OTLP logs are taken over gRPC")))
+            }
+            Code::RESOURCE_EXHAUSTED if after.is_none() => End::TooLarge(text),
+            Code::CANCELLED
+            | Code::DEADLINE_EXCEEDED
+            | Code::RESOURCE_EXHAUSTED
+            | Code::ABORTED
+            | Code::OUT_OF_RANGE
+            | Code::UNAVAILABLE
+            | Code::DATA_LOSS => End::Error(SinkError::Retry { text, after }),
+            _ => End::Refused(text),
+        }
+    }
+}
+
+/// The request that carries these entries. They are of one journal, and so of one cluster, but for those that were
+/// written before the cluster had its name.
+fn request(part: &[Item]) -> Result<proto::ExportLogsServiceRequest, EntryError> {
+    let mut resource_logs: Vec<proto::ResourceLogs> = Vec::new();
+    for item in part {
+        let entry = Entry::parse(&item.line)?;
+        let record = record(&entry, &item.line)?;
+        let resource = Some(resource(&entry));
+        match resource_logs.last_mut().filter(|last| last.resource == resource) {
+            Some(last) => last.scope_logs[0].log_records.push(record),
+            None => {
+                let version = env!("CARGO_PKG_VERSION").to_owned();
+                let scope = Some(proto::InstrumentationScope { name: "decklog".to_owned(), version });
+                let scope_logs = vec![proto::ScopeLogs { scope, log_records: vec![record] }];
+                resource_logs.push(proto::ResourceLogs { resource, scope_logs });
+            }
+        }
+    }
+    Ok(proto::ExportLogsServiceRequest { resource_logs })
+}
+
+/// Who tells it, and of which cluster.
+fn resource(entry: &Entry<'_>) -> proto::Resource {
+    proto::Resource {
+        attributes: vec![
+            text("service.name", "decklog"),
+            text("service.version", env!("CARGO_PKG_VERSION")),
+            text("k8s.cluster.name", &entry.cluster.name),
+            text("k8s.cluster.uid", &entry.cluster.uid),
+        ],
+    }
+}
+
+fn record(entry: &Entry<'_>, line: &[u8]) -> Result<LogRecord, EntryError> {
+    let line = std::str::from_utf8(line).map_err(|error| EntryError::Json(error.valid_up_to()))?;
+    let (severity_number, severity) = match entry.kind() {
+        EntryType::Added | EntryType::Modified | EntryType::Deleted => INFO,
+        EntryType::Gap => WARN,
+    };
+    let seq = i64::try_from(entry.seq).unwrap_or(i64::MAX);
+    let mut attributes = vec![
+        // Of two records with the same one, a receiver may drop either. The id names a change, which two epochs tell.
+        text("log.record.uid", &format!("{}.{}", entry.epoch, entry.seq)),
+        text("decklog.id", &entry.id),
+        KeyValue { key: "decklog.seq".to_owned(), value: Some(Value::Integer(seq).into()) },
+        text("decklog.epoch", &entry.epoch),
+        text("decklog.type", &entry.type_name),
+        text("k8s.resource.name", &entry.resource),
+        text("k8s.object.api_version", &entry.api_version),
+        text("k8s.object.kind", &entry.kind_name),
+    ];
+    let namespace = match own_name(entry) {
+        // A namespace lives in none; what belongs to it is found by its name.
+        Some("namespace") => &entry.name,
+        _ => &entry.namespace,
+    };
+    for (key, value) in [
+        ("decklog.evidence", &entry.evidence),
+        ("k8s.namespace.name", namespace),
+        ("k8s.object.name", &entry.name),
+        ("k8s.object.uid", &entry.uid),
+        ("k8s.object.resource_version", &entry.resource_version),
+    ] {
+        attributes.extend(value.as_deref().map(|value| text(key, value)));
+    }
+    if let Some(own) = own_name(entry).filter(|own| *own != "namespace") {
+        attributes.extend(entry.name.as_deref().map(|name| text(&format!("k8s.{own}.name"), name)));
+        attributes.extend(entry.uid.as_deref().map(|uid| text(&format!("k8s.{own}.uid"), uid)));
+    }
+    let time = entry.time.parse::<Timestamp>().ok().and_then(|time| u64::try_from(time.as_nanosecond()).ok());
+    let time_unix_nano = time.unwrap_or_default();
+    Ok(LogRecord {
+        time_unix_nano,
+        observed_time_unix_nano: time_unix_nano,
+        severity_number,
+        severity_text: severity.to_owned(),
+        body: Some(Value::Text(line.to_owned()).into()),
+        attributes,
+    })
+}
+
+/// The word of the semantic conventions for a kind that has attributes of its own there, which join what is told of an
+/// object with its metrics, traces and logs.
+fn own_name(entry: &Entry<'_>) -> Option<&'static str> {
+    Some(match (entry.group(), &*entry.resource) {
+        ("", "namespaces") => "namespace",
+        ("", "nodes") => "node",
+        ("", "pods") => "pod",
+        ("", "replicationcontrollers") => "replicationcontroller",
+        ("", "resourcequotas") => "resourcequota",
+        ("apps", "daemonsets") => "daemonset",
+        ("apps", "deployments") => "deployment",
+        ("apps", "replicasets") => "replicaset",
+        ("apps", "statefulsets") => "statefulset",
+        ("autoscaling", "horizontalpodautoscalers") => "hpa",
+        ("batch", "cronjobs") => "cronjob",
+        ("batch", "jobs") => "job",
+        _ => return None,
+    })
+}
+
+fn text(key: &str, value: &str) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: Some(Value::Text(value.to_owned()).into()) }
+}
+
+impl Sink for OtlpSink {
+    fn class(&self) -> Class {
+        Class::AtLeastOnce
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: std::time::Duration::ZERO }
+    }
+
+    fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+        std::future::ready(Ok(None)).boxed()
+    }
+
+    fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
+        self.send(batch).boxed()
+    }
+
+    fn reopen(&mut self) {
+        self.link.renew();
+        self.bytes = BATCH_BYTES;
+    }
+
+    fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
+        async {
+            // A request without a log record: a receiver answers it as any other.
+            match self.export(&[]).await {
+                End::Taken => Ok(()),
+                End::Refused(text) | End::TooLarge(text) => Err(SinkError::halt(text)),
+                End::Error(error) => Err(error),
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,384 @@
+//! What is sent and what answers mean, through a wire of our own. What a real collector does is in `tests/sinks`.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use proto::{ExportLogsPartialSuccess, ExportLogsServiceRequest, ExportLogsServiceResponse};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName};
+use serde_json::json;
+
+use super::*;
+use crate::model::{Cluster, Gap, Seq, Why};
+use crate::sink::tests::item;
+use crate::wire::{Draft, render};
+
+/// A request that was made.
+#[derive(Clone, Debug)]
+struct Seen {
+    url: String,
+    headers: HeaderMap,
+    request: ExportLogsServiceRequest,
+}
+
+impl Seen {
+    fn records(&self) -> Vec<LogRecord> {
+        let scopes = self.request.resource_logs.iter().flat_map(|logs| &logs.scope_logs);
+        scopes.flat_map(|scope| scope.log_records.clone()).collect()
+    }
+
+    fn seqs(&self) -> Vec<i64> {
+        let seq = |record: &LogRecord| match attribute(&record.attributes, "decklog.seq") {
+            Some(Value::Integer(seq)) => seq,
+            other => panic!("{other:?}"),
+        };
+        self.records().iter().map(seq).collect()
+    }
+}
+
+fn attribute(attributes: &[KeyValue], key: &str) -> Option<Value> {
+    attributes.iter().find(|attribute| attribute.key == key)?.value.clone()?.value
+}
+
+/// An answer: its status, headers, body and trailers.
+type Says = (u16, Vec<(&'static str, String)>, Vec<u8>, Vec<(&'static str, String)>);
+
+/// All is taken, but for so many.
+fn taken(protocol: Protocol, rejected: i64) -> Says {
+    let partial = ExportLogsPartialSuccess { rejected_log_records: rejected, error_message: String::new() };
+    let response = ExportLogsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+    match protocol {
+        Protocol::Http => (200, Vec::new(), response, Vec::new()),
+        Protocol::Grpc => {
+            (200, Vec::new(), grpc::framed(&response, false).to_vec(), vec![("grpc-status", "0".to_owned())])
+        }
+    }
+}
+
+/// A call that ended with this code.
+fn code(code: u32) -> Says {
+    (200, vec![("grpc-status", code.to_string()), ("grpc-message", "so%20it%20is".to_owned())], Vec::new(), Vec::new())
+}
+
+fn config(protocol: Protocol) -> config::OtlpSink {
+    let protocol = serde_json::to_value(protocol).unwrap();
+    let url = "http://127.0.0.1:1";
+    serde_json::from_value(json!({ "url": url, "protocol": protocol, "compress": "none" })).unwrap()
+}
+
+fn map(pairs: Vec<(&'static str, String)>) -> HeaderMap {
+    pairs.into_iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
+}
+
+/// A sink whose requests are answered by `script`, which gets the number of the request, and those requests.
+fn sink(
+    config: &config::OtlpSink,
+    script: impl Fn(usize, &Seen) -> Says + Send + Sync + 'static,
+) -> (OtlpSink, Arc<Mutex<Vec<Seen>>>) {
+    let mut sink = OtlpSink::new(config).unwrap();
+    let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
+    let (all, config) = (Arc::clone(&seen), config.clone());
+    sink.link.wire = Some(Arc::new(move |request: reqwest::Request| {
+        let mut body = request.body().and_then(|body| body.as_bytes()).unwrap().to_vec();
+        let gzipped = config.compress == Gzip::Gzip;
+        if config.protocol == Protocol::Grpc {
+            assert_eq!(body[0], u8::from(gzipped));
+            assert_eq!(u32::from_be_bytes(body[1..5].try_into().unwrap()) as usize, body.len() - 5);
+            body.drain(..5);
+        }
+        if gzipped {
+            let mut plain = Vec::new();
+            std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&body[..]), &mut plain).unwrap();
+            body = plain;
+        }
+        let seen = Seen {
+            url: request.url().to_string(),
+            headers: request.headers().clone(),
+            request: ExportLogsServiceRequest::decode(&body[..]).unwrap(),
+        };
+        let mut all = all.lock().unwrap();
+        let (status, headers, body, trailers) = script(all.len(), &seen);
+        all.push(seen);
+        let frames = [Frame::data(Bytes::from(body)), Frame::trailers(map(trailers))];
+        let frames = futures::stream::iter(frames.map(Ok::<_, std::convert::Infallible>));
+        let mut response = http::Response::new(reqwest::Body::wrap(StreamBody::new(frames)));
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        *response.headers_mut() = map(headers);
+        std::future::ready(Ok(reqwest::Response::from(response))).boxed()
+    }));
+    (sink, seen)
+}
+
+fn items(seqs: std::ops::RangeInclusive<u64>) -> Vec<Item> {
+    seqs.map(item).collect()
+}
+
+const BOTH: [Protocol; 2] = [Protocol::Grpc, Protocol::Http];
+
+#[tokio::test]
+async fn a_log_record_has_the_line_as_its_body() {
+    for protocol in BOTH {
+        for compress in [Gzip::Gzip, Gzip::None] {
+            let config = config::OtlpSink { compress, ..config(protocol) };
+            let (mut sink, seen) = sink(&config, move |_, _| taken(protocol, 0));
+            sink.deliver(&items(1..=3)).await.unwrap();
+            let seen = seen.lock().unwrap();
+            assert_eq!(seen.len(), 1);
+            let header = |name: &str| seen[0].headers.get(name).map_or("", |value| value.to_str().unwrap());
+            let zip = if compress == Gzip::Gzip { "gzip" } else { "" };
+            let (url, kind, encodings, te) = match protocol {
+                Protocol::Grpc => (
+                    "http://127.0.0.1:1/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+                    "application/grpc",
+                    [zip, ""],
+                    "trailers",
+                ),
+                Protocol::Http => ("http://127.0.0.1:1/v1/logs", "application/x-protobuf", ["", zip], ""),
+            };
+            assert_eq!((seen[0].url.as_str(), header("content-type"), header("te")), (url, kind, te));
+            assert_eq!([header("grpc-encoding"), header("content-encoding")], encodings);
+            assert_eq!(seen[0].request.resource_logs.len(), 1);
+            let logs = &seen[0].request.resource_logs[0];
+            let resource = &logs.resource.as_ref().unwrap().attributes;
+            assert_eq!(attribute(resource, "k8s.cluster.name"), Some(Value::Text("prod".into())));
+            assert_eq!(attribute(resource, "k8s.cluster.uid"), Some(Value::Text("c".into())));
+            let record = &seen[0].records()[1];
+            let line = String::from_utf8(item(2).line.to_vec()).unwrap();
+            assert_eq!(record.body, Some(Value::Text(line).into()));
+            assert_eq!((record.severity_number, record.severity_text.as_str()), (9, "INFO"));
+            assert_eq!(record.time_unix_nano, 1_795_256_100_000_000_000);
+            let told: Vec<String> =
+                record.attributes.iter().map(|one| format!("{} {:?}", one.key, one.value)).collect();
+            let told = told.join("\n").replace("Some(AnyValue { value: Some(", "").replace(") })", "");
+            insta::allow_duplicates!(insta::assert_snapshot!(told, @r#"
+                log.record.uid Text("e.2")
+                decklog.id Text("u.2.MODIFIED")
+                decklog.seq Integer(2)
+                decklog.epoch Text("e")
+                decklog.type Text("MODIFIED")
+                k8s.resource.name Text("deployments")
+                k8s.object.api_version Text("apps/v1")
+                k8s.object.kind Text("Deployment")
+                decklog.evidence Text("watched")
+                k8s.namespace.name Text("shop")
+                k8s.object.name Text("web")
+                k8s.object.uid Text("u")
+                k8s.object.resource_version Text("2")
+                k8s.deployment.name Text("web")
+                k8s.deployment.uid Text("u")
+            "#));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_gap_is_a_warning_and_a_namespace_belongs_to_itself() {
+    let cluster = Cluster { name: "n".into(), uid: String::new() };
+    let gap = Gap { why: Why::Expired, from: None, to: None };
+    let draft = |kind, resource, namespace, name, gap| Draft {
+        seq: Seq(1),
+        epoch: "e",
+        time: "2026-11-21T10:15:00.000000Z",
+        kind,
+        evidence: None,
+        cluster: &cluster,
+        api_version: "v1",
+        kind_name: "X",
+        resource,
+        namespace,
+        name,
+        uid: name,
+        version: "",
+        change: None,
+        object: None,
+        gap,
+        redacted: &[],
+    };
+    let drafts = [
+        draft(EntryType::Gap, "pods", "shop", "", Some((&gap, None))),
+        draft(EntryType::Deleted, "namespaces", "", "shop", None),
+        draft(EntryType::Added, "things", "shop", "x", None),
+    ];
+    let batch = drafts.map(|draft| Item { seq: Seq(1), kind: draft.kind, line: render(&draft).line.into() });
+    let (mut sink, seen) = sink(&config(Protocol::Http), |_, _| taken(Protocol::Http, 0));
+    sink.deliver(&batch).await.unwrap();
+    let records = seen.lock().unwrap()[0].records();
+    let told = |at: usize, key: &str| match attribute(&records[at].attributes, key) {
+        Some(Value::Text(text)) => text,
+        _ => String::new(),
+    };
+    assert_eq!(
+        records.iter().map(|record| record.severity_text.as_str()).collect::<Vec<_>>(),
+        ["WARN", "INFO", "INFO"]
+    );
+    assert_eq!([told(0, "k8s.namespace.name"), told(0, "k8s.pod.name")], ["shop", ""]);
+    assert_eq!([told(1, "k8s.namespace.name"), told(1, "k8s.object.name")], ["shop", "shop"]);
+    assert_eq!([told(2, "k8s.namespace.name"), told(2, "k8s.object.name")], ["shop", "x"]);
+}
+
+type Expected = fn(&SinkError) -> bool;
+const RETRY: Expected = |error| matches!(error, SinkError::Retry { after: None, .. });
+const RENEW: Expected =
+    |error| matches!(error, SinkError::Retry { after: Some(CREDENTIALS_WAIT), text } if text.contains("`bearer_file`"));
+const REFUSED: Expected = |error| matches!(error, SinkError::Refused { .. });
+const HALT: Expected = |error| matches!(error, SinkError::Halt { .. });
+
+#[tokio::test]
+async fn each_code_means_what_the_protocol_says() {
+    for (number, expected) in [
+        (1, RETRY),
+        (2, REFUSED),
+        (3, REFUSED),
+        (4, RETRY),
+        (5, REFUSED),
+        (6, REFUSED),
+        (7, RENEW),
+        (8, REFUSED),
+        (9, REFUSED),
+        (10, RETRY),
+        (11, RETRY),
+        (12, HALT),
+        (13, REFUSED),
+        (14, RETRY),
+        (15, RETRY),
+        (16, RENEW),
+        (17, REFUSED),
+    ] {
+        let (mut sink, _) = sink(&config(Protocol::Grpc), move |_, _| code(number));
+        let failure = sink.deliver(&items(1..=1)).await.unwrap_err();
+        assert!(failure.taken == 0 && expected(&failure.error), "{number} gave {failure:?}");
+        let text = failure.error.to_string();
+        let said = format!("http://127.0.0.1:1/ answered {}: so it is", Code(number).name());
+        assert!(text.starts_with(&said), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn each_status_means_what_the_protocol_says() {
+    let status = |status: u16| -> Says { (status, Vec::new(), b"no".to_vec(), Vec::new()) };
+    for (number, http, grpc) in [
+        (301, HALT, HALT),
+        (400, REFUSED, REFUSED),
+        (401, RENEW, RENEW),
+        (403, RENEW, RENEW),
+        (404, HALT, HALT),
+        (405, HALT, HALT),
+        (413, REFUSED, REFUSED),
+        (415, HALT, HALT),
+        (429, RETRY, RETRY),
+        (500, REFUSED, RETRY),
+        (502, RETRY, RETRY),
+        (503, RETRY, RETRY),
+        (504, RETRY, RETRY),
+    ] {
+        for (protocol, expected) in [(Protocol::Http, http), (Protocol::Grpc, grpc)] {
+            let (mut sink, _) = sink(&config(protocol), move |_, _| status(number));
+            let failure = sink.deliver(&items(1..=1)).await.unwrap_err();
+            assert!(failure.taken == 0 && expected(&failure.error), "{protocol:?} {number} gave {failure:?}");
+        }
+    }
+    let says = |_: usize, _: &Seen| -> Says { (503, vec![("retry-after", "7".into())], Vec::new(), Vec::new()) };
+    let error = sink(&config(Protocol::Http), says).0.deliver(&items(1..=1)).await.unwrap_err().error;
+    assert!(matches!(error, SinkError::Retry { after: Some(wait), .. } if wait == Duration::from_secs(7)), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_off_is_no_success() {
+    let cut = |body: Vec<u8>, trailers: Vec<(&'static str, String)>| -> Says { (200, Vec::new(), body, trailers) };
+    let ok = || vec![("grpc-status", "0".to_owned())];
+    for (protocol, says) in [
+        (Protocol::Grpc, cut(b"\0\0\0\0\0".to_vec(), Vec::new())),
+        (Protocol::Grpc, cut(b"\0\0\0\0\x05ab".to_vec(), ok())),
+        (Protocol::Grpc, cut(Vec::new(), ok())),
+        (Protocol::Http, cut(b"<html>".to_vec(), Vec::new())),
+    ] {
+        let (mut sink, _) = sink(&config(protocol), move |_, _| says.clone());
+        let failure = sink.deliver(&items(1..=1)).await.unwrap_err();
+        assert!(failure.taken == 0 && RETRY(&failure.error), "{failure:?}");
+    }
+    // An answer without a word is all that there is to say.
+    for (protocol, says) in
+        [(Protocol::Grpc, cut(b"\0\0\0\0\0".to_vec(), ok())), (Protocol::Http, cut(Vec::new(), Vec::new()))]
+    {
+        let (mut sink, _) = sink(&config(protocol), move |_, _| says.clone());
+        sink.deliver(&items(1..=1)).await.unwrap();
+    }
+}
+
+/// Which of them were rejected is not said: they are sent in halves until the one stands alone.
+#[tokio::test]
+async fn a_record_that_is_rejected_is_found() {
+    for protocol in BOTH {
+        let rejects = move |_: usize, seen: &Seen| taken(protocol, i64::from(seen.seqs().contains(&6)));
+        let (mut sink, _) = sink(&config(protocol), rejects);
+        let failure = sink.deliver(&items(1..=9)).await.unwrap_err();
+        assert!(failure.taken == 5 && REFUSED(&failure.error), "{failure:?}");
+        assert!(failure.error.to_string().contains("rejected 1 of 1 log records"), "{failure}");
+        sink.deliver(&items(7..=9)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_halved_and_the_server_not_asked_again() {
+    for protocol in BOTH {
+        let (mut sink, seen) = sink(&config(protocol), move |_, seen| match (seen.seqs().len(), protocol) {
+            (4.., Protocol::Grpc) => code(8),
+            (4.., Protocol::Http) => (413, Vec::new(), Vec::new(), Vec::new()),
+            _ => taken(protocol, 0),
+        });
+        sink.deliver(&items(1..=10)).await.unwrap();
+        let asked = seen.lock().unwrap().len();
+        sink.deliver(&items(11..=20)).await.unwrap();
+        let seen: Vec<Vec<i64>> = seen.lock().unwrap().iter().map(Seen::seqs).collect();
+        let taken: Vec<i64> = seen.iter().filter(|seqs| seqs.len() < 4).flatten().copied().collect();
+        assert_eq!(taken, (1..=20).collect::<Vec<_>>());
+        assert!(seen[asked..].iter().all(|seqs| seqs.len() < 4), "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_text_tells_a_secret_or_what_was_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let bearer_file = dir.path().join("token");
+    std::fs::write(&bearer_file, "s3cret-t0ken\n").unwrap();
+    let config = config::OtlpSink { bearer_file: Some(bearer_file.clone()), ..config(Protocol::Grpc) };
+    let (mut sink, seen) = sink(&config, |number, seen| {
+        let authorization = seen.headers[AUTHORIZATION].to_str().unwrap().to_owned();
+        let message = match number {
+            0 => authorization,
+            _ => "cannot take u.1.MODIFIED of deployments at 2026-11-21T10:15:00.000000Z".to_owned(),
+        };
+        (200, vec![("grpc-status", "3".to_owned()), ("grpc-message", message)], Vec::new(), Vec::new())
+    });
+    for _ in 0..2 {
+        let text = sink.deliver(&items(1..=1)).await.unwrap_err().error.to_string();
+        assert_eq!(text, "http://127.0.0.1:1/ answered INVALID_ARGUMENT");
+    }
+    std::fs::write(&bearer_file, "another").unwrap();
+    sink.deliver(&items(1..=1)).await.unwrap_err();
+    assert_eq!(seen.lock().unwrap()[2].headers[AUTHORIZATION], "Bearer another");
+}
+
+#[tokio::test]
+async fn check_sends_no_log_record() {
+    for protocol in BOTH {
+        let (mut sink, seen) = sink(&config(protocol), move |number, _| match number {
+            0 => taken(protocol, 0),
+            _ => (404, Vec::new(), Vec::new(), Vec::new()),
+        });
+        sink.check().await.unwrap();
+        assert!(HALT(&sink.check().await.unwrap_err()));
+        assert!(seen.lock().unwrap().iter().all(|seen| seen.request.resource_logs.is_empty()));
+    }
+}
+
+#[test]
+fn a_path_is_taken_over_http_alone() {
+    let url = "http://loki.example:3100/otlp/v1/logs".to_owned();
+    let config = config::OtlpSink { url, ..config(Protocol::Http) };
+    assert!(OtlpSink::new(&config).unwrap().path.is_empty());
+    let config = config::OtlpSink { protocol: Protocol::Grpc, ..config };
+    assert!(OtlpSink::new(&config).unwrap_err().contains("`protocol`"));
+}
