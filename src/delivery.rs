@@ -132,6 +132,7 @@ pub fn run(
         stop,
         feed: None,
         batch: Vec::new(),
+        entry_bytes: 1,
         whole: Vec::new(),
         acknowledged: Instant::now(),
         first_head,
@@ -184,6 +185,8 @@ struct Batch {
     upto: Option<Seq>,
     /// Whether entries were missing before the first.
     hole: bool,
+    /// How large an entry was, on average.
+    entry_bytes: usize,
     items: Vec<Item>,
     /// Each of them as it was before it was shaped.
     whole: Vec<Bytes>,
@@ -194,6 +197,7 @@ impl Feed {
         let entries = self.reader.deliverable_after(after, limits.entries.max(1), limits.bytes)?;
         let upto = entries.last().map(|entry| entry.seq);
         let hole = entries.first().is_some_and(|first| first.seq > after.next());
+        let entry_bytes = entries.iter().map(|entry| entry.line.len()).sum::<usize>() / entries.len().max(1);
         let wanted = |entry: &StoredEntry| {
             entry.seq >= self.begins && self.filter.as_ref().is_none_or(|filter| filter(&entry.line))
         };
@@ -205,7 +209,7 @@ impl Feed {
             items.push(Item { seq: entry.seq, kind: entry.kind, line });
             whole.push(entry.line);
         }
-        Ok(Batch { upto, hole, items, whole })
+        Ok(Batch { upto, hole, entry_bytes, items, whole })
     }
 }
 
@@ -217,6 +221,8 @@ struct Driver {
     /// None before the first read, and while it is on a blocking thread.
     feed: Option<Feed>,
     batch: Vec<Item>,
+    /// How large an entry was in the last batch, on average.
+    entry_bytes: usize,
     /// The entries of the batch as they are set aside where the sink refuses them: whole.
     whole: Vec<Bytes>,
     acknowledged: Instant,
@@ -335,7 +341,9 @@ impl Driver {
     async fn gather(&mut self, after: Seq) -> Option<Outcome> {
         let limits = self.limits();
         let mut head = self.journal.head();
-        let full = Seq(after.0.saturating_add(limits.entries as u64));
+        // Nobody knows their size before they are read; they are about as large as those before them.
+        let full = limits.entries.min(limits.bytes / self.entry_bytes).max(1);
+        let full = Seq(after.0.saturating_add(full as u64));
         let lingers = !limits.linger.is_zero() && *head.borrow() > after;
         let until = self.pace.as_ref().map(|pace| pace.next).filter(|next| *next > Instant::now());
         if !lingers && until.is_none() {
@@ -418,6 +426,7 @@ impl Driver {
             Err(error) => return Err(error.into()),
         };
         let Some(upto) = batch.upto else { return Ok(Input::Nothing) };
+        self.entry_bytes = batch.entry_bytes.max(1);
         if batch.hole {
             let first = batch.items.first().map_or(upto.0, |item| item.seq.0);
             tracing::warn!(

@@ -7,6 +7,8 @@ pub mod cloudevents;
 pub mod file;
 mod files;
 pub mod http;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod stdout;
 mod template;
 mod tls;
@@ -75,6 +77,13 @@ pub enum SinkError {
         /// Not before this time has passed, where the sink knows.
         after: Option<Duration>,
     },
+    /// The output does not hold what it held: it was put back from a backup, say. It may work after the sink was asked
+    /// for its position again.
+    #[error("{text}")]
+    Lost {
+        /// What was found.
+        text: String,
+    },
     /// The first entry that was not taken will never be taken.
     #[error("{text}")]
     Refused {
@@ -93,6 +102,11 @@ impl SinkError {
     /// It may work later.
     pub fn retry(text: impl Into<String>) -> Self {
         Self::Retry { text: text.into(), after: None }
+    }
+
+    /// The output does not hold what it held.
+    pub fn lost(text: impl Into<String>) -> Self {
+        Self::Lost { text: text.into() }
     }
 
     /// An operator must act.
@@ -147,6 +161,11 @@ pub trait Sink: Send {
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>>;
 }
 
+/// What is said where a build leaves librdkafka out.
+#[cfg(not(feature = "kafka"))]
+const WITHOUT_KAFKA: &str =
+    "this decklog was built without the cargo feature `kafka`; use a build that has it, as `cargo build` makes by default";
+
 /// Builds the sink that a configuration describes. Nothing is opened or connected before it is used.
 ///
 /// # Errors
@@ -156,6 +175,10 @@ pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
         config::SinkKind::Stdout => Box::new(stdout::StdoutSink::new()),
         config::SinkKind::File(config) => Box::new(file::FileSink::new(config)),
         config::SinkKind::Http(config) => Box::new(http::HttpSink::new(config)?),
+        #[cfg(feature = "kafka")]
+        config::SinkKind::Kafka(config) => Box::new(kafka::KafkaSink::new(config)?),
+        #[cfg(not(feature = "kafka"))]
+        config::SinkKind::Kafka(_) => return Err(WITHOUT_KAFKA.to_owned()),
     })
 }
 
@@ -166,6 +189,7 @@ pub const fn kind(config: &config::SinkKind) -> &'static str {
         config::SinkKind::Stdout => "stdout",
         config::SinkKind::File(_) => "file",
         config::SinkKind::Http(_) => "http",
+        config::SinkKind::Kafka(_) => "kafka",
     }
 }
 

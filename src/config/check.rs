@@ -11,7 +11,7 @@ use super::tree::{Node, Value};
 use super::{Files, Listen};
 
 /// Sink types of later releases: who asks for one learns that it is not his spelling.
-const LATER: [&str; 9] = ["kafka", "nats", "postgres", "s3", "redis", "otlp", "elasticsearch", "syslog", "journald"];
+const LATER: [&str; 8] = ["nats", "postgres", "s3", "redis", "otlp", "elasticsearch", "syslog", "journald"];
 
 /// What is found where a key is missing.
 pub(super) const MISSING: &str = "no such key";

@@ -55,6 +55,8 @@ pub(super) fn expected(format: &str) -> &'static str {
         }
         "cel" => "a CEL expression over the keys of an entry, such as 'type == \"DELETED\" || kind == \"Secret\"'",
         "http-url" => "an http:// or https:// URL without user and password (for those: bearer_file, headers_file)",
+        "broker" => "a broker as HOST:PORT, such as \"kafka-1.example:9092\"",
+        "kafka-name" => "a name of at most 249 letters, digits, \"-\", \"_\" and \".\"",
         "template" => {
             "a name that may have the fields {cluster}, {group}, {version}, {resource}, {kind}, {namespace}, {name}, {type}, {epoch}, {date} and {hour}"
         }
@@ -85,6 +87,8 @@ pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong>
         "cel" => Filter::compile(text).map(drop).map_err(|error| cel(text, &error)),
         "http-url" => http_url(text),
         "template" => Template::parse(text).map(drop).map_err(|(found, nearest)| Wrong { found, nearest }),
+        "broker" => broker(text),
+        "kafka-name" => kafka_name(text),
         "listen" => listen(text),
         "log-level" => log_level(text),
         _ => Ok(()),
@@ -239,6 +243,19 @@ fn http_url(text: &str) -> Result<(), Wrong> {
         return Err("a URL without a host".into());
     }
     Ok(())
+}
+
+fn broker(text: &str) -> Result<(), Wrong> {
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    let port: Option<u16> = port.parse().ok().filter(|port| *port > 0);
+    let host = !host.is_empty() && !host.contains(['/', ',', '@']) && !host.contains(char::is_whitespace);
+    if host && port.is_some() { Ok(()) } else { Err(format!("the string {text:?}").into()) }
+}
+
+fn kafka_name(text: &str) -> Result<(), Wrong> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let plain = !text.is_empty() && text.len() <= 249 && text.bytes().all(fits) && !matches!(text, "." | "..");
+    if plain { Ok(()) } else { Err(format!("the string {text:?}").into()) }
 }
 
 fn listen(text: &str) -> Result<(), Wrong> {

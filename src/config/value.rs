@@ -24,6 +24,14 @@ pub(super) const fn batch_size() -> usize {
     100
 }
 
+pub(super) const fn transaction_size() -> usize {
+    500
+}
+
+pub(super) const fn one() -> u32 {
+    1
+}
+
 pub(super) const fn timeout() -> Duration {
     Duration::from_secs(30)
 }

@@ -91,6 +91,8 @@ enum Phase {
 enum Next {
     Read,
     Wait(Option<Duration>),
+    /// Wait, and then ask the sink where it is.
+    Ask,
     Halt,
     SetAside(String),
 }
@@ -181,6 +183,11 @@ impl State {
             (Phase::Moving(next), Input::Done) => match next {
                 Next::Read => self.read(effects),
                 Next::Wait(after) => self.wait(after, effects),
+                Next::Ask => {
+                    self.phase = Phase::Opening;
+                    self.attempt += 1;
+                    effects.push(Effect::Wait { attempt: self.attempt, after: None });
+                }
                 Next::Halt => {
                     self.phase = Phase::Halted;
                     effects.push(Effect::AwaitOperator);
@@ -275,6 +282,10 @@ impl State {
                 self.report(SinkState::Retrying(text), effects);
                 Next::Wait(after)
             }
+            SinkError::Lost { text } => {
+                self.report(SinkState::Retrying(text), effects);
+                Next::Ask
+            }
             SinkError::Refused { text } => match self.on_refused {
                 OnRefused::SetAside => Next::SetAside(text),
                 OnRefused::Halt => {
@@ -302,6 +313,7 @@ impl State {
                 self.attempt += 1;
                 effects.push(Effect::Wait { attempt: self.attempt, after });
             }
+            SinkError::Lost { text } => self.failed(SinkError::retry(text), effects),
             SinkError::Refused { text } | SinkError::Halt { text } => self.halt(text, effects),
         }
     }
@@ -416,6 +428,19 @@ mod tests {
 
     fn failed(taken: usize, error: SinkError) -> Input {
         Input::Failed { taken, error }
+    }
+
+    #[test]
+    fn an_output_that_lost_something_is_asked_where_it_is() {
+        let mut trace = Trace::opened(OnRefused::Halt, 3);
+        trace.on(batch(6, &[4, 5, 6])).gives(&[Effect::Deliver { from: 0 }]);
+        trace.on(Input::Delivered).gives(&[running(), ack(6, 6)]);
+        trace.on(Input::Done).gives(&[read(6)]);
+        trace.on(batch(8, &[7, 8])).gives(&[Effect::Deliver { from: 0 }]);
+        trace.on(failed(0, SinkError::lost("put back"))).gives(&[retrying("put back"), wait(1)]);
+        trace.on(Input::Woken).gives(&[Effect::AskPosition(Seq(6))]);
+        trace.on(held(Some(2), 8)).gives(&[Effect::Reset(Seq(2))]);
+        trace.on(Input::Done).gives(&[read(2)]);
     }
 
     #[test]

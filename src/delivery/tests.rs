@@ -413,6 +413,18 @@ async fn a_batch_waits_for_more_as_long_as_its_sink_likes() {
     assert!(began.elapsed() >= Duration::from_secs(60), "{:?}", began.elapsed());
     world.stop().await;
     assert_eq!(world.row().await.cursor, Seq(9));
+    // By their bytes three are enough, as those before them show.
+    fake.limits = Limits { entries: 1000, bytes: 3 * world.lines(1..=1).len(), ..fake.limits };
+    world.write(7).await;
+    let began = Instant::now();
+    world.start(world.plan(), fake.clone());
+    fake.taken(12).await;
+    assert!(began.elapsed() >= Duration::from_secs(60), "{:?}", began.elapsed());
+    fake.taken(15).await;
+    assert!(began.elapsed() < Duration::from_secs(120), "{:?}", began.elapsed());
+    fake.taken(16).await;
+    assert!(began.elapsed() >= Duration::from_secs(120), "{:?}", began.elapsed());
+    world.stop().await;
     // A batch that waits holds up neither the end nor SIGHUP.
     world.write(1).await;
     world.start(world.plan(), fake.clone());
@@ -421,7 +433,7 @@ async fn a_batch_waits_for_more_as_long_as_its_sink_likes() {
     let began = Instant::now();
     world.stop().await;
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
-    assert_eq!(world.row().await.cursor, Seq(9));
+    assert_eq!(world.row().await.cursor, Seq(16));
 }
 
 #[tokio::test(start_paused = true)]

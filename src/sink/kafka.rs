@@ -1,0 +1,185 @@
+//! Kafka: exactly once with transactions, at least once without.
+//!
+//! With transactions the entries and the position ([`position`]) come in one of them. At its start the sink locks out every
+//! earlier producer of the same transactional id, which also ends what that one left open, and then reads the position:
+//! nothing that is still on its way can be added to it. After a failure whose outcome is not known it does the same again.
+//!
+//! librdkafka blocks and has threads of its own: everything here runs on a thread for such work, in slices, so that it ends
+//! soon after delivery has given it up, and the clients end with it.
+
+mod context;
+mod fault;
+mod patience;
+mod position;
+mod record;
+mod setup;
+mod topics;
+mod writer;
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, Template};
+use crate::ambient;
+use crate::config;
+use patience::Patience;
+use record::Record;
+use setup::{Files, Settings};
+use writer::Writer;
+
+/// About how many bytes one transaction carries.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// How long entries wait for others: a transaction costs the brokers some writes of their own.
+const LINGER: Duration = Duration::from_millis(20);
+
+/// Topics of Kafka.
+pub struct KafkaSink {
+    settings: Settings,
+    topic: Template,
+    files: Files,
+    /// None before the first use, while it is on a blocking thread, and after that was given up.
+    writer: Option<Box<Writer>>,
+    again: bool,
+}
+
+impl std::fmt::Debug for KafkaSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KafkaSink").field("topic", &self.settings.config.topic).finish_non_exhaustive()
+    }
+}
+
+impl Drop for KafkaSink {
+    /// librdkafka waits for its threads, and an async thread must not.
+    fn drop(&mut self) {
+        let writer = self.writer.take();
+        if writer.is_some()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn_blocking(move || drop(writer));
+        }
+    }
+}
+
+impl KafkaSink {
+    /// A sink that writes where the configuration says; nothing is connected yet.
+    ///
+    /// # Errors
+    /// Where the configuration can never work.
+    pub fn new(config: &config::KafkaSink) -> Result<Self, String> {
+        let topic = Template::parse(&config.topic).map_err(|(found, _)| format!("`topic` is {found}"))?;
+        let mut outside = config.topic.split(['{', '}']).step_by(2);
+        if !outside.all(record::is_clean) || matches!(config.topic.as_str(), "." | "..") {
+            return Err("`topic` has characters that no topic can have: only letters, digits, \"-\", \"_\" and \".\" are allowed".to_owned());
+        }
+        let settings = Settings::new(config)?;
+        let files = Files::new(config)?;
+        Ok(Self { settings, topic, files, writer: None, again: false })
+    }
+
+    /// Does something with Kafka on a thread that may block, with what the files hold now.
+    async fn with<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Writer, &mut Patience) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let nothing = |error| Failure { taken: 0, error };
+        let other = self.files.refresh().await.map_err(nothing)?;
+        let mut writer = match self.writer.take() {
+            Some(mut writer) => {
+                if other {
+                    writer.client = self.files.client(&self.settings.config).map_err(nothing)?;
+                    writer.disconnect();
+                }
+                writer
+            }
+            None => {
+                let client = self.files.client(&self.settings.config).map_err(nothing)?;
+                Box::new(Writer::new(self.settings.clone(), client))
+            }
+        };
+        writer.again = self.again;
+        let (mut patience, waiter) = Patience::new(self.settings.config.timeout);
+        let (writer, done) = ambient::blocking(move || {
+            let done = work(&mut writer, &mut patience);
+            (writer, done)
+        })
+        .await;
+        drop(waiter);
+        self.writer = Some(writer);
+        done
+    }
+
+    /// As [`KafkaSink::with`], for what takes no entries.
+    async fn ask<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Writer, &mut Patience) -> Result<T, SinkError> + Send + 'static,
+    ) -> Result<T, SinkError> {
+        let work = |writer: &mut Writer, patience: &mut Patience| {
+            work(writer, patience).map_err(|error| Failure { taken: 0, error })
+        };
+        self.with(work).await.map_err(|failure| failure.error)
+    }
+
+    async fn send(&mut self, batch: &[Item]) -> Result<(), Failure> {
+        let mut records = Vec::with_capacity(batch.len());
+        let mut unfit = None;
+        for item in batch {
+            match Record::of(item, &self.topic) {
+                Ok(record) => records.push(record),
+                Err(text) => {
+                    unfit = Some(SinkError::Refused { text });
+                    break;
+                }
+            }
+        }
+        let taken = records.len();
+        if taken > 0 {
+            self.with(move |writer, patience| writer.write(&records, patience)).await?;
+        }
+        unfit.map_or(Ok(()), |error| Err(Failure { taken, error }))
+    }
+}
+
+impl Sink for KafkaSink {
+    fn class(&self) -> Class {
+        if self.settings.is_transactional() { Class::ExactlyOnce } else { Class::AtLeastOnce }
+    }
+
+    fn limits(&self) -> Limits {
+        let linger = if self.settings.is_transactional() { LINGER } else { Duration::ZERO };
+        Limits { entries: self.settings.config.batch_size.max(1), bytes: BATCH_BYTES, linger }
+    }
+
+    fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+        self.ask(Writer::position).boxed()
+    }
+
+    fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
+        self.send(batch).boxed()
+    }
+
+    fn reopen(&mut self) {
+        self.files.forget();
+        if let Some(writer) = &mut self.writer {
+            writer.disconnect();
+        }
+    }
+
+    fn again(&mut self) {
+        self.again = true;
+    }
+
+    fn needs(&self) -> Option<String> {
+        topics::commands(&self.settings)
+    }
+
+    fn init(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
+        self.ask(|writer, patience| topics::make(&writer.client, &writer.settings, patience)).boxed()
+    }
+
+    fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
+        self.ask(|writer, patience| topics::check(&writer.client, &writer.settings, patience)).boxed()
+    }
+}
