@@ -42,6 +42,8 @@ pub struct KafkaSink {
     files: Files,
     /// None before the first use, while it is on a blocking thread, and after that was given up.
     writer: Option<Box<Writer>>,
+    /// The next use connects anew.
+    stale: bool,
     again: bool,
 }
 
@@ -76,7 +78,7 @@ impl KafkaSink {
         }
         let settings = Settings::new(config)?;
         let files = Files::new(config)?;
-        Ok(Self { settings, topic, files, writer: None, again: false })
+        Ok(Self { settings, topic, files, writer: None, stale: false, again: false })
     }
 
     /// Does something with Kafka on a thread that may block, with what the files hold now.
@@ -85,23 +87,18 @@ impl KafkaSink {
         work: impl FnOnce(&mut Writer, &mut Patience) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let nothing = |error| Failure { taken: 0, error };
-        let other = self.files.refresh().await.map_err(nothing)?;
-        let mut writer = match self.writer.take() {
-            Some(mut writer) => {
-                if other {
-                    writer.client = self.files.client(&self.settings.config).map_err(nothing)?;
-                    writer.disconnect();
-                }
-                writer
-            }
-            None => {
-                let client = self.files.client(&self.settings.config).map_err(nothing)?;
-                Box::new(Writer::new(self.settings.clone(), client))
-            }
-        };
+        self.stale |= self.files.refresh().await.map_err(nothing)?;
+        let client = self.files.client(&self.settings.config).map_err(nothing)?;
+        let mut writer =
+            self.writer.take().unwrap_or_else(|| Box::new(Writer::new(self.settings.clone(), client.clone())));
+        let stale = std::mem::take(&mut self.stale);
         writer.again = self.again;
         let (mut patience, waiter) = Patience::new(self.settings.config.timeout);
         let (writer, done) = ambient::blocking(move || {
+            if stale {
+                writer.disconnect();
+                writer.client = client;
+            }
             let done = work(&mut writer, &mut patience);
             (writer, done)
         })
@@ -162,9 +159,7 @@ impl Sink for KafkaSink {
 
     fn reopen(&mut self) {
         self.files.forget();
-        if let Some(writer) = &mut self.writer {
-            writer.disconnect();
-        }
+        self.stale = true;
     }
 
     fn again(&mut self) {

@@ -8,6 +8,8 @@
 #[path = "../real/judge.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
 mod judge;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod proxy;
 mod server;
 #[path = "../daemon/support.rs"]

@@ -7,6 +7,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::support::until;
+
 #[derive(Default)]
 struct Orders {
     /// Where the server is.
@@ -33,9 +35,12 @@ impl Proxy {
         Self::on(listener, to)
     }
 
-    /// As [`Proxy::start`], at a port of the test's choice.
+    /// As [`Proxy::start`], at a port of the test's choice, where another one may just have ended.
     pub(crate) async fn at(port: u16, to: u16) -> Self {
-        Self::on(TcpListener::bind(("127.0.0.1", port)).await.unwrap(), to)
+        let listener = until("the port of a proxy", async || {
+            TcpListener::bind(("127.0.0.1", port)).await.map_err(|error| error.to_string())
+        });
+        Self::on(listener.await, to)
     }
 
     fn on(listener: TcpListener, to: u16) -> Self {
@@ -81,32 +86,28 @@ impl Proxy {
     }
 }
 
-/// Passes bytes on in both directions until one side ends, or an answer is to be cut off.
-async fn pass(mut client: TcpStream, mut server: TcpStream, orders: &Orders) {
-    let (mut request, mut answer) = (vec![0; 64 << 10], vec![0; 64 << 10]);
-    loop {
-        tokio::select! {
-            length = client.read(&mut request) => match length {
-                Ok(length) if length > 0 => {
-                    if server.write_all(&request[..length]).await.is_err() {
-                        return;
-                    }
-                }
-                _ => return,
-            },
-            length = server.read(&mut answer) => match length {
-                Ok(length) if length > 0 => {
-                    let cut = orders.cut.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
-                    if cut {
-                        orders.done.fetch_add(1, SeqCst);
-                        return;
-                    }
-                    if client.write_all(&answer[..length]).await.is_err() {
-                        return;
-                    }
-                }
-                _ => return,
-            },
+/// Passes bytes on in both directions until one side ends, or an answer is to be cut off. Neither direction waits for
+/// the other: a client may send more before it has read.
+async fn pass(client: TcpStream, server: TcpStream, orders: &Orders) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let requests = async {
+        drop(tokio::io::copy(&mut from_client, &mut to_server).await);
+    };
+    let answers = async {
+        let mut answer = vec![0; 64 << 10];
+        while let Ok(length @ 1..) = from_server.read(&mut answer).await {
+            if orders.cut.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+                orders.done.fetch_add(1, SeqCst);
+                return;
+            }
+            if to_client.write_all(&answer[..length]).await.is_err() {
+                return;
+            }
         }
+    };
+    tokio::select! {
+        () = requests => {}
+        () = answers => {}
     }
 }

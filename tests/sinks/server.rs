@@ -29,10 +29,14 @@ pub(crate) fn free_port() -> u16 {
     free_address().rsplit_once(':').unwrap().1.parse().unwrap()
 }
 
+/// Whether a server is there by now.
+type Answers = Box<dyn Fn() -> Result<(), String> + Send>;
+
 /// See the module. It ends with the test.
 pub(crate) struct Server {
     name: String,
     port: u16,
+    answers: Answers,
     /// What starts it, every time.
     command: Box<dyn Fn() -> Command + Send>,
     log: PathBuf,
@@ -53,8 +57,29 @@ impl Server {
         port: u16,
         command: impl Fn() -> Command + Send + 'static,
     ) -> Self {
+        let connects = move || TcpStream::connect(("127.0.0.1", port)).map(drop).map_err(|error| error.to_string());
+        Self::begin(name, dir, port, Box::new(connects), Box::new(command)).await
+    }
+
+    /// As [`Server::start`], for one that is there when `answers` says so. It has no port.
+    pub(crate) async fn without_port(
+        name: &str,
+        dir: &Path,
+        answers: impl Fn() -> Result<(), String> + Send + 'static,
+        command: impl Fn() -> Command + Send + 'static,
+    ) -> Self {
+        Self::begin(name, dir, 0, Box::new(answers), Box::new(command)).await
+    }
+
+    async fn begin(
+        name: &str,
+        dir: &Path,
+        port: u16,
+        answers: Answers,
+        command: Box<dyn Fn() -> Command + Send>,
+    ) -> Self {
         let log = dir.join(format!("{name}.log"));
-        let mut server = Self { name: name.to_owned(), port, command: Box::new(command), log, running: None };
+        let mut server = Self { name: name.to_owned(), port, answers, command, log, running: None };
         server.restart().await;
         server
     }
@@ -66,12 +91,12 @@ impl Server {
         let mut command = (self.command)();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).process_group(0);
         self.running = Some(command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.name)));
-        let (name, port) = (self.name.clone(), self.port);
+        let name = self.name.clone();
         until(&format!("{name} to listen"), async || {
             if let Some(status) = self.running.as_mut().unwrap().try_wait().unwrap() {
                 panic!("{name} ended by itself, {status}:\n{}", self.said());
             }
-            TcpStream::connect(("127.0.0.1", port)).map(drop).map_err(|error| error.to_string())
+            (self.answers)()
         })
         .await;
     }
@@ -109,7 +134,7 @@ impl Server {
     fn end(&mut self) -> bool {
         let Some(mut child) = self.running.take() else { return false };
         // With whatever it started.
-        drop(kill_process_group(Pid::from_child(&child), Signal::KILL));
+        kill_process_group(Pid::from_child(&child), Signal::KILL).ok();
         child.wait().unwrap();
         true
     }

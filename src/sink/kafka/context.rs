@@ -1,6 +1,7 @@
 //! What librdkafka tells besides the results of calls: what became of each record, errors of connections, its log.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -20,8 +21,10 @@ struct Told {
     /// Of each record: its offset, or why it was not taken; none as long as nobody knows.
     results: Vec<Option<Result<i64, RDKafkaErrorCode>>>,
     known: usize,
-    /// The last error of a connection, since it was asked for.
+    /// The last error of a connection.
     trouble: Option<(RDKafkaErrorCode, String)>,
+    /// Since when no broker is left.
+    alone: Option<Instant>,
 }
 
 impl Context {
@@ -58,6 +61,11 @@ impl Context {
         self.told().results.clone()
     }
 
+    /// For how long there has been no broker. Nobody tells when there is one again, but then something goes on.
+    pub(super) fn alone(&self) -> Duration {
+        self.told().alone.map(|since| since.elapsed()).unwrap_or_default()
+    }
+
     /// The last error of a connection.
     pub(super) fn trouble(&self) -> Option<(RDKafkaErrorCode, String)> {
         self.told().trouble.clone()
@@ -74,8 +82,12 @@ impl ClientContext for Context {
         tracing::debug!("librdkafka: {error}: {reason}");
         if let Some(code) = error.rdkafka_error_code() {
             let mut told = self.told();
+            let alone = code == RDKafkaErrorCode::AllBrokersDown;
+            if alone {
+                told.alone.get_or_insert_with(Instant::now);
+            }
             // That none is left says less than why.
-            if code != RDKafkaErrorCode::AllBrokersDown || told.trouble.is_none() {
+            if !alone || told.trouble.is_none() {
                 told.trouble = Some((code, plain(reason)));
             }
         }
@@ -97,6 +109,7 @@ impl ProducerContext for Context {
         if let Some(place @ None) = told.results.get_mut(opaque & 0xffff_ffff) {
             *place = Some(result);
             told.known += 1;
+            told.alone = None;
         }
     }
 }

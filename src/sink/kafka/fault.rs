@@ -11,6 +11,9 @@ use crate::sink::SinkError;
 /// The least wait after something that heals when somebody changes credentials or rights.
 const OPERATOR_WAIT: Duration = Duration::from_secs(15);
 
+/// How long there may be no broker: one that was only disconnected is back sooner.
+const ALONE: Duration = Duration::from_secs(3);
+
 /// What an error of the brokers, or of librdkafka, means; `doing` is what failed.
 pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings: &Settings) -> SinkError {
     use RDKafkaErrorCode as Code;
@@ -72,9 +75,9 @@ pub(super) fn silence(context: &Context, doing: &str, settings: &Settings) -> Si
     }
 }
 
-/// The trouble of connections that no further waiting heals.
+/// Whether the trouble of connections is such that it is better to begin anew later than to wait on.
 pub(super) fn hopeless(context: &Context) -> bool {
     use RDKafkaErrorCode as Code;
     let trouble = context.trouble().map(|(code, _)| code);
-    matches!(trouble, Some(Code::Authentication | Code::SaslAuthenticationFailed | Code::SSL))
+    matches!(trouble, Some(Code::Authentication | Code::SaslAuthenticationFailed | Code::SSL)) || context.alone() >= ALONE
 }
