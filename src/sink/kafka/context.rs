@@ -1,6 +1,6 @@
 //! What librdkafka tells besides the results of calls: what became of each record, errors of connections, its log.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientContext;
@@ -12,7 +12,11 @@ use rdkafka::producer::ProducerContext;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Context(Mutex<Told>);
+pub(super) struct Context {
+    told: Mutex<Told>,
+    /// Told something.
+    more: Condvar,
+}
 
 #[derive(Debug, Default)]
 struct Told {
@@ -27,9 +31,15 @@ struct Told {
     alone: Option<Instant>,
 }
 
+impl Told {
+    fn is_decided(&self) -> bool {
+        self.known == self.results.len() || self.results.iter().any(|result| matches!(result, Some(Err(_))))
+    }
+}
+
 impl Context {
     fn told(&self) -> MutexGuard<'_, Told> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An attempt begins; what was told before is forgotten.
@@ -50,10 +60,12 @@ impl Context {
         self.told().results.pop();
     }
 
-    /// Whether every record is accounted for, or one was not taken.
-    pub(super) fn is_decided(&self) -> bool {
-        let told = self.told();
-        told.known == told.results.len() || told.results.iter().any(|result| matches!(result, Some(Err(_))))
+    /// Waits until every record is accounted for, or one was not taken, or there is trouble, but not longer than this.
+    /// Tells whether it is decided.
+    pub(super) fn decided_within(&self, slice: Duration) -> bool {
+        let open = |told: &mut Told| !told.is_decided() && told.trouble.is_none();
+        let waited = self.more.wait_timeout_while(self.told(), slice, open);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_decided()
     }
 
     /// What became of each record.
@@ -90,6 +102,7 @@ impl ClientContext for Context {
             if !alone || told.trouble.is_none() {
                 told.trouble = Some((code, plain(reason)));
             }
+            self.more.notify_all();
         }
     }
 }
@@ -109,7 +122,8 @@ impl ProducerContext for Context {
         if let Some(place @ None) = told.results.get_mut(opaque & 0xffff_ffff) {
             *place = Some(result);
             told.known += 1;
-            told.alone = None;
+            (told.alone, told.trouble) = (None, None);
+            self.more.notify_all();
         }
     }
 }

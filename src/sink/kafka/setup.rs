@@ -149,7 +149,7 @@ pub(super) fn producer(client: &ClientConfig, settings: &Settings, id: Option<&s
         .set("enable.idempotence", "true")
         .set("acks", "all")
         .set("partitioner", "murmur2_random")
-        .set("linger.ms", "0")
+        .set("linger.ms", "2")
         .set("batch.size", REQUEST_BYTES.to_string())
         .set("message.max.bytes", LARGEST.to_string())
         .set("message.timeout.ms", &timeout)

@@ -133,9 +133,7 @@ impl Writer {
         context.begin();
         let (sent, mut fault) = self.send(producer, records, patience);
         if fault.is_none() || sent > 0 {
-            while !context.is_decided() {
-                // It returns early when there is nothing more to wait for.
-                drop(producer.flush(patience.slice()));
+            while !context.decided_within(patience.slice()) {
                 if patience.is_over() || fault::hopeless(context) {
                     fault = Some(fault::silence(context, "writing", &self.settings));
                     break;
@@ -212,13 +210,12 @@ impl Writer {
         let kept = BaseRecord::with_opaque_to(&settings.position_topic, context.expect());
         let kept = kept.partition(0).key(settings.id.as_bytes()).payload(&value);
         producer.send(kept).map_err(|(error, _)| failed(&error))?;
-        while !context.is_decided() {
-            drop(producer.flush(patience.slice()));
+        while !context.decided_within(patience.slice()) {
             // There is no other way to learn of a transaction that can only be aborted, whose records stay where they are:
             // this always fails, and says why.
             if let Err(KafkaError::Transaction(error)) = producer.begin_transaction()
                 && (error.is_fatal() || error.txn_requires_abort())
-                && !context.is_decided()
+                && !context.decided_within(Duration::ZERO)
             {
                 return Err(failed(&KafkaError::Transaction(error)));
             }
