@@ -230,6 +230,14 @@ pub(crate) mod tests {
         Item { seq: Seq(seq), kind: EntryType::Modified, line: line.into() }
     }
 
+    #[cfg(not(feature = "kafka"))]
+    #[test]
+    fn a_build_without_kafka_says_so() {
+        let config = serde_json::json!({"type": "kafka", "brokers": ["k:9092"], "topic": "t"});
+        let config: config::SinkKind = serde_json::from_value(config).unwrap();
+        assert!(open(&config).err().unwrap().contains("the cargo feature `kafka`"));
+    }
+
     #[test]
     fn every_type_of_the_configuration_opens() {
         let url = "http://127.0.0.1:1/".to_owned();

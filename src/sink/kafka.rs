@@ -178,3 +178,66 @@ impl Sink for KafkaSink {
         self.ask(|writer, patience| topics::check(&writer.client, &writer.settings, patience)).boxed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::config::SinkKind;
+    use crate::sink::tests::item;
+
+    fn open(keys: Value) -> Result<Box<dyn Sink>, String> {
+        let mut all = json!({"type": "kafka", "brokers": ["127.0.0.1:1"], "topic": "log"});
+        all.as_object_mut().unwrap().append(keys.clone().as_object_mut().unwrap());
+        let kind: SinkKind = serde_json::from_value(all).unwrap();
+        crate::sink::open(&kind)
+    }
+
+    #[test]
+    fn what_can_never_work_is_told() {
+        let id = "x";
+        for (keys, says) in [
+            (json!({}), "`transactional_id` is missing"),
+            (json!({"mode": "idempotent", "transactional_id": id}), "need mode = \"transactional\""),
+            (json!({"transactional_id": id, "topic": "a b"}), "no topic can have"),
+            (json!({"transactional_id": id, "topic": "a{kind}/b"}), "no topic can have"),
+            (json!({"transactional_id": id, "sasl": "plain", "user": "u"}), "need each other"),
+            (json!({"transactional_id": id, "password_file": "/p"}), "need each other"),
+            (json!({"transactional_id": id, "ca_file": "/c"}), "need `tls = true`"),
+            (json!({"transactional_id": id, "tls": true, "cert_file": "/c"}), "needs `key_file`"),
+        ] {
+            let error = open(keys.clone()).err().unwrap_or_else(|| panic!("{keys} is taken"));
+            assert!(error.contains(says), "{keys}: {error}");
+        }
+    }
+
+    #[test]
+    fn each_mode_has_its_class_and_its_topics() {
+        let sink = open(json!({"transactional_id": "x", "replication": 3, "partitions": 2})).unwrap();
+        assert_eq!(sink.class(), Class::ExactlyOnce);
+        assert_eq!(
+            sink.needs().unwrap(),
+            "kafka-topics.sh --bootstrap-server 127.0.0.1:1 --create --if-not-exists --topic log --partitions 2 --replication-factor 3\n\
+             kafka-topics.sh --bootstrap-server 127.0.0.1:1 --create --if-not-exists --topic x-position --partitions 1 --replication-factor 3 --config cleanup.policy=compact --config segment.bytes=16777216\n"
+        );
+        let sink = open(json!({"mode": "idempotent", "topic": "log.{kind}"})).unwrap();
+        assert_eq!(sink.class(), Class::AtLeastOnce);
+        assert!(sink.needs().unwrap().starts_with("# and a topic for each log.{kind}"));
+        assert!(sink.limits().linger.is_zero());
+    }
+
+    #[tokio::test]
+    async fn brokers_that_are_not_there_are_told_and_waited_for() {
+        let mut sink = open(json!({"transactional_id": "x", "timeout": "400ms"})).unwrap();
+        let cursor = Position { epoch: "e".into(), seq: crate::model::Seq(0) };
+        for _ in 0..2 {
+            let error = sink.position(&cursor).await.unwrap_err();
+            assert!(matches!(error, SinkError::Retry { .. }), "{error:?}");
+        }
+        let error = sink.deliver(&[item(1)]).await.unwrap_err();
+        assert!(matches!(error, Failure { taken: 0, error: SinkError::Retry { .. } }), "{error:?}");
+        let error = sink.check().await.unwrap_err().to_string();
+        assert!(error.contains("127.0.0.1:1"), "{error}");
+    }
+}

@@ -60,11 +60,9 @@ impl Context {
         self.told().results.pop();
     }
 
-    /// Waits until every record is accounted for, or one was not taken, or there is trouble, but not longer than this.
-    /// Tells whether it is decided.
+    /// Waits until every record is accounted for, or one was not taken, but not longer than this. Tells whether it is so.
     pub(super) fn decided_within(&self, slice: Duration) -> bool {
-        let open = |told: &mut Told| !told.is_decided() && told.trouble.is_none();
-        let waited = self.more.wait_timeout_while(self.told(), slice, open);
+        let waited = self.more.wait_timeout_while(self.told(), slice, |told| !told.is_decided());
         waited.unwrap_or_else(PoisonError::into_inner).0.is_decided()
     }
 
@@ -102,7 +100,6 @@ impl ClientContext for Context {
             if !alone || told.trouble.is_none() {
                 told.trouble = Some((code, plain(reason)));
             }
-            self.more.notify_all();
         }
     }
 }
