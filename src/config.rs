@@ -32,7 +32,10 @@ mod tests;
 pub(crate) use problem::nearest;
 pub use problem::{Place, Problem, Problems};
 pub use schema::{config_schema, entry_schema};
-pub use sink::{CloudEvents, Compress, FileSink, From, HttpSink, KafkaCompression, KafkaMode, KafkaSink, OnRefused, Sasl, Sink, SinkKind, Tls};
+pub use sink::{
+    CloudEvents, Compress, FileSink, From, HttpSink, KafkaCompression, KafkaMode, KafkaSink, OnRefused, Sasl, Sink,
+    SinkKind, Tls,
+};
 pub use value::{format_duration, format_size, parse_duration, parse_size};
 
 /// A configuration file has at most this many bytes: more is some other file.

@@ -163,8 +163,7 @@ pub trait Sink: Send {
 
 /// What is said where a build leaves librdkafka out.
 #[cfg(not(feature = "kafka"))]
-const WITHOUT_KAFKA: &str =
-    "this decklog was built without the cargo feature `kafka`; use a build that has it, as `cargo build` makes by default";
+const WITHOUT_KAFKA: &str = "this decklog was built without the cargo feature `kafka`; use a build that has it, as `cargo build` makes by default";
 
 /// Builds the sink that a configuration describes. Nothing is opened or connected before it is used.
 ///

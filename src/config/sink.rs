@@ -192,7 +192,7 @@ pub enum CloudEvents {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KafkaSink {
     /// Where it asks for the cluster: some of its brokers, each HOST:PORT.
-    #[schemars(length(min = 1), inner(extend("format" = "broker")))]
+    #[schemars(with = "Vec<value::BrokerText>", length(min = 1))]
     pub brokers: Vec<String>,
     /// The topic, which may have fields of the entry.
     #[schemars(extend("format" = "template"))]

@@ -256,6 +256,7 @@ text!(ResourceText, "resource");
 text!(NamespaceText, "namespace");
 text!(PointerText, "pointer-pattern");
 text!(IgnoreText, "ignore");
+text!(BrokerText, "broker");
 
 impl JsonSchema for Begin {
     fn inline_schema() -> bool {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, Template};
+use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::ambient;
 use crate::config;
 use patience::Patience;
@@ -38,7 +38,6 @@ const LINGER: Duration = Duration::from_millis(20);
 /// Topics of Kafka.
 pub struct KafkaSink {
     settings: Settings,
-    topic: Template,
     files: Files,
     /// None before the first use, while it is on a blocking thread, and after that was given up.
     writer: Option<Box<Writer>>,
@@ -71,14 +70,9 @@ impl KafkaSink {
     /// # Errors
     /// Where the configuration can never work.
     pub fn new(config: &config::KafkaSink) -> Result<Self, String> {
-        let topic = Template::parse(&config.topic).map_err(|(found, _)| format!("`topic` is {found}"))?;
-        let mut outside = config.topic.split(['{', '}']).step_by(2);
-        if !outside.all(record::is_clean) || matches!(config.topic.as_str(), "." | "..") {
-            return Err("`topic` has characters that no topic can have: only letters, digits, \"-\", \"_\" and \".\" are allowed".to_owned());
-        }
         let settings = Settings::new(config)?;
         let files = Files::new(config)?;
-        Ok(Self { settings, topic, files, writer: None, stale: false, again: false })
+        Ok(Self { settings, files, writer: None, stale: false, again: false })
     }
 
     /// Does something with Kafka on a thread that may block, with what the files hold now.
@@ -123,7 +117,7 @@ impl KafkaSink {
         let mut records = Vec::with_capacity(batch.len());
         let mut unfit = None;
         for item in batch {
-            match Record::of(item, &self.topic) {
+            match Record::of(item, &self.settings.topic) {
                 Ok(record) => records.push(record),
                 Err(text) => {
                     unfit = Some(SinkError::Refused { text });

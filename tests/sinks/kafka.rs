@@ -347,7 +347,8 @@ async fn kafka_topics_sizes_and_takeovers() {
     assert_eq!(position(sink.as_mut()).await, Some(30));
     let mut second = kafka.sink(exactly("made"));
     assert_eq!(position(second.as_mut()).await, Some(30));
-    let mut mixed = kafka.sink(json!({"topic": "made", "transactional_id": "mixed", "position_topic": "made-position"}));
+    let mut mixed =
+        kafka.sink(json!({"topic": "made", "transactional_id": "mixed", "position_topic": "made-position"}));
     let foreign = trying("its position", async || mixed.position(&cursor).await).await.unwrap_err();
     assert!(foreign.to_string().contains("another sink"), "{foreign}");
 
@@ -370,7 +371,10 @@ async fn kafka_topics_sizes_and_takeovers() {
         let mut batch = items(1..=7);
         batch[3] = item(4, "m4", 3_000_000);
         let refused = deliver(sink.as_mut(), &batch).await.unwrap_err();
-        assert!(matches!(&refused, (3, SinkError::Refused { text }) if text.contains("max.message.bytes")), "{refused:?}");
+        assert!(
+            matches!(&refused, (3, SinkError::Refused { text }) if text.contains("max.message.bytes")),
+            "{refused:?}"
+        );
         deliver(sink.as_mut(), &batch[4..]).await.unwrap();
     }
     assert_eq!(kafka.seqs("other").await, [1, 2, 3, 5, 6, 7, 1, 2, 3, 5, 6, 7]);
@@ -402,7 +406,10 @@ async fn kafka_partitions_and_topics_by_template() {
         assert!(*last < seq, "{key}: {seq} after {last}");
         *last = seq;
     }
-    assert_eq!(seen.keys().cloned().collect::<Vec<_>>(), (0..5).map(|n| format!("configmaps/default/m{n}")).collect::<Vec<_>>());
+    assert_eq!(
+        seen.keys().cloned().collect::<Vec<_>>(),
+        (0..5).map(|n| format!("configmaps/default/m{n}")).collect::<Vec<_>>()
+    );
     assert!(records.len() > 1, "all in one partition");
     assert_eq!(records.values().map(Vec::len).sum::<usize>(), 200);
 
@@ -467,12 +474,18 @@ fn certificate(dir: &Path, name: &str, expired: bool) {
         (format!("{name}.cnf"), format!("{name}.key"), format!("{name}.csr"), format!("{name}.crt"));
     let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
     let subject = format!("/CN={name}");
-    openssl(&[&["req", "-config", &config], &curve[..], &["-subj", &subject, "-keyout", &key, "-out", &request]].concat());
+    openssl(
+        &[&["req", "-config", &config], &curve[..], &["-subj", &subject, "-keyout", &key, "-out", &request]].concat(),
+    );
     let until = if expired { "20200201000000Z" } else { "20990101000000Z" };
     let times = ["-startdate", "20200101000000Z", "-enddate", until];
     openssl(
-        &[&["ca", "-batch", "-config", &config, "-selfsign", "-keyfile", &key, "-in", &request, "-notext"][..], &times, &["-out", &cert]]
-            .concat(),
+        &[
+            &["ca", "-batch", "-config", &config, "-selfsign", "-keyfile", &key, "-in", &request, "-notext"][..],
+            &times,
+            &["-out", &cert],
+        ]
+        .concat(),
     );
     let pem = fs::read_to_string(path("key")).unwrap() + &fs::read_to_string(path("crt")).unwrap();
     fs::write(path("pem"), pem).unwrap();
@@ -530,9 +543,11 @@ async fn kafka_credentials_and_certificates() {
         assert!(texts.iter().any(|says| text.contains(says)), "{text}");
         assert!(!text.contains("wrong") && !text.contains("right "), "{text}");
     };
-    for (port, mechanism, tls) in
-        [(plain, "plain", json!({})), (scram, "scram-sha-256", json!({"tls": true, "ca_file": file("good.crt")})), (scram, "scram-sha-512", json!({"tls": true, "ca_file": file("good.crt")}))]
-    {
+    for (port, mechanism, tls) in [
+        (plain, "plain", json!({})),
+        (scram, "scram-sha-256", json!({"tls": true, "ca_file": file("good.crt")})),
+        (scram, "scram-sha-512", json!({"tls": true, "ca_file": file("good.crt")})),
+    ] {
         fs::write(file("password"), "wrong\n").unwrap();
         let mut keys = with(json!({"sasl": mechanism, "user": "writer", "password_file": file("password")}));
         keys.as_object_mut().unwrap().append(tls.clone().as_object_mut().unwrap());
@@ -568,7 +583,9 @@ async fn kafka_threads_end_with_their_sink() {
     let sim = cluster().await;
     let mut daemon = Daemon::new(&sim, &["configmaps"]);
     let sink = |topic: &str, port: u16| {
-        format!("[[sink]]\nname = \"far\"\ntype = \"kafka\"\nbrokers = [\"127.0.0.1:{port}\"]\ntopic = \"{topic}\"\ntransactional_id = \"{topic}\"\n")
+        format!(
+            "[[sink]]\nname = \"far\"\ntype = \"kafka\"\nbrokers = [\"127.0.0.1:{port}\"]\ntopic = \"{topic}\"\ntransactional_id = \"{topic}\"\n"
+        )
     };
     let watch = "resources = [\"configmaps\"]";
     let threads = |daemon: &Daemon| -> usize {

@@ -142,7 +142,9 @@ mod tests {
     #[test]
     fn an_error_is_told_in_few_words() {
         assert_eq!(
-            plain("sasl_plaintext://k:9092/bootstrap: SASL authentication error: no (after 5ms in state AUTH_REQ, 1 identical error(s) suppressed)"),
+            plain(
+                "sasl_plaintext://k:9092/bootstrap: SASL authentication error: no (after 5ms in state AUTH_REQ, 1 identical error(s) suppressed)"
+            ),
             "sasl_plaintext://k:9092/bootstrap: SASL authentication error: no"
         );
         assert_eq!(plain("[thrd:main]: k:9092: refused"), "k:9092: refused");

@@ -34,19 +34,21 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
         Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => SinkError::halt(format!(
             "{doing}: the topic does not exist, and the brokers did not make it; `decklog sink init` makes it (with --print it shows how), then send SIGHUP"
         )),
-        Code::TopicAuthorizationFailed => {
-            later(format!("{doing}: no right to the topic; grant Write and Describe on it, and Read on the topic of the position"))
-        }
+        Code::TopicAuthorizationFailed => later(format!(
+            "{doing}: no right to the topic; grant Write and Describe on it, and Read on the topic of the position"
+        )),
         Code::TransactionalIdAuthorizationFailed => {
             later(format!("{doing}: no right to the transactional_id {id:?}; grant Write and Describe on it"))
         }
         Code::ClusterAuthorizationFailed => {
             later(format!("{doing}: the cluster does not allow it; grant IdempotentWrite on the cluster"))
         }
-        Code::Authentication | Code::SaslAuthenticationFailed => later(format!(
-            "{text}; correct `sasl`, `user` or `password_file`, which is read again before each try"
-        )),
-        Code::SSL => later(format!("{text}; check `tls`, `ca_file`, `cert_file` and `key_file`, and the brokers' certificate")),
+        Code::Authentication | Code::SaslAuthenticationFailed => {
+            later(format!("{text}; correct `sasl`, `user` or `password_file`, which is read again before each try"))
+        }
+        Code::SSL => {
+            later(format!("{text}; check `tls`, `ca_file`, `cert_file` and `key_file`, and the brokers' certificate"))
+        }
         Code::InvalidTransactionTimeout => SinkError::halt(format!(
             "the brokers do not take transactions as long as {:?}: lower `timeout` by what is too much, or raise their transaction.max.timeout.ms",
             settings.transaction_timeout()
@@ -79,5 +81,6 @@ pub(super) fn silence(context: &Context, doing: &str, settings: &Settings) -> Si
 pub(super) fn hopeless(context: &Context) -> bool {
     use RDKafkaErrorCode as Code;
     let trouble = context.trouble().map(|(code, _)| code);
-    matches!(trouble, Some(Code::Authentication | Code::SaslAuthenticationFailed | Code::SSL)) || context.alone() >= ALONE
+    matches!(trouble, Some(Code::Authentication | Code::SaslAuthenticationFailed | Code::SSL))
+        || context.alone() >= ALONE
 }

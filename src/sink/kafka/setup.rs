@@ -7,10 +7,11 @@ use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::KafkaError;
 
 use super::context::Context;
+use super::record;
 use crate::config::{self, KafkaCompression, KafkaMode, Sasl};
-use crate::sink::SinkError;
 use crate::sink::files::Followed;
 use crate::sink::tls::Tls;
+use crate::sink::{SinkError, Template};
 
 /// How long the brokers wait beyond `timeout` before they give up a transaction that nobody ends.
 const TRANSACTION_MARGIN: Duration = Duration::from_secs(10);
@@ -26,6 +27,7 @@ const LARGEST: usize = 100_000_000;
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) config: config::KafkaSink,
+    pub(super) topic: Template,
     /// Empty in the mode without transactions.
     pub(super) id: String,
     pub(super) position_topic: String,
@@ -35,6 +37,11 @@ impl Settings {
     /// # Errors
     /// What can never work.
     pub(super) fn new(config: &config::KafkaSink) -> Result<Self, String> {
+        let topic = Template::parse(&config.topic).map_err(|(found, _)| format!("`topic` is {found}"))?;
+        let mut outside = config.topic.split(['{', '}']).step_by(2);
+        if !outside.all(record::is_clean) || matches!(config.topic.as_str(), "." | "..") {
+            return Err("`topic` has characters that no topic can have: only letters, digits, \"-\", \"_\" and \".\" are allowed".to_owned());
+        }
         let id = match (config.mode, &config.transactional_id) {
             (KafkaMode::Transactional, Some(id)) => id.clone(),
             (KafkaMode::Transactional, None) => {
@@ -52,7 +59,7 @@ impl Settings {
             return Err("`ca_file`, `cert_file` and `key_file` need `tls = true`".to_owned());
         }
         let position_topic = config.position_topic.clone().unwrap_or_else(|| format!("{id}-position"));
-        Ok(Self { config: config.clone(), id, position_topic })
+        Ok(Self { config: config.clone(), topic, id, position_topic })
     }
 
     /// Whether entries and position go into one transaction.

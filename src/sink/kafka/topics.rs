@@ -29,7 +29,7 @@ struct Wanted<'s> {
 fn wanted(settings: &Settings) -> Vec<Wanted<'_>> {
     let config = &settings.config;
     let mut topics = Vec::new();
-    if !config.topic.contains('{') {
+    if settings.topic.is_fixed() {
         topics.push(Wanted { name: &config.topic, partitions: config.partitions, config: &[] });
     }
     if settings.is_transactional() {
@@ -42,8 +42,9 @@ fn wanted(settings: &Settings) -> Vec<Wanted<'_>> {
 pub(super) fn commands(settings: &Settings) -> Option<String> {
     let config = &settings.config;
     let mut text = String::new();
-    if config.topic.contains('{') {
-        text += &format!("# and a topic for each {}, where the brokers do not make topics by themselves\n", config.topic);
+    if !settings.topic.is_fixed() {
+        text +=
+            &format!("# and a topic for each {}, where the brokers do not make topics by themselves\n", config.topic);
     }
     for topic in wanted(settings) {
         text += &format!(
@@ -127,12 +128,15 @@ pub(super) fn make(client: &ClientConfig, settings: &Settings, patience: &Patien
         }
         let doing = format!("making the topic {:?}", topic.name);
         let failed = |error: &KafkaError| fault::of(error, &doing, settings);
-        let results = wait(admin.create_topics([&new], &options(settings)), patience)?.map_err(|error| failed(&error))?;
+        let results =
+            wait(admin.create_topics([&new], &options(settings)), patience)?.map_err(|error| failed(&error))?;
         match results.into_iter().next() {
             Some(Err((_, code))) if code != RDKafkaErrorCode::TopicAlreadyExists => {
                 return Err(match code {
                     RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed => {
-                        SinkError::halt(format!("{doing}: it is not allowed; grant Create, or make it by hand (--print shows how)"))
+                        SinkError::halt(format!(
+                            "{doing}: it is not allowed; grant Create, or make it by hand (--print shows how)"
+                        ))
                     }
                     code => SinkError::halt(format!("{doing}: {code}")),
                 });

@@ -7,11 +7,11 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseRecord, Producer, ThreadedProducer};
 
 use super::context::Context;
+use super::fault;
 use super::patience::Patience;
 use super::position::{self, Kept};
 use super::record::Record;
 use super::setup::{self, Settings};
-use super::fault;
 use crate::ambient;
 use crate::sink::{Failure, Position, SinkError};
 
@@ -57,8 +57,7 @@ impl Writer {
     /// began; so the position that is read then is the last one.
     fn connect(&mut self, patience: &mut Patience) -> Result<(), SinkError> {
         let id = self.is_transactional().then_some(self.settings.id.as_str());
-        let producer: ThreadedProducer<Context> =
-            setup::make(&setup::producer(&self.client, &self.settings, id))?;
+        let producer: ThreadedProducer<Context> = setup::make(&setup::producer(&self.client, &self.settings, id))?;
         if id.is_some() {
             let doing = "beginning with transactions";
             loop {
@@ -173,9 +172,9 @@ impl Writer {
             }
             Err(error) => {
                 let error = match error {
-                    SinkError::Halt { text } if self.outlived(began) => {
-                        SinkError::retry(format!("a transaction was not ended in time, and the brokers gave it up; {text}"))
-                    }
+                    SinkError::Halt { text } if self.outlived(began) => SinkError::retry(format!(
+                        "a transaction was not ended in time, and the brokers gave it up; {text}"
+                    )),
                     error => error,
                 };
                 if !self.abort(patience) || !matches!(error, SinkError::Refused { .. }) {
