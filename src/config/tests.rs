@@ -79,7 +79,7 @@ config.toml:7:18: watch[0].label_selector
     nearest   in
 config.toml:11:8: sink[0].type
     found     the string "flie"
-    expected  "stdout", "file" or "http"
+    expected  "stdout", "file", "http" or "kafka"
     nearest   file
 config.toml:14:8: sink[1].name
     found     "audit", which is the name of sink[0]

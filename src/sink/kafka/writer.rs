@@ -171,6 +171,12 @@ impl Writer {
                 Err(Failure { taken, error: too_large() })
             }
             Err(error) => {
+                // What ended the producer is behind every other error.
+                let fatal = self.producer.as_ref().and_then(|producer| producer.client().fatal_error());
+                let error = match fatal {
+                    Some((code, text)) => fault::meaning(code, &text, "writing in a transaction", &self.settings),
+                    None => error,
+                };
                 let error = match error {
                     SinkError::Halt { text } if self.outlived(began) => SinkError::retry(format!(
                         "a transaction was not ended in time, and the brokers gave it up; {text}"
@@ -223,7 +229,8 @@ impl Writer {
             }
         }
         let results = context.results();
-        if let Some((at, code)) = results.iter().enumerate().find_map(|(at, r)| Some((at, (*r)?.err()?))) {
+        let failures = || results.iter().enumerate().filter_map(|(at, result)| Some((at, (*result)?.err()?)));
+        if let Some((at, code)) = failures().find(|(_, code)| !went_along(*code)).or_else(|| failures().next()) {
             let doing = records.get(at).map_or_else(|| "writing the position".to_owned(), writing_to);
             return Err(fault::meaning(code, "", &doing, settings));
         }
@@ -284,6 +291,11 @@ impl Writer {
 
 fn writing_to(record: &Record) -> String {
     format!("writing to the topic {:?}", record.topic)
+}
+
+/// Whether a record was only given up because of another one.
+const fn went_along(code: RDKafkaErrorCode) -> bool {
+    matches!(code, RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight | RDKafkaErrorCode::Fatal)
 }
 
 /// Of the entry that was not even sent.
