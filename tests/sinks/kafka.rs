@@ -379,11 +379,19 @@ async fn kafka_topics_sizes_and_takeovers() {
     }
     assert_eq!(kafka.seqs("other").await, [1, 2, 3, 5, 6, 7, 1, 2, 3, 5, 6, 7]);
 
+    // Also where it is the first of a producer that the brokers do not know yet.
+    let mut fresh = kafka.sink(json!({"topic": "other", "mode": "idempotent"}));
+    let batch = [&[item(8, "m3", 3_000_000)], &items(9..=10)[..]].concat();
+    let refused = deliver(fresh.as_mut(), &batch).await.unwrap_err();
+    assert!(matches!(&refused, (0, SinkError::Refused { .. })), "{refused:?}");
+    deliver(fresh.as_mut(), &batch[1..]).await.unwrap();
+    assert_eq!(kafka.seqs("other").await[12..], [9, 10]);
+
     // A replay repeats, moves no position and locks nobody out.
     let mut replay = kafka.sink(exactly("other"));
     replay.again();
     deliver(replay.as_mut(), &items(2..=3)).await.unwrap();
-    assert_eq!(kafka.seqs("other").await[12..], [2, 3]);
+    assert_eq!(kafka.seqs("other").await[14..], [2, 3]);
     assert_eq!(position(other.as_mut()).await, Some(7));
 }
 
@@ -419,6 +427,35 @@ async fn kafka_partitions_and_topics_by_template() {
     assert!(sink.needs().unwrap().starts_with("# and a topic for each log.{resource}.{cluster}"));
     deliver(sink.as_mut(), &items(1..=3)).await.unwrap();
     assert_eq!(kafka.seqs("log.configmaps.prod").await, [1, 2, 3]);
+}
+
+/// The connection is gone at any answer of a transaction, and comes back only after the sink has given it up: whether it
+/// was committed is found out.
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_commit_without_an_answer() {
+    let kafka = Kafka::start(Promise::ExactlyOnce).await;
+    let proxy = kafka.proxy().await;
+    drop(kafka.ready(exactly("cut")).await);
+    let mut sink = open(proxy.port(), exactly("cut")).unwrap();
+    position(sink.as_mut()).await;
+    deliver(sink.as_mut(), &items(1..=1)).await.unwrap();
+    for (seq, answers) in (2..).zip(0..5) {
+        proxy.close_after(answers);
+        let next = items(seq..=seq);
+        // Where a transaction has fewer answers, it is just taken.
+        let taken = match sink.deliver(&next).await {
+            Ok(()) => true,
+            Err(failure) => {
+                assert!(matches!(failure.error, SinkError::Retry { .. }), "{failure:?}");
+                false
+            }
+        };
+        proxy.refuse(false);
+        if !taken {
+            deliver(sink.as_mut(), &next).await.unwrap();
+        }
+    }
+    assert_eq!(kafka.seqs("cut").await, (1..=6).collect::<Vec<_>>());
 }
 
 /// The brokers are put back to an earlier state: what they lost is delivered again, also without a restart of decklog.

@@ -2,10 +2,12 @@
 //! and what is between them break; then everything that a consumer reads is judged.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use decklog::sim::{Sim, objects};
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::judge::Entry;
@@ -296,6 +298,7 @@ pub(crate) async fn killed_at_every_exchange<F: Far>(far: &mut F) {
         }
     }
     let struck = struck.into_inner();
+    println!("{steps} sends and receives, {} of them tried, {struck} struck", tried.len());
     // A run is not always the same to the last packet.
     let kills = tried.len();
     assert!(struck * 4 >= kills * 3, "of {kills} kills only {struck} struck");
@@ -339,10 +342,14 @@ async fn exchange<F: Far>(far: &mut F, run: &str, kill: Option<(usize, bool)>) -
         if lines >= 7 { Ok(false) } else { Err(format!("{lines} lines")) }
     })
     .await;
+    // The kill may strike as late as at the end.
+    let killed = killed || {
+        trial.daemon.signal(Signal::TERM);
+        let status = trial.daemon.end().await;
+        assert!(status.success() || status.signal() == Some(Signal::KILL.as_raw()), "it ended with {status}");
+        !status.success()
+    };
     trial.broken += usize::from(killed);
-    if !killed {
-        trial.daemon.stop().await;
-    }
     if !wrote {
         trial.write(3);
     }

@@ -7,7 +7,7 @@ use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{DeliveryResult, Message};
+use rdkafka::message::DeliveryResult;
 use rdkafka::producer::ProducerContext;
 
 /// See the module.
@@ -22,8 +22,8 @@ pub(super) struct Context {
 struct Told {
     /// Which attempt the results are of: those of an earlier one may come late.
     attempt: u32,
-    /// Of each record: its offset, or why it was not taken; none as long as nobody knows.
-    results: Vec<Option<Result<i64, RDKafkaErrorCode>>>,
+    /// Of each record: whether it was taken, or why not; none as long as nobody knows.
+    results: Vec<Option<Result<(), RDKafkaErrorCode>>>,
     known: usize,
     /// The last error of a connection.
     trouble: Option<(RDKafkaErrorCode, String)>,
@@ -67,7 +67,7 @@ impl Context {
     }
 
     /// What became of each record.
-    pub(super) fn results(&self) -> Vec<Option<Result<i64, RDKafkaErrorCode>>> {
+    pub(super) fn results(&self) -> Vec<Option<Result<(), RDKafkaErrorCode>>> {
         self.told().results.clone()
     }
 
@@ -113,7 +113,7 @@ impl ProducerContext for Context {
             return;
         }
         let result = match delivered {
-            Ok(record) => Ok(record.offset()),
+            Ok(_) => Ok(()),
             Err((error, _)) => Err(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown)),
         };
         if let Some(place @ None) = told.results.get_mut(opaque & 0xffff_ffff) {

@@ -46,9 +46,17 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
         Code::Authentication | Code::SaslAuthenticationFailed => {
             later(format!("{text}; correct `sasl`, `user` or `password_file`, which is read again before each try"))
         }
+        // librdkafka does not say which of the reasons it was.
+        Code::SSL if text.contains("certificate verify failed") => later(format!(
+            "{}: its certificate is not signed by an authority of `ca_file`, is for another name, or has expired",
+            text.split(": ").next().unwrap_or_default()
+        )),
         Code::SSL => {
             later(format!("{text}; check `tls`, `ca_file`, `cert_file` and `key_file`, and the brokers' certificate"))
         }
+        Code::AllBrokersDown => SinkError::retry(format!(
+            "{doing}: {brokers} cannot be reached or close the connection; check `brokers`, and `tls` where they want it"
+        )),
         Code::InvalidTransactionTimeout => SinkError::halt(format!(
             "the brokers do not take transactions as long as {:?}: lower `timeout` by what is too much, or raise their transaction.max.timeout.ms",
             settings.transaction_timeout()

@@ -21,14 +21,6 @@ use crate::sink::{Position, SinkError};
 /// given up after it.
 const FIRST_WINDOW: i64 = 100;
 
-/// A position as Kafka has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Kept {
-    pub(super) place: Position,
-    /// Where in its topic.
-    pub(super) offset: i64,
-}
-
 #[derive(Serialize, Deserialize)]
 struct Value {
     epoch: String,
@@ -52,7 +44,7 @@ pub(super) fn read(
     client: &ClientConfig,
     settings: &Settings,
     patience: &mut Patience,
-) -> Result<Option<Kept>, SinkError> {
+) -> Result<Option<Position>, SinkError> {
     let topic = &settings.position_topic;
     let doing = format!("reading the position from the topic {topic:?}");
     let consumer: BaseConsumer<Context> = setup::make(&setup::consumer(client, settings))?;
@@ -84,7 +76,7 @@ pub(super) fn read(
                     let place = record.payload().and_then(decode).ok_or_else(|| {
                         SinkError::halt(format!("the topic {topic:?} holds something that is no position; give the sink a `position_topic` of its own"))
                     })?;
-                    found = Some(Kept { place, offset: record.offset() });
+                    found = Some(place);
                 }
                 Some(Err(KafkaError::PartitionEOF(_))) => break,
                 // The group is only a name here.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
@@ -17,6 +18,9 @@ use crate::sink::SinkError;
 
 /// What makes of a topic one that keeps the last record of each key, and is short to read.
 const COMPACTED: [(&str, &str); 2] = [("cleanup.policy", "compact"), ("segment.bytes", "16777216")];
+
+/// How long the reason may take that there is no broker.
+const REASON_WAIT: Duration = Duration::from_secs(2);
 
 /// A topic that has to be there.
 struct Wanted<'s> {
@@ -75,9 +79,10 @@ fn existing(client: &ClientConfig, settings: &Settings, patience: &Patience) -> 
             Err(error) if !waits(&error) => return Err(fault::of(&error, doing, settings)),
             Err(_) => {}
         }
-        producer.poll(std::time::Duration::from_millis(10));
-        // Nobody waits here for brokers that come back.
-        if context.trouble().is_some() || patience.is_over() {
+        producer.poll(Duration::from_millis(10));
+        // Nobody waits here for brokers that come back, but for the reason why they are not there.
+        let told = context.trouble().is_some_and(|(code, _)| code != RDKafkaErrorCode::AllBrokersDown);
+        if told || context.alone() >= REASON_WAIT || patience.is_over() {
             return Err(fault::silence(context, doing, settings));
         }
     }
@@ -169,6 +174,6 @@ fn wait<T>(answer: impl Future<Output = T>, patience: &Patience) -> Result<T, Si
         if patience.is_over() {
             return Err(SinkError::retry("asking the brokers: no answer in time"));
         }
-        std::thread::sleep(patience.slice().min(std::time::Duration::from_millis(10)));
+        std::thread::sleep(patience.slice().min(Duration::from_millis(10)));
     }
 }

@@ -9,7 +9,7 @@ use rdkafka::producer::{BaseRecord, Producer, ThreadedProducer};
 use super::context::Context;
 use super::fault;
 use super::patience::Patience;
-use super::position::{self, Kept};
+use super::position;
 use super::record::Record;
 use super::setup::{self, Settings};
 use crate::ambient;
@@ -21,15 +21,17 @@ pub(super) struct Writer {
     pub(super) client: ClientConfig,
     /// None before the first use, and after a failure.
     producer: Option<ThreadedProducer<Context>>,
+    /// Nothing was written with it yet.
+    is_fresh: bool,
     /// The position in Kafka, as it was read or written last.
-    kept: Option<Kept>,
+    kept: Option<Position>,
     /// What is written repeats what may be there already, and moves no position.
     pub(super) again: bool,
 }
 
 impl Writer {
     pub(super) fn new(settings: Settings, client: ClientConfig) -> Self {
-        Self { settings, client, producer: None, kept: None, again: false }
+        Self { settings, client, producer: None, is_fresh: false, kept: None, again: false }
     }
 
     /// The next use connects anew.
@@ -50,7 +52,7 @@ impl Writer {
         if self.producer.is_none() {
             self.connect(patience)?;
         }
-        Ok(self.kept.as_ref().map(|kept| kept.place.clone()))
+        Ok(self.kept.clone())
     }
 
     /// Makes a producer. One with transactions locks out every earlier one with the same id, and ends what that one
@@ -75,6 +77,7 @@ impl Writer {
             self.kept = position::read(&self.client, &self.settings, patience)?;
         }
         self.producer = Some(producer);
+        self.is_fresh = true;
         Ok(())
     }
 
@@ -89,17 +92,23 @@ impl Writer {
                 patience.renew();
                 continue;
             }
+            // Brokers take from a producer that they do not know whatever comes first, also what follows something that
+            // they refused. A transaction takes that back.
+            let alone = self.is_fresh && !self.is_transactional();
             let part = &records[taken..];
-            let part = &part[..part.len().min(most)];
+            let part = &part[..part.len().min(if alone { 1 } else { most })];
             match self.attempt(part, patience) {
-                Ok(()) => taken += part.len(),
+                Ok(()) => {
+                    taken += part.len();
+                    self.is_fresh = false;
+                }
                 Err(failure) => {
                     taken += failure.taken;
                     let rest = part.len() - failure.taken;
                     if !matches!(failure.error, SinkError::Refused { .. }) || rest < 2 {
                         return Err(Failure { taken, error: failure.error });
                     }
-                    most = rest / 2;
+                    most = if self.is_transactional() { rest / 2 } else { 1 };
                 }
             }
             patience.renew();
@@ -117,7 +126,7 @@ impl Writer {
         if !self.is_transactional() || self.kept == before {
             return Ok(0);
         }
-        let written = self.kept.as_ref().and_then(|kept| records.iter().position(|record| record.place == kept.place));
+        let written = self.kept.as_ref().and_then(|kept| records.iter().position(|record| record.place == *kept));
         written.map(|at| at + 1).ok_or_else(|| SinkError::lost("the position in Kafka is not where it was left"))
     }
 
@@ -162,8 +171,8 @@ impl Writer {
         let began = (std::time::Instant::now(), SystemTime::from(ambient::now()));
         match self.try_transact(records, patience) {
             Ok(kept) => {
-                let whole = kept.place == records[records.len() - 1].place;
-                let taken = records.iter().position(|record| record.place == kept.place).map_or(0, |at| at + 1);
+                let whole = kept == records[records.len() - 1].place;
+                let taken = records.iter().position(|record| record.place == kept).map_or(0, |at| at + 1);
                 self.kept = Some(kept);
                 if whole {
                     return Ok(());
@@ -198,7 +207,7 @@ impl Writer {
         instant.elapsed().max(passed) >= self.settings.transaction_timeout()
     }
 
-    fn try_transact(&self, records: &[Record], patience: &Patience) -> Result<Kept, SinkError> {
+    fn try_transact(&self, records: &[Record], patience: &Patience) -> Result<Position, SinkError> {
         let settings = &self.settings;
         let producer = self.producer.as_ref().expect("it is connected");
         let context = producer.client().context();
@@ -234,15 +243,9 @@ impl Writer {
             let doing = records.get(at).map_or_else(|| "writing the position".to_owned(), writing_to);
             return Err(fault::meaning(code, "", &doing, settings));
         }
-        let offset = results.last().copied().flatten().and_then(Result::ok).unwrap_or_default();
-        // After a record comes the mark of its transaction, and nobody else writes there: what comes earlier is where
-        // something was before.
-        if self.kept.as_ref().is_some_and(|kept| offset < kept.offset + 2) {
-            return Err(SinkError::lost("the topics in Kafka hold less than they held: they were put back"));
-        }
         loop {
             match producer.commit_transaction(patience.slice()) {
-                Ok(()) => return Ok(Kept { place: last.place.clone(), offset }),
+                Ok(()) => return Ok(last.place.clone()),
                 Err(KafkaError::Transaction(error)) if error.is_retriable() && !error.txn_requires_abort() => {}
                 Err(KafkaError::Flush(_)) => {}
                 Err(error) => return Err(failed(&error)),
