@@ -250,7 +250,7 @@ impl Writer {
                 Err(KafkaError::Flush(_)) => {}
                 Err(error) => return Err(failed(&error)),
             }
-            if patience.is_over() {
+            if patience.is_over() || fault::hopeless(context) {
                 return Err(fault::silence(context, "committing a transaction", settings));
             }
         }
@@ -285,8 +285,11 @@ impl Writer {
         loop {
             match producer.abort_transaction(patience.slice()) {
                 Ok(()) => return true,
-                Err(KafkaError::Transaction(error)) if error.is_retriable() && !patience.is_over() => {}
+                Err(KafkaError::Transaction(error)) if error.is_retriable() => {}
                 Err(_) => return false,
+            }
+            if patience.is_over() || fault::hopeless(producer.client().context()) {
+                return false;
             }
         }
     }
