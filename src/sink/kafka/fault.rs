@@ -69,10 +69,7 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
 /// What an error of a call means.
 pub(super) fn of(error: &KafkaError, doing: &str, settings: &Settings) -> SinkError {
     let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
-    let text = match error {
-        KafkaError::Transaction(error) => error.string(),
-        _ => String::new(),
-    };
+    let text = if let KafkaError::Transaction(error) = error { error.string() } else { String::new() };
     meaning(code, &text, doing, settings)
 }
 

@@ -63,8 +63,11 @@ pub(super) fn read(
         let assigned = assignment.add_partition_offset(topic, 0, Offset::Offset(from));
         assigned.and_then(|()| consumer.assign(&assignment)).map_err(|error| failed(&error))?;
         let mut found = None;
-        // An empty topic has no end that could be reached.
-        while from < end {
+        if from == end {
+            // An empty topic has no end that could be reached.
+            return Ok(None);
+        }
+        loop {
             match consumer.poll(patience.slice()) {
                 Some(Ok(record)) => {
                     patience.renew();

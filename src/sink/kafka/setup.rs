@@ -196,10 +196,12 @@ pub(super) fn consumer(client: &ClientConfig, settings: &Settings) -> ClientConf
 /// Makes a client. Its error never quotes the configuration, which has secrets in it.
 pub(super) fn make<T: FromClientConfigAndContext<Context>>(config: &ClientConfig) -> Result<T, SinkError> {
     config.create_with_context(Context::default()).map_err(|error| {
-        SinkError::retry(match error {
-            KafkaError::ClientConfig(_, _, key, _) => format!("librdkafka does not take the value of {key}"),
-            KafkaError::ClientCreation(text) => format!("librdkafka cannot make a client: {text}"),
-            _ => "librdkafka cannot make a client".to_owned(),
+        SinkError::retry(if let KafkaError::ClientConfig(_, _, key, _) = error {
+            format!("librdkafka does not take the value of {key}")
+        } else if let KafkaError::ClientCreation(text) = error {
+            format!("librdkafka cannot make a client: {text}")
+        } else {
+            "librdkafka cannot make a client".to_owned()
         })
     })
 }

@@ -137,14 +137,15 @@ pub(super) fn make(client: &ClientConfig, settings: &Settings, patience: &Patien
             wait(admin.create_topics([&new], &options(settings)), patience)?.map_err(|error| failed(&error))?;
         match results.into_iter().next() {
             Some(Err((_, code))) if code != RDKafkaErrorCode::TopicAlreadyExists => {
-                return Err(match code {
-                    RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed => {
-                        SinkError::halt(format!(
-                            "{doing}: it is not allowed; grant Create, or make it by hand (--print shows how)"
-                        ))
-                    }
-                    code => SinkError::halt(format!("{doing}: {code}")),
-                });
+                let forbidden = matches!(
+                    code,
+                    RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed
+                );
+                return Err(SinkError::halt(if forbidden {
+                    format!("{doing}: it is not allowed; grant Create, or make it by hand (--print shows how)")
+                } else {
+                    format!("{doing}: {code}")
+                }));
             }
             _ => made.push(topic.name.to_owned()),
         }

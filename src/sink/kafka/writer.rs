@@ -190,7 +190,10 @@ impl Writer {
                     SinkError::Halt { text } if self.outlived(began) => SinkError::retry(format!(
                         "a transaction was not ended in time, and the brokers gave it up; {text}"
                     )),
-                    error => error,
+                    SinkError::Halt { .. }
+                    | SinkError::Retry { .. }
+                    | SinkError::Lost { .. }
+                    | SinkError::Refused { .. } => error,
                 };
                 if !self.abort(patience) || !matches!(error, SinkError::Refused { .. }) {
                     self.disconnect();
