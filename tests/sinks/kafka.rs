@@ -114,7 +114,8 @@ impl Kafka {
         config.set("enable.auto.commit", "false").set("auto.offset.reset", "error");
         let consumer: BaseConsumer = config.create().map_err(text)?;
         let metadata = consumer.fetch_metadata(Some(topic), Duration::from_secs(20)).map_err(text)?;
-        let partitions: Vec<i32> = metadata.topics()[0].partitions().iter().map(|partition| partition.id()).collect();
+        let partitions = metadata.topics()[0].partitions();
+        let partitions: Vec<i32> = partitions.iter().map(rdkafka::metadata::MetadataPartition::id).collect();
         if partitions.is_empty() {
             return Err(format!("there is no topic {topic}"));
         }
@@ -248,7 +249,7 @@ impl Far for Kafka {
     fn sink(&self, port: u16, run: &str, _dir: &Path) -> String {
         let mode = match self.promise {
             Promise::ExactlyOnce => format!("transactional_id = \"{run}\""),
-            _ => "mode = \"idempotent\"".to_owned(),
+            Promise::AtLeastOnce | Promise::BestEffort => "mode = \"idempotent\"".to_owned(),
         };
         format!(
             "type = \"kafka\"\nbrokers = [\"127.0.0.1:{port}\"]\ntopic = \"{run}\"\nbatch_size = 10\ntimeout = \"{TIMEOUT}\"\n{mode}"

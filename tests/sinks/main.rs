@@ -11,6 +11,7 @@ mod judge;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod proxy;
+#[allow(dead_code, reason = "each sink uses its part of it")]
 mod server;
 #[path = "../daemon/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]

@@ -298,7 +298,6 @@ pub(crate) async fn killed_at_every_exchange<F: Far>(far: &mut F) {
         }
     }
     let struck = struck.into_inner();
-    println!("{steps} sends and receives, {} of them tried, {struck} struck", tried.len());
     // A run is not always the same to the last packet.
     let kills = tried.len();
     assert!(struck * 4 >= kills * 3, "of {kills} kills only {struck} struck");
