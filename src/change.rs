@@ -6,6 +6,7 @@
 mod diff;
 mod noise;
 mod pattern;
+mod place;
 pub mod redact;
 mod span;
 #[cfg(test)]

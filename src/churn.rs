@@ -92,11 +92,16 @@ pub struct OfResource {
     pub returns: u64,
 }
 
+/// What stands for all resources for which there is no room. No resource can have such a name.
+pub const OTHERS: &str = "(others)";
+
 /// The pass over the log.
 #[derive(Debug)]
 pub struct Churn {
     classes: Classes,
     resources: BTreeMap<String, OfResource>,
+    /// So many of them have a name of their own.
+    most_resources: usize,
     objects: Tally<Writes>,
     managers: Tally<Writes>,
     fields: Tally<Field>,
@@ -121,6 +126,7 @@ impl Churn {
         Self {
             classes: Classes::default(),
             resources: BTreeMap::new(),
+            most_resources: room,
             objects: Tally::new(room),
             managers: Tally::new(room),
             fields: Tally::new(room),
@@ -131,6 +137,12 @@ impl Churn {
             first: None,
             last: 0,
         }
+    }
+
+    /// As before, but the first so many resources keep their names; what is written to others goes under [`OTHERS`].
+    #[must_use]
+    pub fn naming(self, most_resources: usize) -> Self {
+        Self { most_resources, ..self }
     }
 
     /// Takes the next entry.
@@ -175,7 +187,8 @@ impl Churn {
         if class != Class::Deleted {
             self.managers.of(manager.unwrap_or_default()).add(entry.seq, bytes, idle);
         }
-        let of_resource = self.resources.entry(resource).or_default();
+        let known = self.resources.len() < self.most_resources || self.resources.contains_key(&resource);
+        let of_resource = self.resources.entry(if known { resource } else { OTHERS.to_owned() }).or_default();
         of_resource.classes.entry(class).or_default().add(bytes);
         if matches!(class, Class::Changed | Class::Status | Class::TimeStamps) {
             let followed = change.meant().filter(|operation| operation.path.len() <= LONGEST);

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ambient::{self, Listener};
 use crate::config::{self, OnRefused};
-use crate::journal::{Journal, JournalError, Reader, SinkStart, SinkState, StoredEntry};
+use crate::journal::{Choice, Journal, JournalError, Reader, SinkStart, SinkState, StoredEntry};
 use crate::model::Seq;
 use crate::sink::{Item, Limits, Position, Sink, SinkError};
 use crate::wire::{self, Shape};
@@ -34,8 +34,26 @@ const IDLE_ACKNOWLEDGE: Duration = Duration::from_secs(1);
 /// How long a delivery that is under way may take to finish when delivery is stopped.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 
-/// Whether an entry is wanted: the filter of a sink. An entry that it cannot be evaluated for is wanted.
-pub type Wanted = Box<dyn Fn(&[u8]) -> bool + Send>;
+type Test = Box<dyn Fn(&[u8]) -> bool + Send>;
+
+/// Which entries are wanted: the filter of a sink. An entry that it cannot be evaluated for is wanted.
+pub struct Wanted {
+    test: Test,
+    /// It says of an entry's outline what it says of the entry.
+    by_outline: bool,
+}
+
+impl Wanted {
+    /// A test that is given the whole entry.
+    pub fn by_entry(test: impl Fn(&[u8]) -> bool + Send + 'static) -> Self {
+        Self { test: Box::new(test), by_outline: false }
+    }
+
+    /// A test that looks at nothing but what [`wire::OUTLINE`] names, and may be given no more.
+    pub fn by_outline(test: impl Fn(&[u8]) -> bool + Send + 'static) -> Self {
+        Self { test: Box::new(test), by_outline: true }
+    }
+}
 
 /// What is counted of one sink since the daemon began to deliver to it.
 #[derive(Debug, Default)]
@@ -194,12 +212,15 @@ struct Batch {
 
 impl Feed {
     fn read(&mut self, after: Seq, limits: Limits) -> Result<Batch, JournalError> {
-        let entries = self.reader.deliverable_after(after, limits.entries.max(1), limits.bytes)?;
-        let upto = entries.last().map(|entry| entry.seq);
-        let hole = entries.first().is_some_and(|first| first.seq > after.next());
+        let choice = self.filter.as_ref().filter(|filter| filter.by_outline).map(|filter| &*filter.test as Choice<'_>);
+        let page = self.reader.deliverable_after(after, limits.entries.max(1), limits.bytes, choice)?;
+        let upto = page.looked_at.map(|(_, last)| last);
+        let hole = page.looked_at.is_some_and(|(first, _)| first > after.next());
+        let entries = page.entries;
         let entry_bytes = entries.iter().map(|entry| entry.line.len()).sum::<usize>() / entries.len().max(1);
         let wanted = |entry: &StoredEntry| {
-            entry.seq >= self.begins && self.filter.as_ref().is_none_or(|filter| filter(&entry.line))
+            let chosen = |filter: &Wanted| filter.by_outline || (filter.test)(&entry.line);
+            entry.seq >= self.begins && self.filter.as_ref().is_none_or(chosen)
         };
         let (mut items, mut whole) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
         for entry in entries.into_iter().filter(wanted) {

@@ -126,6 +126,12 @@ impl Filter {
         &self.text
     }
 
+    /// Whether it asks for nothing but these keys of an entry, so that they are all it has to be given.
+    #[must_use]
+    pub fn asks_only_for(&self, keys: &[&str]) -> bool {
+        self.need.members.keys().all(|key| keys.contains(&key.as_str()))
+    }
+
     /// Whether the entry passes.
     ///
     /// # Errors
@@ -145,6 +151,12 @@ impl Filter {
                 .ok_or_else(|| format!("the answer is of type {}, not bool", value.get_type().name()))
         }));
         result.unwrap_or_else(|_| Err("the CEL interpreter failed".to_owned())).map_err(FilterError::Evaluate)
+    }
+
+    /// Whether the entry passes and nothing is open about it: a sink would rather get too much, a reader asked for these.
+    #[must_use]
+    pub fn is_true_for(&self, line: &[u8]) -> bool {
+        self.matches(line).unwrap_or(false)
     }
 
     /// What went wrong, without the values that the crate's own texts quote.

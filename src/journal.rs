@@ -29,7 +29,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use codec::Codec;
 pub use reader::{
-    KnownObject, ObjectRow, Position, Reader, Requests, SetAside, SinkRow, SourceRow, Step, StoredEntry, Verified,
+    Choice, KnownObject, ObjectRow, Page, Position, Reader, Requests, SetAside, SinkRow, SourceRow, Step, StoredEntry,
+    Verified,
 };
 pub use retention::{Bounds, Pause, PauseReason, Retained};
 

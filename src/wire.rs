@@ -170,6 +170,47 @@ pub fn one_line(json: Vec<u8>) -> Vec<u8> {
     out
 }
 
+/// The keys of an entry that its outline has, where the entry has them.
+pub const OUTLINE: [&str; 8] = ["v", "seq", "time", "type", "kind", "resource", "namespace", "name"];
+
+/// What can be told of an entry without putting it together.
+#[derive(Debug)]
+pub struct Outline<'a> {
+    /// Its place in the journal.
+    pub seq: Seq,
+    /// When it was journaled, RFC 3339 UTC with microseconds.
+    pub time: &'a str,
+    /// What it says happened.
+    pub kind: EntryType,
+    /// `kind` of the resource.
+    pub kind_name: &'a str,
+    /// Plural of the resource.
+    pub resource: &'a str,
+    /// As in [`Draft`].
+    pub namespace: &'a str,
+    /// As in [`Draft`].
+    pub name: &'a str,
+}
+
+/// The outline of an entry as JSON: the members of the entry that [`OUTLINE`] names, and no others.
+#[must_use]
+pub fn outline(of: &Outline<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(b"{\"v\":1,\"seq\":");
+    out.extend_from_slice(of.seq.0.to_string().as_bytes());
+    text(&mut out, "time", of.time);
+    text(&mut out, "type", of.kind.as_str());
+    text(&mut out, "kind", of.kind_name);
+    text(&mut out, "resource", of.resource);
+    for (key, value) in [("namespace", of.namespace), ("name", of.name)] {
+        if !value.is_empty() {
+            text(&mut out, key, value);
+        }
+    }
+    out.push(b'}');
+    out
+}
+
 /// An entry, read without copying what it carries.
 #[derive(Debug, Deserialize)]
 pub struct Entry<'a> {

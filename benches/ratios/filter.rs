@@ -4,11 +4,13 @@ use std::hint::black_box;
 
 use decklog::change::compare;
 use decklog::filter::Filter;
+use decklog::journal::{Choice, Reader};
 use decklog::model::{Cluster, EntryType, Seq};
 use decklog::sim::Sim;
 use decklog::wire;
 use serde_json::Value;
 
+use super::journal;
 use super::process::own_seconds;
 use super::table::Table;
 use super::{ROUNDS, median};
@@ -56,6 +58,44 @@ pub(super) fn compare_costs(table: &mut Table) {
             "",
         );
     }
+    pass_over(table);
+}
+
+/// What it costs to pass over the entries of a journal that is on disk, as a sink does that is behind, or a command.
+fn pass_over(table: &mut Table) {
+    let dir = tempfile::tempdir().expect("a directory for the bench");
+    let versions = journal::versions();
+    journal::journal(dir.path(), &versions);
+    let entries = versions.iter().map(Vec::len).sum::<usize>() as f64;
+    let filter = Filter::compile(r#"kind == "Pod" && namespace == "another""#).expect("a filter");
+    let passes = |line: &[u8]| filter.matches(line).expect("an answer");
+    let read = |choose: bool| {
+        let mut reader = Reader::open(dir.path()).expect("a journal");
+        timed(|| {
+            let mut after = Seq(0);
+            loop {
+                let choice = choose.then_some(&passes as Choice<'_>);
+                let page = reader.deliverable_after(after, 500, 1 << 20, choice).expect("a page");
+                assert!(page.entries.iter().all(|entry| !passes(&entry.line)), "none of them passes");
+                let Some((_, last)) = page.looked_at else { break };
+                after = last;
+            }
+        }) / entries
+            * 1e6
+    };
+    let (mut by_row, mut by_line) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        by_row.push(read(true));
+        by_line.push(read(false));
+    }
+    let (by_row, by_line) = (median(by_row), median(by_line));
+    table.row(
+        "`where` on identity, for an entry on disk that it leaves out",
+        format!("{by_row:.2} µs, by its row"),
+        &format!("the entry put together, then asked: {by_line:.2} µs"),
+        format!("1/{:.1}", by_line / by_row),
+        "",
+    );
 }
 
 /// Entries of changed Pods, as sinks get them.

@@ -53,7 +53,7 @@ fn timed(work: impl FnOnce(&Path)) -> f64 {
 }
 
 /// Our journal: entry with its patch, state and checkpoint, each batch awaited until it is on disk.
-fn journal(dir: &Path, versions: &[Vec<Observed>]) {
+pub(super) fn journal(dir: &Path, versions: &[Vec<Observed>]) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
         let (journal, thread) = Journal::open(dir).expect("an empty journal");
@@ -116,7 +116,7 @@ fn plain_append(dir: &Path, versions: &[Vec<Observed>]) {
 }
 
 /// What a watch of the simulated cluster would bring.
-fn versions() -> Vec<Vec<Observed>> {
+pub(super) fn versions() -> Vec<Vec<Observed>> {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let sim = runtime.block_on(Sim::start()).expect("a port");
     sim.bulk_pods(OBJECTS).expect("Pods are served");

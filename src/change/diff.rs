@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::Change;
 use super::pattern::push_segment;
-use super::span::{Id, Kind, Shape, Tree};
+use super::span::{Id, Kind, Shape, Tree, View};
+use super::{Change, place};
 
 /// Below this depth a value that differs is replaced as a whole.
 const MAX_DEPTH: usize = 256;
@@ -20,15 +20,18 @@ const SMALL: usize = 64 * 64;
 /// How many marks are looked up in the objects. Were more to change at once, the areas and `touched` tell of them.
 const MANY_MARKS: usize = 1000;
 
+/// The member of an object that says who it is.
+const METADATA: &str = "/metadata";
+
 /// What may stand beside the values themselves before a container is replaced as a whole.
-const ROOM: usize = 16 << 10;
+pub(super) const ROOM: usize = 16 << 10;
 
 /// Members that tell the elements of a list apart. The first has to be there, the others may be missing; the first
 /// line that gives every element a name of its own is used. These are the merge keys of the Kubernetes API and what
 /// custom resources are wont to take. Where no line does, elements of the same text are the same, and between those the
 /// first line that names every element counts, elements with the same name being told apart by their order; at last
 /// the first line that names some of them, the nameless in their order as well.
-const IDENTITIES: [&[&str]; 15] = [
+pub(super) const IDENTITIES: [&[&str]; 15] = [
     &["mountPath"],
     &["devicePath"],
     &["uid"],
@@ -80,6 +83,31 @@ pub(super) fn compare(
     old_marks: &[Mark],
     new_marks: &[Mark],
 ) -> Result<(Change, Shape), String> {
+    let read;
+    let shape = match shape {
+        Some(shape) => shape,
+        None => {
+            read = Tree::parse_shallow(old).map_err(|error| format!("the version before is {error}"))?.into_shape();
+            &read
+        }
+    };
+    // Marks that stayed say nothing where everything else stays in its place.
+    if old_marks == new_marks
+        && let Some(found) = place::compare(old, shape, new)
+    {
+        return Ok(found);
+    }
+    everything(old, Some(shape), new, old_marks, new_marks)
+}
+
+/// Compares all that is in them.
+pub(super) fn everything(
+    old: &[u8],
+    shape: Option<&Shape>,
+    new: &[u8],
+    old_marks: &[Mark],
+    new_marks: &[Mark],
+) -> Result<(Change, Shape), String> {
     let mut differ = differ(old, shape, new)?;
     differ.moves = (!old_marks.is_empty() && !new_marks.is_empty()).then(HashMap::new);
     differ.value(Tree::ROOT, Tree::ROOT, 0);
@@ -92,7 +120,7 @@ pub(super) fn replaced(new: &[u8]) -> Result<(Change, Shape), String> {
     let mut differ = differ(b"{}", None, new)?;
     differ.value(Tree::ROOT, Tree::ROOT, 0);
     differ.patch.clear();
-    write_operation(&mut differ.patch, "replace", "", Some(differ.new.raw(Tree::ROOT)), None);
+    write_operation(&mut differ.patch, "replace", "", Some(differ.new.bytes(Tree::ROOT)), None);
     Ok(differ.finish())
 }
 
@@ -107,17 +135,7 @@ fn differ<'a>(old: &'a [u8], shape: Option<&Shape>, new: &'a [u8]) -> Result<Dif
             return Err("not a JSON object".to_owned());
         }
     }
-    Ok(Differ {
-        room: 2 * (old.bytes(Tree::ROOT).len() + new.bytes(Tree::ROOT).len()) + ROOM,
-        old,
-        new,
-        path: String::new(),
-        patch: Vec::with_capacity(2048),
-        touched: Vec::new(),
-        touched_bytes: 0,
-        areas: BTreeSet::new(),
-        moves: None,
-    })
+    Ok(Differ::new(old, new))
 }
 
 struct Differ<'a> {
@@ -131,12 +149,27 @@ struct Differ<'a> {
     touched_bytes: usize,
     /// How many bytes of pointers are told before whole containers are.
     room: usize,
-    areas: BTreeSet<String>,
+    /// Sorted.
+    areas: Vec<String>,
     /// Where there are marks: for each list that differs the new index of every old element that is still there.
     moves: Option<HashMap<String, HashMap<usize, usize>>>,
 }
 
 impl<'a> Differ<'a> {
+    fn new(old: Tree<'a>, new: Tree<'a>) -> Self {
+        Self {
+            room: 2 * (old.bytes(Tree::ROOT).len() + new.bytes(Tree::ROOT).len()) + ROOM,
+            old,
+            new,
+            path: String::new(),
+            patch: Vec::with_capacity(2048),
+            touched: Vec::new(),
+            touched_bytes: 0,
+            areas: Vec::new(),
+            moves: None,
+        }
+    }
+
     fn value(&mut self, old: Id, new: Id, depth: usize) {
         let (before, after) = (self.old.bytes(old), self.new.bytes(new));
         if before == after {
@@ -366,32 +399,27 @@ impl<'a> Differ<'a> {
 
     /// Writes one operation at the current path.
     fn operation(&mut self, name: &str, old: Option<Id>, new: Option<Id>) {
-        let was = old.map(|id| self.old.raw(id));
-        let value = new.map(|id| self.new.raw(id));
+        let was = old.map(|id| self.old.bytes(id));
+        let value = new.map(|id| self.new.bytes(id));
         write_operation(&mut self.patch, name, &self.path, value, was);
         self.note_area(old, new);
     }
 
     fn note_area(&mut self, old: Option<Id>, new: Option<Id>) {
-        let mut names = self.path.split('/').skip(1);
-        match (names.next(), names.next()) {
-            (Some("metadata"), Some(name)) => {
-                if let Some(area) = metadata_area(name) {
-                    insert(&mut self.areas, area);
-                }
-            }
-            (Some("metadata"), None) => self.metadata_areas(old, new),
-            (Some(name), _) => {
-                let name = super::pattern::unescape(name).unwrap_or(Cow::Borrowed(name)).into_owned();
-                insert(&mut self.areas, &name);
-            }
-            (None, _) => {
+        match self.path.as_str() {
+            "" => {
                 for name in self.differing(old, new) {
                     if name == "metadata" {
                         self.metadata_areas(self.old.member(Tree::ROOT, &name), self.new.member(Tree::ROOT, &name));
                     } else {
                         insert(&mut self.areas, &name);
                     }
+                }
+            }
+            METADATA => self.metadata_areas(old, new),
+            path => {
+                if let Some(area) = area_of(path) {
+                    insert(&mut self.areas, &area);
                 }
             }
         }
@@ -492,8 +520,8 @@ impl<'a> Differ<'a> {
                 (None, None)
             };
             match both {
-                (Some(old), Some(new)) if self.old.raw(old) == self.new.raw(new) => {
-                    let masked = self.new.raw(new);
+                (Some(old), Some(new)) if self.old.bytes(old) == self.new.bytes(new) => {
+                    let masked = self.new.bytes(new);
                     write_operation(&mut self.patch, "replace", &self.path, Some(masked), Some(masked));
                 }
                 // The text of the patch tells it.
@@ -511,8 +539,7 @@ impl<'a> Differ<'a> {
         let managers = self.managers();
         let mut json = Vec::with_capacity(self.patch.len() + managers.len() + 64);
         json.extend_from_slice(b"{\"areas\":");
-        let areas: Vec<String> = self.areas.into_iter().collect();
-        write_json(&mut json, &areas);
+        write_json(&mut json, &self.areas);
         json.extend_from_slice(b",\"patch\":[");
         self.patch.pop();
         json.append(&mut self.patch);
@@ -520,13 +547,13 @@ impl<'a> Differ<'a> {
         json.extend_from_slice(&managers);
         json.extend_from_slice(b"]}");
         let json = String::from_utf8(crate::wire::one_line(json)).expect("it is made of parts of valid texts");
-        (Change { areas, touched: self.touched, json }, self.new.into_shape())
+        (Change { areas: self.areas, touched: self.touched, json }, self.new.into_shape())
     }
 
     /// The entries of managedFields that the version before did not have just so.
     fn managers(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
-        if !self.areas.contains("managedFields") {
+        if !self.areas.iter().any(|area| area == "managedFields") {
             return out;
         }
         let entries = |tree: &mut Tree<'a>| -> Vec<Id> {
@@ -543,21 +570,8 @@ impl<'a> Differ<'a> {
                 continue;
             }
             self.new.read(entry);
-            let mut separator = if out.is_empty() { "{" } else { ",{" };
-            for name in ["manager", "operation", "subresource", "time"] {
-                let Some(value) = self.new.member(entry, name).map(|id| self.new.raw(id)) else { continue };
-                if name == "subresource" && value == "\"\"" {
-                    continue;
-                }
-                out.extend_from_slice(separator.as_bytes());
-                write_json(&mut out, name);
-                out.push(b':');
-                out.extend_from_slice(value.as_bytes());
-                separator = ",";
-            }
-            if separator == "," {
-                out.push(b'}');
-            }
+            let first = out.is_empty();
+            write_manager(&mut out, self.new.view(), entry, first);
         }
         out
     }
@@ -569,6 +583,17 @@ enum Side {
     New,
 }
 
+/// The area that a value below metadata or another top-level member belongs to; resourceVersion is in none.
+pub(super) fn area_of(path: &str) -> Option<Cow<'_, str>> {
+    let first = |path: &'_ str| path.bytes().position(|byte| byte == b'/').unwrap_or(path.len());
+    if let Some(name) = path.strip_prefix(METADATA).and_then(|rest| rest.strip_prefix('/')) {
+        return metadata_area(&name[..first(name)]).map(Cow::Borrowed);
+    }
+    let name = &path[1..];
+    let name = &name[..first(name)];
+    Some(super::pattern::unescape(name).unwrap_or(Cow::Borrowed(name)))
+}
+
 /// The area that a member of metadata belongs to; resourceVersion is none.
 fn metadata_area(name: &str) -> Option<&'static str> {
     match name {
@@ -578,13 +603,15 @@ fn metadata_area(name: &str) -> Option<&'static str> {
     }
 }
 
-fn insert(areas: &mut BTreeSet<String>, area: &str) {
-    if !areas.contains(area) {
-        areas.insert(area.to_owned());
+/// Adds one to what is sorted.
+pub(super) fn insert(areas: &mut Vec<String>, area: &str) {
+    if let Err(position) = areas.binary_search_by(|known| known.as_str().cmp(area)) {
+        areas.insert(position, area.to_owned());
     }
 }
 
-fn write_operation(out: &mut Vec<u8>, name: &str, path: &str, value: Option<&str>, was: Option<&str>) {
+/// With a comma after it.
+pub(super) fn write_operation(out: &mut Vec<u8>, name: &str, path: &str, value: Option<&[u8]>, was: Option<&[u8]>) {
     out.extend_from_slice(b"{\"op\":\"");
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b"\",\"path\":");
@@ -592,13 +619,34 @@ fn write_operation(out: &mut Vec<u8>, name: &str, path: &str, value: Option<&str
     for (key, text) in [(",\"value\":", value), (",\"was\":", was)] {
         if let Some(text) = text {
             out.extend_from_slice(key.as_bytes());
-            out.extend_from_slice(text.as_bytes());
+            out.extend_from_slice(text);
         }
     }
     out.extend_from_slice(b"},");
 }
 
-fn write_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+/// Who an entry of managedFields is of, as it is told; says whether there is anything to tell.
+pub(super) fn write_manager(out: &mut Vec<u8>, tree: View<'_, '_>, entry: Id, first: bool) -> bool {
+    let mut separator = if first { "{" } else { ",{" };
+    for name in ["manager", "operation", "subresource", "time"] {
+        let Some(value) = tree.member(entry, name).map(|id| tree.bytes(id)) else { continue };
+        if name == "subresource" && value == b"\"\"" {
+            continue;
+        }
+        out.extend_from_slice(separator.as_bytes());
+        write_json(out, name);
+        out.push(b':');
+        out.extend_from_slice(value);
+        separator = ",";
+    }
+    let told = separator == ",";
+    if told {
+        out.push(b'}');
+    }
+    told
+}
+
+pub(super) fn write_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(out, value).expect("strings always serialise into memory");
 }
 

@@ -158,7 +158,7 @@ pub(super) fn unescape(segment: &str) -> Option<Cow<'_, str>> {
 /// Appends a member name to a JSON pointer.
 pub(super) fn push_segment(pointer: &mut String, name: &str) {
     pointer.push('/');
-    if name.contains(['~', '/']) {
+    if memchr::memchr2(b'~', b'/', name.as_bytes()).is_some() {
         for character in name.chars() {
             match character {
                 '~' => pointer.push_str("~0"),

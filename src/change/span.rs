@@ -1,6 +1,8 @@
 //! JSON as spans of its own text: one pass, one flat list, no value is ever rendered anew.
 
 use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +38,31 @@ const UNREAD: u32 = u32::MAX;
 /// elements of the lists in `spec` and `status`, and each entry of managedFields. Most of them never change.
 const SHALLOW: usize = 3;
 
+/// How much of what was read when it was needed is kept in any case.
+const KEPT: usize = 64;
+
 /// A node of a tree.
 pub(super) type Id = usize;
+
+/// A value that holds no other, where it stands in a text.
+#[derive(Debug)]
+pub(super) struct Leaf(Node);
+
+impl Leaf {
+    /// The string, number, `true`, `false` or `null` that begins here.
+    pub(super) fn read(text: &[u8], at: usize) -> Option<Self> {
+        u32::try_from(text.len()).ok()?;
+        let mut parser = Parser { bytes: text, at, nodes: Vec::new(), like: None, depth: 0, silent: true };
+        let kind = parser.leaf()?;
+        let escaped = kind == Kind::String && memchr::memchr(b'\\', &text[at..parser.at]).is_some();
+        Some(Self(Node { start: short(at), end: short(parser.at), next: 0, first: 0, kind, escaped }))
+    }
+
+    /// Where it ends.
+    pub(super) fn end(&self) -> usize {
+        self.0.end as usize
+    }
+}
 
 /// A JSON text and where its values stand in it. Nesting costs no stack, however deep it is.
 #[derive(Debug)]
@@ -46,16 +71,64 @@ pub(super) struct Tree<'a> {
     nodes: Vec<Node>,
 }
 
-/// Where the values of a text stand, without the text and down to a small depth: what is worth keeping of a tree.
+/// Where the values of a text stand, without the text and down to a small depth: what is worth keeping of a tree. Copies
+/// share it.
 #[derive(Clone, Debug)]
-pub struct Shape(Vec<Node>);
+pub struct Shape(Arc<Vec<Node>>);
 
 impl Shape {
+    /// That of a text; nothing where it is no JSON.
+    #[must_use]
+    pub fn of(text: &[u8]) -> Option<Self> {
+        Tree::parse_shallow(text).ok().map(Tree::into_shape)
+    }
+
     /// About how many bytes it takes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.0.capacity() * size_of::<Node>()
     }
+
+    /// The shape of a text that is the one of this shape but for some leaves, which are given in their order.
+    pub(super) fn with_leaves(&self, leaves: &[(Id, Leaf)]) -> Self {
+        let old = |id: &Id| &self.0[*id];
+        let alike = |a: &Node, b: &Node| (a.start, a.end, a.kind, a.escaped) == (b.start, b.end, b.kind, b.escaped);
+        if leaves.iter().all(|(id, leaf)| alike(old(id), &leaf.0)) {
+            return self.clone();
+        }
+        let mut nodes = Vec::clone(&self.0);
+        let moved = |at: u32| {
+            let before = leaves.iter().take_while(|(id, _)| old(id).end <= at);
+            before.last().map_or(at, |(id, leaf)| at.wrapping_add(leaf.0.end).wrapping_sub(old(id).end))
+        };
+        for node in &mut nodes {
+            (node.start, node.end) = (moved(node.start), moved(node.end));
+        }
+        for (id, leaf) in leaves {
+            let node = &mut nodes[*id];
+            *node = Node { next: node.next, first: node.first, ..leaf.0 };
+        }
+        Self(Arc::new(nodes))
+    }
+
+    /// Without what was read when it was needed, where that is much.
+    pub(super) fn trimmed(self) -> Self {
+        let inline = self.0.first().map_or(0, |root| root.next as usize);
+        if self.0.len() <= 2 * inline + KEPT { self } else { Self(Arc::new(inline_only(Vec::clone(&self.0)))) }
+    }
+}
+
+/// Without what was read when it was needed: that stands at the end of the list.
+fn inline_only(mut nodes: Vec<Node>) -> Vec<Node> {
+    let inline = nodes.first().map_or(0, |root| root.next);
+    nodes.truncate(inline as usize);
+    for node in &mut nodes {
+        if node.first > inline {
+            node.first = UNREAD;
+        }
+    }
+    nodes.shrink_to_fit();
+    nodes
 }
 
 impl<'a> Tree<'a> {
@@ -105,21 +178,17 @@ impl<'a> Tree<'a> {
     /// The tree of a text whose shape was kept. The text has to be the very same.
     pub(super) fn of_shape(text: &'a [u8], shape: &Shape) -> Option<Self> {
         let fits = shape.0.first().is_some_and(|root| root.end as usize <= text.len());
-        fits.then(|| Self { text, nodes: shape.0.clone() })
+        fits.then(|| Self { text, nodes: Vec::clone(&shape.0) })
     }
 
     /// What is worth keeping of it.
-    pub(super) fn into_shape(mut self) -> Shape {
-        // What was read when it was needed stands at the end of the list.
-        let inline = self.next(Self::ROOT);
-        self.nodes.truncate(inline);
-        for node in &mut self.nodes {
-            if node.first as usize > inline {
-                node.first = UNREAD;
-            }
-        }
-        self.nodes.shrink_to_fit();
-        Shape(self.nodes)
+    pub(super) fn into_shape(self) -> Shape {
+        Shape(Arc::new(inline_only(self.nodes)))
+    }
+
+    /// As [`Tree::into_shape`], with what was read when it was needed.
+    pub(super) fn into_full_shape(self) -> Shape {
+        Shape(Arc::new(self.nodes))
     }
 
     /// Reads what is below a node, where that was put off.
@@ -150,80 +219,62 @@ impl<'a> Tree<'a> {
         self.nodes[id].first = self.nodes[again].first;
     }
 
+    /// For looking only.
+    pub(super) fn view(&self) -> View<'a, '_> {
+        View { text: self.text, nodes: &self.nodes }
+    }
+
     pub(super) fn kind(&self, id: Id) -> Kind {
-        self.nodes[id].kind
+        self.view().kind(id)
     }
 
     /// The text of a value as it came.
     pub(super) fn raw(&self, id: Id) -> &'a str {
-        std::str::from_utf8(self.bytes(id)).expect("strings were checked when they were read, and the rest is ASCII")
+        self.view().raw(id)
     }
 
     /// The bytes of a value as they came.
     pub(super) fn bytes(&self, id: Id) -> &'a [u8] {
-        let node = &self.nodes[id];
-        &self.text[node.start as usize..node.end as usize]
+        self.view().bytes(id)
     }
 
     /// Where a value begins and ends in the text.
-    pub(super) fn span(&self, id: Id) -> std::ops::Range<usize> {
-        let node = &self.nodes[id];
-        node.start as usize..node.end as usize
+    pub(super) fn span(&self, id: Id) -> Range<usize> {
+        self.view().span(id)
     }
 
     /// What a string says. A lone surrogate, which no text can hold, reads as U+FFFD, as in Go.
     pub(super) fn string(&self, id: Id) -> Cow<'a, str> {
-        let raw = self.raw(id);
-        let inner = &raw[1..raw.len() - 1];
-        if self.nodes[id].escaped { Cow::Owned(unescape(inner)) } else { Cow::Borrowed(inner) }
+        self.view().string(id)
     }
 
     /// The node after everything that stands below this one in the list.
     pub(super) fn next(&self, id: Id) -> Id {
-        self.nodes[id].next as usize
+        self.view().next(id)
     }
 
     /// The nodes below this one: the first, and the one after the last.
     fn below(&self, id: Id) -> (Id, Id) {
-        let first = self.nodes[id].first;
-        assert!(first != UNREAD, "a container is read before anything below it is asked for");
-        (first as usize, self.next(first as usize - 1))
+        self.view().below(id)
     }
 
     pub(super) fn is_container(&self, id: Id) -> bool {
-        matches!(self.kind(id), Kind::Object | Kind::Array)
+        self.view().is_container(id)
     }
 
     /// The elements of an array.
     pub(super) fn elements(&self, id: Id) -> impl Iterator<Item = Id> {
-        let (mut at, end) = self.below(id);
-        std::iter::from_fn(move || {
-            let element = at;
-            (element < end).then(|| {
-                at = self.next(element);
-                element
-            })
-        })
+        self.view().elements(id)
     }
 
     /// The members of an object as they stand, name and value.
     pub(super) fn members(&self, id: Id) -> impl Iterator<Item = (Id, Id)> {
-        let (mut at, end) = self.below(id);
-        std::iter::from_fn(move || {
-            let name = at;
-            (name < end).then(|| {
-                at = self.next(name + 1);
-                (name, name + 1)
-            })
-        })
+        self.view().members(id)
     }
 
     /// The value of a member; of duplicates the last, as Go reads them. Nothing where this is no object.
     pub(super) fn member(&self, id: Id, name: &str) -> Option<Id> {
-        if self.kind(id) != Kind::Object {
-            return None;
-        }
-        self.members(id).filter(|&(key, _)| self.string(key) == name).last().map(|(_, value)| value)
+        self.view().member(id, name)
     }
 
     /// The value that a JSON pointer names.
@@ -238,6 +289,118 @@ impl<'a> Tree<'a> {
             };
         }
         Some(at)
+    }
+}
+
+/// A text and where its values stand, for looking only.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View<'a, 's> {
+    text: &'a [u8],
+    nodes: &'s [Node],
+}
+
+impl<'a, 's> View<'a, 's> {
+    /// A text whose shape was kept. It has to be the very same.
+    pub(super) fn of(text: &'a [u8], shape: &'s Shape) -> Option<Self> {
+        let fits = shape.0.first().is_some_and(|root| root.end as usize <= text.len());
+        fits.then_some(Self { text, nodes: &shape.0 })
+    }
+
+    pub(super) fn kind(self, id: Id) -> Kind {
+        self.nodes[id].kind
+    }
+
+    /// The text of a value as it came.
+    pub(super) fn raw(self, id: Id) -> &'a str {
+        std::str::from_utf8(self.bytes(id)).expect("strings were checked when they were read, and the rest is ASCII")
+    }
+
+    /// The bytes of a value as they came.
+    pub(super) fn bytes(self, id: Id) -> &'a [u8] {
+        let node = &self.nodes[id];
+        &self.text[node.start as usize..node.end as usize]
+    }
+
+    /// Where a value begins and ends in the text.
+    pub(super) fn span(self, id: Id) -> Range<usize> {
+        let node = &self.nodes[id];
+        node.start as usize..node.end as usize
+    }
+
+    /// What a string says. A lone surrogate, which no text can hold, reads as U+FFFD, as in Go.
+    pub(super) fn string(self, id: Id) -> Cow<'a, str> {
+        let raw = self.raw(id);
+        let inner = &raw[1..raw.len() - 1];
+        if self.nodes[id].escaped { Cow::Owned(unescape(inner)) } else { Cow::Borrowed(inner) }
+    }
+
+    /// The node after everything that stands below this one in the list.
+    pub(super) fn next(self, id: Id) -> Id {
+        self.nodes[id].next as usize
+    }
+
+    /// The nodes below this one: the first, and the one after the last.
+    fn below(self, id: Id) -> (Id, Id) {
+        let first = self.nodes[id].first;
+        assert!(first != UNREAD, "a container is read before anything below it is asked for");
+        (first as usize, self.next(first as usize - 1))
+    }
+
+    /// Whether a string holds a backslash.
+    pub(super) fn is_escaped(self, id: Id) -> bool {
+        self.nodes[id].escaped
+    }
+
+    pub(super) fn is_container(self, id: Id) -> bool {
+        matches!(self.kind(id), Kind::Object | Kind::Array)
+    }
+
+    /// The elements of an array.
+    pub(super) fn elements(self, id: Id) -> impl Iterator<Item = Id> + use<'a, 's> {
+        let (mut at, end) = self.below(id);
+        std::iter::from_fn(move || {
+            let element = at;
+            (element < end).then(|| {
+                at = self.next(element);
+                element
+            })
+        })
+    }
+
+    /// The members of an object as they stand, name and value.
+    pub(super) fn members(self, id: Id) -> impl Iterator<Item = (Id, Id)> + use<'a, 's> {
+        let (mut at, end) = self.below(id);
+        std::iter::from_fn(move || {
+            let name = at;
+            (name < end).then(|| {
+                at = self.next(name + 1);
+                (name, name + 1)
+            })
+        })
+    }
+
+    /// The value of a member; of duplicates the last, as Go reads them. Nothing where this is no object.
+    pub(super) fn member(self, id: Id, name: &str) -> Option<Id> {
+        if self.kind(id) != Kind::Object {
+            return None;
+        }
+        let is_it = |key: Id| {
+            let text = self.bytes(key);
+            if self.is_escaped(key) { self.string(key) == name } else { text[1..text.len() - 1] == *name.as_bytes() }
+        };
+        self.members(id).filter(|&(key, _)| is_it(key)).last().map(|(_, value)| value)
+    }
+
+    /// Whether it is known what stands below a value.
+    pub(super) fn is_read(self, id: Id) -> bool {
+        self.nodes[id].first != UNREAD
+    }
+
+    /// Whether a value goes on to a place or behind it, in this text or in one that is the same up to there.
+    pub(super) fn reaches(self, id: Id, at: usize) -> bool {
+        let node = &self.nodes[id];
+        let end = node.end as usize;
+        end > at || end == at && node.kind == Kind::Scalar
     }
 }
 
@@ -354,12 +517,7 @@ impl Parser<'_, '_> {
                         continue 'value;
                     }
                 }
-                b'"' => self.string()?,
-                b't' => self.word(b"true")?,
-                b'f' => self.word(b"false")?,
-                b'n' => self.word(b"null")?,
-                b'-' | b'0'..=b'9' => self.number()?,
-                _ => return None,
+                _ => drop(self.leaf()?),
             }
             loop {
                 let Some(&Open { is_object, node, .. }) = open.last() else { return Some(()) };
@@ -389,6 +547,22 @@ impl Parser<'_, '_> {
                 }
             }
         }
+    }
+
+    /// A value that holds no other.
+    fn leaf(&mut self) -> Option<Kind> {
+        match *self.bytes.get(self.at)? {
+            b'"' => {
+                self.string()?;
+                return Some(Kind::String);
+            }
+            b't' => self.word(b"true")?,
+            b'f' => self.word(b"false")?,
+            b'n' => self.word(b"null")?,
+            b'-' | b'0'..=b'9' => self.number()?,
+            _ => return None,
+        }
+        Some(Kind::Scalar)
     }
 
     /// The children that a container's twin has, where it is one of the same kind.
@@ -633,7 +807,7 @@ mod tests {
         assert_eq!(all, late);
         // What was read meanwhile is not kept.
         let shape = shallow.into_shape();
-        assert_eq!(shape.0, Tree::parse_shallow(text).unwrap().nodes);
+        assert_eq!(*shape.0, Tree::parse_shallow(text).unwrap().nodes);
         walk(&mut Tree::of_shape(text, &shape).unwrap(), Tree::ROOT, &mut again);
         assert_eq!(all, again);
         assert!(Tree::of_shape(&text[1..], &shape).is_none());

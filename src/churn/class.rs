@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::read::Change;
+use super::read::{Change, book};
 use crate::change::{Noise, Preset};
 
 /// What kind of write it was. Each is of one kind: the first that fits, in this order but for the last.
@@ -99,6 +99,11 @@ impl Classes {
             [area] if *area == "managedFields" => return Class::ManagedFields,
             _ => {}
         }
+        // A value that redaction drops is another, and nothing but its area tells: whatever it was, it may matter.
+        if change.areas.iter().any(|area| !change.patch.iter().any(|operation| area_of(&operation.path) == Some(area)))
+        {
+            return Class::Changed;
+        }
         // The version moves with every write and says nothing.
         let touched: Vec<&str> = change
             .patch
@@ -121,6 +126,16 @@ impl Classes {
     }
 }
 
+/// The area that a path of a patch lies in; of the version, which moves with every write, none.
+fn area_of(path: &str) -> Option<&str> {
+    let first = path.strip_prefix('/')?;
+    match path {
+        "/metadata/resourceVersion" => None,
+        _ if book(path).is_some() => Some("managedFields"),
+        _ => Some(first.split_once('/').map_or(first, |(first, _)| first)),
+    }
+}
+
 /// Whether a JSON text is a moment: RFC 3339, or a number of seconds, milli-, micro- or nanoseconds since 1970 that is
 /// within a week of when it was written.
 pub(super) fn is_stamp(json: &str, written: Option<Timestamp>) -> bool {
@@ -140,4 +155,36 @@ pub(super) fn is_stamp(json: &str, written: Option<Timestamp>) -> bool {
         _ => return false,
     };
     moment.is_ok_and(|moment| written.duration_since(moment).abs() < SignedDuration::from_hours(7 * 24))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(change: &str) -> Class {
+        Classes::default().of("secrets", &serde_json::from_str(change).unwrap(), None)
+    }
+
+    /// A value that redaction drops is in the areas alone.
+    #[test]
+    fn what_changed_and_is_not_shown_is_a_change_that_matters() {
+        let version = r#"{"op":"replace","path":"/metadata/resourceVersion","value":"2","was":"1"}"#;
+        let books = r#"{"op":"replace","path":"/metadata/managedFields/0/time","value":"b","was":"a"}"#;
+        let status = r#"{"op":"replace","path":"/status/a","value":2,"was":1}"#;
+        for (areas, patch, expected) in [
+            (r#""data""#, version.to_owned(), Class::Changed),
+            (r#""metadata""#, version.to_owned(), Class::Changed),
+            (r#""data","managedFields""#, format!("{version},{books}"), Class::Changed),
+            (r#""data","status""#, format!("{version},{status}"), Class::Changed),
+            (r#""status""#, format!("{version},{status}"), Class::Status),
+            (r#""managedFields","status""#, format!("{version},{books},{status}"), Class::Status),
+            (r#""managedFields""#, format!("{version},{books}"), Class::ManagedFields),
+            ("", version.to_owned(), Class::Version),
+            (r#""a/b""#, format!(r#"{version},{{"op":"add","path":"/a~1b","value":1}}"#), Class::Changed),
+            // An object that is told anew as a whole.
+            (r#""metadata","status""#, r#"{"op":"replace","path":"","value":{}}"#.to_owned(), Class::Changed),
+        ] {
+            assert_eq!(class(&format!(r#"{{"areas":[{areas}],"patch":[{patch}]}}"#)), expected, "{areas}: {patch}");
+        }
+    }
 }

@@ -11,6 +11,9 @@ use crate::model::Seq;
 
 /// So many objects, managers and fields are remembered.
 const ROOM: usize = 4000;
+/// So many resources have time series of their own, each at most one for each kind of write: definitions of custom
+/// resources can come and go as long as the daemon runs.
+const RESOURCES: usize = 500;
 /// So many entries are read at once …
 const PAGE: usize = 256;
 /// … and about so many bytes.
@@ -22,7 +25,7 @@ pub struct Meter(Arc<Mutex<Churn>>);
 
 impl Default for Meter {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Churn::with_room(ROOM))))
+        Self(Arc::new(Mutex::new(Churn::with_room(ROOM).naming(RESOURCES))))
     }
 }
 
@@ -77,5 +80,59 @@ impl Meter {
         drop(churn);
         let reached = entries.last().map_or(upto, |entry| entry.seq);
         (reader, reached)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::churn::{Class, OTHERS};
+    use crate::model::{Cluster, EntryType, Evidence};
+    use crate::wire::{Draft, render};
+
+    /// Whatever is watched and whoever writes: the time series are those of a bounded number of resources.
+    #[test]
+    fn thousands_of_kinds_and_managers_make_a_bounded_number_of_series() {
+        let (meter, cluster) = (Meter::default(), Cluster { name: "c".into(), uid: "u".into() });
+        let mut seq = 0;
+        let mut write = |resource: &str, manager: &str| {
+            seq += 1;
+            let object = format!(
+                r#"{{"metadata":{{"managedFields":[{{"manager":"{manager}","operation":"Update","time":"2026-11-21T00:00:00Z"}}]}}}}"#
+            );
+            let draft = Draft {
+                seq: Seq(seq),
+                epoch: "e",
+                time: "2026-11-21T00:00:00.000000Z",
+                kind: EntryType::Added,
+                evidence: Some(Evidence::Watched),
+                cluster: &cluster,
+                api_version: "example.com/v1",
+                kind_name: "Thing",
+                resource,
+                namespace: manager,
+                name: manager,
+                uid: "u",
+                version: "1",
+                change: None,
+                object: Some(object.as_bytes()),
+                gap: None,
+                redacted: &[],
+            };
+            meter.0.lock().unwrap().take(&render(&draft).line).unwrap();
+        };
+        for turn in 0..5_000 {
+            write(&format!("things-{turn}"), &format!("manager-{turn}"));
+            // The first keep their names for good: a counter never goes back.
+            write("things-0", &format!("other-{turn}"));
+        }
+        let resources = meter.resources();
+        assert_eq!(resources.len(), RESOURCES + 1);
+        let writes =
+            |name: &str| resources.iter().find(|(of, _)| of == name).map(|(_, of)| of.classes[&Class::Created].writes);
+        assert_eq!(writes("things-0.example.com"), Some(5_001));
+        assert_eq!(writes(OTHERS), Some(4_500));
+        let all: u64 = resources.iter().flat_map(|(_, of)| of.classes.values()).map(|count| count.writes).sum();
+        assert_eq!(all, 10_000, "nothing is left out of the sum");
     }
 }

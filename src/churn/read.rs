@@ -116,7 +116,7 @@ fn managed(object: &[u8]) -> Vec<Manager<'_>> {
 }
 
 /// Which entry of the books a pointer leads into, or that it is all of them.
-fn book(path: &str) -> Option<Option<usize>> {
+pub(super) fn book(path: &str) -> Option<Option<usize>> {
     let rest = path.strip_prefix(BOOKS)?;
     match rest.strip_prefix('/') {
         None => rest.is_empty().then_some(None),

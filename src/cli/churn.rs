@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::line::common;
 use super::output::{Ink, Look, Out, Row, count, cut, moment, plural, printable, size, span, table};
-use super::select::{FilterArgs, SelectArgs, Selection};
+use super::select::{FilterArgs, SelectArgs, Selection, how_many};
 use super::{Exit, Failure, Format, Global, Outcome, complain};
 use crate::churn::{Churn, Class, Fight, Report, Requests, Row as Counted, Versions, Written};
 use crate::journal::Reader;
@@ -25,7 +25,7 @@ pub struct ChurnArgs {
     #[arg(long)]
     pub requests: bool,
     /// At most so many rows in each table
-    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = how_many)]
     pub top: usize,
 }
 
@@ -57,8 +57,10 @@ fn report(args: &ChurnArgs, reader: &mut Reader, now: Timestamp) -> Result<Repor
     let until = args.select.only.until.unwrap_or(now);
     let since = args.select.only.since.unwrap_or_else(|| until.saturating_sub(HOUR).unwrap_or(until));
     if since > until {
-        return Err(Failure::usage(format!("--since {} is after --until {}", moment(since), moment(until))));
+        super::object::not_to_come(reader, since)?;
+        return Err(Failure::usage("--since is after --until; exchange them"));
     }
+    args.select.only.check(reader)?;
     if args.requests {
         comparable(&args.select)?;
     }
@@ -209,7 +211,8 @@ fn head(report: &Report, look: Look) -> Vec<String> {
     }
     if not.withheld > 0 {
         let withheld = plural(not.withheld, "change", "changes");
-        lines.push(format!("`ignore` has withheld {withheld} so far, which are not in the log and not here."));
+        let are = if not.withheld == 1 { "is" } else { "are" };
+        lines.push(format!("`ignore` has withheld {withheld} so far, which {are} not in the log and not here."));
     }
     if not.gaps > 0 {
         let gaps = plural(not.gaps, "gap", "gaps");

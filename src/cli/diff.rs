@@ -11,7 +11,7 @@ use super::line::{full_resource, put_gap};
 use super::log::{UNTOLD, put_difference};
 use super::object::{self, Moment, place};
 use super::output::{Ink, Out, Row, moment, printable};
-use super::select::{At, Spellings, at};
+use super::select::{At, Spellings, ago, at};
 use super::tree::{Change, Mark, Node, Step as Way};
 use super::{Exit, Failure, Format, Global, Outcome};
 use crate::change;
@@ -149,7 +149,12 @@ pub fn main(args: DiffArgs, global: &Global) -> Outcome {
     let from = begin(&mut reader, args.from)?;
     let to = match args.to {
         Some(to) => place(&mut reader, to)?,
-        None => Moment { seq: reader.head()?, time: None },
+        None => {
+            let seq = reader.head()?;
+            // As long as nothing has come since, it is not the time of the newest entry, which is before.
+            let now = from.time.filter(|_| from.seq == seq).and_then(|_| ago("0s").ok());
+            Moment { seq, time: now }
+        }
     };
     if from.seq > to.seq || from.time.zip(to.time).is_some_and(|(from, to)| from > to) {
         return Err(Failure::usage("--from is after --to; exchange them"));
@@ -191,6 +196,7 @@ struct Scope {
 impl Scope {
     fn of(args: &DiffArgs, reader: &Reader) -> Result<Self, Failure> {
         let namespace = args.namespace.clone();
+        object::namespace(reader, namespace.as_deref())?;
         if args.objects.is_empty() {
             let resources = reader.resources()?.into_iter().map(|(id, _)| id).collect();
             return Ok(Self { resources, namespace, objects: None });

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use clap::Args;
+use serde::Deserialize;
 
 use super::object::{self, Moment};
 use super::output::Out;
@@ -29,7 +30,7 @@ pub struct GetArgs {
 }
 
 /// What the API server sets by itself, and what would keep it from taking the object again.
-const SERVERS: [&[&str]; 11] = [
+const SERVERS: [&[&str]; 14] = [
     &["status"],
     &["metadata", "managedFields"],
     &["metadata", "resourceVersion"],
@@ -41,7 +42,20 @@ const SERVERS: [&[&str]; 11] = [
     &["metadata", "deletionGracePeriodSeconds"],
     // kubectl's own note, which it writes anew.
     &["metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"],
+    // The books of controllers.
     &["metadata", "annotations", "deployment.kubernetes.io/revision"],
+    &["metadata", "annotations", "deprecated.daemonset.template.generation"],
+    &["metadata", "annotations", "pv.kubernetes.io/bind-completed"],
+    &["metadata", "annotations", "pv.kubernetes.io/bound-by-controller"],
+];
+
+/// What the API server sets in a Job to tie Pods to it: the uid of this one, so it takes it from no other.
+const TIES: [&[&str]; 5] = [
+    &["spec", "selector"],
+    &["spec", "template", "metadata", "labels", "controller-uid"],
+    &["spec", "template", "metadata", "labels", "batch.kubernetes.io/controller-uid"],
+    &["metadata", "labels", "controller-uid"],
+    &["metadata", "labels", "batch.kubernetes.io/controller-uid"],
 ];
 
 /// What is known of an object at the moment asked for.
@@ -87,6 +101,9 @@ pub fn main(args: GetArgs, global: &Global, out: &mut Out) -> Outcome {
     if args.clean {
         let mut node = Node::parse(&object).map_err(damaged)?;
         node.without(&SERVERS);
+        if row.resource.full_name() == "jobs.batch" && !manual(&object) {
+            node.without(&TIES);
+        }
         node.without_empty(&["metadata", "annotations"]);
         let left: Vec<&str> = redacted.iter().map(String::as_str).filter(|at| node.has(at)).collect();
         if !left.is_empty() {
@@ -104,6 +121,20 @@ pub fn main(args: GetArgs, global: &Global, out: &mut Out) -> Outcome {
     }
     out.flush()?;
     Ok(Exit::Done)
+}
+
+/// Whether somebody chose the Pods of a Job, which the API server does by itself unless told.
+fn manual(job: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Job {
+        spec: Spec,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Spec {
+        manual_selector: Option<bool>,
+    }
+    serde_json::from_slice::<Job>(job).is_ok_and(|job| job.spec.manual_selector == Some(true))
 }
 
 fn look(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<Known, Failure> {

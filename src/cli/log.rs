@@ -8,16 +8,15 @@ use serde::Deserialize;
 
 use super::line::{day_and_time, full_resource, put_gap};
 use super::output::{Ink, Out, Row, printable};
-use super::select::FilterArgs;
+use super::select::{FilterArgs, how_many};
 use super::tree::{Change, Manager, Node, Step as Way};
 use super::what::What;
 use super::who::Writers;
 use super::yaml::{self, Sign, View};
-use super::{Exit, Failure, Format, Global, Outcome, object};
-use crate::filter::Filter;
-use crate::journal::{ObjectRow, Reader, Step, StoredEntry};
+use super::{Exit, Failure, Format, Global, Outcome, complain, object};
+use crate::journal::{Choice, ObjectRow, Position, Reader, Step, StoredEntry};
 use crate::model::{EntryType, Seq};
-use crate::wire::Entry;
+use crate::wire::{Entry, OUTLINE};
 
 /// Arguments of `decklog log`.
 #[derive(Args, Debug)]
@@ -35,7 +34,7 @@ pub struct LogArgs {
     #[arg(long)]
     pub tree: bool,
     /// Only the newest so many
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = how_many)]
     pub last: Option<usize>,
 }
 
@@ -62,6 +61,9 @@ enum Event {
 pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     let (mut reader, _) = global.reader()?;
     let filter = args.only.compile()?;
+    let choice = filter.as_ref().filter(|filter| filter.asks_only_for(&OUTLINE));
+    let choice = choice.map(|filter| |line: &[u8]| filter.is_true_for(line));
+    args.only.check(&mut reader)?;
     let rows = object::find(&reader, "log", &args.object, args.only.namespace.as_deref())?;
     let root = object::only(&args.object, rows)?;
     if root.last == Seq(0) {
@@ -81,9 +83,14 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
         let stored = match event {
             Event::Gap(stored) => Some(stored.clone()),
             // What is gone by now was among the oldest.
-            Event::Entry(_) => reader.entry(*seq)?,
+            Event::Entry(_) => {
+                let choice = choice.as_ref().map(|choice| choice as Choice<'_>);
+                let one = reader.select(&Position::default(), Seq(seq.0 - 1), Some(seq.next()), false, 1, choice)?;
+                one.entries.into_iter().next()
+            }
         };
-        let Some(stored) = stored.filter(|stored| keeps(filter.as_ref(), stored)) else { continue };
+        let keeps = |stored: &StoredEntry| filter.as_ref().is_none_or(|filter| filter.is_true_for(&stored.line));
+        let Some(stored) = stored.filter(keeps) else { continue };
         left -= 1;
         let member = match event {
             Event::Gap(_) => None,
@@ -95,13 +102,11 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     if left > 0 && retained.forgotten > 0 {
         printer.end(&format!("what was before entry {} is forgotten", retained.oldest))?;
     }
+    if printer.first && args.last != Some(0) {
+        complain(&format!("no entry of {} fits", printer.object));
+    }
     printer.out.flush()?;
     Ok(Exit::Done)
-}
-
-fn keeps(filter: Option<&Filter>, stored: &StoredEntry) -> bool {
-    // Only what it is true for: a sink would rather get too much, a reader asked for these.
-    filter.is_none_or(|filter| filter.matches(&stored.line).unwrap_or(false))
 }
 
 /// The entries of these objects, of each at most so many, and the gaps in their lives, by seq.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::Failure;
 use super::output::moment;
-use super::select::{At, Spellings, ago};
+use super::select::{At, Named, Spellings, ago};
 use crate::journal::{ObjectRow, Reader};
 use crate::model::{EntryType, Seq};
 use crate::wire::Entry;
@@ -23,11 +23,25 @@ pub(super) fn find(
     namespace: Option<&str>,
 ) -> Result<Vec<ObjectRow>, Failure> {
     let named = Spellings::load(reader)?.read(text)?;
-    let Some(name) = &named.name else {
+    if named.name.is_none() {
         return Err(Failure::usage(format!(
             "{command} takes KIND/NAME, such as {text}/web; `decklog tail {text}` prints what happened to all of them"
         )));
-    };
+    }
+    known(reader, text, &named, namespace)
+}
+
+/// The objects that a spelling with a name can mean, at least one.
+///
+/// # Errors
+/// As [`find`].
+pub(super) fn known(
+    reader: &Reader,
+    text: &str,
+    named: &Named,
+    namespace: Option<&str>,
+) -> Result<Vec<ObjectRow>, Failure> {
+    let name = named.name.as_deref().unwrap_or_default();
     let mut rows = Vec::new();
     for (id, _) in &named.resources {
         rows.extend(reader.objects(*id, None, Some(name))?);
@@ -58,6 +72,58 @@ pub(super) fn find(
     Err(Failure::no(format!("the journal knows no {text}{hint}")))
 }
 
+/// That something is known of a namespace.
+///
+/// # Errors
+/// Where nothing is, with what comes nearest.
+pub(super) fn namespace(reader: &Reader, namespace: Option<&str>) -> Result<(), Failure> {
+    let Some(wanted) = namespace else { return Ok(()) };
+    let known = reader.namespaces()?;
+    if known.is_empty() || known.contains(wanted) {
+        return Ok(());
+    }
+    let near = known.iter().map(|name| (strsim::damerau_levenshtein(wanted, name), name)).min();
+    let hint = match near.filter(|(distance, _)| *distance <= wanted.len().max(3) / 3) {
+        Some((_, name)) => format!("did you mean {name}?"),
+        None if known.len() <= NAMESPACES => {
+            format!("it knows {}", known.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+        }
+        None => format!("it knows {} others", known.len()),
+    };
+    Err(Failure::no(format!("the journal knows nothing in the namespace {wanted}; {hint}")))
+}
+
+/// That a moment is not to come.
+///
+/// # Errors
+/// Where it is.
+pub(super) fn not_to_come(reader: &mut Reader, time: Timestamp) -> Result<(), Failure> {
+    let now = ago("0s").unwrap_or(Timestamp::MAX);
+    let newest = reader.entry(reader.head()?)?;
+    // Of a clock that was set back later entries may tell.
+    let newest = newest.and_then(|stored| parse(&stored).ok()?.time.parse::<Timestamp>().ok());
+    if time > now && newest.is_none_or(|newest| time > newest) {
+        return Err(Failure::no(format!("{} is in the future: it is {} now", moment(time), moment(now))));
+    }
+    Ok(())
+}
+
+/// That something is known of the time before a moment.
+///
+/// # Errors
+/// Where the log begins later, with when.
+pub(super) fn not_before_all(reader: &Reader, time: Timestamp) -> Result<(), Failure> {
+    let retained = reader.retained()?;
+    match retained.oldest_time.filter(|begin| time.as_microsecond() < *begin) {
+        Some(begin) => Err(Failure::no(format!(
+            "nothing is known of then: the log begins at {} (entry {})",
+            spell_micros(begin),
+            retained.oldest
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The only one of them.
 ///
 /// # Errors
@@ -80,6 +146,9 @@ pub(super) fn several<'r>(text: &str, rows: impl Iterator<Item = &'r ObjectRow>)
         names.join("; ")
     ))
 }
+
+/// So many namespaces are named where none is like the one asked for.
+const NAMESPACES: usize = 8;
 
 /// A moment of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,13 +176,7 @@ pub(super) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
             (Moment { seq, time: None }, begin.is_some() && seq.0 < retained.forgotten)
         }
         At::Time(time) => {
-            let now = ago("0s").unwrap_or(Timestamp::MAX);
-            let newest = reader.entry(reader.head()?)?;
-            // Of a clock that was set back later entries may tell.
-            let newest = newest.and_then(|stored| parse(&stored).ok()?.time.parse::<Timestamp>().ok());
-            if time > now && newest.is_none_or(|newest| time > newest) {
-                return Err(Failure::no(format!("{} is in the future: it is {} now", moment(time), moment(now))));
-            }
+            not_to_come(reader, time)?;
             let micros = time.as_microsecond();
             let seq = reader.last_before(micros.saturating_add(1))?;
             (Moment { seq, time: Some(time) }, begin.is_some_and(|begin| micros < begin))

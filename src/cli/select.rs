@@ -5,10 +5,11 @@ use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{SpanRelativeTo, Timestamp};
 
-use super::Failure;
+use super::{Failure, object};
 use crate::filter::Filter;
-use crate::journal::{Position, Reader, StoredEntry};
+use crate::journal::{Choice, Position, Reader, StoredEntry};
 use crate::model::{EntryType, Resource, Seq};
+use crate::wire::OUTLINE;
 
 /// What `tail` and its siblings take to choose objects and entries.
 #[derive(Args, Clone, Debug, Default)]
@@ -22,6 +23,9 @@ pub struct SelectArgs {
     /// Which of their entries.
     #[command(flatten)]
     pub only: FilterArgs,
+    /// What is not there yet may come.
+    #[arg(skip)]
+    pub waits: bool,
 }
 
 /// What every command that prints entries takes to choose among them.
@@ -53,6 +57,30 @@ impl FilterArgs {
         let filter = self.filter.as_deref().map(Filter::compile).transpose();
         filter.map_err(|error| Failure::usage(format!("--where: {error}")))
     }
+}
+
+impl FilterArgs {
+    /// That something can be known of the time that is asked for.
+    ///
+    /// # Errors
+    /// Where it is to come, was before the log began, or ends before it begins.
+    pub fn check(&self, reader: &mut Reader) -> Result<(), Failure> {
+        if self.since.zip(self.until).is_some_and(|(since, until)| since > until) {
+            return Err(Failure::usage("--since is after --until; exchange them"));
+        }
+        if let Some(since) = self.since {
+            object::not_to_come(reader, since)?;
+        }
+        self.until.map_or(Ok(()), |until| object::not_before_all(reader, until))
+    }
+}
+
+/// How many of something.
+///
+/// # Errors
+/// What is expected instead.
+pub fn how_many(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "expected a number such as 20".to_owned())
 }
 
 fn entry_type(word: &str) -> Result<EntryType, String> {
@@ -241,16 +269,23 @@ impl Selection {
     ///
     /// # Errors
     /// Where the arguments name what the journal does not know, or the expression is wrong.
-    pub fn new(args: &SelectArgs, reader: &Reader) -> Result<Self, Failure> {
+    pub fn new(args: &SelectArgs, reader: &mut Reader) -> Result<Self, Failure> {
         let only = &args.only;
         let filter = only.compile()?;
+        only.check(reader)?;
         let mut objects = Vec::new();
         if !args.objects.is_empty() {
             let spellings = Spellings::load(reader)?;
             for text in args.objects.iter().flat_map(|text| text.split(',')) {
                 let named = spellings.read(text)?;
+                if named.name.is_some() && !args.waits {
+                    object::known(reader, text, &named, only.namespace.as_deref())?;
+                }
                 objects.extend(named.resources.iter().map(|(id, _)| (*id, named.name.clone())));
             }
+        }
+        if !args.waits {
+            object::namespace(reader, only.namespace.as_deref())?;
         }
         let position = Position {
             objects,
@@ -292,12 +327,17 @@ impl Selection {
     /// # Errors
     /// Where the journal cannot be read.
     pub fn page(&self, reader: &mut Reader, after: Seq, upto: Seq) -> Result<(Vec<StoredEntry>, Seq), Failure> {
-        let entries = reader.select(&self.position, after, Some(upto.next()), false, PAGE)?;
-        let reached = match entries.last() {
-            Some(last) if entries.len() == PAGE => last.seq,
-            _ => upto,
-        };
-        Ok((self.keep(entries), reached))
+        let choice = self.choice();
+        let page = reader.select(
+            &self.position,
+            after,
+            Some(upto.next()),
+            false,
+            PAGE,
+            choice.as_ref().map(|choice| choice as Choice<'_>),
+        )?;
+        let reached = page.looked_at.filter(|_| page.looked == PAGE).map_or(upto, |(_, last)| last);
+        Ok((self.keep(page.entries), reached))
     }
 
     /// The last seq before the newest `count` entries that are selected after `after`.
@@ -306,12 +346,19 @@ impl Selection {
     /// As [`Selection::page`].
     pub fn newest(&self, reader: &mut Reader, after: Seq, count: usize) -> Result<Seq, Failure> {
         let head = reader.head()?;
-        let (mut before, mut left) = (head.next(), count);
+        let (mut before, mut left, choice) = (head.next(), count, self.choice());
         while left > 0 {
             let page = PAGE.min(if self.filter.is_some() { PAGE } else { left });
-            let entries = reader.select(&self.position, after, Some(before), true, page)?;
-            let Some(last) = entries.last().map(|entry| entry.seq) else { return Ok(after) };
-            for entry in self.keep(entries) {
+            let page = reader.select(
+                &self.position,
+                after,
+                Some(before),
+                true,
+                page,
+                choice.as_ref().map(|choice| choice as Choice<'_>),
+            )?;
+            let Some((_, last)) = page.looked_at else { return Ok(after) };
+            for entry in self.keep(page.entries) {
                 left -= 1;
                 if left == 0 {
                     return Ok(Seq(entry.seq.0 - 1));
@@ -322,10 +369,15 @@ impl Selection {
         Ok(head)
     }
 
+    /// The filter, where it does not need the entries themselves.
+    fn choice(&self) -> Option<impl Fn(&[u8]) -> bool + '_> {
+        let filter = self.filter.as_ref().filter(|filter| filter.asks_only_for(&OUTLINE))?;
+        Some(|line: &[u8]| filter.is_true_for(line))
+    }
+
     fn keep(&self, mut entries: Vec<StoredEntry>) -> Vec<StoredEntry> {
-        if let Some(filter) = &self.filter {
-            // Only what it is true for: a sink would rather get too much, a reader asked for these.
-            entries.retain(|entry| filter.matches(&entry.line).unwrap_or(false));
+        if let Some(filter) = self.filter.as_ref().filter(|filter| !filter.asks_only_for(&OUTLINE)) {
+            entries.retain(|entry| filter.is_true_for(&entry.line));
         }
         entries
     }

@@ -50,7 +50,8 @@ fn lines(status: &Status, look: Look) -> Vec<String> {
         let withheld = status.sources.iter().any(|source| source.withheld > 0);
         let cells: Vec<_> = status.sources.iter().map(|source| source_row(source, status, withheld)).collect();
         let details = status.sources.iter().map(|source| vec![source.detail.clone()]).collect::<Vec<_>>();
-        let titles = ["SOURCE", "STATE", "FOR", "OBJECTS", "RESUMES AT", "KNOWN GOOD", "GAPS", "WITHHELD"];
+        // A narrow terminal cuts what comes last.
+        let titles = ["SOURCE", "STATE", "FOR", "GAPS", "KNOWN GOOD", "OBJECTS", "RESUMES AT", "WITHHELD"];
         let titles = if withheld { &titles[..] } else { &titles[..7] };
         lines.extend(with_details(table(look, titles, &cells), &details, look));
     }
@@ -162,10 +163,10 @@ fn source_row(source: &SourceStatus, status: &Status, withheld: bool) -> Vec<Cel
         plain(printable(&source.name)),
         state(&source.state, source.active, status.daemon.running),
         plain(since(source.since, status.time)),
+        (Some(Ink::Alarm).filter(|_| source.gaps > 0), count(source.gaps)),
+        plain(known_good),
         plain(count(source.objects)),
         plain(source.resume.as_deref().map_or_else(|| "a list".to_owned(), |version| printable(version).into_owned())),
-        plain(known_good),
-        (Some(Ink::Alarm).filter(|_| source.gaps > 0), count(source.gaps)),
     ];
     if withheld {
         row.push(plain(count(source.withheld)));
@@ -343,11 +344,11 @@ mod tests {
         alarm    sink-halted hook, 1h40m: refused with 413 (200 entries and 252 s behind); do what it says, then SIGHUP (`systemctl reload decklog`) makes it try again; nothing is lost
         alarm    sink-set-aside hook, 1h40m: it refused 7 entries for good, the first because: too large; when it takes them: `decklog replay --sink hook --from 1 --to 7`
 
-        SOURCE                      STATE           FOR  OBJECTS  RESUMES AT  KNOWN GOOD  GAPS
-        deployments.apps            watching        40m  1,204    81234       12s ago     0
-        pods/shop                   degraded        40m  1,204    a list      never       2
+        SOURCE                      STATE           FOR  GAPS  KNOWN GOOD  OBJECTS  RESUMES AT
+        deployments.apps            watching        40m  0     12s ago     1,204    81234
+        pods/shop                   degraded        40m  2     never       1,204    a list
           may not be listed (403); grant it: decklog rbac | kubectl apply -f -\u{1b}[2J
-        leases.coordination.k8s.io  not configured  40m  1,204    81234       12s ago     0
+        leases.coordination.k8s.io  not configured  40m  0     12s ago     1,204    81234
 
         SINK   TYPE  STATE    FOR    CURSOR  BEHIND               SET ASIDE
         audit  file  running  1h40m  51200   nothing              0
@@ -360,6 +361,26 @@ mod tests {
           set aside: entry 5: too large
           set aside: and 2 more, see -o json
         ");
+    }
+
+    #[test]
+    fn it_reads_well_in_80_and_120_columns_and_as_json() {
+        let mut quiet = status(true);
+        (quiet.journal.entries, quiet.gaps.count, quiet.gaps.last) = (1, 0, None);
+        quiet.journal.oldest = quiet.journal.head;
+        quiet.sources.truncate(1);
+        quiet.sources[0].withheld = 1;
+        quiet.sinks.truncate(1);
+        quiet.sinks[0].lag_entries = 1;
+        quiet.waiting.clear();
+        quiet.alarms = quiet.alarms_now();
+        for (name, status) in [("trouble", status(true)), ("stopped", status(false)), ("quiet", quiet)] {
+            for columns in [80, 120] {
+                let look = Look { color: false, terminal: true, width: Some(columns) };
+                insta::assert_snapshot!(format!("{name}_{columns}"), lines(&status, look).join("\n"));
+            }
+            insta::assert_json_snapshot!(format!("{name}_json"), status);
+        }
     }
 
     #[test]

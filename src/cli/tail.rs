@@ -5,7 +5,7 @@ use clap::Args;
 use super::follow::Follow;
 use super::line::Lines;
 use super::output::{Out, plural};
-use super::select::{SelectArgs, Selection};
+use super::select::{SelectArgs, Selection, how_many};
 use super::{Exit, Failure, Format, Global, Outcome, complain, yaml};
 use crate::journal::StoredEntry;
 use crate::model::Seq;
@@ -23,7 +23,7 @@ pub struct TailArgs {
     #[arg(short, long, conflicts_with = "until")]
     pub follow: bool,
     /// Only the newest so many [default: 10, with --since all]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = how_many)]
     pub last: Option<usize>,
 }
 
@@ -35,12 +35,14 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
     let (mut reader, dir) = global.reader()?;
     // Before the first read, so that no commit falls between reading and following.
     let mut follow = if args.follow { Some(Follow::new(&reader, &dir)?) } else { None };
-    let selection = Selection::new(&args.select, &reader)?;
+    let mut select = args.select;
+    select.waits = args.follow;
+    let selection = Selection::new(&select, &mut reader)?;
     let mut out = Out::new(global);
     let mut printer = Printer::new(&out, global, reader.head()?);
 
     let begin = selection.begin(&reader)?;
-    let count = args.last.or_else(|| args.select.only.since.is_none().then_some(LAST));
+    let count = args.last.or_else(|| select.only.since.is_none().then_some(LAST));
     let mut after = match count {
         Some(count) => selection.newest(&mut reader, begin, count)?,
         None => begin,
@@ -55,7 +57,12 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
             after = reached;
         }
         out.flush()?;
-        let Some(follow) = &mut follow else { return Ok(Exit::Done) };
+        let Some(follow) = &mut follow else {
+            if printer.first && args.last != Some(0) {
+                complain(if head == Seq(0) { "the journal has no entries yet" } else { "no entry of the log fits" });
+            }
+            return Ok(Exit::Done);
+        };
         follow.wait(&reader)?;
         let oldest = reader.oldest()?;
         if oldest > after.next() {

@@ -16,6 +16,7 @@ use crate::filter::Filter;
 use crate::journal::Journal;
 use crate::sink::{self, Position, Sink};
 use crate::supervise::{Ended, Supervisor};
+use crate::wire;
 
 /// How long a sink may take to say what it holds before the cluster is read; it is asked again when it delivers.
 const ASK_LIMIT: Duration = Duration::from_secs(5);
@@ -186,7 +187,9 @@ fn open(config: &config::Sink) -> Result<Opened, DaemonError> {
         Some(text) => {
             let filter = Filter::compile(text).map_err(|error| wrong(error.to_string()))?;
             let name = config.name.clone();
-            Some(Box::new(move |line: &[u8]| wanted(&filter, &name, line)) as Wanted)
+            let by_outline = filter.asks_only_for(&wire::OUTLINE);
+            let test = move |line: &[u8]| wanted(&filter, &name, line);
+            Some(if by_outline { Wanted::by_outline(test) } else { Wanted::by_entry(test) })
         }
     };
     let sink = sink::open(&config.kind).map_err(wrong)?;

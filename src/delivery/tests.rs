@@ -441,7 +441,7 @@ async fn unwanted_entries_are_passed_without_a_commit_each() {
     let mut world = World::new().await;
     world.write(20).await;
     let fake = Fake::new([]);
-    let filter: Wanted = Box::new(|line| memchr::memmem::find(line, b"\"name\":\"p7\"").is_some());
+    let filter = Wanted::by_outline(|line| memchr::memmem::find(line, b"\"name\":\"p7\"").is_some());
     world.start(Plan { filter: Some(filter), ..world.plan() }, fake.clone());
     assert_eq!(fake.taken(1).await, [7]);
     // The rest is only passed; the cursor follows all the same.
@@ -557,7 +557,7 @@ async fn what_a_filter_left_out_stays_out_when_the_filter_is_widened() {
     let mut world = World::new().await;
     let path = world.dir.path().join("events.jsonl");
     world.write(6).await;
-    let filter: Wanted = Box::new(|line| memchr::memmem::find(line, b"\"name\":\"p2\"").is_some());
+    let filter = Wanted::by_entry(|line| memchr::memmem::find(line, b"\"name\":\"p2\"").is_some());
     world.start(Plan { filter: Some(filter), ..world.plan() }, file(&path, None));
     let row = world.until(|row| row.cursor == Seq(6)).await;
     assert_eq!(row.written, Seq(2));

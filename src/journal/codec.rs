@@ -13,6 +13,8 @@ const LARGEST: u64 = 256 << 20;
 
 /// The first byte of a difference that is squeezed by zstd; neither a difference nor a frame begins with it.
 const SQUEEZED: u8 = 0xd2;
+/// A difference that is smaller need not be looked for in any other way.
+const SMALL: usize = 384;
 /// A shorter difference gains too little.
 const WORTH_SQUEEZING: usize = 768;
 
@@ -56,6 +58,21 @@ impl Codec {
         }
         let squeezed = self.squeeze(vec![SQUEEZED], &delta);
         if squeezed.len() < delta.len() { squeezed } else { delta }
+    }
+
+    /// As [`Codec::compress`] of a version of what `base` is a version of: where the object stands in both is known, and
+    /// nearly always little of it differs.
+    pub fn compress_version(&mut self, base: (&[u8], usize), bytes: (&[u8], usize)) -> Vec<u8> {
+        match delta::follow(base.0, base.1, bytes.0, bytes.1) {
+            Some(delta) if delta.len() < SMALL => delta,
+            Some(_) | None => self.compress(Some(base.0), bytes.0),
+        }
+    }
+
+    /// Whether stored bytes are the difference of a base.
+    #[must_use]
+    pub fn is_difference(blob: &[u8]) -> bool {
+        matches!(blob.first(), Some(&(delta::MAGIC | SQUEEZED)))
     }
 
     /// A zstd frame after what `out` holds.

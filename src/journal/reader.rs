@@ -1,19 +1,24 @@
 //! Read-only connections: what delivery, status and the commands read. They never block the writer.
 
 mod audit;
+mod choice;
 mod history;
 mod requests;
 mod verify;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, params_from_iter};
 
 pub use audit::KnownObject;
+pub use choice::{Choice, Page};
 pub use history::Step;
 pub use requests::Requests;
 pub use verify::Verified;
+
+use choice::{COLUMNS, TABLES, chosen};
 
 use super::codec::Codec;
 use super::recent::{Line, Recent};
@@ -362,18 +367,39 @@ impl Reader {
 
     /// As [`Reader::entries_after`], for a sink that has everything up to `after` and nothing else: where entries after
     /// it are forgotten, a GAP of each source that had some of them stands in their place, with the seq of the newest.
-    /// It is the same for every sink and at every try, as long as nothing more is forgotten.
+    /// It is the same for every sink and at every try, as long as nothing more is forgotten. With a choice `limit` is how
+    /// many entries are looked at, and what is not chosen is not put together.
     ///
     /// # Errors
     /// As [`Reader::entries_after`].
-    pub fn deliverable_after(&mut self, after: Seq, limit: usize, max_bytes: usize) -> Read<Vec<StoredEntry>> {
+    pub fn deliverable_after(
+        &mut self,
+        after: Seq,
+        limit: usize,
+        max_bytes: usize,
+        choice: Option<Choice<'_>>,
+    ) -> Read<Page> {
+        let all = |entries: Vec<StoredEntry>| {
+            let mut page = Page::default();
+            for entry in entries {
+                page.look(entry.seq);
+                if choice.is_none_or(|choice| choice(&entry.line)) {
+                    page.entries.push(entry);
+                }
+            }
+            page
+        };
         if let Some(found) = self.at_hand(after, limit, max_bytes) {
-            return Ok(found);
+            return Ok(all(found));
         }
         self.moment(|reader| {
-            let mut entries = reader.missed(after)?;
-            entries.extend(reader.stored_after(after, limit, max_bytes)?);
-            Ok(entries)
+            let mut page = all(reader.missed(after)?);
+            let stored = match choice {
+                Some(choice) => reader.chosen_after(after, limit, max_bytes, choice)?,
+                None => all(reader.stored_after(after, limit, max_bytes)?),
+            };
+            page.join(stored);
+            Ok(page)
         })
     }
 
@@ -477,7 +503,8 @@ impl Reader {
         row.map(|row| self.unpack(row)).transpose()
     }
 
-    /// Entries that `position` selects, after `after`: oldest first, or with `newest_first` from the end backwards.
+    /// Entries that `position` selects, after `after`: oldest first, or with `newest_first` from the end backwards. With a
+    /// choice `limit` is how many entries are looked at, and what is not chosen is not put together.
     ///
     /// # Errors
     /// Where the database cannot be read or an entry is damaged.
@@ -488,11 +515,10 @@ impl Reader {
         before: Option<Seq>,
         newest_first: bool,
         limit: usize,
-    ) -> Read<Vec<StoredEntry>> {
+        choice: Option<Choice<'_>>,
+    ) -> Read<Page> {
         let what = "entries";
-        let mut text = "SELECT e.seq, e.type, e.base, e.line FROM entry e JOIN source s ON s.id = e.source
-             LEFT JOIN object o ON o.id = e.object WHERE e.seq > max(?, OLDEST - 1)"
-            .replace("OLDEST", OLDEST);
+        let mut text = format!("SELECT {COLUMNS} FROM {TABLES} WHERE e.seq > max(?, {OLDEST} - 1)");
         let mut values: Vec<rusqlite::types::Value> = vec![after.0.cast_signed().into()];
         if let Some(before) = before {
             text.push_str(" AND e.seq < ?");
@@ -513,7 +539,9 @@ impl Reader {
             text.push_str(&format!(" AND ({})", any.join(" OR ")));
         }
         if let Some(namespace) = &position.namespace {
-            text.push_str(" AND (o.namespace = ? OR (e.object IS NULL AND s.namespace IN ('', ?)))");
+            // What is named and lives in no namespace is meant whatever the namespace, as kubectl has it.
+            let nowhere = if position.objects.is_empty() { "" } else { "o.namespace = '' OR " };
+            text.push_str(&format!(" AND ({nowhere}o.namespace = ? OR (e.object IS NULL AND s.namespace IN ('', ?)))"));
             values.push(namespace.clone().into());
             values.push(namespace.clone().into());
         }
@@ -530,12 +558,25 @@ impl Reader {
         text.push_str(if newest_first { " ORDER BY e.seq DESC LIMIT ?" } else { " ORDER BY e.seq LIMIT ?" });
         values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
         self.moment(|reader| {
-            let stored: Vec<Stored> = {
+            let mut page = Page::default();
+            let stored = {
                 let mut select = reader.conn.prepare_cached(&text).map_err(sql(what))?;
-                let rows = select.query_map(params_from_iter(values), stored_row).map_err(sql(what))?;
-                rows.collect::<Result<_, _>>().map_err(sql(what))?
+                let mut rows = select.query(params_from_iter(values)).map_err(sql(what))?;
+                let mut stored = Vec::new();
+                while let Some(row) = rows.next().map_err(sql(what))? {
+                    page.look(Seq(row.get(0).map_err(sql(what))?));
+                    let chosen = match choice {
+                        Some(choice) => chosen(row, choice).map_err(sql(what))?,
+                        None => Some(true),
+                    };
+                    if chosen != Some(false) {
+                        stored.push((stored_row(row).map_err(sql(what))?, chosen));
+                    }
+                }
+                stored
             };
-            stored.into_iter().map(|row| reader.unpack(row)).collect()
+            page.entries = reader.unpack_chosen(stored, choice)?;
+            Ok(page)
         })
     }
 
@@ -565,6 +606,14 @@ impl Reader {
         let base = row.base.map(|seq| self.base(seq)).transpose()?;
         let line = self.codec.decompress(base.as_deref(), &row.blob).map_err(|error| damaged(row.seq, &error))?;
         Ok(StoredEntry { seq: Seq(row.seq), kind, line: line.into() })
+    }
+
+    /// What the object table holds of a state, which may be a difference of the entry that the object's versions are
+    /// differences of.
+    fn state(&mut self, blob: &[u8], base: Option<u64>) -> Read<Vec<u8>> {
+        let base = base.filter(|_| Codec::is_difference(blob)).map(|seq| self.base(seq)).transpose()?;
+        let state = self.codec.decompress(base.as_deref(), blob);
+        state.map_err(|error| JournalError::Corrupt(format!("an object's state is damaged ({error})")))
     }
 
     fn base(&mut self, seq: u64) -> Read<Bytes> {
@@ -702,6 +751,30 @@ impl Reader {
         )
     }
 
+    /// The namespaces of all objects that are known, without that of those that live in none.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn namespaces(&self) -> Read<BTreeSet<String>> {
+        let what = "namespaces";
+        // From one to the next by the index, because there are few, and objects are many.
+        let mut select = self
+            .conn
+            .prepare_cached("SELECT min(namespace) FROM object WHERE resource = ? AND namespace > ?")
+            .map_err(sql(what))?;
+        let mut found = BTreeSet::new();
+        for (resource, _) in self.resources()? {
+            let mut at = String::new();
+            while let Some(next) =
+                select.query_row(params![resource, at], |row| row.get::<_, Option<String>>(0)).map_err(sql(what))?
+            {
+                found.insert(next.clone());
+                at = next;
+            }
+        }
+        Ok(found)
+    }
+
     fn object_rows(&self, condition: &str, values: &[&dyn ToSql]) -> Read<Vec<ObjectRow>> {
         let what = "objects";
         let mut select = self
@@ -737,19 +810,16 @@ impl Reader {
         let what = "an object";
         self.moment(|reader| {
             // It may have changed since it was looked up.
-            let row: Option<(bool, Option<Vec<u8>>, u64)> = reader
+            let row = reader
                 .conn
-                .query_row("SELECT present, state, last FROM object WHERE id = ?", [object.id], |row| {
-                    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                .query_row("SELECT present, state, last, base FROM object WHERE id = ?", [object.id], |row| {
+                    Ok((row.get(0)?, row.get::<_, Option<Vec<u8>>>(1)?, row.get(2)?, row.get(3)?))
                 })
                 .optional()
                 .map_err(sql(what))?;
             match row {
-                Some((true, Some(blob), _)) => {
-                    let bytes = reader.codec.decompress(None, &blob);
-                    Ok(Some(bytes.map_err(|error| JournalError::Corrupt(error.to_string()))?.into()))
-                }
-                Some((true, None, last)) => Ok(reader.row(Seq(last))?.and_then(|entry| object_in(&entry))),
+                Some((true, Some(blob), _, base)) => Ok(Some(reader.state(&blob, base)?.into())),
+                Some((true, None, last, _)) => Ok(reader.row(Seq(last))?.and_then(|entry| object_in(&entry))),
                 Some((false, ..)) | None => Ok(None),
             }
         })

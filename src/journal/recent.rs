@@ -18,7 +18,7 @@ pub(super) struct Line {
     /// Where its object stands in it.
     pub(super) object: Range<usize>,
     /// Where the values of the object stand, if it was compared with another one.
-    pub(super) shape: Option<Arc<Shape>>,
+    pub(super) shape: Option<Shape>,
 }
 
 impl Line {
@@ -30,7 +30,7 @@ impl Line {
 
 impl Held for Line {
     fn size(&self) -> usize {
-        self.bytes.len() + self.shape.as_ref().map_or(0, |shape| shape.size())
+        self.bytes.len() + self.shape.as_ref().map_or(0, Shape::size)
     }
 }
 
@@ -41,12 +41,12 @@ pub(super) struct Packed {
     pub(super) blob: Arc<[u8]>,
     pub(super) kind: EntryType,
     pub(super) object: Range<usize>,
-    pub(super) shape: Option<Arc<Shape>>,
+    pub(super) shape: Option<Shape>,
 }
 
 impl Held for Packed {
     fn size(&self) -> usize {
-        self.blob.len() + self.shape.as_ref().map_or(0, |shape| shape.size())
+        self.blob.len() + self.shape.as_ref().map_or(0, Shape::size)
     }
 }
 
@@ -153,7 +153,9 @@ impl<T: Held> Generations<T> {
             return;
         }
         self.young_bytes += line.size();
-        self.young.insert(seq, line);
+        if let Some(before) = self.young.insert(seq, line) {
+            self.young_bytes = self.young_bytes.saturating_sub(before.size());
+        }
         if self.young_bytes > self.budget / 2 {
             self.old = std::mem::take(&mut self.young);
             self.young_bytes = 0;

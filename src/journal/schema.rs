@@ -17,11 +17,13 @@ pub(super) const WAL: &str = "journal.db-wal";
 const LOCK: &str = "decklog.lock";
 
 /// Every schema change in order; the position (from 1) is `user_version`. None is edited after a release.
-const MIGRATIONS: &[&str] = &[
+pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_journal.sql"),
     include_str!("../../migrations/0002_history.sql"),
     include_str!("../../migrations/0003_churn.sql"),
     include_str!("../../migrations/0004_begin.sql"),
+    include_str!("../../migrations/0005_kinds.sql"),
+    include_str!("../../migrations/0006_state.sql"),
 ];
 
 /// The first SQLite without the WAL-reset bug that can corrupt a database with several connections.

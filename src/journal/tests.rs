@@ -1,8 +1,10 @@
 //! The journal's promises, each under its name.
 
+mod choice;
 mod noise;
 mod retention;
 mod trust;
+mod withheld;
 
 use std::path::Path;
 
@@ -134,7 +136,8 @@ fn log(reader: &mut Reader) -> Vec<String> {
 fn damage(dir: &Path, table: &str, column: &str, rows: &str) {
     let conn = Connection::open(dir.join("journal.db")).unwrap();
     let flip = format!(
-        "UPDATE {table} SET {column} = CAST(substr({column}, 1, length({column}) - 1) || x'77' AS BLOB) WHERE {rows}"
+        "UPDATE {table} SET {column} = CAST(substr({column}, 1, length({column}) - 1)
+             || CASE substr({column}, -1) WHEN x'77' THEN x'88' ELSE x'77' END AS BLOB) WHERE {rows}"
     );
     assert!(conn.execute(&flip, []).unwrap() > 0, "nothing to damage");
 }

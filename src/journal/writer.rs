@@ -158,6 +158,8 @@ pub(super) struct Writer {
     waiting: Arc<Waiting>,
     /// Changes of the open transaction, by source.
     taken: BTreeMap<i64, usize>,
+    /// What it has withheld, by source, as far as that is not counted yet.
+    withheld: BTreeMap<i64, u64>,
     /// What must not be told, and the head when these rules came into force: what is older was redacted by others.
     redaction: Option<(Arc<Redactor>, u64)>,
     /// Sources whose watch brought what cannot be, or not alone; told once that is on disk.
@@ -263,6 +265,7 @@ impl Writer {
             turns: Arc::default(),
             waiting: Arc::default(),
             taken: BTreeMap::new(),
+            withheld: BTreeMap::new(),
             redaction: None,
             contradicted: BTreeSet::new(),
             contradictions: watch::Sender::default(),
@@ -447,6 +450,7 @@ impl Writer {
         self.jobs.truncate(self.jobs_on_disk);
         self.answers.clear();
         self.taken.clear();
+        self.withheld.clear();
         self.recent.clear();
         self.bases.clear();
         self.packed.clear();
@@ -497,6 +501,7 @@ impl Writer {
     /// Invariant 1: a checkpoint never runs ahead of the journal, because both are in this transaction.
     fn commit(&mut self) -> Done {
         self.write_checkpoints()?;
+        self.count_withheld()?;
         if self.head > self.head_on_disk {
             // Beside the entries, so that no seq is given out twice after everything was forgotten.
             self.execute(
@@ -791,6 +796,10 @@ fn known_row(row: &Row<'_>) -> rusqlite::Result<Known> {
 
 fn marks_json(body: &Redacted) -> Option<String> {
     (!body.marks.is_empty()).then(|| serde_json::to_string(&body.marks).expect("strings and bytes always serialise"))
+}
+
+fn pointers_json(body: &Redacted) -> String {
+    serde_json::to_string(&body.pointers).expect("strings always serialise")
 }
 
 fn marks_of(text: Option<String>) -> Marks {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::MissedTickBehavior;
 
 use super::faults::Refusal;
 use super::store::Random;
@@ -182,6 +183,8 @@ impl World {
     /// Lives on, one write each time; ends only where the server refuses one.
     pub async fn live(&mut self, every: Duration) -> Refusal {
         let mut pace = tokio::time::interval(every);
+        // What was not written in time is not made up for: who is slow to look must not be given ever more to look at.
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             pace.tick().await;
             if let Err(refusal) = self.step() {

@@ -95,6 +95,9 @@ impl Disk {
 /// The permissions of a new file: its group may read it.
 const MODE: u32 = 0o640;
 
+/// So much of the memory that a batch takes is kept for the next one.
+const BUFFER: usize = 2 << 20;
+
 /// The file as it is open, locked, and known to end with a whole line.
 #[derive(Debug)]
 struct Open {
@@ -121,6 +124,8 @@ struct Writer {
     /// A write into this file failed: what stands after this length was never acknowledged and is not to be believed.
     cut: Option<((u64, u64), u64)>,
     tidy: Option<Tidy>,
+    /// Where a batch is put together; kept from one to the next.
+    buffer: Vec<u8>,
 }
 
 impl Writer {
@@ -135,6 +140,7 @@ impl Writer {
             wrote: false,
             cut: None,
             tidy: None,
+            buffer: Vec::new(),
         }
     }
 
@@ -274,7 +280,8 @@ impl Writer {
             self.rotate(now)?;
         }
         let open = self.open.as_mut().expect("ready and rotate leave the file open");
-        let mut bytes = Vec::new();
+        let bytes = &mut self.buffer;
+        bytes.clear();
         let mut count = 0;
         for item in batch {
             if count > 0 && open.len + bytes.len() as u64 + size(item) > self.rotate_size {
@@ -284,7 +291,7 @@ impl Writer {
             bytes.push(b'\n');
             count += 1;
         }
-        let written = self.disk.write(&open.file, &bytes).and_then(|()| self.disk.sync(&open.file));
+        let written = self.disk.write(&open.file, bytes).and_then(|()| self.disk.sync(&open.file));
         if let Err(error) = written {
             // After a failed sync nobody can tell what is on disk: the batch is taken back and written again.
             let (identity, len) = (open.identity, open.len);
@@ -295,6 +302,8 @@ impl Writer {
             return Err(self.trouble("write to", &error));
         }
         open.len += bytes.len() as u64;
+        bytes.clear();
+        bytes.shrink_to(BUFFER);
         open.written = now;
         self.wrote = true;
         if let Some(known) = &mut self.known {

@@ -7,7 +7,22 @@ use decklog::sim::objects;
 use serde_json::Value;
 
 use crate::judge::Entry;
-use crate::support::{Daemon, cluster, decklog};
+use crate::support::{Answer, Daemon, cluster, decklog};
+
+/// What a command printed, but for the directory, which is another in each run.
+fn golden(name: &str, daemon: &Daemon, answers: &[Answer]) {
+    let mut text = String::new();
+    for answer in answers {
+        text.push_str(&format!("exit {}\n{}{}\n", answer.code, answer.out, answer.err));
+    }
+    let dir = daemon.path("").display().to_string();
+    let text = text.replace(dir.trim_end_matches('/'), "DIR");
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("../golden");
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_finds_everything_at_once_and_changes_nothing() {
@@ -21,6 +36,8 @@ async fn check_finds_everything_at_once_and_changes_nothing() {
     assert!(!daemon.state().exists() && !daemon.log().exists(), "a check begins nothing");
     let json: Value = serde_json::from_str(&daemon.command(&["check", "-o", "json"]).await.done()).unwrap();
     assert!(json.as_array().unwrap().iter().all(|finding| finding["ok"] == true), "{json}");
+
+    golden("check_good", &daemon, &[daemon.command(&["check"]).await, daemon.command(&["check", "-o", "json"]).await]);
 
     // What is allowed and worth a word is no problem.
     fs::write(daemon.path("token"), "t").unwrap();
@@ -49,6 +66,7 @@ async fn check_finds_everything_at_once_and_changes_nothing() {
     daemon.configure(&daemon.config("resources = [\"configmaps\", \"deploments.apps\"]", more));
     let bad = daemon.command(&["check"]).await;
     assert_eq!(bad.code, 1, "{bad:#?}");
+    golden("check_bad", &daemon, &[daemon.command(&["check"]).await, daemon.command(&["check", "-o", "json"]).await]);
     for says in ["no deploments.apps (did you mean deployments.apps?)", "nowhere: ", "dead: ", "3 problems found"] {
         assert!(bad.out.contains(says), "{says}: {bad:#?}");
     }
@@ -68,7 +86,9 @@ async fn rbac_prints_what_kubectl_can_apply() {
     let daemon = Daemon::with(&sim, "resources = [\"deploy\", \"pods\"]\nnamespaces = [\"shop\"]", "");
     let everywhere = "\n[[watch]]\nresources = [\"nodes\", \"*.example.com\"]\n";
     daemon.configure(&daemon.config("resources = [\"deploy\", \"pods\"]\nnamespaces = [\"shop\"]", everywhere));
-    let text = daemon.command(&["rbac"]).await.done();
+    let answer = daemon.command(&["rbac"]).await;
+    golden("rbac", &daemon, std::slice::from_ref(&answer));
+    let text = answer.done();
     let documents: Vec<Value> = text
         .split("\n---\n")
         .map(|part| serde_yaml_ng::from_str(part).unwrap_or_else(|e| panic!("{e}: {part}")))
@@ -106,6 +126,11 @@ async fn replay_delivers_the_same_bytes_again() {
     let answer = daemon.command(&["replay", "--sink", "file", "--from", "3", "--to", "6"]).await;
     assert_eq!(answer.code, 0, "{answer:#?}");
     assert!(answer.err.contains("4 entries were delivered to file again"), "{answer:#?}");
+    golden(
+        "replay",
+        &daemon,
+        &[answer, daemon.command(&["replay", "--sink", "file", "--from", "9", "--to", "9"]).await],
+    );
     let log = fs::read_to_string(daemon.log()).unwrap();
     let copy = fs::read_to_string(daemon.path("log.jsonl.replay-3-6")).unwrap();
     assert_eq!(copy.lines().collect::<Vec<_>>(), log.lines().collect::<Vec<_>>()[2..6]);

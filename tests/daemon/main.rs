@@ -25,6 +25,8 @@ mod judge;
 mod matrix;
 mod memory;
 mod operation;
+#[path = "../real/ports.rs"]
+mod ports;
 mod restarts;
 mod scopes;
 mod secrets;

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::net::TcpStream;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use decklog::sim::faults::{On, Seen};
@@ -17,6 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::judge::{Entry, Kind, Row, Scope, Verdict, judge};
+use crate::ports::free_port;
 
 /// How long anything may take: far longer than it does, even on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(100);
@@ -123,6 +124,8 @@ pub(crate) struct Daemon {
     /// The entries read so far, and where in the file they end.
     entries: Vec<Entry>,
     read: usize,
+    /// The bytes of the log whose lines were counted, and how many those were.
+    counted: Mutex<(usize, usize)>,
     /// The truth before a restore of the cluster, when there was one.
     before: Option<Vec<Row>>,
     /// Whether the times of entries say nothing, because its clock goes wrong.
@@ -163,6 +166,7 @@ impl Daemon {
             running: None,
             entries: Vec::new(),
             read: 0,
+            counted: Mutex::default(),
             before: None,
             timeless: false,
             durable: None,
@@ -350,7 +354,28 @@ impl Daemon {
 
     /// How many whole lines the log has.
     pub(crate) fn lines(&self) -> usize {
-        fs::read(self.log()).unwrap_or_default().iter().filter(|byte| **byte == b'\n').count()
+        // Only what is new is read, because a test may ask every few milliseconds.
+        let mut counted = self.counted.lock().unwrap();
+        let (mut read, mut count) = if self.durable.is_none() { *counted } else { (0, 0) };
+        let more = self.since(read).unwrap_or_else(|| {
+            (read, count) = (0, 0);
+            fs::read(self.log()).unwrap_or_default()
+        });
+        count += more.iter().filter(|byte| **byte == b'\n').count();
+        *counted = (read + more.len(), count);
+        count
+    }
+
+    /// What the log has from here on; none where it is shorter.
+    fn since(&self, from: usize) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let Ok(mut file) = fs::File::open(self.log()) else { return (from == 0).then_some(bytes) };
+        if file.metadata().unwrap().len() < from as u64 {
+            return None;
+        }
+        file.seek(SeekFrom::Start(from as u64)).unwrap();
+        file.read_to_end(&mut bytes).unwrap();
+        Some(bytes)
     }
 
     /// Waits until the log has so many lines.
@@ -376,21 +401,23 @@ impl Daemon {
 
     /// The log so far. Whole lines never change, so only what is new is read.
     pub(crate) fn entries(&mut self) -> &[Entry] {
-        let bytes = fs::read(self.log()).unwrap_or_default();
         if let Some(durable) = &self.durable {
+            let bytes = fs::read(self.log()).unwrap_or_default();
             assert!(bytes.starts_with(durable), "the log lost what was durable");
             self.entries.clear();
             self.read = 0;
         }
-        assert!(bytes.len() >= self.read, "the log lost lines that were whole");
-        while let Some(length) = bytes[self.read..].iter().position(|byte| *byte == b'\n') {
-            let line = std::str::from_utf8(&bytes[self.read..self.read + length]).unwrap();
+        let bytes = self.since(self.read).expect("the log lost lines that were whole");
+        let mut rest = &bytes[..];
+        while let Some(length) = rest.iter().position(|byte| *byte == b'\n') {
+            let line = std::str::from_utf8(&rest[..length]).unwrap();
             let mut entry = Entry::parse(line);
             if self.timeless {
                 entry.time = "2000-01-01T00:00:00.000000Z".to_owned();
             }
             self.entries.push(entry);
             self.read += length + 1;
+            rest = &rest[length + 1..];
         }
         &self.entries
     }
@@ -630,15 +657,7 @@ trait Stream: Read + Write {}
 impl Stream for TcpStream {}
 impl Stream for UnixStream {}
 
-/// An address on loopback that nobody takes by chance: below the ports that clients get.
+/// An address on loopback that nobody else takes.
 pub(crate) fn free_address() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = 10_000 + std::process::id().wrapping_mul(31).wrapping_add(step) % 20_000;
-        let address = format!("127.0.0.1:{port}");
-        if TcpListener::bind(&address).is_ok() {
-            return address;
-        }
-    }
+    format!("127.0.0.1:{}", free_port())
 }

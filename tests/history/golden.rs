@@ -77,12 +77,49 @@ async fn what_is_printed_is_what_was_reviewed() {
     every(state, "blame_listed", &["blame", "cm/settings", "--at", "1"]);
     every(state, "diff_first_seen", &["diff", "-n", "pay", "--from", "1", "--to", "3"]);
     every(state, "blame_gap", &["blame", "po/web-7c9b-k8s7t"]);
+    every(state, "tail", &["tail", "--last", "16"]);
+    every(state, "tail_pods", &["tail", "pods", "-n", "shop"]);
+    every(state, "tail_gaps", &["tail", "--type", "GAP", "--since", "2026-11-20T10:30:00Z"]);
+    every(state, "tail_where", &["tail", "--where", "kind == 'Secret' && name == 'db'"]);
+    every(state, "tail_nothing", &["tail", "--where", "type == 'ADDED' && kind == 'Node'"]);
+    every(state, "log_nothing", &["log", "deploy/web", "--until", "2026-11-20T10:00:30Z"]);
+    golden("tail_yaml", &told(&run(state, &["tail", "secrets", "-o", "yaml", "--last", "2"])));
+    golden("tail_color", &run(state, &["tail", "--last", "16", "--color", "always"]).out);
+    golden("get_json", &told(&run(state, &["get", "cm/settings", "-o", "json"])));
+    golden("schema_entry", &told(&run(state, &["schema", "entry"])));
+    verified(state);
     golden("get_clean", &told(&run(state, &["get", "deploy/web", "--clean"])));
     golden("get_clean_json", &told(&run(state, &["get", "deploy/web", "--clean", "-o", "json"])));
     golden("get_clean_redacted", &told(&run(state, &["get", "secret/db", "--clean"])));
     golden("get_at", &told(&run(state, &["get", "deploy/web", "--at", "2026-11-20T10:10:00Z"])));
     golden("log_color", &run(state, &["log", "-p", "deploy/web", "--last", "2", "--color", "always"]).out);
     golden("blame_yaml", &told(&run(state, &["blame", "po/web-7c9b-k8s7t", "-o", "yaml"])));
+}
+
+/// The journal, a copy that is whole, one with an end that is missing, and one that was altered.
+fn verified(state: &Path) {
+    let masked = |answer: &Answer| told(answer).replace(state.to_str().unwrap(), "STATE");
+    let copy = run(state, &["tail", "--last", "1000", "-o", "json"]).out;
+    let lines: Vec<&str> = copy.lines().collect();
+    let files = [
+        ("whole", copy.clone()),
+        ("short", format!("{}\n", lines[..20].join("\n"))),
+        ("altered", copy.replace("worker-2", "worker-3").replace("\"seq\":30,", "\"seq\":31,")),
+        ("empty", String::new()),
+    ];
+    let mut commands = vec![vec!["verify".to_owned()]];
+    for (name, text) in files {
+        std::fs::write(state.join(format!("{name}.jsonl")), text).unwrap();
+        commands.push(vec!["verify".to_owned(), format!("{name}.jsonl")]);
+    }
+    let mut text = String::new();
+    for command in commands {
+        for more in [&[][..], &["-o", "json"]] {
+            let args: Vec<&str> = command.iter().map(String::as_str).chain(more.iter().copied()).collect();
+            text.push_str(&format!("$ decklog {}\n{}\n", args.join(" "), masked(&run(state, &args)).trim_end()));
+        }
+    }
+    golden("verify", &text);
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,6 +154,38 @@ async fn each_bad_input_gets_one_sentence_with_the_nearest_right_answer() {
         &["diff", "--from", "999"],
         &["diff", "deploy/none", "--from", "1"],
         &["diff", "deploy,cm/settings", "--from", "1"],
+        &["diff", "-n", "shpo", "--from", "1"],
+        &["diff", "deploy/web", "--from", "5", "--to", "999"],
+        &["get", "deploy"],
+        &["get", "deploy/web", "-o", "line"],
+        &["log", "deploy/web", "--since", "2099-01-01T00:00:00Z"],
+        &["log", "deploy/web", "--until", "2026-11-20T09:00:00Z"],
+        &["log", "deploy/web", "--since", "2026-11-20T10:30:00Z", "--until", "2026-11-20T10:20:00Z"],
+        &["log", "deploy/web", "--last", "many"],
+        &["log", "deploy/web", "--where", "kind == 1"],
+        &["tail", "deploy/wbe"],
+        &["tail", "deploy/something-else"],
+        &["tail", "po/web-5d8f-x2x4q", "-n", "pay"],
+        &["tail", "deploymnet"],
+        &["tail", "deploy/web/x"],
+        &["tail", "-n", "shpo"],
+        &["tail", "-n", "nowhere"],
+        &["tail", "--since", "noon"],
+        &["tail", "--since", "2099-01-01T00:00:00Z"],
+        &["tail", "--until", "2026-11-20T09:00:00Z"],
+        &["tail", "--since", "2026-11-20T10:30:00Z", "--until", "2026-11-20T10:20:00Z"],
+        &["tail", "--type", "CHANGED"],
+        &["tail", "--last", "many"],
+        &["tail", "--where", "knd == 'Pod'"],
+        &["churn", "deploy/wbe"],
+        &["churn", "deploymnet"],
+        &["churn", "-n", "shpo"],
+        &["churn", "--since", "2099-01-01T00:00:00Z"],
+        &["churn", "--until", "2026-11-20T09:00:00Z"],
+        &["churn", "--since", "2026-11-20T10:30:00Z", "--until", "2026-11-20T10:20:00Z"],
+        &["churn", "--top", "many"],
+        &["churn", "--where", "change.area == []"],
+        &["churn", "--requests", "--since", "2026-11-20T10:00:00Z", "--until", "2026-11-20T11:00:00Z"],
     ] {
         let answer = run(dir.path(), args);
         assert!([1, 64].contains(&answer.code), "{args:?}: {answer:?}");

@@ -14,6 +14,8 @@ mod disk;
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
 mod judge;
 mod kills;
+#[path = "../real/ports.rs"]
+mod ports;
 mod record;
 #[path = "../daemon/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]

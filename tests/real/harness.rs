@@ -2,10 +2,8 @@
 //! fake kubelets. It lives in a temporary directory, listens on loopback only, and ends with the test.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
@@ -14,9 +12,11 @@ use kube::client::Body;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt as _;
 
 use crate::judge::Row;
 use crate::oracle::Oracle;
+use crate::ports::free_port;
 
 /// How long a condition may take that always comes. Generous, because the machine may be busy, and because decklog gives
 /// a server that went back more than a minute before it believes that.
@@ -484,10 +484,19 @@ impl Cluster {
 
     /// Runs kubectl as the administrator.
     pub async fn kubectl(&self, arguments: &[&str]) -> Output {
+        self.kubectl_with(arguments, b"").await
+    }
+
+    /// Runs kubectl as the administrator, with something to read.
+    pub async fn kubectl_with(&self, arguments: &[&str], input: &[u8]) -> Output {
         let mut command = tokio::process::Command::new(programs().join(self.kube()));
         command.arg("kubectl").arg("--kubeconfig").arg(self.kubeconfig("admin")).args(arguments);
-        command.env("HOME", self.dir.path()).stdin(Stdio::null()).kill_on_drop(true);
-        command.output().await.unwrap()
+        command.env("HOME", self.dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        // It says what is wrong with what it does not read to its end.
+        let (_written, output) = tokio::join!(async move { stdin.write_all(input).await }, child.wait_with_output());
+        output.unwrap()
     }
 
     /// Runs kubectl, which has to succeed.
@@ -523,16 +532,4 @@ fn plain_http() -> reqwest::Client {
     // Another test may have installed it already.
     let _installed = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy().build().unwrap()
-}
-
-/// A port that nobody has, below those that the kernel gives to outgoing connections.
-fn free_port() -> u16 {
-    static NEXT: LazyLock<AtomicU16> =
-        LazyLock::new(|| AtomicU16::new(20_000 + u16::try_from(std::process::id() * 37 % 10_000).unwrap()));
-    loop {
-        let port = NEXT.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }

@@ -14,6 +14,8 @@ mod judge;
 mod living;
 mod load;
 mod oracle;
+mod ports;
+mod returning;
 mod rights;
 mod second;
 
@@ -22,7 +24,7 @@ macro_rules! against {
     ($module:ident, $version:ident) => {
         mod $module {
             use crate::harness::Version::$version;
-            use crate::{churning, extensions, forgetting, living, rights};
+            use crate::{churning, extensions, forgetting, living, returning, rights};
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_living_cluster_undisturbed_stopped_and_killed() {
@@ -43,6 +45,11 @@ macro_rules! against {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn careless_writers_fights_races_and_subresources() {
                 Box::pin(churning::scenario($version)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn kubectl_brings_back_what_get_prints() {
+                Box::pin(returning::scenario($version)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -143,7 +143,7 @@ impl Life {
             into: Arc::clone(&place.collected),
             last: 0,
         });
-        let wanted: delivery::Wanted = Box::new(is_collected);
+        let wanted = delivery::Wanted::by_outline(is_collected);
         let file = delivery::run(journal.clone(), plan("file", None), file, reopen.listen(), stop.clone());
         let file = in_turn(1, file);
         tasks.spawn(async move { ("file", file.await.map_err(|error| error.to_string())) });

@@ -10,6 +10,8 @@
 mod judge;
 #[cfg(feature = "kafka")]
 mod kafka;
+#[path = "../real/ports.rs"]
+mod ports;
 mod proxy;
 #[allow(dead_code, reason = "each sink uses its part of it")]
 mod server;

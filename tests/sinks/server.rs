@@ -9,7 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::support::{free_address, until};
+pub(crate) use crate::ports::free_port;
+use crate::support::until;
 
 /// The folder of a server that `tests/servers/build` makes, which is asked to where nobody did before.
 pub(crate) fn made(name: &str) -> PathBuf {
@@ -22,11 +23,6 @@ pub(crate) fn made(name: &str) -> PathBuf {
     let ran = Command::new(script).arg(name).stderr(Stdio::inherit()).output().unwrap();
     assert!(ran.status.success(), "tests/servers/build {name}: {}", ran.status);
     Path::new(String::from_utf8(ran.stdout).unwrap().trim()).join(name)
-}
-
-/// A port on loopback that nobody takes by chance.
-pub(crate) fn free_port() -> u16 {
-    free_address().rsplit_once(':').unwrap().1.parse().unwrap()
 }
 
 /// Whether a server is there by now.

@@ -10,12 +10,30 @@
 //!     insert: varint, so many bytes;   copy: varint, from: varint (zigzag, from the end of the copy before)
 //! ```
 
+use std::ops::Range;
+
 /// No zstd frame begins with this byte.
 pub(super) const MAGIC: u8 = 0xd1;
 /// Parts that stayed are found where they share this many bytes.
 const BLOCK: usize = 16;
+/// Where two parts are followed side by side, they meet again within this many bytes …
+const REACH: usize = 64;
+/// … and not more often than this.
+const MOST_STEPS: usize = 48;
 /// Entries of the largest table of hashes: enough for a text of a mebibyte, and still good for one of many.
 const LARGEST_TABLE: usize = 1 << 16;
+
+/// `text` as a difference of `base`, where what stands from `at` on is nearly what stands in the base from `from` on, and
+/// what stands before it is short and begins alike. Nothing where it is not so: then [`Encoder::encode`] finds more.
+pub(super) fn follow(base: &[u8], from: usize, text: &[u8], at: usize) -> Option<Vec<u8>> {
+    // A longer patch shares values with the object of the base, which only the table of its blocks finds.
+    if at > from + REACH * 4 || from > base.len() || at > text.len() {
+        return None;
+    }
+    let mut parts = Parts::of(text);
+    parts.follow(0..at, base, 0..from);
+    parts.follow(at..text.len(), base, from..base.len()).then(|| parts.end())
+}
 
 /// Finds differences; keeps its table for the next one.
 #[derive(Debug, Default)]
@@ -26,12 +44,9 @@ pub(super) struct Encoder {
 impl Encoder {
     /// `text` as a difference of `base`.
     pub(super) fn encode(&mut self, base: &[u8], text: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(256);
-        out.push(MAGIC);
-        put(&mut out, text.len() as u64);
-        out.extend_from_slice(&crc32fast::hash(text).to_le_bytes());
+        let mut parts = Parts::of(text);
         let bits = self.index(base);
-        let (mut at, mut inserted, mut copied) = (0, 0, 0_usize);
+        let mut at = 0;
         // Where nothing is found for long, as in a patch that the base does not have, the steps get longer: what is
         // passed over of the next part that stayed is found backwards from it.
         let mut misses = 0;
@@ -43,22 +58,12 @@ impl Encoder {
                 continue;
             }
             misses = 0;
-            let before = shared(text[inserted..at].iter().rev(), base[..from].iter().rev());
+            let before = shared(text[parts.said..at].iter().rev(), base[..from].iter().rev());
             let length = BLOCK + shared_start(&text[at + BLOCK..], &base[from + BLOCK..]);
-            let (start, from) = (at - before, from - before);
-            put(&mut out, (start - inserted) as u64);
-            out.extend_from_slice(&text[inserted..start]);
-            put(&mut out, (length + before) as u64);
-            put(&mut out, zigzag(from as i64 - copied as i64));
+            parts.copy(at - before, from - before, before + length);
             at += length;
-            inserted = at;
-            copied = from + before + length;
         }
-        if inserted < text.len() {
-            put(&mut out, (text.len() - inserted) as u64);
-            out.extend_from_slice(&text[inserted..]);
-        }
-        out
+        parts.end()
     }
 
     /// Notes where each block of `base` stands. Of equal blocks the last counts, and 0 stands for none as well: whoever
@@ -73,6 +78,69 @@ impl Encoder {
             self.table[hash(block, bits)] = u32::try_from(from).unwrap_or_default();
         }
         bits
+    }
+}
+
+/// A difference that is being written.
+struct Parts<'t> {
+    text: &'t [u8],
+    out: Vec<u8>,
+    /// Up to here of the text all is said.
+    said: usize,
+    /// Where the copy before ended in the base.
+    copied: usize,
+}
+
+impl<'t> Parts<'t> {
+    fn of(text: &'t [u8]) -> Self {
+        let mut out = Vec::with_capacity(512);
+        out.push(MAGIC);
+        put(&mut out, text.len() as u64);
+        out.extend_from_slice(&crc32fast::hash(text).to_le_bytes());
+        Self { text, out, said: 0, copied: 0 }
+    }
+
+    /// What stands at `start` of the text stands at `from` of the base, what is before it does not.
+    fn copy(&mut self, start: usize, from: usize, length: usize) {
+        put(&mut self.out, (start - self.said) as u64);
+        self.out.extend_from_slice(&self.text[self.said..start]);
+        put(&mut self.out, length as u64);
+        put(&mut self.out, zigzag(from as i64 - self.copied as i64));
+        self.said = start + length;
+        self.copied = from + length;
+    }
+
+    /// Copies what two parts have in common that are the same but for small things here and there. Says whether they
+    /// are.
+    fn follow(&mut self, part: Range<usize>, base: &[u8], from: Range<usize>) -> bool {
+        let (text, base) = (&self.text[..part.end], &base[..from.end]);
+        let (mut at, mut from) = (part.start, from.start);
+        for _ in 0..MOST_STEPS {
+            let same = shared_start(&text[at..], &base[from..]);
+            if same >= BLOCK {
+                self.copy(at, from, same);
+            }
+            (at, from) = (at + same, from + same);
+            let left = text.len() - at;
+            let meets = |&(on, over): &(usize, usize)| {
+                block_at(text, at + on).is_some_and(|block| block_at(base, from + over) == Some(block))
+            };
+            // Another value of the same length, one that is longer or shorter by one; something that came, or went.
+            let near = |step: usize| [(step, step), (step + 1, step), (step, step + 1), (step, 0), (0, step)];
+            match (1..REACH).find_map(|step| near(step).into_iter().find(meets)) {
+                Some((on, over)) => (at, from) = (at + on, from + over),
+                None => return left < REACH,
+            }
+        }
+        false
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        if self.said < self.text.len() {
+            put(&mut self.out, (self.text.len() - self.said) as u64);
+            self.out.extend_from_slice(&self.text[self.said..]);
+        }
+        self.out
     }
 }
 
@@ -183,7 +251,46 @@ mod tests {
         there_and_back(&base, b"");
     }
 
+    #[test]
+    fn what_is_nearly_the_same_is_followed_and_costs_as_little() {
+        let object = |version: u32, time: &str, more: &str| {
+            let spec: Vec<String> =
+                (0..200_u32).map(|n| format!("\"{n}\":{}", n.wrapping_mul(2_654_435_761))).collect();
+            format!("{{\"version\":\"{version}\",{},\"time\":\"{time}\"{more},\"end\":true}}", spec.join(","))
+        };
+        let line = |head: &str, object: &str| (format!("{{\"v\":1,{head}\"object\":{object}}}"), 16 + head.len());
+        let (base, from) = line("\"seq\":1,", &object(99, "12:00:00", ""));
+        for (head, object) in [
+            ("\"seq\":2,", object(99, "12:00:00", "")),
+            ("\"seq\":12,\"change\":{\"areas\":[\"status\"]},", object(100, "12:00:01", "")),
+            ("\"seq\":3,", object(98, "12:00:00", ",\"came\":1")),
+            ("", object(7, "", "")),
+        ] {
+            let (text, at) = line(head, &object);
+            let followed = follow(base.as_bytes(), from, text.as_bytes(), at).unwrap();
+            assert_eq!(decode(base.as_bytes(), &followed, 1 << 20).as_deref(), Some(text.as_bytes()));
+            let found = there_and_back(base.as_bytes(), text.as_bytes());
+            assert!(followed.len() <= found + 32, "{} and not {found} for {head}", followed.len());
+        }
+        let (other, at) = line("", &"x".repeat(2000));
+        assert_eq!(follow(base.as_bytes(), from, other.as_bytes(), at), None);
+        assert_eq!(follow(base.as_bytes(), from, &[b'x'; 4000], 3000), None);
+    }
+
     proptest! {
+        #[test]
+        fn what_is_followed_comes_back(
+            base in "[ab]{0,300}", from in 0usize..300, text in "[ab]{0,300}", at in 0usize..300, cut in 0usize..300,
+            more in "[ab]{0,40}", part in any::<bool>(),
+        ) {
+            let from = from.min(base.len());
+            let text = if part { format!("{more}{}{}", &base[from.min(cut)..from], &base[from..]) } else { text };
+            let at = at.min(text.len());
+            if let Some(bytes) = follow(base.as_bytes(), from, text.as_bytes(), at) {
+                prop_assert_eq!(decode(base.as_bytes(), &bytes, 1 << 20), Some(text.into_bytes()));
+            }
+        }
+
         #[test]
         fn any_text_comes_back(base in "[ab]{0,400}", cut in 0usize..400, other in "[a-c]{0,60}", again in 0usize..400) {
             let head = &base[..cut.min(base.len())];

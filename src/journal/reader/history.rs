@@ -1,10 +1,9 @@
 //! The history of one object: each of its entries knows the one before it.
 
 use bytes::Bytes;
-use rusqlite::{OptionalExtension, ToSql, params};
+use rusqlite::{OptionalExtension, Row, ToSql, params};
 
 use super::{OLDEST, ObjectRow, Read, Reader, StoredEntry, sql, stored_row, type_of};
-use crate::journal::JournalError;
 use crate::model::{EntryType, Seq};
 
 /// One entry of an object, unread.
@@ -134,15 +133,22 @@ impl Reader {
     /// # Errors
     /// Where the database cannot be read or the state is damaged.
     pub fn untold(&mut self, object: &ObjectRow) -> Read<Option<(Bytes, Vec<String>)>> {
-        let row: Option<(Option<Vec<u8>>, Option<String>)> = self
-            .conn
-            .prepare_cached("SELECT state, pointers FROM object WHERE id = ? AND present = 1")
-            .and_then(|mut select| select.query_row([object.id], |row| Ok((row.get(0)?, row.get(1)?))).optional())
-            .map_err(sql("an object"))?;
-        let Some((Some(blob), pointers)) = row else { return Ok(None) };
-        let bytes = self.codec.decompress(None, &blob).map_err(|error| JournalError::Corrupt(error.to_string()))?;
-        let pointers = pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-        Ok(Some((bytes.into(), pointers)))
+        self.moment(|reader| {
+            let row = reader
+                .conn
+                .prepare_cached(
+                    "SELECT state, pointers, base FROM object WHERE id = ? AND present = 1 AND state IS NOT NULL",
+                )
+                .and_then(|mut select| {
+                    let row =
+                        |row: &Row<'_>| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Option<String>>(1)?, row.get(2)?));
+                    select.query_row([object.id], row).optional()
+                })
+                .map_err(sql("an object"))?;
+            let Some((blob, pointers, base)) = row else { return Ok(None) };
+            let pointers = pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+            Ok(Some((reader.state(&blob, base)?.into(), pointers)))
+        })
     }
 
     /// Which object an entry is of; `None` for a GAP, and where there is no such entry.

@@ -407,9 +407,14 @@ impl Reader {
             Some(_) | None => {}
         }
         if *withheld {
-            let state = self.conn.query_row("SELECT state FROM object WHERE id = ?", [id], |row| row.get(0));
-            let state: Vec<u8> = state.map_err(sql("objects"))?;
-            let own = self.codec.decompress(None, &state).is_ok_and(|state| row.is_in(&state));
+            let state = self.conn.query_row("SELECT state, base FROM object WHERE id = ?", [id], |row| {
+                Ok((row.get::<_, Vec<u8>>(0)?, row.get(1)?))
+            });
+            let (state, base) = state.map_err(sql("objects"))?;
+            let own = match self.state(&state, base) {
+                Err(JournalError::Corrupt(_)) => false,
+                state => row.is_in(&state?),
+            };
             if !own || !present {
                 found.problem(format!("object {uid} has a state that is damaged or not its own"));
             }

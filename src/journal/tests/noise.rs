@@ -133,33 +133,66 @@ async fn request_counters_are_kept_by_stretches_without_a_break() {
     assert_eq!(reader.request_totals().unwrap().counts["pods"]["PUT"], 13 + 1010);
 }
 
+/// The journal in `new` as a decklog had it that knew so many migrations.
+fn as_it_was(new: &Path, old: &Path, migrations: &[&str]) {
+    let conn = Connection::open(old.join("journal.db")).unwrap();
+    for migration in migrations {
+        conn.execute_batch(migration).unwrap();
+    }
+    conn.pragma_update(None, "user_version", migrations.len()).unwrap();
+    conn.execute("ATTACH ? AS new", [new.join("journal.db").to_str().unwrap()]).unwrap();
+    let names = |text: &str| -> Vec<String> {
+        let mut select = conn.prepare(text).unwrap();
+        let names = select.query_map([], |row| row.get(0)).unwrap();
+        names.collect::<Result<_, _>>().unwrap()
+    };
+    for table in names("SELECT name FROM main.sqlite_master WHERE type = 'table' ORDER BY rowid") {
+        let columns = names(&format!("SELECT name FROM pragma_table_info('{table}', 'main')")).join(", ");
+        conn.execute_batch(&format!("INSERT INTO main.{table} ({columns}) SELECT {columns} FROM new.{table}")).unwrap();
+    }
+}
+
 #[tokio::test]
-async fn a_journal_of_the_first_schema_is_migrated_and_reads_the_same() {
+async fn a_journal_of_each_earlier_schema_is_migrated_and_reads_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
-    open.list(10, None, &[pod("a", "u1", 7)]).await;
-    open.watch(vec![upsert("a", "u1", 11), delete("a", "u1", 12)]).await;
-    let bytes = |open: &Open| -> Vec<Vec<u8>> {
-        let entries = open.journal.reader().unwrap().entries_after(Seq(0), 100, usize::MAX).unwrap();
-        entries.into_iter().map(|entry| entry.line.to_vec()).collect()
+    open.list(10, None, &[pod("a", "u1", 7), pod("c", "u3", 8)]).await;
+    open.watch(vec![upsert("a", "u1", 11), upsert("c", "u3", 12), delete("a", "u1", 13)]).await;
+    open.list(20, Some(Why::Expired), &[pod("b", "u2", 15)]).await;
+    open.journal.sink("s", "file", SinkStart::Start).await.unwrap();
+    open.journal.acknowledge("s", Seq(2)).await.unwrap();
+    // The lines, every object at every seq, and what is known of sources and sinks.
+    let read = |dir: &Path| {
+        let mut reader = Reader::open(dir).unwrap();
+        let entries = reader.entries_after(Seq(0), 100, usize::MAX).unwrap();
+        let mut told: Vec<_> = entries.into_iter().map(|entry| (0, entry.seq, entry.line)).collect();
+        for row in reader.objects(1, None, None).unwrap() {
+            for seq in 1..=reader.head().unwrap().0 {
+                let at = reader.told_at(&row, Seq(seq)).unwrap();
+                told.extend(at.map(|at| (seq, at.seq, at.line)));
+            }
+        }
+        (told, format!("{:?} {:?}", reader.sources().unwrap(), reader.sinks().unwrap()), reader.epoch().unwrap())
     };
-    let before = bytes(&open);
     open.close();
-    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
-    conn.execute_batch(
-        "DROP INDEX entry_milestone; DROP TABLE reading; DROP TABLE request;
-         ALTER TABLE source DROP COLUMN withheld; ALTER TABLE sink DROP COLUMN begins; PRAGMA user_version = 1;",
-    )
-    .unwrap();
-    drop(conn);
-    let old = Reader::open(dir.path()).unwrap_err().to_string();
-    assert!(old.contains("older decklog (schema 1)"), "{old}");
-
-    let open = Open::at(dir.path()).await;
-    assert_eq!(bytes(&open), before);
-    assert_eq!(open.memory.resume, Some(rv(11)));
-    open.watch(vec![upsert("b", "u2", 13)]).await;
-    assert_eq!(open.log().len(), 4);
-    assert_whole(&mut open.journal.reader().unwrap());
-    assert_eq!(open.journal.reader().unwrap().sources().unwrap()[0].withheld, 0);
+    let expected = read(dir.path());
+    assert!(expected.0.len() > 20);
+    for version in 1..schema::MIGRATIONS.len() {
+        let old = tempfile::tempdir().unwrap();
+        as_it_was(dir.path(), old.path(), &schema::MIGRATIONS[..version]);
+        let refused = Reader::open(old.path()).unwrap_err().to_string();
+        assert!(refused.contains(&format!("older decklog (schema {version})")), "{refused}");
+        Open::at(old.path()).await.close();
+        // Registering its source is news.
+        let state = |text: &str| text.replace("active: false", "active: true");
+        let migrated = read(old.path());
+        assert_eq!(migrated.0, expected.0, "schema {version}");
+        assert_eq!((state(&migrated.1), &migrated.2), (state(&expected.1), &expected.2), "schema {version}");
+        let open = Open::at(old.path()).await;
+        assert_eq!(open.memory.resume, Some(rv(20)));
+        open.watch(vec![upsert("b", "u2", 21), upsert("d", "u4", 22)]).await;
+        assert_eq!(open.head().0, expected.0.iter().filter(|(at, ..)| *at == 0).count() as u64 + 2);
+        assert_whole(&mut open.journal.reader().unwrap());
+        open.close();
+    }
 }

@@ -48,12 +48,12 @@ fn put(object: Observed) -> WatchChange {
 /// What an object was after each of its entries.
 type History = Vec<(u64, Option<Vec<u8>>)>;
 
-fn by_age() -> Bounds {
+pub(super) fn by_age() -> Bounds {
     Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false }
 }
 
 /// Waits until it is so; nothing here takes long.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(super) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..20_000 {
         if is_so() {
             return;
@@ -63,7 +63,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("waited in vain for {what}");
 }
 
-fn oldest(open: &Open) -> u64 {
+pub(super) fn oldest(open: &Open) -> u64 {
     open.journal.reader().unwrap().retained().unwrap().oldest
 }
 
@@ -196,9 +196,11 @@ async fn who_lacks_what_is_forgotten_gets_a_gap_of_each_source() {
     open.journal.bound(by_age()).await.unwrap();
     until("five to be forgotten", || oldest(&open) == 6).await;
     let told = |after: u64| -> Vec<String> {
-        let entries = open.journal.reader().unwrap().deliverable_after(Seq(after), 100, usize::MAX).unwrap();
+        let entries =
+            open.journal.reader().unwrap().deliverable_after(Seq(after), 100, usize::MAX, None).unwrap().entries;
         // The same bytes at every try.
-        let again = Reader::open(dir.path()).unwrap().deliverable_after(Seq(after), 100, usize::MAX).unwrap();
+        let again =
+            Reader::open(dir.path()).unwrap().deliverable_after(Seq(after), 100, usize::MAX, None).unwrap().entries;
         assert!(entries.iter().map(|entry| &entry.line).eq(again.iter().map(|entry| &entry.line)));
         let tell = |entry: &StoredEntry| {
             let parsed = Entry::parse(&entry.line).unwrap();
@@ -256,7 +258,7 @@ async fn what_is_damaged_is_forgotten_like_everything_else() {
     until("four to be forgotten", || oldest(&open) == 5).await;
     let mut reader = open.journal.reader().unwrap();
     // The gap has no version to end at; that of the next entry that goes is whole.
-    let gap = reader.deliverable_after(Seq(0), 1, usize::MAX).unwrap().remove(0);
+    let gap = reader.deliverable_after(Seq(0), 1, usize::MAX, None).unwrap().entries.remove(0);
     let gap = (gap.seq, Entry::parse(&gap.line).unwrap().gap().unwrap());
     assert_eq!((gap.0, gap.1.why.as_ref(), gap.1.to), (Seq(4), "expired", None));
     open.journal.acknowledge("s", Seq(6)).await.unwrap();
@@ -345,7 +347,8 @@ async fn at_its_size_it_pauses_and_goes_on_when_a_sink_takes_something() {
     let mut cursor = 0;
     while !load.is_finished() {
         let head = open.journal.head().borrow().0;
-        let entries = open.journal.reader().unwrap().deliverable_after(Seq(cursor), 50, usize::MAX).unwrap();
+        let entries =
+            open.journal.reader().unwrap().deliverable_after(Seq(cursor), 50, usize::MAX, None).unwrap().entries;
         for entry in &entries {
             assert_eq!(entry.seq.0, cursor + 1, "none is lost");
             cursor += 1;
@@ -381,7 +384,7 @@ async fn at_its_size_it_forgets_the_oldest_where_that_is_asked_for() {
     assert_whole(&mut reader);
     let lower = reader.oldest().unwrap().0;
     assert!(lower > 500, "{lower}");
-    let first = reader.deliverable_after(Seq(0), 2, usize::MAX).unwrap();
+    let first = reader.deliverable_after(Seq(0), 2, usize::MAX, None).unwrap().entries;
     assert_eq!((first[0].seq, first[0].kind, first[1].seq), (Seq(lower - 1), EntryType::Gap, Seq(lower)));
     assert_eq!(reader.sinks().unwrap()[0].missed, lower - 1);
 }

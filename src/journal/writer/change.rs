@@ -2,8 +2,8 @@
 
 use rusqlite::{OptionalExtension, params};
 
-use super::{Done, Known, Writer, before, known_row, marks_json, not_after, sql};
-use crate::change;
+use super::{Done, Known, Writer, before, known_row, marks_json, not_after, pointers_json, sql};
+use crate::change::{self, Shape};
 use crate::journal::{JournalError, WatchChange};
 use crate::model::{EntryType, Evidence, Observed, Redacted, ResourceVersion, Verb};
 
@@ -119,10 +119,15 @@ impl Writer {
 
     pub(super) fn modified(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
         let new = &object.body.bytes;
+        let mut read = None;
         let compared = match self.told_state(source, known) {
             Ok((previous, shape, marks)) => {
+                let stored = marks.is_none();
                 let marks = marks.as_ref().unwrap_or(&known.marks);
-                change::compare_shaped(&previous, shape.as_deref(), new, marks, &object.body.marks)
+                if shape.is_none() && stored {
+                    read = Shape::of(&previous);
+                }
+                change::compare_shaped(&previous, shape.as_ref().or(read.as_ref()), new, marks, &object.body.marks)
             }
             // What is damaged cannot be had again, but what follows it can be told.
             Err(JournalError::Corrupt(text)) => {
@@ -136,9 +141,11 @@ impl Writer {
             .map_err(|error| JournalError::Corrupt(format!("an object cannot be compared: {error}")))?;
         let ignore = &self.source(source)?.ignore;
         if !ignore.is_empty() && ignore.covers(&change.touched) {
-            let what = "count what is withheld";
-            self.execute(what, "UPDATE source SET withheld = withheld + 1 WHERE id = ?", params![source])?;
-            return self.withhold(known.id, object);
+            *self.withheld.entry(source).or_default() += 1;
+            if let Some(shape) = read {
+                self.keep_shape(known.last, shape);
+            }
+            return self.withhold(known, object);
         }
         let kind = EntryType::Modified;
         let change = Some((change.json.as_str(), shape));
@@ -152,13 +159,44 @@ impl Writer {
     }
 
     /// State and position move, the log does not.
-    pub(super) fn withhold(&mut self, row: i64, object: &Observed) -> Done {
+    fn withhold(&mut self, known: &Known, object: &Observed) -> Done {
+        let base = match known.base.map(|seq| self.line(seq)).transpose() {
+            // What is damaged is of no use here.
+            Err(JournalError::Corrupt(_)) => None,
+            other => other?,
+        };
+        let (state, _) = self.compress_version(base.as_ref(), &object.body.bytes, 0);
+        self.execute(
+            "remember an object",
+            "UPDATE object SET version = ?, state = ?, marks = ?, pointers = ? WHERE id = ?",
+            params![object.version.as_str(), state, marks_json(&object.body), pointers_json(&object.body), known.id],
+        )?;
+        Ok(())
+    }
+
+    /// What was withheld since this was last written is counted.
+    pub(super) fn count_withheld(&mut self) -> Done {
+        for (source, count) in std::mem::take(&mut self.withheld) {
+            let what = "count what is withheld";
+            self.execute(what, "UPDATE source SET withheld = withheld + ? WHERE id = ?", params![count, source])?;
+        }
+        Ok(())
+    }
+
+    /// Found on a first list that is not told.
+    pub(super) fn remember(&mut self, row: i64, object: &Observed) -> Done {
         let state = self.codec.compress(None, &object.body.bytes);
-        let pointers = serde_json::to_string(&object.body.pointers).expect("strings always serialise");
         self.execute(
             "remember an object",
             "UPDATE object SET uid = ?, version = ?, present = 1, state = ?, marks = ?, pointers = ? WHERE id = ?",
-            params![object.uid, object.version.as_str(), state, marks_json(&object.body), pointers, row],
+            params![
+                object.uid,
+                object.version.as_str(),
+                state,
+                marks_json(&object.body),
+                pointers_json(&object.body),
+                row
+            ],
         )?;
         Ok(())
     }

@@ -493,7 +493,7 @@ impl Writer {
             }
             known if silent => {
                 let row = self.object_row(id, known.map(|known| known.id), &object)?;
-                self.withhold(row, &object)?;
+                self.remember(row, &object)?;
             }
             known => self.added(id, known.map(|known| known.id), &object, evidence)?,
         }

@@ -53,11 +53,14 @@ impl Writer {
     pub(super) fn resource_id(&mut self, resource: &Resource) -> Done<i64> {
         let facts = serde_json::to_string(resource).expect("plain strings always serialise");
         let what = "remember a resource";
+        // Where a kind changes, sources may still write under the one before: no seq parts the two.
         self.execute(
             what,
             "INSERT INTO resource (api_group, plural, facts) VALUES (?1, ?2, ?3)
-             ON CONFLICT (api_group, plural) DO UPDATE SET facts = ?3 WHERE facts <> ?3",
-            params![resource.group, resource.plural, facts],
+             ON CONFLICT (api_group, plural) DO UPDATE SET facts = ?3,
+                 kind_since = CASE WHEN facts ->> 'kind' = ?4 THEN kind_since ELSE ?5 END
+             WHERE facts <> ?3",
+            params![resource.group, resource.plural, facts, resource.kind, i64::MAX],
         )?;
         self.conn
             .prepare_cached("SELECT id FROM resource WHERE api_group = ? AND plural = ?")

@@ -16,6 +16,7 @@ impl Writer {
     /// Keeps what was read, or why nothing could be.
     pub(super) fn note_requests(&mut self, read: Result<&RequestCounts, &String>) -> Done {
         let what = "keep the API server's request counters";
+        self.count_withheld()?;
         let problem = read.err().map_or("", String::as_str);
         self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('requests', ?)", params![problem])?;
         let Ok(counts) = read else { return Ok(()) };

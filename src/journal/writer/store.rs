@@ -1,11 +1,9 @@
 //! Entries on their way to the table and back: rendered once, kept as differences.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use rusqlite::params;
 
-use super::{Done, Known, Marks, Writer, micros, rfc3339, sql, type_code, type_of};
+use super::{Codec, Done, Known, Marks, Writer, micros, rfc3339, sql, type_code, type_of};
 use crate::ambient;
 use crate::change::Shape;
 use crate::journal::JournalError;
@@ -63,17 +61,10 @@ impl Writer {
             gap: None,
             redacted: &object.body.pointers,
         });
-        let mut used = base;
-        let mut blob = self.codec.compress(base_line.as_ref().map(|line| &*line.bytes), &rendered.line);
-        // An object that has drifted far from its base gets a new one, where that makes its versions smaller.
-        if base.is_some() && blob.len() > 512 + rendered.line.len() / 12 {
-            let alone = self.codec.compress(None, &rendered.line);
-            if alone.len() < blob.len() * 2 {
-                (blob, used) = (alone, None);
-            }
-        }
+        let (blob, stands_alone) = self.compress_version(base_line.as_ref(), &rendered.line, rendered.object.start);
+        let used = base.filter(|_| !stands_alone);
         self.insert(seq, now, kind, source_id, row, previous, used, &rendered.object, &blob)?;
-        let shape = change.map(|(_, shape)| Arc::new(shape));
+        let shape = change.map(|(_, shape)| shape);
         // Nobody compares anything with the one before any more.
         self.packed.remove(previous);
         if let Some(base) = used {
@@ -82,6 +73,20 @@ impl Writer {
         }
         self.recent.put(seq, Line { kind, bytes: rendered.line.into(), object: rendered.object, shape });
         Ok(Emitted { seq, base: used.unwrap_or(seq) })
+    }
+
+    /// A line or an object as a difference of a line, or alone: one that has drifted far from its base, where that makes
+    /// what comes after it smaller. `at` is where the object stands in it.
+    pub(super) fn compress_version(&mut self, base: Option<&Line>, bytes: &[u8], at: usize) -> (Vec<u8>, bool) {
+        let Some(base) = base else { return (self.codec.compress(None, bytes), true) };
+        let difference = self.codec.compress_version((&base.bytes, base.object.start), (bytes, at));
+        if difference.len() > 512 + bytes.len() / 12 {
+            let alone = self.codec.compress(None, bytes);
+            if alone.len() < difference.len() * 2 {
+                return (alone, true);
+            }
+        }
+        (difference, false)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the columns of one row, each of another type")]
@@ -207,11 +212,7 @@ impl Writer {
 
     /// The object as the log last told it, which the next patch starts from; its shape where that is at hand; and its
     /// marks where they are others than the row has.
-    pub(super) fn told_state(
-        &mut self,
-        source: i64,
-        known: &Known,
-    ) -> Done<(Bytes, Option<Arc<Shape>>, Option<Marks>)> {
+    pub(super) fn told_state(&mut self, source: i64, known: &Known) -> Done<(Bytes, Option<Shape>, Option<Marks>)> {
         let line = if known.last == 0 { None } else { Some(self.line(known.last)?) };
         match line {
             // A silent list found it again under the name of the dead, and nothing has been told of it yet.
@@ -230,6 +231,15 @@ impl Writer {
         }
     }
 
+    /// Keeps the shape of an entry's object at hand: what is withheld is compared with that entry again and again.
+    pub(super) fn keep_shape(&mut self, seq: u64, shape: Shape) {
+        if let Some(packed) = self.packed.get(seq) {
+            self.packed.put(seq, Packed { shape: Some(shape), ..packed });
+        } else if let Some(line) = self.bases.get(seq) {
+            self.bases.put(seq, Line { shape: Some(shape), ..line });
+        }
+    }
+
     /// The object as it was last seen, and what was redacted in it.
     pub(super) fn current_state(&mut self, source: i64, known: &Known) -> Done<Redacted> {
         if known.has_state {
@@ -239,9 +249,16 @@ impl Writer {
                     Ok((row.get(0)?, row.get(1)?))
                 })
                 .map_err(sql("read an object"))?;
+            // As a difference it is one of the entry that the object's versions are differences of.
+            let base = if Codec::is_difference(&blob) {
+                let missing = || JournalError::Corrupt("a stored object: its base is not known".to_owned());
+                Some(self.line(known.base.ok_or_else(missing)?)?)
+            } else {
+                None
+            };
             let bytes = self
                 .codec
-                .decompress(None, &blob)
+                .decompress(base.as_ref().map(|line| &*line.bytes), &blob)
                 .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))?;
             let pointers = pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
             // Nothing tells by which rules it was redacted.

@@ -1,0 +1,118 @@
+//! Choosing entries by what their rows tell, before any of them is put together.
+
+use rusqlite::{Row, params};
+
+use super::{OLDEST, Read, Reader, Stored, StoredEntry, sql, stored_row, type_of};
+use crate::journal::writer::rfc3339;
+use crate::model::{EntryType, Seq};
+use crate::wire;
+
+/// Whether an entry is wanted, by what its outline tells ([`wire::outline`]). It is asked with the whole entry where that
+/// is at hand, and has to say the same.
+pub type Choice<'c> = &'c dyn Fn(&[u8]) -> bool;
+
+/// A part of the log.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// What was chosen of it.
+    pub entries: Vec<StoredEntry>,
+    /// The first and the last entry that were looked at, in the order asked for; `None` where there was nothing.
+    pub looked_at: Option<(Seq, Seq)>,
+    /// How many were looked at.
+    pub looked: usize,
+}
+
+impl Page {
+    pub(super) fn look(&mut self, seq: Seq) {
+        self.looked += 1;
+        self.looked_at = Some((self.looked_at.map_or(seq, |(first, _)| first), seq));
+    }
+
+    /// What comes after it.
+    pub(super) fn join(&mut self, next: Self) {
+        self.entries.extend(next.entries);
+        self.looked += next.looked;
+        self.looked_at = match (self.looked_at, next.looked_at) {
+            (Some((first, _)), Some((_, last))) => Some((first, last)),
+            (one, other) => one.or(other),
+        };
+    }
+}
+
+/// What the first columns of a row that is looked at before it is read are: those of [`Stored`], and what makes its
+/// outline. It takes a source `s` and its resource `r`.
+pub(super) const COLUMNS: &str = "e.seq, e.type, e.base, e.line, e.time, r.plural, s.namespace, o.namespace, o.name,
+    CASE WHEN e.seq >= r.kind_since THEN r.facts ->> 'kind' END";
+
+/// The tables that [`COLUMNS`] are of.
+pub(super) const TABLES: &str = "entry e JOIN source s ON s.id = e.source JOIN resource r ON r.id = s.resource
+    LEFT JOIN object o ON o.id = e.object";
+
+impl Reader {
+    /// As [`Reader::stored_after`], of a number of rows those that are chosen.
+    pub(super) fn chosen_after(
+        &mut self,
+        after: Seq,
+        limit: usize,
+        max_bytes: usize,
+        choice: Choice<'_>,
+    ) -> Read<Page> {
+        let what = "entries";
+        let mut page = Page::default();
+        let stored = {
+            let text = format!(
+                "SELECT {COLUMNS}, e.object_end FROM {TABLES} WHERE e.seq > max(?, {OLDEST} - 1) ORDER BY e.seq LIMIT ?"
+            );
+            let mut select = self.conn.prepare_cached(&text).map_err(sql(what))?;
+            let mut rows = select.query(params![after.0, limit]).map_err(sql(what))?;
+            let (mut stored, mut bytes) = (Vec::new(), 0);
+            while let Some(row) = rows.next().map_err(sql(what))?
+                && bytes < max_bytes
+            {
+                page.look(Seq(row.get(0).map_err(sql(what))?));
+                let chosen = chosen(row, choice).map_err(sql(what))?;
+                if chosen != Some(false) {
+                    bytes += row.get::<_, usize>("object_end").map_err(sql(what))?;
+                    stored.push((stored_row(row).map_err(sql(what))?, chosen));
+                }
+            }
+            stored
+        };
+        page.entries = self.unpack_chosen(stored, Some(choice))?;
+        Ok(page)
+    }
+
+    /// Puts rows together; where their outline did not tell, the choice is made then.
+    pub(super) fn unpack_chosen(
+        &mut self,
+        rows: Vec<(Stored, Option<bool>)>,
+        choice: Option<Choice<'_>>,
+    ) -> Read<Vec<StoredEntry>> {
+        let mut entries = Vec::with_capacity(rows.len());
+        for (row, chosen) in rows {
+            let entry = self.unpack(row)?;
+            if chosen.is_some() || choice.is_none_or(|choice| choice(&entry.line)) {
+                entries.push(entry);
+            }
+        }
+        Ok(entries)
+    }
+}
+
+/// Whether a row with [`COLUMNS`] is chosen by its outline; `None` where that would not tell all that is asked for.
+pub(super) fn chosen(row: &Row<'_>, choice: Choice<'_>) -> rusqlite::Result<Option<bool>> {
+    let text = |at: usize| -> rusqlite::Result<Option<&str>> { Ok(row.get_ref(at)?.as_str_or_null()?) };
+    let (Some(kind), Some(resource)) = (type_of(row.get(1)?), text(5)?) else { return Ok(None) };
+    let (namespace, name) = if kind == EntryType::Gap { (text(6)?, Some("")) } else { (text(7)?, text(8)?) };
+    let (Some(namespace), Some(name), Some(kind_name)) = (namespace, name, text(9)?) else { return Ok(None) };
+    let outline = wire::Outline {
+        seq: Seq(row.get(0)?),
+        time: &rfc3339(row.get(4)?),
+        kind,
+        kind_name,
+        resource,
+        namespace,
+        name,
+    };
+    Ok(Some(choice(&wire::outline(&outline))))
+}

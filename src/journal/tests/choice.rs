@@ -1,0 +1,245 @@
+//! Entries that are chosen by their rows are those that would be chosen by their lines.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::*;
+use crate::filter::Filter;
+use crate::wire::OUTLINE;
+
+/// Dice of a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    fn of<'t>(&mut self, all: &[&'t str]) -> &'t str {
+        let at = self.below(all.len() as u64);
+        all[usize::try_from(at).unwrap()]
+    }
+}
+
+fn spec(plural: &str, group: &str, kind: &str, namespace: Option<&str>) -> SourceSpec {
+    let resource = Resource {
+        group: group.into(),
+        kind: kind.into(),
+        plural: plural.into(),
+        singular: kind.to_lowercase(),
+        ..pods().resource
+    };
+    SourceSpec { resource, namespace: namespace.map(str::to_owned), ..pods() }
+}
+
+/// A journal with sources of every scope, gaps, lists, incarnations, a kind that changes, and entries that are forgotten.
+async fn journal(dir: &Path, seed: u64) {
+    let mut dice = Dice(seed);
+    let (journal, thread) = Journal::open(dir).unwrap();
+    let mut specs = vec![
+        (pods(), vec!["shop", "pay"]),
+        (spec("nodes", "", "Node", None), vec![""]),
+        (spec("configmaps", "", "ConfigMap", Some("shop")), vec!["shop"]),
+        (spec("widgets", "example.com", "Widget", None), vec!["shop", "pay"]),
+    ];
+    let mut ids = Vec::new();
+    for (spec, _) in &specs {
+        ids.push(journal.source(spec).await.unwrap().id);
+    }
+    journal.sink("s", "file", SinkStart::Start).await.unwrap();
+    let mut version = 10;
+    for turn in 0..40 {
+        let at = usize::try_from(dice.below(ids.len() as u64)).unwrap();
+        let namespaces = specs[at].1.clone();
+        let mut object = |dice: &mut Dice| {
+            version += 1;
+            let (namespace, name) = (dice.of(&namespaces), dice.of(&["a", "b", "w\u{e9}b-\"1\"\\"]));
+            let uid = format!("{at}-{namespace}-{name}-{}", dice.below(2));
+            let bytes = serde_json::json!({
+                "metadata": {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": version.to_string()},
+                // What looks like a member of an entry is none.
+                "kind": "Odd", "type": "DELETED", "seq": version, "name": "c",
+            });
+            let body = Redacted { bytes: bytes.to_string().into_bytes(), ..Redacted::default() };
+            Observed { namespace: namespace.into(), name: name.into(), uid, version: rv(version), body }
+        };
+        match dice.below(6) {
+            0 => {
+                let mut objects = Vec::new();
+                for _ in 0..dice.below(3) {
+                    let next = object(&mut dice);
+                    if !objects
+                        .iter()
+                        .any(|known: &Observed| (&known.name, &known.namespace) == (&next.name, &next.namespace))
+                    {
+                        objects.push(next);
+                    }
+                }
+                journal.list_begin(ids[at]).await.unwrap();
+                journal.list_page(ids[at], objects).await.unwrap();
+                journal.list_done(ids[at], rv(version), Some(Why::Expired)).await.unwrap();
+            }
+            1 if turn > 20 => {
+                specs[3].0.resource.kind = "Gadget".into();
+                // What discovery says may come before the source that writes is told.
+                journal.remember_resources(vec![specs[3].0.resource.clone()]).await.unwrap();
+                if dice.below(2) == 0 {
+                    ids[3] = journal.source(&specs[3].0).await.unwrap().id;
+                }
+            }
+            2 => {
+                let object = object(&mut dice);
+                journal.append(ids[at], vec![WatchChange { verb: Verb::Delete, object }]).await.unwrap();
+            }
+            _ => {
+                let object = object(&mut dice);
+                journal.append(ids[at], vec![WatchChange { verb: Verb::Upsert, object }]).await.unwrap();
+            }
+        }
+    }
+    journal.flush().await.unwrap();
+    let head = journal.head().borrow().0;
+    journal.acknowledge("s", Seq(dice.below(head / 2))).await.unwrap();
+    journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false }).await.unwrap();
+    journal.flush().await.unwrap();
+    drop(journal);
+    thread.join().unwrap();
+}
+
+const FILTERS: [&str; 12] = [
+    r#"type == "DELETED" || type == "GAP""#,
+    r#"kind == "Pod" && namespace == "shop""#,
+    r#"kind in ["Widget", "Gadget"]"#,
+    r#"kind == "Gadget""#,
+    r#"kind == "Odd" || name == "c""#,
+    "namespace == null",
+    "name == null",
+    r#"name.startsWith("w") && resource != "nodes""#,
+    "seq % 3 == 1 && v == 1",
+    r#"timestamp(time) > timestamp("2020-01-01T00:00:00Z")"#,
+    "true",
+    // Without an answer for some.
+    r#"name + namespace == "ashop""#,
+];
+
+#[tokio::test]
+async fn rows_and_lines_choose_the_same() {
+    let (mut outlines, mut lines) = (0, 0);
+    for seed in 1..=15 {
+        let dir = tempfile::tempdir().unwrap();
+        journal(dir.path(), seed).await;
+        let mut reader = Reader::open(dir.path()).unwrap();
+        let all = reader.deliverable_after(Seq(0), 10_000, usize::MAX, None).unwrap().entries;
+        let kept = reader.entries_after(Seq(0), 10_000, usize::MAX).unwrap();
+        // What is told of each row is what its line says, and nothing else.
+        let told = RefCell::new(Vec::new());
+        let tell = |line: &[u8]| {
+            told.borrow_mut().push(serde_json::from_slice::<Value>(line).unwrap());
+            true
+        };
+        reader.select(&Position::default(), Seq(0), None, false, 10_000, Some(&tell)).unwrap();
+        let mut told = told.take();
+        told.sort_by_key(|told| told["seq"].as_u64());
+        assert_eq!(told.len(), kept.len());
+        for (told, kept) in told.iter().zip(&kept) {
+            let line: Value = serde_json::from_slice(&kept.line).unwrap();
+            if told.get("epoch").is_some() {
+                assert_eq!(*told, line);
+                assert!(line["resource"] == "widgets", "only where a kind has changed: {line}");
+                lines += 1;
+                continue;
+            }
+            outlines += 1;
+            for key in OUTLINE {
+                assert_eq!(told.get(key), line.get(key), "{key} of {line}");
+            }
+            assert!(told.as_object().unwrap().keys().all(|key| OUTLINE.contains(&key.as_str())), "{told}");
+        }
+        let seqs = |entries: &[StoredEntry]| entries.iter().map(|entry| entry.seq).collect::<Vec<_>>();
+        for text in FILTERS {
+            let filter = Filter::compile(text).unwrap();
+            assert!(filter.asks_only_for(&OUTLINE), "{text}");
+            // As a sink chooses, with what has no answer, and as a command does, without.
+            for otherwise in [true, false] {
+                let choice = |line: &[u8]| filter.matches(line).unwrap_or(otherwise);
+                let by_line = |entries: &[StoredEntry]| {
+                    entries.iter().filter(|entry| choice(&entry.line)).map(|entry| entry.seq).collect::<Vec<_>>()
+                };
+                let (mut delivered, mut after) = (Vec::new(), Seq(0));
+                loop {
+                    let page = reader.deliverable_after(after, 5, 600, Some(&choice)).unwrap();
+                    delivered.extend(seqs(&page.entries));
+                    let Some((first, last)) = page.looked_at else { break };
+                    assert!(first > after && last >= first);
+                    after = last;
+                }
+                assert_eq!(delivered, by_line(&all), "seed {seed}: {text}");
+                for newest_first in [false, true] {
+                    let page =
+                        reader.select(&Position::default(), Seq(0), None, newest_first, 10_000, Some(&choice)).unwrap();
+                    let mut selected = seqs(&page.entries);
+                    if newest_first {
+                        selected.reverse();
+                    }
+                    assert_eq!((selected, page.looked), (by_line(&kept), kept.len()), "seed {seed}: {text}");
+                }
+            }
+        }
+    }
+    assert!(outlines > 200 && lines > 20, "{outlines} {lines}");
+}
+
+#[tokio::test]
+async fn what_is_left_out_by_its_row_is_not_put_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[pod("a", "u1", 7), pod("b", "u2", 8)]).await;
+    open.watch(vec![upsert("a", "u1", 11), upsert("b", "u2", 12)]).await;
+    open.close();
+    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+    conn.execute("UPDATE entry SET line = x'00' WHERE object = (SELECT id FROM object WHERE name = 'b')", []).unwrap();
+    let mut reader = Reader::open(dir.path()).unwrap();
+    let chosen = |reader: &mut Reader, text: &str| {
+        let filter = Filter::compile(text).unwrap();
+        let choice = |line: &[u8]| filter.is_true_for(line);
+        let choice = filter.asks_only_for(&OUTLINE).then_some(&choice as Choice<'_>);
+        let delivered = reader.deliverable_after(Seq(0), 10, usize::MAX, choice)?.entries.len();
+        Ok::<_, JournalError>((
+            delivered,
+            reader.select(&Position::default(), Seq(0), None, true, 10, choice)?.entries.len(),
+        ))
+    };
+    assert_eq!(chosen(&mut reader, r#"kind == "Pod" && name == "a""#).unwrap(), (2, 2));
+    assert!(chosen(&mut reader, r#"name != "a""#).is_err(), "it is damaged");
+    assert!(chosen(&mut reader, r#"name == "a" && uid != """#).is_err(), "a row does not tell the uid");
+}
+
+#[tokio::test]
+async fn of_a_journal_of_before_the_kinds_are_read_from_the_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.watch(vec![upsert("a", "u1", 11)]).await;
+    open.close();
+    // Whatever it said when that entry was written.
+    let conn = Connection::open(dir.path().join("journal.db")).unwrap();
+    conn.execute_batch(
+        "UPDATE resource SET facts = json_set(facts, '$.kind', 'Other');
+         ALTER TABLE resource DROP COLUMN kind_since; PRAGMA user_version = 4;",
+    )
+    .unwrap();
+    drop(conn);
+    let mut other = pods();
+    other.resource.kind = "Other".into();
+    let open = Open::with(dir.path(), &other).await;
+    open.watch(vec![upsert("b", "u2", 12)]).await;
+    let mut reader = Reader::open(dir.path()).unwrap();
+    for (kind, expected) in [("Pod", 1), ("Other", 2)] {
+        let filter = Filter::compile(&format!("kind == '{kind}'")).unwrap();
+        let choice = |line: &[u8]| filter.is_true_for(line);
+        let found = reader.deliverable_after(Seq(0), 10, usize::MAX, Some(&choice)).unwrap().entries;
+        assert_eq!(found.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), [expected], "{kind}");
+    }
+}
