@@ -10,6 +10,8 @@ pub mod file;
 mod files;
 pub mod http;
 pub mod journald;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 mod link;
 pub mod nats;
 pub mod otlp;
@@ -173,6 +175,10 @@ pub trait Sink: Send {
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>>;
 }
 
+/// What is said where a build leaves librdkafka out.
+#[cfg(not(feature = "kafka"))]
+const WITHOUT_KAFKA: &str = "this decklog was built without the cargo feature `kafka`; use a build that has it, as `cargo build` makes by default";
+
 /// Builds the sink that a configuration describes. Nothing is opened or connected before it is used.
 ///
 /// # Errors
@@ -190,6 +196,10 @@ pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
         config::SinkKind::Syslog(config) => Box::new(syslog::SyslogSink::new(config)?),
         config::SinkKind::Postgres(config) => Box::new(postgres::PostgresSink::new(config)?),
         config::SinkKind::Otlp(config) => Box::new(otlp::OtlpSink::new(config)?),
+        #[cfg(feature = "kafka")]
+        config::SinkKind::Kafka(config) => Box::new(kafka::KafkaSink::new(config)?),
+        #[cfg(not(feature = "kafka"))]
+        config::SinkKind::Kafka(_) => return Err(WITHOUT_KAFKA.to_owned()),
     })
 }
 
@@ -208,6 +218,7 @@ pub const fn kind(config: &config::SinkKind) -> &'static str {
         config::SinkKind::Syslog(_) => "syslog",
         config::SinkKind::Postgres(_) => "postgres",
         config::SinkKind::Otlp(_) => "otlp",
+        config::SinkKind::Kafka(_) => "kafka",
     }
 }
 
@@ -246,6 +257,14 @@ pub(crate) mod tests {
         })
         .line;
         Item { seq: Seq(seq), kind: EntryType::Modified, line: line.into() }
+    }
+
+    #[cfg(not(feature = "kafka"))]
+    #[test]
+    fn a_build_without_kafka_says_so() {
+        let config = serde_json::json!({"type": "kafka", "brokers": ["k:9092"], "topic": "t"});
+        let config: config::SinkKind = serde_json::from_value(config).unwrap();
+        assert!(open(&config).err().unwrap().contains("the cargo feature `kafka`"));
     }
 
     #[test]

@@ -10,9 +10,6 @@ use super::problem::{Place, Problem, nearest};
 use super::tree::{Node, Value};
 use super::{Files, Listen};
 
-/// Sink types of later releases: who asks for one learns that it is not his spelling.
-const LATER: [&str; 1] = ["kafka"];
-
 /// What is found where a key is missing.
 pub(super) const MISSING: &str = "no such key";
 
@@ -177,11 +174,6 @@ impl Checker<'_> {
             (None, Some(given)) => {
                 let key = format!("{path}.type");
                 let word = given.text().unwrap_or_default();
-                if LATER.contains(&word) {
-                    // Its keys are not known yet, so that nothing can be said about them.
-                    let found = format!("{word:?}, a type that comes with a later release");
-                    return self.tell(&given.place, &key, found, one_of(&tags));
-                }
                 let near = nearest(word, tags.iter().copied());
                 self.tell_near(&given.place, &key, given.described(false), one_of(&tags), near);
             }

@@ -73,6 +73,8 @@ pub(super) fn expected(format: &str) -> &'static str {
         "sd-id" => {
             "a name and an enterprise number, such as \"decklog@32473\", of at most 32 letters, digits, \"-\", \"_\" and \".\""
         }
+        "broker" => "a broker as HOST:PORT, such as \"kafka-1.example:9092\"",
+        "kafka-name" => "a name of at most 249 letters, digits, \"-\", \"_\" and \".\"",
         "template" => {
             "a name that may have the fields {cluster}, {group}, {version}, {resource}, {kind}, {namespace}, {name}, {type}, {epoch}, {date} and {hour}"
         }
@@ -117,6 +119,8 @@ pub(super) fn check(format: &str, text: &str, files: Files) -> Result<(), Wrong>
         "subject" => nats::Subject::parse(text).map(drop).map_err(|(found, nearest)| Wrong { found, nearest }),
         "bucket-url" => s3::Place::parse(text).map(drop).map_err(Wrong::from),
         "index" => index(text),
+        "broker" => broker(text),
+        "kafka-name" => kafka_name(text),
         "listen" => listen(text),
         "log-level" => log_level(text),
         _ => Ok(()),
@@ -332,6 +336,19 @@ fn index(text: &str) -> Result<(), Wrong> {
     let wrong = Wrong::from(format!("the string {text:?}"));
     let mended = text.to_lowercase();
     Err(if mended != text && index(&mended).is_ok() { wrong.near(mended) } else { wrong })
+}
+
+fn broker(text: &str) -> Result<(), Wrong> {
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    let port: Option<u16> = port.parse().ok().filter(|port| *port > 0);
+    let host = !host.is_empty() && !host.contains(['/', ',', '@']) && !host.contains(char::is_whitespace);
+    if host && port.is_some() { Ok(()) } else { Err(format!("the string {text:?}").into()) }
+}
+
+fn kafka_name(text: &str) -> Result<(), Wrong> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let plain = !text.is_empty() && text.len() <= 249 && text.bytes().all(fits) && !matches!(text, "." | "..");
+    if plain { Ok(()) } else { Err(format!("the string {text:?}").into()) }
 }
 
 fn listen(text: &str) -> Result<(), Wrong> {

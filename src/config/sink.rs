@@ -91,6 +91,8 @@ pub enum SinkKind {
     Http(HttpSink),
     /// The journal of systemd.
     Journald(JournaldSink),
+    /// Topics of Kafka.
+    Kafka(KafkaSink),
     /// A stream of NATS JetStream.
     Nats(NatsSink),
     /// Logs over OTLP.
@@ -113,6 +115,7 @@ impl SinkKind {
             Self::Stdout
             | Self::File(_)
             | Self::Journald(_)
+            | Self::Kafka(_)
             | Self::Nats(_)
             | Self::Postgres(_)
             | Self::S3(_)
@@ -591,4 +594,103 @@ pub enum Protocol {
     Grpc,
     /// Protocol Buffers over HTTP/1.1.
     Http,
+}
+
+/// Topics of Kafka.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KafkaSink {
+    /// Where it asks for the cluster: some of its brokers, each HOST:PORT.
+    #[schemars(with = "Vec<value::BrokerText>", length(min = 1))]
+    pub brokers: Vec<String>,
+    /// The topic, which may have fields of the entry.
+    #[schemars(extend("format" = "template"))]
+    pub topic: String,
+    /// What is promised.
+    #[serde(default)]
+    pub mode: KafkaMode,
+    /// What names this sink among all that write to these brokers; `transactional` needs it.
+    #[serde(default)]
+    #[schemars(extend("format" = "kafka-name"))]
+    pub transactional_id: Option<String>,
+    /// The compacted topic that keeps the position. Default: the transactional_id with "-position".
+    #[serde(default)]
+    #[schemars(extend("format" = "kafka-name"))]
+    pub position_topic: Option<String>,
+    /// How many entries one transaction carries at most.
+    #[serde(default = "value::transaction_size")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub batch_size: usize,
+    /// How entries are compressed on their way and in the topic.
+    #[serde(default)]
+    pub compress: KafkaCompression,
+    /// How many partitions `decklog sink init` gives the topic.
+    #[serde(default = "value::one")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub partitions: u32,
+    /// On how many brokers `decklog sink init` puts each partition. Default: as the brokers are set up.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 100))]
+    pub replication: Option<u32>,
+    /// Whether to connect over TLS.
+    #[serde(default)]
+    pub tls: bool,
+    /// Whom it trusts, and what it shows of itself.
+    #[serde(flatten)]
+    pub tls_files: Tls,
+    /// How it says who it is. Default: not at all, but for a certificate.
+    #[serde(default)]
+    pub sasl: Option<Sasl>,
+    /// The user for `sasl`.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// A file with the password for `sasl`; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub password_file: Option<PathBuf>,
+    /// How long one delivery may take.
+    #[serde(default = "value::timeout", with = "value::duration")]
+    #[schemars(with = "String", extend("format" = "time-span"))]
+    pub timeout: Duration,
+}
+
+/// What is promised of what comes to Kafka.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KafkaMode {
+    /// Each entry once, for consumers that read what is committed: entries and position in one transaction.
+    #[default]
+    Transactional,
+    /// Each entry at least once: no transactions, and no position in Kafka.
+    Idempotent,
+}
+
+/// How entries are compressed in Kafka.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KafkaCompression {
+    /// Zstandard.
+    #[default]
+    Zstd,
+    /// LZ4.
+    Lz4,
+    /// Snappy.
+    Snappy,
+    /// Gzip.
+    Gzip,
+    /// Not at all.
+    None,
+}
+
+/// How a client says who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Sasl {
+    /// The password as it is: only over TLS, or in a network that is trusted.
+    #[serde(rename = "plain")]
+    Plain,
+    /// A proof of the password, by SHA-256.
+    #[serde(rename = "scram-sha-256")]
+    ScramSha256,
+    /// A proof of the password, by SHA-512.
+    #[serde(rename = "scram-sha-512")]
+    ScramSha512,
 }

@@ -79,7 +79,7 @@ config.toml:7:18: watch[0].label_selector
     nearest   in
 config.toml:11:8: sink[0].type
     found     the string "flie"
-    expected  "stdout", "elasticsearch", "file", "http", "journald", "nats", "otlp", "postgres", "redis", "s3" or "syslog"
+    expected  "stdout", "elasticsearch", "file", "http", "journald", "kafka", "nats", "otlp", "postgres", "redis", "s3" or "syslog"
     nearest   file
 config.toml:14:8: sink[1].name
     found     "audit", which is the name of sink[0]
@@ -195,7 +195,7 @@ name = 'b'
 type = 'file'
 [[sink]]
 name = 'c'
-type = 'kafka'
+type = 'nats'
 topic = 'x'
 [[sink]]
 name = 'd'
@@ -206,7 +206,7 @@ kepp = 3
     insta::assert_snapshot!(briefly(&text).join("\n"), @r#"
     8:1 sink[0].rotate_size: a key of sinks of type "file"; this one is "http"
     9:1 sink[1].path: no such key
-    14:8 sink[2].type: "kafka", a type that comes with a later release
+    14:8 sink[2].type: "nats", a type that comes with a later release
     16:1 sink[3].type: no such key
     19:1 sink[3].kepp: an unknown key → keep
     "#);

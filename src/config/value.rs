@@ -391,3 +391,7 @@ pub(super) const fn bulk_size() -> usize {
 pub(super) fn index() -> String {
     "decklog".to_owned()
 }
+
+pub(super) const fn one() -> u32 {
+    1
+}

@@ -57,6 +57,12 @@ impl Tls {
         Ok((made, true))
     }
 
+    /// The files as they were read last, for a library with a TLS of its own: whom to trust, our certificate, its key.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn pem(&self) -> (Option<&Followed>, Option<(&Followed, &Followed)>) {
+        (self.authorities.as_ref(), self.own.as_ref().map(|(cert, key)| (cert, key)))
+    }
+
     /// The files must be readable at the next use, and connections are made anew.
     pub(crate) fn forget(&mut self) {
         let own = self.own.iter_mut().flat_map(|(cert, key)| [cert, key]);

@@ -1,11 +1,13 @@
 //! Stands between a sink and its server, and cuts what it is told to cut.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+
+use crate::support::until;
 
 #[derive(Default)]
 struct Orders {
@@ -17,6 +19,22 @@ struct Orders {
     done: AtomicUsize,
     /// Connections are closed as soon as they come.
     refuse: AtomicBool,
+    /// Before how many answers everything is closed; none for never.
+    left: Mutex<Option<usize>>,
+}
+
+impl Orders {
+    /// Counts an answer. Tells whether it is the one before which everything is closed, or comes after that.
+    fn closes(&self) -> bool {
+        let mut left = self.left.lock().unwrap();
+        let Some(count) = left.as_mut() else { return false };
+        if *count == 0 {
+            self.refuse.store(true, SeqCst);
+            return true;
+        }
+        *count -= 1;
+        false
+    }
 }
 
 /// See the module. It ends with the test.
@@ -33,9 +51,12 @@ impl Proxy {
         Self::on(listener, to)
     }
 
-    /// As [`Proxy::start`], at a port of the test's choice.
+    /// As [`Proxy::start`], at a port of the test's choice, where another one may just have ended.
     pub(crate) async fn at(port: u16, to: u16) -> Self {
-        Self::on(TcpListener::bind(("127.0.0.1", port)).await.unwrap(), to)
+        let listener = until("the port of a proxy", async || {
+            TcpListener::bind(("127.0.0.1", port)).await.map_err(|error| error.to_string())
+        });
+        Self::on(listener.await, to)
     }
 
     fn on(listener: TcpListener, to: u16) -> Self {
@@ -75,8 +96,14 @@ impl Proxy {
         self.orders.done.load(SeqCst)
     }
 
+    /// Lets so many answers pass, cuts off the next, and then refuses everything until it is told otherwise.
+    pub(crate) fn close_after(&self, answers: usize) {
+        *self.orders.left.lock().unwrap() = Some(answers);
+    }
+
     /// Closes connections as soon as they come, or no longer.
     pub(crate) fn refuse(&self, refuse: bool) {
+        *self.orders.left.lock().unwrap() = None;
         self.orders.refuse.store(refuse, SeqCst);
     }
 }
@@ -94,6 +121,9 @@ async fn pass(client: TcpStream, server: TcpStream, orders: &Orders) {
         while let Ok(length @ 1..) = from_server.read(&mut answer).await {
             if orders.cut.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
                 orders.done.fetch_add(1, SeqCst);
+                return;
+            }
+            if orders.closes() {
                 return;
             }
             if to_client.write_all(&answer[..length]).await.is_err() {

@@ -38,6 +38,11 @@ pub(crate) trait Far {
     /// what other trials wrote by `run`. `dir` is a directory for its files.
     fn sink(&self, port: u16, run: &str, dir: &Path) -> String;
 
+    /// What stands between the sink and the server. A server that tells its clients where it is has to tell them this.
+    async fn proxy(&self) -> Proxy {
+        Proxy::start(self.port()).await
+    }
+
     /// Makes what has to be there before the sink delivers, as its operator would.
     async fn prepare(&self, _daemon: &Daemon, _run: &str) {}
 
@@ -76,12 +81,7 @@ pub(crate) struct Trial<'f, F> {
 impl<'f, F: Far> Trial<'f, F> {
     /// Nothing is started yet. `run` is a short word.
     pub(crate) async fn new(far: &'f mut F, run: &str) -> Self {
-        let proxy = Proxy::start(far.port()).await;
-        Self::through(far, run, proxy).await
-    }
-
-    /// As [`Trial::new`], for servers that tell their clients where they are.
-    pub(crate) async fn through(far: &'f mut F, run: &str, proxy: Proxy) -> Self {
+        let proxy = far.proxy().await;
         let sim = cluster().await;
         let started = sim.revision();
         let daemon = Daemon::new(&sim, &["configmaps"]);

@@ -1,0 +1,165 @@
+//! What librdkafka tells besides the results of calls: what became of each record, errors of connections, its log.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdkafka::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::ConsumerContext;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::DeliveryResult;
+use rdkafka::producer::ProducerContext;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Context {
+    told: Mutex<Told>,
+    /// Told something.
+    more: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    /// Which attempt the results are of: those of an earlier one may come late.
+    attempt: u32,
+    /// Of each record: whether it was taken, or why not; none as long as nobody knows.
+    results: Vec<Option<Result<(), RDKafkaErrorCode>>>,
+    known: usize,
+    /// The last error of a connection.
+    trouble: Option<(RDKafkaErrorCode, String)>,
+    /// Since when no broker is left.
+    alone: Option<Instant>,
+}
+
+impl Told {
+    fn is_decided(&self) -> bool {
+        self.known == self.results.len() || self.results.iter().any(|result| matches!(result, Some(Err(_))))
+    }
+}
+
+impl Context {
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An attempt begins; what was told before is forgotten.
+    pub(super) fn begin(&self) {
+        let mut told = self.told();
+        *told = Told { attempt: told.attempt.wrapping_add(1), ..Told::default() };
+    }
+
+    /// What the next record is sent with.
+    pub(super) fn expect(&self) -> usize {
+        let mut told = self.told();
+        told.results.push(None);
+        (told.attempt as usize) << 32 | (told.results.len() - 1)
+    }
+
+    /// The record that was expected last was not sent after all.
+    pub(super) fn expect_less(&self) {
+        self.told().results.pop();
+    }
+
+    /// Waits until every record is accounted for, or one was not taken, but not longer than this. Tells whether it is so.
+    pub(super) fn decided_within(&self, slice: Duration) -> bool {
+        let waited = self.more.wait_timeout_while(self.told(), slice, |told| !told.is_decided());
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_decided()
+    }
+
+    /// What became of each record.
+    pub(super) fn results(&self) -> Vec<Option<Result<(), RDKafkaErrorCode>>> {
+        self.told().results.clone()
+    }
+
+    /// For how long there has been no broker. Nobody tells when there is one again, but then something goes on.
+    pub(super) fn alone(&self) -> Duration {
+        self.told().alone.map(|since| since.elapsed()).unwrap_or_default()
+    }
+
+    /// The last error of a connection.
+    pub(super) fn trouble(&self) -> Option<(RDKafkaErrorCode, String)> {
+        self.told().trouble.clone()
+    }
+}
+
+impl ClientContext for Context {
+    /// What matters of it comes as an error as well, and is told by delivery once.
+    fn log(&self, _level: RDKafkaLogLevel, about: &str, text: &str) {
+        tracing::debug!(about, "librdkafka: {text}");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!("librdkafka: {error}: {reason}");
+        if let Some(code) = error.rdkafka_error_code() {
+            let mut told = self.told();
+            let alone = code == RDKafkaErrorCode::AllBrokersDown;
+            if alone {
+                told.alone.get_or_insert_with(Instant::now);
+            }
+            // That none is left says less than why.
+            if !alone || told.trouble.is_none() {
+                told.trouble = Some((code, plain(reason)));
+            }
+        }
+    }
+}
+
+impl ProducerContext for Context {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, delivered: &DeliveryResult<'_>, opaque: usize) {
+        let mut told = self.told();
+        if opaque >> 32 != told.attempt as usize {
+            return;
+        }
+        let result = match delivered {
+            Ok(_) => Ok(()),
+            Err((error, _)) => Err(error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown)),
+        };
+        if let Some(place @ None) = told.results.get_mut(opaque & 0xffff_ffff) {
+            *place = Some(result);
+            told.known += 1;
+            (told.alone, told.trouble) = (None, None);
+            self.more.notify_all();
+        }
+    }
+}
+
+impl ConsumerContext for Context {}
+
+/// The text of an error without what librdkafka puts before and after it: the name of its thread, the time it took.
+fn plain(text: &str) -> String {
+    let text = text.trim();
+    let text = text.split_once("]: ").filter(|(thread, _)| thread.starts_with('[')).map_or(text, |(_, rest)| rest);
+    let text = text.split(" (after ").next().unwrap_or(text);
+    text.trim_end_matches([' ', ':', '.']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_told_in_few_words() {
+        assert_eq!(
+            plain(
+                "sasl_plaintext://k:9092/bootstrap: SASL authentication error: no (after 5ms in state AUTH_REQ, 1 identical error(s) suppressed)"
+            ),
+            "sasl_plaintext://k:9092/bootstrap: SASL authentication error: no"
+        );
+        assert_eq!(plain("[thrd:main]: k:9092: refused"), "k:9092: refused");
+    }
+
+    #[test]
+    fn why_no_broker_is_left_is_kept() {
+        let context = Context::default();
+        let tell = |code, text| context.error(KafkaError::Global(code), text);
+        tell(RDKafkaErrorCode::AllBrokersDown, "1/1 brokers are down");
+        assert_eq!(context.trouble().unwrap().0, RDKafkaErrorCode::AllBrokersDown);
+        tell(RDKafkaErrorCode::Resolve, "nowhere:9092: unknown");
+        tell(RDKafkaErrorCode::AllBrokersDown, "1/1 brokers are down");
+        assert_eq!(context.trouble().unwrap(), (RDKafkaErrorCode::Resolve, "nowhere:9092: unknown".to_owned()));
+        context.begin();
+        assert_eq!(context.trouble(), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! What the errors of Kafka mean for delivery, and what an operator reads of them.
+
+use std::time::Duration;
+
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+
+use super::context::Context;
+use super::setup::Settings;
+use crate::sink::SinkError;
+
+/// The least wait after something that heals when somebody changes credentials or rights.
+const OPERATOR_WAIT: Duration = Duration::from_secs(15);
+
+/// How long there may be no broker: one that was only disconnected is back sooner.
+const ALONE: Duration = Duration::from_secs(3);
+
+/// What an error of the brokers, or of librdkafka, means; `doing` is what failed.
+pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings: &Settings) -> SinkError {
+    use RDKafkaErrorCode as Code;
+    let text = if text.is_empty() { code.to_string() } else { text.to_owned() };
+    let later = |text: String| SinkError::Retry { text, after: Some(OPERATOR_WAIT) };
+    let (id, brokers) = (&settings.id, settings.config.brokers.join(","));
+    // Only a few of some two hundred codes mean something of their own.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "every other code may heal")]
+    match code {
+        Code::Fenced | Code::ProducerFenced | Code::InvalidProducerEpoch => SinkError::halt(format!(
+            "another producer has taken over the transactional_id {id:?}: stop the other decklog or give it a transactional_id of its own, and send SIGHUP to go on here (brokers that were put back from a backup look the same)"
+        )),
+        Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidRecord => SinkError::Refused {
+            text: format!(
+                "Kafka does not take it ({text}): raise max.message.bytes of the topic, or message.max.bytes of the brokers"
+            ),
+        },
+        Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => SinkError::halt(format!(
+            "{doing}: the topic does not exist, and the brokers did not make it; `decklog sink init` makes it (with --print it shows how), then send SIGHUP"
+        )),
+        Code::TopicAuthorizationFailed => later(format!(
+            "{doing}: no right to the topic; grant Write and Describe on it, and Read on the topic of the position"
+        )),
+        Code::TransactionalIdAuthorizationFailed => {
+            later(format!("{doing}: no right to the transactional_id {id:?}; grant Write and Describe on it"))
+        }
+        Code::ClusterAuthorizationFailed => {
+            later(format!("{doing}: the cluster does not allow it; grant IdempotentWrite on the cluster"))
+        }
+        Code::Authentication | Code::SaslAuthenticationFailed => {
+            later(format!("{text}; correct `sasl`, `user` or `password_file`, which is read again before each try"))
+        }
+        // librdkafka does not say which of the reasons it was.
+        Code::SSL if text.contains("certificate verify failed") => later(format!(
+            "{}: its certificate is not signed by an authority of `ca_file`, is for another name, or has expired",
+            text.split(": ").next().unwrap_or_default()
+        )),
+        Code::SSL => {
+            later(format!("{text}; check `tls`, `ca_file`, `cert_file` and `key_file`, and the brokers' certificate"))
+        }
+        Code::AllBrokersDown => SinkError::retry(format!(
+            "{doing}: {brokers} cannot be reached or close the connection; check `brokers`, and `tls` where they want it"
+        )),
+        Code::InvalidTransactionTimeout => SinkError::halt(format!(
+            "the brokers do not take transactions as long as {:?}: lower `timeout` by what is too much, or raise their transaction.max.timeout.ms",
+            settings.transaction_timeout()
+        )),
+        Code::UnsupportedFeature => SinkError::halt(format!("{brokers}: the brokers are too old for this: {text}")),
+        _ => SinkError::retry(format!("{doing}: {text}")),
+    }
+}
+
+/// What an error of a call means.
+pub(super) fn of(error: &KafkaError, doing: &str, settings: &Settings) -> SinkError {
+    let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
+    let text = if let KafkaError::Transaction(error) = error { error.string() } else { String::new() };
+    meaning(code, &text, doing, settings)
+}
+
+/// Nothing came in time: why, as far as connections tell.
+pub(super) fn silence(context: &Context, doing: &str, settings: &Settings) -> SinkError {
+    let brokers = settings.config.brokers.join(",");
+    match context.trouble() {
+        Some((code, text)) => meaning(code, &text, doing, settings),
+        None => SinkError::retry(format!("{doing}: no answer from {brokers} within {:?}", settings.config.timeout)),
+    }
+}
+
+/// Whether the trouble of connections is such that it is better to begin anew later than to wait on.
+pub(super) fn hopeless(context: &Context) -> bool {
+    use RDKafkaErrorCode as Code;
+    let trouble = context.trouble().map(|(code, _)| code);
+    matches!(trouble, Some(Code::Authentication | Code::SaslAuthenticationFailed | Code::SSL))
+        || context.alone() >= ALONE
+}

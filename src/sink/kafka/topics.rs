@@ -1,0 +1,180 @@
+//! The topics that a sink needs: whether they are there, how they are made.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::producer::{BaseProducer, Producer};
+
+use super::context::Context;
+use super::fault;
+use super::patience::Patience;
+use super::position::waits;
+use super::setup::{self, Settings};
+use crate::sink::SinkError;
+
+/// What makes of a topic one that keeps the last record of each key, and is short to read.
+const COMPACTED: [(&str, &str); 2] = [("cleanup.policy", "compact"), ("segment.bytes", "16777216")];
+
+/// How long the reason may take that there is no broker.
+const REASON_WAIT: Duration = Duration::from_secs(2);
+
+/// A topic that has to be there.
+struct Wanted<'s> {
+    name: &'s str,
+    partitions: u32,
+    config: &'static [(&'static str, &'static str)],
+}
+
+/// The topics that have to be there. One with fields in its name is not known before its entries.
+fn wanted(settings: &Settings) -> Vec<Wanted<'_>> {
+    let config = &settings.config;
+    let mut topics = Vec::new();
+    if settings.topic.is_fixed() {
+        topics.push(Wanted { name: &config.topic, partitions: config.partitions, config: &[] });
+    }
+    if settings.is_transactional() {
+        topics.push(Wanted { name: &settings.position_topic, partitions: 1, config: &COMPACTED });
+    }
+    topics
+}
+
+/// What makes the topics, for a shell.
+pub(super) fn commands(settings: &Settings) -> Option<String> {
+    let config = &settings.config;
+    let mut text = String::new();
+    if !settings.topic.is_fixed() {
+        text +=
+            &format!("# and a topic for each {}, where the brokers do not make topics by themselves\n", config.topic);
+    }
+    for topic in wanted(settings) {
+        text += &format!(
+            "kafka-topics.sh --bootstrap-server {} --create --if-not-exists --topic {} --partitions {}",
+            config.brokers.join(","),
+            topic.name,
+            topic.partitions
+        );
+        if let Some(replication) = config.replication {
+            text += &format!(" --replication-factor {replication}");
+        }
+        for (key, value) in topic.config {
+            text += &format!(" --config {key}={value}");
+        }
+        text.push('\n');
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+/// The names of all topics that may be seen; asking makes none.
+fn existing(client: &ClientConfig, settings: &Settings, patience: &Patience) -> Result<BTreeSet<String>, SinkError> {
+    let doing = "asking for the topics";
+    let producer: BaseProducer<Context> = setup::make(client)?;
+    let context = producer.client().context();
+    loop {
+        match producer.client().fetch_metadata(None, patience.slice()) {
+            Ok(metadata) => return Ok(metadata.topics().iter().map(|topic| topic.name().to_owned()).collect()),
+            Err(error) if !waits(&error) => return Err(fault::of(&error, doing, settings)),
+            Err(_) => {}
+        }
+        producer.poll(Duration::from_millis(10));
+        // Nobody waits here for brokers that come back, but for the reason why they are not there.
+        let told = context.trouble().is_some_and(|(code, _)| code != RDKafkaErrorCode::AllBrokersDown);
+        if told || context.alone() >= REASON_WAIT || patience.is_over() {
+            return Err(fault::silence(context, doing, settings));
+        }
+    }
+}
+
+/// Says what is missing.
+pub(super) fn check(client: &ClientConfig, settings: &Settings, patience: &Patience) -> Result<(), SinkError> {
+    let existing = existing(client, settings, patience)?;
+    let missing: Vec<&str> = wanted(settings).iter().map(|t| t.name).filter(|name| !existing.contains(*name)).collect();
+    if !missing.is_empty() {
+        return Err(SinkError::halt(format!(
+            "missing or not visible: the {} {}; `decklog sink init` makes what is missing (with --print it shows how)",
+            if missing.len() == 1 { "topic" } else { "topics" },
+            missing.join(", ")
+        )));
+    }
+    if settings.is_transactional() { compacted(client, settings, patience) } else { Ok(()) }
+}
+
+/// A topic that forgets its records by age would forget the position of a sink that is quiet for a while.
+fn compacted(client: &ClientConfig, settings: &Settings, patience: &Patience) -> Result<(), SinkError> {
+    let topic = settings.position_topic.as_str();
+    let admin: AdminClient<Context> = setup::make(client)?;
+    let asked = [ResourceSpecifier::Topic(topic)];
+    let Ok(answers) = wait(admin.describe_configs(&asked, &options(settings)), patience) else { return Ok(()) };
+    // Who may not look learns nothing here, and may deliver all the same.
+    let Ok(Some(Ok(resource))) = answers.map(|answers| answers.into_iter().next()) else { return Ok(()) };
+    let policy = resource.get("cleanup.policy").and_then(|entry| entry.value.clone()).unwrap_or_default();
+    if policy == "compact" {
+        return Ok(());
+    }
+    Err(SinkError::halt(format!(
+        "the topic {topic:?} keeps the position, and forgets it with cleanup.policy={policy}; set cleanup.policy=compact on it"
+    )))
+}
+
+/// Makes the topics that are missing, and says which.
+pub(super) fn make(client: &ClientConfig, settings: &Settings, patience: &Patience) -> Result<String, SinkError> {
+    let existing = existing(client, settings, patience)?;
+    let admin: AdminClient<Context> = setup::make(client)?;
+    let mut made = Vec::new();
+    for topic in wanted(settings).into_iter().filter(|topic| !existing.contains(topic.name)) {
+        let partitions = i32::try_from(topic.partitions).unwrap_or(i32::MAX);
+        let replication = settings.config.replication.map_or(-1, |count| i32::try_from(count).unwrap_or(i32::MAX));
+        let mut new = NewTopic::new(topic.name, partitions, TopicReplication::Fixed(replication));
+        for (key, value) in topic.config {
+            new = new.set(key, value);
+        }
+        let doing = format!("making the topic {:?}", topic.name);
+        let failed = |error: &KafkaError| fault::of(error, &doing, settings);
+        let results =
+            wait(admin.create_topics([&new], &options(settings)), patience)?.map_err(|error| failed(&error))?;
+        match results.into_iter().next() {
+            Some(Err((_, code))) if code != RDKafkaErrorCode::TopicAlreadyExists => {
+                let forbidden = matches!(
+                    code,
+                    RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed
+                );
+                return Err(SinkError::halt(if forbidden {
+                    format!("{doing}: it is not allowed; grant Create, or make it by hand (--print shows how)")
+                } else {
+                    format!("{doing}: {code}")
+                }));
+            }
+            _ => made.push(topic.name.to_owned()),
+        }
+    }
+    let there = wanted(settings).len() - made.len();
+    Ok(match (made.as_slice(), there) {
+        ([], _) => "every topic that it needs is there already".to_owned(),
+        (made, 0) => format!("made {}", made.join(" and ")),
+        (made, _) => format!("made {}; the rest is there already", made.join(" and ")),
+    })
+}
+
+fn options(settings: &Settings) -> AdminOptions {
+    let timeout = Some(settings.config.timeout);
+    AdminOptions::new().request_timeout(timeout).operation_timeout(timeout)
+}
+
+/// Waits for what librdkafka's own thread brings; it has a bound of its own, and this another.
+fn wait<T>(answer: impl Future<Output = T>, patience: &Patience) -> Result<T, SinkError> {
+    let answer = std::pin::pin!(answer);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut answer = answer;
+    loop {
+        if let std::task::Poll::Ready(done) = answer.as_mut().poll(&mut context) {
+            return Ok(done);
+        }
+        if patience.is_over() {
+            return Err(SinkError::retry("asking the brokers: no answer in time"));
+        }
+        std::thread::sleep(patience.slice().min(Duration::from_millis(10)));
+    }
+}

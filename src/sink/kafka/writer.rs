@@ -1,0 +1,313 @@
+//! Writes batches to Kafka, on a thread that may block.
+
+use std::time::{Duration, SystemTime};
+
+use rdkafka::ClientConfig;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::producer::{BaseRecord, Producer, ThreadedProducer};
+
+use super::context::Context;
+use super::fault;
+use super::patience::Patience;
+use super::position;
+use super::record::Record;
+use super::setup::{self, Settings};
+use crate::ambient;
+use crate::sink::{Failure, Position, SinkError};
+
+/// Writes for one sink. It connects when it has to, and begins anew after every failure that leaves something unknown.
+pub(super) struct Writer {
+    pub(super) settings: Settings,
+    pub(super) client: ClientConfig,
+    /// None before the first use, and after a failure.
+    producer: Option<ThreadedProducer<Context>>,
+    /// Nothing was written with it yet.
+    is_fresh: bool,
+    /// The position in Kafka, as it was read or written last.
+    kept: Option<Position>,
+    /// What is written repeats what may be there already, and moves no position.
+    pub(super) again: bool,
+}
+
+impl Writer {
+    pub(super) fn new(settings: Settings, client: ClientConfig) -> Self {
+        Self { settings, client, producer: None, is_fresh: false, kept: None, again: false }
+    }
+
+    /// The next use connects anew.
+    pub(super) fn disconnect(&mut self) {
+        self.producer = None;
+    }
+
+    /// A replay does without transactions: the transactional id is that of the daemon, which may be running.
+    fn is_transactional(&self) -> bool {
+        self.settings.is_transactional() && !self.again
+    }
+
+    /// The position in Kafka.
+    pub(super) fn position(&mut self, patience: &mut Patience) -> Result<Option<Position>, SinkError> {
+        if !self.is_transactional() {
+            return Ok(None);
+        }
+        if self.producer.is_none() {
+            self.connect(patience)?;
+        }
+        Ok(self.kept.clone())
+    }
+
+    /// Makes a producer. One with transactions locks out every earlier one with the same id, and ends what that one
+    /// began; so the position that is read then is the last one.
+    fn connect(&mut self, patience: &mut Patience) -> Result<(), SinkError> {
+        let id = self.is_transactional().then_some(self.settings.id.as_str());
+        let producer: ThreadedProducer<Context> = setup::make(&setup::producer(&self.client, &self.settings, id))?;
+        if id.is_some() {
+            let doing = "beginning with transactions";
+            loop {
+                match producer.init_transactions(patience.slice()) {
+                    Ok(()) => break,
+                    Err(KafkaError::Transaction(error)) if error.is_retriable() => {}
+                    Err(error) => return Err(fault::of(&error, doing, &self.settings)),
+                }
+                let context = producer.client().context();
+                if patience.is_over() || fault::hopeless(context) {
+                    return Err(fault::silence(context, doing, &self.settings));
+                }
+            }
+            patience.renew();
+            self.kept = position::read(&self.client, &self.settings, patience)?;
+        }
+        self.producer = Some(producer);
+        self.is_fresh = true;
+        Ok(())
+    }
+
+    /// Writes records in order, in as few transactions as they fit in.
+    pub(super) fn write(&mut self, records: &[Record], patience: &mut Patience) -> Result<(), Failure> {
+        let mut taken = 0;
+        // Halved when several are refused together, until the one that is meant stands alone.
+        let mut most = usize::MAX;
+        while taken < records.len() {
+            if self.producer.is_none() {
+                taken += self.resume(&records[taken..], patience).map_err(|error| Failure { taken, error })?;
+                patience.renew();
+                continue;
+            }
+            // Brokers take from a producer that they do not know whatever comes first, also what follows something that
+            // they refused. A transaction takes that back.
+            let alone = self.is_fresh && !self.is_transactional();
+            let part = &records[taken..];
+            let part = &part[..part.len().min(if alone { 1 } else { most })];
+            match self.attempt(part, patience) {
+                Ok(()) => {
+                    taken += part.len();
+                    self.is_fresh = false;
+                }
+                Err(failure) => {
+                    taken += failure.taken;
+                    let rest = part.len() - failure.taken;
+                    if !matches!(failure.error, SinkError::Refused { .. }) || rest < 2 {
+                        return Err(Failure { taken, error: failure.error });
+                    }
+                    most = if self.is_transactional() { rest / 2 } else { 1 };
+                }
+            }
+            patience.renew();
+        }
+        Ok(())
+    }
+
+    /// Connects, and tells how many of the records an attempt wrote whose end was not seen.
+    fn resume(&mut self, records: &[Record], patience: &mut Patience) -> Result<usize, SinkError> {
+        let before = self.kept.take();
+        if let Err(error) = self.connect(patience) {
+            self.kept = before;
+            return Err(error);
+        }
+        if !self.is_transactional() || self.kept == before {
+            return Ok(0);
+        }
+        let written = self.kept.as_ref().and_then(|kept| records.iter().position(|record| record.place == *kept));
+        written.map(|at| at + 1).ok_or_else(|| SinkError::lost("the position in Kafka is not where it was left"))
+    }
+
+    fn attempt(&mut self, records: &[Record], patience: &Patience) -> Result<(), Failure> {
+        if self.is_transactional() { self.transact(records, patience) } else { self.send_on(records, patience) }
+    }
+
+    /// Writes without a transaction: what was taken before the first that was not is there for good.
+    fn send_on(&mut self, records: &[Record], patience: &Patience) -> Result<(), Failure> {
+        let producer = self.producer.as_ref().expect("it is connected");
+        let context = producer.client().context();
+        context.begin();
+        let (sent, mut fault) = self.send(producer, records, patience);
+        if fault.is_none() || sent > 0 {
+            while !context.decided_within(patience.slice()) {
+                if patience.is_over() || fault::hopeless(context) {
+                    fault = Some(fault::silence(context, "writing", &self.settings));
+                    break;
+                }
+            }
+        }
+        let results = context.results();
+        let taken = results.iter().take_while(|result| matches!(result, Some(Ok(_)))).count();
+        if taken == records.len() {
+            return Ok(());
+        }
+        let refused = results.get(taken).copied().flatten().and_then(Result::err);
+        let error = match (refused, fault) {
+            (Some(code), _) => fault::meaning(code, "", &writing_to(&records[taken]), &self.settings),
+            (None, Some(fault)) => fault,
+            (None, None) => SinkError::retry("writing: a record was left out"),
+        };
+        // What is under way must be nowhere before the next try: what was not taken comes first again.
+        if sent > taken {
+            self.disconnect();
+        }
+        Err(Failure { taken, error })
+    }
+
+    /// Writes records and the position in one transaction: all of them, or those before one that can never be sent.
+    fn transact(&mut self, records: &[Record], patience: &Patience) -> Result<(), Failure> {
+        let began = (std::time::Instant::now(), SystemTime::from(ambient::now()));
+        match self.try_transact(records, patience) {
+            Ok(kept) => {
+                let whole = kept == records[records.len() - 1].place;
+                let taken = records.iter().position(|record| record.place == kept).map_or(0, |at| at + 1);
+                self.kept = Some(kept);
+                if whole {
+                    return Ok(());
+                }
+                Err(Failure { taken, error: too_large() })
+            }
+            Err(error) => {
+                // What ended the producer is behind every other error.
+                let fatal = self.producer.as_ref().and_then(|producer| producer.client().fatal_error());
+                let error = match fatal {
+                    Some((code, text)) => fault::meaning(code, &text, "writing in a transaction", &self.settings),
+                    None => error,
+                };
+                let error = match error {
+                    SinkError::Halt { text } if self.outlived(began) => SinkError::retry(format!(
+                        "a transaction was not ended in time, and the brokers gave it up; {text}"
+                    )),
+                    SinkError::Halt { .. }
+                    | SinkError::Retry { .. }
+                    | SinkError::Lost { .. }
+                    | SinkError::Refused { .. } => error,
+                };
+                if !self.abort(patience) || !matches!(error, SinkError::Refused { .. }) {
+                    self.disconnect();
+                }
+                Err(Failure { taken: 0, error })
+            }
+        }
+    }
+
+    /// Whether the brokers have given up a transaction that began then, which looks as if somebody had taken over. A
+    /// machine that was suspended has seen no time pass.
+    fn outlived(&self, (instant, wall): (std::time::Instant, SystemTime)) -> bool {
+        let passed = SystemTime::from(ambient::now()).duration_since(wall).unwrap_or(Duration::ZERO);
+        instant.elapsed().max(passed) >= self.settings.transaction_timeout()
+    }
+
+    fn try_transact(&self, records: &[Record], patience: &Patience) -> Result<Position, SinkError> {
+        let settings = &self.settings;
+        let producer = self.producer.as_ref().expect("it is connected");
+        let context = producer.client().context();
+        context.begin();
+        let failed = |error: &KafkaError| fault::of(error, "writing in a transaction", settings);
+        producer.begin_transaction().map_err(|error| failed(&error))?;
+        let (sent, fault) = self.send(producer, records, patience);
+        let last = match (sent, fault) {
+            (_, None) => &records[records.len() - 1],
+            (1.., Some(SinkError::Refused { .. })) => &records[sent - 1],
+            (_, Some(fault)) => return Err(fault),
+        };
+        let value = position::encode(&last.place);
+        let kept = BaseRecord::with_opaque_to(&settings.position_topic, context.expect());
+        let kept = kept.partition(0).key(settings.id.as_bytes()).payload(&value);
+        producer.send(kept).map_err(|(error, _)| failed(&error))?;
+        while !context.decided_within(patience.slice()) {
+            // There is no other way to learn of a transaction that can only be aborted, whose records stay where they are:
+            // this always fails, and says why.
+            if let Err(KafkaError::Transaction(error)) = producer.begin_transaction()
+                && (error.is_fatal() || error.txn_requires_abort())
+                && !context.decided_within(Duration::ZERO)
+            {
+                return Err(failed(&KafkaError::Transaction(error)));
+            }
+            if patience.is_over() || fault::hopeless(context) {
+                return Err(fault::silence(context, "writing in a transaction", settings));
+            }
+        }
+        let results = context.results();
+        let failures = || results.iter().enumerate().filter_map(|(at, result)| Some((at, (*result)?.err()?)));
+        if let Some((at, code)) = failures().find(|(_, code)| !went_along(*code)).or_else(|| failures().next()) {
+            let doing = records.get(at).map_or_else(|| "writing the position".to_owned(), writing_to);
+            return Err(fault::meaning(code, "", &doing, settings));
+        }
+        loop {
+            match producer.commit_transaction(patience.slice()) {
+                Ok(()) => return Ok(last.place.clone()),
+                Err(KafkaError::Transaction(error)) if error.is_retriable() && !error.txn_requires_abort() => {}
+                Err(KafkaError::Flush(_)) => {}
+                Err(error) => return Err(failed(&error)),
+            }
+            if patience.is_over() || fault::hopeless(context) {
+                return Err(fault::silence(context, "committing a transaction", settings));
+            }
+        }
+    }
+
+    /// Hands records to librdkafka. Tells how many, and why not the next.
+    fn send(
+        &self,
+        producer: &ThreadedProducer<Context>,
+        records: &[Record],
+        patience: &Patience,
+    ) -> (usize, Option<SinkError>) {
+        let context = producer.client().context();
+        for (at, record) in records.iter().enumerate() {
+            loop {
+                let sent = BaseRecord::with_opaque_to(&record.topic, context.expect());
+                let sent = sent.key(record.key.as_bytes()).payload(&record.line[..]).headers(record.headers());
+                let Err((error, _)) = producer.send(sent) else { break };
+                context.expect_less();
+                if error.rdkafka_error_code() != Some(RDKafkaErrorCode::QueueFull) || patience.is_over() {
+                    return (at, Some(fault::of(&error, &writing_to(record), &self.settings)));
+                }
+                producer.poll(patience.slice());
+            }
+        }
+        (records.len(), None)
+    }
+
+    /// Ends a transaction as if it had not been. Tells whether that is known.
+    fn abort(&self, patience: &Patience) -> bool {
+        let Some(producer) = &self.producer else { return false };
+        loop {
+            match producer.abort_transaction(patience.slice()) {
+                Ok(()) => return true,
+                Err(KafkaError::Transaction(error)) if error.is_retriable() => {}
+                Err(_) => return false,
+            }
+            if patience.is_over() || fault::hopeless(producer.client().context()) {
+                return false;
+            }
+        }
+    }
+}
+
+fn writing_to(record: &Record) -> String {
+    format!("writing to the topic {:?}", record.topic)
+}
+
+/// Whether a record was only given up because of another one.
+const fn went_along(code: RDKafkaErrorCode) -> bool {
+    matches!(code, RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight | RDKafkaErrorCode::Fatal)
+}
+
+/// Of the entry that was not even sent.
+fn too_large() -> SinkError {
+    SinkError::Refused { text: "it is larger than anything that Kafka takes".to_owned() }
+}

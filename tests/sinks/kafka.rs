@@ -1,0 +1,648 @@
+//! The `kafka` sink, against Kafka.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use decklog::config::SinkKind;
+use decklog::model::{Cluster, EntryType, Evidence, Seq};
+use decklog::sink::{self, Class, Item, Position, Sink, SinkError};
+use decklog::wire::{Draft, render};
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{Headers, Message};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::proxy::Proxy;
+use crate::server::{Server, free_port, made};
+use crate::support::{Daemon, LIMIT, cluster, until};
+use crate::trial::{self, Far, Promise};
+
+/// How long an attempt of the sink may take: a slow machine must not look like a dead server.
+const TIMEOUT: &str = "20s";
+
+/// A broker that is reached in several ways.
+struct Kafka {
+    server: Server,
+    dir: TempDir,
+    /// Where consumers read.
+    direct: u16,
+    /// Where the proxy reaches it, and where it tells those that come from there to go.
+    proxied: u16,
+    told: u16,
+    promise: Promise,
+}
+
+/// Which certificate a listener has.
+fn tls(dir: &Path, listener: &str, pem: &str) -> String {
+    let listener = format!("listener.name.{listener}.ssl");
+    let dir = dir.display();
+    format!("{listener}.keystore.type=PEM\n{listener}.keystore.location={dir}/{pem}\n")
+}
+
+impl Kafka {
+    async fn start(promise: Promise) -> Self {
+        Self::start_with(promise, |_, _| String::new(), &[]).await
+    }
+
+    /// `more` gives further listeners and settings of a broker in this directory, `format` what its storage begins with.
+    async fn start_with(
+        promise: Promise,
+        more: impl FnOnce(&Path, &mut Vec<(&'static str, u16, &'static str)>) -> String,
+        format: &'static [&'static str],
+    ) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (direct, proxied, told, controller) = (free_port(), free_port(), free_port(), free_port());
+        let mut others = Vec::new();
+        let more = more(dir.path(), &mut others);
+        let mut listeners = format!("DIRECT://127.0.0.1:{direct},PROXIED://127.0.0.1:{proxied}");
+        let mut advertised = format!("DIRECT://127.0.0.1:{direct},PROXIED://127.0.0.1:{told}");
+        let mut protocols = "CONTROLLER:PLAINTEXT,DIRECT:PLAINTEXT,PROXIED:PLAINTEXT".to_owned();
+        for (name, port, protocol) in others {
+            for list in [&mut listeners, &mut advertised] {
+                *list += &format!(",{name}://127.0.0.1:{port}");
+            }
+            protocols += &format!(",{name}:{protocol}");
+        }
+        let data = dir.path().join("data");
+        let text = format!(
+            "process.roles=broker,controller\nnode.id=1\nlisteners={listeners},CONTROLLER://127.0.0.1:{controller}\n\
+             advertised.listeners={advertised}\nlistener.security.protocol.map={protocols}\n\
+             inter.broker.listener.name=DIRECT\ncontroller.listener.names=CONTROLLER\n\
+             controller.quorum.voters=1@127.0.0.1:{controller}\nlog.dirs={}\nauto.create.topics.enable=false\n\
+             offsets.topic.replication.factor=1\noffsets.topic.num.partitions=1\n\
+             transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n\
+             transaction.state.log.num.partitions=1\nshare.coordinator.state.topic.replication.factor=1\n\
+             share.coordinator.state.topic.min.isr=1\nbroker.session.timeout.ms=1500\nbroker.heartbeat.interval.ms=300\n\
+             controller.quorum.election.timeout.ms=300\ncontroller.quorum.fetch.timeout.ms=600\n{more}",
+            data.display(),
+        );
+        fs::write(dir.path().join("server.properties"), text).unwrap();
+        let (program, root) = (made("kafka").join("kafka"), dir.path().to_owned());
+        let server = Server::start("kafka", dir.path(), direct, move || {
+            let mut command = Command::new(&program);
+            command.arg(&root).args(format);
+            command
+        })
+        .await;
+        Self { server, dir, direct, proxied, told, promise }
+    }
+
+    /// A sink of the library that reaches it directly.
+    fn sink(&self, keys: Value) -> Box<dyn Sink> {
+        open(self.direct, keys).unwrap()
+    }
+
+    /// As [`Kafka::sink`], whose topics are there.
+    async fn ready(&self, keys: Value) -> Box<dyn Sink> {
+        let mut sink = self.sink(keys);
+        until("the topics to be made", async || sink.init().await.map_err(|error| error.to_string())).await;
+        sink
+    }
+
+    /// Every record of a topic, by partition, as a consumer reads them: the key and the line.
+    fn read(&self, topic: &str) -> Result<BTreeMap<i32, Vec<(String, String)>>, String> {
+        let text = |error: KafkaError| error.to_string();
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", format!("127.0.0.1:{}", self.direct)).set("group.id", "reader");
+        config.set("isolation.level", "read_committed").set("enable.partition.eof", "true");
+        config.set("enable.auto.commit", "false").set("auto.offset.reset", "error");
+        let consumer: BaseConsumer = config.create().map_err(text)?;
+        let metadata = consumer.fetch_metadata(Some(topic), Duration::from_secs(20)).map_err(text)?;
+        let partitions = metadata.topics()[0].partitions();
+        let partitions: Vec<i32> = partitions.iter().map(rdkafka::metadata::MetadataPartition::id).collect();
+        if partitions.is_empty() {
+            return Err(format!("there is no topic {topic}"));
+        }
+        let mut assignment = TopicPartitionList::new();
+        for partition in &partitions {
+            assignment.add_partition_offset(topic, *partition, Offset::Beginning).map_err(text)?;
+        }
+        consumer.assign(&assignment).map_err(text)?;
+        let mut records: BTreeMap<i32, Vec<(String, String)>> = BTreeMap::new();
+        let mut left: BTreeSet<i32> = partitions.into_iter().collect();
+        let began = Instant::now();
+        while !left.is_empty() {
+            match consumer.poll(Duration::from_millis(100)) {
+                Some(Ok(record)) => {
+                    let text = |bytes: Option<&[u8]>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
+                    let (key, line) = (text(record.key()), text(record.payload()));
+                    let entry: Value = serde_json::from_str(&line).unwrap();
+                    let headers: BTreeMap<&str, String> =
+                        record.headers().unwrap().iter().map(|header| (header.key, text(header.value))).collect();
+                    for name in ["id", "epoch", "type"] {
+                        assert_eq!(entry[name].as_str(), Some(headers[name].as_str()), "{name} of {line}");
+                    }
+                    assert_eq!(entry["seq"].to_string(), headers["seq"]);
+                    records.entry(record.partition()).or_default().push((key, line));
+                }
+                Some(Err(KafkaError::PartitionEOF(partition))) => drop(left.remove(&partition)),
+                Some(Err(KafkaError::MessageConsumption(RDKafkaErrorCode::OffsetOutOfRange))) => {
+                    return Err("the log is not there yet".to_owned());
+                }
+                Some(Err(_)) | None if began.elapsed() > LIMIT / 3 => return Err("no end came".to_owned()),
+                Some(Err(_)) | None => {}
+            }
+        }
+        Ok(records)
+    }
+
+    /// The seqs of a topic with one partition.
+    async fn seqs(&self, topic: &str) -> Vec<u64> {
+        let records = until("a consumer to read", async || self.read(topic)).await;
+        let lines = records.into_values().flatten();
+        lines.map(|(_, line)| serde_json::from_str::<Value>(&line).unwrap()["seq"].as_u64().unwrap()).collect()
+    }
+}
+
+fn open(port: u16, mut keys: Value) -> Result<Box<dyn Sink>, String> {
+    let mut all = json!({"type": "kafka", "brokers": [format!("127.0.0.1:{port}")], "timeout": TIMEOUT});
+    all.as_object_mut().unwrap().append(keys.as_object_mut().unwrap());
+    let kind: SinkKind = serde_json::from_value(all).unwrap();
+    sink::open(&kind)
+}
+
+/// A sink with transactions.
+fn exactly(topic: &str) -> Value {
+    json!({"topic": topic, "transactional_id": topic})
+}
+
+fn item(seq: u64, name: &str, size: usize) -> Item {
+    // Not to be compressed away.
+    let mut dice = fastrand::Rng::with_seed(seq);
+    let text: String = std::iter::repeat_with(|| dice.alphanumeric()).take(size).collect();
+    let object = json!({"metadata": {"name": name}, "data": {"value": text}}).to_string();
+    let line = render(&Draft {
+        seq: Seq(seq),
+        epoch: "e",
+        time: "2026-11-21T10:15:00.000000Z",
+        kind: EntryType::Added,
+        evidence: Some(Evidence::Watched),
+        cluster: &Cluster { name: "prod".into(), uid: "c".into() },
+        api_version: "v1",
+        kind_name: "ConfigMap",
+        resource: "configmaps",
+        namespace: "default",
+        name,
+        uid: "u",
+        version: &seq.to_string(),
+        change: None,
+        object: Some(object.as_bytes()),
+        gap: None,
+        redacted: &[],
+    })
+    .line;
+    Item { seq: Seq(seq), kind: EntryType::Added, line: line.into() }
+}
+
+fn items(seqs: std::ops::RangeInclusive<u64>) -> Vec<Item> {
+    seqs.map(|seq| item(seq, &format!("m{}", seq % 5), 20)).collect()
+}
+
+/// Where a sink says that it is.
+async fn position(sink: &mut dyn Sink) -> Option<u64> {
+    let cursor = Position { epoch: "e".to_owned(), seq: Seq(0) };
+    let held = trying("its position", async || sink.position(&cursor).await).await.unwrap();
+    held.map(|held| held.seq.0)
+}
+
+/// Again as long as it may still go well.
+async fn trying<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<T, SinkError>) -> Result<T, SinkError> {
+    until(what, async || match attempt().await {
+        Err(SinkError::Retry { text, .. }) => Err(text),
+        done => Ok(done),
+    })
+    .await
+}
+
+/// Delivers everything, as delivery does.
+async fn deliver(sink: &mut dyn Sink, items: &[Item]) -> Result<(), (usize, SinkError)> {
+    let mut taken = 0;
+    let done = trying("a delivery", async || {
+        sink.deliver(&items[taken..]).await.map_err(|failure| {
+            taken += failure.taken;
+            failure.error
+        })
+    })
+    .await;
+    done.map_err(|error| (taken, error))
+}
+
+impl Far for Kafka {
+    fn promise(&self) -> Promise {
+        self.promise
+    }
+
+    fn port(&self) -> u16 {
+        self.proxied
+    }
+
+    async fn proxy(&self) -> Proxy {
+        Proxy::at(self.told, self.proxied).await
+    }
+
+    fn sink(&self, port: u16, run: &str, _dir: &Path) -> String {
+        let mode = match self.promise {
+            Promise::ExactlyOnce => format!("transactional_id = \"{run}\""),
+            Promise::AtLeastOnce | Promise::BestEffort => "mode = \"idempotent\"".to_owned(),
+        };
+        format!(
+            "type = \"kafka\"\nbrokers = [\"127.0.0.1:{port}\"]\ntopic = \"{run}\"\nbatch_size = 10\ntimeout = \"{TIMEOUT}\"\n{mode}"
+        )
+    }
+
+    async fn prepare(&self, daemon: &Daemon, _run: &str) {
+        until("the topics to be made", async || {
+            let made = daemon.command(&["sink", "init", "far"]).await;
+            if made.code == 0 { Ok(()) } else { Err(made.err) }
+        })
+        .await;
+    }
+
+    // Most exchanges of a run are those of connections: versions, metadata, coordinators.
+    fn stride(&self) -> usize {
+        7
+    }
+
+    fn kill(&mut self) {
+        self.server.kill();
+    }
+
+    async fn restart(&mut self) {
+        self.server.restart().await;
+    }
+
+    async fn consumed(&self, run: &str) -> Result<Vec<String>, String> {
+        Ok(self.read(run)?.into_values().flatten().map(|(_, line)| line).collect())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_undisturbed_and_answers_cut() {
+    let mut kafka = Kafka::start(Promise::ExactlyOnce).await;
+    trial::undisturbed(&mut kafka).await;
+    trial::answers_cut(&mut kafka).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_server_killed() {
+    trial::server_killed(&mut Kafka::start(Promise::ExactlyOnce).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_daemon_killed() {
+    trial::daemon_killed(&mut Kafka::start(Promise::ExactlyOnce).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_killed_at_every_exchange() {
+    trial::killed_at_every_exchange(&mut Kafka::start(Promise::ExactlyOnce).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_at_least_once() {
+    let mut kafka = Kafka::start(Promise::AtLeastOnce).await;
+    trial::undisturbed(&mut kafka).await;
+    trial::answers_cut(&mut kafka).await;
+    trial::daemon_killed(&mut kafka).await;
+    trial::server_killed(&mut kafka).await;
+}
+
+/// What a broker refuses, what is missing, who takes over; each in one clear sentence.
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_topics_sizes_and_takeovers() {
+    let kafka = Kafka::start(Promise::ExactlyOnce).await;
+
+    // Missing topics are told by the check and by a delivery, and made on request.
+    let mut sink = kafka.sink(exactly("made"));
+    assert_eq!(sink.class(), Class::ExactlyOnce);
+    let missing = trying("a check", async || sink.check().await).await.unwrap_err();
+    assert!(missing.to_string().contains("the topics made, made-position"), "{missing}");
+    let cursor = Position { epoch: "e".to_owned(), seq: Seq(0) };
+    let missing = trying("its position", async || sink.position(&cursor).await).await.unwrap_err();
+    assert!(matches!(&missing, SinkError::Halt { text } if text.contains("sink init")), "{missing}");
+    let commands = sink.needs().unwrap();
+    assert!(commands.contains("--topic made --partitions 1\n"), "{commands}");
+    assert!(commands.contains("--topic made-position --partitions 1 --config cleanup.policy=compact"), "{commands}");
+    let made = trying("the topics to be made", async || sink.init().await).await.unwrap();
+    assert_eq!(made, "made made and made-position");
+    assert_eq!(sink.init().await.unwrap(), "every topic that it needs is there already");
+    sink.check().await.unwrap();
+    let mut other = kafka.ready(exactly("other")).await;
+    let mut lost = kafka.sink(json!({"topic": "nowhere", "transactional_id": "other"}));
+    let missing = deliver(lost.as_mut(), &items(1..=2)).await.unwrap_err();
+    assert!(matches!(&missing, (0, SinkError::Halt { text }) if text.contains("\"nowhere\"")), "{missing:?}");
+    // A topic that would forget the position.
+    let mut forgetful = kafka.sink(json!({"topic": "made", "transactional_id": "x", "position_topic": "made"}));
+    let forgets = trying("a check", async || forgetful.check().await).await.unwrap_err();
+    assert!(forgets.to_string().contains("cleanup.policy=compact"), "{forgets}");
+
+    // The position comes with the entries, and another topic's is not taken for ours.
+    assert_eq!(position(sink.as_mut()).await, None);
+    deliver(sink.as_mut(), &items(1..=30)).await.unwrap();
+    assert_eq!(position(sink.as_mut()).await, Some(30));
+    let mut second = kafka.sink(exactly("made"));
+    assert_eq!(position(second.as_mut()).await, Some(30));
+    let mut mixed =
+        kafka.sink(json!({"topic": "made", "transactional_id": "mixed", "position_topic": "made-position"}));
+    let foreign = trying("its position", async || mixed.position(&cursor).await).await.unwrap_err();
+    assert!(foreign.to_string().contains("another sink"), "{foreign}");
+
+    // The second has taken over: the first writes nothing any more until somebody says so.
+    let fenced = deliver(sink.as_mut(), &items(31..=32)).await.unwrap_err();
+    assert!(matches!(&fenced, (0, SinkError::Halt { text }) if text.contains("taken over")), "{fenced:?}");
+    deliver(second.as_mut(), &items(31..=35)).await.unwrap();
+    sink.reopen();
+    assert_eq!(position(sink.as_mut()).await, Some(35));
+    deliver(sink.as_mut(), &items(36..=36)).await.unwrap();
+    assert_eq!(kafka.seqs("made").await, (1..=36).collect::<Vec<_>>());
+
+    // One that is too large for the topic stands alone, and what is around it goes on.
+    for keys in [exactly("other"), json!({"topic": "other", "mode": "idempotent"})] {
+        let transactional = keys["transactional_id"].is_string();
+        let mut sink = kafka.sink(keys);
+        if transactional {
+            position(sink.as_mut()).await;
+        }
+        let mut batch = items(1..=7);
+        batch[3] = item(4, "m4", 3_000_000);
+        let refused = deliver(sink.as_mut(), &batch).await.unwrap_err();
+        assert!(
+            matches!(&refused, (3, SinkError::Refused { text }) if text.contains("max.message.bytes")),
+            "{refused:?}"
+        );
+        deliver(sink.as_mut(), &batch[4..]).await.unwrap();
+    }
+    assert_eq!(kafka.seqs("other").await, [1, 2, 3, 5, 6, 7, 1, 2, 3, 5, 6, 7]);
+
+    // Also where it is the first of a producer that the brokers do not know yet.
+    let mut fresh = kafka.sink(json!({"topic": "other", "mode": "idempotent"}));
+    let batch = [&[item(8, "m3", 3_000_000)], &items(9..=10)[..]].concat();
+    let refused = deliver(fresh.as_mut(), &batch).await.unwrap_err();
+    assert!(matches!(&refused, (0, SinkError::Refused { .. })), "{refused:?}");
+    deliver(fresh.as_mut(), &batch[1..]).await.unwrap();
+    assert_eq!(kafka.seqs("other").await[12..], [9, 10]);
+
+    // A replay repeats, moves no position and locks nobody out.
+    let mut replay = kafka.sink(exactly("other"));
+    replay.again();
+    deliver(replay.as_mut(), &items(2..=3)).await.unwrap();
+    assert_eq!(kafka.seqs("other").await[14..], [2, 3]);
+    assert_eq!(position(other.as_mut()).await, Some(7));
+}
+
+/// Several partitions: each object is in one, and its entries are in their order.
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_partitions_and_topics_by_template() {
+    let kafka = Kafka::start(Promise::ExactlyOnce).await;
+    let mut keys = exactly("wide");
+    keys["partitions"] = json!(4);
+    let mut sink = kafka.ready(keys).await;
+    for part in items(1..=200).chunks(30) {
+        deliver(sink.as_mut(), part).await.unwrap();
+    }
+    let records = until("a consumer to read", async || kafka.read("wide")).await;
+    let mut seen: BTreeMap<String, (i32, u64)> = BTreeMap::new();
+    for (partition, (key, line)) in records.iter().flat_map(|(p, all)| all.iter().map(move |record| (*p, record))) {
+        let seq = serde_json::from_str::<Value>(line).unwrap()["seq"].as_u64().unwrap();
+        let (place, last) = seen.entry(key.clone()).or_insert((partition, 0));
+        assert_eq!(*place, partition, "{key}");
+        assert!(*last < seq, "{key}: {seq} after {last}");
+        *last = seq;
+    }
+    assert_eq!(
+        seen.keys().cloned().collect::<Vec<_>>(),
+        (0..5).map(|n| format!("configmaps/default/m{n}")).collect::<Vec<_>>()
+    );
+    assert!(records.len() > 1, "all in one partition");
+    assert_eq!(records.values().map(Vec::len).sum::<usize>(), 200);
+
+    // A template needs topics that somebody else makes.
+    drop(kafka.ready(json!({"topic": "log.configmaps.prod", "mode": "idempotent"})).await);
+    let mut sink = kafka.ready(json!({"topic": "log.{resource}.{cluster}", "transactional_id": "log"})).await;
+    assert!(sink.needs().unwrap().starts_with("# and a topic for each log.{resource}.{cluster}"));
+    deliver(sink.as_mut(), &items(1..=3)).await.unwrap();
+    assert_eq!(kafka.seqs("log.configmaps.prod").await, [1, 2, 3]);
+}
+
+/// The connection is gone at each answer of a transaction, the last one included, and comes back only after the sink has
+/// given it up: whether it was committed is found out.
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_commit_without_an_answer() {
+    let kafka = Kafka::start(Promise::ExactlyOnce).await;
+    let proxy = kafka.proxy().await;
+    drop(kafka.ready(exactly("cut")).await);
+    let mut sink = open(proxy.port(), exactly("cut")).unwrap();
+    position(sink.as_mut()).await;
+    deliver(sink.as_mut(), &items(1..=1)).await.unwrap();
+    let mut seq = 1;
+    for answers in 2.. {
+        seq += 1;
+        proxy.close_after(answers);
+        let next = items(seq..=seq);
+        let taken = sink.deliver(&next).await;
+        proxy.refuse(false);
+        let Err(failure) = taken else { break };
+        assert!(matches!(failure.error, SinkError::Retry { .. }), "{failure:?}");
+        deliver(sink.as_mut(), &next).await.unwrap();
+    }
+    assert_eq!(kafka.seqs("cut").await, (1..=seq).collect::<Vec<_>>());
+}
+
+/// The brokers are put back to an earlier state: what they lost is delivered again, also without a restart of decklog.
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_put_back() {
+    let mut kafka = Kafka::start(Promise::ExactlyOnce).await;
+    let mut sink = kafka.ready(exactly("back")).await;
+    position(sink.as_mut()).await;
+    deliver(sink.as_mut(), &items(1..=5)).await.unwrap();
+    kafka.server.stop().await;
+    let data = kafka.dir.path().join("data");
+    let copy = |from: &Path, to: &Path| {
+        assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+    };
+    copy(&data, &kafka.dir.path().join("copy"));
+    kafka.restart().await;
+    deliver(sink.as_mut(), &items(6..=9)).await.unwrap();
+    assert_eq!(kafka.seqs("back").await, (1..=9).collect::<Vec<_>>());
+    kafka.server.stop().await;
+    fs::remove_dir_all(&data).unwrap();
+    copy(&kafka.dir.path().join("copy"), &data);
+    kafka.restart().await;
+    // It is not taken on top of a hole.
+    let lost = deliver(sink.as_mut(), &items(10..=11)).await.unwrap_err();
+    assert!(matches!(lost, (0, SinkError::Lost { .. })), "{lost:?}");
+    assert_eq!(position(sink.as_mut()).await, Some(5));
+    deliver(sink.as_mut(), &items(6..=11)).await.unwrap();
+    assert_eq!(kafka.seqs("back").await, (1..=11).collect::<Vec<_>>());
+}
+
+/// A certificate for 127.0.0.1 that signs itself, with its key in one file, for a time.
+fn certificate(dir: &Path, name: &str, expired: bool) {
+    let path = |suffix: &str| dir.join(format!("{name}.{suffix}"));
+    let openssl = |arguments: &[&str]| {
+        let ran = Command::new("openssl").args(arguments).current_dir(dir).output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    };
+    fs::write(
+        path("cnf"),
+        format!(
+            "[req]\ndistinguished_name=d\n[d]\n[ca]\ndefault_ca=c\n[c]\nnew_certs_dir=.\ndatabase={name}.index\n\
+             serial={name}.serial\ndefault_md=sha256\npolicy=p\nx509_extensions=e\n[p]\ncommonName=supplied\n\
+             [e]\nsubjectAltName=IP:127.0.0.1\nbasicConstraints=CA:true\n"
+        ),
+    )
+    .unwrap();
+    fs::write(path("index"), "").unwrap();
+    fs::write(path("serial"), "01\n").unwrap();
+    let (config, key, request, cert) =
+        (format!("{name}.cnf"), format!("{name}.key"), format!("{name}.csr"), format!("{name}.crt"));
+    let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+    let subject = format!("/CN={name}");
+    openssl(
+        &[&["req", "-config", &config], &curve[..], &["-subj", &subject, "-keyout", &key, "-out", &request]].concat(),
+    );
+    let until = if expired { "20200201000000Z" } else { "20990101000000Z" };
+    let times = ["-startdate", "20200101000000Z", "-enddate", until];
+    openssl(
+        &[
+            &["ca", "-batch", "-config", &config, "-selfsign", "-keyfile", &key, "-in", &request, "-notext"][..],
+            &times,
+            &["-out", &cert],
+        ]
+        .concat(),
+    );
+    let pem = fs::read_to_string(path("key")).unwrap() + &fs::read_to_string(path("crt")).unwrap();
+    fs::write(path("pem"), pem).unwrap();
+}
+
+/// Who it is talked to, and who talks: each mistake in one clear sentence, and files that are read again.
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_credentials_and_certificates() {
+    let (plain, scram, good, old, client) = (free_port(), free_port(), free_port(), free_port(), free_port());
+    let kafka = Kafka::start_with(
+        Promise::ExactlyOnce,
+        |dir, listeners| {
+            certificate(dir, "good", false);
+            certificate(dir, "old", true);
+            certificate(dir, "client", false);
+            listeners.extend([
+                ("PLAIN", plain, "SASL_PLAINTEXT"),
+                ("SCRAM", scram, "SASL_SSL"),
+                ("GOOD", good, "SSL"),
+                ("OLD", old, "SSL"),
+                ("CLIENT", client, "SSL"),
+            ]);
+            let module = "org.apache.kafka.common.security";
+            format!(
+                "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512\n\
+                 listener.name.plain.plain.sasl.jaas.config={module}.plain.PlainLoginModule required user_writer=\"right\";\n\
+                 listener.name.plain.sasl.enabled.mechanisms=PLAIN\n\
+                 listener.name.scram.sasl.enabled.mechanisms=SCRAM-SHA-256,SCRAM-SHA-512\n\
+                 listener.name.scram.scram-sha-256.sasl.jaas.config={module}.scram.ScramLoginModule required;\n\
+                 listener.name.scram.scram-sha-512.sasl.jaas.config={module}.scram.ScramLoginModule required;\n\
+                 {}{}{}{}listener.name.client.ssl.client.auth=required\n\
+                 listener.name.client.ssl.truststore.type=PEM\nlistener.name.client.ssl.truststore.location={}/client.crt\n",
+                tls(dir, "scram", "good.pem"),
+                tls(dir, "good", "good.pem"),
+                tls(dir, "old", "old.pem"),
+                tls(dir, "client", "good.pem"),
+                dir.display(),
+            )
+        },
+        &["--add-scram", "SCRAM-SHA-256=[name=writer,password=right]", "--add-scram", "SCRAM-SHA-512=[name=writer,password=right]"],
+    )
+    .await;
+    drop(kafka.ready(exactly("safe")).await);
+    let file = |name: &str| -> PathBuf { kafka.dir.path().join(name) };
+    fs::write(file("password"), "wrong\n").unwrap();
+    let with = |more: Value| {
+        let mut keys = exactly("safe");
+        keys.as_object_mut().unwrap().append(more.clone().as_object_mut().unwrap());
+        keys
+    };
+    let says = async |sink: &mut Box<dyn Sink>, texts: &[&str]| {
+        let error = sink.check().await.unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, SinkError::Retry { .. }), "{error:?}");
+        assert!(texts.iter().any(|says| text.contains(says)), "{text}");
+        assert!(!text.contains("wrong") && !text.contains("right "), "{text}");
+    };
+    for (port, mechanism, tls) in [
+        (plain, "plain", json!({})),
+        (scram, "scram-sha-256", json!({"tls": true, "ca_file": file("good.crt")})),
+        (scram, "scram-sha-512", json!({"tls": true, "ca_file": file("good.crt")})),
+    ] {
+        fs::write(file("password"), "wrong\n").unwrap();
+        let mut keys = with(json!({"sasl": mechanism, "user": "writer", "password_file": file("password")}));
+        keys.as_object_mut().unwrap().append(tls.clone().as_object_mut().unwrap());
+        let mut sink = open(port, keys).unwrap();
+        says(&mut sink, &["password_file"]).await;
+        let cursor = Position { epoch: "e".to_owned(), seq: Seq(0) };
+        let refused = sink.position(&cursor).await.unwrap_err();
+        assert!(refused.to_string().contains("password_file"), "{refused}");
+        // Somebody puts the right one in its place.
+        fs::write(file("password"), "right\n").unwrap();
+        trying("a check", async || sink.check().await).await.unwrap();
+        position(sink.as_mut()).await;
+        deliver(sink.as_mut(), &items(1..=2)).await.unwrap();
+    }
+    let trusting = |ca: &str| with(json!({"tls": true, "ca_file": file(ca)}));
+    let mut sink = open(good, trusting("good.crt")).unwrap();
+    trying("a check", async || sink.check().await).await.unwrap();
+    says(&mut open(good, trusting("client.crt")).unwrap(), &["ca_file"]).await;
+    says(&mut open(old, trusting("old.crt")).unwrap(), &["expired"]).await;
+    says(&mut open(good, with(json!({}))).unwrap(), &["tls", "disconnect", "Disconnected", "closed"]).await;
+    says(&mut open(client, trusting("good.crt")).unwrap(), &["cert_file", "certificate"]).await;
+    let own = json!({"tls": true, "ca_file": file("good.crt"), "cert_file": file("client.crt"), "key_file": file("client.key")});
+    let mut sink = open(client, with(own)).unwrap();
+    trying("a check", async || sink.check().await).await.unwrap();
+    let unknown = json!({"brokers": ["no-such-host.invalid:9092"]});
+    says(&mut open(0, with(unknown)).unwrap(), &["no-such-host.invalid"]).await;
+}
+
+/// What librdkafka runs ends with its sink, whatever that is doing.
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_threads_end_with_their_sink() {
+    let kafka = Kafka::start(Promise::ExactlyOnce).await;
+    let sim = cluster().await;
+    let mut daemon = Daemon::new(&sim, &["configmaps"]);
+    let sink = |topic: &str, port: u16| {
+        format!(
+            "[[sink]]\nname = \"far\"\ntype = \"kafka\"\nbrokers = [\"127.0.0.1:{port}\"]\ntopic = \"{topic}\"\ntransactional_id = \"{topic}\"\n"
+        )
+    };
+    let watch = "resources = [\"configmaps\"]";
+    let threads = |daemon: &Daemon| -> usize {
+        let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
+        let names = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
+        names.filter(|name| name.starts_with("rdk:")).count()
+    };
+    drop(kafka.ready(exactly("one")).await);
+    daemon.configure(&daemon.config(watch, &sink("one", kafka.direct)));
+    daemon.start();
+    daemon.ready().await;
+    daemon.waits_for_state("sinks", "far", "running").await;
+    assert!(threads(&daemon) > 0);
+    // A sink that reaches nobody takes its place, and then none.
+    for rest in [sink("one", free_port()), String::new()] {
+        daemon.configure(&daemon.config(watch, &rest));
+        daemon.signal(Signal::HUP);
+        if rest.is_empty() {
+            until("the threads to end", async || {
+                daemon.must_run();
+                let left = threads(&daemon);
+                if left == 0 { Ok(()) } else { Err(format!("{left} are left")) }
+            })
+            .await;
+        } else {
+            daemon.waits_for_state("sinks", "far", "retrying").await;
+        }
+    }
+    daemon.stop().await;
+}
