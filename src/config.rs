@@ -32,7 +32,11 @@ mod tests;
 pub(crate) use problem::nearest;
 pub use problem::{Place, Problem, Problems};
 pub use schema::{config_schema, entry_schema};
-pub use sink::{CloudEvents, Compress, ElasticsearchSink, Facility, FileSink, From, Gzip, HttpSink, JournaldSink, KafkaCompression, KafkaMode, KafkaSink, NatsSink, OnRefused, OtlpSink, Partition, PostgresSink, Protocol, RedisSink, S3Sink, Sasl, Sink, SinkKind, SslMode, SyslogSink, Tls};
+pub use sink::{
+    CloudEvents, Compress, ElasticsearchSink, Facility, FileSink, From, Gzip, HttpSink, JournaldSink, KafkaCompression,
+    KafkaMode, KafkaSink, NatsSink, OnRefused, OtlpSink, Partition, PostgresSink, Protocol, RedisSink, S3Sink, Sasl,
+    Sink, SinkKind, SslMode, SyslogSink, Tls,
+};
 pub use value::{format_duration, format_size, parse_duration, parse_size};
 
 /// A configuration file has at most this many bytes: more is some other file.

@@ -180,7 +180,6 @@ async fn deliver(sink: &mut dyn Sink, mut items: &[Item], taken: &mut impl FnMut
                 tokio::time::sleep(after.unwrap_or_default().max(wait)).await;
                 wait = (wait * 2).min(LONGEST_WAIT);
             }
-            SinkError::Lost { text } => return Err(text),
             SinkError::Refused { text } => {
                 complain(&format!("entry {} is refused: {text}", items[0].seq));
                 refused += 1;

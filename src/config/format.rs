@@ -1,10 +1,10 @@
 //! Formats: what a text must look like beyond being a text. The schema names them; here they are checked.
 
+use ipnet::IpNet;
 use std::fs::File;
 use std::io::Read;
 use std::net::IpAddr;
 use std::path::Path;
-use ipnet::IpNet;
 use tracing_subscriber::EnvFilter;
 
 use super::problem::nearest;
@@ -695,9 +695,6 @@ mod tests {
         assert!(check("readable-file", "/nonexistent/x", Files::Ignore).is_ok());
     }
 }
-
-
-
 
 fn network(text: &str) -> Result<(), Wrong> {
     if text.parse::<IpNet>().is_ok() {

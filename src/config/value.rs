@@ -281,6 +281,8 @@ macro_rules! text {
 text!(ResourceText, "resource");
 text!(NamespaceText, "namespace");
 text!(PointerText, "pointer-pattern");
+text!(IgnoreText, "ignore");
+text!(BrokerText, "broker");
 text!(NetworkText, "network");
 
 impl JsonSchema for Begin {

@@ -26,7 +26,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::http::chain;
+use super::link::chain;
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::config;
 use crate::model::Seq;

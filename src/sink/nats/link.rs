@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::config;
 use crate::sink::SinkError;
 use crate::sink::files::Followed;
-use crate::sink::http::chain;
+use crate::sink::link::chain;
 use crate::sink::tls::Tls;
 
 /// The least wait after a refusal of the credentials, which heals when somebody renews them.
