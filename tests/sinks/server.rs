@@ -29,9 +29,6 @@ pub(crate) use crate::ports::free_port;
 /// Whether a server is there by now.
 type Answers = Box<dyn Fn() -> Result<(), String> + Send>;
 
-/// Whether a server is there by now.
-type Answers = Box<dyn Fn() -> Result<(), String> + Send>;
-
 /// See the module. It ends with the test.
 pub(crate) struct Server {
     name: String,
