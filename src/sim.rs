@@ -690,14 +690,13 @@ impl Sim {
         self.shared.lock().faults.clear();
     }
 
-    /// Does this to the watches of a resource (`*` for all) that are open now.
+    /// Does this to the watches of a resource (`*` for all) that are open now. What happens later they do not tell before.
     pub fn signal(&self, resource: &str, signal: &Signal) {
         let mut state = self.shared.lock();
         let only = state.store.resource(resource).map(|served| served.storage.clone()).ok();
         for storage in state.store.storages_mut() {
             if resource == "*" || only.as_deref() == Some(&**storage.name()) {
-                storage.signals.push(signal.clone());
-                storage.changed.ring();
+                storage.signal(signal.clone());
             }
         }
     }

@@ -28,7 +28,8 @@ pub(super) struct Storage {
     pub(super) oldest: u64,
     /// Told of every new row and signal.
     pub(super) changed: Bell,
-    pub(super) signals: Vec<Signal>,
+    /// Each with the position in the log that it came at.
+    signals: Vec<(usize, Signal)>,
 }
 
 impl Storage {
@@ -42,6 +43,22 @@ impl Storage {
             changed: Bell::default(),
             signals: Vec::new(),
         }
+    }
+
+    /// Does this to the watches that are open.
+    pub(super) fn signal(&mut self, signal: Signal) {
+        self.signals.push((self.forgotten + self.log.len(), signal));
+        self.changed.ring();
+    }
+
+    /// How many signals there were.
+    pub(super) fn signalled(&self) -> usize {
+        self.signals.len()
+    }
+
+    /// A signal by its number, and the position in the log that it came at.
+    pub(super) fn signal_at(&self, number: usize) -> Option<&(usize, Signal)> {
+        self.signals.get(number)
     }
 
     /// Position in the log of the first row after this revision.

@@ -491,16 +491,18 @@ async fn faults_meet_the_requests_they_are_meant_for() {
 #[tokio::test]
 async fn signals_meet_what_is_open() {
     let sim = sim().await;
-    let start = sim.revision();
-    let path = format!("{MAPS}?watch=true&resourceVersion={start}");
-    let next = sim.create("configmaps", map("a", "1")).unwrap().revision;
     for (signal, broken) in [(Signal::End, false), (Signal::Cut, true), (Signal::Reset, true)] {
+        let path = format!("{MAPS}?watch=true&resourceVersion={}", sim.revision());
+        let name = format!("{signal:?}").to_lowercase();
+        let next = sim.create("configmaps", map(&name, "1")).unwrap().revision;
         let mut lines = Lines::open(&sim, &path).await;
         sim.signal("*", &signal);
-        assert_eq!(lines.event().await, event("ADDED", "a", next), "what happened before comes first");
-        assert_eq!(lines.event().await, None);
+        sim.create("configmaps", map(&format!("{name}-later"), "1")).unwrap();
+        assert_eq!(lines.event().await, event("ADDED", &name, next), "what happened before comes first");
+        assert_eq!(lines.event().await, None, "and what happens later does not come");
         assert_eq!(lines.broken, broken, "{signal:?}");
     }
+    let path = format!("{MAPS}?watch=true&resourceVersion={}", sim.revision());
     let mut lines = Lines::open(&sim, &path).await;
     sim.signal("configmaps", &Signal::Error(Refusal::expired(1, 2)));
     assert_eq!(lines.all().await.last(), event("ERROR", "", 410).as_ref());

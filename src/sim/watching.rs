@@ -145,7 +145,7 @@ impl Watcher {
             after,
             timeline,
             position: storage.position_after(after),
-            signal: storage.signals.len(),
+            signal: storage.signalled(),
             initial: initial.into_iter(),
             end_due,
             bookmarks,
@@ -201,9 +201,16 @@ impl Watcher {
             return Some(Step::Then(Then::End));
         }
         let store = &mut state.store;
-        let Some(rows) = store.storage(&self.served.storage).and_then(|s| s.rows_from(self.position)) else {
+        let storage = store.storage(&self.served.storage);
+        let Some(rows) = storage.and_then(|storage| storage.rows_from(self.position)) else {
             // What comes next is no longer kept: the client was too slow.
             return Some(Step::Then(Then::End));
+        };
+        let signal = storage.and_then(|storage| storage.signal_at(self.signal)).cloned();
+        let rows = match &signal {
+            // A bookmark promises that everything up to the revision of its moment was sent.
+            None | Some((_, Signal::Bookmark)) => rows,
+            Some((at, _)) => &rows[..at.saturating_sub(self.position).min(rows.len())],
         };
         let mut taken = 0;
         for row in rows {
@@ -223,7 +230,7 @@ impl Watcher {
         if !drained {
             return Some(Step::Send(Bytes::new()));
         }
-        if let Some(signal) = store.storage(&self.served.storage).and_then(|s| s.signals.get(self.signal)).cloned() {
+        if let Some((_, signal)) = signal {
             self.signal += 1;
             return Some(self.obey(signal, store.revision));
         }

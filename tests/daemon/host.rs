@@ -401,8 +401,7 @@ async fn a_token_file_that_is_missing_for_a_moment_is_waited_for() {
     daemon.ready().await;
     fs::remove_file(&file).unwrap();
     daemon.says("cannot read the cluster's credentials again").await;
-    // A new connection, with the token that was read last. Only once it is there is the old watch gone, which would
-    // still bring what happens now.
+    // A new connection, with the token that was read last.
     renew(&sim, "configmaps").await;
     create(&sim, "without");
     daemon.knows(&sim, "configmaps", "default", "without").await;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -124,8 +125,8 @@ pub(crate) struct Daemon {
     /// The entries read so far, and where in the file they end.
     entries: Vec<Entry>,
     read: usize,
-    /// The bytes of the log whose lines were counted, and how many those were.
-    counted: Mutex<(usize, usize)>,
+    /// The file whose lines were counted, where the last of them ends, and how many there are.
+    counted: Mutex<(u64, usize, usize)>,
     /// The truth before a restore of the cluster, when there was one.
     before: Option<Vec<Row>>,
     /// Whether the times of entries say nothing, because its clock goes wrong.
@@ -354,15 +355,19 @@ impl Daemon {
 
     /// How many whole lines the log has.
     pub(crate) fn lines(&self) -> usize {
-        // Only what is new is read, because a test may ask every few milliseconds.
+        // Only what is new is read, because a test may ask every few milliseconds; all of it where it is another file.
+        let file = fs::metadata(self.log()).map_or(0, |file| file.ino());
         let mut counted = self.counted.lock().unwrap();
-        let (mut read, mut count) = if self.durable.is_none() { *counted } else { (0, 0) };
-        let more = self.since(read).unwrap_or_else(|| {
-            (read, count) = (0, 0);
-            fs::read(self.log()).unwrap_or_default()
-        });
-        count += more.iter().filter(|byte| **byte == b'\n').count();
-        *counted = (read + more.len(), count);
+        let same = counted.0 == file && self.durable.is_none();
+        let (_, read, count) = if same { *counted } else { (file, 0, 0) };
+        let (read, count, more) = match self.since(read) {
+            Some(more) => (read, count, more),
+            None => (0, 0, self.since(0).unwrap_or_default()),
+        };
+        let whole = more.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let count = count + more[..whole].iter().filter(|byte| **byte == b'\n').count();
+        // What is torn goes again, and is read again.
+        *counted = (file, read + whole, count);
         count
     }
 
