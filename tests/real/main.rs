@@ -11,6 +11,7 @@ mod extensions;
 mod forgetting;
 mod harness;
 mod judge;
+mod judged;
 mod living;
 mod load;
 mod oracle;

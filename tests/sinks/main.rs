@@ -5,7 +5,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod certificates;
 mod certs;
 mod elasticsearch;
 mod journald;

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::certificates;
+use crate::certs;
 use crate::judge::Entry;
 use crate::server::{Server, free_port, made};
 use crate::support::{Daemon, until};
@@ -474,7 +474,7 @@ async fn what_is_wrong_with_a_server_is_said() {
 #[tokio::test]
 async fn nats_with_tls_and_a_credentials_file() {
     let pki = tempfile::tempdir().unwrap();
-    certificates::make(pki.path(), 2099);
+    certs::make(pki.path());
     let claims = |issuer: &KeyPair, subject: &KeyPair, name: &str, nats: Value| {
         let part = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(serde_json::to_vec(value).unwrap());
         let head = part(&json!({"typ": "JWT", "alg": "ed25519-nkey"}));
@@ -567,9 +567,9 @@ async fn nats_with_tls_and_a_credentials_file() {
 #[tokio::test]
 async fn an_expired_certificate_is_named() {
     let pki = tempfile::tempdir().unwrap();
-    certificates::make(pki.path(), 2021);
+    certs::make(pki.path());
     let file = |name: &str| pki.path().join(name);
-    let more = format!("tls {{ cert_file: {:?}, key_file: {:?} }}", file("server.pem"), file("server.key"));
+    let more = format!("tls {{ cert_file: {:?}, key_file: {:?} }}", file("expired.pem"), file("expired.key"));
     let nats = Nats::with(OLD, &more).await;
     let sim = crate::support::cluster().await;
     let daemon = Daemon::new(&sim, &["configmaps"]);

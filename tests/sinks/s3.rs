@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::certificates;
+use crate::certs;
 use crate::judge::Entry;
 use crate::server::{Server, free_port, made};
 use crate::support::{Daemon, until};
@@ -298,7 +298,7 @@ async fn what_is_wrong_with_a_bucket_is_said() {
 #[tokio::test]
 async fn s3_with_tls() {
     let pki = tempfile::tempdir().unwrap();
-    certificates::make(pki.path(), 2099);
+    certs::make(pki.path());
     let file = |name: &str| pki.path().join(name).to_str().unwrap().to_owned();
     let s3 = S3::with(vec!["--cert".to_owned(), file("server.pem"), "--key".to_owned(), file("server.key")]).await;
     let sim = crate::support::cluster().await;
