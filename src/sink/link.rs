@@ -20,7 +20,7 @@ use memchr::memmem;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, ClientBuilder, Method, Request, RequestBuilder, Response, StatusCode, Url, redirect};
 
-use super::tls::Tls;
+use super::tls::{self, Tls};
 use super::{Item, SinkError};
 use crate::{ambient, config};
 use guard::{Allowed, Guard};
@@ -440,17 +440,27 @@ pub(super) fn shown(url: &str) -> String {
     }
 }
 
-/// An error and what caused it, in one line.
-pub(super) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
+/// An error and what caused it, in one line, and what to do where it is TLS that fails.
+pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = String::new();
+    let mut advice = None;
+    let mut cause = Some(error);
     while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
         cause = error.source();
+        advice = advice.or_else(|| tls::advice(error));
+        let more = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let says_nothing = more == "error sending request" || more.starts_with("client error (");
+        if text.contains(&more) || (says_nothing && cause.is_some()) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&more);
+    }
+    if let Some(advice) = advice {
+        text.push_str("; ");
+        text.push_str(advice);
     }
     text
 }
