@@ -20,7 +20,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
-use reqwest::{Method, StatusCode};
+use reqwest::{Method, RequestBuilder, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -177,7 +177,21 @@ impl ElasticsearchSink {
             Gzip::Gzip => request.header(CONTENT_ENCODING, HeaderValue::from_static("gzip")).body(gzip(body)),
             Gzip::None => request.body(body.clone()),
         };
-        self.link.ask(request, ANSWER_BYTES).await
+        self.ask(request).await
+    }
+
+    /// Sends a request. Of an answer that is an error only what is for people is kept.
+    async fn ask(&self, request: RequestBuilder) -> Result<Answer, SinkError> {
+        let mut answer = self.link.ask(request, ANSWER_BYTES).await?;
+        if !answer.status.is_success()
+            && let Ok(Refusal { error: Some(error) }) = serde_json::from_slice(&answer.body)
+        {
+            answer.body = match error {
+                Why::Text(text) => text.into_bytes(),
+                Why::Reason { kind, reason } => format!("{kind}: {reason}").into_bytes(),
+            };
+        }
+        Ok(answer)
     }
 
     /// How many documents from the beginning are there now, and what is with the next one: nothing where it only has to
@@ -224,7 +238,7 @@ impl ElasticsearchSink {
         let source = ("_source_includes", "epoch,seq");
         let request = self.link.request_at(Method::POST, &["_mget"], &[source])?;
         let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let answer = self.link.ask(request.body(body.clone()), ANSWER_BYTES).await?;
+        let answer = self.ask(request.body(body.clone())).await?;
         if answer.status != StatusCode::OK {
             return Err(self.problem(&answer, body.as_bytes()));
         }
@@ -254,6 +268,10 @@ impl ElasticsearchSink {
         let kind = if kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') { kind } else { "" };
         let text = format!("{url} answered {status} {kind}{said}");
         match (status, kind) {
+            (_, "cluster_block_exception") => SinkError::Retry {
+                text: format!("{text}; make room on its disks or lift the block of the index, whichever it is"),
+                after: Some(CREDENTIALS_WAIT),
+            },
             (404, _) => {
                 SinkError::halt(format!("{text}; make the index, or let it be made (action.auto_create_index)"))
             }
@@ -262,7 +280,7 @@ impl ElasticsearchSink {
             }
             (400, "index_closed_exception") => SinkError::retry(format!("{text}; open the index")),
             (401 | 403, _) => SinkError::Retry {
-                text: format!("{text}; give the user the right to create documents and indices, or lift the block"),
+                text: format!("{text}; give the user the right to create documents and indices"),
                 after: Some(CREDENTIALS_WAIT),
             },
             // 409 with another reason than a document that is there.
@@ -323,11 +341,13 @@ impl ElasticsearchSink {
         self.exists(self.link.request_at(Method::GET, &["_index_template", &self.template], &[])?).await
     }
 
-    async fn exists(&self, request: reqwest::RequestBuilder) -> Result<Option<bool>, SinkError> {
+    async fn exists(&self, request: RequestBuilder) -> Result<Option<bool>, SinkError> {
         let answer = self.link.ask(request, ANSWER_BYTES).await?;
+        // Anybody says that something is not there; to a HEAD it is said without words.
+        let ours = || answer.body.is_empty() || serde_json::from_slice::<Refusal>(&answer.body).is_ok();
         match answer.status {
             StatusCode::OK => Ok(Some(true)),
-            StatusCode::NOT_FOUND => Ok(Some(false)),
+            StatusCode::NOT_FOUND if ours() => Ok(Some(false)),
             StatusCode::FORBIDDEN => Ok(None),
             _ => Err(self.problem(&answer, &[])),
         }
@@ -484,6 +504,24 @@ struct Reason<'a> {
     reason: Cow<'a, str>,
 }
 
+/// What is answered to a request that was not done.
+#[derive(Deserialize)]
+struct Refusal {
+    error: Option<Why>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Why {
+    Text(String),
+    Reason {
+        #[serde(rename = "type", default)]
+        kind: String,
+        #[serde(default)]
+        reason: String,
+    },
+}
+
 /// The answer to a request for several documents.
 #[derive(Deserialize)]
 struct Found<'a> {
@@ -549,11 +587,17 @@ impl Sink for ElasticsearchSink {
             let template = self.index_template();
             let request = self.link.request_at(Method::PUT, &["_index_template", &name], &[])?;
             let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            let answer = self.link.ask(request.body(template), ANSWER_BYTES).await?;
-            if answer.status.is_success() {
-                return Ok(format!("made the index template {name} for {}", self.index.pattern()));
+            let answer = self.ask(request.body(template)).await?;
+            match answer.status {
+                status if status.is_success() => {
+                    Ok(format!("made the index template {name} for {}", self.index.pattern()))
+                }
+                StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN => Err(SinkError::halt(format!(
+                    "{}; let somebody who may make index templates apply what `decklog sink init` prints with --print, changed where it has to be",
+                    self.link.told(&answer, &[])
+                ))),
+                _ => Err(self.problem(&answer, &[])),
             }
-            Err(self.problem(&answer, &[]))
         }
         .boxed()
     }

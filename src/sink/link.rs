@@ -371,6 +371,8 @@ impl Link {
                 break;
             }
         }
+        // It becomes a part of a sentence.
+        said.truncate(said.trim_end_matches(['.', ',', ';', ':', ' ']).len());
         let repeats = said.as_bytes().windows(COMMON).any(|part| memmem::find(sent, part).is_some());
         let secrets = self.headers.iter().flat_map(HeaderMap::values).map(HeaderValue::as_bytes);
         // In the whole answer: what is told of it may end in the middle of a secret.
