@@ -26,7 +26,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::link::{Answer, CREDENTIALS_WAIT, Link, Login, Reach, first_part, gzip};
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, Template};
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, Template};
 use crate::config::{self, Gzip};
 use crate::model::Seq;
 use crate::wire::{Entry, EntryError, EntryGap};
@@ -131,7 +131,12 @@ impl ElasticsearchSink {
                     self.bytes = part.iter().map(|item| item.line.len()).sum::<usize>() / 2;
                 }
                 StatusCode::BAD_REQUEST if several => most = part.len() / 2,
-                StatusCode::PAYLOAD_TOO_LARGE | StatusCode::BAD_REQUEST => {
+                StatusCode::PAYLOAD_TOO_LARGE => {
+                    let told = self.link.told(&answer, &body);
+                    let text = format!("{told}; raise http.max_content_length there, or {LESS}");
+                    return fail(0, SinkError::Refused { text });
+                }
+                StatusCode::BAD_REQUEST => {
                     return fail(0, SinkError::Refused { text: self.link.told(&answer, &body) });
                 }
                 _ => return fail(0, self.problem(&answer, &body)),

@@ -17,7 +17,7 @@ use reqwest::{Method, StatusCode};
 
 use super::cloudevents::event_type;
 use super::link::{Answer, CREDENTIALS_WAIT, Link, Login, Reach, first_part, gzip};
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config::{self, Gzip, Protocol};
 use crate::model::EntryType;
 use crate::wire::{Entry, EntryError};
@@ -124,9 +124,11 @@ impl OtlpSink {
                     self.bytes = part.iter().map(|item| item.line.len()).sum::<usize>() / 2;
                 }
                 End::Refused(_) if several => most = part.len() / 2,
-                End::Refused(text) | End::TooLarge(text) => {
+                End::TooLarge(text) => {
+                    let text = format!("{text}; raise what it takes in one request, or {LESS}");
                     return Err(Failure { taken, error: SinkError::Refused { text } });
                 }
+                End::Refused(text) => return Err(Failure { taken, error: SinkError::Refused { text } }),
                 End::Error(error) => return Err(Failure { taken, error }),
             }
         }

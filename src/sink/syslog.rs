@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixDatagram, UnixStream};
 
 use super::dial::{Server, Stream, within};
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config::{self, Facility};
 use crate::model::EntryType;
 use crate::wire::Entry;
@@ -142,6 +142,10 @@ impl SyslogSink {
         if let Some(Connection::Stream(stream)) = &mut self.connection
             && is_closed(stream)
         {
+            tracing::warn!(
+                "{} closed the connection; what it had not read by then, if anything, is missing there",
+                self.shown()
+            );
             self.connection = None;
         }
         if self.connection.is_none() {
@@ -189,9 +193,7 @@ impl SyslogSink {
 }
 
 fn too_large(length: usize, most: &str) -> String {
-    format!(
-        "its {length} bytes as a syslog message are more than {most}; raise that here and at the server, or deliver less with payload = \"diff\" or \"metadata\""
-    )
+    format!("its {length} bytes as a syslog message are more than {most}; raise that here and at the server, or {LESS}")
 }
 
 async fn unix(path: &Path) -> Result<Connection, SinkError> {
@@ -258,7 +260,12 @@ async fn frames(
     };
     written.await.map_err(|error| Failure { taken: 0, error })?;
     // What TLS has sent is taken in, because a connection that is closed with something unread is cut.
-    is_closed(stream);
+    if is_closed(stream) {
+        let error = SinkError::retry(format!(
+            "{shown} closed the connection while it was written to; look at what it says, and whether it expects TLS"
+        ));
+        return Err(Failure { taken: 0, error });
+    }
     Ok(())
 }
 
@@ -368,6 +375,16 @@ mod tests {
             seqs.push(seq(&buffer[..length]));
         }
         assert!(seqs.iter().copied().eq(1..=batch.len() as u64), "{seqs:?}");
+    }
+
+    /// Nothing tells what a server has read before it closed; it is sent again, and not taken for delivered.
+    #[tokio::test]
+    async fn a_server_that_closes_while_it_is_written_to_has_taken_nothing() {
+        let closes = tokio::io::join(tokio::io::empty(), tokio::io::sink());
+        let mut stream: Box<dyn Stream> = Box::new(closes);
+        let failure = frames(&mut stream, &[b"m".to_vec()], "tcp://h:601", Duration::from_secs(30)).await.unwrap_err();
+        assert_eq!(failure.taken, 0);
+        assert!(matches!(&failure.error, SinkError::Retry { text, .. } if text.starts_with("tcp://h:601 closed")));
     }
 
     fn seq(message: &[u8]) -> u64 {
