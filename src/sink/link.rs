@@ -442,6 +442,9 @@ pub(super) fn shown(url: &str) -> String {
     }
 }
 
+/// Texts of errors that only say that a cause follows.
+const WRAPPERS: [&str; 4] = ["error sending request", "dns error", "error resolving DNS", "tcp connect error"];
+
 /// An error and what caused it, in one line, and what to do where it is TLS that fails.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
@@ -451,7 +454,7 @@ pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
         cause = error.source();
         advice = advice.or_else(|| tls::advice(error));
         let more = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-        let says_nothing = more == "error sending request" || more.starts_with("client error (");
+        let says_nothing = WRAPPERS.contains(&more.as_str()) || more.starts_with("client error (");
         if text.contains(&more) || (says_nothing && cause.is_some()) {
             continue;
         }

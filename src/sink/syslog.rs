@@ -142,11 +142,11 @@ impl SyslogSink {
         if let Some(Connection::Stream(stream)) = &mut self.connection
             && is_closed(stream)
         {
-            tracing::warn!(
-                "{} closed the connection; what it had not read by then, if anything, is missing there",
-                self.shown()
-            );
             self.connection = None;
+            return Err(SinkError::retry(format!(
+                "{} closed the connection, and what it had not read by then is missing there; its log may say why",
+                self.shown()
+            )));
         }
         if self.connection.is_none() {
             self.connection = Some(match &mut self.target {

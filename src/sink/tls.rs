@@ -112,9 +112,11 @@ fn certificates(file: &Followed) -> Result<Vec<CertificateDer<'static>>, rustls:
 
 /// What to do about an error of TLS; none where it is another one, or says so itself.
 pub(crate) fn advice(error: &(dyn Error + 'static)) -> Option<&'static str> {
-    // An error of I/O that holds another one says only what that one says.
-    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    let error = inner.map_or(error, |inner| inner);
+    let mut error = error;
+    // An error of I/O that holds another one says only what that one says, and does not name it as its cause.
+    while let Some(inner) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        error = inner;
+    }
     match error.downcast_ref::<rustls::Error>()? {
         // A bad signature is that of another authority with the same name.
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
@@ -152,13 +154,13 @@ mod tests {
         #[error("client error (Connect)")]
         struct Outer(#[source] io::Error);
         let unknown = || rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
-        let text = chain(&Outer(io::Error::new(io::ErrorKind::InvalidData, unknown())));
+        let held = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let text = chain(&Outer(io::Error::other(held(unknown()))));
         let wanted = "invalid peer certificate: UnknownIssuer; name the authority that signed the server's certificate \
                       in `ca_file`";
         assert_eq!(text, wanted);
         assert_eq!(chain(&unknown()), wanted);
-        let plain = io::Error::new(io::ErrorKind::InvalidData, "two\n lines\n");
-        assert_eq!(chain(&plain), "two lines");
+        assert_eq!(chain(&io::Error::other("two\n lines\n")), "two lines");
     }
 
     #[tokio::test]
