@@ -245,8 +245,11 @@ impl OtlpSink {
     fn judge_status(&self, answer: &Answer, sent: &[u8], records: usize) -> End {
         let told = || self.link.told(answer, sent);
         match answer.status {
-            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
                 End::Error(SinkError::halt(format!("{}; {ELSEWHERE}", told())))
+            }
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+                End::Error(SinkError::halt(format!("{}; set `compress` to \"none\", or {ELSEWHERE}", told())))
             }
             // Loki has looked at all of a request when it finds nothing in it.
             StatusCode::UNPROCESSABLE_ENTITY if records == 0 => End::Taken,

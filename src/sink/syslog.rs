@@ -387,6 +387,27 @@ mod tests {
         assert!(matches!(&failure.error, SinkError::Retry { text, .. } if text.starts_with("tcp://h:601 closed")));
     }
 
+    /// What it had not read may be missing, and that is said before it goes on.
+    #[tokio::test]
+    async fn a_connection_that_the_server_closed_is_told() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("tcp://{}", listener.local_addr().unwrap());
+        let mut sink = sink(serde_json::json!({"url": url})).unwrap();
+        sink.deliver(&[item(1)]).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        let mut message = [0; 9];
+        server.read_exact(&mut message).await.unwrap();
+        server.shutdown().await.unwrap();
+        let Some(Connection::Stream(stream)) = &mut sink.connection else { panic!("it is connected") };
+        assert_eq!(stream.read(&mut message).await.unwrap(), 0);
+        let failure = sink.deliver(&[item(2)]).await.unwrap_err();
+        assert!(
+            matches!(&failure, Failure { taken: 0, error: SinkError::Retry { text, .. } } if text.contains("closed the connection")),
+            "{failure}"
+        );
+        sink.deliver(&[item(2)]).await.unwrap();
+    }
+
     fn seq(message: &[u8]) -> u64 {
         let text = std::str::from_utf8(message).unwrap();
         let after = text.split_once(" seq=\"").unwrap().1;

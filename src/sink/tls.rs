@@ -129,6 +129,9 @@ pub(crate) fn advice(error: &(dyn Error + 'static)) -> Option<&'static str> {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         ) => Some("connect to a name that is in the server's certificate"),
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Some("that port does not speak TLS"),
+        rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
+            Some("that port does not speak HTTP/2, which gRPC needs")
+        }
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
             Some("the server asks for a certificate: give it one in `cert_file` and `key_file`")
         }
