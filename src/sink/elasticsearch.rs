@@ -14,7 +14,7 @@
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -45,6 +45,9 @@ const INDEX_BYTES: usize = 255;
 
 /// Longer texts are not searched by: the index cannot hold a term of more than 32,766 bytes.
 const LONGEST_TERM: usize = 8191;
+
+/// What it does in its indices, as Elasticsearch calls it. What is there under an id is read.
+const RIGHTS: [&str; 2] = ["create_doc", "read"];
 
 /// How the credentials are renewed.
 const HEAL: &str = "renew the credentials in `password_file`, `api_key_file` or `headers_file`";
@@ -346,6 +349,20 @@ impl ElasticsearchSink {
         self.exists(self.link.request_at(Method::GET, &["_index_template", &self.template], &[])?).await
     }
 
+    /// Which of the rights that it needs on its indices the user lacks, where the server is one that can be asked.
+    async fn lacks(&self) -> Result<Vec<&'static str>, SinkError> {
+        let asked = json!({ "index": [{ "names": [self.index.pattern()], "privileges": RIGHTS }] });
+        let request = self.link.request_at(Method::POST, &["_security", "user", "_has_privileges"], &[])?;
+        let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let answer = self.link.ask(request.body(asked.to_string()), ANSWER_BYTES).await?;
+        let granted: Option<Granted> = serde_json::from_slice(&answer.body).ok().filter(|_| answer.status.is_success());
+        let refused = |right: &&str| {
+            let granted = granted.iter().flat_map(|granted| granted.index.values());
+            granted.flatten().any(|(name, is_granted)| name == right && !is_granted)
+        };
+        Ok(RIGHTS.into_iter().filter(refused).collect())
+    }
+
     async fn exists(&self, request: RequestBuilder) -> Result<Option<bool>, SinkError> {
         let answer = self.link.ask(request, ANSWER_BYTES).await?;
         // Anybody says that something is not there; to a HEAD it is said without words.
@@ -357,6 +374,12 @@ impl ElasticsearchSink {
             _ => Err(self.problem(&answer, &[])),
         }
     }
+}
+
+/// What a user may do with each index that was asked about, as Elasticsearch answers.
+#[derive(Deserialize)]
+struct Granted {
+    index: BTreeMap<String, BTreeMap<String, bool>>,
 }
 
 /// The line before a document.
@@ -609,7 +632,13 @@ impl Sink for ElasticsearchSink {
 
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
         async {
-            if self.has_template().await? == Some(false) {
+            let has_template = self.has_template().await?;
+            let lacks = self.lacks().await?;
+            if !lacks.is_empty() {
+                let (url, lacks, pattern) = (&self.link.shown, lacks.join(" and "), self.index.pattern());
+                return Err(SinkError::halt(format!("{url} lets this user not {lacks} in {pattern}; give it that right")));
+            }
+            if has_template == Some(false) {
                 // Whoever made the indices beforehand needs no template.
                 let none = ("allow_no_indices", "false");
                 let indices = self.link.request_at(Method::HEAD, &[&self.index.pattern()], &[none])?;

@@ -347,7 +347,8 @@ async fn requests_are_compressed_and_have_the_key() {
 #[tokio::test]
 async fn the_index_template_is_made_once() {
     let config = config::ElasticsearchSink { index: "log-{cluster}-{date}".into(), ..config() };
-    let (mut sink, seen) = sink(&config, |number, _| ([404, 404, 404, 200, 200, 403, 404, 200][number], String::new()));
+    let (mut sink, seen) =
+        sink(&config, |number, _| ([404, 400, 404, 404, 200, 200, 403, 404, 404, 400, 200][number], String::new()));
     let error = sink.check().await.unwrap_err();
     assert!(matches!(&error, SinkError::Halt { text } if text.contains("decklog sink init")), "{error}");
     assert!(sink.init().await.unwrap().contains("made the index template log-cluster-date for log-*-*"));
@@ -361,17 +362,20 @@ async fn the_index_template_is_made_once() {
         what,
         [
             "GET /es/_index_template/log-cluster-date",
+            "POST /es/_security/user/_has_privileges",
             "HEAD /es/log-*-*?allow_no_indices=false",
             "GET /es/_index_template/log-cluster-date",
             "PUT /es/_index_template/log-cluster-date",
             "GET /es/_index_template/log-cluster-date",
             "GET /es/_index_template/log-cluster-date",
+            "POST /es/_security/user/_has_privileges",
             "GET /es/_index_template/log-cluster-date",
+            "POST /es/_security/user/_has_privileges",
             "HEAD /es/log-*-*?allow_no_indices=false",
         ]
     );
     let needs = sink.needs().unwrap();
-    assert_eq!(seen[3].body, needs);
+    assert_eq!(seen[4].body, needs);
     assert_eq!(serde_json::from_str::<Value>(&needs).unwrap()["index_patterns"], json!(["log-*-*"]));
 }
 
@@ -410,6 +414,28 @@ async fn a_refusal_is_told_in_a_sentence() {
     let (mut sink, _) = sink(&config(), |_, _| (404, "404 page not found".to_owned()));
     let told = sink.check().await.unwrap_err().to_string();
     assert!(told.contains("404 page not found; set `url` to an Elasticsearch or OpenSearch"), "{told}");
+}
+
+#[tokio::test]
+async fn rights_that_are_missing_are_told_by_a_check() {
+    let granted =
+        |read: bool| json!({ "has_all_requested": read, "index": { "decklog": { "create_doc": true, "read": read } } });
+    for (answer, says) in [
+        ((200, granted(true).to_string()), None),
+        (
+            (200, granted(false).to_string()),
+            Some("http://127.0.0.1:1/es lets this user not read in decklog; give it that right"),
+        ),
+        // Servers without users, or with users of another kind.
+        ((500, json!({ "error": "Security must be explicitly enabled" }).to_string()), None),
+        ((405, "{}".to_owned()), None),
+    ] {
+        let (mut sink, seen) =
+            sink(&config(), move |number, _| if number == 0 { (200, "{}".to_owned()) } else { answer.clone() });
+        assert_eq!(sink.check().await.err().map(|error| error.to_string()).as_deref(), says);
+        let asked = json!({ "index": [{ "names": ["decklog"], "privileges": ["create_doc", "read"] }] });
+        assert_eq!(seen.lock().unwrap()[1].lines(), [asked]);
+    }
 }
 
 #[test]
