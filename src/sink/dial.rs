@@ -79,7 +79,10 @@ impl Server {
         let Some(tls) = &mut self.tls else { return Ok(Box::new(stream)) };
         let (client, _) = tls.refresh().await?;
         let name = ServerName::try_from(self.host.clone()).map_err(|_| {
-            SinkError::halt(format!("{} is no name that a certificate can have; correct `url`", self.host))
+            SinkError::halt(format!(
+                "{} is no name that a certificate can have; correct `url`, and send SIGHUP",
+                self.host
+            ))
         })?;
         // Who speaks no TLS may wait for more in the place of answering.
         match tokio::time::timeout(timeout, TlsConnector::from(client).connect(name, stream)).await {

@@ -282,11 +282,11 @@ impl ElasticsearchSink {
                 text: format!("{text}; make room on its disks or lift the block of the index, whichever it is"),
                 after: Some(CREDENTIALS_WAIT),
             },
-            (404, _) => {
-                SinkError::halt(format!("{text}; make the index, or let it be made (action.auto_create_index)"))
-            }
+            (404, _) => SinkError::halt(format!(
+                "{text}; make the index, or let it be made (action.auto_create_index), and send SIGHUP"
+            )),
             (400, "illegal_argument_exception") if reason.contains("no write index") => {
-                SinkError::halt(format!("{text}; give the alias a write index"))
+                SinkError::halt(format!("{text}; give the alias a write index, and send SIGHUP"))
             }
             (400, "index_closed_exception") => SinkError::retry(format!("{text}; open the index")),
             (401 | 403, _) => SinkError::Retry {
@@ -304,7 +304,7 @@ impl ElasticsearchSink {
     fn problem(&self, answer: &Answer, sent: &[u8]) -> SinkError {
         self.link.meaning(answer, sent, HEAL).unwrap_or_else(|| {
             let told = self.link.told(answer, sent);
-            SinkError::halt(format!("{told}; set `url` to an Elasticsearch or OpenSearch"))
+            SinkError::halt(format!("{told}; set `url` to an Elasticsearch or OpenSearch, and send SIGHUP"))
         })
     }
 

@@ -42,7 +42,7 @@ const HTTP_PATH: [&str; 2] = ["v1", "logs"];
 const HEAL: &str = "renew the credentials in `bearer_file`, `headers_file` or `headers`";
 
 /// What to do where nobody takes logs.
-const ELSEWHERE: &str = "set `url` and `protocol` to where OTLP logs are taken";
+const ELSEWHERE: &str = "set `url` and `protocol` to where OTLP logs are taken, and send SIGHUP";
 
 /// Severities of the log data model: nothing is wrong with a change, and something may be with a gap.
 const INFO: (i32, &str) = (9, "INFO");
