@@ -3,7 +3,6 @@
 mod start;
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
