@@ -64,6 +64,9 @@ pub struct Item {
     pub line: Bytes,
 }
 
+/// What to do about an entry that is too large, besides raising a limit.
+pub(crate) const LESS: &str = "deliver less with payload = \"diff\" or \"metadata\"";
+
 /// How much a sink wants in one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

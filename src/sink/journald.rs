@@ -18,7 +18,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config;
 use crate::model::EntryType;
 use crate::wire::Entry;
@@ -59,7 +59,7 @@ impl JournaldSink {
             let refused = |text| Failure { taken, error: SinkError::Refused { text } };
             let fields = fields(&self.identifier, item).map_err(refused)?;
             if fields.len() > LARGEST {
-                let text = format!("its {} bytes are more than journald takes ({LARGEST})", fields.len());
+                let text = format!("its {} bytes are more than journald takes ({LARGEST}); {LESS}", fields.len());
                 return Err(refused(text));
             }
             let timeout = self.timeout;

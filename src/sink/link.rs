@@ -20,7 +20,7 @@ use memchr::memmem;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, ClientBuilder, Method, Request, RequestBuilder, Response, StatusCode, Url, redirect};
 
-use super::tls::Tls;
+use super::tls::{self, Tls};
 use super::{Item, SinkError};
 use crate::{ambient, config};
 use guard::{Allowed, Guard};
@@ -371,6 +371,8 @@ impl Link {
                 break;
             }
         }
+        // It becomes a part of a sentence.
+        said.truncate(said.trim_end_matches(['.', ',', ';', ':', ' ']).len());
         let repeats = said.as_bytes().windows(COMMON).any(|part| memmem::find(sent, part).is_some());
         let secrets = self.headers.iter().flat_map(HeaderMap::values).map(HeaderValue::as_bytes);
         // In the whole answer: what is told of it may end in the middle of a secret.
@@ -440,17 +442,30 @@ pub(super) fn shown(url: &str) -> String {
     }
 }
 
-/// An error and what caused it, in one line.
-pub(super) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
+/// Texts of errors that only say that a cause follows.
+const WRAPPERS: [&str; 4] = ["error sending request", "dns error", "error resolving DNS", "tcp connect error"];
+
+/// An error and what caused it, in one line, and what to do where it is TLS that fails.
+pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = String::new();
+    let mut advice = None;
+    let mut cause = Some(error);
     while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
         cause = error.source();
+        advice = advice.or_else(|| tls::advice(error));
+        let more = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let says_nothing = WRAPPERS.contains(&more.as_str()) || more.starts_with("client error (");
+        if text.contains(&more) || (says_nothing && cause.is_some()) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&more);
+    }
+    if let Some(advice) = advice {
+        text.push_str("; ");
+        text.push_str(advice);
     }
     text
 }
