@@ -270,6 +270,7 @@ impl PostgresSink {
                 false => forbidden.push(format!("{right} on {table}")),
             }
         }
+        absent.sort_unstable();
         absent.dedup();
         Ok((absent, forbidden))
     }
@@ -295,7 +296,7 @@ impl PostgresSink {
         }
         if !absent.is_empty() {
             return Err(SinkError::halt(format!(
-                "the schema {schema} of {shown} has no table {}; run `decklog sink init {sink}`",
+                "the schema {schema} of {shown} has no table {}; run `decklog sink init {sink}`, or apply what it prints with --print",
                 absent.join(", "),
             )));
         }

@@ -89,6 +89,7 @@ pub(crate) fn shown(config: &Config) -> String {
     let ports = config.get_ports();
     let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
     let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| match host {
+        Host::Tcp(name) if name.contains(':') => format!("[{name}]:{}", port(at)),
         Host::Tcp(name) => format!("{name}:{}", port(at)),
         Host::Unix(path) => path.display().to_string(),
     });
@@ -210,7 +211,15 @@ impl Door {
         let at = &self.shown;
         let Some(db) = error.as_db_error() else {
             let text = chain(error);
-            let hint = if text.contains("certificate") { "; see `ca_file`" } else { "" };
+            let hint = [
+                ("certificate", "; see `ca_file`"),
+                (
+                    "does not support TLS",
+                    "; turn it on there, or set sslmode = \"disable\" where the network is trusted",
+                ),
+                ("password missing", ": it asks for one; set `password_file`"),
+            ];
+            let hint = hint.iter().find_map(|(said, hint)| text.contains(said).then_some(*hint)).unwrap_or_default();
             return SinkError::retry(format!("no connection with {at}: {text}{hint}"));
         };
         let (code, said) = (db.code(), db.message());
@@ -236,7 +245,10 @@ impl Door {
         if is_absent(code) || *code == SqlState::UNDEFINED_COLUMN {
             return SinkError::halt(format!("{at}: {said}; run `decklog sink init {}` and send SIGHUP", self.sink));
         }
-        if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
+        // The second is said to whoever begins to write there.
+        if *code == SqlState::READ_ONLY_SQL_TRANSACTION
+            || (*code == SqlState::FEATURE_NOT_SUPPORTED && said.contains("recovery"))
+        {
             return SinkError::retry(format!(
                 "{at} can only be read from, as a standby; `url` should name the primary"
             ));

@@ -1,5 +1,6 @@
 -- What a sink of the type postgres needs, version DECKLOG_VERSION of its tables. It may be applied again: what is there stays.
 BEGIN;
+SET LOCAL client_min_messages = warning;
 
 DO $$
 BEGIN
