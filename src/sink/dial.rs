@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::SinkError;
+use super::link::cause;
 use super::tls::Tls;
 use crate::config;
 
@@ -72,7 +73,8 @@ impl Server {
     }
 
     async fn dial(&mut self) -> Result<Box<dyn Stream>, SinkError> {
-        let failed = |error: std::io::Error| SinkError::retry(format!("cannot connect to {}: {error}", self.shown));
+        let failed =
+            |error: std::io::Error| SinkError::retry(format!("cannot connect to {}: {}", self.shown, cause(&error)));
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         let Some(tls) = &mut self.tls else { return Ok(Box::new(stream)) };

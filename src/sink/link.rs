@@ -19,6 +19,8 @@ use jiff::fmt::rfc2822;
 use memchr::memmem;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, ClientBuilder, Method, Request, RequestBuilder, Response, StatusCode, Url, redirect};
+use rustls::CertificateError;
+use rustls::pki_types::UnixTime;
 
 use super::tls::Tls;
 use super::{Item, SinkError};
@@ -352,7 +354,7 @@ impl Link {
             return format!("{url} did not answer within {:?}", self.timeout);
         }
         let what = if error.is_connect() { "cannot connect to" } else { "no answer from" };
-        format!("{what} {url}: {}", chain(&error.without_url()))
+        format!("{what} {url}: {}", cause(&error.without_url()))
     }
 
     /// The text of an answer in one short line; none where it repeats what was sent, which may be private.
@@ -441,11 +443,11 @@ pub(super) fn shown(url: &str) -> String {
 }
 
 /// An error and what caused it, in one line.
-pub(super) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
+pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = words(error);
     let mut cause = error.source();
     while let Some(error) = cause {
-        let more = error.to_string();
+        let more = words(error);
         if !text.contains(&more) {
             text.push_str(": ");
             text.push_str(&more);
@@ -453,4 +455,63 @@ pub(super) fn chain(error: &dyn Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// What is at the bottom of an error, in one line: what libraries lay over it tells nobody what to do.
+pub(super) fn cause(error: &(dyn Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    words(last).lines().next().unwrap_or_default().to_owned()
+}
+
+/// What one error says. A certificate that has expired says at each try by how much, and would be news for ever.
+fn words(error: &(dyn Error + 'static)) -> String {
+    let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    let tls = inner.and_then(|inner| inner.downcast_ref()).or_else(|| error.downcast_ref());
+    let date = |time: &UnixTime| {
+        let seconds = time.as_secs().try_into().unwrap_or_default();
+        jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
+    };
+    match tls {
+        Some(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+            format!("invalid peer certificate: it has expired, at {}", date(not_after))
+        }
+        Some(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. })) => {
+            format!("invalid peer certificate: it is not valid before {}", date(not_before))
+        }
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            "invalid peer certificate: UnknownIssuer; see `ca_file`".to_owned()
+        }
+        Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_certificate_is_told_the_same_way_each_time() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let told = |error| {
+            let error = std::io::Error::new(std::io::ErrorKind::InvalidData, rustls::Error::InvalidCertificate(error));
+            assert_eq!(chain(&error), cause(&error));
+            cause(&error)
+        };
+        for now in [1_700_000_000, 1_700_000_009] {
+            assert_eq!(
+                told(CertificateError::ExpiredContext { time: at(now), not_after: at(1_609_459_200) }),
+                "invalid peer certificate: it has expired, at 2021-01-01T00:00:00Z"
+            );
+            assert_eq!(
+                told(CertificateError::NotValidYetContext { time: at(now), not_before: at(1_800_000_000) }),
+                "invalid peer certificate: it is not valid before 2027-01-15T08:00:00Z"
+            );
+        }
+        assert!(told(CertificateError::UnknownIssuer).ends_with("see `ca_file`"));
+        assert_eq!(told(CertificateError::BadSignature), "invalid peer certificate: BadSignature");
+    }
 }

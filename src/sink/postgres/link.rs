@@ -13,7 +13,7 @@ use super::schema::{self, Statements};
 use crate::config;
 use crate::sink::SinkError;
 use crate::sink::files::Followed;
-use crate::sink::link::chain;
+use crate::sink::link::cause;
 use crate::sink::tls::Tls;
 
 /// The least wait after a refusal of the credentials, which heals when somebody renews them.
@@ -210,9 +210,8 @@ impl Door {
     pub(super) fn trouble(&self, error: &Error) -> SinkError {
         let at = &self.shown;
         let Some(db) = error.as_db_error() else {
-            let text = chain(error);
+            let text = cause(error);
             let hint = [
-                ("certificate", "; see `ca_file`"),
                 (
                     "does not support TLS",
                     "; turn it on there, or set sslmode = \"disable\" where the network is trusted",

@@ -92,7 +92,7 @@ impl Store {
         let shown = match &place {
             Place::Folder(path) => path.display().to_string(),
             Place::Bucket { bucket, .. } => match &config.endpoint {
-                Some(endpoint) => format!("the bucket {bucket} at {}", link::shown(endpoint)),
+                Some(endpoint) => format!("the bucket {bucket} at {}", link::shown(endpoint).trim_end_matches('/')),
                 None => format!("the bucket {bucket}"),
             },
         };
@@ -287,9 +287,9 @@ impl Store {
         // The URL holds a signature: no error quotes it.
         let failed = |why: String| SinkError::retry(format!("cannot make {}: {why}", self.shown));
         let answer = client.put(url).body(body).send().await;
-        let answer = answer.map_err(|error| failed(chain(&error.without_url())))?;
+        let answer = answer.map_err(|error| failed(link::cause(&error.without_url())))?;
         let status = answer.status();
-        let text = answer.text().await.map_err(|error| failed(chain(&error.without_url())))?;
+        let text = answer.text().await.map_err(|error| failed(link::cause(&error.without_url())))?;
         match status {
             _ if status.is_success() => Ok(true),
             StatusCode::CONFLICT if text.contains("BucketAlreadyOwnedByYou") => Ok(false),
@@ -352,16 +352,7 @@ impl AccessKey {
 
 /// What was said, in one line: the code and text of S3's answer, or why there was none.
 fn said(error: &object_store::Error) -> String {
-    let text = chain(error);
-    code(&text).unwrap_or_else(|| {
-        // The last part is what happened; what comes before names requests and their URLs.
-        let mut last: &dyn std::error::Error = error;
-        while let Some(cause) = last.source() {
-            last = cause;
-        }
-        let text = last.to_string();
-        text.lines().next().unwrap_or_default().to_owned()
-    })
+    code(&chain(error)).unwrap_or_else(|| link::cause(error))
 }
 
 /// `CODE: TEXT` of S3's answer.
