@@ -469,7 +469,7 @@ async fn a_copy_of_the_journal_is_told_from_an_answer_that_was_lost() {
 async fn what_is_below_belongs_to_others() {
     let mut folder = Folder::new();
     folder.deliver(1..=2).await;
-    let below = folder.dir.path().join("below");
+    let below = folder.dir.path().join("their");
     fs::create_dir(&below).unwrap();
     Folder::another(&below).deliver(&[1, 2, 3, 4].map(item)).await.unwrap();
     folder.restart();
