@@ -214,7 +214,8 @@ impl S3Sink {
     async fn write(&mut self, batch: &[Item]) -> Result<usize, Failure> {
         let nothing = |error| Failure { taken: 0, error };
         let place = |item: &Item| {
-            let entry = Entry::parse(&item.line)?;
+            let head = item.head();
+            let entry = Entry::parse(&head)?;
             Ok((entry.epoch.to_string(), segment::partition(self.partition, &entry)))
         };
         let first = place(&batch[0])
