@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::SinkError;
-use super::link::chain;
+use super::link::cause;
 use super::tls::Tls;
 use crate::config;
 
@@ -70,7 +70,7 @@ impl Server {
     /// Connects.
     pub(crate) async fn connect(&mut self, timeout: Duration) -> Result<Box<dyn Stream>, SinkError> {
         let shown = &self.shown;
-        let failed = |error: io::Error| SinkError::retry(format!("cannot connect to {shown}: {}", chain(&error)));
+        let failed = |error: io::Error| SinkError::retry(format!("cannot connect to {shown}: {}", cause(&error)));
         let plain = async {
             let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(failed)?;
             stream.set_nodelay(true).map_err(failed)?;

@@ -155,7 +155,8 @@ impl ElasticsearchSink {
         let mut out = Vec::with_capacity(part.iter().map(|item| item.line.len() * 5 / 4 + 512).sum());
         for (at, item) in part.iter().enumerate() {
             let wrong = |text: &dyn std::fmt::Display| (at, format!("it is {text}"));
-            let entry = Entry::parse(&item.line).map_err(|error| wrong(&error))?;
+            let head = item.head();
+            let entry = Entry::parse(&head).map_err(|error| wrong(&error))?;
             let line = std::str::from_utf8(&item.line).map_err(|_| wrong(&"no text"))?;
             let id = match apart.contains(&item.seq) {
                 true => format!("{}.{}.{}", entry.id, entry.epoch, entry.seq).into(),

@@ -97,7 +97,8 @@ async fn post(socket: &UnixDatagram, fields: &[u8]) -> io::Result<()> {
 
 /// An entry as fields. What is between people and machines: MESSAGE is short, DECKLOG_ENTRY is the line.
 fn fields(identifier: &str, item: &Item) -> Result<Vec<u8>, String> {
-    let entry = Entry::parse(&item.line).map_err(|error| format!("it is {error}"))?;
+    let head = item.head();
+    let entry = Entry::parse(&head).map_err(|error| format!("it is {error}"))?;
     let kind = item.kind.as_str();
     let resource = match entry.group() {
         "" => entry.resource.to_string(),

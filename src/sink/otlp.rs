@@ -296,7 +296,8 @@ impl OtlpSink {
 fn request(part: &[Item]) -> Result<proto::ExportLogsServiceRequest, EntryError> {
     let mut resource_logs: Vec<proto::ResourceLogs> = Vec::new();
     for item in part {
-        let entry = Entry::parse(&item.line)?;
+        let head = item.head();
+        let entry = Entry::parse(&head)?;
         let record = record(&entry, &item.line)?;
         let resource = Some(resource(&entry));
         match resource_logs.last_mut().filter(|last| last.resource == resource) {

@@ -72,7 +72,8 @@ struct Head {
 impl Head {
     /// The message of an entry.
     fn message(&self, item: &Item) -> Result<Vec<u8>, String> {
-        let entry = Entry::parse(&item.line).map_err(|error| format!("it is {error}"))?;
+        let head = item.head();
+        let entry = Entry::parse(&head).map_err(|error| format!("it is {error}"))?;
         let Self { facility, hostname, app_name, sd_id } = self;
         let severity = if item.kind == EntryType::Gap { WARNING } else { INFORMATIONAL };
         let priority = *facility as u8 * 8 + severity;

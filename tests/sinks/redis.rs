@@ -1,73 +1,24 @@
 //! The `redis` sink, against Redis.
 
+mod start;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use ::redis::FromRedisValue;
-use ::redis::aio::MultiplexedConnection;
 use decklog::model::{EntryType, Seq};
 use decklog::sink::{self, Item, Position, Sink, SinkError};
 use serde_json::json;
-use tempfile::TempDir;
 
 use crate::certs;
 use crate::proxy::Proxy;
-use crate::server::{Server, free_port};
 use crate::support::until;
 use crate::trial::{self, Far, Promise, Trial};
+use start::Redis;
 
 /// An entry as a stream has it: its id there, and its fields.
 type Stored = (String, Vec<(String, String)>);
-
-struct Redis {
-    server: Server,
-    dir: TempDir,
-    /// Whom a sink trusts, where the server is reached over TLS.
-    authority: Option<PathBuf>,
-    /// The port for TLS.
-    secure: u16,
-}
-
-impl Redis {
-    async fn start() -> Self {
-        Self::start_with(&[], false).await
-    }
-
-    /// With more on the command line, at the end of which comes a port for TLS.
-    async fn start_with(more: &[&str], tls: bool) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (port, secure, data) = (free_port(), free_port(), dir.path().to_owned());
-        let mut more: Vec<String> = more.iter().map(|argument| (*argument).to_owned()).collect();
-        if tls {
-            more.push(secure.to_string());
-        }
-        let server = Server::start("redis", dir.path(), port, move || {
-            let mut command = Command::new("redis-server");
-            command.args(["--bind", "127.0.0.1", "--appendonly", "yes", "--appendfsync", "always", "--save", ""]);
-            command.args(["--port", &port.to_string(), "--dir"]).arg(&data).args(&more);
-            command
-        })
-        .await;
-        let redis = Self { server, dir, authority: None, secure };
-        redis.loaded().await;
-        redis
-    }
-
-    /// It listens before it has read its data.
-    async fn loaded(&self) {
-        until("redis to have its data", async || {
-            let mut ping = self.connect().await?;
-            ::redis::cmd("PING").exec_async(&mut ping).await.map_err(|error| error.to_string())
-        })
-        .await;
-    }
-
-    async fn connect(&self) -> Result<MultiplexedConnection, String> {
-        let client = ::redis::Client::open(format!("redis://127.0.0.1:{}/", self.server.port())).unwrap();
-        client.get_multiplexed_async_connection().await.map_err(|error| error.to_string())
-    }
-}
 
 impl Far for Redis {
     fn promise(&self) -> Promise {
