@@ -27,9 +27,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::link::chain;
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, UNNAMED};
 use crate::config;
-use crate::model::Seq;
+use crate::model::{Cluster, Seq};
 use crate::wire::Entry;
 use link::Link;
 pub(crate) use subject::Subject;
@@ -81,6 +81,8 @@ enum Stop {
 #[derive(Debug)]
 pub struct NatsSink {
     link: Link,
+    /// The name of the sink.
+    name: String,
     stream: String,
     subject: Subject,
     batch_size: usize,
@@ -101,6 +103,7 @@ impl NatsSink {
         let subject = Subject::parse(&config.subject).map_err(|(found, _)| format!("`subject` is {found}"))?;
         Ok(Self {
             link: Link::new(config)?,
+            name: UNNAMED.to_owned(),
             stream: config.stream.clone(),
             subject,
             batch_size: config.batch_size.max(1),
@@ -117,7 +120,8 @@ impl NatsSink {
         let stream = self.link.answer(context.get_stream(name)).await?.map_err(|error| match error.kind() {
             GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => {
                 SinkError::retry(format!(
-                    "there is no stream {name} at {shown}; `decklog sink init` makes it, or prints what it has to be: delivery then goes on"
+                    "there is no stream {name} at {shown}; `decklog sink init {}` makes it, or prints with --print what it has to be: delivery then goes on",
+                    self.name
                 ))
             }
             GetStreamErrorKind::JetStream(error) => SinkError::retry(api(name, &error)),
@@ -469,6 +473,10 @@ impl Sink for NatsSink {
 
     fn limits(&self) -> Limits {
         Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: std::time::Duration::ZERO }
+    }
+
+    fn of(&mut self, sink: &str, _cluster: &Cluster) {
+        sink.clone_into(&mut self.name);
     }
 
     fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {

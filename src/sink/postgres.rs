@@ -34,8 +34,6 @@ pub struct PostgresSink {
     link: Option<Link>,
     batch_size: usize,
     timeout: Duration,
-    /// Its name: the cursor is kept under it.
-    sink: String,
     /// The uid of the cluster; empty while it is not known.
     cluster: String,
     /// What the row of the cursor said last. None: nobody has looked yet.
@@ -83,7 +81,6 @@ impl PostgresSink {
             link: None,
             batch_size: config.batch_size,
             timeout: config.timeout,
-            sink: String::new(),
             cluster: String::new(),
             known: None,
             pending: None,
@@ -96,7 +93,7 @@ impl PostgresSink {
         let other = self.door.refresh().await?;
         match self.link.take().filter(|link| !other && !link.client.is_closed()) {
             Some(link) => Ok(link),
-            None => self.door.prepared(&self.sink).await,
+            None => self.door.prepared().await,
         }
     }
 
@@ -109,7 +106,9 @@ impl PostgresSink {
     async fn lock(&self, link: &Link, cluster: &str, epoch: &str, make: bool) -> Result<Row, Error> {
         let statements = link.statements();
         for made in [false, true] {
-            if let Some(row) = link.client.query_opt(&statements.lock_cursor, &[&self.sink, &cluster, &epoch]).await? {
+            if let Some(row) =
+                link.client.query_opt(&statements.lock_cursor, &[&self.door.sink, &cluster, &epoch]).await?
+            {
                 let (epoch, seq): (String, i64) = (row.try_get(1)?, row.try_get(2)?);
                 let at = (!epoch.is_empty()).then(|| Position { epoch, seq: Seq(seq.unsigned_abs()) });
                 return Ok(Row { cluster: row.try_get(0)?, at });
@@ -117,7 +116,7 @@ impl PostgresSink {
             if made || !make {
                 break;
             }
-            link.client.execute(&statements.make_cursor, &[&self.sink, &cluster]).await?;
+            link.client.execute(&statements.make_cursor, &[&self.door.sink, &cluster]).await?;
         }
         Ok(Row { cluster: cluster.to_owned(), at: None })
     }
@@ -174,7 +173,7 @@ impl PostgresSink {
         let (client, statements) = (&link.client, link.statements());
         client.batch_execute(&self.begin()).await?;
         if self.again {
-            insert(link, &self.sink, rows, 0).await?;
+            insert(link, &self.door.sink, rows, 0).await?;
             self.keep_objects(link, rows, 0).await?;
             client.batch_execute("COMMIT").await?;
             return Ok(());
@@ -188,16 +187,16 @@ impl PostgresSink {
             if let (Some(Objects { take_back, .. }), Some(at)) = (&statements.objects, &row.at)
                 && at.epoch != rows.epoch
             {
-                client.execute(take_back, &[&self.sink, &rows.cluster, &rows.epoch, &rows.seq[first]]).await?;
+                client.execute(take_back, &[&self.door.sink, &rows.cluster, &rows.epoch, &rows.seq[first]]).await?;
             }
-            insert(link, &self.sink, rows, first).await?;
+            insert(link, &self.door.sink, rows, first).await?;
             self.keep_objects(link, rows, first).await?;
         }
         let seq = *rows.seq.last().expect("there is at least one row");
         let name = rows.columns[rows::CLUSTER_NAME].last().map(String::as_str);
         let name = name.unwrap_or_default();
         client
-            .execute(&statements.move_cursor, &[&self.sink, &row.cluster, &rows.cluster, &name, &rows.epoch, &seq])
+            .execute(&statements.move_cursor, &[&self.door.sink, &row.cluster, &rows.cluster, &name, &rows.epoch, &seq])
             .await?;
         let upto = Position { epoch: rows.epoch.clone(), seq: Seq(seq.unsigned_abs()) };
         // From here on it may be done without our knowing.
@@ -235,7 +234,7 @@ impl PostgresSink {
         }
         Err(SinkError::halt(format!(
             "another decklog delivers to the schema {} of {shown} as the sink {}; stop it, or give one of the two another name, and send SIGHUP",
-            self.door.schema, self.sink
+            self.door.schema, self.door.sink
         )))
     }
 
@@ -245,7 +244,7 @@ impl PostgresSink {
         let from = rows.seq[first];
         let last: Vec<i64> = rows.last.iter().copied().filter(|seq| *seq >= from).collect();
         for statement in [&objects.drop, &objects.keep] {
-            link.client.execute(statement, &[&self.sink, &rows.epoch, &last, &self.again]).await?;
+            link.client.execute(statement, &[&self.door.sink, &rows.epoch, &last, &self.again]).await?;
         }
         Ok(())
     }
@@ -283,7 +282,7 @@ impl PostgresSink {
             return Err(SinkError::halt(format!(
                 "the schema {schema} of {shown} has no table {}; run `decklog sink init {}`",
                 absent.join(", "),
-                self.sink
+                self.door.sink
             )));
         }
         if !forbidden.is_empty() {
@@ -291,17 +290,17 @@ impl PostgresSink {
                 "the user {} has no right to {} in the schema {schema} of {shown}; grant what `decklog sink init {} --print` says",
                 door.user,
                 forbidden.join(", "),
-                self.sink
+                self.door.sink
             )));
         }
         // Says what the version of the tables is worth.
-        self.link = Some(self.door.prepared(&self.sink).await?);
+        self.link = Some(self.door.prepared().await?);
         Ok(())
     }
 
     async fn make(&mut self) -> Result<String, SinkError> {
         let (shown, schema) = (self.door.shown.clone(), self.door.schema.clone());
-        match self.door.prepared(&self.sink).await {
+        match self.door.prepared().await {
             Ok(_) => return Ok(format!("the schema {schema} of {shown} has all that is needed already")),
             // Those are what it is made for; a newer version says so below, too.
             Err(SinkError::Halt { .. }) => {}
@@ -312,7 +311,7 @@ impl PostgresSink {
         let making = link.client.batch_execute(&text);
         let made = tokio::time::timeout(self.timeout, making).await.map_err(|_elapsed| self.door.late())?;
         made.map_err(|error| self.door.trouble(&error))?;
-        self.link = Some(self.door.prepared(&self.sink).await?);
+        self.link = Some(self.door.prepared().await?);
         Ok(format!("the schema {schema} of {shown} has all that is needed now"))
     }
 
@@ -347,7 +346,7 @@ impl Sink for PostgresSink {
     }
 
     fn of(&mut self, sink: &str, cluster: &Cluster) {
-        sink.clone_into(&mut self.sink);
+        sink.clone_into(&mut self.door.sink);
         cluster.uid.clone_into(&mut self.cluster);
     }
 

@@ -32,10 +32,21 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
             ),
         },
         Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => SinkError::halt(format!(
-            "{doing}: the topic does not exist, and the brokers did not make it; `decklog sink init` makes it (with --print it shows how), then send SIGHUP"
+            "{doing}: the topic does not exist, and the brokers did not make it; {}, then send SIGHUP",
+            if settings.topic.is_fixed() {
+                format!("run `decklog sink init {}`, or what it prints with --print", settings.name)
+            } else {
+                "make it, or let them make topics (auto.create.topics.enable)".to_owned()
+            }
         )),
         Code::TopicAuthorizationFailed => later(format!(
-            "{doing}: no right to the topic; grant Write and Describe on it, and Read on the topic of the position"
+            "{doing}: no right to the topic; grant Write and Describe on {:?}{}",
+            settings.config.topic,
+            if settings.is_transactional() {
+                format!(", and Read, Write and Describe on {:?}", settings.position_topic)
+            } else {
+                String::new()
+            }
         )),
         Code::TransactionalIdAuthorizationFailed => {
             later(format!("{doing}: no right to the transactional_id {id:?}; grant Write and Describe on it"))

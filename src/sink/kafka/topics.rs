@@ -12,7 +12,7 @@ use rdkafka::producer::{BaseProducer, Producer};
 use super::context::Context;
 use super::fault;
 use super::patience::Patience;
-use super::position::waits;
+use super::position::{self, waits};
 use super::setup::{self, Settings};
 use crate::sink::SinkError;
 
@@ -88,18 +88,23 @@ fn existing(client: &ClientConfig, settings: &Settings, patience: &Patience) -> 
     }
 }
 
-/// Says what is missing.
-pub(super) fn check(client: &ClientConfig, settings: &Settings, patience: &Patience) -> Result<(), SinkError> {
+/// Says what is missing. It makes no producer with the transactional id, which would lock out the daemon that runs.
+pub(super) fn check(client: &ClientConfig, settings: &Settings, patience: &mut Patience) -> Result<(), SinkError> {
     let existing = existing(client, settings, patience)?;
     let missing: Vec<&str> = wanted(settings).iter().map(|t| t.name).filter(|name| !existing.contains(*name)).collect();
     if !missing.is_empty() {
         return Err(SinkError::halt(format!(
-            "missing or not visible: the {} {}; `decklog sink init` makes what is missing (with --print it shows how)",
+            "missing or not visible: the {} {}; `decklog sink init {}` makes what is missing, or prints with --print how to, unless it is the right to Describe that is missing",
             if missing.len() == 1 { "topic" } else { "topics" },
-            missing.join(", ")
+            missing.join(", "),
+            settings.name
         )));
     }
-    if settings.is_transactional() { compacted(client, settings, patience) } else { Ok(()) }
+    if settings.is_transactional() {
+        compacted(client, settings, patience)?;
+        position::read(client, settings, patience)?;
+    }
+    Ok(())
 }
 
 /// A topic that forgets its records by age would forget the position of a sink that is quiet for a while.

@@ -13,6 +13,7 @@ use super::position;
 use super::record::Record;
 use super::setup::{self, Settings};
 use crate::ambient;
+use crate::model::Seq;
 use crate::sink::{Failure, Position, SinkError};
 
 /// Writes for one sink. It connects when it has to, and begins anew after every failure that leaves something unknown.
@@ -44,13 +45,21 @@ impl Writer {
         self.settings.is_transactional() && !self.again
     }
 
-    /// The position in Kafka.
-    pub(super) fn position(&mut self, patience: &mut Patience) -> Result<Option<Position>, SinkError> {
+    /// The position in Kafka. `cursor` is what the journal believes.
+    pub(super) fn position(
+        &mut self,
+        cursor: Position,
+        patience: &mut Patience,
+    ) -> Result<Option<Position>, SinkError> {
         if !self.is_transactional() {
             return Ok(None);
         }
         if self.producer.is_none() {
             self.connect(patience)?;
+        }
+        if self.kept.is_none() && cursor.seq > Seq(0) && position::is_untouched(&self.client, &self.settings, patience)?
+        {
+            return Ok(Some(Position { seq: Seq(0), ..cursor }));
         }
         Ok(self.kept.clone())
     }

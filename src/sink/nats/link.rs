@@ -205,13 +205,51 @@ const LOST: &str = "the connection was lost";
 fn trouble(event: &Event) -> Option<String> {
     match event {
         Event::Disconnected | Event::Closed => Some(LOST.to_owned()),
-        // `Permissions Violation for Publish to "decklog.pods.shop"`: a subject is a part of an entry.
-        Event::ServerError(ServerError::Other(text)) => {
-            Some(text.split('"').next().unwrap_or_default().trim_end_matches(" to ").to_owned())
-        }
+        Event::ServerError(ServerError::Other(text)) => Some(said(text)),
         Event::ServerError(error) => Some(error.to_string()),
         Event::Connected | Event::LameDuckMode | Event::Draining | Event::SlowConsumer(_) | Event::ClientError(_) => {
             None
+        }
+    }
+}
+
+/// What the server says, without what it quotes, but for a subject of its own that it gives no right to.
+fn said(text: &str) -> String {
+    let mut parts = text.split('"');
+    let (said, quoted) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let said = said.trim_end_matches(" to ");
+    // `permissions violation for publish to "decklog.pods.shop"`: a subject of the log is a part of an entry.
+    if !said.to_lowercase().starts_with("permissions violation") {
+        return said.to_owned();
+    }
+    let (does, subject) = match quoted.split('.').next() {
+        _ if said.to_lowercase().contains("subscription") => ("subscribe to", "its inbox, _INBOX.>"),
+        Some("$JS") => ("publish to", quoted),
+        _ => ("publish to", "the subjects of the log"),
+    };
+    format!("the user may not {does} {subject}; grant that to it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_right_is_named_and_no_entry() {
+        for (text, says) in [
+            (
+                r#"Permissions Violation for Publish to "decklog.pods.shop""#,
+                "publish to the subjects of the log; grant",
+            ),
+            (
+                r#"permissions violation for publish to "$JS.API.STREAM.INFO.x""#,
+                "publish to $JS.API.STREAM.INFO.x; grant",
+            ),
+            (r#"Permissions Violation for Subscription to "_INBOX.a1.*""#, "subscribe to its inbox, _INBOX.>; grant"),
+            (r#"Maximum Payload "x""#, "Maximum Payload"),
+        ] {
+            let said = said(text);
+            assert!(said.contains(says) && !said.contains("shop"), "{said}");
         }
     }
 }

@@ -11,10 +11,10 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::schema;
 use crate::config;
-use crate::sink::SinkError;
 use crate::sink::files::Followed;
 use crate::sink::link::chain;
 use crate::sink::tls::Tls;
+use crate::sink::{SinkError, UNNAMED};
 
 /// The least wait after a refusal of the credentials, which heals when somebody renews them.
 const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
@@ -24,6 +24,8 @@ pub(super) struct Door {
     config: Config,
     /// What people are told: the hosts, the database, never a password.
     pub(super) shown: String,
+    /// The name of the sink: its cursor is kept under it.
+    pub(super) sink: String,
     /// The user that decklog is there.
     pub(super) user: String,
     pub(super) schema: String,
@@ -125,6 +127,7 @@ impl Door {
         let tls = Tls::new(&config.tls)?;
         Ok(Self {
             shown: shown(&server),
+            sink: UNNAMED.to_owned(),
             user: server.get_user().unwrap_or_default().to_owned(),
             config: server,
             schema: config.schema.clone(),
@@ -181,8 +184,8 @@ impl Door {
         Ok(Link { client, statements: None, _connection: connection })
     }
 
-    /// Connects, and prepares what delivery needs. `sink` is its name.
-    pub(super) async fn prepared(&mut self, sink: &str) -> Result<Link, SinkError> {
+    /// Connects, and prepares what delivery needs.
+    pub(super) async fn prepared(&mut self) -> Result<Link, SinkError> {
         let mut link = self.open().await?;
         let schema = &self.schema;
         let preparing = async {
@@ -221,17 +224,17 @@ impl Door {
                     self.shown
                 )));
             }
-            Ok(Err(_)) => return Err(self.not_made(sink)),
-            Err(error) if error.code().is_some_and(is_absent) => return Err(self.not_made(sink)),
+            Ok(Err(_)) => return Err(self.not_made()),
+            Err(error) if error.code().is_some_and(is_absent) => return Err(self.not_made()),
             Err(error) => return Err(self.trouble(&error)),
         }
         Ok(link)
     }
 
-    fn not_made(&self, sink: &str) -> SinkError {
+    fn not_made(&self) -> SinkError {
         SinkError::halt(format!(
-            "the schema {} of {} does not have the tables that decklog needs; run `decklog sink init {sink}`, or apply what it prints with --print, and send SIGHUP",
-            self.schema, self.shown
+            "the schema {} of {} does not have the tables that decklog needs; run `decklog sink init {}`, or apply what it prints with --print, and send SIGHUP",
+            self.schema, self.shown, self.sink
         ))
     }
 
@@ -264,12 +267,12 @@ impl Door {
         }
         if *code == SqlState::INSUFFICIENT_PRIVILEGE {
             return SinkError::halt(format!(
-                "{at}: {said}; grant the user {} what `decklog sink init --print` says, and send SIGHUP",
-                self.user
+                "{at}: {said}; grant the user {} what `decklog sink init {} --print` says, and send SIGHUP",
+                self.user, self.sink
             ));
         }
         if is_absent(code) || *code == SqlState::UNDEFINED_COLUMN {
-            return SinkError::halt(format!("{at}: {said}; run `decklog sink init` and send SIGHUP"));
+            return SinkError::halt(format!("{at}: {said}; run `decklog sink init {}` and send SIGHUP", self.sink));
         }
         if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
             return SinkError::retry(format!(
