@@ -58,6 +58,15 @@ struct Tail {
     last: u64,
     /// What it holds of the log; nothing where no message of the log is left.
     held: Option<Position>,
+    /// Nothing has ever been dropped from it: what it does not hold was never there.
+    whole: bool,
+}
+
+impl Tail {
+    /// It never held anything of the log, whatever was delivered to another one of its name.
+    fn is_untouched(&self) -> bool {
+        self.held.is_none() && self.whole
+    }
 }
 
 /// An entry on its way.
@@ -157,13 +166,14 @@ impl NatsSink {
 
     async fn read_tail(&mut self) -> Result<Tail, SinkError> {
         let stream = self.stream().await?;
-        let last = stream.cached_info().state.last_sequence;
+        let state = &stream.cached_info().state;
+        let (last, whole) = (state.last_sequence, state.messages == state.last_sequence);
         let message = stream.get_last_raw_message_by_subject(self.subject.pattern());
         let message = match self.link.answer(message).await? {
             Ok(message) => message,
             Err(error) => {
                 return match error.kind() {
-                    LastRawMessageErrorKind::NoMessageFound => Ok(Tail { last, held: None }),
+                    LastRawMessageErrorKind::NoMessageFound => Ok(Tail { last, held: None, whole }),
                     LastRawMessageErrorKind::JetStream(error) => Err(SinkError::retry(api(&self.stream, &error))),
                     LastRawMessageErrorKind::InvalidSubject | LastRawMessageErrorKind::Other => {
                         Err(SinkError::retry(format!("no answer from {}: {}", self.link.shown, chain(&error))))
@@ -180,7 +190,7 @@ impl NatsSink {
             ))
         })?;
         // Whatever came after the first answer is seen by the second, or refused later.
-        Ok(Tail { last: last.max(message.sequence), held })
+        Ok(Tail { last: last.max(message.sequence), held, whole })
     }
 
     /// Publishes entries. An error tells how many are stored.
@@ -226,7 +236,7 @@ impl NatsSink {
     fn found(&mut self, found: Tail, batch: &[Item]) -> Result<usize, SinkError> {
         let taken = match &self.known {
             Some(known) if !self.again && found.held != known.held => match &found.held {
-                None if found.last >= known.last => 0,
+                None if found.last >= known.last && !found.whole => 0,
                 None => return Err(self.lost()),
                 Some(held) => {
                     let positions = batch.iter().map(|item| position(item).map(|(position, _)| position));
@@ -249,7 +259,7 @@ impl NatsSink {
         };
         // What has left the stream was delivered all the same.
         let held = found.held.clone().or_else(|| self.known.as_ref().and_then(|known| known.held.clone()));
-        self.known = Some(Tail { last: found.last, held });
+        self.known = Some(Tail { held, ..found });
         self.tail = self.known.clone();
         Ok(taken)
     }
@@ -304,7 +314,7 @@ impl NatsSink {
                 // One that the server knows already is at its place, or another one is.
                 Ok(Ok(ack)) if ack.sequence == expected => {
                     let held = if self.again { tail.held.clone() } else { Some(position) };
-                    self.known = Some(Tail { last: expected, held });
+                    self.known = Some(Tail { last: expected, held, whole: tail.whole });
                     self.tail = self.known.clone();
                     stored += 1;
                     continue;
@@ -482,8 +492,7 @@ impl Sink for NatsSink {
     fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
         async {
             let tail = self.look().await?;
-            // A stream that never had a message holds nothing, whatever was delivered to one of this name before.
-            let nothing = (tail.last == 0).then(|| Position { seq: Seq(0), ..cursor.clone() });
+            let nothing = tail.is_untouched().then(|| Position { seq: Seq(0), ..cursor.clone() });
             let held = tail.held.clone().or(nothing);
             self.known = Some(tail.clone());
             self.tail = Some(tail);

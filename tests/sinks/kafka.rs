@@ -725,7 +725,7 @@ impl Drop for Rights {
 
 impl Rights {
     fn of(kafka: &Kafka) -> Self {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers/kafka/Acls.java");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sinks/kafka/Acls.java");
         let mut command = Command::new("java");
         command.arg("-cp").arg(made("kafka").join("libs/*")).arg(source).arg(format!("127.0.0.1:{}", kafka.direct));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -843,7 +843,7 @@ async fn kafka_rights() {
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_stopped_within_a_transaction() {
     /// At which of its sends and receives: some are those of its connections.
-    const STOPS: [usize; 6] = [20, 26, 32, 38, 44, 50];
+    const STOPS: [usize; 12] = [50, 57, 64, 71, 78, 85, 92, 99, 106, 113, 120, 127];
     let more =
         |_: &Path, _: &mut Vec<_>| "transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n".to_owned();
     let kafka = Kafka::start_with(Promise::ExactlyOnce, more, &[]).await;
@@ -900,6 +900,7 @@ async fn kafka_stopped_within_a_transaction() {
         daemon.stop().await;
         let said = daemon.said();
         assert!(!said.contains("halted"), "{said}");
+        eprintln!("{run}: {}", said.lines().filter(|line| line.contains("trying again")).collect::<Vec<_>>().join("\n"));
         given_up += usize::from(said.contains("the brokers gave it up"));
         let log = fs::read_to_string(daemon.log()).unwrap();
         let came = kafka.consumed(&run).await.unwrap();

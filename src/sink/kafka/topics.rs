@@ -115,10 +115,8 @@ fn compacted(client: &ClientConfig, settings: &Settings, patience: &Patience) ->
     let Ok(answers) = wait(admin.describe_configs(&asked, &options(settings)), patience) else { return Ok(()) };
     // Who may not look learns nothing here, and may deliver all the same.
     let Ok(Some(Ok(resource))) = answers.map(|answers| answers.into_iter().next()) else { return Ok(()) };
-    let policy = resource.get("cleanup.policy").and_then(|entry| entry.value.clone()).unwrap_or_default();
-    if policy == "compact" {
-        return Ok(());
-    }
+    let policy = resource.get("cleanup.policy").and_then(|entry| entry.value.as_deref());
+    let Some(policy) = policy.filter(|policy| *policy != "compact") else { return Ok(()) };
     Err(SinkError::halt(format!(
         "the topic {topic:?} keeps the position, and forgets it with cleanup.policy={policy}; set cleanup.policy=compact on it"
     )))
