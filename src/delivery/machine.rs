@@ -357,7 +357,7 @@ fn ahead(held: Seq, head: Seq, cursor: Seq) -> String {
 
 fn refusal(sink: &str, seq: Seq, text: &str) -> String {
     format!(
-        "entry {seq} was refused: {text}; correct the server and send SIGHUP to try again, or set on_refused = \"set_aside\" to keep such entries for `decklog replay --sink {sink}` and go on"
+        "entry {seq} was refused: {text}; correct the server and send SIGHUP to try again, or set on_refused = \"set_aside\" to go on and keep such entries for `decklog replay --sink {sink} --from {seq} --to {seq}`"
     )
 }
 

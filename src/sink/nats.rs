@@ -360,10 +360,8 @@ impl NatsSink {
                 "no stream at {shown} takes the subjects {}; add them to the stream {stream}: delivery then goes on",
                 self.subject.pattern()
             )),
-            PublishErrorKind::TimedOut
-            | PublishErrorKind::BrokenPipe
-            | PublishErrorKind::MaxAckPending
-            | PublishErrorKind::Other => {
+            PublishErrorKind::TimedOut => self.link.late(),
+            PublishErrorKind::BrokenPipe | PublishErrorKind::MaxAckPending | PublishErrorKind::Other => {
                 let api_error = std::error::Error::source(error).and_then(|source| source.downcast_ref::<ApiError>());
                 match api_error.map(ApiError::error_code) {
                     Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM) => SinkError::Refused {

@@ -354,7 +354,10 @@ async fn kafka_topics_sizes_and_takeovers() {
     let mut sink = kafka.sink(exactly("made"));
     assert_eq!(sink.class(), Class::ExactlyOnce);
     let missing = trying("a check", async || sink.check().await).await.unwrap_err();
-    assert!(missing.to_string().contains("the topics made, made-position"), "{missing}");
+    assert!(
+        missing.to_string().contains("the topics made, made-position do not exist, or may not be described"),
+        "{missing}"
+    );
     let cursor = Position { epoch: "e".to_owned(), seq: Seq(0) };
     let missing = trying("its position", async || sink.position(&cursor).await).await.unwrap_err();
     assert!(matches!(&missing, SinkError::Halt { text } if text.contains("sink init")), "{missing}");
@@ -784,11 +787,13 @@ async fn kafka_rights() {
 
     // None: topics are not visible, whether they are there or not, and cannot be made.
     let mut audit = sink(exact.clone());
-    let text = fails("not visible: the topics log, audit-position", async || audit.check().await).await;
+    let text =
+        fails("the topics log, audit-position do not exist, or may not be described", async || audit.check().await)
+            .await;
     assert!(text.contains("`decklog sink init audit`"), "{text}");
     fails("it is not allowed; grant Create", async || audit.init().await).await;
     drop(kafka.ready(json!({"topic": "log", "transactional_id": "audit"})).await);
-    fails("not visible: the topics log, audit-position", async || audit.check().await).await;
+    fails("the topics log, audit-position do not exist, or may not be described", async || audit.check().await).await;
 
     // Those that are documented.
     let all =
@@ -843,7 +848,7 @@ async fn kafka_rights() {
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_stopped_within_a_transaction() {
     /// At which of its sends and receives: some are those of its connections.
-    const STOPS: [usize; 12] = [50, 57, 64, 71, 78, 85, 92, 99, 106, 113, 120, 127];
+    const STOPS: [usize; 5] = [80, 90, 100, 110, 120];
     let more =
         |_: &Path, _: &mut Vec<_>| "transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n".to_owned();
     let kafka = Kafka::start_with(Promise::ExactlyOnce, more, &[]).await;
@@ -900,8 +905,7 @@ async fn kafka_stopped_within_a_transaction() {
         daemon.stop().await;
         let said = daemon.said();
         assert!(!said.contains("halted"), "{said}");
-        eprintln!("{run}: {}", said.lines().filter(|line| line.contains("trying again")).collect::<Vec<_>>().join("\n"));
-        given_up += usize::from(said.contains("the brokers gave it up"));
+        given_up += usize::from(said.lines().any(|line| line.contains("trying again")));
         let log = fs::read_to_string(daemon.log()).unwrap();
         let came = kafka.consumed(&run).await.unwrap();
         trial::judge(Promise::ExactlyOnce, 0, &log.lines().collect::<Vec<_>>(), &came);

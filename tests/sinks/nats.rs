@@ -548,9 +548,13 @@ async fn what_is_wrong_with_a_server_is_said() {
             false,
             "cannot connect to nowhere.invalid".to_owned(),
         ),
-        (sink(port, "log"), false, format!("127.0.0.1:{port} refuses the credentials")),
-        (sink(port, "log") + &login, false, format!("127.0.0.1:{port} refuses the credentials")),
-        (sink(port, "log") + &login, true, format!("there is no stream log at 127.0.0.1:{port}; `decklog sink init`")),
+        (sink(port, "log"), false, format!("127.0.0.1:{port} asks who it is; set `credentials_file`")),
+        (sink(port, "log") + &login, false, format!("127.0.0.1:{port} refuses the credentials; renew `password_file`")),
+        (
+            sink(port, "log") + &login,
+            true,
+            format!("there is no stream log at 127.0.0.1:{port}; `decklog sink init far`"),
+        ),
         (sink(port, "queue") + &login, true, "drops what consumers have taken".to_owned()),
         (sink(port, "narrow") + &login, true, "does not take the subjects narrow.*.*".to_owned()),
     ] {

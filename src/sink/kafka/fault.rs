@@ -51,9 +51,10 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
         Code::TransactionalIdAuthorizationFailed => {
             later(format!("{doing}: no right to the transactional_id {id:?}; grant Write and Describe on it"))
         }
-        Code::ClusterAuthorizationFailed => {
-            later(format!("{doing}: the cluster does not allow it; grant IdempotentWrite on the cluster"))
-        }
+        Code::ClusterAuthorizationFailed => later(format!(
+            "{doing}: no right to write; grant Write and Describe on {:?}, and for brokers before 2.8 IdempotentWrite on the cluster",
+            settings.config.topic
+        )),
         Code::Authentication | Code::SaslAuthenticationFailed => {
             later(format!("{text}; correct `sasl`, `user` or `password_file`, which is read again before each try"))
         }
@@ -64,6 +65,12 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
         )),
         Code::SSL => {
             later(format!("{text}; check `tls`, `ca_file`, `cert_file` and `key_file`, and the brokers' certificate"))
+        }
+        Code::BrokerTransportFailure | Code::Resolve => {
+            SinkError::retry(format!("{doing}: {text}; check `brokers`, and whether they run"))
+        }
+        Code::MessageTimedOut | Code::OperationTimedOut => {
+            SinkError::retry(format!("{doing}: no answer from {brokers} within {:?}", settings.config.timeout))
         }
         Code::AllBrokersDown => SinkError::retry(format!(
             "{doing}: {brokers} cannot be reached or close the connection; check `brokers`, and `tls` where they want it"

@@ -94,9 +94,11 @@ pub(super) fn check(client: &ClientConfig, settings: &Settings, patience: &mut P
     let missing: Vec<&str> = wanted(settings).iter().map(|t| t.name).filter(|name| !existing.contains(*name)).collect();
     if !missing.is_empty() {
         return Err(SinkError::halt(format!(
-            "missing or not visible: the {} {}; `decklog sink init {}` makes what is missing, or prints with --print how to, unless it is the right to Describe that is missing",
-            if missing.len() == 1 { "topic" } else { "topics" },
-            missing.join(", "),
+            "the {} not exist, or may not be described; run `decklog sink init {}`, or what it prints with --print",
+            match missing.as_slice() {
+                [one] => format!("topic {one} does"),
+                several => format!("topics {} do", several.join(", ")),
+            },
             settings.name
         )));
     }

@@ -53,6 +53,16 @@ impl Credentials {
         }
     }
 
+    /// The key of the configuration that names the file.
+    fn key(&self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::File(_) => Some("credentials_file"),
+            Self::Password(..) => Some("password_file"),
+            Self::Token(_) => Some("token_file"),
+        }
+    }
+
     fn add(&self, options: ConnectOptions) -> Result<ConnectOptions, SinkError> {
         Ok(match self {
             Self::None => options,
@@ -187,12 +197,22 @@ impl Link {
         }
     }
 
+    /// No answer in time.
+    pub(super) fn late(&self) -> SinkError {
+        SinkError::retry(format!("{} did not answer within {:?}", self.shown, self.timeout))
+    }
+
     fn failed(&self, error: &async_nats::ConnectError) -> SinkError {
         let shown = &self.shown;
         if matches!(error.kind(), ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication) {
-            let text = format!(
-                "{shown} refuses the credentials; renew `credentials_file`, `password_file` or `token_file`: they are read again before each try"
-            );
+            let text = match self.credentials.key() {
+                Some(key) => {
+                    format!("{shown} refuses the credentials; renew `{key}`: it is read again before each try")
+                }
+                None => format!(
+                    "{shown} asks who it is; set `credentials_file`, `user` and `password_file`, `token_file`, or `cert_file`"
+                ),
+            };
             return SinkError::Retry { text, after: Some(CREDENTIALS_WAIT) };
         }
         SinkError::retry(format!("cannot connect to {shown}: {}", chain(error)))
