@@ -69,6 +69,9 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
         Code::BrokerTransportFailure | Code::Resolve => {
             SinkError::retry(format!("{doing}: {text}; check `brokers`, and whether they run"))
         }
+        Code::BadMessage => SinkError::retry(format!(
+            "{doing}: what answers at {brokers} does not speak as Kafka does; check `brokers` and `tls`"
+        )),
         Code::MessageTimedOut | Code::OperationTimedOut => {
             SinkError::retry(format!("{doing}: no answer from {brokers} within {:?}", settings.config.timeout))
         }

@@ -215,7 +215,13 @@ impl Link {
             };
             return SinkError::Retry { text, after: Some(CREDENTIALS_WAIT) };
         }
-        SinkError::retry(format!("cannot connect to {shown}: {}", chain(error)))
+        let why = chain(error);
+        let hint = if why.contains("certificate") {
+            "check `ca_file`, and the servers' certificate"
+        } else {
+            "check `addresses`, and whether they run"
+        };
+        SinkError::retry(format!("cannot connect to {shown}: {why}; {hint}"))
     }
 }
 
