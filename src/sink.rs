@@ -35,6 +35,9 @@ use crate::model::{Cluster, EntryType, Seq};
 use crate::wire;
 pub(crate) use template::Template;
 
+/// What stands for the name of a sink in a sentence before [`Sink::of`] has told it.
+const UNNAMED: &str = "NAME";
+
 /// What a sink promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {

@@ -26,7 +26,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 
 use super::link::{Answer, CREDENTIALS_WAIT, Link, Login, Reach, first_part, gzip};
-use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, Template};
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, Template, UNNAMED};
 use crate::config::{self, Gzip};
 use crate::model::Seq;
 use crate::wire::{Entry, EntryError};
@@ -58,6 +58,8 @@ const HEAL: &str = "renew the credentials in `password_file`, `api_key_file` or 
 #[derive(Debug)]
 pub struct ElasticsearchSink {
     link: Link,
+    /// The name of the sink.
+    name: String,
     index: Template,
     /// The name of the index template.
     template: String,
@@ -95,6 +97,7 @@ impl ElasticsearchSink {
         })?;
         Ok(Self {
             link,
+            name: UNNAMED.to_owned(),
             index: Template::parse(&config.index).map_err(|(found, _)| format!("`index` is {found}"))?,
             template: config.index.replace(['{', '}'], ""),
             batch_size: config.batch_size.max(1),
@@ -384,6 +387,10 @@ impl Sink for ElasticsearchSink {
         Class::AtLeastOnce
     }
 
+    fn of(&mut self, sink: &str, _cluster: &crate::model::Cluster) {
+        sink.clone_into(&mut self.name);
+    }
+
     fn limits(&self) -> Limits {
         Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: std::time::Duration::ZERO }
     }
@@ -446,7 +453,8 @@ impl Sink for ElasticsearchSink {
                 }
                 let (url, name) = (&self.link.shown, &self.template);
                 return Err(SinkError::halt(format!(
-                    "{url} has no index template {name}; run `decklog sink init` for this sink, or apply what it prints with --print"
+                    "{url} has no index template {name}; run `decklog sink init {}`, or apply what it prints with --print",
+                    self.name
                 )));
             }
             Ok(())

@@ -24,7 +24,7 @@ use rustix::fs::{Access, access};
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::ambient;
 use crate::config::{self, Partition};
-use crate::model::Seq;
+use crate::model::{Cluster, Seq};
 use crate::wire::Entry;
 use segment::{Ends, Manifest};
 pub(crate) use store::Place;
@@ -348,6 +348,10 @@ impl S3Sink {
 impl Sink for S3Sink {
     fn class(&self) -> Class {
         Class::ExactlyOnce
+    }
+
+    fn of(&mut self, sink: &str, _cluster: &Cluster) {
+        sink.clone_into(&mut self.store.sink);
     }
 
     fn limits(&self) -> Limits {

@@ -272,7 +272,7 @@ async fn opensearch_takes_every_entry() {
     for (index, with_template) in [("ours", true), ("theirs", false)] {
         let mut sink = open(search.server.port(), index);
         let error = sink.check().await.unwrap_err().to_string();
-        assert!(error.contains(&format!("has no index template {index}; run `decklog sink init`")), "{error}");
+        assert!(error.contains(&format!("has no index template {index}; run `decklog sink init NAME`")), "{error}");
         if with_template {
             sink.init().await.unwrap();
             sink.check().await.unwrap();

@@ -235,7 +235,8 @@ async fn what_is_wrong_with_a_bucket_is_said() {
     let (port, shut, dir) = (s3.server.port(), free_port(), daemon.path(""));
     let with =
         |text: String| daemon.config("resources = [\"configmaps\"]", &format!("[[sink]]\nname = \"far\"\n{text}\n"));
-    let missing = format!("the bucket bucket-log at http://127.0.0.1:{port} does not exist");
+    let missing =
+        format!("the bucket bucket-log at http://127.0.0.1:{port} does not exist; `decklog sink init far` makes it");
     let aws = daemon.path("aws");
     for (config, from, to, says) in [
         (sink("http", shut, "log", &dir), "", "", "Connection refused"),

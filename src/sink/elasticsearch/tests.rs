@@ -349,8 +349,9 @@ async fn the_index_template_is_made_once() {
     let config = config::ElasticsearchSink { index: "log-{cluster}-{date}".into(), ..config() };
     let (mut sink, seen) =
         sink(&config, |number, _| ([404, 400, 404, 404, 200, 200, 403, 404, 404, 400, 200][number], String::new()));
+    sink.of("search", &crate::model::Cluster::default());
     let error = sink.check().await.unwrap_err();
-    assert!(matches!(&error, SinkError::Halt { text } if text.contains("decklog sink init")), "{error}");
+    assert!(matches!(&error, SinkError::Halt { text } if text.contains("`decklog sink init search`")), "{error}");
     assert!(sink.init().await.unwrap().contains("made the index template log-cluster-date for log-*-*"));
     assert!(sink.init().await.unwrap().contains("is there already"));
     sink.check().await.unwrap();
