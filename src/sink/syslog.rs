@@ -43,7 +43,7 @@ pub struct SyslogSink {
 enum Target {
     /// A socket of this machine, which says itself whether it takes datagrams or a stream.
     Unix(PathBuf),
-    Tcp(Server),
+    Tcp(Box<Server>),
 }
 
 enum Connection {
@@ -110,7 +110,7 @@ impl SyslogSink {
                 let url = Url::parse(&config.url).map_err(|error| format!("`url` is not a URL: {error}"))?;
                 // The ports that are set aside for both.
                 let port = if url.scheme() == "tls" { 6514 } else { 601 };
-                Target::Tcp(Server::new(&url, "tls", port, &config.tls)?)
+                Target::Tcp(Box::new(Server::new(&url, "tls", port, &config.tls)?))
             }
         };
         let hostname = match &config.hostname {
