@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
+use crate::certs;
 use crate::server::{Server, free_port};
 use crate::support::{Daemon, cluster, scope, until};
 use crate::trial::{self, Far, Promise, Trial};
@@ -51,18 +52,13 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn openssl(dir: &Path, arguments: &str) {
-    run(Command::new("openssl").args(arguments.split(' ')).current_dir(dir));
-}
-
 impl Postgres {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let data = dir.path().join("data");
         fs::create_dir(&data).unwrap();
-        let root = rustix::process::getuid().is_root();
-        if root {
+        if rustix::process::getuid().is_root() {
             run(Command::new("chown").arg("postgres:").arg(&data));
         }
         let mut initdb = as_server(&bin().join("initdb"));
@@ -73,7 +69,8 @@ impl Postgres {
         fs::write(data.join("pg_hba.conf"), access).unwrap();
         let mut settings = fs::OpenOptions::new().append(true).open(data.join("postgresql.conf")).unwrap();
         settings.write_all(b"ssl = on\nautovacuum = off\n").unwrap();
-        Self::certificates(dir.path(), &data, root);
+        certs::make(dir.path());
+        Self::show(dir.path(), &data, "server");
         let port = free_port();
         let (command_data, socket) = (data.clone(), data.clone());
         let server = Server::start("postgres", dir.path(), port, move || {
@@ -91,21 +88,13 @@ impl Postgres {
         server
     }
 
-    /// One authority that signs the server's certificate.
-    fn certificates(dir: &Path, data: &Path, root: bool) {
-        let request = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-        openssl(dir, &format!("req -x509 {request} -keyout ca.key -out ca.pem -days 2 -subj /CN=authority"));
-        openssl(dir, &format!("req {request} -keyout server.key -out server.csr -subj /CN=server"));
-        fs::write(dir.join("names"), "subjectAltName = IP:127.0.0.1").unwrap();
-        openssl(
-            dir,
-            "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out server.crt -days 2 -extfile names",
-        );
-        for name in ["server.key", "server.crt"] {
-            let to = data.join(name);
-            fs::copy(dir.join(name), &to).unwrap();
+    /// What the server shows, from here on.
+    fn show(dir: &Path, data: &Path, name: &str) {
+        for (kind, to) in [("pem", "server.crt"), ("key", "server.key")] {
+            let to = data.join(to);
+            fs::copy(dir.join(format!("{name}.{kind}")), &to).unwrap();
             fs::set_permissions(&to, fs::Permissions::from_mode(0o600)).unwrap();
-            if root {
+            if rustix::process::getuid().is_root() {
                 run(Command::new("chown").arg("postgres:").arg(&to));
             }
         }
@@ -682,8 +671,6 @@ async fn postgres_says_what_is_missing() {
 async fn postgres_over_tls_is_verified() {
     let far = Postgres::start().await;
     let dir = far.dir.path();
-    let request = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-    openssl(dir, &format!("req -x509 {request} -keyout other.key -out other.pem -days 2 -subj /CN=other"));
     let with = |url: &str, ca: &str| {
         let ca = dir.join(ca);
         far.open(serde_json::json!({"url": url, "sslmode": "verify-full", "ca_file": ca, "schema": "tls"}))
@@ -698,7 +685,7 @@ async fn postgres_over_tls_is_verified() {
     let used = far.audit("SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE a.application_name = 'decklog' AND s.ssl").await;
     assert_eq!(used, ["1"]);
     for (url, ca, says) in [
-        (url.as_str(), "other.pem", "UnknownIssuer; see `ca_file`"),
+        (url.as_str(), "stranger.pem", "UnknownIssuer; see `ca_file`"),
         (&url.replace("127.0.0.1", "localhost"), "ca.pem", "not valid for name"),
     ] {
         let error = with(url, ca).check().await.unwrap_err();
@@ -706,14 +693,11 @@ async fn postgres_over_tls_is_verified() {
         assert!(matches!(error, SinkError::Retry { .. }) && text.contains(says), "{text}");
     }
     // The certificate expires while it delivers: what is connected goes on, what connects is refused.
-    let expired =
-        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out old.crt -days -1 -extfile names";
-    openssl(dir, expired);
-    fs::copy(dir.join("old.crt"), dir.join("data/server.crt")).unwrap();
+    Postgres::show(dir, &dir.join("data"), "expired");
     far.audit("SELECT pg_reload_conf()").await;
     sink.deliver(&[item(2, "{}")]).await.unwrap();
     until("a connection to be refused", async || match with(&url, "ca.pem").check().await {
-        Err(error) if error.to_string().contains("it has expired, at 20") => Ok(()),
+        Err(error) if error.to_string().contains("it has expired, at 2021-01-01T00:00:00Z") => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await;
