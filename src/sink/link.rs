@@ -481,9 +481,10 @@ fn words(error: &(dyn Error + 'static)) -> String {
         Some(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. })) => {
             format!("invalid peer certificate: it is not valid before {}", date(not_before))
         }
-        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            "invalid peer certificate: UnknownIssuer; see `ca_file`".to_owned()
-        }
+        // The second is said of an authority that has the name of one that is trusted.
+        Some(
+            error @ rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature),
+        ) => format!("{error}; see `ca_file`"),
         Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS".to_owned(),
         _ => error.to_string(),
     }
@@ -512,6 +513,7 @@ mod tests {
             );
         }
         assert!(told(CertificateError::UnknownIssuer).ends_with("see `ca_file`"));
-        assert_eq!(told(CertificateError::BadSignature), "invalid peer certificate: BadSignature");
+        assert!(told(CertificateError::BadSignature).ends_with("see `ca_file`"));
+        assert_eq!(told(CertificateError::Revoked), "invalid peer certificate: Revoked");
     }
 }
