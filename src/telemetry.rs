@@ -22,9 +22,8 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 use crate::config::{Log, LogFormat};
 
 /// Libraries whose lines below WARN are theirs alone to read. A directive of the configuration that names one wins.
-const LIBRARIES: [&str; 13] = [
+const LIBRARIES: [&str; 12] = [
     "antlr4rust",
-    "async_nats",
     "cel",
     "h2",
     "hyper",
@@ -41,6 +40,9 @@ const LIBRARIES: [&str; 13] = [
 /// They quote what they read and write: the one the body of an answer that it could not read, which may hold a Secret,
 /// the other the rows that it sends and the notices of triggers, which hold entries.
 const QUOTES_BODIES: [&str; 2] = ["kube_client::client", "tokio_postgres"];
+
+/// All of its errors come back to the sink, which says them in a sentence: nobody is to read them twice.
+const TOLD_BY_ITS_SINK: &str = "async_nats";
 
 /// From here on a panic of this process quotes nothing of what it was about: text that was not a character's end, a
 /// value that was not expected. Where it was is enough to find it.
@@ -167,7 +169,7 @@ fn quotes_nothing(metadata: &Metadata<'_>) -> bool {
 /// The directives of the configuration, over the quiet of the libraries.
 fn filter(level: &str) -> Result<EnvFilter, String> {
     let loud = level.split(',').all(|word| !matches!(word.trim().to_lowercase().as_str(), "off" | "error"));
-    let mut directives: Vec<String> = Vec::new();
+    let mut directives = vec![format!("{TOLD_BY_ITS_SINK}=off")];
     if loud {
         directives.extend(LIBRARIES.map(|library| format!("{library}=warn")));
     }
@@ -293,6 +295,7 @@ mod tests {
         with("debug", LogFormat::Text, PLAIN, |_, lines| {
             tracing::debug!(target: "hyper::proto", "chatter");
             tracing::warn!(target: "kube_client::client", "geheim");
+            tracing::error!(target: "async_nats::connector", "authorization violation");
             assert_eq!(lines.take(), "");
             tracing::warn!(target: "hyper::proto", "worth a word");
             assert!(lines.take().contains("worth a word"));

@@ -22,7 +22,7 @@ use reqwest::{Client, ClientBuilder, Method, Request, RequestBuilder, Response, 
 use rustls::CertificateError;
 use rustls::pki_types::UnixTime;
 
-use super::tls::Tls;
+use super::tls::{self, Tls};
 use super::{Item, SinkError};
 use crate::{ambient, config};
 use guard::{Allowed, Guard};
@@ -373,6 +373,8 @@ impl Link {
                 break;
             }
         }
+        // It becomes a part of a sentence.
+        said.truncate(said.trim_end_matches(['.', ',', ';', ':', ' ']).len());
         let repeats = said.as_bytes().windows(COMMON).any(|part| memmem::find(sent, part).is_some());
         let secrets = self.headers.iter().flat_map(HeaderMap::values).map(HeaderValue::as_bytes);
         // In the whole answer: what is told of it may end in the middle of a secret.
@@ -442,28 +444,43 @@ pub(super) fn shown(url: &str) -> String {
     }
 }
 
-/// An error and what caused it, in one line.
+/// Texts of errors that only say that a cause follows.
+const WRAPPERS: [&str; 4] = ["error sending request", "dns error", "error resolving DNS", "tcp connect error"];
+
+/// An error and what caused it, in one line, and what to do where it is TLS that fails.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = words(error);
-    let mut cause = error.source();
-    while let Some(error) = cause {
+    let mut text = String::new();
+    for error in all(error) {
         let more = words(error);
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
+        let says_nothing = WRAPPERS.contains(&more.as_str()) || more.starts_with("client error (");
+        if text.contains(&more) || (says_nothing && error.source().is_some()) {
+            continue;
         }
-        cause = error.source();
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&more);
     }
-    text
+    advised(text, error)
 }
 
-/// What is at the bottom of an error, in one line: what libraries lay over it tells nobody what to do.
+/// What is at the bottom of an error, in one line, and what to do where it is TLS that fails: what libraries lay over it
+/// tells nobody what to do.
 pub(super) fn cause(error: &(dyn Error + 'static)) -> String {
-    let mut last = error;
-    while let Some(cause) = last.source() {
-        last = cause;
+    let bottom = all(error).last().unwrap_or(error);
+    advised(words(bottom), error)
+}
+
+/// An error, what caused it, and so on.
+fn all<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error: &&'e (dyn Error + 'static)| (*error).source())
+}
+
+fn advised(text: String, error: &(dyn Error + 'static)) -> String {
+    match all(error).find_map(tls::advice) {
+        Some(advice) => format!("{text}; {advice}"),
+        None => text,
     }
-    words(last).lines().next().unwrap_or_default().to_owned()
 }
 
 /// What one error says. A certificate that has expired says at each try by how much, and would be news for ever.
@@ -481,12 +498,7 @@ fn words(error: &(dyn Error + 'static)) -> String {
         Some(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. })) => {
             format!("invalid peer certificate: it is not valid before {}", date(not_before))
         }
-        // The second is said of an authority that has the name of one that is trusted.
-        Some(
-            error @ rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature),
-        ) => format!("{error}; see `ca_file`"),
-        Some(rustls::Error::InvalidMessage(_)) => "it does not speak TLS".to_owned(),
-        _ => error.to_string(),
+        _ => error.to_string().split_whitespace().collect::<Vec<_>>().join(" "),
     }
 }
 
@@ -505,15 +517,14 @@ mod tests {
         for now in [1_700_000_000, 1_700_000_009] {
             assert_eq!(
                 told(CertificateError::ExpiredContext { time: at(now), not_after: at(1_609_459_200) }),
-                "invalid peer certificate: it has expired, at 2021-01-01T00:00:00Z"
+                "invalid peer certificate: it has expired, at 2021-01-01T00:00:00Z; renew the server's certificate"
             );
             assert_eq!(
                 told(CertificateError::NotValidYetContext { time: at(now), not_before: at(1_800_000_000) }),
                 "invalid peer certificate: it is not valid before 2027-01-15T08:00:00Z"
             );
         }
-        assert!(told(CertificateError::UnknownIssuer).ends_with("see `ca_file`"));
-        assert!(told(CertificateError::BadSignature).ends_with("see `ca_file`"));
+        assert!(told(CertificateError::UnknownIssuer).ends_with("in `ca_file`"));
         assert_eq!(told(CertificateError::Revoked), "invalid peer certificate: Revoked");
     }
 }

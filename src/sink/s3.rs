@@ -25,7 +25,7 @@ use rustix::fs::{Access, access};
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::ambient;
 use crate::config::{self, Partition};
-use crate::model::Seq;
+use crate::model::{Cluster, Seq};
 use crate::wire::Entry;
 use segment::{Ends, Manifest};
 pub(crate) use store::Place;
@@ -221,7 +221,8 @@ impl S3Sink {
     async fn write(&mut self, batch: &[Item]) -> Result<usize, Failure> {
         let nothing = |error| Failure { taken: 0, error };
         let place = |item: &Item| {
-            let entry = Entry::parse(&item.line)?;
+            let head = item.head();
+            let entry = Entry::parse(&head)?;
             Ok((entry.epoch.to_string(), segment::partition(self.partition, &entry)))
         };
         let first = place(&batch[0])
@@ -377,6 +378,10 @@ impl S3Sink {
 impl Sink for S3Sink {
     fn class(&self) -> Class {
         Class::ExactlyOnce
+    }
+
+    fn of(&mut self, sink: &str, _cluster: &Cluster) {
+        sink.clone_into(&mut self.store.sink);
     }
 
     fn limits(&self) -> Limits {

@@ -1,9 +1,9 @@
 //! PostgreSQL.
 
+mod start;
+
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use decklog::config::SinkKind;
@@ -11,122 +11,17 @@ use decklog::model::{Cluster, EntryType, Seq};
 use decklog::sim::objects;
 use decklog::sink::{self, Item, Position, Sink, SinkError};
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use crate::certs;
 use crate::server::{Server, free_port};
 use crate::support::{Daemon, cluster, scope, until};
 use crate::trial::{self, Far, Promise, Trial};
-
-/// The user that decklog is, its password, and the database.
-const PASSWORD: &str = "opensesame";
-
-/// A server with the database `audit`, which `decklog` may use with a password and `postgres` without one. It speaks
-/// TLS when it is asked to.
-struct Postgres {
-    dir: TempDir,
-    server: Server,
-}
-
-/// The newest that is installed.
-fn bin() -> PathBuf {
-    let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path());
-    let version = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
-    let newest = installed.filter(|path| path.join("bin/initdb").exists()).max_by_key(version);
-    newest.map_or_else(|| "/usr/bin".into(), |path| path.join("bin"))
-}
-
-/// A command of the server, as a user that it is willing to be.
-fn as_server(program: &Path) -> Command {
-    if !rustix::process::getuid().is_root() {
-        return Command::new(program);
-    }
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=postgres", "--regid=postgres", "--init-groups", "--no-new-privs"]).arg(program);
-    command
-}
-
-fn run(command: &mut Command) {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
+use start::{PASSWORD, Postgres, as_server, openssl, run};
 
 impl Postgres {
-    async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let data = dir.path().join("data");
-        fs::create_dir(&data).unwrap();
-        if rustix::process::getuid().is_root() {
-            run(Command::new("chown").arg("postgres:").arg(&data));
-        }
-        let mut initdb = as_server(&bin().join("initdb"));
-        initdb.current_dir("/").args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]);
-        run(initdb.arg("-D").arg(&data));
-        let access =
-            "local all postgres trust\nhost all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
-        fs::write(data.join("pg_hba.conf"), access).unwrap();
-        let mut settings = fs::OpenOptions::new().append(true).open(data.join("postgresql.conf")).unwrap();
-        settings.write_all(b"ssl = on\nautovacuum = off\n").unwrap();
-        certs::make(dir.path());
-        Self::show(dir.path(), &data, "server");
-        let port = free_port();
-        let (command_data, socket) = (data.clone(), data.clone());
-        let server = Server::start("postgres", dir.path(), port, move || {
-            let mut command = as_server(&bin().join("postgres"));
-            command.current_dir("/").arg("-D").arg(&command_data).arg("-k").arg(&socket);
-            command.args(["-h", "127.0.0.1", "-p", &port.to_string()]);
-            command
-        })
-        .await;
-        let server = Self { dir, server };
-        server.ready().await;
-        server.sql("postgres", &format!("CREATE ROLE decklog LOGIN PASSWORD '{PASSWORD}'")).await.unwrap();
-        server.sql("postgres", "CREATE DATABASE audit OWNER decklog").await.unwrap();
-        fs::write(server.dir.path().join("password"), format!("{PASSWORD}\n")).unwrap();
-        server
-    }
-
-    /// What the server shows, from here on.
-    fn show(dir: &Path, data: &Path, name: &str) {
-        for (kind, to) in [("pem", "server.crt"), ("key", "server.key")] {
-            let to = data.join(to);
-            fs::copy(dir.join(format!("{name}.{kind}")), &to).unwrap();
-            fs::set_permissions(&to, fs::Permissions::from_mode(0o600)).unwrap();
-            if rustix::process::getuid().is_root() {
-                run(Command::new("chown").arg("postgres:").arg(&to));
-            }
-        }
-    }
-
-    /// It answers, and is not about to recover.
-    async fn ready(&self) {
-        until("the database to answer", async || self.sql("postgres", "SELECT 1").await).await;
-    }
-
-    /// What a statement of its administrator gives: the first column of each row.
-    async fn sql(&self, database: &str, text: &str) -> Result<Vec<String>, String> {
-        let text_of = |error: tokio_postgres::Error| error.as_db_error().map_or(error.to_string(), ToString::to_string);
-        let at = format!("postgres://postgres@127.0.0.1:{}/{database}", self.server.port());
-        let (client, connection) =
-            tokio_postgres::connect(&at, tokio_postgres::NoTls).await.map_err(|error| format!("{error:?}"))?;
-        let mut driver = JoinSet::new();
-        driver.spawn(async { drop(connection.await) });
-        let rows = client.simple_query(text).await.map_err(text_of)?;
-        let first = |message| {
-            let tokio_postgres::SimpleQueryMessage::Row(row) = message else { return None };
-            Some(row.get(0).unwrap_or("NULL").to_owned())
-        };
-        Ok(rows.into_iter().filter_map(first).collect())
-    }
-
     async fn audit(&self, text: &str) -> Vec<String> {
         self.sql("audit", text).await.unwrap()
-    }
-
-    fn url(&self, port: u16) -> String {
-        format!("postgres://decklog@127.0.0.1:{port}/audit")
     }
 
     /// A sink without a daemon.
@@ -671,6 +566,8 @@ async fn postgres_says_what_is_missing() {
 async fn postgres_over_tls_is_verified() {
     let far = Postgres::start().await;
     let dir = far.dir.path();
+    let request = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    openssl(dir, &format!("req -x509 {request} -keyout other.key -out other.pem -days 2 -subj /CN=other"));
     let with = |url: &str, ca: &str| {
         let ca = dir.join(ca);
         far.open(serde_json::json!({"url": url, "sslmode": "verify-full", "ca_file": ca, "schema": "tls"}))
@@ -685,7 +582,7 @@ async fn postgres_over_tls_is_verified() {
     let used = far.audit("SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE a.application_name = 'decklog' AND s.ssl").await;
     assert_eq!(used, ["1"]);
     for (url, ca, says) in [
-        (url.as_str(), "stranger.pem", "BadSignature; see `ca_file`"),
+        (url.as_str(), "other.pem", "UnknownIssuer; name the authority"),
         (&url.replace("127.0.0.1", "localhost"), "ca.pem", "not valid for name"),
     ] {
         let error = with(url, ca).check().await.unwrap_err();
@@ -693,11 +590,16 @@ async fn postgres_over_tls_is_verified() {
         assert!(matches!(error, SinkError::Retry { .. }) && text.contains(says), "{text}");
     }
     // The certificate expires while it delivers: what is connected goes on, what connects is refused.
-    Postgres::show(dir, &dir.join("data"), "expired");
+    let pki = dir.join("pki");
+    fs::create_dir(&pki).unwrap();
+    certs::make(&pki);
+    for (from, to) in [("expired.pem", "server.crt"), ("expired.key", "server.key")] {
+        fs::copy(pki.join(from), dir.join("data").join(to)).unwrap();
+    }
     far.audit("SELECT pg_reload_conf()").await;
     sink.deliver(&[item(2, "{}")]).await.unwrap();
-    until("a connection to be refused", async || match with(&url, "ca.pem").check().await {
-        Err(error) if error.to_string().contains("it has expired, at 2021-01-01T00:00:00Z") => Ok(()),
+    until("a connection to be refused", async || match with(&url, "pki/ca.pem").check().await {
+        Err(error) if error.to_string().contains("it has expired, at 2021-01-01T00:00:00Z; renew") => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await;

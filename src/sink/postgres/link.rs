@@ -11,10 +11,10 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::schema::{self, Statements};
 use crate::config;
-use crate::sink::SinkError;
 use crate::sink::files::Followed;
 use crate::sink::link::cause;
 use crate::sink::tls::Tls;
+use crate::sink::{SinkError, UNNAMED};
 
 /// The least wait after a refusal of the credentials, which heals when somebody renews them.
 const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
@@ -113,7 +113,7 @@ impl Door {
             shown: shown(&server),
             user: server.get_user().unwrap_or_default().to_owned(),
             config: server,
-            sink: String::new(),
+            sink: UNNAMED.to_owned(),
             schema: config.schema.clone(),
             statements: Statements::of(&config.schema),
             password: config.password_file.as_deref().map(Followed::new),

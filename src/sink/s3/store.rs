@@ -14,10 +14,10 @@ use object_store::{BackoffConfig, ObjectStore, RetryConfig, StaticCredentialProv
 use reqwest::{Client, Method, StatusCode, redirect};
 
 use crate::config;
-use crate::sink::SinkError;
 use crate::sink::files::Followed;
 use crate::sink::link::{self, chain};
 use crate::sink::tls::Tls;
+use crate::sink::{SinkError, UNNAMED};
 
 /// The least wait after a refusal of the credentials, which heals when somebody renews them.
 const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
@@ -72,6 +72,8 @@ pub(super) struct Store {
     place: Place,
     /// What people are told.
     pub(super) shown: String,
+    /// The name of the sink.
+    pub(super) sink: String,
     endpoint: Option<String>,
     region: Option<String>,
     credentials: Option<Followed>,
@@ -99,6 +101,7 @@ impl Store {
         Ok(Self {
             place,
             shown,
+            sink: UNNAMED.to_owned(),
             endpoint: config.endpoint.clone(),
             region: config.region.clone(),
             credentials: config.credentials_file.as_deref().map(Followed::new),
@@ -203,7 +206,8 @@ impl Store {
         let (said, all) = (said(error), chain(error));
         if said.contains("NoSuchBucket") {
             return SinkError::retry(format!(
-                "{shown} does not exist; `decklog sink init` makes it, or prints how to: delivery then goes on"
+                "{shown} does not exist; `decklog sink init {}` makes it, or prints how to with --print: delivery then goes on",
+                self.sink
             ));
         }
         // The machine's metadata is where the library looks last.
