@@ -226,7 +226,7 @@ impl Door {
         if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
             return SinkError::Retry {
                 text: format!(
-                    "{at} does not let the user {} in: {said}; correct `password_file`, which is read again before each try, or the server's pg_hba.conf",
+                    "{at} does not let the user {} in: {said}; correct `password_file` or `cert_file`, which are read again before each try, or the server's pg_hba.conf",
                     self.user
                 ),
                 after: Some(CREDENTIALS_WAIT),
