@@ -91,10 +91,11 @@ impl Plain for Records {
         }
         if self.transactional {
             self.send_one(&format!("{run}-position"), &run, OwnedHeaders::new(), batch.position.as_bytes());
+        }
+        self.producer.flush(PATIENCE).expect("everything to be taken");
+        assert_eq!(self.producer.client().context().0.load(Relaxed), self.sent);
+        if self.transactional {
             self.producer.commit_transaction(PATIENCE).expect("a commit");
-        } else {
-            self.producer.flush(PATIENCE).expect("everything to be taken");
-            assert_eq!(self.producer.client().context().0.load(Relaxed), self.sent);
         }
     }
 }
