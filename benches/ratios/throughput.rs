@@ -9,7 +9,7 @@
 //! - file: one write to a file that is open, and fdatasync
 //! - file:// folder, s3: object_store puts one zstd segment with `If-None-Match: *`, and then a manifest
 //! - http: reqwest posts bodies that are ready, on one connection, one after the other
-//! - kafka: rdkafka sends records and a position in one transaction; or, idempotent, sends and flushes
+//! - kafka: rdkafka sends records and a position in one transaction; or, idempotent, awaits all the answers
 //! - nats: async-nats publishes with message id and expected sequence, and then awaits all the acknowledgements
 //! - postgres: tokio-postgres copies rows (`COPY`) and moves a row with the cursor, in one transaction
 //! - redis: the redis crate pipelines one `MULTI` with an `XADD` for each entry
