@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::sink::tests::{item, item_of};
+use crate::wire::Entry;
 
 fn config(url: &str, change: Value) -> config::S3Sink {
     let mut config = json!({"url": url});
