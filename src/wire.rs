@@ -402,6 +402,27 @@ pub fn apart(line: &[u8]) -> (Cow<'_, [u8]>, &[u8]) {
     (Cow::Borrowed(line), &[])
 }
 
+/// When an entry was journaled, and in which journal.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub struct Stamp {
+    /// The journal's name.
+    pub epoch: String,
+    /// RFC 3339.
+    pub time: String,
+}
+
+impl Stamp {
+    /// Reads the first members of an entry and not those that follow them.
+    ///
+    /// # Errors
+    /// Where the line does not begin as an entry does.
+    pub fn of(line: &[u8]) -> Result<Self, EntryError> {
+        // Within a text no quotation mark stands without a backslash before it.
+        let end = memchr::memmem::find(line, b"\",\"type\":").unwrap_or_default();
+        serde_json::from_slice(&[&line[..end], b"\"}"].concat()).map_err(|error| EntryError::Json(error.column()))
+    }
+}
+
 /// Where the string ends that begins here.
 fn end_of_string(line: &[u8], begin: usize) -> usize {
     let mut at = begin + 1;
@@ -664,6 +685,20 @@ mod tests {
         let entry = Entry::parse(&metadata).unwrap();
         assert_eq!(entry.change.unwrap().get(), r#"{"areas":["spec"],"managers":[]}"#);
         assert!(entry.object.is_none() && entry.id == "u.41.MODIFIED");
+    }
+
+    #[test]
+    fn the_stamp_is_read_from_the_beginning() {
+        let cluster = Cluster { name: "prod".into(), uid: "c".into() };
+        for uid in ["u", "u\",\"type\":\"", "\\"] {
+            let line = render(&Draft { uid, ..draft(&cluster, &[]) }).line;
+            let entry = Entry::parse(&line).unwrap();
+            let stamp = Stamp::of(&line).unwrap();
+            assert_eq!((stamp.epoch.as_str(), stamp.time.as_str()), (&*entry.epoch, &*entry.time));
+        }
+        for odd in [&b""[..], b"{}", b"\",\"type\":", b"{\"seq\":\"\",\"type\":1}"] {
+            assert!(Stamp::of(odd).is_err());
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! - file: one write to a file that is open, and fdatasync
 //! - file:// folder, s3: object_store puts one zstd segment with `If-None-Match: *`, and then a manifest
 //! - http: reqwest posts bodies that are ready, on one connection, one after the other
-//! - kafka: rdkafka sends records and a position in one transaction; or, idempotent, sends and flushes
+//! - kafka: rdkafka sends records and a position in one transaction; or, idempotent, awaits all the answers
 //! - nats: async-nats publishes with message id and expected sequence, and then awaits all the acknowledgements
 //! - postgres: tokio-postgres copies rows (`COPY`) and moves a row with the cursor, in one transaction
 //! - redis: the redis crate pipelines one `MULTI` with an `XADD` for each entry
@@ -54,7 +54,7 @@ use super::table::Table;
 use super::{ingest, journal, median};
 
 /// How often each way is measured, after once for nothing.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 
 /// How many entries the journal has.
 const ENTRIES: usize = 20_000;
@@ -111,11 +111,12 @@ const NAMES: [&str; 12] = [
 /// Measures the sinks among these words; all of them where none is named.
 pub(super) fn compare(table: &mut Table, words: &[&str]) {
     let names: Vec<&str> = NAMES.into_iter().filter(|name| words.contains(name)).collect();
+    rustls::crypto::ring::default_provider().install_default().ok();
     let runtime = Runtime::new().expect("a runtime");
     let versions = journal::versions();
     runtime.block_on(async {
         let log = Log::new(&versions).await;
-        let mut bench = Bench { log, table };
+        let mut bench = Bench { log, table, runs: 0 };
         let wanted = |name: &str| names.is_empty() || names.contains(&name);
         if wanted("file") {
             file::compare(&mut bench).await;
@@ -228,6 +229,8 @@ fn config_map(number: usize) -> Observed {
 struct Bench<'t> {
     log: Log,
     table: &'t mut Table,
+    /// How many there were: each begins with a place and a cursor of its own.
+    runs: usize,
 }
 
 impl Bench<'_> {
@@ -239,8 +242,8 @@ impl Bench<'_> {
             let mut turn = [0, 1, 2];
             turn.rotate_left(round % 3);
             for way in turn {
-                // A run begins with a place that is empty.
-                let run = format!("run{round}x{way}");
+                self.runs += 1;
+                let run = format!("run{}", self.runs);
                 rest().await;
                 let took = match way {
                     0 => self.through_sink(&case, &run).await,

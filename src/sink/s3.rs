@@ -26,7 +26,7 @@ use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::ambient;
 use crate::config::{self, Partition};
 use crate::model::{Cluster, Seq};
-use crate::wire::Entry;
+use crate::wire::{Entry, EntryError, Stamp};
 use segment::{Ends, Manifest};
 pub(crate) use store::Place;
 use store::Store;
@@ -221,12 +221,12 @@ impl S3Sink {
     async fn write(&mut self, batch: &[Item]) -> Result<usize, Failure> {
         let nothing = |error| Failure { taken: 0, error };
         let place = |item: &Item| {
-            let head = item.head();
-            let entry = Entry::parse(&head)?;
-            Ok((entry.epoch.to_string(), segment::partition(self.partition, &entry)))
+            let stamp = Stamp::of(&item.line)?;
+            let partition = segment::partition(self.partition, &stamp);
+            Ok((stamp.epoch, partition))
         };
         let first = place(&batch[0])
-            .map_err(|error: crate::wire::EntryError| nothing(SinkError::Refused { text: format!("it is {error}") }))?;
+            .map_err(|error: EntryError| nothing(SinkError::Refused { text: format!("it is {error}") }))?;
         let count = batch.iter().take_while(|item| place(item).is_ok_and(|place| place == first)).count();
         let (epoch, partition) = first;
         let begins = Position { epoch: epoch.clone(), seq: batch[0].seq };

@@ -15,7 +15,7 @@ use super::otlp::gzip;
 use super::{Bench, Case, ENTRIES, Plain, at_once};
 
 /// A server that indexes texts is slower than the others.
-const DOCUMENTS: usize = ENTRIES / 5;
+const DOCUMENTS: usize = ENTRIES / 10;
 
 struct Bulk {
     client: Client,

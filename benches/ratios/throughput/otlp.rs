@@ -114,7 +114,7 @@ pub(super) async fn compare(bench: &mut Bench<'_>) {
         let case = Case {
             what,
             baseline: "reqwest, a request that is encoded, gzip",
-            entries: ENTRIES,
+            entries: ENTRIES / 2,
             keys: &|_| json!({ "type": "otlp", "url": url, "protocol": protocol }),
         };
         let plain = async |_: &str| {

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::sink::tests::{item, item_of};
+use crate::wire::Entry;
 
 fn config(url: &str, change: Value) -> config::S3Sink {
     let mut config = json!({"url": url});
