@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::link::{Answer, CREDENTIALS_WAIT, Link, Login, Reach, first_part, gzip};
+use super::link::{Answer, Link, Login, Reach, first_part, gzip};
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, Template, UNNAMED};
 use crate::config::{self, Gzip};
 use crate::model::Seq;
@@ -264,10 +264,9 @@ impl ElasticsearchSink {
                 SinkError::halt(format!("{text}; give the alias a write index"))
             }
             (400, "index_closed_exception") => SinkError::retry(format!("{text}; open the index")),
-            (401 | 403, _) => SinkError::Retry {
-                text: format!("{text}; give the user the right to create documents and indices, or lift the block"),
-                after: Some(CREDENTIALS_WAIT),
-            },
+            (401 | 403, _) => SinkError::renew(format!(
+                "{text}; give the user the right to create documents and indices, or lift the block"
+            )),
             // 409 with another reason than a document that is there.
             (408 | 409 | 429, _) => SinkError::retry(text),
             (400..=499, _) => SinkError::Refused { text },

@@ -19,9 +19,6 @@ use crate::sink::link::chain;
 use crate::sink::tls::Tls;
 use crate::sink::{SinkError, UNNAMED};
 
-/// The least wait after a refusal of the credentials, which heals when somebody renews them.
-const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
-
 /// The region where none is named.
 const REGION: &str = "us-east-1";
 
@@ -217,12 +214,9 @@ impl Store {
             matches!(error, object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. });
         match (&self.place, refused) {
             (Place::Folder(_), _) => SinkError::retry(format!("cannot {what} {shown}: {said}")),
-            (Place::Bucket { .. }, true) => SinkError::Retry {
-                text: format!(
-                    "cannot {what} {shown}: {said}; renew the credentials or give them the rights to get, put and list: they are read again before each try"
-                ),
-                after: Some(CREDENTIALS_WAIT),
-            },
+            (Place::Bucket { .. }, true) => SinkError::renew(format!(
+                "cannot {what} {shown}: {said}; renew the credentials or give them the rights to get, put and list: they are read again before each try"
+            )),
             (Place::Bucket { .. }, false) => SinkError::retry(format!("cannot {what} {shown}: {said}")),
         }
     }
