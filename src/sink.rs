@@ -23,6 +23,7 @@ pub mod syslog;
 mod template;
 mod tls;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,6 +32,7 @@ use futures::future::BoxFuture;
 
 use crate::config;
 use crate::model::{Cluster, EntryType, Seq};
+use crate::wire;
 pub(crate) use template::Template;
 
 /// What stands for the name of a sink in a sentence before [`Sink::of`] has told it.
@@ -68,6 +70,17 @@ pub struct Item {
     pub kind: EntryType,
     /// The entry after `payload`, without a newline: the same bytes at every delivery.
     pub line: Bytes,
+}
+
+/// What to do about an entry that is too large, besides raising a limit.
+pub(crate) const LESS: &str = "deliver less with payload = \"diff\" or \"metadata\"";
+
+impl Item {
+    /// The entry without its object: what tells it from others, which is read much faster than all of it.
+    #[must_use]
+    pub fn head(&self) -> Cow<'_, [u8]> {
+        wire::apart(&self.line).0
+    }
 }
 
 /// How much a sink wants in one batch.

@@ -1,8 +1,8 @@
 //! decklog's own log: where its lines go, how they look, and which are written.
 //!
-//! No line holds a part of an object. Our own lines name resources, objects and versions only; the one library whose
-//! warnings quote whole answers of the API server is silenced here, whatever the configuration says. A panic says where
-//! it was, and not what it was about.
+//! No line holds a part of an object. Our own lines name resources, objects and versions only; libraries that quote
+//! what they read or write are silenced here, whatever the configuration says. A panic says where it was, and not what
+//! it was about.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -37,11 +37,12 @@ const LIBRARIES: [&str; 12] = [
     "tower_http",
 ];
 
+/// They quote what they read and write: the one the body of an answer that it could not read, which may hold a Secret,
+/// the other the rows that it sends and the notices of triggers, which hold entries.
+const QUOTES_BODIES: [&str; 2] = ["kube_client::client", "tokio_postgres"];
+
 /// All of its errors come back to the sink, which says them in a sentence: nobody is to read them twice.
 const TOLD_BY_ITS_SINK: &str = "async_nats";
-
-/// Its warnings quote the body of an answer that it could not read, and that body may hold a Secret.
-const QUOTES_BODIES: &str = "kube_client::client";
 
 /// From here on a panic of this process quotes nothing of what it was about: text that was not a character's end, a
 /// value that was not expected. Where it was is enough to find it.
@@ -162,7 +163,7 @@ where
 }
 
 fn quotes_nothing(metadata: &Metadata<'_>) -> bool {
-    !metadata.target().starts_with(QUOTES_BODIES)
+    !QUOTES_BODIES.iter().any(|library| metadata.target().starts_with(library))
 }
 
 /// The directives of the configuration, over the quiet of the libraries.
@@ -303,6 +304,7 @@ mod tests {
             tracing::debug!(target: "hyper::proto", "asked for");
             tracing::warn!(target: "kube_client::client", "geheim");
             tracing::warn!(target: "kube_client::client::builder", "geheim");
+            tracing::info!(target: "tokio_postgres::connection", "NOTICE: geheim");
             let text = lines.take();
             assert!(text.contains("asked for") && !text.contains("geheim"), "{text}");
         });

@@ -6,15 +6,31 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table goes to the terminal")]
 
 mod baseline;
+#[path = "../../tests/sinks/certs.rs"]
+#[allow(clippy::unwrap_used, reason = "shared with the tests of the sinks")]
+mod certs;
 mod change;
 mod filter;
 mod ingest;
 mod journal;
+#[path = "../../tests/real/judge.rs"]
+#[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "what `support` needs")]
+mod judge;
 mod memory;
 mod path;
+#[path = "../../tests/real/ports.rs"]
+#[allow(clippy::unwrap_used, reason = "shared with the tests")]
+mod ports;
 mod process;
+#[path = "../../tests/sinks/server.rs"]
+#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the sinks, which use more of it")]
+mod server;
 mod sinks;
+#[path = "../../tests/daemon/support.rs"]
+#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the daemon, which use more of it")]
+mod support;
 mod table;
+mod throughput;
 
 use std::path::Path;
 
@@ -59,6 +75,9 @@ fn main() {
             }
             if wanted("sinks") {
                 sinks::compare(&mut table);
+            }
+            if wanted("throughput") {
+                throughput::compare(&mut table, &words);
             }
             if wanted("memory") {
                 memory::measure(&mut table);

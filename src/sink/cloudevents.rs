@@ -1,13 +1,10 @@
 //! An entry as a CloudEvent 1.0: the attributes, and the two ways in which HTTP carries them.
 
-use std::borrow::Cow;
-
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use crate::model::EntryType;
-use crate::wire::{Entry, EntryError};
+use crate::wire::{self, Entry, EntryError};
 
 /// What the authority of a URI reference cannot hold as it is (RFC 3986 reg-name).
 const AUTHORITY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -20,15 +17,27 @@ const HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 #[derive(Debug, Serialize)]
 pub struct Event<'a> {
     specversion: &'static str,
-    id: Cow<'a, str>,
+    id: String,
     source: String,
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
-    time: Cow<'a, str>,
+    time: String,
     datacontenttype: &'static str,
-    data: &'a RawValue,
+    /// The entry.
+    #[serde(skip)]
+    data: &'a [u8],
+}
+
+/// The `type` of an event, which OpenTelemetry calls its name.
+pub(crate) const fn event_type(kind: EntryType) -> &'static str {
+    match kind {
+        EntryType::Added => "io.decklog.added.v1",
+        EntryType::Modified => "io.decklog.modified.v1",
+        EntryType::Deleted => "io.decklog.deleted.v1",
+        EntryType::Gap => "io.decklog.gap.v1",
+    }
 }
 
 impl<'a> Event<'a> {
@@ -37,37 +46,44 @@ impl<'a> Event<'a> {
     /// # Errors
     /// Where the line is not an entry.
     pub fn of(line: &'a [u8]) -> Result<Self, EntryError> {
-        let entry = Entry::parse(line)?;
+        let (head, _) = wire::apart(line);
+        let entry = Entry::parse(&head)?;
         let cluster = utf8_percent_encode(&entry.cluster.name, AUTHORITY);
         let root = if entry.group().is_empty() { "api" } else { "apis" };
         let source = format!("//{cluster}/{root}/{}/{}", entry.api_version, entry.resource);
-        let kind = match entry.kind() {
-            EntryType::Added => "io.decklog.added.v1",
-            EntryType::Modified => "io.decklog.modified.v1",
-            EntryType::Deleted => "io.decklog.deleted.v1",
-            EntryType::Gap => "io.decklog.gap.v1",
-        };
+        let kind = event_type(entry.kind());
         let subject = entry.name.as_deref().map(|name| match entry.namespace.as_deref() {
             Some(namespace) => format!("{namespace}/{name}"),
             None => name.to_owned(),
         });
-        let data = serde_json::from_slice(line).map_err(|error| EntryError::Json(error.column()))?;
         Ok(Self {
             specversion: "1.0",
-            id: entry.id,
+            id: entry.id.into_owned(),
             source,
             kind,
             subject,
-            time: entry.time,
+            time: entry.time.into_owned(),
             datacontenttype: "application/json",
-            data,
+            data: line,
         })
     }
 
     /// Attributes around the entry, as JSON.
     #[must_use]
     pub fn structured(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("texts and raw JSON always serialise into memory")
+        let mut out = Vec::with_capacity(self.data.len() + 512);
+        self.write_structured(&mut out);
+        out
+    }
+
+    /// As [`Event::structured`], after what is there.
+    pub fn write_structured(&self, out: &mut Vec<u8>) {
+        serde_json::to_writer(&mut *out, self).expect("texts always serialise into memory");
+        // The entry is JSON already, and the last of the members.
+        out.pop();
+        out.extend_from_slice(b",\"data\":");
+        out.extend_from_slice(self.data);
+        out.push(b'}');
     }
 
     /// The headers of the binary mode; the entry itself is the body.

@@ -14,19 +14,19 @@
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
-use reqwest::{Method, StatusCode};
+use reqwest::{Method, RequestBuilder, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::link::{Answer, Link, Login, Reach, first_part, gzip};
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, Template, UNNAMED};
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, Template, UNNAMED};
 use crate::config::{self, Gzip};
 use crate::model::Seq;
 use crate::wire::{Entry, EntryError, EntryGap};
@@ -45,6 +45,9 @@ const INDEX_BYTES: usize = 255;
 
 /// Longer texts are not searched by: the index cannot hold a term of more than 32,766 bytes.
 const LONGEST_TERM: usize = 8191;
+
+/// What it does in its indices, as Elasticsearch calls it. What is there under an id is read.
+const RIGHTS: [&str; 2] = ["create_doc", "read"];
 
 /// How the credentials are renewed.
 const HEAL: &str = "renew the credentials in `password_file`, `api_key_file` or `headers_file`";
@@ -134,7 +137,12 @@ impl ElasticsearchSink {
                     self.bytes = part.iter().map(|item| item.line.len()).sum::<usize>() / 2;
                 }
                 StatusCode::BAD_REQUEST if several => most = part.len() / 2,
-                StatusCode::PAYLOAD_TOO_LARGE | StatusCode::BAD_REQUEST => {
+                StatusCode::PAYLOAD_TOO_LARGE => {
+                    let told = self.link.told(&answer, &body);
+                    let text = format!("{told}; raise http.max_content_length there, or {LESS}");
+                    return fail(0, SinkError::Refused { text });
+                }
+                StatusCode::BAD_REQUEST => {
                     return fail(0, SinkError::Refused { text: self.link.told(&answer, &body) });
                 }
                 _ => return fail(0, self.problem(&answer, &body)),
@@ -148,7 +156,8 @@ impl ElasticsearchSink {
         let mut out = Vec::with_capacity(part.iter().map(|item| item.line.len() * 5 / 4 + 512).sum());
         for (at, item) in part.iter().enumerate() {
             let wrong = |text: &dyn std::fmt::Display| (at, format!("it is {text}"));
-            let entry = Entry::parse(&item.line).map_err(|error| wrong(&error))?;
+            let head = item.head();
+            let entry = Entry::parse(&head).map_err(|error| wrong(&error))?;
             let line = std::str::from_utf8(&item.line).map_err(|_| wrong(&"no text"))?;
             let id = match apart.contains(&item.seq) {
                 true => format!("{}.{}.{}", entry.id, entry.epoch, entry.seq).into(),
@@ -180,7 +189,21 @@ impl ElasticsearchSink {
             Gzip::Gzip => request.header(CONTENT_ENCODING, HeaderValue::from_static("gzip")).body(gzip(body)),
             Gzip::None => request.body(body.clone()),
         };
-        self.link.ask(request, ANSWER_BYTES).await
+        self.ask(request).await
+    }
+
+    /// Sends a request. Of an answer that is an error only what is for people is kept.
+    async fn ask(&self, request: RequestBuilder) -> Result<Answer, SinkError> {
+        let mut answer = self.link.ask(request, ANSWER_BYTES).await?;
+        if !answer.status.is_success()
+            && let Ok(Refusal { error: Some(error) }) = serde_json::from_slice(&answer.body)
+        {
+            answer.body = match error {
+                Why::Text(text) => text.into_bytes(),
+                Why::Reason { kind, reason } => format!("{kind}: {reason}").into_bytes(),
+            };
+        }
+        Ok(answer)
     }
 
     /// How many documents from the beginning are there now, and what is with the next one: nothing where it only has to
@@ -227,7 +250,7 @@ impl ElasticsearchSink {
         let source = ("_source_includes", "epoch,seq");
         let request = self.link.request_at(Method::POST, &["_mget"], &[source])?;
         let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let answer = self.link.ask(request.body(body.clone()), ANSWER_BYTES).await?;
+        let answer = self.ask(request.body(body.clone())).await?;
         if answer.status != StatusCode::OK {
             return Err(self.problem(&answer, body.as_bytes()));
         }
@@ -257,6 +280,9 @@ impl ElasticsearchSink {
         let kind = if kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') { kind } else { "" };
         let text = format!("{url} answered {status} {kind}{said}");
         match (status, kind) {
+            (_, "cluster_block_exception") => SinkError::renew(format!(
+                "{text}; make room on its disks or lift the block of the index, whichever it is"
+            )),
             (404, _) => {
                 SinkError::halt(format!("{text}; make the index, or let it be made (action.auto_create_index)"))
             }
@@ -264,9 +290,9 @@ impl ElasticsearchSink {
                 SinkError::halt(format!("{text}; give the alias a write index"))
             }
             (400, "index_closed_exception") => SinkError::retry(format!("{text}; open the index")),
-            (401 | 403, _) => SinkError::renew(format!(
-                "{text}; give the user the right to create documents and indices, or lift the block"
-            )),
+            (401 | 403, _) => {
+                SinkError::renew(format!("{text}; give the user the right to create documents and indices"))
+            }
             // 409 with another reason than a document that is there.
             (408 | 409 | 429, _) => SinkError::retry(text),
             (400..=499, _) => SinkError::Refused { text },
@@ -325,15 +351,37 @@ impl ElasticsearchSink {
         self.exists(self.link.request_at(Method::GET, &["_index_template", &self.template], &[])?).await
     }
 
-    async fn exists(&self, request: reqwest::RequestBuilder) -> Result<Option<bool>, SinkError> {
+    /// Which of the rights that it needs on its indices the user lacks, where the server is one that can be asked.
+    async fn lacks(&self) -> Result<Vec<&'static str>, SinkError> {
+        let asked = json!({ "index": [{ "names": [self.index.pattern()], "privileges": RIGHTS }] });
+        let request = self.link.request_at(Method::POST, &["_security", "user", "_has_privileges"], &[])?;
+        let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let answer = self.link.ask(request.body(asked.to_string()), ANSWER_BYTES).await?;
+        let granted: Option<Granted> = serde_json::from_slice(&answer.body).ok().filter(|_| answer.status.is_success());
+        let refused = |right: &&str| {
+            let granted = granted.iter().flat_map(|granted| granted.index.values());
+            granted.flatten().any(|(name, is_granted)| name == right && !is_granted)
+        };
+        Ok(RIGHTS.into_iter().filter(refused).collect())
+    }
+
+    async fn exists(&self, request: RequestBuilder) -> Result<Option<bool>, SinkError> {
         let answer = self.link.ask(request, ANSWER_BYTES).await?;
+        // Anybody says that something is not there; to a HEAD it is said without words.
+        let ours = || answer.body.is_empty() || serde_json::from_slice::<Refusal>(&answer.body).is_ok();
         match answer.status {
             StatusCode::OK => Ok(Some(true)),
-            StatusCode::NOT_FOUND => Ok(Some(false)),
+            StatusCode::NOT_FOUND if ours() => Ok(Some(false)),
             StatusCode::FORBIDDEN => Ok(None),
             _ => Err(self.problem(&answer, &[])),
         }
     }
+}
+
+/// What a user may do with each index that was asked about, as Elasticsearch answers.
+#[derive(Deserialize)]
+struct Granted {
+    index: BTreeMap<String, BTreeMap<String, bool>>,
 }
 
 /// The line before a document.
@@ -486,6 +534,24 @@ struct Reason<'a> {
     reason: Cow<'a, str>,
 }
 
+/// What is answered to a request that was not done.
+#[derive(Deserialize)]
+struct Refusal {
+    error: Option<Why>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Why {
+    Text(String),
+    Reason {
+        #[serde(rename = "type", default)]
+        kind: String,
+        #[serde(default)]
+        reason: String,
+    },
+}
+
 /// The answer to a request for several documents.
 #[derive(Deserialize)]
 struct Found<'a> {
@@ -555,18 +621,30 @@ impl Sink for ElasticsearchSink {
             let template = self.index_template();
             let request = self.link.request_at(Method::PUT, &["_index_template", &name], &[])?;
             let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            let answer = self.link.ask(request.body(template), ANSWER_BYTES).await?;
-            if answer.status.is_success() {
-                return Ok(format!("made the index template {name} for {}", self.index.pattern()));
+            let answer = self.ask(request.body(template)).await?;
+            match answer.status {
+                status if status.is_success() => {
+                    Ok(format!("made the index template {name} for {}", self.index.pattern()))
+                }
+                StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN => Err(SinkError::halt(format!(
+                    "{}; let somebody who may make index templates apply what `decklog sink init` prints with --print, changed where it has to be",
+                    self.link.told(&answer, &[])
+                ))),
+                _ => Err(self.problem(&answer, &[])),
             }
-            Err(self.problem(&answer, &[]))
         }
         .boxed()
     }
 
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
         async {
-            if self.has_template().await? == Some(false) {
+            let has_template = self.has_template().await?;
+            let lacks = self.lacks().await?;
+            if !lacks.is_empty() {
+                let (url, lacks, pattern) = (&self.link.shown, lacks.join(" and "), self.index.pattern());
+                return Err(SinkError::halt(format!("{url} lets this user not {lacks} in {pattern}; give it that right")));
+            }
+            if has_template == Some(false) {
                 // Whoever made the indices beforehand needs no template.
                 let none = ("allow_no_indices", "false");
                 let indices = self.link.request_at(Method::HEAD, &[&self.index.pattern()], &[none])?;

@@ -120,7 +120,7 @@ impl HttpSink {
     /// One request.
     async fn post(&self, part: &[Item]) -> Answer {
         let mut headers = HeaderMap::new();
-        let mut bodies = Vec::with_capacity(part.len());
+        let mut body = Vec::with_capacity(part.iter().map(|item| item.line.len() + 512).sum());
         for item in part {
             let event = match Event::of(&item.line) {
                 Ok(event) => event,
@@ -132,17 +132,21 @@ impl HttpSink {
                         let value = HeaderValue::try_from(value).expect("an encoded attribute is printable ASCII");
                         headers.insert(name, value);
                     }
-                    bodies.push(item.line.to_vec());
+                    body.extend_from_slice(&item.line);
                 }
-                CloudEvents::Structured | CloudEvents::Batched => bodies.push(event.structured()),
+                CloudEvents::Structured => event.write_structured(&mut body),
+                CloudEvents::Batched => {
+                    body.push(if body.is_empty() { b'[' } else { b',' });
+                    event.write_structured(&mut body);
+                }
             }
         }
-        let (content_type, body) = match self.format {
-            CloudEvents::Binary => ("application/json", bodies.concat()),
-            CloudEvents::Structured => ("application/cloudevents+json", bodies.concat()),
+        let content_type = match self.format {
+            CloudEvents::Binary => "application/json",
+            CloudEvents::Structured => "application/cloudevents+json",
             CloudEvents::Batched => {
-                let joined = bodies.join(&b","[..]);
-                ("application/cloudevents-batch+json", [&b"["[..], &joined, b"]"].concat())
+                body.push(b']');
+                "application/cloudevents-batch+json"
             }
         };
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -222,6 +226,11 @@ impl Sink for HttpSink {
             }
             if status == StatusCode::UNAUTHORIZED {
                 return Err(SinkError::retry(format!("{url} answers {status}; correct the credentials")));
+            }
+            // Many servers do not know OPTIONS, and say so in one way or another.
+            let unwell = status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
+            if unwell || status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+                return Err(SinkError::retry(format!("{url} answers {status}")));
             }
             Ok(())
         }

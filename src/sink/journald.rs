@@ -18,7 +18,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config;
 use crate::model::EntryType;
 use crate::wire::Entry;
@@ -59,7 +59,7 @@ impl JournaldSink {
             let refused = |text| Failure { taken, error: SinkError::Refused { text } };
             let fields = fields(&self.identifier, item).map_err(refused)?;
             if fields.len() > LARGEST {
-                let text = format!("its {} bytes are more than journald takes ({LARGEST})", fields.len());
+                let text = format!("its {} bytes are more than journald takes ({LARGEST}); {LESS}", fields.len());
                 return Err(refused(text));
             }
             let timeout = self.timeout;
@@ -98,7 +98,8 @@ async fn post(socket: &UnixDatagram, fields: &[u8]) -> io::Result<()> {
 
 /// An entry as fields. What is between people and machines: MESSAGE is short, DECKLOG_ENTRY is the line.
 fn fields(identifier: &str, item: &Item) -> Result<Vec<u8>, String> {
-    let entry = Entry::parse(&item.line).map_err(|error| format!("it is {error}"))?;
+    let head = item.head();
+    let entry = Entry::parse(&head).map_err(|error| format!("it is {error}"))?;
     let kind = item.kind.as_str();
     let resource = match entry.group() {
         "" => entry.resource.to_string(),

@@ -239,8 +239,8 @@ impl NatsSink {
                 None if found.last >= known.last && !found.whole => 0,
                 None => return Err(self.lost()),
                 Some(held) => {
-                    let positions = batch.iter().map(|item| position(item).map(|(position, _)| position));
-                    let positions: Vec<Position> = positions.collect::<Result<_, _>>().unwrap_or_default();
+                    let positions = batch.iter().map(|item| Some(position(item, &Entry::parse(&item.head()).ok()?)));
+                    let positions: Vec<Position> = positions.collect::<Option<_>>().unwrap_or_default();
                     match positions.iter().position(|position| position == held) {
                         Some(at) => at + 1,
                         // Names of epochs sort by the time they began.
@@ -331,7 +331,9 @@ impl NatsSink {
 
     /// What is sent for an entry.
     fn message(&self, item: &Item, tail: &Tail) -> Result<Message, SinkError> {
-        let (position, entry) = position(item)?;
+        let head = item.head();
+        let entry = Entry::parse(&head).map_err(|error| SinkError::Refused { text: format!("it is {error}") })?;
+        let position = position(item, &entry);
         let mut headers = HeaderMap::new();
         headers.insert(EPOCH, &*position.epoch);
         headers.insert(SEQ, position.seq.to_string());
@@ -449,10 +451,9 @@ fn api(stream: &str, error: &ApiError) -> String {
     format!("the stream {stream} cannot be used: {error}")
 }
 
-/// The place of an entry in the log, and the entry.
-fn position(item: &Item) -> Result<(Position, Entry<'_>), SinkError> {
-    let entry = Entry::parse(&item.line).map_err(|error| SinkError::Refused { text: format!("it is {error}") })?;
-    Ok((Position { epoch: entry.epoch.to_string(), seq: item.seq }, entry))
+/// The place of an entry in the log.
+fn position(item: &Item, entry: &Entry<'_>) -> Position {
+    Position { epoch: entry.epoch.to_string(), seq: item.seq }
 }
 
 /// A position as one word.

@@ -19,7 +19,7 @@ use futures::future::BoxFuture;
 use redis::Value;
 
 use super::template::Template;
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config;
 use crate::model::Seq;
 use crate::wire::Entry;
@@ -75,15 +75,25 @@ impl Id {
 struct Addition<'b> {
     stream: String,
     id: Id,
-    entry: Entry<'b>,
+    /// The entry's own.
+    name: String,
+    epoch: String,
+    kind: &'static str,
     line: &'b [u8],
 }
 
 impl<'b> Addition<'b> {
     fn of(template: &Template, item: &'b Item) -> Result<Self, String> {
-        let entry = Entry::parse(&item.line).map_err(|error| format!("it is {error}"))?;
-        let id = Id { begun: Id::begun(&entry.epoch)?, seq: item.seq.0 };
-        Ok(Self { stream: template.render(&entry, str::to_owned), id, entry, line: &item.line })
+        let head = item.head();
+        let entry = Entry::parse(&head).map_err(|error| format!("it is {error}"))?;
+        Ok(Self {
+            stream: template.render(&entry, str::to_owned),
+            id: Id { begun: Id::begun(&entry.epoch)?, seq: item.seq.0 },
+            kind: entry.kind().as_str(),
+            name: entry.id.into_owned(),
+            epoch: entry.epoch.into_owned(),
+            line: &item.line,
+        })
     }
 
     fn add(&self, max_len: Option<u64>, again: bool) -> redis::Cmd {
@@ -101,8 +111,8 @@ impl<'b> Addition<'b> {
         } else {
             command.arg(self.id.to_string());
         }
-        command.arg("id").arg(&*self.entry.id).arg("seq").arg(self.id.seq).arg("epoch").arg(&*self.entry.epoch);
-        command.arg("type").arg(&*self.entry.type_name).arg("entry").arg(self.line);
+        command.arg("id").arg(&self.name).arg("seq").arg(self.id.seq).arg("epoch").arg(&self.epoch);
+        command.arg("type").arg(self.kind).arg("entry").arg(self.line);
         command
     }
 }
@@ -139,7 +149,7 @@ impl RedisSink {
             match Addition::of(&self.stream, item) {
                 Ok(_) if item.line.len() as u64 > self.link.largest() => {
                     never = Some(format!(
-                        "its {} bytes are more than {} takes in one value (proto-max-bulk-len)",
+                        "its {} bytes are more than {} takes in one value; raise proto-max-bulk-len there, or {LESS}",
                         item.line.len(),
                         self.link.shown()
                     ));

@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use object_store::{ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 use rustix::fs::{Access, access};
 
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
@@ -26,7 +26,7 @@ use crate::ambient;
 use crate::config::{self, Partition};
 use crate::model::{Cluster, Seq};
 use crate::wire::Entry;
-use segment::Manifest;
+use segment::{Ends, Manifest};
 pub(crate) use store::Place;
 use store::Store;
 
@@ -45,6 +45,8 @@ pub struct S3Sink {
     segment_age: Duration,
     /// What there is of the epoch that is delivered, once that is known.
     at: Option<At>,
+    /// Whether the place was seen to keep conditions.
+    keeps_conditions: bool,
     again: bool,
 }
 
@@ -88,6 +90,7 @@ impl S3Sink {
             segment_size: usize::try_from(config.segment_size).unwrap_or(usize::MAX),
             segment_age: config.segment_age,
             at: None,
+            keeps_conditions: false,
             again: false,
         })
     }
@@ -100,7 +103,7 @@ impl S3Sink {
             if listed.there {
                 let own = match listed.newest {
                     Some((_, key)) if key != manifest.newest => {
-                        let last = self.last(&key).await?.seq.0;
+                        let last = self.ends(&key).await?.last.seq.0;
                         Manifest { segments: manifest.segments + listed.count - 1, last, newest: key, ..manifest }
                     }
                     _ => manifest,
@@ -111,7 +114,7 @@ impl S3Sink {
         let listed = self.list(epoch, None).await?;
         let own = match (listed.first, listed.newest) {
             (Some(first), Some((_, newest))) => {
-                let last = self.last(&newest).await?.seq.0;
+                let last = self.ends(&newest).await?.last.seq.0;
                 Some(Manifest { v: 1, epoch: epoch.to_owned(), segments: listed.count, first: first.0, last, newest })
             }
             _ => None,
@@ -151,15 +154,15 @@ impl S3Sink {
         Ok(listed)
     }
 
-    /// The last entry of a segment that is there.
-    async fn last(&mut self, key: &str) -> Result<Position, SinkError> {
+    /// The first and the last entry of a segment that is there.
+    async fn ends(&mut self, key: &str) -> Result<Ends, SinkError> {
         let shown = self.store.shown.clone();
         let Some(bytes) = self.get(key).await? else {
             return Err(SinkError::retry(format!("the segment {key} in {shown} was there and is not")));
         };
         let ends = ambient::blocking(move || segment::ends(&bytes)).await;
-        let ends = ends.and_then(|(first, last)| match segment::begins(key) {
-            Some(begins) if begins == first && last.epoch == first.epoch => Ok(last),
+        let ends = ends.and_then(|ends| match segment::begins(key) {
+            Some(begins) if begins == ends.first && ends.last.epoch == ends.first.epoch => Ok(ends),
             _ => Err("it does not hold what its name says".to_owned()),
         });
         ends.map_err(|why| {
@@ -193,11 +196,16 @@ impl S3Sink {
     /// Writes entries in as few segments as they go into. An error tells how many are stored.
     async fn send(&mut self, batch: &[Item]) -> Result<(), Failure> {
         let mut taken = 0;
+        // Halved when the server takes no object of that size, until the entry that it means stands alone.
+        let mut most = batch.len();
         while taken < batch.len() {
-            taken += self.write(&batch[taken..]).await.map_err(|mut failure| {
-                failure.taken += taken;
-                failure
-            })?;
+            let rest = &batch[taken..];
+            let part = &rest[..most.min(rest.len())];
+            match self.write(part).await {
+                Ok(stored) => taken += stored,
+                Err(Failure { taken: 0, error: SinkError::Refused { .. } }) if part.len() > 1 => most = part.len() / 2,
+                Err(failure) => return Err(Failure { taken: taken + failure.taken, ..failure }),
+            }
         }
         Ok(())
     }
@@ -206,7 +214,8 @@ impl S3Sink {
     async fn write(&mut self, batch: &[Item]) -> Result<usize, Failure> {
         let nothing = |error| Failure { taken: 0, error };
         let place = |item: &Item| {
-            let entry = Entry::parse(&item.line)?;
+            let head = item.head();
+            let entry = Entry::parse(&head)?;
             Ok((entry.epoch.to_string(), segment::partition(self.partition, &entry)))
         };
         let first = place(&batch[0])
@@ -235,7 +244,7 @@ impl S3Sink {
         let last = match self.put(&key, &items, PutMode::Create).await {
             Ok(true) => items[count - 1].seq,
             // An answer was lost, or another decklog was first. What it holds may be less or more than the batch.
-            Ok(false) => self.last(&key).await.map_err(nothing)?.seq,
+            Ok(false) => self.held_by(&key, &items[0]).await.map_err(nothing)?,
             Err(error) => return Err(nothing(error)),
         };
         let manifest = match self.at.take().and_then(|at| at.manifest) {
@@ -248,8 +257,33 @@ impl S3Sink {
         self.at = Some(At { epoch: epoch.clone(), manifest: Some(manifest) });
         let stored = items.partition_point(|item| item.seq <= last);
         // The entries are stored, whatever becomes of this.
-        let told = self.put_bytes(&Manifest::key(&epoch), text.into(), PutMode::Overwrite).await;
-        told.map(|_| stored).map_err(|error| Failure { taken: stored, error })
+        let told = self.tell(&Manifest::key(&epoch), text.into()).await;
+        told.map(|()| stored).map_err(|error| Failure { taken: stored, error })
+    }
+
+    /// The last seq of a segment that was there before this entry could begin one.
+    async fn held_by(&mut self, key: &str, item: &Item) -> Result<Seq, SinkError> {
+        let ends = self.ends(key).await?;
+        if Entry::parse(&item.line).is_ok_and(|entry| entry.id == ends.id) {
+            return Ok(ends.last.seq);
+        }
+        Err(SinkError::halt(format!(
+            "another decklog writes to {} with a copy of this journal: {key} tells entry {} otherwise; stop one of the two, give it a state directory and a `url` of its own, and send SIGHUP",
+            self.store.shown, item.seq
+        )))
+    }
+
+    /// Writes the manifest. The first time it is then written once more as nothing may be that is there already: a
+    /// server that does so all the same would write over segments.
+    async fn tell(&mut self, key: &str, text: PutPayload) -> Result<(), SinkError> {
+        self.put_bytes(key, text.clone(), PutMode::Overwrite).await?;
+        if !self.keeps_conditions {
+            if self.put_bytes(key, text, PutMode::Create).await? {
+                return Err(self.store.keeps_no_conditions());
+            }
+            self.keeps_conditions = true;
+        }
+        Ok(())
     }
 
     /// Stores a segment. Tells whether there was none of this name.
@@ -275,7 +309,7 @@ impl S3Sink {
         let found = self.read(&cursor.epoch).await?;
         let held = match (&found.own, found.other) {
             (Some(own), _) => Position { epoch: own.epoch.clone(), seq: Seq(own.last) },
-            (None, Some(other)) => self.last(&other).await?,
+            (None, Some(other)) => self.ends(&other).await?.last,
             // An empty place holds nothing, whatever was delivered to it before.
             (None, None) => Position { epoch: cursor.epoch.clone(), seq: Seq(0) },
         };
@@ -292,6 +326,20 @@ impl S3Sink {
             access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
                 SinkError::retry(format!("cannot write to {}: {error}; let decklog's user do that", folder.display()))
             })?;
+            return Ok(());
+        }
+        // What would change an object that is not there. Whoever may not write is told so before that is looked at.
+        let key = Path::from("check");
+        let other = UpdateVersion { e_tag: Some("\"none\"".to_owned()), version: None };
+        match objects.put_opts(&key, PutPayload::new(), PutOptions::from(PutMode::Update(other))).await {
+            // One that does not look at it has made an empty object.
+            Ok(_) => drop(objects.delete(&key).await),
+            Err(
+                error @ (object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. }),
+            ) => {
+                return Err(self.store.failed("write to", &error));
+            }
+            Err(_) => {}
         }
         Ok(())
     }
@@ -321,6 +369,7 @@ impl Sink for S3Sink {
     fn reopen(&mut self) {
         self.store.renew();
         self.at = None;
+        self.keeps_conditions = false;
     }
 
     fn again(&mut self) {

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixDatagram, UnixStream};
 
 use super::dial::{Server, Stream, within};
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config::{self, Facility};
 use crate::model::EntryType;
 use crate::wire::Entry;
@@ -72,7 +72,8 @@ struct Head {
 impl Head {
     /// The message of an entry.
     fn message(&self, item: &Item) -> Result<Vec<u8>, String> {
-        let entry = Entry::parse(&item.line).map_err(|error| format!("it is {error}"))?;
+        let head = item.head();
+        let entry = Entry::parse(&head).map_err(|error| format!("it is {error}"))?;
         let Self { facility, hostname, app_name, sd_id } = self;
         let severity = if item.kind == EntryType::Gap { WARNING } else { INFORMATIONAL };
         let priority = *facility as u8 * 8 + severity;
@@ -143,6 +144,10 @@ impl SyslogSink {
             && is_closed(stream)
         {
             self.connection = None;
+            return Err(SinkError::retry(format!(
+                "{} closed the connection, and what it had not read by then is missing there; its log may say why",
+                self.shown()
+            )));
         }
         if self.connection.is_none() {
             self.connection = Some(match &mut self.target {
@@ -189,9 +194,7 @@ impl SyslogSink {
 }
 
 fn too_large(length: usize, most: &str) -> String {
-    format!(
-        "its {length} bytes as a syslog message are more than {most}; raise that here and at the server, or deliver less with payload = \"diff\" or \"metadata\""
-    )
+    format!("its {length} bytes as a syslog message are more than {most}; raise that here and at the server, or {LESS}")
 }
 
 async fn unix(path: &Path) -> Result<Connection, SinkError> {
@@ -258,7 +261,12 @@ async fn frames(
     };
     written.await.map_err(|error| Failure { taken: 0, error })?;
     // What TLS has sent is taken in, because a connection that is closed with something unread is cut.
-    is_closed(stream);
+    if is_closed(stream) {
+        let error = SinkError::retry(format!(
+            "{shown} closed the connection while it was written to; look at what it says, and whether it expects TLS"
+        ));
+        return Err(Failure { taken: 0, error });
+    }
     Ok(())
 }
 
@@ -368,6 +376,37 @@ mod tests {
             seqs.push(seq(&buffer[..length]));
         }
         assert!(seqs.iter().copied().eq(1..=batch.len() as u64), "{seqs:?}");
+    }
+
+    /// Nothing tells what a server has read before it closed; it is sent again, and not taken for delivered.
+    #[tokio::test]
+    async fn a_server_that_closes_while_it_is_written_to_has_taken_nothing() {
+        let closes = tokio::io::join(tokio::io::empty(), tokio::io::sink());
+        let mut stream: Box<dyn Stream> = Box::new(closes);
+        let failure = frames(&mut stream, &[b"m".to_vec()], "tcp://h:601", Duration::from_secs(30)).await.unwrap_err();
+        assert_eq!(failure.taken, 0);
+        assert!(matches!(&failure.error, SinkError::Retry { text, .. } if text.starts_with("tcp://h:601 closed")));
+    }
+
+    /// What it had not read may be missing, and that is said before it goes on.
+    #[tokio::test]
+    async fn a_connection_that_the_server_closed_is_told() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("tcp://{}", listener.local_addr().unwrap());
+        let mut sink = sink(serde_json::json!({"url": url})).unwrap();
+        sink.deliver(&[item(1)]).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        let mut message = [0; 9];
+        server.read_exact(&mut message).await.unwrap();
+        server.shutdown().await.unwrap();
+        let Some(Connection::Stream(stream)) = &mut sink.connection else { panic!("it is connected") };
+        assert_eq!(stream.read(&mut message).await.unwrap(), 0);
+        let failure = sink.deliver(&[item(2)]).await.unwrap_err();
+        assert!(
+            matches!(&failure, Failure { taken: 0, error: SinkError::Retry { text, .. } } if text.contains("closed the connection")),
+            "{failure}"
+        );
+        sink.deliver(&[item(2)]).await.unwrap();
     }
 
     fn seq(message: &[u8]) -> u64 {

@@ -1,5 +1,7 @@
 //! The elasticsearch sink against OpenSearch.
 
+mod start;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -13,56 +15,13 @@ use decklog::wire::{Draft, render};
 use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::server::{Server, free_port, made};
+use crate::server::free_port;
 use crate::support::{Daemon, until};
 use crate::trial::{self, Far, Promise, Trial};
-
-struct OpenSearch {
-    server: Server,
-    dir: TempDir,
-    client: reqwest::Client,
-}
+use start::OpenSearch;
 
 impl OpenSearch {
-    async fn start(settings: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (program, port, transport) = (made("opensearch").join("opensearch"), free_port(), free_port());
-        let (data, settings) = (dir.path().join("node"), settings.iter().map(|text| (*text).to_owned()));
-        let settings: Vec<String> = settings.collect();
-        let command = move || {
-            let mut command = Command::new(&program);
-            command.args([port.to_string(), transport.to_string()]).arg(&data).args(&settings);
-            command
-        };
-        let server = Server::start("opensearch", dir.path(), port, command).await;
-        rustls::crypto::ring::default_provider().install_default().ok();
-        let client = reqwest::Client::builder().tls_certs_only([]).no_proxy().build().unwrap();
-        let search = Self { server, dir, client };
-        search.is_up().await;
-        search
-    }
-
-    /// Waits until it knows its indices.
-    async fn is_up(&self) {
-        until("the cluster to be up", async || match self.ask(Method::GET, "_cluster/health", None).await? {
-            (200, health) if health["status"] != "red" => Ok(()),
-            (status, health) => Err(format!("{status} {health}")),
-        })
-        .await;
-    }
-
-    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<(u16, Value), String> {
-        let mut request = self.client.request(method, format!("http://127.0.0.1:{}/{path}", self.server.port()));
-        if let Some(body) = body {
-            request = request.header("content-type", "application/json").body(body.to_string());
-        }
-        let response = request.send().await.map_err(|error| error.to_string())?;
-        let (status, text) = (response.status().as_u16(), response.text().await.map_err(|error| error.to_string())?);
-        Ok((status, serde_json::from_str(&text).unwrap_or(Value::Null)))
-    }
-
     /// As its operator asks.
     async fn must(&self, method: Method, path: &str, body: Option<Value>) -> Value {
         let (status, answer) = self.ask(method, path, body).await.unwrap();

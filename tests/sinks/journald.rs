@@ -1,56 +1,16 @@
 //! The `journald` sink, against journald, which has a part of the file system to itself.
 
-use std::fs;
-use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+mod start;
+
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use tempfile::TempDir;
 
-use crate::server::Server;
 use crate::trial::{self, Far, Promise, Trial};
-
-/// Puts a directory of the test in the place of /run, and becomes journald.
-const BEGIN: &str = r#"
-set -e
-mount --make-rprivate /
-mount --bind "$1/run" /run
-mount --bind "$1/journald.conf" /etc/systemd/journald.conf
-exec /lib/systemd/systemd-journald
-"#;
-
-struct Journald {
-    server: Server,
-    dir: TempDir,
-}
+use start::{Journald, socket_in};
 
 impl Journald {
-    async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("run/systemd/journal")).unwrap();
-        fs::create_dir_all(dir.path().join("run/log/journal")).unwrap();
-        let config = "[Journal]\nStorage=volatile\nReadKMsg=no\nAudit=no\nRateLimitIntervalSec=0\nForwardToSyslog=no\n\
-                      ForwardToWall=no\nRuntimeMaxUse=256M\n";
-        fs::write(dir.path().join("journald.conf"), config).unwrap();
-        let socket = socket_in(dir.path());
-        let answers = move || {
-            let connected = UnixDatagram::unbound().and_then(|ours| ours.connect(&socket));
-            connected.map_err(|error| error.to_string())
-        };
-        let root = dir.path().to_owned();
-        let server = Server::without_port("journald", dir.path(), answers, move || {
-            let mut command = Command::new("unshare");
-            if !rustix::process::geteuid().is_root() {
-                command.arg("--map-root-user");
-            }
-            command.args(["--mount", "bash", "-c", BEGIN, "journald"]).arg(&root);
-            command
-        })
-        .await;
-        Self { server, dir }
-    }
-
     /// What the journal has of a run, oldest first.
     fn came(&self, run: &str) -> Vec<Value> {
         let mut command = Command::new("journalctl");
@@ -60,10 +20,6 @@ impl Journald {
         let text = String::from_utf8(output.stdout).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
-}
-
-fn socket_in(dir: &Path) -> PathBuf {
-    dir.join("run/systemd/journal/socket")
 }
 
 impl Far for Journald {

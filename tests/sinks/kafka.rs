@@ -1,5 +1,7 @@
 //! The `kafka` sink, against Kafka.
 
+mod start;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -18,28 +20,16 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::proxy::Proxy;
-use crate::server::{Server, free_port, made};
+use crate::server::free_port;
 use crate::support::{Daemon, LIMIT, cluster, until};
 use crate::trace::under_shim;
 use crate::trial::{self, Far, Promise};
+use start::Kafka;
 
 /// How long an attempt of the sink may take: a slow machine must not look like a dead server.
 const TIMEOUT: &str = "20s";
-
-/// A broker that is reached in several ways.
-struct Kafka {
-    server: Server,
-    dir: TempDir,
-    /// Where consumers read.
-    direct: u16,
-    /// Where the proxy reaches it, and where it tells those that come from there to go.
-    proxied: u16,
-    told: u16,
-    promise: Promise,
-}
 
 /// Which certificate a listener has.
 fn tls(dir: &Path, listener: &str, pem: &str) -> String {
@@ -49,53 +39,6 @@ fn tls(dir: &Path, listener: &str, pem: &str) -> String {
 }
 
 impl Kafka {
-    async fn start(promise: Promise) -> Self {
-        Self::start_with(promise, |_, _| String::new(), &[]).await
-    }
-
-    /// `more` gives further listeners and settings of a broker in this directory, `format` what its storage begins with.
-    async fn start_with(
-        promise: Promise,
-        more: impl FnOnce(&Path, &mut Vec<(&'static str, u16, &'static str)>) -> String,
-        format: &'static [&'static str],
-    ) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (direct, proxied, told, controller) = (free_port(), free_port(), free_port(), free_port());
-        let mut others = Vec::new();
-        let more = more(dir.path(), &mut others);
-        let mut listeners = format!("DIRECT://127.0.0.1:{direct},PROXIED://127.0.0.1:{proxied}");
-        let mut advertised = format!("DIRECT://127.0.0.1:{direct},PROXIED://127.0.0.1:{told}");
-        let mut protocols = "CONTROLLER:PLAINTEXT,DIRECT:PLAINTEXT,PROXIED:PLAINTEXT".to_owned();
-        for (name, port, protocol) in others {
-            for list in [&mut listeners, &mut advertised] {
-                *list += &format!(",{name}://127.0.0.1:{port}");
-            }
-            protocols += &format!(",{name}:{protocol}");
-        }
-        let data = dir.path().join("data");
-        let text = format!(
-            "process.roles=broker,controller\nnode.id=1\nlisteners={listeners},CONTROLLER://127.0.0.1:{controller}\n\
-             advertised.listeners={advertised}\nlistener.security.protocol.map={protocols}\n\
-             inter.broker.listener.name=DIRECT\ncontroller.listener.names=CONTROLLER\n\
-             controller.quorum.voters=1@127.0.0.1:{controller}\nlog.dirs={}\nauto.create.topics.enable=false\n\
-             offsets.topic.replication.factor=1\noffsets.topic.num.partitions=1\n\
-             transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n\
-             transaction.state.log.num.partitions=1\nshare.coordinator.state.topic.replication.factor=1\n\
-             share.coordinator.state.topic.min.isr=1\nbroker.session.timeout.ms=1500\nbroker.heartbeat.interval.ms=300\n\
-             controller.quorum.election.timeout.ms=300\ncontroller.quorum.fetch.timeout.ms=600\n{more}",
-            data.display(),
-        );
-        fs::write(dir.path().join("server.properties"), text).unwrap();
-        let (program, root) = (made("kafka").join("kafka"), dir.path().to_owned());
-        let server = Server::start("kafka", dir.path(), direct, move || {
-            let mut command = Command::new(&program);
-            command.arg(&root).args(format);
-            command
-        })
-        .await;
-        Self { server, dir, direct, proxied, told, promise }
-    }
-
     /// A sink of the library that reaches it directly.
     fn sink(&self, keys: Value) -> Box<dyn Sink> {
         open(self.direct, keys).unwrap()
@@ -267,7 +210,7 @@ async fn deliver(sink: &mut dyn Sink, items: &[Item]) -> Result<(), (usize, Sink
 
 impl Far for Kafka {
     fn promise(&self) -> Promise {
-        self.promise
+        if self.transactional { Promise::ExactlyOnce } else { Promise::AtLeastOnce }
     }
 
     fn port(&self) -> u16 {
@@ -279,9 +222,10 @@ impl Far for Kafka {
     }
 
     fn sink(&self, port: u16, run: &str, _dir: &Path) -> String {
-        let mode = match self.promise {
-            Promise::ExactlyOnce => format!("transactional_id = \"{run}\""),
-            Promise::AtLeastOnce | Promise::BestEffort => "mode = \"idempotent\"".to_owned(),
+        let mode = if self.transactional {
+            format!("transactional_id = \"{run}\"")
+        } else {
+            "mode = \"idempotent\"".to_owned()
         };
         format!(
             "type = \"kafka\"\nbrokers = [\"127.0.0.1:{port}\"]\ntopic = \"{run}\"\nbatch_size = 10\ntimeout = \"{TIMEOUT}\"\n{mode}"
@@ -316,29 +260,29 @@ impl Far for Kafka {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_undisturbed_and_answers_cut() {
-    let mut kafka = Kafka::start(Promise::ExactlyOnce).await;
+    let mut kafka = Kafka::start(true).await;
     trial::undisturbed(&mut kafka).await;
     trial::answers_cut(&mut kafka).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_server_killed() {
-    trial::server_killed(&mut Kafka::start(Promise::ExactlyOnce).await).await;
+    trial::server_killed(&mut Kafka::start(true).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_daemon_killed() {
-    trial::daemon_killed(&mut Kafka::start(Promise::ExactlyOnce).await).await;
+    trial::daemon_killed(&mut Kafka::start(true).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_killed_at_every_exchange() {
-    trial::killed_at_every_exchange(&mut Kafka::start(Promise::ExactlyOnce).await).await;
+    trial::killed_at_every_exchange(&mut Kafka::start(true).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_at_least_once() {
-    let mut kafka = Kafka::start(Promise::AtLeastOnce).await;
+    let mut kafka = Kafka::start(false).await;
     trial::undisturbed(&mut kafka).await;
     trial::answers_cut(&mut kafka).await;
     trial::daemon_killed(&mut kafka).await;
@@ -348,7 +292,7 @@ async fn kafka_at_least_once() {
 /// What a broker refuses, what is missing, who takes over; each in one clear sentence.
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_topics_sizes_and_takeovers() {
-    let kafka = Kafka::start(Promise::ExactlyOnce).await;
+    let kafka = Kafka::start(true).await;
 
     // Missing topics are told by the check and by a delivery, and made on request.
     let mut sink = kafka.sink(exactly("made"));
@@ -445,7 +389,7 @@ async fn kafka_topics_sizes_and_takeovers() {
 /// Several partitions: each object is in one, and its entries are in their order.
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_partitions_and_topics_by_template() {
-    let kafka = Kafka::start(Promise::ExactlyOnce).await;
+    let kafka = Kafka::start(true).await;
     let mut keys = exactly("wide");
     keys["partitions"] = json!(4);
     let mut sink = kafka.ready(keys).await;
@@ -480,7 +424,7 @@ async fn kafka_partitions_and_topics_by_template() {
 /// given it up: whether it was committed is found out.
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_commit_without_an_answer() {
-    let kafka = Kafka::start(Promise::ExactlyOnce).await;
+    let kafka = Kafka::start(true).await;
     let proxy = kafka.proxy().await;
     drop(kafka.ready(exactly("cut")).await);
     let mut sink = open(proxy.port(), exactly("cut")).unwrap();
@@ -503,7 +447,7 @@ async fn kafka_commit_without_an_answer() {
 /// The brokers are put back to an earlier state: what they lost is delivered again, also without a restart of decklog.
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_put_back() {
-    let mut kafka = Kafka::start(Promise::ExactlyOnce).await;
+    let mut kafka = Kafka::start(true).await;
     let mut sink = kafka.ready(exactly("back")).await;
     position(sink.as_mut()).await;
     deliver(sink.as_mut(), &items(1..=5)).await.unwrap();
@@ -592,7 +536,7 @@ fn certificate(dir: &Path, name: &str, expired: bool) {
 async fn kafka_credentials_and_certificates() {
     let (plain, scram, good, old, client) = (free_port(), free_port(), free_port(), free_port(), free_port());
     let kafka = Kafka::start_with(
-        Promise::ExactlyOnce,
+        true,
         |dir, listeners| {
             certificate(dir, "good", false);
             certificate(dir, "old", true);
@@ -675,7 +619,7 @@ async fn kafka_credentials_and_certificates() {
 /// What librdkafka runs ends with its sink, whatever that is doing.
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_threads_end_with_their_sink() {
-    let kafka = Kafka::start(Promise::ExactlyOnce).await;
+    let kafka = Kafka::start(true).await;
     let sim = cluster().await;
     let mut daemon = Daemon::new(&sim, &["configmaps"]);
     let sink = |topic: &str, port: u16| {

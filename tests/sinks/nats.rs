@@ -1,8 +1,9 @@
 //! A stream of NATS JetStream, on a new server and on one as old as distributions carry it.
 
+mod start;
+
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use async_nats::ConnectOptions;
@@ -13,44 +14,15 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use nkeys::KeyPair;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::certs;
 use crate::judge::Entry;
-use crate::server::{Server, free_port, made};
+use crate::server::free_port;
 use crate::support::{Daemon, until};
 use crate::trial::{self, Far, Promise, Trial};
-
-const NEW: &str = "2.15.2";
-const OLD: &str = "2.9.10";
-
-struct Nats {
-    server: Server,
-    dir: TempDir,
-}
+use start::{NEW, Nats, OLD};
 
 impl Nats {
-    async fn start(version: &'static str) -> Self {
-        Self::with(version, "").await
-    }
-
-    /// With more lines in its configuration; `DIR` in them is its directory.
-    async fn with(version: &'static str, more: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (binary, port) = (made("nats").join(format!("nats-server-{version}")), free_port());
-        let (config, store) = (dir.path().join("nats.conf"), dir.path().join("store"));
-        let more = more.replace("DIR", dir.path().to_str().unwrap());
-        fs::write(&config, format!("listen: 127.0.0.1:{port}\njetstream {{ store_dir: {store:?} }}\n{more}\n"))
-            .unwrap();
-        let server = Server::start("nats", dir.path(), port, move || {
-            let mut command = Command::new(&binary);
-            command.arg("-c").arg(&config);
-            command
-        })
-        .await;
-        Self { server, dir }
-    }
-
     /// As a consumer has it.
     async fn context(&self) -> Context {
         self.context_as(ConnectOptions::new()).await

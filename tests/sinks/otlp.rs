@@ -1,58 +1,23 @@
 //! The otlp sink against the OpenTelemetry collector, over both of its protocols.
 
-use std::collections::HashMap;
+mod start;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 
 use decklog::config::SinkKind;
 use decklog::model::{Cluster, EntryType, Seq};
 use decklog::sink::{self, Failure, Item, Sink, SinkError};
 use decklog::wire::{Draft, render};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::server::{Server, free_port, made};
+use crate::server::free_port;
 use crate::support::{Daemon, until};
 use crate::trial::{self, Far, Promise};
-
-struct Collector {
-    server: Server,
-    dir: TempDir,
-    protocol: &'static str,
-    /// How much of its file there was when a run began.
-    began: Mutex<HashMap<String, usize>>,
-}
+use start::Collector;
 
 impl Collector {
-    async fn start(protocol: &'static str) -> Self {
-        Self::with(protocol, tempfile::tempdir().unwrap(), "").await
-    }
-
-    /// `settings` are further ones of the receiver.
-    async fn with(protocol: &'static str, dir: TempDir, settings: &str) -> Self {
-        let (program, port) = (made("otel").join("otelcol"), free_port());
-        let config = dir.path().join("otelcol.yaml");
-        let out = dir.path().join("out.jsonl");
-        fs::write(
-            &config,
-            format!(
-                "receivers:\n  otlp:\n    protocols:\n      {protocol}:\n        endpoint: 127.0.0.1:{port}\n{settings}\
-                 exporters:\n  jsonl: {{path: {out:?}}}\n\
-                 service:\n  telemetry:\n    metrics: {{level: none}}\n  pipelines:\n    logs: {{receivers: [otlp], exporters: [jsonl]}}\n"
-            ),
-        )
-        .unwrap();
-        let command = move || {
-            let mut command = Command::new(&program);
-            command.arg("--config").arg(&config);
-            command
-        };
-        let server = Server::start("otelcol", dir.path(), port, command).await;
-        Self { server, dir, protocol, began: Mutex::default() }
-    }
-
     fn file(&self) -> PathBuf {
         self.dir.path().join("out.jsonl")
     }

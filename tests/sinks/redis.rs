@@ -1,72 +1,24 @@
 //! The `redis` sink, against Redis.
 
+mod start;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use ::redis::FromRedisValue;
-use ::redis::aio::MultiplexedConnection;
 use decklog::model::{EntryType, Seq};
 use decklog::sink::{self, Item, Position, Sink, SinkError};
 use serde_json::json;
-use tempfile::TempDir;
 
 use crate::certs;
-use crate::server::{Server, free_port};
+use crate::proxy::Proxy;
 use crate::support::until;
 use crate::trial::{self, Far, Promise, Trial};
+use start::Redis;
 
 /// An entry as a stream has it: its id there, and its fields.
 type Stored = (String, Vec<(String, String)>);
-
-struct Redis {
-    server: Server,
-    dir: TempDir,
-    /// Whom a sink trusts, where the server is reached over TLS.
-    authority: Option<PathBuf>,
-    /// The port for TLS.
-    secure: u16,
-}
-
-impl Redis {
-    async fn start() -> Self {
-        Self::start_with(&[], false).await
-    }
-
-    /// With more on the command line, at the end of which comes a port for TLS.
-    async fn start_with(more: &[&str], tls: bool) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (port, secure, data) = (free_port(), free_port(), dir.path().to_owned());
-        let mut more: Vec<String> = more.iter().map(|argument| (*argument).to_owned()).collect();
-        if tls {
-            more.push(secure.to_string());
-        }
-        let server = Server::start("redis", dir.path(), port, move || {
-            let mut command = Command::new("redis-server");
-            command.args(["--bind", "127.0.0.1", "--appendonly", "yes", "--appendfsync", "always", "--save", ""]);
-            command.args(["--port", &port.to_string(), "--dir"]).arg(&data).args(&more);
-            command
-        })
-        .await;
-        let redis = Self { server, dir, authority: None, secure };
-        redis.loaded().await;
-        redis
-    }
-
-    /// It listens before it has read its data.
-    async fn loaded(&self) {
-        until("redis to have its data", async || {
-            let mut ping = self.connect().await?;
-            ::redis::cmd("PING").exec_async(&mut ping).await.map_err(|error| error.to_string())
-        })
-        .await;
-    }
-
-    async fn connect(&self) -> Result<MultiplexedConnection, String> {
-        let client = ::redis::Client::open(format!("redis://127.0.0.1:{}/", self.server.port())).unwrap();
-        client.get_multiplexed_async_connection().await.map_err(|error| error.to_string())
-    }
-}
 
 impl Far for Redis {
     fn promise(&self) -> Promise {
@@ -337,6 +289,51 @@ async fn redis_credentials_are_read_again_when_they_change() {
     assert!(error.contains("refuses the credentials"), "{error}");
 }
 
+/// After a failover the old primary answers on, as a replica, to who has a connection; its name leads to the new one.
+#[tokio::test]
+async fn redis_is_looked_for_again_after_a_failover() {
+    let (old, new) = (Redis::start().await, Redis::start().await);
+    let proxy = Proxy::start(old.port()).await;
+    let mut sink = sink(json!({"url": format!("redis://127.0.0.1:{}", proxy.port())}));
+    sink.deliver(&items(EPOCHS[0], [1, 2])).await.unwrap();
+    new.asked::<String>(&format!("REPLICAOF 127.0.0.1 {}", old.port())).await;
+    until("the replica to have everything", async || {
+        let came = new.consumed("log").await?.len();
+        if came == 2 { Ok(()) } else { Err(came.to_string()) }
+    })
+    .await;
+    new.asked::<String>("REPLICAOF NO ONE").await;
+    old.asked::<String>(&format!("REPLICAOF 127.0.0.1 {}", new.port())).await;
+    proxy.lead_to(new.port());
+    let error = sink.deliver(&items(EPOCHS[0], [3])).await.unwrap_err().error;
+    assert!(matches!(&error, SinkError::Retry { text, .. } if text.contains("is a replica")), "{error}");
+    sink.deliver(&items(EPOCHS[0], [3])).await.unwrap();
+    assert_eq!(new.consumed("log").await.unwrap().len(), 3);
+}
+
+/// What was lost is looked for until the server has said whether it was: it may still be loading when it comes back.
+#[tokio::test]
+async fn redis_losses_are_looked_for_until_there_is_an_answer() {
+    let redis = Redis::start().await;
+    redis.asked::<()>("ACL SETUSER decklog on >first ~log +@all").await;
+    let password = redis.dir.path().join("password");
+    fs::write(&password, "first").unwrap();
+    let mut sink = sink(json!({"url": redis.url(), "user": "decklog", "password_file": password}));
+    sink.deliver(&items(EPOCHS[0], [1, 2])).await.unwrap();
+    redis.asked::<()>("DEL log").await;
+    redis.asked::<()>("ACL SETUSER decklog -xinfo").await;
+    redis.asked::<u64>("CLIENT KILL USER decklog").await;
+    // The first try finds the connection dead, the second is not told what is there.
+    for _ in 0..2 {
+        let error = sink.deliver(&items(EPOCHS[0], [3])).await.unwrap_err().error;
+        assert!(matches!(&error, SinkError::Retry { .. }), "{error}");
+    }
+    redis.asked::<()>("ACL SETUSER decklog +xinfo").await;
+    let error = sink.deliver(&items(EPOCHS[0], [3])).await.unwrap_err().error;
+    assert!(matches!(&error, SinkError::Lost { .. }), "{error}");
+    assert_eq!(redis.asked::<u64>("EXISTS log").await, 0, "nothing comes after what is missing");
+}
+
 /// An entry never comes to be after one that is missing.
 #[tokio::test]
 async fn redis_batches_are_all_or_nothing() {
@@ -364,8 +361,8 @@ async fn redis_over_tls() {
     let path = |name: &str| certificates.path().join(name).display().to_string();
     for (certificate, authority, says) in [
         ("server", "ca.pem", None),
-        ("server", "stranger.pem", Some("invalid peer certificate")),
-        ("expired", "ca.pem", Some("certificate expired")),
+        ("server", "stranger.pem", Some("; name the authority that signed")),
+        ("expired", "ca.pem", Some("; renew the server's certificate")),
     ] {
         let (cert, key) = (path(&format!("{certificate}.pem")), path(&format!("{certificate}.key")));
         let tls = ["--tls-auth-clients", "no", "--tls-ca-cert-file", &path("ca.pem"), "--tls-cert-file", &cert];

@@ -1,20 +1,19 @@
 //! Segments in a bucket, and in a folder.
 
+mod start;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::certs;
 use crate::judge::Entry;
-use crate::server::{Server, free_port, made};
+use crate::server::free_port;
 use crate::support::{Daemon, until};
 use crate::trial::{self, Far, Promise, Trial};
-
-const KEY: &str = "testkey";
-const SECRET: &str = "testsecret";
+use start::{KEY, S3, SECRET};
 
 /// Every segment below a directory, in the order of what it begins with.
 fn segments(dir: &Path) -> Vec<PathBuf> {
@@ -39,32 +38,7 @@ fn lines(segments: &[PathBuf]) -> Vec<String> {
     segments.iter().flat_map(|path| text(path).lines().map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
-struct S3 {
-    server: Server,
-    dir: TempDir,
-}
-
 impl S3 {
-    async fn start() -> Self {
-        Self::with(Vec::new()).await
-    }
-
-    async fn with(more: Vec<String>) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (binary, port, root) = (made("s3").join("versitygw"), free_port(), dir.path().join("root"));
-        fs::create_dir(&root).unwrap();
-        let meta = dir.path().join("meta");
-        fs::create_dir(&meta).unwrap();
-        let server = Server::start("s3", dir.path(), port, move || {
-            let mut command = Command::new(&binary);
-            command.args(["--port", &format!("127.0.0.1:{port}"), "--access", KEY, "--secret", SECRET]);
-            command.args(["--region", "us-east-1"]).args(&more).arg("posix").arg("--sidecar").arg(&meta).arg(&root);
-            command
-        })
-        .await;
-        Self { server, dir }
-    }
-
     /// Removes objects, with what the server knows of them.
     fn remove(&self, objects: &[PathBuf]) {
         let (root, meta) = (self.dir.path().join("root"), self.dir.path().join("meta"));

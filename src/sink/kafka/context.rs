@@ -14,7 +14,7 @@ use rdkafka::producer::ProducerContext;
 #[derive(Debug, Default)]
 pub(super) struct Context {
     told: Mutex<Told>,
-    /// Told something.
+    /// It is decided what becomes of the records.
     more: Condvar,
 }
 
@@ -25,6 +25,8 @@ struct Told {
     /// Of each record: whether it was taken, or why not; none as long as nobody knows.
     results: Vec<Option<Result<(), RDKafkaErrorCode>>>,
     known: usize,
+    /// One of them was not taken.
+    failed: bool,
     /// The last error of a connection.
     trouble: Option<(RDKafkaErrorCode, String)>,
     /// Since when no broker is left.
@@ -33,7 +35,7 @@ struct Told {
 
 impl Told {
     fn is_decided(&self) -> bool {
-        self.known == self.results.len() || self.results.iter().any(|result| matches!(result, Some(Err(_))))
+        self.known == self.results.len() || self.failed
     }
 }
 
@@ -119,8 +121,11 @@ impl ProducerContext for Context {
         if let Some(place @ None) = told.results.get_mut(opaque & 0xffff_ffff) {
             *place = Some(result);
             told.known += 1;
+            told.failed |= result.is_err();
             (told.alone, told.trouble) = (None, None);
-            self.more.notify_all();
+            if told.is_decided() {
+                self.more.notify_all();
+            }
         }
     }
 }
