@@ -418,6 +418,20 @@ async fn kafka_partitions_and_topics_by_template() {
     assert!(sink.needs().unwrap().starts_with("# and a topic for each log.{resource}.{cluster}"));
     deliver(sink.as_mut(), &items(1..=3)).await.unwrap();
     assert_eq!(kafka.seqs("log.configmaps.prod").await, [1, 2, 3]);
+    let mut nowhere = kafka.sink(json!({"topic": "none.{resource}", "transactional_id": "log"}));
+    nowhere.of("audit", &Cluster::default());
+    let missing = deliver(nowhere.as_mut(), &items(4..=5)).await.unwrap_err();
+    assert!(
+        matches!(&missing, (0, SinkError::Halt { text })
+            if text.contains("\"none.configmaps\"") && text.contains("auto.create.topics.enable") && !text.contains("sink init")),
+        "{missing:?}"
+    );
+    // It is made by hand, and SIGHUP sent.
+    drop(kafka.ready(json!({"topic": "none.configmaps", "mode": "idempotent"})).await);
+    nowhere.reopen();
+    assert_eq!(position(nowhere.as_mut()).await, Some(3));
+    deliver(nowhere.as_mut(), &items(4..=5)).await.unwrap();
+    assert_eq!(kafka.seqs("none.configmaps").await, [4, 5]);
 }
 
 /// The connection is gone at each answer of a transaction, the last one included, and comes back only after the sink has

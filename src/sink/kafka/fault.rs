@@ -6,7 +6,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use super::context::Context;
 use super::setup::Settings;
-use crate::sink::SinkError;
+use crate::sink::{LESS, SinkError};
 
 /// How long there may be no broker: one that was only disconnected is back sooner.
 const ALONE: Duration = Duration::from_secs(3);
@@ -24,7 +24,7 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
         )),
         Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidRecord => SinkError::Refused {
             text: format!(
-                "Kafka does not take it ({text}): raise max.message.bytes of the topic, or message.max.bytes of the brokers"
+                "Kafka does not take it ({text}): raise max.message.bytes of the topic, or message.max.bytes of the brokers, or {LESS}"
             ),
         },
         Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => SinkError::halt(format!(
