@@ -22,7 +22,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::proxy::Proxy;
-use crate::server::free_port;
+use crate::server::{free_port, made};
 use crate::support::{Daemon, LIMIT, cluster, until};
 use crate::trace::under_shim;
 use crate::trial::{self, Far, Promise};
@@ -719,7 +719,7 @@ async fn fails<T>(says: &str, mut attempt: impl AsyncFnMut() -> Result<T, SinkEr
 async fn kafka_rights() {
     let plain = free_port();
     let kafka = Kafka::start_with(
-        Promise::ExactlyOnce,
+        true,
         |_, listeners| {
             listeners.push(("PLAIN", plain, "SASL_PLAINTEXT"));
             "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\nsuper.users=User:ANONYMOUS\n\
@@ -809,7 +809,7 @@ async fn kafka_stopped_within_a_transaction() {
     const STOPS: [usize; 5] = [80, 90, 100, 110, 120];
     let more =
         |_: &Path, _: &mut Vec<_>| "transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n".to_owned();
-    let kafka = Kafka::start_with(Promise::ExactlyOnce, more, &[]).await;
+    let kafka = Kafka::start_with(true, more, &[]).await;
     let sim = cluster().await;
     let mut stopped = Vec::new();
     for step in STOPS {

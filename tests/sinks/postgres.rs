@@ -13,10 +13,10 @@ use decklog::sink::{self, Item, Position, Sink, SinkError};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinSet;
 
-use crate::server::free_port;
+use crate::server::{Server, free_port};
 use crate::support::{Daemon, cluster, scope, until};
 use crate::trial::{self, Far, Promise, Trial};
-use start::{PASSWORD, Postgres, openssl, run};
+use start::{PASSWORD, Postgres, as_server, openssl, run};
 
 impl Postgres {
     async fn audit(&self, text: &str) -> Vec<String> {
