@@ -303,8 +303,7 @@ async fn kafka_topics_sizes_and_takeovers() {
         "{missing}"
     );
     let cursor = Position { epoch: "e".to_owned(), seq: Seq(0) };
-    let missing = trying("its position", async || sink.position(&cursor).await).await.unwrap_err();
-    assert!(matches!(&missing, SinkError::Halt { text } if text.contains("sink init")), "{missing}");
+    fails("run `decklog sink init NAME`", async || sink.position(&cursor).await).await;
     let commands = sink.needs().unwrap();
     assert!(commands.contains("--topic made --partitions 1\n"), "{commands}");
     assert!(commands.contains("--topic made-position --partitions 1 --config cleanup.policy=compact"), "{commands}");
@@ -314,8 +313,8 @@ async fn kafka_topics_sizes_and_takeovers() {
     sink.check().await.unwrap();
     let mut other = kafka.ready(exactly("other")).await;
     let mut lost = kafka.sink(json!({"topic": "nowhere", "transactional_id": "other"}));
-    let missing = deliver(lost.as_mut(), &items(1..=2)).await.unwrap_err();
-    assert!(matches!(&missing, (0, SinkError::Halt { text }) if text.contains("\"nowhere\"")), "{missing:?}");
+    let text = fails("\"nowhere\"", async || lost.deliver(&items(1..=2)).await.map_err(|failure| failure.error)).await;
+    assert!(text.contains("run `decklog sink init NAME`"), "{text}");
     // A topic that would forget the position.
     let mut forgetful = kafka.sink(json!({"topic": "made", "transactional_id": "x", "position_topic": "made"}));
     let forgets = trying("a check", async || forgetful.check().await).await.unwrap_err();
@@ -421,16 +420,13 @@ async fn kafka_partitions_and_topics_by_template() {
     let mut nowhere = kafka.sink(json!({"topic": "none.{resource}", "transactional_id": "log"}));
     nowhere.of("audit", &Cluster::default());
     assert_eq!(position(nowhere.as_mut()).await, Some(3));
-    let missing = deliver(nowhere.as_mut(), &items(4..=5)).await.unwrap_err();
-    assert!(
-        matches!(&missing, (0, SinkError::Halt { text })
-            if text.contains("\"none.configmaps\"") && text.contains("auto.create.topics.enable") && !text.contains("sink init")),
-        "{missing:?}"
-    );
-    // It is made by hand, and SIGHUP sent.
+    let text = fails("auto.create.topics.enable", async || {
+        nowhere.deliver(&items(4..=5)).await.map_err(|failure| failure.error)
+    })
+    .await;
+    assert!(text.contains("\"none.configmaps\"") && !text.contains("sink init"), "{text}");
+    // It is made by hand.
     drop(kafka.ready(json!({"topic": "none.configmaps", "mode": "idempotent"})).await);
-    nowhere.reopen();
-    assert_eq!(position(nowhere.as_mut()).await, Some(3));
     deliver(nowhere.as_mut(), &items(4..=5)).await.unwrap();
     assert_eq!(kafka.seqs("none.configmaps").await, [4, 5]);
 }
@@ -495,12 +491,8 @@ async fn kafka_put_back() {
             sink = kafka.ready(exactly("back")).await;
         } else {
             drop(kafka.ready(exactly("back")).await);
-            // Whichever it sees first: that the position is gone, or that the topics were for a while.
-            match deliver(sink.as_mut(), &items(12..=12)).await.unwrap_err() {
-                (0, SinkError::Lost { .. }) => {}
-                (0, SinkError::Halt { text }) if text.contains("does not exist") => sink.reopen(),
-                other => panic!("{other:?}"),
-            }
+            let lost = deliver(sink.as_mut(), &items(12..=12)).await.unwrap_err();
+            assert!(matches!(lost, (0, SinkError::Lost { .. })), "{lost:?}");
         }
         assert_eq!(position_after(sink.as_mut(), 11).await, Some(0));
         deliver(sink.as_mut(), &items(1..=12)).await.unwrap();

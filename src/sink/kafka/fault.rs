@@ -27,8 +27,8 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
                 "Kafka does not take it ({text}): raise max.message.bytes of the topic, or message.max.bytes of the brokers, or {LESS}"
             ),
         },
-        Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => SinkError::halt(format!(
-            "{doing}: the topic does not exist, and the brokers did not make it; {}, then send SIGHUP",
+        Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => SinkError::renew(format!(
+            "{doing}: the topic does not exist, and the brokers did not make it; {}: delivery then goes on",
             if settings.topic.is_fixed() {
                 format!("run `decklog sink init {}`, or what it prints with --print", settings.name)
             } else {
