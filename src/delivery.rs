@@ -62,7 +62,7 @@ pub struct SinkStats {
     pub delivered: AtomicU64,
     /// Their bytes.
     pub bytes: AtomicU64,
-    /// Deliveries that failed.
+    /// Tries that failed, also of asking where the output is.
     pub failures: AtomicU64,
     /// Those of them in a row, up to now.
     pub tries: AtomicU64,
@@ -277,7 +277,10 @@ impl Driver {
                 };
                 match held {
                     Ok(held) => self.held(held).await?,
-                    Err(error) => Input::NotHeld(error),
+                    Err(error) => {
+                        self.stats.failures.fetch_add(1, Relaxed);
+                        Input::NotHeld(error)
+                    }
                 }
             }
             Effect::Acknowledge { upto, written } => {

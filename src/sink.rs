@@ -38,6 +38,9 @@ pub(crate) use template::Template;
 /// What stands for the name of a sink in a sentence before [`Sink::of`] has told it.
 const UNNAMED: &str = "NAME";
 
+/// The least wait after a refusal of credentials or rights, which heals when somebody renews them.
+const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
+
 /// What a sink promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -128,6 +131,11 @@ impl SinkError {
     /// It may work later.
     pub fn retry(text: impl Into<String>) -> Self {
         Self::Retry { text: text.into(), after: None }
+    }
+
+    /// It may work when somebody has renewed credentials or granted a right: it is tried again, but not all the time.
+    pub fn renew(text: impl Into<String>) -> Self {
+        Self::Retry { text: text.into(), after: Some(CREDENTIALS_WAIT) }
     }
 
     /// The output does not hold what it held.

@@ -293,6 +293,33 @@ async fn the_wait_grows_and_is_never_below_what_the_server_asks() {
     assert!(begin.elapsed() >= Duration::from_secs(600), "{:?}", begin.elapsed());
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_delivered_and_what_fails_is_counted() {
+    let mut world = World::new().await;
+    world.write(6).await;
+    let plan = world.plan();
+    let stats = Arc::clone(&plan.stats);
+    world.start(Plan { on_refused: OnRefused::SetAside, ..plan }, Fake::new([retry(2), retry(0), refused(1)]));
+    world.until(|row| row.cursor == Seq(6) && row.state == "running").await;
+    world.stop().await;
+    let all = |stats: &SinkStats| {
+        [&stats.delivered, &stats.bytes, &stats.failures, &stats.tries].map(|count| count.load(Relaxed))
+    };
+    // The fourth is set aside.
+    let bytes = (world.lines(1..=3).len() + world.lines(5..=6).len() - 5) as u64;
+    assert_eq!(all(&stats), [5, bytes, 3, 0]);
+    // One that cannot say where it is fails as well.
+    let dir = world.dir.path().join("later");
+    let plan = Plan { name: "file".into(), ..world.plan() };
+    let stats = Arc::clone(&plan.stats);
+    world.start(plan, file(&dir.join("events.jsonl"), None));
+    world.until_sink("file", |_| stats.tries.load(Relaxed) >= 3).await;
+    std::fs::create_dir(&dir).unwrap();
+    world.until_sink("file", |row| row.cursor == Seq(6)).await;
+    let [delivered, _, failures, tries] = all(&stats);
+    assert!(delivered == 6 && failures >= 3 && tries == 0, "{stats:?}");
+}
+
 #[tokio::test]
 async fn a_refusal_halts_until_sighup_and_delays_nobody_else() {
     let mut world = World::new().await;
@@ -640,6 +667,17 @@ async fn a_missing_directory_is_waited_for() {
     std::fs::create_dir(&dir).unwrap();
     world.until(|row| row.state == "running" && row.cursor == Seq(2)).await;
     assert!(std::fs::read(dir.join("events.jsonl")).unwrap() == world.lines(1..=2));
+}
+
+#[test]
+fn a_plan_is_what_the_configuration_says() {
+    let config = serde_json::json!({
+        "name": "s", "type": "stdout", "payload": "diff", "managed_fields": false, "rate": 7, "from": "now", "on_refused": "set_aside",
+    });
+    let plan = Plan::new(&serde_json::from_value(config).unwrap(), None);
+    assert_eq!((plan.name.as_str(), plan.kind, plan.start), ("s", "stdout", SinkStart::Now));
+    assert_eq!((plan.shape, plan.rate), (Shape { payload: Payload::Diff, managed_fields: false }, Some(7)));
+    assert_eq!(plan.on_refused, OnRefused::SetAside);
 }
 
 #[tokio::test]

@@ -258,8 +258,8 @@ fn delivering(registry: &mut Registry, process: &Process) {
     let delivered: Count =
         register(registry, "sink_delivered_entries", "Entries that the sink has taken since the start");
     let bytes: Count = register(registry, "sink_delivered_bytes", "Bytes of these entries");
-    let failures: Count = register(registry, "sink_failures", "Deliveries that failed since the start");
-    let tries: Int = register(registry, "sink_tries", "Failed deliveries in a row, up to now");
+    let failures: Count = register(registry, "sink_failures", "Tries to deliver that failed since the start");
+    let tries: Int = register(registry, "sink_tries", "Failed tries in a row, up to now");
     for (labels, stats) in &process.sinks {
         delivered.get_or_create(labels).inc_by(stats.delivered.load(Relaxed));
         bytes.get_or_create(labels).inc_by(stats.bytes.load(Relaxed));

@@ -25,7 +25,7 @@ use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 
-use super::link::{Answer, CREDENTIALS_WAIT, Link, Login, Reach, first_part, gzip};
+use super::link::{Answer, Link, Login, Reach, first_part, gzip};
 use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, Template, UNNAMED};
 use crate::config::{self, Gzip};
 use crate::model::Seq;
@@ -282,10 +282,9 @@ impl ElasticsearchSink {
         let kind = if kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') { kind } else { "" };
         let text = format!("{url} answered {status} {kind}{said}");
         match (status, kind) {
-            (_, "cluster_block_exception") => SinkError::Retry {
-                text: format!("{text}; make room on its disks or lift the block of the index, whichever it is"),
-                after: Some(CREDENTIALS_WAIT),
-            },
+            (_, "cluster_block_exception") => SinkError::renew(format!(
+                "{text}; make room on its disks or lift the block of the index, whichever it is"
+            )),
             (404, _) => SinkError::halt(format!(
                 "{text}; make the index, or let it be made (action.auto_create_index), and send SIGHUP"
             )),
@@ -293,10 +292,9 @@ impl ElasticsearchSink {
                 SinkError::halt(format!("{text}; give the alias a write index, and send SIGHUP"))
             }
             (400, "index_closed_exception") => SinkError::retry(format!("{text}; open the index")),
-            (401 | 403, _) => SinkError::Retry {
-                text: format!("{text}; give the user the right to create documents and indices"),
-                after: Some(CREDENTIALS_WAIT),
-            },
+            (401 | 403, _) => {
+                SinkError::renew(format!("{text}; give the user the right to create documents and indices"))
+            }
             // 409 with another reason than a document that is there.
             (408 | 409 | 429, _) => SinkError::retry(text),
             (400..=499, _) => SinkError::Refused { text },

@@ -23,7 +23,7 @@ use rustls::CertificateError;
 use rustls::pki_types::UnixTime;
 
 use super::tls::{self, Tls};
-use super::{Item, SinkError};
+use super::{CREDENTIALS_WAIT, Item, SinkError};
 use crate::{ambient, config};
 use guard::{Allowed, Guard};
 
@@ -32,9 +32,6 @@ const SAID: usize = 200;
 
 /// A text of an answer that has this many bytes in common with what was sent, or with a secret, is not told.
 const COMMON: usize = 16;
-
-/// The least wait after a refusal of the credentials, which heals when somebody renews them.
-pub(super) const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
 
 /// The longest wait that a server may ask for.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_hours(1);

@@ -27,7 +27,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::link::chain;
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, UNNAMED};
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, UNNAMED};
 use crate::config;
 use crate::model::{Cluster, Seq};
 use crate::wire::Entry;
@@ -356,7 +356,9 @@ impl NatsSink {
         Stop::Error(match error.kind() {
             PublishErrorKind::WrongLastSequence | PublishErrorKind::WrongLastMessageId => return Stop::Conflict,
             PublishErrorKind::MaxPayloadExceeded => SinkError::Refused {
-                text: format!("it has {size} bytes, and {shown} takes no more than its `max_payload`; raise that"),
+                text: format!(
+                    "it has {size} bytes, and {shown} takes no more than its `max_payload`; raise that, or {LESS}"
+                ),
             },
             PublishErrorKind::StreamNotFound => SinkError::retry(format!(
                 "no stream at {shown} takes the subjects {}; add them to the stream {stream}: delivery then goes on",
@@ -368,7 +370,7 @@ impl NatsSink {
                 match api_error.map(ApiError::error_code) {
                     Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM) => SinkError::Refused {
                         text: format!(
-                            "it has {size} bytes, and the stream {stream} takes no more than its `max_msg_size`; raise that"
+                            "it has {size} bytes, and the stream {stream} takes no more than its `max_msg_size`; raise that, or {LESS}"
                         ),
                     },
                     Some(ErrorCode::STREAM_NOT_MATCH) => SinkError::halt(format!(

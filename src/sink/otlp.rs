@@ -16,8 +16,8 @@ use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, TE};
 use reqwest::{Method, StatusCode};
 
 use super::cloudevents::event_type;
-use super::link::{Answer, CREDENTIALS_WAIT, Link, Login, Reach, first_part, gzip};
-use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
+use super::link::{Answer, Link, Login, Reach, first_part, gzip};
+use super::{CREDENTIALS_WAIT, Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config::{self, Gzip, Protocol};
 use crate::model::EntryType;
 use crate::wire::{Entry, EntryError};

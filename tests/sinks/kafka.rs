@@ -303,8 +303,7 @@ async fn kafka_topics_sizes_and_takeovers() {
         "{missing}"
     );
     let cursor = Position { epoch: "e".to_owned(), seq: Seq(0) };
-    let missing = trying("its position", async || sink.position(&cursor).await).await.unwrap_err();
-    assert!(matches!(&missing, SinkError::Halt { text } if text.contains("sink init")), "{missing}");
+    fails("run `decklog sink init NAME`", async || sink.position(&cursor).await).await;
     let commands = sink.needs().unwrap();
     assert!(commands.contains("--topic made --partitions 1\n"), "{commands}");
     assert!(commands.contains("--topic made-position --partitions 1 --config cleanup.policy=compact"), "{commands}");
@@ -314,8 +313,8 @@ async fn kafka_topics_sizes_and_takeovers() {
     sink.check().await.unwrap();
     let mut other = kafka.ready(exactly("other")).await;
     let mut lost = kafka.sink(json!({"topic": "nowhere", "transactional_id": "other"}));
-    let missing = deliver(lost.as_mut(), &items(1..=2)).await.unwrap_err();
-    assert!(matches!(&missing, (0, SinkError::Halt { text }) if text.contains("\"nowhere\"")), "{missing:?}");
+    let text = fails("\"nowhere\"", async || lost.deliver(&items(1..=2)).await.map_err(|failure| failure.error)).await;
+    assert!(text.contains("run `decklog sink init NAME`"), "{text}");
     // A topic that would forget the position.
     let mut forgetful = kafka.sink(json!({"topic": "made", "transactional_id": "x", "position_topic": "made"}));
     let forgets = trying("a check", async || forgetful.check().await).await.unwrap_err();
@@ -418,6 +417,18 @@ async fn kafka_partitions_and_topics_by_template() {
     assert!(sink.needs().unwrap().starts_with("# and a topic for each log.{resource}.{cluster}"));
     deliver(sink.as_mut(), &items(1..=3)).await.unwrap();
     assert_eq!(kafka.seqs("log.configmaps.prod").await, [1, 2, 3]);
+    let mut nowhere = kafka.sink(json!({"topic": "none.{resource}", "transactional_id": "log"}));
+    nowhere.of("audit", &Cluster::default());
+    assert_eq!(position(nowhere.as_mut()).await, Some(3));
+    let text = fails("auto.create.topics.enable", async || {
+        nowhere.deliver(&items(4..=5)).await.map_err(|failure| failure.error)
+    })
+    .await;
+    assert!(text.contains("\"none.configmaps\"") && !text.contains("sink init"), "{text}");
+    // It is made by hand.
+    drop(kafka.ready(json!({"topic": "none.configmaps", "mode": "idempotent"})).await);
+    deliver(nowhere.as_mut(), &items(4..=5)).await.unwrap();
+    assert_eq!(kafka.seqs("none.configmaps").await, [4, 5]);
 }
 
 /// The connection is gone at each answer of a transaction, the last one included, and comes back only after the sink has

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::model::{Cluster as Where, EntryType, Gap, ResourceVersion, Seq, Why};
+use crate::sink::CREDENTIALS_WAIT;
 use crate::sink::tests::item;
 use crate::wire::{Draft, render};
 

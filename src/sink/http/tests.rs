@@ -15,7 +15,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::sink::link::{CREDENTIALS_WAIT, LONGEST_WAIT};
+use crate::sink::CREDENTIALS_WAIT;
+use crate::sink::link::LONGEST_WAIT;
 use crate::sink::tests::item;
 
 /// What a request carried.

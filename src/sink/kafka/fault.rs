@@ -6,10 +6,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use super::context::Context;
 use super::setup::Settings;
-use crate::sink::SinkError;
-
-/// The least wait after something that heals when somebody changes credentials or rights.
-const OPERATOR_WAIT: Duration = Duration::from_secs(15);
+use crate::sink::{LESS, SinkError};
 
 /// How long there may be no broker: one that was only disconnected is back sooner.
 const ALONE: Duration = Duration::from_secs(3);
@@ -18,7 +15,6 @@ const ALONE: Duration = Duration::from_secs(3);
 pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings: &Settings) -> SinkError {
     use RDKafkaErrorCode as Code;
     let text = if text.is_empty() { code.to_string() } else { text.to_owned() };
-    let later = |text: String| SinkError::Retry { text, after: Some(OPERATOR_WAIT) };
     let (id, brokers) = (&settings.id, settings.config.brokers.join(","));
     // Only a few of some two hundred codes mean something of their own.
     #[allow(clippy::wildcard_enum_match_arm, reason = "every other code may heal")]
@@ -28,18 +24,18 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
         )),
         Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidRecord => SinkError::Refused {
             text: format!(
-                "Kafka does not take it ({text}): raise max.message.bytes of the topic, or message.max.bytes of the brokers"
+                "Kafka does not take it ({text}): raise max.message.bytes of the topic, or message.max.bytes of the brokers, or {LESS}"
             ),
         },
-        Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => SinkError::halt(format!(
-            "{doing}: the topic does not exist, and the brokers did not make it; {}, then send SIGHUP",
+        Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => SinkError::renew(format!(
+            "{doing}: the topic does not exist, and the brokers did not make it; {}: delivery then goes on",
             if settings.topic.is_fixed() {
                 format!("run `decklog sink init {}`, or what it prints with --print", settings.name)
             } else {
                 "make it, or let them make topics (auto.create.topics.enable)".to_owned()
             }
         )),
-        Code::TopicAuthorizationFailed => later(format!(
+        Code::TopicAuthorizationFailed => SinkError::renew(format!(
             "{doing}: no right to the topic; grant Write and Describe on {:?}{}",
             settings.config.topic,
             if settings.is_transactional() {
@@ -48,24 +44,24 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
                 String::new()
             }
         )),
-        Code::TransactionalIdAuthorizationFailed => {
-            later(format!("{doing}: no right to the transactional_id {id:?}; grant Write and Describe on it"))
-        }
-        Code::ClusterAuthorizationFailed => later(format!(
+        Code::TransactionalIdAuthorizationFailed => SinkError::renew(format!(
+            "{doing}: no right to the transactional_id {id:?}; grant Write and Describe on it"
+        )),
+        Code::ClusterAuthorizationFailed => SinkError::renew(format!(
             "{doing}: no right to write; grant Write and Describe on {:?}, and for brokers before 2.8 IdempotentWrite on the cluster",
             settings.config.topic
         )),
-        Code::Authentication | Code::SaslAuthenticationFailed => {
-            later(format!("{text}; correct `sasl`, `user` or `password_file`, which is read again before each try"))
-        }
+        Code::Authentication | Code::SaslAuthenticationFailed => SinkError::renew(format!(
+            "{text}; correct `sasl`, `user` or `password_file`, which is read again before each try"
+        )),
         // librdkafka does not say which of the reasons it was.
-        Code::SSL if text.contains("certificate verify failed") => later(format!(
+        Code::SSL if text.contains("certificate verify failed") => SinkError::renew(format!(
             "{}: its certificate is not signed by an authority of `ca_file`, is for another name, or has expired",
             text.split(": ").next().unwrap_or_default()
         )),
-        Code::SSL => {
-            later(format!("{text}; check `tls`, `ca_file`, `cert_file` and `key_file`, and the brokers' certificate"))
-        }
+        Code::SSL => SinkError::renew(format!(
+            "{text}; check `tls`, `ca_file`, `cert_file` and `key_file`, and the brokers' certificate"
+        )),
         Code::BrokerTransportFailure | Code::Resolve => {
             SinkError::retry(format!("{doing}: {text}; check `brokers`, and whether they run"))
         }

@@ -14,9 +14,6 @@ use crate::sink::files::Followed;
 use crate::sink::link::chain;
 use crate::sink::tls::Tls;
 
-/// The least wait after a refusal of the credentials, which heals when somebody renews them.
-const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
-
 /// Who decklog says it is.
 #[derive(Debug)]
 enum Credentials {
@@ -213,7 +210,7 @@ impl Link {
                     "{shown} asks who it is; set `credentials_file`, `user` and `password_file`, `token_file`, or `cert_file`"
                 ),
             };
-            return SinkError::Retry { text, after: Some(CREDENTIALS_WAIT) };
+            return SinkError::renew(text);
         }
         let why = chain(error);
         let hint = if why.contains("certificate") {

@@ -16,9 +16,6 @@ use crate::sink::link::cause;
 use crate::sink::tls::Tls;
 use crate::sink::{SinkError, UNNAMED};
 
-/// The least wait after a refusal of the credentials, which heals when somebody renews them.
-const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
-
 /// Where the database is, and how it is reached.
 pub(super) struct Door {
     config: Config,
@@ -224,13 +221,10 @@ impl Door {
         let (code, said) = (db.code(), db.message());
         let class = code.code().get(..2).unwrap_or_default();
         if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
-            return SinkError::Retry {
-                text: format!(
-                    "{at} does not let the user {} in: {said}; correct `password_file` or `cert_file`, which are read again before each try, or the server's pg_hba.conf",
-                    self.user
-                ),
-                after: Some(CREDENTIALS_WAIT),
-            };
+            return SinkError::renew(format!(
+                "{at} does not let the user {} in: {said}; correct `password_file` or `cert_file`, which are read again before each try, or the server's pg_hba.conf",
+                self.user
+            ));
         }
         if *code == SqlState::INVALID_CATALOG_NAME {
             return SinkError::halt(format!("{at}: {said}; create it and send SIGHUP"));

@@ -14,9 +14,6 @@ use crate::sink::dial::{Server, within};
 use crate::sink::files::Followed;
 use crate::sink::link::chain;
 
-/// The least wait after a refusal of the credentials, which heals when somebody renews them.
-const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
-
 /// The most bytes that Redis takes in one value, unless it is told otherwise.
 const LARGEST: u64 = 512 << 20;
 
@@ -254,18 +251,17 @@ impl Link {
             self.shown(),
             said.map(|said| format!(" ({said})")).unwrap_or_default()
         );
-        SinkError::Retry { text, after: Some(CREDENTIALS_WAIT) }
+        SinkError::renew(text)
     }
 
     /// What the server means when it refuses a command.
     pub(super) fn meaning(&self, error: &ServerError) -> SinkError {
         let (shown, said) = (self.shown(), error.details().unwrap_or_default().trim_end_matches('.'));
         let answered = format!("{shown} answered {} {said}", error.code());
-        let slowly = |text: String| SinkError::Retry { text, after: Some(CREDENTIALS_WAIT) };
         match error.code() {
             "NOAUTH" | "WRONGPASS" => self.credentials(Some(said)),
             "ERR" if said.contains("AUTH") || said.contains("invalid password") => self.credentials(Some(said)),
-            "NOPERM" => slowly(format!(
+            "NOPERM" => SinkError::renew(format!(
                 "{answered}; give the user the rights +multi, +exec, +discard, +xadd, +xrange, +xinfo and +config|get, and the keys of the streams"
             )),
             "WRONGTYPE" => SinkError::halt(format!(
@@ -277,9 +273,9 @@ impl Link {
             "READONLY" => SinkError::retry(format!(
                 "{shown} is a replica, which takes no writes; set `url` to the primary, unless a failover is under way"
             )),
-            "MOVED" | "ASK" => {
-                slowly(format!("{answered}: the stream is on another node of the cluster; set `url` to that one"))
-            }
+            "MOVED" | "ASK" => SinkError::renew(format!(
+                "{answered}: the stream is on another node of the cluster; set `url` to that one"
+            )),
             "CROSSSLOT" => SinkError::halt(format!(
                 "{shown} is a cluster that keeps the streams on several nodes; give `stream` a fixed name, and send SIGHUP"
             )),

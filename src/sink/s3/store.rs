@@ -19,9 +19,6 @@ use crate::sink::link::{self, chain};
 use crate::sink::tls::Tls;
 use crate::sink::{SinkError, UNNAMED};
 
-/// The least wait after a refusal of the credentials, which heals when somebody renews them.
-const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
-
 /// The region where none is named.
 const REGION: &str = "us-east-1";
 
@@ -231,12 +228,9 @@ impl Store {
         let refused =
             matches!(error, object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. });
         if refused || says(&["ExpiredToken", "InvalidToken"]) {
-            return SinkError::Retry {
-                text: format!(
-                    "cannot {what} {shown}: {said}; renew the credentials or give them the rights to get, put and list: they are read again before each try"
-                ),
-                after: Some(CREDENTIALS_WAIT),
-            };
+            return SinkError::renew(format!(
+                "cannot {what} {shown}: {said}; renew the credentials or give them the rights to get, put and list: they are read again before each try"
+            ));
         }
         SinkError::retry(format!("cannot {what} {shown}: {said}"))
     }
