@@ -342,7 +342,7 @@ impl Driver {
             }
             Effect::Wait { attempt, after } => {
                 self.stats.tries.store(u64::from(attempt), Relaxed);
-                let wait = backoff(attempt, ambient::fraction()).max(after.unwrap_or_default());
+                let wait = wait(attempt, after);
                 tokio::select! {
                     biased;
                     () = self.stop.cancelled() => return Ok(Outcome::Stop),
@@ -391,9 +391,7 @@ impl Driver {
 
     /// What the sink wants at once, and its rate allows.
     fn limits(&self) -> Limits {
-        let limits = self.sink.limits();
-        let most = self.pace.as_ref().map_or(usize::MAX, |pace| pace.rate as usize);
-        Limits { entries: limits.entries.min(most), ..limits }
+        self.pace.as_ref().map_or_else(|| self.sink.limits(), |pace| pace.limits(self.sink.limits()))
     }
 
     /// The sink has these of the batch.
@@ -466,19 +464,24 @@ impl Driver {
 }
 
 /// Keeps deliveries to a number of entries in a second.
-struct Pace {
+pub(crate) struct Pace {
     rate: u32,
     /// When the next batch may be read.
-    next: Instant,
+    pub(crate) next: Instant,
 }
 
 impl Pace {
-    fn new(rate: u32) -> Self {
+    pub(crate) fn new(rate: u32) -> Self {
         Self { rate: rate.max(1), next: Instant::now() }
     }
 
+    /// What a sink wants at once, as far as its rate allows.
+    pub(crate) fn limits(&self, limits: Limits) -> Limits {
+        Limits { entries: limits.entries.min(self.rate as usize), ..limits }
+    }
+
     /// So many entries were delivered. What was not used before is not made up for.
-    fn passed(&mut self, entries: usize, now: Instant) {
+    pub(crate) fn passed(&mut self, entries: usize, now: Instant) {
         let share = Duration::from_secs(1) / self.rate;
         self.next = self.next.max(now) + share.saturating_mul(u32::try_from(entries).unwrap_or(u32::MAX));
     }
@@ -514,6 +517,11 @@ async fn finish<T>(stop: &CancellationToken, work: impl Future<Output = T>) -> O
         () = stop.cancelled() => {}
     }
     tokio::time::timeout(STOP_WAIT, work).await.ok()
+}
+
+/// How long to wait before a try after so many that failed, and at least what the server asked for.
+pub(crate) fn wait(attempt: u32, after: Option<Duration>) -> Duration {
+    backoff(attempt, ambient::fraction()).max(after.unwrap_or_default())
 }
 
 /// Full jitter: any time up to a bound that doubles with each attempt.

@@ -35,6 +35,9 @@ use crate::model::{Cluster, EntryType, Seq};
 use crate::wire;
 pub(crate) use template::Template;
 
+/// What stands for the name of a sink in a sentence before [`Sink::of`] has told it.
+const UNNAMED: &str = "NAME";
+
 /// What a sink promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -65,6 +68,9 @@ pub struct Item {
     /// The entry after `payload`, without a newline: the same bytes at every delivery.
     pub line: Bytes,
 }
+
+/// What to do about an entry that is too large, besides raising a limit.
+pub(crate) const LESS: &str = "deliver less with payload = \"diff\" or \"metadata\"";
 
 impl Item {
     /// The entry without its object: what tells it from others, which is read much faster than all of it.

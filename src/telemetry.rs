@@ -1,8 +1,8 @@
 //! decklog's own log: where its lines go, how they look, and which are written.
 //!
-//! No line holds a part of an object. Our own lines name resources, objects and versions only; the one library whose
-//! warnings quote whole answers of the API server is silenced here, whatever the configuration says. A panic says where
-//! it was, and not what it was about.
+//! No line holds a part of an object. Our own lines name resources, objects and versions only; libraries that quote
+//! what they read or write are silenced here, whatever the configuration says. A panic says where it was, and not what
+//! it was about.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -22,9 +22,8 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 use crate::config::{Log, LogFormat};
 
 /// Libraries whose lines below WARN are theirs alone to read. A directive of the configuration that names one wins.
-const LIBRARIES: [&str; 13] = [
+const LIBRARIES: [&str; 12] = [
     "antlr4rust",
-    "async_nats",
     "cel",
     "h2",
     "hyper",
@@ -38,8 +37,12 @@ const LIBRARIES: [&str; 13] = [
     "tower_http",
 ];
 
-/// Its warnings quote the body of an answer that it could not read, and that body may hold a Secret.
-const QUOTES_BODIES: &str = "kube_client::client";
+/// They quote what they read and write: the one the body of an answer that it could not read, which may hold a Secret,
+/// the other the rows that it sends and the notices of triggers, which hold entries.
+const QUOTES_BODIES: [&str; 2] = ["kube_client::client", "tokio_postgres"];
+
+/// All of its errors come back to the sink, which says them in a sentence: nobody is to read them twice.
+const TOLD_BY_ITS_SINK: &str = "async_nats";
 
 /// From here on a panic of this process quotes nothing of what it was about: text that was not a character's end, a
 /// value that was not expected. Where it was is enough to find it.
@@ -160,13 +163,13 @@ where
 }
 
 fn quotes_nothing(metadata: &Metadata<'_>) -> bool {
-    !metadata.target().starts_with(QUOTES_BODIES)
+    !QUOTES_BODIES.iter().any(|library| metadata.target().starts_with(library))
 }
 
 /// The directives of the configuration, over the quiet of the libraries.
 fn filter(level: &str) -> Result<EnvFilter, String> {
     let loud = level.split(',').all(|word| !matches!(word.trim().to_lowercase().as_str(), "off" | "error"));
-    let mut directives: Vec<String> = Vec::new();
+    let mut directives = vec![format!("{TOLD_BY_ITS_SINK}=off")];
     if loud {
         directives.extend(LIBRARIES.map(|library| format!("{library}=warn")));
     }
@@ -292,6 +295,7 @@ mod tests {
         with("debug", LogFormat::Text, PLAIN, |_, lines| {
             tracing::debug!(target: "hyper::proto", "chatter");
             tracing::warn!(target: "kube_client::client", "geheim");
+            tracing::error!(target: "async_nats::connector", "authorization violation");
             assert_eq!(lines.take(), "");
             tracing::warn!(target: "hyper::proto", "worth a word");
             assert!(lines.take().contains("worth a word"));
@@ -300,6 +304,7 @@ mod tests {
             tracing::debug!(target: "hyper::proto", "asked for");
             tracing::warn!(target: "kube_client::client", "geheim");
             tracing::warn!(target: "kube_client::client::builder", "geheim");
+            tracing::info!(target: "tokio_postgres::connection", "NOTICE: geheim");
             let text = lines.take();
             assert!(text.contains("asked for") && !text.contains("geheim"), "{text}");
         });

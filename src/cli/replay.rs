@@ -4,17 +4,16 @@
 //! a file sink the entries go to a new file beside its own, which stays what delivery alone made of it: each entry
 //! once, in order, and its last line the position.
 
+use clap::Args;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use clap::Args;
 
 use super::output::plural;
 use super::progress::Progress;
 use super::{Exit, Failure, Global, Outcome, complain, configured};
 use crate::config::{self, SinkKind};
+use crate::delivery::{self, Pace};
 use crate::filter::Filter;
 use crate::journal::{Journal, JournalError, Reader};
 use crate::model::{Cluster, Seq};
@@ -33,10 +32,6 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "SEQ")]
     pub to: Option<u64>,
 }
-
-/// The wait before the first new try; it doubles up to [`LONGEST_WAIT`].
-const FIRST_WAIT: Duration = Duration::from_millis(200);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Delivers entries again.
 ///
@@ -103,8 +98,13 @@ async fn redeliver(
     sink.again();
     let mut progress = Progress::new(format!("replay to {}", config.name), "entries");
     let (mut after, mut delivered, mut refused) = (Seq(from.0 - 1), 0_u64, 0_u64);
+    let mut pace = config.rate.map(Pace::new);
     while after < to {
-        let limits = sink.limits();
+        let mut limits = sink.limits();
+        if let Some(pace) = &pace {
+            limits = pace.limits(limits);
+            tokio::time::sleep_until(pace.next).await;
+        }
         let oldest = reader.oldest()?;
         let entries = if after.next() < oldest {
             let mut entries = reader.rescued(&config.name, after.next(), to.min(Seq(oldest.0 - 1)))?;
@@ -133,6 +133,9 @@ async fn redeliver(
         }
         refused += deliver(sink.as_mut(), &items, &mut taken).await.map_err(wrong)?;
         delivered += items.len() as u64;
+        if let Some(pace) = &mut pace {
+            pace.passed(items.len(), tokio::time::Instant::now());
+        }
         after = last;
         progress.at(after.0.min(to.0) - from.0 + 1, to.0 - from.0 + 1);
     }
@@ -163,7 +166,7 @@ fn open(config: &config::Sink, cluster: &Cluster, from: Seq, to: Seq) -> Result<
 
 /// Hands a batch over, again and again where that may help. Gives how many entries were refused for ever.
 async fn deliver(sink: &mut dyn Sink, mut items: &[Item], taken: &mut impl FnMut(Seq)) -> Result<u64, String> {
-    let (mut refused, mut wait) = (0, FIRST_WAIT);
+    let (mut refused, mut attempt) = (0, 0);
     while !items.is_empty() {
         let Err(failure) = sink.deliver(items).await else {
             items.iter().for_each(|item| taken(item.seq));
@@ -171,14 +174,14 @@ async fn deliver(sink: &mut dyn Sink, mut items: &[Item], taken: &mut impl FnMut
         };
         items[..failure.taken].iter().for_each(|item| taken(item.seq));
         if failure.taken > 0 {
-            wait = FIRST_WAIT;
+            attempt = 0;
         }
         items = &items[failure.taken..];
         match failure.error {
             SinkError::Retry { text, after } => {
+                attempt += 1;
                 complain(&format!("{text}; trying again"));
-                tokio::time::sleep(after.unwrap_or_default().max(wait)).await;
-                wait = (wait * 2).min(LONGEST_WAIT);
+                tokio::time::sleep(delivery::wait(attempt, after)).await;
             }
             SinkError::Refused { text } => {
                 complain(&format!("entry {} is refused: {text}", items[0].seq));
@@ -216,6 +219,20 @@ mod tests {
         assert!(fs::read(&beside).unwrap() == world.lines(5..=7));
         // What is there already is not written to.
         assert!(replay(&file(&path), &state, &mut reader, Seq(5), Seq(7)).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replay_keeps_to_the_rate_of_its_sink() {
+        let mut world = World::new().await;
+        world.write(9).await;
+        let (state, path) = (world.dir.path().join("state"), world.dir.path().join("events.jsonl"));
+        let mut reader = world.journal.reader().unwrap();
+        let slow = config::Sink { rate: Some(2), ..file(&path) };
+        let began = tokio::time::Instant::now();
+        assert_eq!(replay(&slow, &state, &mut reader, Seq(1), Seq(9)).await.unwrap(), Exit::Done);
+        // Two at once, and half a second for each of the others but the last batch.
+        assert!(began.elapsed() >= std::time::Duration::from_secs(4), "{:?}", began.elapsed());
+        assert!(fs::read(world.dir.path().join("events.jsonl.replay-1-9")).unwrap() == world.lines(1..=9));
     }
 
     #[tokio::test]

@@ -193,7 +193,10 @@ fn sink_row(sink: &SinkStatus, status: &Status) -> Vec<Cell> {
 
 fn sink_details(sink: &SinkStatus) -> Vec<String> {
     let refused = sink.set_aside.iter().take(REFUSED);
-    let tries = sink.tries.map(|tries| format!(" ({tries} tries so far)")).filter(|_| !sink.detail.is_empty());
+    let tries = sink
+        .tries
+        .map(|tries| format!(" ({} so far)", plural(tries, "try", "tries")))
+        .filter(|_| !sink.detail.is_empty());
     let mut details = vec![sink.detail.clone() + &tries.unwrap_or_default()];
     details.extend(refused.map(|refused| format!("set aside: entry {}: {}", refused.seq, refused.reason)));
     if sink.set_aside.len() > REFUSED {

@@ -9,6 +9,7 @@ use super::format;
 use super::problem::{Place, Problem, nearest};
 use super::tree::{Node, Value};
 use super::{Files, Listen};
+use crate::sink::{postgres, s3};
 
 /// What is found where a key is missing.
 pub(super) const MISSING: &str = "no such key";
@@ -19,7 +20,7 @@ pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
     checker.node(root, schema, "", false);
     checker.duplicate_names(root);
     checker.one_file_twice(root);
-    checker.one_schema_twice(root);
+    checker.one_place_twice(root);
     checker.whole_objects(root);
     checker.one_resource_twice(root);
     checker.remote_listener(root);
@@ -287,19 +288,31 @@ impl Checker<'_> {
         }
     }
 
-    /// Two sinks cannot tell the same entries to the same tables.
-    fn one_schema_twice(&mut self, root: &Node) {
-        let mut seen: HashMap<(&str, &str), usize> = HashMap::new();
+    /// Two sinks cannot tell the same entries to the same tables, or to the same segments.
+    fn one_place_twice(&mut self, root: &Node) {
+        let mut seen: HashMap<(String, String), usize> = HashMap::new();
         for (index, sink) in root.get("sink").map_or(&[][..], Node::elements).iter().enumerate() {
-            if tag_of(sink) != "postgres" {
-                continue;
-            }
             let Some((node, url)) = sink.get("url").and_then(|node| Some((node, node.text()?))) else { continue };
-            let schema = sink.get("schema").and_then(Node::text).unwrap_or("decklog");
-            if let Some(first) = seen.insert((url, schema), index) {
-                let found = format!("the database and the schema of sink[{first}]");
-                let expected = "a database or a schema that no other sink delivers to";
-                self.tell(&node.place, &format!("sink[{index}].url"), found, expected);
+            let key = |key| sink.get(key).and_then(Node::text);
+            // What is no URL is told elsewhere.
+            let (place, found, expected) = match tag_of(sink) {
+                "postgres" => (
+                    postgres::parse_url(url)
+                        .map(|url| postgres::shown(&url))
+                        .map(|at| (at, key("schema").unwrap_or("decklog"))),
+                    "the database and the schema",
+                    "a database or a schema that no other sink delivers to",
+                ),
+                "s3" => (
+                    s3::Place::parse(url).map(|place| (format!("{place:?}"), key("endpoint").unwrap_or_default())),
+                    "the place",
+                    "a bucket, a prefix or a folder that no other sink delivers to",
+                ),
+                _ => continue,
+            };
+            let Ok((place, part)) = place else { continue };
+            if let Some(first) = seen.insert((place, part.to_owned()), index) {
+                self.tell(&node.place, &format!("sink[{index}].url"), format!("{found} of sink[{first}]"), expected);
             }
         }
     }

@@ -556,6 +556,17 @@ fn field_selector(text: &str) -> Result<(), Wrong> {
     Ok(())
 }
 
+fn network(text: &str) -> Result<(), Wrong> {
+    if text.parse::<IpNet>().is_ok() {
+        return Ok(());
+    }
+    let wrong = Wrong::from(format!("the string {text:?}"));
+    Err(match text.parse::<IpAddr>() {
+        Ok(address) => wrong.near(IpNet::from(address).to_string()),
+        Err(_) => wrong,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -694,15 +705,4 @@ mod tests {
         assert!(found("readable-file", "/nonexistent/x").contains("cannot be read: No such file"));
         assert!(check("readable-file", "/nonexistent/x", Files::Ignore).is_ok());
     }
-}
-
-fn network(text: &str) -> Result<(), Wrong> {
-    if text.parse::<IpNet>().is_ok() {
-        return Ok(());
-    }
-    let wrong = Wrong::from(format!("the string {text:?}"));
-    Err(match text.parse::<IpAddr>() {
-        Ok(address) => wrong.near(IpNet::from(address).to_string()),
-        Err(_) => wrong,
-    })
 }

@@ -215,6 +215,32 @@ kepp = 3
 }
 
 #[test]
+fn segments_of_two_sinks_are_in_two_places() {
+    let text = format!(
+        "{LEAST}
+[[sink]]
+name = 'a'
+type = 's3'
+url = 's3://logs/x'
+[[sink]]
+name = 'b'
+type = 's3'
+url = 's3://logs/x/'
+[[sink]]
+name = 'c'
+type = 's3'
+url = 's3://logs/x/y'
+[[sink]]
+name = 'd'
+type = 's3'
+url = 's3://logs/x'
+endpoint = 'https://other.example'
+"
+    );
+    insta::assert_snapshot!(briefly(&text).join("\n"), @"11:7 sink[1].url: the place of sink[0]");
+}
+
+#[test]
 fn a_database_is_told_apart_from_another_one_and_wants_whole_entries_for_objects() {
     let text = format!(
         "{LEAST}
@@ -225,7 +251,7 @@ url = 'postgres://me@db.example/audit'
 [[sink]]
 name = 'b'
 type = 'postgres'
-url = 'postgres://me@db.example/audit'
+url = 'postgresql://other@db.example:5432/audit'
 schema = 'decklog'
 sslmode = 'require'
 [[sink]]

@@ -289,7 +289,7 @@ impl State {
             SinkError::Refused { text } => match self.on_refused {
                 OnRefused::SetAside => Next::SetAside(text),
                 OnRefused::Halt => {
-                    self.report(SinkState::Halted(refusal(first, &text)), effects);
+                    self.report(SinkState::Halted(refusal(&self.name, first, &text)), effects);
                     Next::Halt
                 }
             },
@@ -355,9 +355,9 @@ fn ahead(held: Seq, head: Seq, cursor: Seq) -> String {
     )
 }
 
-fn refusal(seq: Seq, text: &str) -> String {
+fn refusal(sink: &str, seq: Seq, text: &str) -> String {
     format!(
-        "entry {seq} was refused: {text}; correct the server and send SIGHUP to try again, or set on_refused = \"set_aside\" to keep such entries for `decklog replay` and go on"
+        "entry {seq} was refused: {text}; correct the server and send SIGHUP to try again, or set on_refused = \"set_aside\" to go on and keep such entries for `decklog replay --sink {sink} --from {seq} --to {seq}`"
     )
 }
 
@@ -545,7 +545,7 @@ mod tests {
         let mut trace = Trace::opened(OnRefused::Halt, 0);
         trace.on(batch(5, &[2, 4])).gives(&[Effect::Deliver { from: 0 }]);
         trace.on(failed(1, SinkError::Refused { text: "400".into() }));
-        trace.gives(&[Effect::Report(SinkState::Halted(refusal(Seq(4), "400"))), ack(3, 2)]);
+        trace.gives(&[Effect::Report(SinkState::Halted(refusal("s", Seq(4), "400"))), ack(3, 2)]);
         trace.on(Input::Done).gives(&[Effect::AwaitOperator]);
         trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(3))]);
         trace.on(held(None, 100)).gives(&[read(3)]);

@@ -30,6 +30,16 @@ pub struct Event<'a> {
     data: &'a [u8],
 }
 
+/// The `type` of an event, which OpenTelemetry calls its name.
+pub(crate) const fn event_type(kind: EntryType) -> &'static str {
+    match kind {
+        EntryType::Added => "io.decklog.added.v1",
+        EntryType::Modified => "io.decklog.modified.v1",
+        EntryType::Deleted => "io.decklog.deleted.v1",
+        EntryType::Gap => "io.decklog.gap.v1",
+    }
+}
+
 impl<'a> Event<'a> {
     /// The event of an entry.
     ///
@@ -41,12 +51,7 @@ impl<'a> Event<'a> {
         let cluster = utf8_percent_encode(&entry.cluster.name, AUTHORITY);
         let root = if entry.group().is_empty() { "api" } else { "apis" };
         let source = format!("//{cluster}/{root}/{}/{}", entry.api_version, entry.resource);
-        let kind = match entry.kind() {
-            EntryType::Added => "io.decklog.added.v1",
-            EntryType::Modified => "io.decklog.modified.v1",
-            EntryType::Deleted => "io.decklog.deleted.v1",
-            EntryType::Gap => "io.decklog.gap.v1",
-        };
+        let kind = event_type(entry.kind());
         let subject = entry.name.as_deref().map(|name| match entry.namespace.as_deref() {
             Some(namespace) => format!("{namespace}/{name}"),
             None => name.to_owned(),

@@ -10,6 +10,8 @@
 //! is nested too deeply, what has a null character in a key or a number of more digits than it parses. A text fits
 //! always, and gives back every byte.
 
+mod answer;
+mod document;
 #[cfg(test)]
 mod tests;
 
@@ -20,16 +22,16 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
-use reqwest::{Method, StatusCode};
-use serde::{Deserialize, Serialize};
+use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use super::link::{Answer, CREDENTIALS_WAIT, Link, Login, Reach, first_part, gzip};
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, Template};
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, Template, UNNAMED};
 use crate::config::{self, Gzip};
 use crate::model::Seq;
-use crate::wire::{Entry, EntryError, EntryGap};
+use crate::wire::{Entry, EntryError};
+use answer::{Bulk, Found, Granted, Outcome, Refusal, Why};
+use document::{Action, Create, Document};
 
 /// About how many bytes of entries one request carries, unless a single entry is larger.
 const BATCH_BYTES: usize = 4 << 20;
@@ -46,6 +48,9 @@ const INDEX_BYTES: usize = 255;
 /// Longer texts are not searched by: the index cannot hold a term of more than 32,766 bytes.
 const LONGEST_TERM: usize = 8191;
 
+/// What it does in its indices, as Elasticsearch calls it. What is there under an id is read.
+const RIGHTS: [&str; 2] = ["create_doc", "read"];
+
 /// How the credentials are renewed.
 const HEAL: &str = "renew the credentials in `password_file`, `api_key_file` or `headers_file`";
 
@@ -53,6 +58,8 @@ const HEAL: &str = "renew the credentials in `password_file`, `api_key_file` or 
 #[derive(Debug)]
 pub struct ElasticsearchSink {
     link: Link,
+    /// The name of the sink.
+    name: String,
     index: Template,
     /// The name of the index template.
     template: String,
@@ -90,6 +97,7 @@ impl ElasticsearchSink {
         })?;
         Ok(Self {
             link,
+            name: UNNAMED.to_owned(),
             index: Template::parse(&config.index).map_err(|(found, _)| format!("`index` is {found}"))?,
             template: config.index.replace(['{', '}'], ""),
             batch_size: config.batch_size.max(1),
@@ -131,7 +139,12 @@ impl ElasticsearchSink {
                     self.bytes = part.iter().map(|item| item.line.len()).sum::<usize>() / 2;
                 }
                 StatusCode::BAD_REQUEST if several => most = part.len() / 2,
-                StatusCode::PAYLOAD_TOO_LARGE | StatusCode::BAD_REQUEST => {
+                StatusCode::PAYLOAD_TOO_LARGE => {
+                    let told = self.link.told(&answer, &body);
+                    let text = format!("{told}; raise http.max_content_length there, or {LESS}");
+                    return fail(0, SinkError::Refused { text });
+                }
+                StatusCode::BAD_REQUEST => {
                     return fail(0, SinkError::Refused { text: self.link.told(&answer, &body) });
                 }
                 _ => return fail(0, self.problem(&answer, &body)),
@@ -178,7 +191,21 @@ impl ElasticsearchSink {
             Gzip::Gzip => request.header(CONTENT_ENCODING, HeaderValue::from_static("gzip")).body(gzip(body)),
             Gzip::None => request.body(body.clone()),
         };
-        self.link.ask(request, ANSWER_BYTES).await
+        self.ask(request).await
+    }
+
+    /// Sends a request. Of an answer that is an error only what is for people is kept.
+    async fn ask(&self, request: RequestBuilder) -> Result<Answer, SinkError> {
+        let mut answer = self.link.ask(request, ANSWER_BYTES).await?;
+        if !answer.status.is_success()
+            && let Ok(Refusal { error: Some(error) }) = serde_json::from_slice(&answer.body)
+        {
+            answer.body = match error {
+                Why::Text(text) => text.into_bytes(),
+                Why::Reason { kind, reason } => format!("{kind}: {reason}").into_bytes(),
+            };
+        }
+        Ok(answer)
     }
 
     /// How many documents from the beginning are there now, and what is with the next one: nothing where it only has to
@@ -225,7 +252,7 @@ impl ElasticsearchSink {
         let source = ("_source_includes", "epoch,seq");
         let request = self.link.request_at(Method::POST, &["_mget"], &[source])?;
         let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let answer = self.link.ask(request.body(body.clone()), ANSWER_BYTES).await?;
+        let answer = self.ask(request.body(body.clone())).await?;
         if answer.status != StatusCode::OK {
             return Err(self.problem(&answer, body.as_bytes()));
         }
@@ -255,15 +282,19 @@ impl ElasticsearchSink {
         let kind = if kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') { kind } else { "" };
         let text = format!("{url} answered {status} {kind}{said}");
         match (status, kind) {
-            (404, _) => {
-                SinkError::halt(format!("{text}; make the index, or let it be made (action.auto_create_index)"))
-            }
+            (_, "cluster_block_exception") => SinkError::Retry {
+                text: format!("{text}; make room on its disks or lift the block of the index, whichever it is"),
+                after: Some(CREDENTIALS_WAIT),
+            },
+            (404, _) => SinkError::halt(format!(
+                "{text}; make the index, or let it be made (action.auto_create_index), and send SIGHUP"
+            )),
             (400, "illegal_argument_exception") if reason.contains("no write index") => {
-                SinkError::halt(format!("{text}; give the alias a write index"))
+                SinkError::halt(format!("{text}; give the alias a write index, and send SIGHUP"))
             }
             (400, "index_closed_exception") => SinkError::retry(format!("{text}; open the index")),
             (401 | 403, _) => SinkError::Retry {
-                text: format!("{text}; give the user the right to create documents and indices, or lift the block"),
+                text: format!("{text}; give the user the right to create documents and indices"),
                 after: Some(CREDENTIALS_WAIT),
             },
             // 409 with another reason than a document that is there.
@@ -277,7 +308,7 @@ impl ElasticsearchSink {
     fn problem(&self, answer: &Answer, sent: &[u8]) -> SinkError {
         self.link.meaning(answer, sent, HEAL).unwrap_or_else(|| {
             let told = self.link.told(answer, sent);
-            SinkError::halt(format!("{told}; set `url` to an Elasticsearch or OpenSearch"))
+            SinkError::halt(format!("{told}; set `url` to an Elasticsearch or OpenSearch, and send SIGHUP"))
         })
     }
 
@@ -324,200 +355,40 @@ impl ElasticsearchSink {
         self.exists(self.link.request_at(Method::GET, &["_index_template", &self.template], &[])?).await
     }
 
-    async fn exists(&self, request: reqwest::RequestBuilder) -> Result<Option<bool>, SinkError> {
+    /// Which of the rights that it needs on its indices the user lacks, where the server is one that can be asked.
+    async fn lacks(&self) -> Result<Vec<&'static str>, SinkError> {
+        let asked = json!({ "index": [{ "names": [self.index.pattern()], "privileges": RIGHTS }] });
+        let request = self.link.request_at(Method::POST, &["_security", "user", "_has_privileges"], &[])?;
+        let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let answer = self.link.ask(request.body(asked.to_string()), ANSWER_BYTES).await?;
+        let granted: Option<Granted> = serde_json::from_slice(&answer.body).ok().filter(|_| answer.status.is_success());
+        let refused = |right: &&str| {
+            let granted = granted.iter().flat_map(|granted| granted.index.values());
+            granted.flatten().any(|(name, is_granted)| name == right && !is_granted)
+        };
+        Ok(RIGHTS.into_iter().filter(refused).collect())
+    }
+
+    async fn exists(&self, request: RequestBuilder) -> Result<Option<bool>, SinkError> {
         let answer = self.link.ask(request, ANSWER_BYTES).await?;
+        // Anybody says that something is not there; to a HEAD it is said without words.
+        let ours = || answer.body.is_empty() || serde_json::from_slice::<Refusal>(&answer.body).is_ok();
         match answer.status {
             StatusCode::OK => Ok(Some(true)),
-            StatusCode::NOT_FOUND => Ok(Some(false)),
+            StatusCode::NOT_FOUND if ours() => Ok(Some(false)),
             StatusCode::FORBIDDEN => Ok(None),
             _ => Err(self.problem(&answer, &[])),
         }
     }
 }
 
-/// The line before a document.
-#[derive(Serialize)]
-struct Action<'e> {
-    create: Create<'e>,
-}
-
-#[derive(Serialize)]
-struct Create<'e> {
-    #[serde(rename = "_index")]
-    index: String,
-    #[serde(rename = "_id")]
-    id: Cow<'e, str>,
-}
-
-/// What one searches by, and the entry.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Document<'e> {
-    #[serde(rename = "@timestamp")]
-    timestamp: &'e str,
-    seq: u64,
-    epoch: &'e str,
-    id: &'e str,
-    #[serde(rename = "type")]
-    type_name: &'e str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    evidence: Option<&'e str>,
-    cluster: Cluster<'e>,
-    api_version: &'e str,
-    kind: &'e str,
-    resource: &'e str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<&'e str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'e str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uid: Option<&'e str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resource_version: Option<&'e str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    change: Option<Change<'e>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gap: Option<EntryGap>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    redacted: Option<&'e RawValue>,
-    entry: &'e str,
-}
-
-#[derive(Serialize)]
-struct Cluster<'e> {
-    name: &'e str,
-    uid: &'e str,
-}
-
-/// A change without the values of its patch.
-#[derive(Serialize)]
-struct Change<'e> {
-    areas: Vec<Cow<'e, str>>,
-    paths: Vec<Cow<'e, str>>,
-    managers: Vec<Cow<'e, str>>,
-}
-
-impl<'e> Document<'e> {
-    fn of(entry: &'e Entry<'_>, line: &'e str) -> Self {
-        Self {
-            timestamp: &entry.time,
-            seq: entry.seq,
-            epoch: &entry.epoch,
-            id: &entry.id,
-            type_name: &entry.type_name,
-            evidence: entry.evidence.as_deref(),
-            cluster: Cluster { name: &entry.cluster.name, uid: &entry.cluster.uid },
-            api_version: &entry.api_version,
-            kind: &entry.kind_name,
-            resource: &entry.resource,
-            namespace: entry.namespace.as_deref(),
-            name: entry.name.as_deref(),
-            uid: entry.uid.as_deref(),
-            resource_version: entry.resource_version.as_deref(),
-            change: entry.change.and_then(Change::of),
-            gap: entry.gap(),
-            redacted: entry.redacted,
-            entry: line,
-        }
-    }
-}
-
-impl<'e> Change<'e> {
-    /// None where it is not as every decklog writes it, or has a path that is no text. It is in `entry` all the same.
-    fn of(change: &'e RawValue) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Whole<'c> {
-            #[serde(borrow)]
-            areas: Vec<Text<'c>>,
-            #[serde(borrow, default)]
-            patch: Vec<Step<'c>>,
-            #[serde(borrow)]
-            managers: Vec<Manager<'c>>,
-        }
-        #[derive(Deserialize)]
-        struct Step<'c> {
-            #[serde(borrow)]
-            path: Cow<'c, str>,
-        }
-        #[derive(Deserialize)]
-        struct Manager<'c> {
-            #[serde(borrow, default)]
-            manager: Cow<'c, str>,
-        }
-        #[derive(Deserialize)]
-        struct Text<'c>(#[serde(borrow)] Cow<'c, str>);
-        let whole: Whole<'_> = serde_json::from_str(change.get()).ok()?;
-        Some(Self {
-            areas: whole.areas.into_iter().map(|Text(area)| area).collect(),
-            paths: whole.patch.into_iter().map(|step| step.path).collect(),
-            managers: whole.managers.into_iter().map(|manager| manager.manager).collect(),
-        })
-    }
-}
-
-/// The answer to a bulk request, as far as it is asked for.
-#[derive(Deserialize)]
-struct Bulk<'a> {
-    #[serde(borrow)]
-    items: Vec<Created<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Created<'a> {
-    #[serde(borrow)]
-    create: Outcome<'a>,
-}
-
-#[derive(Deserialize)]
-struct Outcome<'a> {
-    #[serde(rename = "_index", borrow, default)]
-    index: Cow<'a, str>,
-    status: u16,
-    #[serde(borrow, default)]
-    error: Option<Reason<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Reason<'a> {
-    #[serde(rename = "type", borrow, default)]
-    kind: Cow<'a, str>,
-    #[serde(borrow, default)]
-    reason: Cow<'a, str>,
-}
-
-/// The answer to a request for several documents.
-#[derive(Deserialize)]
-struct Found<'a> {
-    #[serde(borrow)]
-    docs: Vec<Doc<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Doc<'a> {
-    #[serde(rename = "_source", borrow, default)]
-    source: Option<Source<'a>>,
-}
-
-/// Which entry a document is of.
-#[derive(Deserialize)]
-struct Source<'a> {
-    #[serde(borrow, default)]
-    epoch: Cow<'a, str>,
-    #[serde(default)]
-    seq: u64,
-}
-
-impl Outcome<'_> {
-    /// A document with this id was made now, or is there.
-    fn is_there(&self) -> bool {
-        let kind = self.error.as_ref().map(|error| error.kind.as_ref());
-        (200..300).contains(&self.status) || (self.status == 409 && kind == Some("version_conflict_engine_exception"))
-    }
-}
-
 impl Sink for ElasticsearchSink {
     fn class(&self) -> Class {
         Class::AtLeastOnce
+    }
+
+    fn of(&mut self, sink: &str, _cluster: &crate::model::Cluster) {
+        sink.clone_into(&mut self.name);
     }
 
     fn limits(&self) -> Limits {
@@ -550,18 +421,30 @@ impl Sink for ElasticsearchSink {
             let template = self.index_template();
             let request = self.link.request_at(Method::PUT, &["_index_template", &name], &[])?;
             let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            let answer = self.link.ask(request.body(template), ANSWER_BYTES).await?;
-            if answer.status.is_success() {
-                return Ok(format!("made the index template {name} for {}", self.index.pattern()));
+            let answer = self.ask(request.body(template)).await?;
+            match answer.status {
+                status if status.is_success() => {
+                    Ok(format!("made the index template {name} for {}", self.index.pattern()))
+                }
+                StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN => Err(SinkError::halt(format!(
+                    "{}; let somebody who may make index templates apply what `decklog sink init` prints with --print, changed where it has to be",
+                    self.link.told(&answer, &[])
+                ))),
+                _ => Err(self.problem(&answer, &[])),
             }
-            Err(self.problem(&answer, &[]))
         }
         .boxed()
     }
 
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>> {
         async {
-            if self.has_template().await? == Some(false) {
+            let has_template = self.has_template().await?;
+            let lacks = self.lacks().await?;
+            if !lacks.is_empty() {
+                let (url, lacks, pattern) = (&self.link.shown, lacks.join(" and "), self.index.pattern());
+                return Err(SinkError::halt(format!("{url} lets this user not {lacks} in {pattern}; give it that right")));
+            }
+            if has_template == Some(false) {
                 // Whoever made the indices beforehand needs no template.
                 let none = ("allow_no_indices", "false");
                 let indices = self.link.request_at(Method::HEAD, &[&self.index.pattern()], &[none])?;
@@ -570,7 +453,8 @@ impl Sink for ElasticsearchSink {
                 }
                 let (url, name) = (&self.link.shown, &self.template);
                 return Err(SinkError::halt(format!(
-                    "{url} has no index template {name}; run `decklog sink init` for this sink, or apply what it prints with --print"
+                    "{url} has no index template {name}; run `decklog sink init {}`, or apply what it prints with --print",
+                    self.name
                 )));
             }
             Ok(())

@@ -10,6 +10,8 @@ use super::SinkError;
 pub(crate) struct Followed {
     path: PathBuf,
     content: Option<Vec<u8>>,
+    /// It could not be read the last time, and that was told.
+    is_missed: bool,
 }
 
 impl std::fmt::Debug for Followed {
@@ -21,7 +23,7 @@ impl std::fmt::Debug for Followed {
 impl Followed {
     /// Nothing is read yet.
     pub(crate) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), content: None }
+        Self { path: path.to_owned(), content: None, is_missed: false }
     }
 
     /// Where it is.
@@ -35,6 +37,7 @@ impl Followed {
             Ok(content) => {
                 let other = self.content.as_deref() != Some(&content[..]);
                 self.content = Some(content);
+                self.is_missed = false;
                 Ok(other)
             }
             Err(error) => {
@@ -42,7 +45,9 @@ impl Followed {
                 if self.content.is_none() {
                     return Err(SinkError::retry(text));
                 }
-                tracing::warn!("{text}; what was read last is used");
+                if !std::mem::replace(&mut self.is_missed, true) {
+                    tracing::warn!("{text}; what was read last is used until it can be");
+                }
                 Ok(false)
             }
         }
@@ -68,8 +73,44 @@ impl Followed {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
+
+    /// What is logged.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// It is looked at before each batch: a line for each would fill the log.
+    #[tokio::test]
+    async fn a_file_that_is_missing_is_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, lines) = (dir.path().join("token"), Lines::default());
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let mut file = Followed::new(&path);
+        for told in 1..=2 {
+            fs::write(&path, "x").unwrap();
+            file.refresh().await.unwrap();
+            fs::remove_file(&path).unwrap();
+            for _ in 0..5 {
+                file.refresh().await.unwrap();
+            }
+            assert_eq!(String::from_utf8_lossy(&lines.0.lock().unwrap()).lines().count(), told);
+        }
+    }
 
     #[tokio::test]
     async fn what_was_read_last_serves_while_a_file_is_replaced() {

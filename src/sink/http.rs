@@ -227,6 +227,11 @@ impl Sink for HttpSink {
             if status == StatusCode::UNAUTHORIZED {
                 return Err(SinkError::retry(format!("{url} answers {status}; correct the credentials")));
             }
+            // Many servers do not know OPTIONS, and say so in one way or another.
+            let unwell = status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
+            if unwell || status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+                return Err(SinkError::retry(format!("{url} answers {status}")));
+            }
             Ok(())
         }
         .boxed()

@@ -18,7 +18,8 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::dial;
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config;
 use crate::model::EntryType;
 use crate::wire::Entry;
@@ -59,18 +60,16 @@ impl JournaldSink {
             let refused = |text| Failure { taken, error: SinkError::Refused { text } };
             let fields = fields(&self.identifier, item).map_err(refused)?;
             if fields.len() > LARGEST {
-                let text = format!("its {} bytes are more than journald takes ({LARGEST})", fields.len());
+                let text = format!("its {} bytes are more than journald takes ({LARGEST}); {LESS}", fields.len());
                 return Err(refused(text));
             }
             let timeout = self.timeout;
             let socket = self.ready().map_err(|error| Failure { taken, error })?;
-            let text = match tokio::time::timeout(timeout, post(socket, &fields)).await {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => format!("cannot write to {}: {error}", self.path.display()),
-                Err(_elapsed) => format!("{} took nothing for {timeout:?}", self.path.display()),
-            };
-            self.socket = None;
-            return Err(Failure { taken, error: SinkError::retry(text) });
+            if let Err(error) = dial::taken(timeout, post(socket, &fields)).await {
+                self.socket = None;
+                let error = SinkError::retry(format!("cannot write to {}: {error}", self.path.display()));
+                return Err(Failure { taken, error });
+            }
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ use futures::future::BoxFuture;
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::ambient;
 use crate::config;
+use crate::model::Cluster;
 use patience::Patience;
 use record::Record;
 use setup::{Files, Settings};
@@ -143,8 +144,13 @@ impl Sink for KafkaSink {
         Limits { entries: self.settings.config.batch_size.max(1), bytes: BATCH_BYTES, linger }
     }
 
-    fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
-        self.ask(Writer::position).boxed()
+    fn of(&mut self, sink: &str, _cluster: &Cluster) {
+        sink.clone_into(&mut self.settings.name);
+    }
+
+    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+        let cursor = cursor.clone();
+        self.ask(move |writer, patience| writer.position(cursor, patience)).boxed()
     }
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {

@@ -19,8 +19,10 @@ use jiff::fmt::rfc2822;
 use memchr::memmem;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, ClientBuilder, Method, Request, RequestBuilder, Response, StatusCode, Url, redirect};
+use rustls::CertificateError;
+use rustls::pki_types::UnixTime;
 
-use super::tls::Tls;
+use super::tls::{self, Tls};
 use super::{Item, SinkError};
 use crate::{ambient, config};
 use guard::{Allowed, Guard};
@@ -313,7 +315,7 @@ impl Link {
             let location = answer.headers.get(LOCATION).and_then(|to| to.to_str().ok());
             let to = location.map(|to| format!(" to {}", shown(to))).unwrap_or_default();
             return Some(SinkError::halt(format!(
-                "{url} answered {status}{to}, and decklog does not follow redirects; set `url` to where it leads"
+                "{url} answered {status}{to}, and decklog does not follow redirects; set `url` to where it leads, and send SIGHUP"
             )));
         }
         match status {
@@ -354,7 +356,7 @@ impl Link {
             return format!("{url} did not answer within {:?}", self.timeout);
         }
         let what = if error.is_connect() { "cannot connect to" } else { "no answer from" };
-        format!("{what} {url}: {}", chain(&error.without_url()))
+        format!("{what} {url}: {}", cause(&error.without_url()))
     }
 
     /// The text of an answer in one short line; none where it repeats what was sent, which may be private.
@@ -373,6 +375,8 @@ impl Link {
                 break;
             }
         }
+        // It becomes a part of a sentence.
+        said.truncate(said.trim_end_matches(['.', ',', ';', ':', ' ']).len());
         let repeats = said.as_bytes().windows(COMMON).any(|part| memmem::find(sent, part).is_some());
         let secrets = self.headers.iter().flat_map(HeaderMap::values).map(HeaderValue::as_bytes);
         // In the whole answer: what is told of it may end in the middle of a secret.
@@ -442,17 +446,87 @@ pub(super) fn shown(url: &str) -> String {
     }
 }
 
-/// An error and what caused it, in one line.
-pub(super) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
+/// Texts of errors that only say that a cause follows.
+const WRAPPERS: [&str; 4] = ["error sending request", "dns error", "error resolving DNS", "tcp connect error"];
+
+/// An error and what caused it, in one line, and what to do where it is TLS that fails.
+pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = String::new();
+    for error in all(error) {
+        let more = words(error);
+        let says_nothing = WRAPPERS.contains(&more.as_str()) || more.starts_with("client error (");
+        if text.contains(&more) || (says_nothing && error.source().is_some()) {
+            continue;
         }
-        cause = error.source();
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&more);
     }
-    text
+    advised(text, error)
+}
+
+/// What is at the bottom of an error, in one line, and what to do where it is TLS that fails: what libraries lay over it
+/// tells nobody what to do.
+pub(super) fn cause(error: &(dyn Error + 'static)) -> String {
+    let bottom = all(error).last().unwrap_or(error);
+    advised(words(bottom), error)
+}
+
+/// An error, what caused it, and so on.
+fn all<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error: &&'e (dyn Error + 'static)| (*error).source())
+}
+
+fn advised(text: String, error: &(dyn Error + 'static)) -> String {
+    match all(error).find_map(tls::advice) {
+        Some(advice) => format!("{text}; {advice}"),
+        None => text,
+    }
+}
+
+/// What one error says. A certificate that has expired says at each try by how much, and would be news for ever.
+fn words(error: &(dyn Error + 'static)) -> String {
+    let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    let tls = inner.and_then(|inner| inner.downcast_ref()).or_else(|| error.downcast_ref());
+    let date = |time: &UnixTime| {
+        let seconds = time.as_secs().try_into().unwrap_or_default();
+        jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
+    };
+    match tls {
+        Some(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+            format!("invalid peer certificate: it has expired, at {}", date(not_after))
+        }
+        Some(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. })) => {
+            format!("invalid peer certificate: it is not valid before {}", date(not_before))
+        }
+        _ => error.to_string().split_whitespace().collect::<Vec<_>>().join(" "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_certificate_is_told_the_same_way_each_time() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let told = |error| {
+            let error = std::io::Error::new(std::io::ErrorKind::InvalidData, rustls::Error::InvalidCertificate(error));
+            assert_eq!(chain(&error), cause(&error));
+            cause(&error)
+        };
+        for now in [1_700_000_000, 1_700_000_009] {
+            assert_eq!(
+                told(CertificateError::ExpiredContext { time: at(now), not_after: at(1_609_459_200) }),
+                "invalid peer certificate: it has expired, at 2021-01-01T00:00:00Z; renew the server's certificate"
+            );
+            assert_eq!(
+                told(CertificateError::NotValidYetContext { time: at(now), not_before: at(1_800_000_000) }),
+                "invalid peer certificate: it is not valid before 2027-01-15T08:00:00Z"
+            );
+        }
+        assert!(told(CertificateError::UnknownIssuer).ends_with("in `ca_file`"));
+        assert_eq!(told(CertificateError::Revoked), "invalid peer certificate: Revoked");
+    }
 }

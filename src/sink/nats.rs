@@ -27,9 +27,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::link::chain;
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, UNNAMED};
 use crate::config;
-use crate::model::Seq;
+use crate::model::{Cluster, Seq};
 use crate::wire::Entry;
 use link::Link;
 pub(crate) use subject::Subject;
@@ -58,6 +58,15 @@ struct Tail {
     last: u64,
     /// What it holds of the log; nothing where no message of the log is left.
     held: Option<Position>,
+    /// Nothing has ever been dropped from it: what it does not hold was never there.
+    whole: bool,
+}
+
+impl Tail {
+    /// It never held anything of the log, whatever was delivered to another one of its name.
+    fn is_untouched(&self) -> bool {
+        self.held.is_none() && self.whole
+    }
 }
 
 /// An entry on its way.
@@ -81,6 +90,8 @@ enum Stop {
 #[derive(Debug)]
 pub struct NatsSink {
     link: Link,
+    /// The name of the sink.
+    name: String,
     stream: String,
     subject: Subject,
     batch_size: usize,
@@ -101,6 +112,7 @@ impl NatsSink {
         let subject = Subject::parse(&config.subject).map_err(|(found, _)| format!("`subject` is {found}"))?;
         Ok(Self {
             link: Link::new(config)?,
+            name: UNNAMED.to_owned(),
             stream: config.stream.clone(),
             subject,
             batch_size: config.batch_size.max(1),
@@ -117,7 +129,8 @@ impl NatsSink {
         let stream = self.link.answer(context.get_stream(name)).await?.map_err(|error| match error.kind() {
             GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => {
                 SinkError::retry(format!(
-                    "there is no stream {name} at {shown}; `decklog sink init` makes it, or prints what it has to be: delivery then goes on"
+                    "there is no stream {name} at {shown}; `decklog sink init {}` makes it, or prints with --print what it has to be: delivery then goes on",
+                    self.name
                 ))
             }
             GetStreamErrorKind::JetStream(error) => SinkError::retry(api(name, &error)),
@@ -153,13 +166,14 @@ impl NatsSink {
 
     async fn read_tail(&mut self) -> Result<Tail, SinkError> {
         let stream = self.stream().await?;
-        let last = stream.cached_info().state.last_sequence;
+        let state = &stream.cached_info().state;
+        let (last, whole) = (state.last_sequence, state.messages == state.last_sequence);
         let message = stream.get_last_raw_message_by_subject(self.subject.pattern());
         let message = match self.link.answer(message).await? {
             Ok(message) => message,
             Err(error) => {
                 return match error.kind() {
-                    LastRawMessageErrorKind::NoMessageFound => Ok(Tail { last, held: None }),
+                    LastRawMessageErrorKind::NoMessageFound => Ok(Tail { last, held: None, whole }),
                     LastRawMessageErrorKind::JetStream(error) => Err(SinkError::retry(api(&self.stream, &error))),
                     LastRawMessageErrorKind::InvalidSubject | LastRawMessageErrorKind::Other => {
                         Err(SinkError::retry(format!("no answer from {}: {}", self.link.shown, chain(&error))))
@@ -176,7 +190,7 @@ impl NatsSink {
             ))
         })?;
         // Whatever came after the first answer is seen by the second, or refused later.
-        Ok(Tail { last: last.max(message.sequence), held })
+        Ok(Tail { last: last.max(message.sequence), held, whole })
     }
 
     /// Publishes entries. An error tells how many are stored.
@@ -222,7 +236,7 @@ impl NatsSink {
     fn found(&mut self, found: Tail, batch: &[Item]) -> Result<usize, SinkError> {
         let taken = match &self.known {
             Some(known) if !self.again && found.held != known.held => match &found.held {
-                None if found.last >= known.last => 0,
+                None if found.last >= known.last && !found.whole => 0,
                 None => return Err(self.lost()),
                 Some(held) => {
                     let positions = batch.iter().map(|item| Some(position(item, &Entry::parse(&item.head()).ok()?)));
@@ -245,7 +259,7 @@ impl NatsSink {
         };
         // What has left the stream was delivered all the same.
         let held = found.held.clone().or_else(|| self.known.as_ref().and_then(|known| known.held.clone()));
-        self.known = Some(Tail { last: found.last, held });
+        self.known = Some(Tail { held, ..found });
         self.tail = self.known.clone();
         Ok(taken)
     }
@@ -300,7 +314,7 @@ impl NatsSink {
                 // One that the server knows already is at its place, or another one is.
                 Ok(Ok(ack)) if ack.sequence == expected => {
                     let held = if self.again { tail.held.clone() } else { Some(position) };
-                    self.known = Some(Tail { last: expected, held });
+                    self.known = Some(Tail { last: expected, held, whole: tail.whole });
                     self.tail = self.known.clone();
                     stored += 1;
                     continue;
@@ -348,10 +362,8 @@ impl NatsSink {
                 "no stream at {shown} takes the subjects {}; add them to the stream {stream}: delivery then goes on",
                 self.subject.pattern()
             )),
-            PublishErrorKind::TimedOut
-            | PublishErrorKind::BrokenPipe
-            | PublishErrorKind::MaxAckPending
-            | PublishErrorKind::Other => {
+            PublishErrorKind::TimedOut => self.link.late(),
+            PublishErrorKind::BrokenPipe | PublishErrorKind::MaxAckPending | PublishErrorKind::Other => {
                 let api_error = std::error::Error::source(error).and_then(|source| source.downcast_ref::<ApiError>());
                 match api_error.map(ApiError::error_code) {
                     Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM) => SinkError::Refused {
@@ -472,11 +484,14 @@ impl Sink for NatsSink {
         Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: std::time::Duration::ZERO }
     }
 
+    fn of(&mut self, sink: &str, _cluster: &Cluster) {
+        sink.clone_into(&mut self.name);
+    }
+
     fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
         async {
             let tail = self.look().await?;
-            // A stream that never had a message holds nothing, whatever was delivered to one of this name before.
-            let nothing = (tail.last == 0).then(|| Position { seq: Seq(0), ..cursor.clone() });
+            let nothing = tail.is_untouched().then(|| Position { seq: Seq(0), ..cursor.clone() });
             let held = tail.held.clone().or(nothing);
             self.known = Some(tail.clone());
             self.tail = Some(tail);

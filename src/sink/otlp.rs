@@ -15,8 +15,9 @@ use prost::Message;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, TE};
 use reqwest::{Method, StatusCode};
 
+use super::cloudevents::event_type;
 use super::link::{Answer, CREDENTIALS_WAIT, Link, Login, Reach, first_part, gzip};
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config::{self, Gzip, Protocol};
 use crate::model::EntryType;
 use crate::wire::{Entry, EntryError};
@@ -27,6 +28,9 @@ use proto::{KeyValue, LogRecord, Value};
 /// 4 MiB, where nobody told it otherwise.
 const BATCH_BYTES: usize = 2 << 20;
 
+/// Every receiver takes a request of this size, however small its limits are.
+const SMALL_BYTES: usize = 64 << 10;
+
 /// How many bytes of an answer are read.
 const ANSWER_BYTES: usize = 64 << 10;
 
@@ -36,6 +40,9 @@ const HTTP_PATH: [&str; 2] = ["v1", "logs"];
 
 /// How the credentials are renewed.
 const HEAL: &str = "renew the credentials in `bearer_file`, `headers_file` or `headers`";
+
+/// What to do where nobody takes logs.
+const ELSEWHERE: &str = "set `url` and `protocol` to where OTLP logs are taken, and send SIGHUP";
 
 /// Severities of the log data model: nothing is wrong with a change, and something may be with a gap.
 const INFO: (i32, &str) = (9, "INFO");
@@ -62,6 +69,8 @@ pub struct OtlpSink {
     /// How many bytes of entries go into one request: fewer, once a larger one was refused.
     bytes: usize,
     compress: Gzip,
+    /// Whether the server has ever answered.
+    answered: bool,
 }
 
 impl OtlpSink {
@@ -97,6 +106,7 @@ impl OtlpSink {
             batch_size: config.batch_size.max(1),
             bytes: BATCH_BYTES,
             compress: config.compress,
+            answered: false,
         })
     }
 
@@ -114,9 +124,11 @@ impl OtlpSink {
                     self.bytes = part.iter().map(|item| item.line.len()).sum::<usize>() / 2;
                 }
                 End::Refused(_) if several => most = part.len() / 2,
-                End::Refused(text) | End::TooLarge(text) => {
+                End::TooLarge(text) => {
+                    let text = format!("{text}; raise what it takes in one request, or {LESS}");
                     return Err(Failure { taken, error: SinkError::Refused { text } });
                 }
+                End::Refused(text) => return Err(Failure { taken, error: SinkError::Refused { text } }),
                 End::Error(error) => return Err(Failure { taken, error }),
             }
         }
@@ -133,12 +145,30 @@ impl OtlpSink {
             return End::Error(error);
         }
         match self.ask(&request).await {
-            Ok(answer) => self.judge(&answer, &request, part.len()),
+            Ok(answer) => {
+                self.answered = true;
+                self.judge(&answer, &request, part.len())
+            }
             Err(error) => {
                 self.link.reconnect();
-                End::Error(error)
+                End::Error(self.doubted(error))
             }
         }
+    }
+
+    /// Each protocol has its own port, and who asks at that of the other one gets no answer that could say so.
+    fn doubted(&self, mut error: SinkError) -> SinkError {
+        if let SinkError::Retry { text, .. } = &mut error
+            && !self.answered
+            && !text.starts_with("cannot connect")
+        {
+            let protocol = match self.protocol {
+                Protocol::Grpc => "grpc",
+                Protocol::Http => "http",
+            };
+            text.push_str(&format!("; does that port take `protocol` = {protocol:?}?"));
+        }
+        error
     }
 
     async fn ask(&self, message: &[u8]) -> Result<Answer, SinkError> {
@@ -164,13 +194,20 @@ impl OtlpSink {
             Protocol::Grpc => grpc::framed(&body, gzipped),
             Protocol::Http => body,
         };
-        self.link.ask(request.body(body), ANSWER_BYTES).await
+        let mut answer = self.link.ask(request.body(body), ANSWER_BYTES).await?;
+        if !answer.status.is_success()
+            && let Ok(status) = proto::Status::decode(&answer.body[..])
+            && !status.message.is_empty()
+        {
+            answer.body = status.message.into_bytes();
+        }
+        Ok(answer)
     }
 
     fn judge(&self, answer: &Answer, sent: &[u8], records: usize) -> End {
         let url = &self.link.shown;
         if !answer.status.is_success() {
-            return self.judge_status(answer, sent);
+            return self.judge_status(answer, sent, records);
         }
         let message = match self.protocol {
             Protocol::Http => Some((&answer.body[..]).into()),
@@ -206,13 +243,17 @@ impl OtlpSink {
     }
 
     /// A status of HTTP, which a server of gRPC or what stands before it may answer too.
-    fn judge_status(&self, answer: &Answer, sent: &[u8]) -> End {
+    fn judge_status(&self, answer: &Answer, sent: &[u8], records: usize) -> End {
         let told = || self.link.told(answer, sent);
         match answer.status {
-            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::UNSUPPORTED_MEDIA_TYPE => {
-                let text = format!("{}; set `url` and `protocol` to where OTLP logs are taken", told());
-                End::Error(SinkError::halt(text))
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+                End::Error(SinkError::halt(format!("{}; {ELSEWHERE}", told())))
             }
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+                End::Error(SinkError::halt(format!("{}; set `compress` to \"none\", or {ELSEWHERE}", told())))
+            }
+            // Loki has looked at all of a request when it finds nothing in it.
+            StatusCode::UNPROCESSABLE_ENTITY if records == 0 => End::Taken,
             StatusCode::PAYLOAD_TOO_LARGE => End::TooLarge(told()),
             // The others among the 5xx are not to be repeated, says the protocol.
             StatusCode::INTERNAL_SERVER_ERROR | StatusCode::NOT_IMPLEMENTED if self.protocol == Protocol::Http => {
@@ -236,10 +277,9 @@ impl OtlpSink {
                 text: format!("{text}; {HEAL}: the files are read again before each try"),
                 after: Some(after.unwrap_or_default().max(CREDENTIALS_WAIT)),
             }),
-            Code::UNIMPLEMENTED => {
-                End::Error(SinkError::halt(format!("{text}; set `url` to where OTLP logs are taken over gRPC")))
-            }
-            Code::RESOURCE_EXHAUSTED if after.is_none() => End::TooLarge(text),
+            Code::UNIMPLEMENTED => End::Error(SinkError::halt(format!("{text}; {ELSEWHERE}"))),
+            // Without a time for another try it is the size of the request, as far as that can be, or a quota.
+            Code::RESOURCE_EXHAUSTED if after.is_none() && sent.len() > SMALL_BYTES => End::TooLarge(text),
             Code::CANCELLED
             | Code::DEADLINE_EXCEEDED
             | Code::RESOURCE_EXHAUSTED
@@ -331,6 +371,7 @@ fn record(entry: &Entry<'_>, line: &[u8]) -> Result<LogRecord, EntryError> {
         severity_text: severity.to_owned(),
         body: Some(Value::Text(line.to_owned()).into()),
         attributes,
+        event_name: event_type(entry.kind()).to_owned(),
     })
 }
 
@@ -385,7 +426,7 @@ impl Sink for OtlpSink {
             // A request without a log record: a receiver answers it as any other.
             match self.export(&[]).await {
                 End::Taken => Ok(()),
-                End::Refused(text) | End::TooLarge(text) => Err(SinkError::halt(text)),
+                End::Refused(text) | End::TooLarge(text) => Err(SinkError::halt(format!("{text}; {ELSEWHERE}"))),
                 End::Error(error) => Err(error),
             }
         }

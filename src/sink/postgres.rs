@@ -16,13 +16,15 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error};
 
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::config;
 use crate::model::{Cluster, Seq};
-use link::{Door, Link, Objects, Statements};
-pub(crate) use link::{leaves_this_machine, parse_url};
+use link::{Door, Link};
+pub(crate) use link::{leaves_this_machine, parse_url, shown};
 use rows::Rows;
 
 /// About how many bytes go into one transaction, unless a single entry is larger.
@@ -34,8 +36,8 @@ pub struct PostgresSink {
     link: Option<Link>,
     batch_size: usize,
     timeout: Duration,
-    /// Its name: the cursor is kept under it.
-    sink: String,
+    /// Whether the table `objects` is kept.
+    objects: bool,
     /// The uid of the cluster; empty while it is not known.
     cluster: String,
     /// What the row of the cursor said last. None: nobody has looked yet.
@@ -83,7 +85,7 @@ impl PostgresSink {
             link: None,
             batch_size: config.batch_size,
             timeout: config.timeout,
-            sink: String::new(),
+            objects: config.objects,
             cluster: String::new(),
             known: None,
             pending: None,
@@ -96,7 +98,7 @@ impl PostgresSink {
         let other = self.door.refresh().await?;
         match self.link.take().filter(|link| !other && !link.client.is_closed()) {
             Some(link) => Ok(link),
-            None => self.door.prepared(&self.sink).await,
+            None => self.door.enter().await,
         }
     }
 
@@ -106,10 +108,11 @@ impl PostgresSink {
     }
 
     /// Locks the row of the cursor, which is made first, unless it is not known yet under which cluster.
-    async fn lock(&self, link: &Link, cluster: &str, epoch: &str, make: bool) -> Result<Row, Error> {
-        let statements = link.statements();
+    async fn lock(&self, client: &Client, cluster: &str, epoch: &str, make: bool) -> Result<Row, Error> {
+        let (sink, statements) = (&self.door.sink, &self.door.statements);
         for made in [false, true] {
-            if let Some(row) = link.client.query_opt(&statements.lock_cursor, &[&self.sink, &cluster, &epoch]).await? {
+            let asked = [text(sink), text(&cluster), text(&epoch)];
+            if let Some(row) = client.query_typed_opt(&statements.lock_cursor, &asked).await? {
                 let (epoch, seq): (String, i64) = (row.try_get(1)?, row.try_get(2)?);
                 let at = (!epoch.is_empty()).then(|| Position { epoch, seq: Seq(seq.unsigned_abs()) });
                 return Ok(Row { cluster: row.try_get(0)?, at });
@@ -117,7 +120,7 @@ impl PostgresSink {
             if made || !make {
                 break;
             }
-            link.client.execute(&statements.make_cursor, &[&self.sink, &cluster]).await?;
+            client.execute_typed(&statements.make_cursor, &[text(sink), text(&cluster)]).await?;
         }
         Ok(Row { cluster: cluster.to_owned(), at: None })
     }
@@ -129,12 +132,11 @@ impl PostgresSink {
             link.client.batch_execute(&self.begin()).await?;
             // Whoever is about to make the row, or holds it, has to come to an end first: the last transaction of an
             // earlier life may still be under way.
-            let row = self.lock(&link, &self.cluster, epoch, !self.cluster.is_empty()).await?;
+            let row = self.lock(&link.client, &self.cluster, epoch, !self.cluster.is_empty()).await?;
             link.client.batch_execute("ROLLBACK").await?;
             Ok(row.at)
         };
-        let looked = tokio::time::timeout(self.timeout, looking).await.map_err(|_elapsed| self.door.late())?;
-        let at = looked.map_err(|error: Error| self.door.trouble(&error))?;
+        let at = self.door.within(looking).await?.map_err(|error: Error| self.door.trouble(&error))?;
         self.link = Some(link);
         Ok(at)
     }
@@ -159,7 +161,7 @@ impl PostgresSink {
     /// One transaction.
     async fn put(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         let link = self.take_link().await?;
-        let done = tokio::time::timeout(self.timeout, self.transact(&link, rows)).await;
+        let done = tokio::time::timeout(self.timeout, self.transact(&link.client, rows)).await;
         match done.map_err(|_elapsed| self.door.late())? {
             Ok(()) => {
                 self.link = Some(link);
@@ -170,35 +172,32 @@ impl PostgresSink {
         }
     }
 
-    async fn transact(&mut self, link: &Link, rows: &Rows<'_>) -> Result<(), Trouble> {
-        let (client, statements) = (&link.client, link.statements());
+    async fn transact(&mut self, client: &Client, rows: &Rows<'_>) -> Result<(), Trouble> {
         client.batch_execute(&self.begin()).await?;
         if self.again {
-            insert(link, &self.sink, rows, 0).await?;
-            self.keep_objects(link, rows, 0).await?;
+            self.insert(client, rows, 0).await?;
             client.batch_execute("COMMIT").await?;
             return Ok(());
         }
-        let row = self.lock(link, &rows.cluster, &rows.epoch, true).await?;
+        let row = self.lock(client, &rows.cluster, &rows.epoch, true).await?;
         let first = match self.first_to_insert(row.at.as_ref(), rows) {
             Ok(first) => first,
             Err(error) => return Err(Trouble::Sink(error)),
         };
+        let (sink, statements) = (&self.door.sink, &self.door.statements);
         if first < rows.len() {
-            if let (Some(Objects { take_back, .. }), Some(at)) = (&statements.objects, &row.at)
-                && at.epoch != rows.epoch
-            {
-                client.execute(take_back, &[&self.sink, &rows.cluster, &rows.epoch, &rows.seq[first]]).await?;
+            if self.objects && row.at.as_ref().is_some_and(|at| at.epoch != rows.epoch) {
+                let from = (&rows.seq[first] as &(dyn ToSql + Sync), Type::INT8);
+                let values = [text(sink), text(&rows.cluster), text(&rows.epoch), from];
+                client.execute_typed(&statements.take_back, &values).await?;
             }
-            insert(link, &self.sink, rows, first).await?;
-            self.keep_objects(link, rows, first).await?;
+            self.insert(client, rows, first).await?;
         }
         let seq = *rows.seq.last().expect("there is at least one row");
-        let name = rows.columns[rows::CLUSTER_NAME].last().map(String::as_str);
-        let name = name.unwrap_or_default();
-        client
-            .execute(&statements.move_cursor, &[&self.sink, &row.cluster, &rows.cluster, &name, &rows.epoch, &seq])
-            .await?;
+        let name = rows.columns[rows::CLUSTER_NAME].last().map(String::as_str).unwrap_or_default();
+        let values = [text(sink), text(&row.cluster), text(&rows.cluster), text(&name), text(&rows.epoch)];
+        let values: Vec<_> = values.into_iter().chain([(&seq as &(dyn ToSql + Sync), Type::INT8)]).collect();
+        client.execute_typed(&statements.move_cursor, &values).await?;
         let upto = Position { epoch: rows.epoch.clone(), seq: Seq(seq.unsigned_abs()) };
         // From here on it may be done without our knowing.
         self.known = Some(row.at);
@@ -206,6 +205,25 @@ impl PostgresSink {
         client.batch_execute("COMMIT").await?;
         self.known = Some(Some(upto));
         self.pending = None;
+        Ok(())
+    }
+
+    /// Inserts the rows from `first` on, and takes them over into the objects.
+    async fn insert(&self, client: &Client, rows: &Rows<'_>, first: usize) -> Result<(), Error> {
+        let (sink, statements) = (&self.door.sink, &self.door.statements);
+        let columns: Vec<&[String]> = rows.columns.iter().map(|column| &column[first..]).collect();
+        let (seq, line) = (&rows.seq[first..], &rows.line[first..]);
+        let mut values = vec![text(sink), text(&rows.epoch), text(&rows.cluster), (&seq, Type::INT8_ARRAY)];
+        values.extend(columns.iter().map(|column| (column as &(dyn ToSql + Sync), Type::TEXT_ARRAY)));
+        values.push((&line, Type::TEXT_ARRAY));
+        client.execute_typed(&statements.insert, &values).await?;
+        if self.objects {
+            let last: Vec<i64> = rows.last.iter().copied().filter(|at| *at >= seq[0]).collect();
+            for statement in [&statements.drop_objects, &statements.keep_objects] {
+                let values = [text(sink), text(&rows.epoch), (&last, Type::INT8_ARRAY), (&self.again, Type::BOOL)];
+                client.execute_typed(statement, &values).await?;
+            }
+        }
         Ok(())
     }
 
@@ -235,42 +253,39 @@ impl PostgresSink {
         }
         Err(SinkError::halt(format!(
             "another decklog delivers to the schema {} of {shown} as the sink {}; stop it, or give one of the two another name, and send SIGHUP",
-            self.door.schema, self.sink
+            self.door.schema, self.door.sink
         )))
     }
 
-    /// Takes the entries over into the objects.
-    async fn keep_objects(&self, link: &Link, rows: &Rows<'_>, first: usize) -> Result<(), Error> {
-        let Some(objects) = &link.statements().objects else { return Ok(()) };
-        let from = rows.seq[first];
-        let last: Vec<i64> = rows.last.iter().copied().filter(|seq| *seq >= from).collect();
-        for statement in [&objects.drop, &objects.keep] {
-            link.client.execute(statement, &[&self.sink, &rows.epoch, &last, &self.again]).await?;
+    /// What is missing for delivery: tables, and rights on those that there are.
+    async fn missing(&self, client: &Client) -> Result<(Vec<String>, Vec<String>), Error> {
+        let (tables, rights): (Vec<&str>, Vec<&str>) = schema::rights(self.objects).into_iter().unzip();
+        let asked =
+            [text(&self.door.schema), (&tables as &(dyn ToSql + Sync), Type::TEXT_ARRAY), (&rights, Type::TEXT_ARRAY)];
+        let (mut absent, mut forbidden) = (Vec::new(), Vec::new());
+        for row in client.query_typed(schema::MISSING, &asked).await? {
+            let (table, right): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+            match row.try_get(2)? {
+                true => absent.push(table),
+                false => forbidden.push(format!("{right} on {table}")),
+            }
         }
-        Ok(())
+        absent.sort_unstable();
+        absent.dedup();
+        Ok((absent, forbidden))
     }
 
     async fn examine(&mut self) -> Result<(), SinkError> {
         let link = self.door.open().await?;
         let (door, client) = (&self.door, &link.client);
         let looking = async {
-            let encoding: String = client.query_one("SHOW server_encoding", &[]).await?.try_get(0)?;
-            let standby: bool = client.query_one("SELECT pg_catalog.pg_is_in_recovery()", &[]).await?.try_get(0)?;
-            let (tables, rights): (Vec<&str>, Vec<&str>) = schema::rights(door.objects).into_iter().unzip();
-            let (mut absent, mut forbidden) = (Vec::new(), Vec::new());
-            for row in client.query(schema::MISSING, &[&door.schema, &tables, &rights]).await? {
-                let (table, right): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-                match row.try_get(2)? {
-                    true => absent.push(table),
-                    false => forbidden.push(format!("{right} on {table}")),
-                }
-            }
-            absent.dedup();
-            Ok::<_, Error>((encoding, standby, absent, forbidden))
+            let encoding: String = client.query_typed_one("SHOW server_encoding", &[]).await?.try_get(0)?;
+            let standby = client.query_typed_one("SELECT pg_catalog.pg_is_in_recovery()", &[]).await?.try_get(0)?;
+            Ok::<(String, bool, _), Error>((encoding, standby, self.missing(client).await?))
         };
-        let looked = tokio::time::timeout(self.timeout, looking).await.map_err(|_elapsed| door.late())?;
-        let (encoding, standby, absent, forbidden) = looked.map_err(|error| door.trouble(&error))?;
-        let (shown, schema) = (&door.shown, &door.schema);
+        let looked = door.within(looking).await?;
+        let (encoding, standby, (absent, forbidden)) = looked.map_err(|error| door.trouble(&error))?;
+        let (shown, schema, sink) = (&door.shown, &door.schema, &door.sink);
         if encoding != "UTF8" {
             return Err(SinkError::halt(format!(
                 "{shown} has the encoding {encoding}, which cannot hold every text; use a database with the encoding UTF8"
@@ -281,38 +296,39 @@ impl PostgresSink {
         }
         if !absent.is_empty() {
             return Err(SinkError::halt(format!(
-                "the schema {schema} of {shown} has no table {}; run `decklog sink init {}`",
+                "the schema {schema} of {shown} has no table {}; run `decklog sink init {sink}`, or apply what it prints with --print",
                 absent.join(", "),
-                self.sink
             )));
         }
         if !forbidden.is_empty() {
             return Err(SinkError::halt(format!(
-                "the user {} has no right to {} in the schema {schema} of {shown}; grant what `decklog sink init {} --print` says",
+                "the user {} has no right to {} in the schema {schema} of {shown}; grant what `decklog sink init {sink} --print` says",
                 door.user,
                 forbidden.join(", "),
-                self.sink
             )));
         }
         // Says what the version of the tables is worth.
-        self.link = Some(self.door.prepared(&self.sink).await?);
-        Ok(())
+        self.door.enter().await.map(drop)
     }
 
     async fn make(&mut self) -> Result<String, SinkError> {
-        let (shown, schema) = (self.door.shown.clone(), self.door.schema.clone());
-        match self.door.prepared(&self.sink).await {
-            Ok(_) => return Ok(format!("the schema {schema} of {shown} has all that is needed already")),
-            // Those are what it is made for; a newer version says so below, too.
-            Err(SinkError::Halt { .. }) => {}
-            Err(error) => return Err(error),
-        }
         let link = self.door.open().await?;
-        let text = self.text();
-        let making = link.client.batch_execute(&text);
-        let made = tokio::time::timeout(self.timeout, making).await.map_err(|_elapsed| self.door.late())?;
-        made.map_err(|error| self.door.trouble(&error))?;
-        self.link = Some(self.door.prepared(&self.sink).await?);
+        let (door, client) = (&self.door, &link.client);
+        let (shown, schema) = (&door.shown, &door.schema);
+        let trouble = |error: Error| match error.code() {
+            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => SinkError::halt(format!(
+                "{shown}: the user {} may not make the tables; let an administrator apply what `decklog sink init {} --print` prints",
+                door.user, door.sink
+            )),
+            _ => door.trouble(&error),
+        };
+        if door.version(&link).await? == Some(schema::VERSION) {
+            let (absent, forbidden) = door.within(self.missing(client)).await?.map_err(trouble)?;
+            if absent.is_empty() && forbidden.is_empty() {
+                return Ok(format!("the schema {schema} of {shown} has all that is needed already"));
+            }
+        }
+        door.within(client.batch_execute(&self.text())).await?.map_err(trouble)?;
         Ok(format!("the schema {schema} of {shown} has all that is needed now"))
     }
 
@@ -321,20 +337,9 @@ impl PostgresSink {
     }
 }
 
-/// Inserts the rows from `first` on.
-async fn insert(link: &Link, sink: &String, rows: &Rows<'_>, first: usize) -> Result<(), Error> {
-    let columns: Vec<&[String]> = rows.columns.iter().map(|column| &column[first..]).collect();
-    let (seq, line) = (&rows.seq[first..], &rows.line[first..]);
-    let mut values: Vec<&(dyn tokio_postgres::types::ToSql + Sync)> = vec![sink, &rows.epoch, &rows.cluster, &seq];
-    values.extend(columns.iter().map(|column| column as &(dyn tokio_postgres::types::ToSql + Sync)));
-    values.push(&line);
-    link.client.execute(&link.statements().insert, &values).await.map(drop)
-}
-
-impl Link {
-    fn statements(&self) -> &Statements {
-        self.statements.as_ref().expect("only `check` and `init` use a connection without statements")
-    }
+/// A text that goes into a statement.
+fn text(value: &(dyn ToSql + Sync)) -> (&(dyn ToSql + Sync), Type) {
+    (value, Type::TEXT)
 }
 
 impl Sink for PostgresSink {
@@ -347,7 +352,7 @@ impl Sink for PostgresSink {
     }
 
     fn of(&mut self, sink: &str, cluster: &Cluster) {
-        sink.clone_into(&mut self.sink);
+        sink.clone_into(&mut self.door.sink);
         cluster.uid.clone_into(&mut self.cluster);
     }
 

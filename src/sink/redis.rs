@@ -19,7 +19,7 @@ use futures::future::BoxFuture;
 use redis::Value;
 
 use super::template::Template;
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config;
 use crate::model::Seq;
 use crate::wire::Entry;
@@ -149,7 +149,7 @@ impl RedisSink {
             match Addition::of(&self.stream, item) {
                 Ok(_) if item.line.len() as u64 > self.link.largest() => {
                     never = Some(format!(
-                        "its {} bytes are more than {} takes in one value (proto-max-bulk-len)",
+                        "its {} bytes are more than {} takes in one value; raise proto-max-bulk-len there, or {LESS}",
                         item.line.len(),
                         self.link.shown()
                     ));

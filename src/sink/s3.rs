@@ -7,6 +7,7 @@
 //!
 //! After each segment a small manifest of its epoch says which one is the newest. It is written second, so it can be
 //! behind and never ahead; at a start the segments after the one that it names are listed, and what they hold counts.
+//! Before each segment it is read: whoever put the place back to an earlier state, or writes to it as well, is noticed.
 
 mod segment;
 mod store;
@@ -18,15 +19,15 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use object_store::{ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 use rustix::fs::{Access, access};
 
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::ambient;
 use crate::config::{self, Partition};
-use crate::model::Seq;
-use crate::wire::{EntryError, Stamp};
-use segment::Manifest;
+use crate::model::{Cluster, Seq};
+use crate::wire::{Entry, EntryError, Stamp};
+use segment::{Ends, Manifest};
 pub(crate) use store::Place;
 use store::Store;
 
@@ -45,6 +46,8 @@ pub struct S3Sink {
     segment_age: Duration,
     /// What there is of the epoch that is delivered, once that is known.
     at: Option<At>,
+    /// Whether the place was seen to keep conditions.
+    keeps_conditions: bool,
     again: bool,
 }
 
@@ -53,11 +56,15 @@ pub struct S3Sink {
 struct At {
     epoch: String,
     manifest: Option<Manifest>,
+    /// The last seq that the manifest tells which is there. A crash may have left it behind.
+    told: u64,
 }
 
 /// What was found in the place.
 struct Found {
     own: Option<Manifest>,
+    /// See [`At`].
+    told: u64,
     /// The newest segment of other epochs; not looked for where there are own ones.
     other: Option<String>,
 }
@@ -88,35 +95,38 @@ impl S3Sink {
             segment_size: usize::try_from(config.segment_size).unwrap_or(usize::MAX),
             segment_age: config.segment_age,
             at: None,
+            keeps_conditions: false,
             again: false,
         })
     }
 
     /// What there is of an epoch.
     async fn read(&mut self, epoch: &str) -> Result<Found, SinkError> {
-        if let Some(manifest) = self.manifest(epoch).await? {
+        let manifest = self.manifest(epoch).await?;
+        let told = manifest.as_ref().map_or(0, |manifest| manifest.last);
+        if let Some(manifest) = manifest {
             let listed = self.list(epoch, Some(&manifest.newest)).await?;
             // One that was put back may not have what an older manifest names, or the other way round.
             if listed.there {
                 let own = match listed.newest {
                     Some((_, key)) if key != manifest.newest => {
-                        let last = self.last(&key).await?.seq.0;
+                        let last = self.ends(&key).await?.last.seq.0;
                         Manifest { segments: manifest.segments + listed.count - 1, last, newest: key, ..manifest }
                     }
                     _ => manifest,
                 };
-                return Ok(Found { own: Some(own), other: None });
+                return Ok(Found { own: Some(own), told, other: None });
             }
         }
         let listed = self.list(epoch, None).await?;
         let own = match (listed.first, listed.newest) {
             (Some(first), Some((_, newest))) => {
-                let last = self.last(&newest).await?.seq.0;
+                let last = self.ends(&newest).await?.last.seq.0;
                 Some(Manifest { v: 1, epoch: epoch.to_owned(), segments: listed.count, first: first.0, last, newest })
             }
             _ => None,
         };
-        Ok(Found { own, other: listed.other.map(|(_, _, key)| key) })
+        Ok(Found { own, told, other: listed.other.map(|(_, _, key)| key) })
     }
 
     async fn manifest(&mut self, epoch: &str) -> Result<Option<Manifest>, SinkError> {
@@ -151,15 +161,15 @@ impl S3Sink {
         Ok(listed)
     }
 
-    /// The last entry of a segment that is there.
-    async fn last(&mut self, key: &str) -> Result<Position, SinkError> {
+    /// The first and the last entry of a segment that is there.
+    async fn ends(&mut self, key: &str) -> Result<Ends, SinkError> {
         let shown = self.store.shown.clone();
         let Some(bytes) = self.get(key).await? else {
             return Err(SinkError::retry(format!("the segment {key} in {shown} was there and is not")));
         };
         let ends = ambient::blocking(move || segment::ends(&bytes)).await;
-        let ends = ends.and_then(|(first, last)| match segment::begins(key) {
-            Some(begins) if begins == first && last.epoch == first.epoch => Ok(last),
+        let ends = ends.and_then(|ends| match segment::begins(key) {
+            Some(begins) if begins == ends.first && ends.last.epoch == ends.first.epoch => Ok(ends),
             _ => Err("it does not hold what its name says".to_owned()),
         });
         ends.map_err(|why| {
@@ -193,11 +203,16 @@ impl S3Sink {
     /// Writes entries in as few segments as they go into. An error tells how many are stored.
     async fn send(&mut self, batch: &[Item]) -> Result<(), Failure> {
         let mut taken = 0;
+        // Halved when the server takes no object of that size, until the entry that it means stands alone.
+        let mut most = batch.len();
         while taken < batch.len() {
-            taken += self.write(&batch[taken..]).await.map_err(|mut failure| {
-                failure.taken += taken;
-                failure
-            })?;
+            let rest = &batch[taken..];
+            let part = &rest[..most.min(rest.len())];
+            match self.write(part).await {
+                Ok(stored) => taken += stored,
+                Err(Failure { taken: 0, error: SinkError::Refused { .. } }) if part.len() > 1 => most = part.len() / 2,
+                Err(failure) => return Err(Failure { taken: taken + failure.taken, ..failure }),
+            }
         }
         Ok(())
     }
@@ -223,8 +238,8 @@ impl S3Sink {
             return Ok(count);
         }
         if self.at.as_ref().is_none_or(|at| at.epoch != epoch) {
-            let own = self.read(&epoch).await.map_err(nothing)?.own;
-            self.at = Some(At { epoch: epoch.clone(), manifest: own });
+            let Found { own, told, .. } = self.read(&epoch).await.map_err(nothing)?;
+            self.at = Some(At { epoch: epoch.clone(), manifest: own, told });
         }
         // Whatever hands an entry over a second time, it is in one segment.
         let manifest = self.at.as_ref().and_then(|at| at.manifest.as_ref());
@@ -232,11 +247,12 @@ impl S3Sink {
         if held > 0 {
             return Ok(held);
         }
+        self.as_it_was_left(&epoch).await.map_err(nothing)?;
         let key = format!("{partition}{name}");
         let last = match self.put(&key, &items, PutMode::Create).await {
             Ok(true) => items[count - 1].seq,
             // An answer was lost, or another decklog was first. What it holds may be less or more than the batch.
-            Ok(false) => self.last(&key).await.map_err(nothing)?.seq,
+            Ok(false) => self.held_by(&key, &items[0]).await.map_err(nothing)?,
             Err(error) => return Err(nothing(error)),
         };
         let manifest = match self.at.take().and_then(|at| at.manifest) {
@@ -246,11 +262,58 @@ impl S3Sink {
             }
         };
         let text = serde_json::to_vec(&manifest).expect("a manifest is JSON");
-        self.at = Some(At { epoch: epoch.clone(), manifest: Some(manifest) });
         let stored = items.partition_point(|item| item.seq <= last);
-        // The entries are stored, whatever becomes of this.
-        let told = self.put_bytes(&Manifest::key(&epoch), text.into(), PutMode::Overwrite).await;
-        told.map(|_| stored).map_err(|error| Failure { taken: stored, error })
+        // The entries are stored, whatever becomes of this. Where that is not known, all is looked at again.
+        let told = self.tell(&Manifest::key(&epoch), text.into()).await;
+        told.map_err(|error| Failure { taken: stored, error })?;
+        self.at = Some(At { epoch, told: last.0, manifest: Some(manifest) });
+        Ok(stored)
+    }
+
+    /// Looks whether the manifest is as it was left. Nothing is written behind a gap, or beside another decklog.
+    async fn as_it_was_left(&mut self, epoch: &str) -> Result<(), SinkError> {
+        let told = self.manifest(epoch).await?.map_or(0, |manifest| manifest.last);
+        let Some(at) = &self.at else { return Ok(()) };
+        let last = at.manifest.as_ref().map_or(0, |manifest| manifest.last);
+        if told == at.told || told == last {
+            return Ok(());
+        }
+        if told > last {
+            return Err(self.another());
+        }
+        Err(SinkError::lost(format!(
+            "{} holds less than before: it was put back to an earlier state, or something else is mounted there, and gets the rest again",
+            self.store.shown
+        )))
+    }
+
+    fn another(&self) -> SinkError {
+        SinkError::halt(format!(
+            "another decklog writes to {} with a copy of this journal; stop one of the two, give it a state directory and a `url` of its own, and send SIGHUP",
+            self.store.shown
+        ))
+    }
+
+    /// The last seq of a segment that was there before this entry could begin one.
+    async fn held_by(&mut self, key: &str, item: &Item) -> Result<Seq, SinkError> {
+        let ends = self.ends(key).await?;
+        if Entry::parse(&item.line).is_ok_and(|entry| entry.id == ends.id) {
+            return Ok(ends.last.seq);
+        }
+        Err(self.another())
+    }
+
+    /// Writes the manifest. The first time it is then written once more as nothing may be that is there already: a
+    /// server that does so all the same would write over segments.
+    async fn tell(&mut self, key: &str, text: PutPayload) -> Result<(), SinkError> {
+        self.put_bytes(key, text.clone(), PutMode::Overwrite).await?;
+        if !self.keeps_conditions {
+            if self.put_bytes(key, text, PutMode::Create).await? {
+                return Err(self.store.keeps_no_conditions());
+            }
+            self.keeps_conditions = true;
+        }
+        Ok(())
     }
 
     /// Stores a segment. Tells whether there was none of this name.
@@ -276,11 +339,11 @@ impl S3Sink {
         let found = self.read(&cursor.epoch).await?;
         let held = match (&found.own, found.other) {
             (Some(own), _) => Position { epoch: own.epoch.clone(), seq: Seq(own.last) },
-            (None, Some(other)) => self.last(&other).await?,
+            (None, Some(other)) => self.ends(&other).await?.last,
             // An empty place holds nothing, whatever was delivered to it before.
             (None, None) => Position { epoch: cursor.epoch.clone(), seq: Seq(0) },
         };
-        self.at = Some(At { epoch: cursor.epoch.clone(), manifest: found.own });
+        self.at = Some(At { epoch: cursor.epoch.clone(), manifest: found.own, told: found.told });
         Ok(held)
     }
 
@@ -293,6 +356,20 @@ impl S3Sink {
             access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
                 SinkError::retry(format!("cannot write to {}: {error}; let decklog's user do that", folder.display()))
             })?;
+            return Ok(());
+        }
+        // What would change an object that is not there. Whoever may not write is told so before that is looked at.
+        let key = Path::from("check");
+        let other = UpdateVersion { e_tag: Some("\"none\"".to_owned()), version: None };
+        match objects.put_opts(&key, PutPayload::new(), PutOptions::from(PutMode::Update(other))).await {
+            // One that does not look at it has made an empty object.
+            Ok(_) => drop(objects.delete(&key).await),
+            Err(
+                error @ (object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. }),
+            ) => {
+                return Err(self.store.failed("write to", &error));
+            }
+            Err(_) => {}
         }
         Ok(())
     }
@@ -301,6 +378,10 @@ impl S3Sink {
 impl Sink for S3Sink {
     fn class(&self) -> Class {
         Class::ExactlyOnce
+    }
+
+    fn of(&mut self, sink: &str, _cluster: &Cluster) {
+        sink.clone_into(&mut self.store.sink);
     }
 
     fn limits(&self) -> Limits {
@@ -318,6 +399,7 @@ impl Sink for S3Sink {
     fn reopen(&mut self) {
         self.store.renew();
         self.at = None;
+        self.keeps_conditions = false;
     }
 
     fn again(&mut self) {

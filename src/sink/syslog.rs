@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixDatagram, UnixStream};
 
-use super::dial::{Server, Stream, within};
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::dial::{self, Server, Stream};
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config::{self, Facility};
 use crate::model::EntryType;
 use crate::wire::Entry;
@@ -43,7 +43,7 @@ pub struct SyslogSink {
 enum Target {
     /// A socket of this machine, which says itself whether it takes datagrams or a stream.
     Unix(PathBuf),
-    Tcp(Server),
+    Tcp(Box<Server>),
 }
 
 enum Connection {
@@ -110,7 +110,7 @@ impl SyslogSink {
                 let url = Url::parse(&config.url).map_err(|error| format!("`url` is not a URL: {error}"))?;
                 // The ports that are set aside for both.
                 let port = if url.scheme() == "tls" { 6514 } else { 601 };
-                Target::Tcp(Server::new(&url, "tls", port, &config.tls)?)
+                Target::Tcp(Box::new(Server::new(&url, "tls", port, &config.tls)?))
             }
         };
         let hostname = match &config.hostname {
@@ -144,6 +144,10 @@ impl SyslogSink {
             && is_closed(stream)
         {
             self.connection = None;
+            return Err(SinkError::retry(format!(
+                "{} closed the connection, and what it had not read by then is missing there; its log may say why",
+                self.shown()
+            )));
         }
         if self.connection.is_none() {
             self.connection = Some(match &mut self.target {
@@ -190,9 +194,7 @@ impl SyslogSink {
 }
 
 fn too_large(length: usize, most: &str) -> String {
-    format!(
-        "its {length} bytes as a syslog message are more than {most}; raise that here and at the server, or deliver less with payload = \"diff\" or \"metadata\""
-    )
+    format!("its {length} bytes as a syslog message are more than {most}; raise that here and at the server, or {LESS}")
 }
 
 async fn unix(path: &Path) -> Result<Connection, SinkError> {
@@ -211,20 +213,17 @@ async fn unix(path: &Path) -> Result<Connection, SinkError> {
 /// One message each.
 async fn datagrams(socket: &UnixDatagram, messages: &[Vec<u8>], shown: &str, timeout: Duration) -> Result<(), Failure> {
     for (taken, message) in messages.iter().enumerate() {
-        let Ok(sent) = tokio::time::timeout(timeout, socket.send(message)).await else {
-            let error = SinkError::retry(format!("{shown} took nothing for {timeout:?}"));
-            return Err(Failure { taken, error });
-        };
-        match sent {
+        match dial::taken(timeout, socket.send(message)).await {
             Ok(_) => {}
             Err(error) if Errno::from_io_error(&error) == Some(Errno::MSGSIZE) => {
                 let text = too_large(message.len(), &format!("a datagram to {shown} carries"));
                 return Err(Failure { taken, error: SinkError::Refused { text } });
             }
-            // What the server had not read yet is lost with it, so that all of them are sent again.
             Err(error) => {
+                // What a server that is away had not read yet is lost with it, so that all of them are sent again.
+                let taken = if error.kind() == io::ErrorKind::TimedOut { taken } else { 0 };
                 let error = SinkError::retry(format!("cannot write to {shown}: {error}"));
-                return Err(Failure { taken: 0, error });
+                return Err(Failure { taken, error });
             }
         }
     }
@@ -244,22 +243,26 @@ async fn frames(
         bytes.push(b' ');
         bytes.extend_from_slice(message);
     }
-    let failed = |error: io::Error| SinkError::retry(format!("cannot write to {shown}: {error}"));
     let mut rest = &bytes[..];
     let written = async {
         while !rest.is_empty() {
             // The time is that of one step, so that a slow server is not taken for one that hangs.
-            let count = within(timeout, shown, async { stream.write(rest).await.map_err(failed) }).await?;
-            if count == 0 {
-                return Err(failed(io::ErrorKind::WriteZero.into()));
+            match dial::taken(timeout, stream.write(rest)).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => rest = &rest[count..],
             }
-            rest = &rest[count..];
         }
-        within(timeout, shown, async { stream.flush().await.map_err(failed) }).await
+        dial::taken(timeout, stream.flush()).await
     };
-    written.await.map_err(|error| Failure { taken: 0, error })?;
+    let failed = |error| SinkError::retry(format!("cannot write to {shown}: {error}"));
+    written.await.map_err(|error| Failure { taken: 0, error: failed(error) })?;
     // What TLS has sent is taken in, because a connection that is closed with something unread is cut.
-    is_closed(stream);
+    if is_closed(stream) {
+        let error = SinkError::retry(format!(
+            "{shown} closed the connection while it was written to; look at what it says, and whether it expects TLS"
+        ));
+        return Err(Failure { taken: 0, error });
+    }
     Ok(())
 }
 
@@ -369,6 +372,37 @@ mod tests {
             seqs.push(seq(&buffer[..length]));
         }
         assert!(seqs.iter().copied().eq(1..=batch.len() as u64), "{seqs:?}");
+    }
+
+    /// Nothing tells what a server has read before it closed; it is sent again, and not taken for delivered.
+    #[tokio::test]
+    async fn a_server_that_closes_while_it_is_written_to_has_taken_nothing() {
+        let closes = tokio::io::join(tokio::io::empty(), tokio::io::sink());
+        let mut stream: Box<dyn Stream> = Box::new(closes);
+        let failure = frames(&mut stream, &[b"m".to_vec()], "tcp://h:601", Duration::from_secs(30)).await.unwrap_err();
+        assert_eq!(failure.taken, 0);
+        assert!(matches!(&failure.error, SinkError::Retry { text, .. } if text.starts_with("tcp://h:601 closed")));
+    }
+
+    /// What it had not read may be missing, and that is said before it goes on.
+    #[tokio::test]
+    async fn a_connection_that_the_server_closed_is_told() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("tcp://{}", listener.local_addr().unwrap());
+        let mut sink = sink(serde_json::json!({"url": url})).unwrap();
+        sink.deliver(&[item(1)]).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        let mut message = [0; 9];
+        server.read_exact(&mut message).await.unwrap();
+        server.shutdown().await.unwrap();
+        let Some(Connection::Stream(stream)) = &mut sink.connection else { panic!("it is connected") };
+        assert_eq!(stream.read(&mut message).await.unwrap(), 0);
+        let failure = sink.deliver(&[item(2)]).await.unwrap_err();
+        assert!(
+            matches!(&failure, Failure { taken: 0, error: SinkError::Retry { text, .. } } if text.contains("closed the connection")),
+            "{failure}"
+        );
+        sink.deliver(&[item(2)]).await.unwrap();
     }
 
     fn seq(message: &[u8]) -> u64 {

@@ -1,10 +1,12 @@
 //! TLS as every sink has it: whom it trusts, and what it shows of itself.
 
+use std::error::Error;
+use std::io;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{AlertDescription, CertificateError, ClientConfig, InvalidMessage, RootCertStore};
 
 use super::SinkError;
 use super::files::Followed;
@@ -108,12 +110,62 @@ fn certificates(file: &Followed) -> Result<Vec<CertificateDer<'static>>, rustls:
     CertificateDer::pem_slice_iter(file.bytes()).collect()
 }
 
+/// What to do about an error of TLS; none where it is another one, or says so itself.
+#[expect(clippy::wildcard_enum_match_arm, reason = "there are dozens of errors, and most say themselves what to do")]
+pub(crate) fn advice(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    let mut error = error;
+    // An error of I/O that holds another one says only what that one says, and does not name it as its cause.
+    while let Some(inner) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        error = inner;
+    }
+    match error.downcast_ref::<rustls::Error>()? {
+        // A bad signature is that of another authority with the same name.
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+            Some("name the authority that signed the server's certificate in `ca_file`")
+        }
+        rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            Some("renew the server's certificate")
+        }
+        rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => Some("connect to a name that is in the server's certificate"),
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Some("that port does not speak TLS"),
+        rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
+            Some("that port does not speak HTTP/2, which gRPC needs")
+        }
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            Some("the server asks for a certificate: give it one in `cert_file` and `key_file`")
+        }
+        rustls::Error::AlertReceived(
+            AlertDescription::UnknownCA | AlertDescription::BadCertificate | AlertDescription::CertificateExpired,
+        ) => Some("the server does not take the certificate in `cert_file`"),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::process::Command;
 
     use super::*;
+    use crate::sink::link::chain;
+
+    /// However deep it lies.
+    #[test]
+    fn what_to_do_about_an_error_of_tls_is_told() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("client error (Connect)")]
+        struct Outer(#[source] io::Error);
+        let unknown = || rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let held = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let text = chain(&Outer(io::Error::other(held(unknown()))));
+        let wanted = "invalid peer certificate: UnknownIssuer; name the authority that signed the server's certificate \
+                      in `ca_file`";
+        assert_eq!(text, wanted);
+        assert_eq!(chain(&unknown()), wanted);
+        assert_eq!(chain(&io::Error::other("two\n lines\n")), "two lines");
+    }
 
     #[tokio::test]
     async fn certificates_are_taken_from_files_as_they_change() {

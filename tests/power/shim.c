@@ -8,7 +8,7 @@
  *                       kills the process, but never between a change and its record
  *   DECKLOG_SHIM_STEPS  set: every step is recorded too, sends and receives included
  *   DECKLOG_SHIM_PORT   only sends to and receives from this TCP port are steps
- *   DECKLOG_SHIM_KILL   "before:N" or "after:N"
+ *   DECKLOG_SHIM_KILL   "before:N" or "after:N"; "stop:N" only stops it there (SIGSTOP)
  *   DECKLOG_SHIM_FAULT  rules, separated by ';': OPERATION,SUFFIX,ERRNO,FIRST,COUNT,WHILE
  *                       the FIRST-th and COUNT-1 more calls of OPERATION (open write sync trunc rename unlink mkdir
  *                       read socket) on a path that ends with SUFFIX fail with ERRNO; with 0 a write is cut in half.
@@ -56,7 +56,7 @@ struct rule {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char root[MAX_PATH];
 static size_t root_length;
-static int log_fd = -1, steps_recorded, kill_after, only_port;
+static int log_fd = -1, steps_recorded, kill_after, kill_by = SIGKILL, only_port;
 static long kill_at, steps;
 static volatile sig_atomic_t dying;
 static struct rule rules[MAX_RULES];
@@ -99,6 +99,7 @@ __attribute__((constructor)) static void begin(void) {
     if ((text = getenv("DECKLOG_SHIM_PORT"))) only_port = atoi(text);
     if ((text = getenv("DECKLOG_SHIM_KILL"))) {
         kill_after = text[0] == 'a';
+        if (text[0] == 's') kill_by = SIGSTOP;
         kill_at = atol(strchr(text, ':') + 1);
     }
     if ((text = getenv("DECKLOG_SHIM_FAULT"))) {
@@ -148,7 +149,8 @@ static long before(const char *name, const char *path) {
     if (only_port && strcmp(name, "send") && strcmp(name, "receive")) return 0;
     long step = ++steps;
     if (steps_recorded) record(STEP, 0, (uint64_t)step, name, path, strlen(path));
-    if (step == kill_at && !kill_after) die();
+    if (step == kill_at && kill_by == SIGSTOP) syscall(SYS_kill, syscall(SYS_getpid), SIGSTOP);
+    else if (step == kill_at && !kill_after) die();
     return step;
 }
 

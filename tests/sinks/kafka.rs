@@ -4,8 +4,9 @@ mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use decklog::config::SinkKind;
@@ -15,13 +16,15 @@ use decklog::wire::{Draft, render};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Headers, Message};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::proxy::Proxy;
-use crate::server::free_port;
+use crate::server::{free_port, made};
 use crate::support::{Daemon, LIMIT, cluster, until};
+use crate::trace::under_shim;
 use crate::trial::{self, Far, Promise};
 use start::Kafka;
 
@@ -95,6 +98,30 @@ impl Kafka {
         Ok(records)
     }
 
+    /// Begins transactions with a position in them, and gives each of them up.
+    fn give_up(&self, id: &str, count: u32) {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", format!("127.0.0.1:{}", self.direct)).set("transactional.id", id);
+        let producer: BaseProducer = config.create().unwrap();
+        producer.init_transactions(LIMIT).unwrap();
+        let topic = format!("{id}-position");
+        for _ in 0..count {
+            producer.begin_transaction().unwrap();
+            let place = BaseRecord::to(&topic).partition(0).key(id).payload(r#"{"epoch":"e","seq":999}"#);
+            producer.send(place).map_err(|(error, _)| error).unwrap();
+            producer.flush(LIMIT).unwrap();
+            producer.abort_transaction(LIMIT).unwrap();
+        }
+    }
+
+    /// How many places of a partition are taken.
+    fn end(&self, topic: &str) -> i64 {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", format!("127.0.0.1:{}", self.direct));
+        let consumer: BaseConsumer = config.create().unwrap();
+        consumer.fetch_watermarks(topic, 0, LIMIT).unwrap().1
+    }
+
     /// The seqs of a topic with one partition.
     async fn seqs(&self, topic: &str) -> Vec<u64> {
         let records = until("a consumer to read", async || self.read(topic)).await;
@@ -149,7 +176,12 @@ fn items(seqs: std::ops::RangeInclusive<u64>) -> Vec<Item> {
 
 /// Where a sink says that it is.
 async fn position(sink: &mut dyn Sink) -> Option<u64> {
-    let cursor = Position { epoch: "e".to_owned(), seq: Seq(0) };
+    position_after(sink, 0).await
+}
+
+/// As [`position`], where the journal believes that it has so much.
+async fn position_after(sink: &mut dyn Sink, cursor: u64) -> Option<u64> {
+    let cursor = Position { epoch: "e".to_owned(), seq: Seq(cursor) };
     let held = trying("its position", async || sink.position(&cursor).await).await.unwrap();
     held.map(|held| held.seq.0)
 }
@@ -266,7 +298,10 @@ async fn kafka_topics_sizes_and_takeovers() {
     let mut sink = kafka.sink(exactly("made"));
     assert_eq!(sink.class(), Class::ExactlyOnce);
     let missing = trying("a check", async || sink.check().await).await.unwrap_err();
-    assert!(missing.to_string().contains("the topics made, made-position"), "{missing}");
+    assert!(
+        missing.to_string().contains("the topics made, made-position do not exist, or may not be described"),
+        "{missing}"
+    );
     let cursor = Position { epoch: "e".to_owned(), seq: Seq(0) };
     let missing = trying("its position", async || sink.position(&cursor).await).await.unwrap_err();
     assert!(matches!(&missing, SinkError::Halt { text } if text.contains("sink init")), "{missing}");
@@ -304,7 +339,18 @@ async fn kafka_topics_sizes_and_takeovers() {
     sink.reopen();
     assert_eq!(position(sink.as_mut()).await, Some(35));
     deliver(sink.as_mut(), &items(36..=36)).await.unwrap();
-    assert_eq!(kafka.seqs("made").await, (1..=36).collect::<Vec<_>>());
+    // A check and `sink init` beside it take nothing over.
+    let mut beside = kafka.sink(exactly("made"));
+    trying("a check", async || beside.check().await).await.unwrap();
+    beside.init().await.unwrap();
+    deliver(sink.as_mut(), &items(37..=37)).await.unwrap();
+    assert_eq!(kafka.seqs("made").await, (1..=37).collect::<Vec<_>>());
+
+    // Attempts that were given up after the position, more than are read at once.
+    kafka.give_up("made", 60);
+    assert!(kafka.end("made-position") > 120);
+    sink.reopen();
+    assert_eq!(position(sink.as_mut()).await, Some(37));
 
     // One that is too large for the topic stands alone, and what is around it goes on.
     for keys in [exactly("other"), json!({"topic": "other", "mode": "idempotent"})] {
@@ -424,6 +470,26 @@ async fn kafka_put_back() {
     assert_eq!(position(sink.as_mut()).await, Some(5));
     deliver(sink.as_mut(), &items(6..=11)).await.unwrap();
     assert_eq!(kafka.seqs("back").await, (1..=11).collect::<Vec<_>>());
+    // They have nothing at all: it is not taken on top of a hole either, and begins anew.
+    for restarted in [false, true] {
+        kafka.kill();
+        fs::remove_dir_all(&data).unwrap();
+        fs::remove_file(kafka.dir.path().join("formatted")).unwrap();
+        kafka.restart().await;
+        if restarted {
+            sink = kafka.ready(exactly("back")).await;
+        } else {
+            drop(kafka.ready(exactly("back")).await);
+            let lost = deliver(sink.as_mut(), &items(12..=12)).await.unwrap_err();
+            assert!(matches!(lost, (0, SinkError::Lost { .. })), "{lost:?}");
+        }
+        assert_eq!(position_after(sink.as_mut(), 11).await, Some(0));
+        deliver(sink.as_mut(), &items(1..=12)).await.unwrap();
+        assert_eq!(kafka.seqs("back").await, (1..=12).collect::<Vec<_>>());
+    }
+    // A position alone that is gone says nothing of the entries: the cursor counts.
+    let mut moved = kafka.ready(json!({"topic": "back", "transactional_id": "moved"})).await;
+    assert_eq!(position_after(moved.as_mut(), 12).await, None);
 }
 
 /// A certificate for 127.0.0.1 that signs itself, with its key in one file, for a time.
@@ -589,4 +655,204 @@ async fn kafka_threads_end_with_their_sink() {
         }
     }
     daemon.stop().await;
+}
+
+/// Grants and takes rights of the user `writer`.
+struct Rights {
+    child: Child,
+    answers: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Drop for Rights {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+impl Rights {
+    fn of(kafka: &Kafka) -> Self {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sinks/kafka/Acls.java");
+        let mut command = Command::new("java");
+        command.arg("-cp").arg(made("kafka").join("libs/*")).arg(source).arg(format!("127.0.0.1:{}", kafka.direct));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, answers }
+    }
+
+    /// `+` grants a right and `-` takes it away, as `+ TOPIC log WRITE`.
+    fn change<'o>(&mut self, orders: impl IntoIterator<Item = &'o String>) {
+        for order in orders {
+            let (sign, rest) = order.split_once(' ').unwrap();
+            writeln!(self.child.stdin.as_ref().unwrap(), "{sign} writer {rest}").unwrap();
+            assert_eq!(self.answers.next().unwrap().unwrap(), "done", "{order}");
+        }
+    }
+}
+
+/// What it says when it fails as it should; what was just granted or taken may not count for a moment.
+async fn fails<T>(says: &str, mut attempt: impl AsyncFnMut() -> Result<T, SinkError>) -> String {
+    until(&format!("an error with {says:?}"), async || match attempt().await {
+        Err(error) if error.to_string().contains(says) => Ok(error.to_string()),
+        Err(error) => Err(error.to_string()),
+        Ok(_) => Err("it went well".to_owned()),
+    })
+    .await
+}
+
+/// The rights that the documentation names are enough, and for each that is missing there is one sentence.
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_rights() {
+    let plain = free_port();
+    let kafka = Kafka::start_with(
+        true,
+        |_, listeners| {
+            listeners.push(("PLAIN", plain, "SASL_PLAINTEXT"));
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\nsuper.users=User:ANONYMOUS\n\
+             sasl.enabled.mechanisms=PLAIN\nlistener.name.plain.plain.sasl.jaas.config=\
+             org.apache.kafka.common.security.plain.PlainLoginModule required user_writer=\"right\";\n"
+                .to_owned()
+        },
+        &[],
+    )
+    .await;
+    let password = kafka.dir.path().join("password");
+    fs::write(&password, "right\n").unwrap();
+    let sink = |keys: Value| {
+        let mut all = json!({"topic": "log", "sasl": "plain", "user": "writer", "password_file": password});
+        all.as_object_mut().unwrap().append(keys.clone().as_object_mut().unwrap());
+        let mut sink = open(plain, all).unwrap();
+        sink.of("audit", &Cluster::default());
+        sink
+    };
+    let exact = json!({"transactional_id": "audit"});
+    let cursor = Position { epoch: "e".to_owned(), seq: Seq(0) };
+    let mut rights = Rights::of(&kafka);
+
+    // None: topics are not visible, whether they are there or not, and cannot be made.
+    let mut audit = sink(exact.clone());
+    let text =
+        fails("the topics log, audit-position do not exist, or may not be described", async || audit.check().await)
+            .await;
+    assert!(text.contains("`decklog sink init audit`"), "{text}");
+    fails("it is not allowed; grant Create", async || audit.init().await).await;
+    drop(kafka.ready(json!({"topic": "log", "transactional_id": "audit"})).await);
+    fails("the topics log, audit-position do not exist, or may not be described", async || audit.check().await).await;
+
+    // Those that are documented.
+    let all =
+        ["TOPIC log WRITE", "TOPIC audit-position READ", "TOPIC audit-position WRITE", "TRANSACTIONAL_ID audit WRITE"];
+    rights.change(&all.map(|right| format!("+ {right}")));
+    trying("a check", async || audit.check().await).await.unwrap();
+    assert_eq!(position(audit.as_mut()).await, None);
+    deliver(audit.as_mut(), &items(1..=5)).await.unwrap();
+
+    // One is taken away while it runs, and given back.
+    let mut seq = 5;
+    for (right, left, says) in [
+        (all[0], Some("TOPIC log DESCRIBE"), r#"grant Write and Describe on "log""#),
+        (all[2], None, r#"and Read, Write and Describe on "audit-position""#),
+        (all[3], None, r#"no right to the transactional_id "audit"; grant Write and Describe"#),
+    ] {
+        rights.change(&left.map(|right| format!("+ {right}")));
+        rights.change(&[format!("- {right}")]);
+        let text = fails(says, async || {
+            let next = items(seq + 1..=seq + 1);
+            audit.deliver(&next).await.map_err(|failure| failure.error)?;
+            seq += 1;
+            Ok(())
+        })
+        .await;
+        assert!(text.contains("no right to"), "{text}");
+        rights.change(&[format!("+ {right}")]);
+        let next = items(seq + 1..=seq + 1);
+        deliver(audit.as_mut(), &next).await.unwrap();
+        seq += 1;
+    }
+    rights.change(&[format!("- {}", all[1])]);
+    let says = r#"reading the position from the topic "audit-position": no right to the topic"#;
+    fails(says, async || sink(exact.clone()).check().await).await;
+    fails(says, async || sink(exact.clone()).position(&cursor).await).await;
+    rights.change(&[format!("+ {}", all[1])]);
+    assert_eq!(position(sink(exact.clone()).as_mut()).await, Some(seq));
+    assert_eq!(kafka.seqs("log").await, (1..=seq).collect::<Vec<_>>());
+
+    // Without transactions: Write on the topic is enough.
+    rights.change(&all.map(|right| format!("- {right}")));
+    let mut plainly = sink(json!({"mode": "idempotent"}));
+    let text = fails("no right", async || plainly.deliver(&items(1..=1)).await.map_err(|failure| failure.error)).await;
+    assert!(text.contains("grant") && !text.contains("position"), "{text}");
+    rights.change(&["+ TOPIC log WRITE".to_owned()]);
+    deliver(plainly.as_mut(), &items(1..=3)).await.unwrap();
+    assert_eq!(kafka.seqs("log").await[usize::try_from(seq).unwrap()..], [1, 2, 3]);
+}
+
+/// decklog stands still within a transaction for longer than the brokers let it be open, wherever that is: they give it up,
+/// which looks as if another producer had taken over, and nobody has to act.
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_stopped_within_a_transaction() {
+    /// At which of its sends and receives: some are those of its connections.
+    const STOPS: [usize; 5] = [80, 90, 100, 110, 120];
+    let more =
+        |_: &Path, _: &mut Vec<_>| "transaction.abort.timed.out.transaction.cleanup.interval.ms=500\n".to_owned();
+    let kafka = Kafka::start_with(true, more, &[]).await;
+    let sim = cluster().await;
+    let mut stopped = Vec::new();
+    for step in STOPS {
+        let run = format!("stop{step}");
+        let mut daemon = Daemon::new(&sim, &["configmaps"]);
+        let keys = Far::sink(&kafka, kafka.direct, &run, Path::new("")).replace("20s", "4s");
+        daemon
+            .configure(&daemon.config("resources = [\"configmaps\"]", &format!("[[sink]]\nname = \"far\"\n{keys}\n")));
+        kafka.prepare(&daemon, &run).await;
+        let root = daemon.path("").canonicalize().unwrap();
+        let port = kafka.direct.to_string();
+        daemon.start_with(|command| {
+            under_shim(command, &root).env("DECKLOG_SHIM_PORT", &port).env("DECKLOG_SHIM_KILL", format!("stop:{step}"))
+        });
+        stopped.push((run, daemon));
+    }
+    let mut made = 0;
+    for (_, daemon) in &mut stopped {
+        until("it to stand still", async || {
+            daemon.must_run();
+            let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.pid())).unwrap();
+            if stat.rsplit(") ").next().unwrap().starts_with('T') {
+                return Ok(());
+            }
+            // Something to deliver, until it comes to its step.
+            made += 1;
+            let map = decklog::sim::objects::config_map("default", &format!("m{made}"), "x");
+            sim.create("configmaps", map).unwrap();
+            Err("it goes on".to_owned())
+        })
+        .await;
+    }
+    let since = Instant::now();
+    until("the brokers to give up what is open", async || {
+        if since.elapsed() > Duration::from_secs(4 + 12) { Ok(()) } else { Err("not yet".to_owned()) }
+    })
+    .await;
+    let mut given_up = 0;
+    for (run, mut daemon) in stopped {
+        daemon.signal(Signal::CONT);
+        until("the sink to have everything", async || {
+            daemon.must_run();
+            let status = daemon.status().await;
+            let far = status["sinks"].as_array().unwrap().iter().find(|sink| sink["name"] == "far").cloned().unwrap();
+            let lines = daemon.lines();
+            if far["cursor"].as_u64() == Some(lines as u64) && lines >= made { Ok(()) } else { Err(far.to_string()) }
+        })
+        .await;
+        // It is the one that goes on, with a check beside it.
+        daemon.command(&["check"]).await.done();
+        daemon.stop().await;
+        let said = daemon.said();
+        assert!(!said.contains("halted"), "{said}");
+        given_up += usize::from(said.lines().any(|line| line.contains("trying again")));
+        let log = fs::read_to_string(daemon.log()).unwrap();
+        let came = kafka.consumed(&run).await.unwrap();
+        trial::judge(Promise::ExactlyOnce, 0, &log.lines().collect::<Vec<_>>(), &came);
+    }
+    assert!(given_up > 0, "none stood still within a transaction");
 }

@@ -4,6 +4,7 @@ mod start;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use async_nats::ConnectOptions;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
@@ -122,9 +123,16 @@ async fn an_old_nats_and_a_kill_at_every_exchange() {
 /// same, and comes to it beside what it is sent then.
 #[tokio::test]
 async fn what_is_still_on_its_way_is_stored_once() {
-    for version in [NEW, OLD] {
+    // Also where the server knows a repeat for no longer than a moment.
+    for (version, short) in [(NEW, false), (OLD, false), (NEW, true), (OLD, true)] {
         let mut nats = Nats::start(version).await;
         let mut trial = Trial::new(&mut nats, "frozen").await;
+        if short {
+            let context = trial.far.context().await;
+            let mut config = context.get_stream("frozen").await.unwrap().cached_info().config.clone();
+            config.duplicate_window = Duration::from_millis(100);
+            context.update_stream(&config).await.unwrap();
+        }
         let config = fs::read_to_string(trial.daemon.path("config.toml")).unwrap();
         trial.daemon.configure(&format!("{config}timeout = \"500ms\"\n"));
         trial.daemon.start();
@@ -238,6 +246,105 @@ async fn a_stream_that_was_put_back_is_filled_up_again() {
         })
         .await;
         trial.judged().await;
+    }
+}
+
+/// The stream is deleted and made anew while decklog runs, at rest and within its work, and somebody else may be first in it.
+#[tokio::test]
+async fn a_stream_made_anew_gets_everything_again() {
+    for version in [NEW, OLD] {
+        let mut nats = Nats::start(version).await;
+        let mut trial = Trial::new(&mut nats, "anew").await;
+        let context = trial.far.context().await;
+        let mut config = context.get_stream("anew").await.unwrap().cached_info().config.clone();
+        config.subjects.push("other".to_owned());
+        trial.daemon.start();
+        trial.daemon.ready().await;
+        for others in [0, 0, 3, 60] {
+            trial.write(10);
+            if others != 3 {
+                trial.caught_up().await;
+            }
+            context.delete_stream("anew").await.unwrap();
+            context.create_stream(&config).await.unwrap();
+            for _ in 0..others {
+                context.publish("other", "x".into()).await.unwrap().await.unwrap();
+            }
+            trial.write(10);
+            let log = until("the stream to have it all", async || {
+                trial.caught_up().await;
+                let log = fs::read_to_string(trial.daemon.log()).unwrap();
+                let mut came = trial.far.messages("anew").await?;
+                came.retain(|line| line != "x");
+                if came.len() >= log.lines().count() { Ok(log) } else { Err(format!("{} came", came.len())) }
+            })
+            .await;
+            let log: Vec<&str> = log.lines().collect();
+            let mut came = trial.far.messages("anew").await.unwrap();
+            came.retain(|line| line != "x");
+            trial::judge(Promise::ExactlyOnce, 0, &log, &came);
+        }
+        trial.daemon.stop().await;
+    }
+}
+
+/// The rights that the documentation names are enough, and each that is missing is named.
+#[tokio::test]
+async fn what_a_user_of_nats_may_not_do_is_named() {
+    let least = ["log.>", "$JS.API.STREAM.INFO.log", "$JS.API.STREAM.MSG.GET.log"];
+    let user = |name: &str, publish: &[&str], subscribe: &str| {
+        format!(
+            "{{ user: {name}, password: s3cret, permissions: {{ publish: {publish:?}, subscribe: [{subscribe:?}] }} }}\n"
+        )
+    };
+    let users = [
+        user("least", &least, "_INBOX.>"),
+        user("maker", &[&least[..], &["$JS.API.STREAM.CREATE.log"]].concat(), "_INBOX.>"),
+        user("mute", &least[1..], "_INBOX.>"),
+        user("deaf", &least, "nothing"),
+        user("blind", &[least[0], least[2]], "_INBOX.>"),
+        user("half", &least[..2], "_INBOX.>"),
+    ];
+    for version in [NEW, OLD] {
+        let more = format!("authorization {{ users = [\n{}] }}", users.concat());
+        let nats = Nats::with(version, &more).await;
+        let sim = crate::support::cluster().await;
+        let mut daemon = Daemon::new(&sim, &["configmaps"]);
+        let password = daemon.path("password");
+        fs::write(&password, "s3cret\n").unwrap();
+        let configure = |daemon: &Daemon, user: &str| {
+            let keys = format!(
+                "[[sink]]\nname = \"far\"\n{}user = \"{user}\"\npassword_file = {password:?}\ntimeout = \"5s\"\n",
+                sink(nats.server.port(), "log")
+            );
+            daemon.configure(&daemon.config("resources = [\"configmaps\"]", &keys));
+        };
+        configure(&daemon, "least");
+        let may_not = daemon.command(&["sink", "init", "far"]).await;
+        assert!(may_not.err.contains("may not publish to $JS.API.STREAM.CREATE.log"), "{may_not:#?}");
+        configure(&daemon, "maker");
+        daemon.command(&["sink", "init", "far"]).await.done();
+        for (user, says) in [
+            ("deaf", "may not subscribe to its inbox"),
+            ("blind", "may not publish to $JS.API.STREAM.INFO.log"),
+            ("half", "may not publish to $JS.API.STREAM.MSG.GET.log"),
+        ] {
+            configure(&daemon, user);
+            let checked = daemon.command(&["check"]).await;
+            assert!(checked.code == 1 && checked.out.contains(says), "{user}: {checked:#?}");
+        }
+        // Nobody is asked who may publish: that is seen when something is.
+        configure(&daemon, "mute");
+        daemon.start();
+        daemon.ready().await;
+        sim.create("configmaps", decklog::sim::objects::config_map("default", "one", "x")).unwrap();
+        let detail = daemon.waits_for_state("sinks", "far", "retrying").await;
+        assert!(detail.contains("may not publish to the subjects of the log") && !detail.contains("one"), "{detail}");
+        configure(&daemon, "least");
+        daemon.signal(Signal::HUP);
+        daemon.waits_for_state("sinks", "far", "running").await;
+        daemon.command(&["check"]).await.done();
+        daemon.stop().await;
     }
 }
 
@@ -413,9 +520,13 @@ async fn what_is_wrong_with_a_server_is_said() {
             false,
             "cannot connect to nowhere.invalid".to_owned(),
         ),
-        (sink(port, "log"), false, format!("127.0.0.1:{port} refuses the credentials")),
-        (sink(port, "log") + &login, false, format!("127.0.0.1:{port} refuses the credentials")),
-        (sink(port, "log") + &login, true, format!("there is no stream log at 127.0.0.1:{port}; `decklog sink init`")),
+        (sink(port, "log"), false, format!("127.0.0.1:{port} asks who it is; set `credentials_file`")),
+        (sink(port, "log") + &login, false, format!("127.0.0.1:{port} refuses the credentials; renew `password_file`")),
+        (
+            sink(port, "log") + &login,
+            true,
+            format!("there is no stream log at 127.0.0.1:{port}; `decklog sink init far`"),
+        ),
         (sink(port, "queue") + &login, true, "drops what consumers have taken".to_owned()),
         (sink(port, "narrow") + &login, true, "does not take the subjects narrow.*.*".to_owned()),
     ] {

@@ -13,10 +13,11 @@ use decklog::sink::{self, Item, Position, Sink, SinkError};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinSet;
 
-use crate::server::free_port;
+use crate::certs;
+use crate::server::{Server, free_port};
 use crate::support::{Daemon, cluster, scope, until};
 use crate::trial::{self, Far, Promise, Trial};
-use start::{PASSWORD, Postgres, openssl, run};
+use start::{PASSWORD, Postgres, as_server, openssl, run};
 
 impl Postgres {
     async fn audit(&self, text: &str) -> Vec<String> {
@@ -36,6 +37,27 @@ impl Postgres {
         let mut sink = sink::open(&config).unwrap();
         sink.of("direct", &Cluster { name: "test".into(), uid: "c".into() });
         sink
+    }
+
+    /// A pooler before the server that hands each transaction to another session.
+    async fn pool(&self) -> Server {
+        let (dir, port) = (self.dir.path().join("pool"), free_port());
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("users"), format!("\"decklog\" \"{PASSWORD}\"\n")).unwrap();
+        let config = format!(
+            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
+             auth_type = scram-sha-256\nauth_file = {}\npool_mode = transaction\ndefault_pool_size = 2\nserver_round_robin = 1\n",
+            self.server.port(),
+            dir.join("users").display(),
+        );
+        let file = dir.join("pgbouncer.ini");
+        fs::write(&file, config).unwrap();
+        Server::start("pgbouncer", self.dir.path(), port, move || {
+            let mut command = as_server(Path::new("pgbouncer"));
+            command.current_dir("/").arg(&file);
+            command
+        })
+        .await
     }
 
     /// A copy of everything, of a server that does not run.
@@ -100,9 +122,10 @@ impl Far for Postgres {
         self.ready().await;
     }
 
-    /// In the order in which they came.
+    /// In the order in which they were committed. Where they lie says nothing: the room of what a crash left is used
+    /// again.
     async fn consumed(&self, run: &str) -> Result<Vec<String>, String> {
-        self.sql("audit", &format!("SELECT line FROM \"{run}\".entries ORDER BY ctid")).await
+        self.sql("audit", &format!("SELECT line FROM \"{run}\".entries ORDER BY xmin::text::bigint, seq")).await
     }
 }
 
@@ -372,6 +395,121 @@ async fn postgres_keeps_every_byte_and_refuses_only_what_is_refused() {
     assert_eq!(sink.position(&Position { epoch: "e".into(), seq: Seq(0) }).await.unwrap().unwrap().seq, Seq(10));
 }
 
+/// Who may do nothing but what `--print` grants, through a pooler that hands each transaction to another session.
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_needs_no_session_of_its_own_and_no_other_rights() {
+    let far = Postgres::start().await;
+    let pool = far.pool().await;
+    let more = serde_json::json!({"schema": "least", "objects": true});
+    far.audit("REVOKE ALL ON DATABASE audit FROM decklog; ALTER DATABASE audit OWNER TO postgres").await;
+    let error = far.open(more.clone()).init().await.unwrap_err().to_string();
+    assert!(error.ends_with("an administrator apply what `decklog sink init direct --print` prints"), "{error}");
+    let needs = far.open(more.clone()).needs().unwrap();
+    far.audit(&needs).await;
+    let through = |more: &serde_json::Value| {
+        let mut more = more.clone();
+        more["url"] = far.url(pool.port()).into();
+        far.open(more)
+    };
+    let (mut sink, mut other) = (through(&more), through(&more));
+    sink.check().await.unwrap();
+    let cursor = Position { epoch: "e".into(), seq: Seq(0) };
+    sink.position(&cursor).await.unwrap();
+    let gone = |seq, name: &str| {
+        let line = String::from_utf8(item(seq, "{}").line.to_vec()).unwrap();
+        let line = line.replace("ADDED", "DELETED").replace(&format!("\"o{seq}\""), &format!("{name:?}"));
+        Item { seq: Seq(seq), kind: EntryType::Deleted, line: line.into() }
+    };
+    // Another client gets the session in between.
+    for seq in 1..=5 {
+        sink.deliver(&[item(seq, "{}")]).await.unwrap();
+        other.check().await.unwrap();
+    }
+    sink.deliver(&[gone(6, "o1"), gone(7, "o2")]).await.unwrap();
+    assert_eq!(far.audit("SELECT string_agg(name, ' ' ORDER BY seq) FROM least.objects").await, ["o3 o4 o5"]);
+    // What was deleted because it was old is not there to tell that a replay is older still.
+    sink.deliver(&[Item {
+        line: String::from_utf8(item(8, "{}").line.to_vec()).unwrap().replace("\"o8\"", "\"o3\"").into(),
+        ..item(8, "{}")
+    }])
+    .await
+    .unwrap();
+    far.audit("DELETE FROM least.entries WHERE seq = 8").await;
+    other.again();
+    other.deliver(&[item(3, "{}")]).await.unwrap();
+    assert_eq!(far.audit("SELECT seq FROM least.objects WHERE name = 'o3'").await, ["8"]);
+    // The table is kept from now on, and gets what came before by a replay.
+    far.audit("DELETE FROM least.objects").await;
+    let items: Vec<Item> = (1..=5).map(|seq| item(seq, "{}")).chain([gone(6, "o1"), gone(7, "o2")]).collect();
+    other.deliver(&items).await.unwrap();
+    assert_eq!(far.audit("SELECT string_agg(name, ' ' ORDER BY seq) FROM least.objects").await, ["o3 o4 o5"]);
+    // Sessions without a transaction are ended by who runs the server, and nobody notices.
+    far.audit("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'decklog'").await;
+    sink.deliver(&[item(9, "{}")]).await.ok();
+    until("it to go on", async || sink.deliver(&[item(10, "{}")]).await.map_err(|error| error.to_string())).await;
+}
+
+/// Tables of an older decklog become those of this one, and those of a newer one stay as they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_tables_have_a_version() {
+    let far = Postgres::start().await;
+    let mut sink = far.open(serde_json::json!({"schema": "v"}));
+    sink.init().await.unwrap();
+    far.audit("UPDATE v.migrations SET version = 0; DROP TABLE v.objects").await;
+    let cursor = Position { epoch: "e".into(), seq: Seq(0) };
+    let error = sink.position(&cursor).await.unwrap_err().to_string();
+    assert!(error.contains("run `decklog sink init direct`, or apply what it prints"), "{error}");
+    assert!(sink.init().await.unwrap().ends_with("has all that is needed now"));
+    sink.position(&cursor).await.unwrap();
+    far.audit("INSERT INTO v.migrations VALUES (2); DROP FUNCTION v.json(text)").await;
+    let error = sink.init().await.unwrap_err().to_string();
+    assert!(error.ends_with("are of a newer decklog (version 2); use that one"), "{error}");
+    let error = far.sql("audit", &sink.needs().unwrap()).await.unwrap_err();
+    assert!(error.contains("these tables are of a newer decklog; nothing was changed"), "{error}");
+    assert_eq!(
+        far.audit("SELECT count(*) FROM pg_proc WHERE proname = 'json' AND pronamespace = 'v'::regnamespace").await,
+        ["0"]
+    );
+}
+
+/// An entry that the database refuses: the daemon halts or sets it aside, says so, and `replay` delivers it.
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_refuses_and_the_daemon_sets_aside() {
+    let mut far = Postgres::start().await;
+    let mut trial = Trial::new(&mut far, "refused").await;
+    trial.far.audit("ALTER TABLE refused.entries ADD CONSTRAINT small CHECK (length(line) < 20000)").await;
+    trial.daemon.start();
+    trial.daemon.ready().await;
+    trial.write(3);
+    let large = objects::config_map("default", "large", &"s3cret ".repeat(5000));
+    trial.sim.create("configmaps", large).unwrap();
+    trial.write(3);
+    let told = trial.daemon.waits_for_state("sinks", "far", "halted").await;
+    assert!(told.contains("was refused: ") && told.contains("constraint small"), "{told}");
+    assert!(told.contains("on_refused = \"set_aside\""), "{told}");
+    let config = fs::read_to_string(trial.daemon.path("config.toml")).unwrap();
+    trial.daemon.configure(&config.replace("name = \"far\"\n", "name = \"far\"\non_refused = \"set_aside\"\n"));
+    trial.daemon.signal(Signal::HUP);
+    trial.caught_up().await;
+    let status = trial.daemon.status().await;
+    let far_status = status["sinks"].as_array().unwrap().iter().find(|sink| sink["name"] == "far").unwrap().to_string();
+    assert!(far_status.contains("SQLSTATE 23514"), "{far_status}");
+    let log = fs::read_to_string(trial.daemon.log()).unwrap();
+    let (large, others): (Vec<&str>, Vec<&str>) = log.lines().partition(|line| line.contains("s3cret"));
+    let have =
+        async |trial: &Trial<'_, Postgres>| trial.far.audit("SELECT line FROM refused.entries ORDER BY seq").await;
+    assert_eq!(have(&trial).await, others);
+    assert_eq!(trial.far.audit("SELECT count(*) FROM refused.objects WHERE name = 'large'").await, ["0"]);
+    trial.far.audit("ALTER TABLE refused.entries DROP CONSTRAINT small").await;
+    let seq = serde_json::from_str::<serde_json::Value>(large[0]).unwrap()["seq"].to_string();
+    trial.daemon.command(&["replay", "--sink", "far", "--from", &seq, "--to", &seq]).await.done();
+    assert_eq!(have(&trial).await, log.lines().collect::<Vec<_>>());
+    objects_are_right(&trial).await;
+    trial.daemon.stop().await;
+    let said = trial.daemon.said();
+    assert!(!said.contains("s3cret") && !said.contains("tokio_postgres"), "the log quotes what is delivered");
+}
+
 /// What `decklog check` says of a sink.
 async fn checked(daemon: &Daemon, sink: &str) -> String {
     daemon.configure(&daemon.config("resources = [\"configmaps\"]", &format!("[[sink]]\nname = \"far\"\n{sink}\n")));
@@ -415,8 +553,8 @@ async fn postgres_says_what_is_missing() {
     let told = checked(&daemon, &at(&url)).await;
     assert!(told.contains("no right to INSERT on entries, DELETE on objects in the schema s"), "{told}");
     // Not of this version.
+    far.audit(&text).await;
     far.audit("UPDATE s.migrations SET version = 2").await;
-    far.audit(&text.replace("INSERT INTO \"s\".migrations (version) VALUES (1) ON CONFLICT DO NOTHING;", "")).await;
     let told = checked(&daemon, &at(&url)).await;
     assert!(told.contains("of a newer decklog (version 2)"), "{told}");
     far.audit("DELETE FROM s.migrations").await;
@@ -444,25 +582,24 @@ async fn postgres_over_tls_is_verified() {
     let used = far.audit("SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE a.application_name = 'decklog' AND s.ssl").await;
     assert_eq!(used, ["1"]);
     for (url, ca, says) in [
-        (url.as_str(), "other.pem", "UnknownIssuer"),
+        (url.as_str(), "other.pem", "UnknownIssuer; name the authority"),
         (&url.replace("127.0.0.1", "localhost"), "ca.pem", "not valid for name"),
     ] {
         let error = with(url, ca).check().await.unwrap_err();
         let text = error.to_string();
-        assert!(
-            matches!(error, SinkError::Retry { .. }) && text.contains(says) && text.contains("see `ca_file`"),
-            "{text}"
-        );
+        assert!(matches!(error, SinkError::Retry { .. }) && text.contains(says), "{text}");
     }
     // The certificate expires while it delivers: what is connected goes on, what connects is refused.
-    let expired =
-        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out old.crt -days -1 -extfile names";
-    openssl(dir, expired);
-    fs::copy(dir.join("old.crt"), dir.join("data/server.crt")).unwrap();
+    let pki = dir.join("pki");
+    fs::create_dir(&pki).unwrap();
+    certs::make(&pki);
+    for (from, to) in [("expired.pem", "server.crt"), ("expired.key", "server.key")] {
+        fs::copy(pki.join(from), dir.join("data").join(to)).unwrap();
+    }
     far.audit("SELECT pg_reload_conf()").await;
     sink.deliver(&[item(2, "{}")]).await.unwrap();
-    until("a connection to be refused", async || match with(&url, "ca.pem").check().await {
-        Err(error) if error.to_string().contains("Expired") => Ok(()),
+    until("a connection to be refused", async || match with(&url, "pki/ca.pem").check().await {
+        Err(error) if error.to_string().contains("it has expired, at 2021-01-01T00:00:00Z; renew") => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await;

@@ -85,6 +85,11 @@ impl Proxy {
         self.port
     }
 
+    /// Leads new connections to another server.
+    pub(crate) fn lead_to(&self, port: u16) {
+        self.orders.to.store(port, SeqCst);
+    }
+
     /// Cuts the connection this many times in the place of the next answer: the server has done what it was asked to,
     /// and the client does not know.
     pub(crate) fn cut_answers(&self, count: usize) {

@@ -10,8 +10,11 @@ use ::redis::FromRedisValue;
 use decklog::model::{EntryType, Seq};
 use decklog::sink::{self, Item, Position, Sink, SinkError};
 use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
 
 use crate::certs;
+use crate::proxy::Proxy;
 use crate::support::until;
 use crate::trial::{self, Far, Promise, Trial};
 use start::Redis;
@@ -248,6 +251,19 @@ async fn redis_refusals_are_told_in_a_sentence() {
     let mut nowhere = sink(json!({"url": "redis://nowhere.invalid"}));
     let error = nowhere.check().await.unwrap_err().to_string();
     assert!(error.contains("cannot connect to redis://nowhere.invalid:6379"), "{error}");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let web = async {
+        let (mut client, _) = listener.accept().await.unwrap();
+        client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        client
+    };
+    let mut other = sink(json!({"url": url}));
+    let (_, checked) = tokio::join!(web, other.check());
+    assert_eq!(
+        checked.unwrap_err().to_string(),
+        format!("{url} does not answer as Redis does; set `url` to a Redis server")
+    );
 }
 
 #[tokio::test]
@@ -288,6 +304,51 @@ async fn redis_credentials_are_read_again_when_they_change() {
     assert!(error.contains("refuses the credentials"), "{error}");
 }
 
+/// After a failover the old primary answers on, as a replica, to who has a connection; its name leads to the new one.
+#[tokio::test]
+async fn redis_is_looked_for_again_after_a_failover() {
+    let (old, new) = (Redis::start().await, Redis::start().await);
+    let proxy = Proxy::start(old.port()).await;
+    let mut sink = sink(json!({"url": format!("redis://127.0.0.1:{}", proxy.port())}));
+    sink.deliver(&items(EPOCHS[0], [1, 2])).await.unwrap();
+    new.asked::<String>(&format!("REPLICAOF 127.0.0.1 {}", old.port())).await;
+    until("the replica to have everything", async || {
+        let came = new.consumed("log").await?.len();
+        if came == 2 { Ok(()) } else { Err(came.to_string()) }
+    })
+    .await;
+    new.asked::<String>("REPLICAOF NO ONE").await;
+    old.asked::<String>(&format!("REPLICAOF 127.0.0.1 {}", new.port())).await;
+    proxy.lead_to(new.port());
+    let error = sink.deliver(&items(EPOCHS[0], [3])).await.unwrap_err().error;
+    assert!(matches!(&error, SinkError::Retry { text, .. } if text.contains("is a replica")), "{error}");
+    sink.deliver(&items(EPOCHS[0], [3])).await.unwrap();
+    assert_eq!(new.consumed("log").await.unwrap().len(), 3);
+}
+
+/// What was lost is looked for until the server has said whether it was: it may still be loading when it comes back.
+#[tokio::test]
+async fn redis_losses_are_looked_for_until_there_is_an_answer() {
+    let redis = Redis::start().await;
+    redis.asked::<()>("ACL SETUSER decklog on >first ~log +@all").await;
+    let password = redis.dir.path().join("password");
+    fs::write(&password, "first").unwrap();
+    let mut sink = sink(json!({"url": redis.url(), "user": "decklog", "password_file": password}));
+    sink.deliver(&items(EPOCHS[0], [1, 2])).await.unwrap();
+    redis.asked::<()>("DEL log").await;
+    redis.asked::<()>("ACL SETUSER decklog -xinfo").await;
+    redis.asked::<u64>("CLIENT KILL USER decklog").await;
+    // The first try finds the connection dead, the second is not told what is there.
+    for _ in 0..2 {
+        let error = sink.deliver(&items(EPOCHS[0], [3])).await.unwrap_err().error;
+        assert!(matches!(&error, SinkError::Retry { .. }), "{error}");
+    }
+    redis.asked::<()>("ACL SETUSER decklog +xinfo").await;
+    let error = sink.deliver(&items(EPOCHS[0], [3])).await.unwrap_err().error;
+    assert!(matches!(&error, SinkError::Lost { .. }), "{error}");
+    assert_eq!(redis.asked::<u64>("EXISTS log").await, 0, "nothing comes after what is missing");
+}
+
 /// An entry never comes to be after one that is missing.
 #[tokio::test]
 async fn redis_batches_are_all_or_nothing() {
@@ -315,8 +376,8 @@ async fn redis_over_tls() {
     let path = |name: &str| certificates.path().join(name).display().to_string();
     for (certificate, authority, says) in [
         ("server", "ca.pem", None),
-        ("server", "stranger.pem", Some("invalid peer certificate")),
-        ("expired", "ca.pem", Some("certificate expired")),
+        ("server", "stranger.pem", Some("; name the authority that signed")),
+        ("expired", "ca.pem", Some("; renew the server's certificate")),
     ] {
         let (cert, key) = (path(&format!("{certificate}.pem")), path(&format!("{certificate}.key")));
         let tls = ["--tls-auth-clients", "no", "--tls-ca-cert-file", &path("ca.pem"), "--tls-cert-file", &cert];

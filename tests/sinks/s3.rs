@@ -194,16 +194,24 @@ async fn a_bucket_that_was_put_back_is_filled_up_again() {
         trial.caught_up().await;
     }
     trial.judged().await;
-    // A running daemon looks when it is told to.
+    // A running daemon sees it before the next segment, and looks when it is told to.
     trial.daemon.start();
     trial.daemon.ready().await;
-    trial.far.remove(&segments(&bucket));
-    trial.daemon.signal(Signal::HUP);
-    until("the segments to be there again", async || {
-        let count = lines(&segments(&bucket)).len();
-        if count == trial.daemon.lines() { Ok(()) } else { Err(count.to_string()) }
-    })
-    .await;
+    for told in [false, true] {
+        let manifest = fs::read_dir(bucket.join("log/manifest")).unwrap().map(|file| file.unwrap().path());
+        trial.far.remove(&manifest.chain(segments(&bucket)).collect::<Vec<_>>());
+        if told {
+            trial.daemon.signal(Signal::HUP);
+        } else {
+            trial.write(3);
+        }
+        until("the segments to be there again", async || {
+            let count = lines(&segments(&bucket)).len();
+            if count == trial.daemon.lines() { Ok(()) } else { Err(count.to_string()) }
+        })
+        .await;
+        trial.caught_up().await;
+    }
     trial.judged().await;
 }
 
@@ -235,7 +243,8 @@ async fn what_is_wrong_with_a_bucket_is_said() {
     let (port, shut, dir) = (s3.server.port(), free_port(), daemon.path(""));
     let with =
         |text: String| daemon.config("resources = [\"configmaps\"]", &format!("[[sink]]\nname = \"far\"\n{text}\n"));
-    let missing = format!("the bucket bucket-log at http://127.0.0.1:{port} does not exist");
+    let missing =
+        format!("the bucket bucket-log at http://127.0.0.1:{port} does not exist; `decklog sink init far` makes it");
     let aws = daemon.path("aws");
     for (config, from, to, says) in [
         (sink("http", shut, "log", &dir), "", "", "Connection refused"),

@@ -70,6 +70,7 @@ fn record(item: &Item) -> LogRecord {
             text("k8s.object.resource_version", &of(&entry.resource_version)),
         ],
         observed_time_unix_nano: time,
+        event_name: "io.decklog.modified.v1".to_owned(),
     }
 }
 

@@ -149,10 +149,10 @@ async fn whatever_an_object_holds_is_in_one_text() {
         gap: None,
         redacted: &[],
     };
-    let gap = Some((&gap, Some("2026-11-20T00:00:00Z")));
-    let gap = Draft { kind: EntryType::Gap, change: None, object: None, gap, ..draft(3, odd) };
-    let lines: Vec<Bytes> =
-        [draft(1, change), draft(2, odd), gap].iter().map(|draft| render(draft).line.into()).collect();
+    let since = Some((&gap, Some("2026-11-20T00:00:00Z")));
+    let gap = Draft { kind: EntryType::Gap, change: None, object: None, gap: since, ..draft(3, change) };
+    let drafts = [draft(1, change), draft(2, odd), gap];
+    let lines: Vec<Bytes> = drafts.iter().map(|draft| render(draft).line.into()).collect();
     let batch: Vec<Item> =
         lines.iter().map(|line| Item { seq: Seq(1), kind: EntryType::Modified, line: line.clone() }).collect();
     let config = config::ElasticsearchSink { index: "log-{cluster}-{namespace}-{date}".into(), ..config() };
@@ -178,7 +178,7 @@ async fn each_document_is_looked_at() {
     let halt: Expected = |error| matches!(error, SinkError::Halt { .. });
     for (item, expected) in [
         ((429, "es_rejected_execution_exception", "queue is full"), retry),
-        ((429, "cluster_block_exception", "disk usage exceeded flood-stage watermark"), retry),
+        ((429, "cluster_block_exception", "disk usage exceeded flood-stage watermark"), later),
         ((503, "unavailable_shards_exception", "primary shard is not active"), retry),
         ((500, "", ""), retry),
         ((409, "other_exception", ""), retry),
@@ -350,9 +350,11 @@ async fn requests_are_compressed_and_have_the_key() {
 #[tokio::test]
 async fn the_index_template_is_made_once() {
     let config = config::ElasticsearchSink { index: "log-{cluster}-{date}".into(), ..config() };
-    let (mut sink, seen) = sink(&config, |number, _| ([404, 404, 404, 200, 200, 403, 404, 200][number], String::new()));
+    let (mut sink, seen) =
+        sink(&config, |number, _| ([404, 400, 404, 404, 200, 200, 403, 404, 404, 400, 200][number], String::new()));
+    sink.of("search", &crate::model::Cluster::default());
     let error = sink.check().await.unwrap_err();
-    assert!(matches!(&error, SinkError::Halt { text } if text.contains("decklog sink init")), "{error}");
+    assert!(matches!(&error, SinkError::Halt { text } if text.contains("`decklog sink init search`")), "{error}");
     assert!(sink.init().await.unwrap().contains("made the index template log-cluster-date for log-*-*"));
     assert!(sink.init().await.unwrap().contains("is there already"));
     sink.check().await.unwrap();
@@ -364,18 +366,80 @@ async fn the_index_template_is_made_once() {
         what,
         [
             "GET /es/_index_template/log-cluster-date",
+            "POST /es/_security/user/_has_privileges",
             "HEAD /es/log-*-*?allow_no_indices=false",
             "GET /es/_index_template/log-cluster-date",
             "PUT /es/_index_template/log-cluster-date",
             "GET /es/_index_template/log-cluster-date",
             "GET /es/_index_template/log-cluster-date",
+            "POST /es/_security/user/_has_privileges",
             "GET /es/_index_template/log-cluster-date",
+            "POST /es/_security/user/_has_privileges",
             "HEAD /es/log-*-*?allow_no_indices=false",
         ]
     );
     let needs = sink.needs().unwrap();
-    assert_eq!(seen[3].body, needs);
+    assert_eq!(seen[4].body, needs);
     assert_eq!(serde_json::from_str::<Value>(&needs).unwrap()["index_patterns"], json!(["log-*-*"]));
+}
+
+/// Of a refusal only the sentence in it is told, and what it asks for.
+#[tokio::test]
+async fn a_refusal_is_told_in_a_sentence() {
+    let error = |kind: &str, reason: &str| json!({"error": {"root_cause": [{}], "type": kind, "reason": reason}, "status": 400});
+    let text = async |what: &str, status: u16, body: String| {
+        let (mut sink, _) = sink(&config(), move |number, _| match number {
+            0 => (404, json!({"error": {"type": "resource_not_found_exception"}}).to_string()),
+            _ => (status, body.clone()),
+        });
+        let error = match what {
+            "init" => sink.init().await.unwrap_err(),
+            _ => {
+                sink.check().await.unwrap_err();
+                sink.deliver(&items(1..=1)).await.unwrap_err().error
+            }
+        };
+        error.to_string()
+    };
+    let clash = error("illegal_argument_exception", "matching patterns from existing templates [mine];");
+    let told = text("init", 400, clash.to_string()).await;
+    assert!(
+        told.starts_with(
+            "http://127.0.0.1:1/es answered 400 Bad Request: illegal_argument_exception: matching patterns from existing \
+             templates [mine]; let somebody"
+        ) && told.contains("--print"),
+        "{told}"
+    );
+    let told = text("init", 403, error("security_exception", "no permissions").to_string()).await;
+    assert!(told.contains("security_exception: no permissions; let somebody who may make"), "{told}");
+    let told = text("deliver", 400, json!({"error": "no handler found", "status": 400}).to_string()).await;
+    assert_eq!(told, "http://127.0.0.1:1/es answered 400 Bad Request: no handler found");
+    // Anybody may answer 404 to a question for an index template.
+    let (mut sink, _) = sink(&config(), |_, _| (404, "404 page not found".to_owned()));
+    let told = sink.check().await.unwrap_err().to_string();
+    assert!(told.contains("404 page not found; set `url` to an Elasticsearch or OpenSearch"), "{told}");
+}
+
+#[tokio::test]
+async fn rights_that_are_missing_are_told_by_a_check() {
+    let granted =
+        |read: bool| json!({ "has_all_requested": read, "index": { "decklog": { "create_doc": true, "read": read } } });
+    for (answer, says) in [
+        ((200, granted(true).to_string()), None),
+        (
+            (200, granted(false).to_string()),
+            Some("http://127.0.0.1:1/es lets this user not read in decklog; give it that right"),
+        ),
+        // Servers without users, or with users of another kind.
+        ((500, json!({ "error": "Security must be explicitly enabled" }).to_string()), None),
+        ((405, "{}".to_owned()), None),
+    ] {
+        let (mut sink, seen) =
+            sink(&config(), move |number, _| if number == 0 { (200, "{}".to_owned()) } else { answer.clone() });
+        assert_eq!(sink.check().await.err().map(|error| error.to_string()).as_deref(), says);
+        let asked = json!({ "index": [{ "names": ["decklog"], "privileges": ["create_doc", "read"] }] });
+        assert_eq!(seen.lock().unwrap()[1].lines(), [asked]);
+    }
 }
 
 #[test]

@@ -132,12 +132,17 @@ impl ProducerContext for Context {
 
 impl ConsumerContext for Context {}
 
-/// The text of an error without what librdkafka puts before and after it: the name of its thread, the time it took.
+/// The text of an error without what librdkafka puts around it: the name of its thread, the time it took, its words for a
+/// broker that it knows nothing of yet, and the address a second time.
 fn plain(text: &str) -> String {
     let text = text.trim();
     let text = text.split_once("]: ").filter(|(thread, _)| thread.starts_with('[')).map_or(text, |(_, rest)| rest);
     let text = text.split(" (after ").next().unwrap_or(text);
-    text.trim_end_matches([' ', ':', '.']).to_owned()
+    let text = text.trim_end_matches([' ', ':', '.']).replace("/bootstrap: ", ": ");
+    match text.split_once("Connect to ") {
+        Some((broker, rest)) => broker.to_owned() + rest.split_once(" failed: ").map_or(rest, |(_, why)| why),
+        None => text,
+    }
 }
 
 #[cfg(test)]
@@ -150,9 +155,15 @@ mod tests {
             plain(
                 "sasl_plaintext://k:9092/bootstrap: SASL authentication error: no (after 5ms in state AUTH_REQ, 1 identical error(s) suppressed)"
             ),
-            "sasl_plaintext://k:9092/bootstrap: SASL authentication error: no"
+            "sasl_plaintext://k:9092: SASL authentication error: no"
         );
         assert_eq!(plain("[thrd:main]: k:9092: refused"), "k:9092: refused");
+        assert_eq!(
+            plain(
+                "k:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: Connection refused (after 1ms in state CONNECT)"
+            ),
+            "k:9092: Connection refused"
+        );
     }
 
     #[test]

@@ -32,17 +32,29 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
             ),
         },
         Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => SinkError::halt(format!(
-            "{doing}: the topic does not exist, and the brokers did not make it; `decklog sink init` makes it (with --print it shows how), then send SIGHUP"
+            "{doing}: the topic does not exist, and the brokers did not make it; {}, then send SIGHUP",
+            if settings.topic.is_fixed() {
+                format!("run `decklog sink init {}`, or what it prints with --print", settings.name)
+            } else {
+                "make it, or let them make topics (auto.create.topics.enable)".to_owned()
+            }
         )),
         Code::TopicAuthorizationFailed => later(format!(
-            "{doing}: no right to the topic; grant Write and Describe on it, and Read on the topic of the position"
+            "{doing}: no right to the topic; grant Write and Describe on {:?}{}",
+            settings.config.topic,
+            if settings.is_transactional() {
+                format!(", and Read, Write and Describe on {:?}", settings.position_topic)
+            } else {
+                String::new()
+            }
         )),
         Code::TransactionalIdAuthorizationFailed => {
             later(format!("{doing}: no right to the transactional_id {id:?}; grant Write and Describe on it"))
         }
-        Code::ClusterAuthorizationFailed => {
-            later(format!("{doing}: the cluster does not allow it; grant IdempotentWrite on the cluster"))
-        }
+        Code::ClusterAuthorizationFailed => later(format!(
+            "{doing}: no right to write; grant Write and Describe on {:?}, and for brokers before 2.8 IdempotentWrite on the cluster",
+            settings.config.topic
+        )),
         Code::Authentication | Code::SaslAuthenticationFailed => {
             later(format!("{text}; correct `sasl`, `user` or `password_file`, which is read again before each try"))
         }
@@ -53,6 +65,15 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
         )),
         Code::SSL => {
             later(format!("{text}; check `tls`, `ca_file`, `cert_file` and `key_file`, and the brokers' certificate"))
+        }
+        Code::BrokerTransportFailure | Code::Resolve => {
+            SinkError::retry(format!("{doing}: {text}; check `brokers`, and whether they run"))
+        }
+        Code::BadMessage => SinkError::retry(format!(
+            "{doing}: what answers at {brokers} does not speak as Kafka does; check `brokers` and `tls`"
+        )),
+        Code::MessageTimedOut | Code::OperationTimedOut => {
+            SinkError::retry(format!("{doing}: no answer from {brokers} within {:?}", settings.config.timeout))
         }
         Code::AllBrokersDown => SinkError::retry(format!(
             "{doing}: {brokers} cannot be reached or close the connection; check `brokers`, and `tls` where they want it"

@@ -5,9 +5,12 @@
 //! a topic, but the brokers forget those of a group without members after a week, and they have to name a partition of a
 //! topic that exists, which a sink with a template for its topic need not have.
 
+use std::time::Duration;
+
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::Message;
+use rdkafka::metadata::MetadataTopic;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use serde::{Deserialize, Serialize};
 
@@ -49,13 +52,8 @@ pub(super) fn read(
     let doing = format!("reading the position from the topic {topic:?}");
     let consumer: BaseConsumer<Context> = setup::make(&setup::consumer(client, settings))?;
     let failed = |error: &KafkaError| fault::of(error, &doing, settings);
-    let (low, end) = loop {
-        match consumer.fetch_watermarks(topic, 0, patience.slice()) {
-            Ok(marks) => break marks,
-            Err(error) if waits(&error) && !patience.is_over() => {}
-            Err(error) => return Err(failed(&error)),
-        }
-    };
+    let (low, end) =
+        persistently(patience, |slice| consumer.fetch_watermarks(topic, 0, slice)).map_err(|error| failed(&error))?;
     let mut window = FIRST_WINDOW;
     loop {
         let from = low.max(end - window);
@@ -95,6 +93,39 @@ pub(super) fn read(
             return Ok(found);
         }
         window = window.saturating_mul(16);
+    }
+}
+
+/// Whether nobody has ever written to the topic of the entries: then it holds nothing of what was delivered to one of its
+/// name. Not known where the name has fields.
+pub(super) fn is_untouched(client: &ClientConfig, settings: &Settings, patience: &Patience) -> Result<bool, SinkError> {
+    if !settings.topic.is_fixed() {
+        return Ok(false);
+    }
+    let topic = &settings.config.topic;
+    let doing = format!("looking at the topic {topic:?}");
+    let failed = |error: &KafkaError| fault::of(error, &doing, settings);
+    let consumer: BaseConsumer<Context> = setup::make(&setup::consumer(client, settings))?;
+    let metadata = persistently(patience, |slice| consumer.fetch_metadata(Some(topic), slice));
+    let metadata = metadata.map_err(|error| failed(&error))?;
+    let partitions = metadata.topics().first().map(MetadataTopic::partitions).unwrap_or_default();
+    for partition in partitions {
+        let marks = persistently(patience, |slice| consumer.fetch_watermarks(topic, partition.id(), slice));
+        if marks.map_err(|error| failed(&error))?.1 > 0 {
+            return Ok(false);
+        }
+    }
+    // One that is not there is told when it is written to.
+    Ok(!partitions.is_empty())
+}
+
+/// Asks again as long as it may go well.
+fn persistently<T>(patience: &Patience, mut ask: impl FnMut(Duration) -> KafkaResult<T>) -> KafkaResult<T> {
+    loop {
+        match ask(patience.slice()) {
+            Err(error) if waits(&error) && !patience.is_over() => {}
+            answer => return answer,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::record;
 use crate::config::{self, KafkaCompression, KafkaMode, Sasl};
 use crate::sink::files::Followed;
 use crate::sink::tls::Tls;
-use crate::sink::{SinkError, Template};
+use crate::sink::{SinkError, Template, UNNAMED};
 
 /// How long the brokers wait beyond `timeout` before they give up a transaction that nobody ends.
 const TRANSACTION_MARGIN: Duration = Duration::from_secs(10);
@@ -26,6 +26,8 @@ const LARGEST: usize = 100_000_000;
 /// What the sink does and what it does not change while it runs.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
+    /// The name of the sink.
+    pub(super) name: String,
     pub(super) config: config::KafkaSink,
     pub(super) topic: Template,
     /// Empty in the mode without transactions.
@@ -59,7 +61,7 @@ impl Settings {
             return Err("`ca_file`, `cert_file` and `key_file` need `tls = true`".to_owned());
         }
         let position_topic = config.position_topic.clone().unwrap_or_else(|| format!("{id}-position"));
-        Ok(Self { config: config.clone(), topic, id, position_topic })
+        Ok(Self { name: UNNAMED.to_owned(), config: config.clone(), topic, id, position_topic })
     }
 
     /// Whether entries and position go into one transaction.

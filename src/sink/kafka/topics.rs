@@ -12,7 +12,7 @@ use rdkafka::producer::{BaseProducer, Producer};
 use super::context::Context;
 use super::fault;
 use super::patience::Patience;
-use super::position::waits;
+use super::position::{self, waits};
 use super::setup::{self, Settings};
 use crate::sink::SinkError;
 
@@ -88,18 +88,25 @@ fn existing(client: &ClientConfig, settings: &Settings, patience: &Patience) -> 
     }
 }
 
-/// Says what is missing.
-pub(super) fn check(client: &ClientConfig, settings: &Settings, patience: &Patience) -> Result<(), SinkError> {
+/// Says what is missing. It makes no producer with the transactional id, which would lock out the daemon that runs.
+pub(super) fn check(client: &ClientConfig, settings: &Settings, patience: &mut Patience) -> Result<(), SinkError> {
     let existing = existing(client, settings, patience)?;
     let missing: Vec<&str> = wanted(settings).iter().map(|t| t.name).filter(|name| !existing.contains(*name)).collect();
     if !missing.is_empty() {
         return Err(SinkError::halt(format!(
-            "missing or not visible: the {} {}; `decklog sink init` makes what is missing (with --print it shows how)",
-            if missing.len() == 1 { "topic" } else { "topics" },
-            missing.join(", ")
+            "the {} not exist, or may not be described; run `decklog sink init {}`, or what it prints with --print",
+            match missing.as_slice() {
+                [one] => format!("topic {one} does"),
+                several => format!("topics {} do", several.join(", ")),
+            },
+            settings.name
         )));
     }
-    if settings.is_transactional() { compacted(client, settings, patience) } else { Ok(()) }
+    if settings.is_transactional() {
+        compacted(client, settings, patience)?;
+        position::read(client, settings, patience)?;
+    }
+    Ok(())
 }
 
 /// A topic that forgets its records by age would forget the position of a sink that is quiet for a while.
@@ -110,10 +117,8 @@ fn compacted(client: &ClientConfig, settings: &Settings, patience: &Patience) ->
     let Ok(answers) = wait(admin.describe_configs(&asked, &options(settings)), patience) else { return Ok(()) };
     // Who may not look learns nothing here, and may deliver all the same.
     let Ok(Some(Ok(resource))) = answers.map(|answers| answers.into_iter().next()) else { return Ok(()) };
-    let policy = resource.get("cleanup.policy").and_then(|entry| entry.value.clone()).unwrap_or_default();
-    if policy == "compact" {
-        return Ok(());
-    }
+    let policy = resource.get("cleanup.policy").and_then(|entry| entry.value.as_deref());
+    let Some(policy) = policy.filter(|policy| *policy != "compact") else { return Ok(()) };
     Err(SinkError::halt(format!(
         "the topic {topic:?} keeps the position, and forgets it with cleanup.policy={policy}; set cleanup.policy=compact on it"
     )))

@@ -13,6 +13,7 @@ use super::position;
 use super::record::Record;
 use super::setup::{self, Settings};
 use crate::ambient;
+use crate::model::Seq;
 use crate::sink::{Failure, Position, SinkError};
 
 /// Writes for one sink. It connects when it has to, and begins anew after every failure that leaves something unknown.
@@ -44,13 +45,21 @@ impl Writer {
         self.settings.is_transactional() && !self.again
     }
 
-    /// The position in Kafka.
-    pub(super) fn position(&mut self, patience: &mut Patience) -> Result<Option<Position>, SinkError> {
+    /// The position in Kafka. `cursor` is what the journal believes.
+    pub(super) fn position(
+        &mut self,
+        cursor: Position,
+        patience: &mut Patience,
+    ) -> Result<Option<Position>, SinkError> {
         if !self.is_transactional() {
             return Ok(None);
         }
         if self.producer.is_none() {
             self.connect(patience)?;
+        }
+        if self.kept.is_none() && cursor.seq > Seq(0) && position::is_untouched(&self.client, &self.settings, patience)?
+        {
+            return Ok(Some(Position { seq: Seq(0), ..cursor }));
         }
         Ok(self.kept.clone())
     }
@@ -154,7 +163,9 @@ impl Writer {
             return Ok(());
         }
         let refused = results.get(taken).copied().flatten().and_then(Result::err);
-        let error = match (refused, fault) {
+        let ended = if refused.is_some_and(went_along) { self.ended("writing") } else { None };
+        let error = match (refused, ended.or(fault)) {
+            (Some(code), Some(error)) if went_along(code) => error,
             (Some(code), _) => fault::meaning(code, "", &writing_to(&records[taken]), &self.settings),
             (None, Some(fault)) => fault,
             (None, None) => SinkError::retry("writing: a record was left out"),
@@ -181,11 +192,7 @@ impl Writer {
             }
             Err(error) => {
                 // What ended the producer is behind every other error.
-                let fatal = self.producer.as_ref().and_then(|producer| producer.client().fatal_error());
-                let error = match fatal {
-                    Some((code, text)) => fault::meaning(code, &text, "writing in a transaction", &self.settings),
-                    None => error,
-                };
+                let error = self.ended("writing in a transaction").unwrap_or(error);
                 let error = match error {
                     SinkError::Halt { text } if self.outlived(began) => SinkError::retry(format!(
                         "a transaction was not ended in time, and the brokers gave it up; {text}"
@@ -201,6 +208,12 @@ impl Writer {
                 Err(Failure { taken: 0, error })
             }
         }
+    }
+
+    /// What ended the producer, if it has come to its end.
+    fn ended(&self, doing: &str) -> Option<SinkError> {
+        let (code, text) = self.producer.as_ref()?.client().fatal_error()?;
+        Some(fault::meaning(code, &text, doing, &self.settings))
     }
 
     /// Whether the brokers have given up a transaction that began then, which looks as if somebody had taken over. A
@@ -228,13 +241,11 @@ impl Writer {
         let kept = kept.partition(0).key(settings.id.as_bytes()).payload(&value);
         producer.send(kept).map_err(|(error, _)| failed(&error))?;
         while !context.decided_within(patience.slice()) {
-            // There is no other way to learn of a transaction that can only be aborted, whose records stay where they are:
-            // this always fails, and says why.
-            if let Err(KafkaError::Transaction(error)) = producer.begin_transaction()
-                && (error.is_fatal() || error.txn_requires_abort())
+            // The records of one that can only be given up stay where they are.
+            if let Some(why) = spoilt(producer)
                 && !context.decided_within(Duration::ZERO)
             {
-                return Err(failed(&KafkaError::Transaction(error)));
+                return Err(failed(&why));
             }
             if patience.is_over() || fault::hopeless(context) {
                 return Err(fault::silence(context, "writing in a transaction", settings));
@@ -243,6 +254,11 @@ impl Writer {
         let results = context.results();
         let failures = || results.iter().enumerate().filter_map(|(at, result)| Some((at, (*result)?.err()?)));
         if let Some((at, code)) = failures().find(|(_, code)| !went_along(*code)).or_else(|| failures().next()) {
+            if went_along(code)
+                && let Some(why) = spoilt(producer)
+            {
+                return Err(failed(&why));
+            }
             let doing = records.get(at).map_or_else(|| "writing the position".to_owned(), writing_to);
             return Err(fault::meaning(code, "", &doing, settings));
         }
@@ -295,6 +311,17 @@ impl Writer {
                 return false;
             }
         }
+    }
+}
+
+/// Why a transaction can only be given up, if it is so. There is no other way to learn of it: within a transaction this
+/// always fails, and says why.
+fn spoilt(producer: &ThreadedProducer<Context>) -> Option<KafkaError> {
+    match producer.begin_transaction() {
+        Err(KafkaError::Transaction(error)) if error.is_fatal() || error.txn_requires_abort() => {
+            Some(KafkaError::Transaction(error))
+        }
+        _ => None,
     }
 }
 

@@ -53,6 +53,16 @@ impl Credentials {
         }
     }
 
+    /// The key of the configuration that names the file.
+    fn key(&self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::File(_) => Some("credentials_file"),
+            Self::Password(..) => Some("password_file"),
+            Self::Token(_) => Some("token_file"),
+        }
+    }
+
     fn add(&self, options: ConnectOptions) -> Result<ConnectOptions, SinkError> {
         Ok(match self {
             Self::None => options,
@@ -187,15 +197,31 @@ impl Link {
         }
     }
 
+    /// No answer in time.
+    pub(super) fn late(&self) -> SinkError {
+        SinkError::retry(format!("{} did not answer within {:?}", self.shown, self.timeout))
+    }
+
     fn failed(&self, error: &async_nats::ConnectError) -> SinkError {
         let shown = &self.shown;
         if matches!(error.kind(), ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication) {
-            let text = format!(
-                "{shown} refuses the credentials; renew `credentials_file`, `password_file` or `token_file`: they are read again before each try"
-            );
+            let text = match self.credentials.key() {
+                Some(key) => {
+                    format!("{shown} refuses the credentials; renew `{key}`: it is read again before each try")
+                }
+                None => format!(
+                    "{shown} asks who it is; set `credentials_file`, `user` and `password_file`, `token_file`, or `cert_file`"
+                ),
+            };
             return SinkError::Retry { text, after: Some(CREDENTIALS_WAIT) };
         }
-        SinkError::retry(format!("cannot connect to {shown}: {}", chain(error)))
+        let why = chain(error);
+        let hint = if why.contains("certificate") {
+            "check `ca_file`, and the servers' certificate"
+        } else {
+            "check `addresses`, and whether they run"
+        };
+        SinkError::retry(format!("cannot connect to {shown}: {why}; {hint}"))
     }
 }
 
@@ -205,13 +231,51 @@ const LOST: &str = "the connection was lost";
 fn trouble(event: &Event) -> Option<String> {
     match event {
         Event::Disconnected | Event::Closed => Some(LOST.to_owned()),
-        // `Permissions Violation for Publish to "decklog.pods.shop"`: a subject is a part of an entry.
-        Event::ServerError(ServerError::Other(text)) => {
-            Some(text.split('"').next().unwrap_or_default().trim_end_matches(" to ").to_owned())
-        }
+        Event::ServerError(ServerError::Other(text)) => Some(said(text)),
         Event::ServerError(error) => Some(error.to_string()),
         Event::Connected | Event::LameDuckMode | Event::Draining | Event::SlowConsumer(_) | Event::ClientError(_) => {
             None
+        }
+    }
+}
+
+/// What the server says, without what it quotes, but for a subject of its own that it gives no right to.
+fn said(text: &str) -> String {
+    let mut parts = text.split('"');
+    let (said, quoted) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let said = said.trim_end_matches(" to ");
+    // `permissions violation for publish to "decklog.pods.shop"`: a subject of the log is a part of an entry.
+    if !said.to_lowercase().starts_with("permissions violation") {
+        return said.to_owned();
+    }
+    let (does, subject) = match quoted.split('.').next() {
+        _ if said.to_lowercase().contains("subscription") => ("subscribe to", "its inbox, _INBOX.>"),
+        Some("$JS") => ("publish to", quoted),
+        _ => ("publish to", "the subjects of the log"),
+    };
+    format!("the user may not {does} {subject}; grant that to it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_right_is_named_and_no_entry() {
+        for (text, says) in [
+            (
+                r#"Permissions Violation for Publish to "decklog.pods.shop""#,
+                "publish to the subjects of the log; grant",
+            ),
+            (
+                r#"permissions violation for publish to "$JS.API.STREAM.INFO.x""#,
+                "publish to $JS.API.STREAM.INFO.x; grant",
+            ),
+            (r#"Permissions Violation for Subscription to "_INBOX.a1.*""#, "subscribe to its inbox, _INBOX.>; grant"),
+            (r#"Maximum Payload "x""#, "Maximum Payload"),
+        ] {
+            let said = said(text);
+            assert!(said.contains(says) && !said.contains("shop"), "{said}");
         }
     }
 }

@@ -22,7 +22,7 @@ fn at(epoch: &str, seq: u64) -> Position {
 }
 
 fn tail(last: u64, held: Option<Position>) -> Tail {
-    Tail { last, held }
+    Tail { last, held, whole: false }
 }
 
 #[test]
@@ -84,7 +84,13 @@ fn the_end_of_a_stream_says_what_was_stored() {
         assert_eq!(sink.tail.unwrap().last, found.last);
     }
     // It was put back or made anew, or the journal was.
-    for found in [tail(15, Some(at("e", 3))), tail(0, None), tail(15, Some(at("d", 90))), tail(30, Some(at("e", 12)))] {
+    for found in [
+        tail(15, Some(at("e", 3))),
+        tail(0, None),
+        Tail { whole: true, ..tail(30, None) },
+        tail(15, Some(at("d", 90))),
+        tail(30, Some(at("e", 12))),
+    ] {
         let error = known(Some(at("e", 6))).found(found.clone(), &batch).unwrap_err();
         assert!(matches!(error, SinkError::Lost { .. }), "{found:?}: {error:?}");
     }

@@ -67,6 +67,8 @@ pub(super) struct LogRecord {
     pub(super) attributes: Vec<KeyValue>,
     #[prost(fixed64, tag = "11")]
     pub(super) observed_time_unix_nano: u64,
+    #[prost(string, tag = "12")]
+    pub(super) event_name: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

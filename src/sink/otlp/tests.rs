@@ -115,6 +115,15 @@ fn items(seqs: std::ops::RangeInclusive<u64>) -> Vec<Item> {
     seqs.map(item).collect()
 }
 
+/// Larger than what every receiver takes.
+fn large(seqs: std::ops::RangeInclusive<u64>) -> Vec<Item> {
+    let larger = |item: Item| {
+        let line = String::from_utf8(item.line.to_vec()).unwrap();
+        Item { line: line.replace("\"spec\":\"", &format!("\"spec\":\"{}", "x".repeat(SMALL_BYTES))).into(), ..item }
+    };
+    items(seqs).into_iter().map(larger).collect()
+}
+
 const BOTH: [Protocol; 2] = [Protocol::Grpc, Protocol::Http];
 
 #[tokio::test]
@@ -149,6 +158,7 @@ async fn a_log_record_has_the_line_as_its_body() {
             assert_eq!(record.body, Some(Value::Text(line).into()));
             assert_eq!((record.severity_number, record.severity_text.as_str()), (9, "INFO"));
             assert_eq!(record.time_unix_nano, 1_795_256_100_000_000_000);
+            assert_eq!(record.event_name, "io.decklog.modified.v1");
             let told: Vec<String> =
                 record.attributes.iter().map(|one| format!("{} {:?}", one.key, one.value)).collect();
             let told = told.join("\n").replace("Some(AnyValue { value: Some(", "").replace(") })", "");
@@ -235,7 +245,7 @@ async fn each_code_means_what_the_protocol_says() {
         (5, REFUSED),
         (6, REFUSED),
         (7, RENEW),
-        (8, REFUSED),
+        (8, RETRY),
         (9, REFUSED),
         (10, RETRY),
         (11, RETRY),
@@ -253,6 +263,9 @@ async fn each_code_means_what_the_protocol_says() {
         let said = format!("http://127.0.0.1:1/ answered {}: so it is", Code(number).name());
         assert!(text.starts_with(&said), "{text}");
     }
+    // Whether it is a quota or the size is told by the size.
+    let (mut sink, _) = sink(&config(Protocol::Grpc), |_, _| code(8));
+    assert!(REFUSED(&sink.deliver(&large(1..=1)).await.unwrap_err().error));
 }
 
 #[tokio::test]
@@ -328,9 +341,9 @@ async fn what_is_too_large_is_halved_and_the_server_not_asked_again() {
             (4.., Protocol::Http) => (413, Vec::new(), Vec::new(), Vec::new()),
             _ => taken(protocol, 0),
         });
-        sink.deliver(&items(1..=10)).await.unwrap();
+        sink.deliver(&large(1..=10)).await.unwrap();
         let asked = seen.lock().unwrap().len();
-        sink.deliver(&items(11..=20)).await.unwrap();
+        sink.deliver(&large(11..=20)).await.unwrap();
         let seen: Vec<Vec<i64>> = seen.lock().unwrap().iter().map(Seen::seqs).collect();
         let taken: Vec<i64> = seen.iter().filter(|seqs| seqs.len() < 4).flatten().copied().collect();
         assert_eq!(taken, (1..=20).collect::<Vec<_>>());
@@ -371,6 +384,49 @@ async fn check_sends_no_log_record() {
         sink.check().await.unwrap();
         assert!(HALT(&sink.check().await.unwrap_err()));
         assert!(seen.lock().unwrap().iter().all(|seen| seen.request.resource_logs.is_empty()));
+    }
+}
+
+/// Loki answers 204 to what it has taken and 422 to a request with nothing in it, and says why in Protocol Buffers.
+#[tokio::test]
+async fn loki_is_understood() {
+    let message = "error at least one valid stream is required for ingestion.".to_owned();
+    let status = proto::Status { code: 0, message, details: Vec::new() }.encode_to_vec();
+    let says = move |_: usize, seen: &Seen| match seen.request.resource_logs.is_empty() {
+        true => (422, Vec::new(), status.clone(), Vec::new()),
+        false if seen.seqs() == [7] => (400, Vec::new(), status.clone(), Vec::new()),
+        false => (204, Vec::new(), Vec::new(), Vec::new()),
+    };
+    let (mut sink, _) = sink(&config(Protocol::Http), says);
+    sink.check().await.unwrap();
+    sink.deliver(&items(1..=3)).await.unwrap();
+    let text = sink.deliver(&items(7..=7)).await.unwrap_err().error.to_string();
+    assert_eq!(
+        text,
+        "http://127.0.0.1:1/ answered 400 Bad Request: error at least one valid stream is required for ingestion"
+    );
+}
+
+/// The port of the other protocol gives no answer that could say so, and neither does a server that is not well.
+#[tokio::test]
+async fn who_never_answered_may_speak_the_other_protocol() {
+    for (protocol, word) in [(Protocol::Grpc, "grpc"), (Protocol::Http, "http")] {
+        let mut sink = OtlpSink::new(&config(protocol)).unwrap();
+        let answers: Arc<Mutex<bool>> = Arc::default();
+        let shared = Arc::clone(&answers);
+        sink.link.wire = Some(Arc::new(move |_| {
+            let answer = http::Response::builder().status(503).body("").map(reqwest::Response::from);
+            let answer = if *shared.lock().unwrap() { Ok(answer.unwrap()) } else { Err("it was closed".to_owned()) };
+            std::future::ready(answer).boxed()
+        }));
+        let text = sink.check().await.unwrap_err().to_string();
+        let doubt =
+            format!("no answer from http://127.0.0.1:1/: it was closed; does that port take `protocol` = \"{word}\"?");
+        assert_eq!(text, doubt);
+        *answers.lock().unwrap() = true;
+        assert!(sink.check().await.unwrap_err().to_string().contains("503"));
+        *answers.lock().unwrap() = false;
+        assert_eq!(sink.check().await.unwrap_err().to_string(), "no answer from http://127.0.0.1:1/: it was closed");
     }
 }
 

@@ -6,15 +6,15 @@ use tokio::task::JoinSet;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::NoTls;
-use tokio_postgres::{Client, Config, Error, Statement};
+use tokio_postgres::{Client, Config, Error};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::schema;
+use super::schema::{self, Statements};
 use crate::config;
-use crate::sink::SinkError;
 use crate::sink::files::Followed;
-use crate::sink::link::chain;
+use crate::sink::link::cause;
 use crate::sink::tls::Tls;
+use crate::sink::{SinkError, UNNAMED};
 
 /// The least wait after a refusal of the credentials, which heals when somebody renews them.
 const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
@@ -26,36 +26,21 @@ pub(super) struct Door {
     pub(super) shown: String,
     /// The user that decklog is there.
     pub(super) user: String,
+    /// The name of the sink: the cursor is kept under it.
+    pub(super) sink: String,
     pub(super) schema: String,
-    pub(super) objects: bool,
+    pub(super) statements: Statements,
     password: Option<Followed>,
     /// None where the connection is not encrypted.
     tls: Option<Tls>,
     timeout: Duration,
 }
 
-/// A connection, with the statements that are prepared on it.
+/// A connection.
 pub(super) struct Link {
     pub(super) client: Client,
-    pub(super) statements: Option<Statements>,
     /// What reads and writes it. It ends with this.
     _connection: JoinSet<()>,
-}
-
-/// See [`schema`].
-pub(super) struct Statements {
-    pub(super) make_cursor: Statement,
-    pub(super) lock_cursor: Statement,
-    pub(super) move_cursor: Statement,
-    pub(super) insert: Statement,
-    pub(super) objects: Option<Objects>,
-}
-
-/// The statements that keep the objects.
-pub(super) struct Objects {
-    pub(super) keep: Statement,
-    pub(super) drop: Statement,
-    pub(super) take_back: Statement,
 }
 
 /// Reads the URL of a database.
@@ -100,10 +85,11 @@ pub(crate) fn leaves_this_machine(url: &str) -> bool {
 }
 
 /// The hosts and the database.
-fn shown(config: &Config) -> String {
+pub(crate) fn shown(config: &Config) -> String {
     let ports = config.get_ports();
     let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
     let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| match host {
+        Host::Tcp(name) if name.contains(':') => format!("[{name}]:{}", port(at)),
         Host::Tcp(name) => format!("{name}:{}", port(at)),
         Host::Unix(path) => path.display().to_string(),
     });
@@ -127,8 +113,9 @@ impl Door {
             shown: shown(&server),
             user: server.get_user().unwrap_or_default().to_owned(),
             config: server,
+            sink: UNNAMED.to_owned(),
             schema: config.schema.clone(),
-            objects: config.objects,
+            statements: Statements::of(&config.schema),
             password: config.password_file.as_deref().map(Followed::new),
             tls: encrypted.then_some(tls),
             timeout: config.timeout,
@@ -176,63 +163,42 @@ impl Door {
                 client
             })
         };
-        let connected = tokio::time::timeout(self.timeout, connecting).await;
-        let client = connected.map_err(|_elapsed| self.late())?.map_err(|error| self.trouble(&error))?;
-        Ok(Link { client, statements: None, _connection: connection })
+        let client = self.within(connecting).await?.map_err(|error| self.trouble(&error))?;
+        Ok(Link { client, _connection: connection })
     }
 
-    /// Connects, and prepares what delivery needs. `sink` is its name.
-    pub(super) async fn prepared(&mut self, sink: &str) -> Result<Link, SinkError> {
-        let mut link = self.open().await?;
-        let schema = &self.schema;
-        let preparing = async {
-            let row = link.client.query_one(&schema::version(schema), &[]).await?;
-            let found: Option<i32> = row.try_get(0)?;
-            if found != Some(schema::VERSION) {
-                return Ok(Err(found));
-            }
-            let prepare = async |text: String| link.client.prepare(&text).await;
-            // They are sent together.
-            let (make_cursor, lock_cursor, move_cursor, insert) = futures::try_join!(
-                prepare(schema::make_cursor(schema)),
-                prepare(schema::lock_cursor(schema)),
-                prepare(schema::move_cursor(schema)),
-                prepare(schema::insert(schema)),
-            )?;
-            let objects = if self.objects {
-                let (keep, drop, take_back) = futures::try_join!(
-                    prepare(schema::keep_objects(schema)),
-                    prepare(schema::drop_objects(schema)),
-                    prepare(schema::take_back(schema)),
-                )?;
-                Some(Objects { keep, drop, take_back })
-            } else {
-                None
-            };
-            Ok(Ok(Statements { make_cursor, lock_cursor, move_cursor, insert, objects }))
-        };
-        let prepared: Result<Result<Statements, Option<i32>>, Error> =
-            tokio::time::timeout(self.timeout, preparing).await.map_err(|_elapsed| self.late())?;
-        match prepared {
-            Ok(Ok(statements)) => link.statements = Some(statements),
-            Ok(Err(Some(newer))) if newer > schema::VERSION => {
-                return Err(SinkError::halt(format!(
-                    "the tables in the schema {schema} of {} are of a newer decklog (version {newer}); use that one",
-                    self.shown
-                )));
-            }
-            Ok(Err(_)) => return Err(self.not_made(sink)),
-            Err(error) if error.code().is_some_and(is_absent) => return Err(self.not_made(sink)),
-            Err(error) => return Err(self.trouble(&error)),
+    /// Connects to tables that this decklog can deliver to.
+    pub(super) async fn enter(&mut self) -> Result<Link, SinkError> {
+        let link = self.open().await?;
+        match self.version(&link).await? {
+            Some(schema::VERSION) => Ok(link),
+            _ => Err(SinkError::halt(format!(
+                "the schema {} of {} does not have the tables that decklog needs; run `decklog sink init {}`, or apply what it prints with --print, and send SIGHUP",
+                self.schema, self.shown, self.sink
+            ))),
         }
-        Ok(link)
     }
 
-    fn not_made(&self, sink: &str) -> SinkError {
-        SinkError::halt(format!(
-            "the schema {} of {} does not have the tables that decklog needs; run `decklog sink init {sink}`, or apply what it prints with --print, and send SIGHUP",
-            self.schema, self.shown
-        ))
+    /// Which version the tables have: this one, an older one, or none at all. A newer one is an error.
+    pub(super) async fn version(&self, link: &Link) -> Result<Option<i32>, SinkError> {
+        let asking = link.client.query_typed_one(&self.statements.version, &[]);
+        let found = match self.within(asking).await? {
+            Ok(row) => row.try_get(0),
+            Err(error) if error.code().is_some_and(is_absent) => return Ok(None),
+            Err(error) => Err(error),
+        };
+        match found.map_err(|error| self.trouble(&error))? {
+            Some(newer) if newer > schema::VERSION => Err(SinkError::halt(format!(
+                "the tables in the schema {} of {} are of a newer decklog (version {newer}); use that one",
+                self.schema, self.shown
+            ))),
+            found => Ok(found),
+        }
+    }
+
+    /// Bounds what is waited for.
+    pub(super) async fn within<T>(&self, work: impl Future<Output = T>) -> Result<T, SinkError> {
+        tokio::time::timeout(self.timeout, work).await.map_err(|_elapsed| self.late())
     }
 
     /// No answer in time.
@@ -244,8 +210,15 @@ impl Door {
     pub(super) fn trouble(&self, error: &Error) -> SinkError {
         let at = &self.shown;
         let Some(db) = error.as_db_error() else {
-            let text = chain(error);
-            let hint = if text.contains("certificate") { "; see `ca_file`" } else { "" };
+            let text = cause(error);
+            let hint = [
+                (
+                    "does not support TLS",
+                    "; turn it on there, or set sslmode = \"disable\" where the network is trusted",
+                ),
+                ("password missing", ": it asks for one; set `password_file`"),
+            ];
+            let hint = hint.iter().find_map(|(said, hint)| text.contains(said).then_some(*hint)).unwrap_or_default();
             return SinkError::retry(format!("no connection with {at}: {text}{hint}"));
         };
         let (code, said) = (db.code(), db.message());
@@ -253,7 +226,7 @@ impl Door {
         if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
             return SinkError::Retry {
                 text: format!(
-                    "{at} does not let the user {} in: {said}; correct `password_file`, which is read again before each try, or the server's pg_hba.conf",
+                    "{at} does not let the user {} in: {said}; correct `password_file` or `cert_file`, which are read again before each try, or the server's pg_hba.conf",
                     self.user
                 ),
                 after: Some(CREDENTIALS_WAIT),
@@ -264,14 +237,17 @@ impl Door {
         }
         if *code == SqlState::INSUFFICIENT_PRIVILEGE {
             return SinkError::halt(format!(
-                "{at}: {said}; grant the user {} what `decklog sink init --print` says, and send SIGHUP",
-                self.user
+                "{at}: {said}; grant the user {} what `decklog sink init {} --print` says, and send SIGHUP",
+                self.user, self.sink
             ));
         }
         if is_absent(code) || *code == SqlState::UNDEFINED_COLUMN {
-            return SinkError::halt(format!("{at}: {said}; run `decklog sink init` and send SIGHUP"));
+            return SinkError::halt(format!("{at}: {said}; run `decklog sink init {}` and send SIGHUP", self.sink));
         }
-        if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
+        // The second is said to whoever begins to write there.
+        if *code == SqlState::READ_ONLY_SQL_TRANSACTION
+            || (*code == SqlState::FEATURE_NOT_SUPPORTED && said.contains("recovery"))
+        {
             return SinkError::retry(format!(
                 "{at} can only be read from, as a standby; `url` should name the primary"
             ));

@@ -45,9 +45,38 @@ pub(super) const MISSING: &str = "
         OR NOT pg_catalog.has_schema_privilege(n.oid, 'USAGE')
         OR NOT pg_catalog.has_table_privilege(c.oid, w.privilege)";
 
-/// What is looked at first on each connection.
-pub(super) fn version(schema: &str) -> String {
-    format!("SELECT max(version) FROM {}.migrations", quoted(schema))
+/// What is sent to the tables of one schema. Nothing is prepared: behind a pooler the next transaction may be in another
+/// session, which has never heard of it.
+#[derive(Debug)]
+pub(super) struct Statements {
+    /// What is looked at first on each connection.
+    pub(super) version: String,
+    pub(super) make_cursor: String,
+    pub(super) lock_cursor: String,
+    pub(super) move_cursor: String,
+    pub(super) insert: String,
+    pub(super) keep_objects: String,
+    pub(super) drop_objects: String,
+    pub(super) take_back: String,
+}
+
+impl Statements {
+    pub(super) fn of(schema: &str) -> Self {
+        let text = |text: &str| {
+            let text = text.replace("LAST", LAST).replace("COLUMNS", COLUMNS);
+            text.replace("OBJECT", OBJECT).replace("SCHEMA", &quoted(schema))
+        };
+        Self {
+            version: text("SELECT max(version) FROM SCHEMA.migrations"),
+            make_cursor: text(MAKE_CURSOR),
+            lock_cursor: text(LOCK_CURSOR),
+            move_cursor: text(MOVE_CURSOR),
+            insert: text(INSERT),
+            keep_objects: text(KEEP_OBJECTS),
+            drop_objects: text(DROP_OBJECTS),
+            take_back: text(TAKE_BACK),
+        }
+    }
 }
 
 /// Begins a transaction that ends by itself, on the server too, where one side is gone. A server that is set to
@@ -64,104 +93,75 @@ pub(super) fn begin(limit: std::time::Duration) -> String {
     )
 }
 
-/// The columns of an entry but for the first two, which are the same for all that one statement inserts.
+/// The columns of an entry.
 const COLUMNS: &str = "sink, epoch, seq, id, time, type, evidence, cluster, cluster_name, api_group, api_version, resource, \
                        kind, namespace, name, uid, resource_version, line";
 
-/// The columns of an object, as they are found in an entry.
-const OBJECT: &str = "sink, cluster, api_group, resource, namespace, name, kind, api_version, uid, resource_version, time, epoch, seq, line";
+/// The columns of an object, as they are found in an entry `e`.
+const OBJECT: &str = "e.sink, e.cluster, e.api_group, e.resource, e.namespace, e.name, e.kind, e.api_version, e.uid, \
+                      e.resource_version, e.time, e.epoch, e.seq, e.line";
 
 /// Makes the row of a cursor where there is none. It waits for whoever is about to make it.
-pub(super) fn make_cursor(schema: &str) -> String {
-    format!(
-        "INSERT INTO {}.cursors (sink, cluster, epoch, seq) VALUES ($1, $2, '', 0) ON CONFLICT DO NOTHING",
-        quoted(schema)
-    )
-}
+const MAKE_CURSOR: &str =
+    "INSERT INTO SCHEMA.cursors (sink, cluster, epoch, seq) VALUES ($1, $2, '', 0) ON CONFLICT DO NOTHING";
 
 /// Locks the row of a cursor: that of the epoch, or else that of the cluster, whose uid may have been learned since.
-pub(super) fn lock_cursor(schema: &str) -> String {
-    format!(
-        "SELECT cluster, epoch, seq FROM {}.cursors WHERE sink = $1 AND (cluster = $2 OR epoch = $3)
-        ORDER BY epoch = $3 DESC LIMIT 1 FOR UPDATE",
-        quoted(schema)
-    )
-}
+const LOCK_CURSOR: &str =
+    "SELECT cluster, epoch, seq FROM SCHEMA.cursors WHERE sink = $1 AND (cluster = $2 OR epoch = $3)
+    ORDER BY epoch = $3 DESC LIMIT 1 FOR UPDATE";
 
 /// Moves a cursor that is locked.
-pub(super) fn move_cursor(schema: &str) -> String {
-    format!(
-        "UPDATE {}.cursors SET cluster = $3, cluster_name = $4, epoch = $5, seq = $6, moved = now()
-        WHERE sink = $1 AND cluster = $2",
-        quoted(schema)
-    )
-}
+const MOVE_CURSOR: &str =
+    "UPDATE SCHEMA.cursors SET cluster = $3, cluster_name = $4, epoch = $5, seq = $6, moved = now()
+    WHERE sink = $1 AND cluster = $2";
 
 /// Inserts entries. One that is there already is there from a replay.
-pub(super) fn insert(schema: &str) -> String {
-    format!(
-        "INSERT INTO {}.entries ({COLUMNS})
-        SELECT $1, $2, seq, id, time::timestamptz, type, evidence, $3, cluster_name, api_group, api_version, resource,
-            kind, namespace, name, uid, resource_version, line
-        FROM unnest($4::int8[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
-            $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[])
-            AS e (seq, id, time, type, evidence, cluster_name, api_group, api_version, resource, kind, namespace, name,
-                uid, resource_version, line)
-        ON CONFLICT (epoch, seq) DO NOTHING",
-        quoted(schema)
-    )
-}
+const INSERT: &str = "INSERT INTO SCHEMA.entries (COLUMNS)
+    SELECT $1, $2, seq, id, time::timestamptz, type, evidence, $3, cluster_name, api_group, api_version, resource,
+        kind, namespace, name, uid, resource_version, line
+    FROM unnest($4::int8[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[],
+        $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[])
+        AS e (seq, id, time, type, evidence, cluster_name, api_group, api_version, resource, kind, namespace, name,
+            uid, resource_version, line)
+    ON CONFLICT (epoch, seq) DO NOTHING";
 
 /// The entries of an epoch with these seqs that are the last word on their objects: all of them in delivery, and in a
 /// replay those that nothing newer was said after.
-const LAST: &str = "e.epoch = $2 AND e.seq = ANY ($3::int8[]) AND (NOT $4 OR NOT EXISTS (
-            SELECT FROM SCHEMA.entries n WHERE n.cluster = e.cluster AND n.resource = e.resource
-                AND n.namespace = e.namespace AND n.name = e.name AND n.api_group = e.api_group AND n.sink = e.sink
-                AND n.type <> 'GAP' AND (n.epoch, n.seq) > (e.epoch, e.seq)))";
+const LAST: &str = "e.epoch = $2 AND e.seq = ANY ($3::int8[]) AND (NOT $4::bool OR NOT EXISTS (
+        SELECT FROM SCHEMA.entries n WHERE n.cluster = e.cluster AND n.resource = e.resource
+            AND n.namespace = e.namespace AND n.name = e.name AND n.api_group = e.api_group AND n.sink = e.sink
+            AND n.type <> 'GAP' AND (n.epoch, n.seq) > (e.epoch, e.seq)))";
 
-/// Gives objects the state that entries tell. The entries are in the table already.
-pub(super) fn keep_objects(schema: &str) -> String {
-    format!(
-        "INSERT INTO SCHEMA.objects ({OBJECT})
-        SELECT $1, cluster, api_group, resource, namespace, name, kind, api_version, uid, resource_version, time, epoch,
-            seq, line
-        FROM SCHEMA.entries e WHERE {LAST} AND e.type IN ('ADDED', 'MODIFIED')
-        ON CONFLICT (sink, cluster, api_group, resource, namespace, name) DO UPDATE SET kind = excluded.kind,
-            api_version = excluded.api_version, uid = excluded.uid, resource_version = excluded.resource_version,
-            time = excluded.time, epoch = excluded.epoch, seq = excluded.seq, line = excluded.line"
-    )
-    .replace("SCHEMA", &quoted(schema))
-}
+/// Gives objects the state that entries tell. The entries are in the table already. Entries that are newer may have been
+/// deleted: the object knows how new it is.
+const KEEP_OBJECTS: &str = "INSERT INTO SCHEMA.objects AS o (sink, cluster, api_group, resource, namespace, name, kind,
+        api_version, uid, resource_version, time, epoch, seq, line)
+    SELECT OBJECT FROM SCHEMA.entries e WHERE e.sink = $1 AND LAST AND e.type IN ('ADDED', 'MODIFIED')
+    ON CONFLICT (sink, cluster, api_group, resource, namespace, name) DO UPDATE SET kind = excluded.kind,
+        api_version = excluded.api_version, uid = excluded.uid, resource_version = excluded.resource_version,
+        time = excluded.time, epoch = excluded.epoch, seq = excluded.seq, line = excluded.line
+    WHERE (o.epoch, o.seq) < (excluded.epoch, excluded.seq)";
 
 /// Takes the objects away that entries tell the end of.
-pub(super) fn drop_objects(schema: &str) -> String {
-    format!(
-        "DELETE FROM SCHEMA.objects o USING SCHEMA.entries e WHERE {LAST} AND e.type = 'DELETED'
-        AND o.sink = $1 AND o.cluster = e.cluster AND o.api_group = e.api_group AND o.resource = e.resource
-        AND o.namespace = e.namespace AND o.name = e.name"
-    )
-    .replace("SCHEMA", &quoted(schema))
-}
+const DROP_OBJECTS: &str = "DELETE FROM SCHEMA.objects o USING SCHEMA.entries e
+    WHERE e.sink = $1 AND LAST AND e.type = 'DELETED' AND o.sink = $1 AND o.cluster = e.cluster
+        AND o.api_group = e.api_group AND o.resource = e.resource AND o.namespace = e.namespace AND o.name = e.name
+        AND (o.epoch, o.seq) < (e.epoch, e.seq)";
 
 /// A new epoch begins at a seq: what an earlier one said from there on never happened in the journal that goes on, so
 /// its objects are again as they were told before.
-pub(super) fn take_back(schema: &str) -> String {
-    let columns = OBJECT.replace(", ", ", e.").replace("sink", "e.sink");
-    format!(
-        "WITH void AS (
-            DELETE FROM SCHEMA.objects WHERE sink = $1 AND cluster = $2 AND epoch < $3 AND seq >= $4
-            RETURNING api_group, resource, namespace, name
-        )
-        INSERT INTO SCHEMA.objects ({OBJECT})
-        SELECT {columns} FROM void v CROSS JOIN LATERAL (
-            SELECT * FROM SCHEMA.entries e WHERE e.cluster = $2 AND e.resource = v.resource AND e.namespace = v.namespace
-                AND e.name = v.name AND e.api_group = v.api_group AND e.sink = $1 AND e.type <> 'GAP'
-                AND e.epoch < $3 AND e.seq < $4
-            ORDER BY e.epoch DESC, e.seq DESC LIMIT 1
-        ) e WHERE e.type <> 'DELETED'"
+const TAKE_BACK: &str = "WITH void AS (
+        DELETE FROM SCHEMA.objects WHERE sink = $1 AND cluster = $2 AND epoch < $3 AND seq >= $4
+        RETURNING api_group, resource, namespace, name
     )
-    .replace("SCHEMA", &quoted(schema))
-}
+    INSERT INTO SCHEMA.objects (sink, cluster, api_group, resource, namespace, name, kind, api_version, uid,
+        resource_version, time, epoch, seq, line)
+    SELECT OBJECT FROM void v CROSS JOIN LATERAL (
+        SELECT * FROM SCHEMA.entries e WHERE e.cluster = $2 AND e.resource = v.resource AND e.namespace = v.namespace
+            AND e.name = v.name AND e.api_group = v.api_group AND e.sink = $1 AND e.type <> 'GAP'
+            AND e.epoch < $3 AND e.seq < $4
+        ORDER BY e.epoch DESC, e.seq DESC LIMIT 1
+    ) e WHERE e.type <> 'DELETED'";
 
 #[cfg(test)]
 mod tests {
@@ -171,11 +171,13 @@ mod tests {
     fn names_are_quoted_everywhere() {
         let text = needs("audit.log", "me\"too");
         assert!(text.contains("CREATE SCHEMA \"audit.log\"") && text.contains("TO \"me\"\"too\""), "{text}");
-        let statements =
-            [insert, make_cursor, lock_cursor, move_cursor, keep_objects, drop_objects, take_back, version];
-        for text in statements.map(|statement| statement("audit.log")).into_iter().chain([text]) {
+        let all = Statements::of("audit.log");
+        let statements = [all.insert, all.make_cursor, all.lock_cursor, all.move_cursor, all.version];
+        for text in statements.into_iter().chain([all.keep_objects, all.drop_objects, all.take_back, text]) {
             assert!(text.contains("\"audit.log\"."), "{text}");
-            assert!(!text.contains("SCHEMA.") && !text.contains("DECKLOG_"), "{text}");
+            for left in ["SCHEMA.", "DECKLOG_", "LAST", "COLUMNS", "OBJECT"] {
+                assert!(!text.contains(left), "{left}: {text}");
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 -- What a sink of the type postgres needs, version DECKLOG_VERSION of its tables. It may be applied again: what is there stays.
 BEGIN;
+SET LOCAL client_min_messages = warning;
 
 DO $$
 BEGIN
@@ -14,6 +15,14 @@ CREATE TABLE IF NOT EXISTS DECKLOG_SCHEMA.migrations (
     version integer PRIMARY KEY,
     applied timestamptz NOT NULL DEFAULT now()
 );
+
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM DECKLOG_SCHEMA.migrations WHERE version > DECKLOG_VERSION) THEN
+        RAISE EXCEPTION 'these tables are of a newer decklog; nothing was changed';
+    END IF;
+END
+$$;
 
 -- The log, one row for each entry. `line` is the entry byte for byte; the other columns are taken from it, for queries.
 -- What an entry does not have is ''.

@@ -12,6 +12,7 @@ use crate::config;
 use crate::sink::SinkError;
 use crate::sink::dial::{Server, within};
 use crate::sink::files::Followed;
+use crate::sink::link::chain;
 
 /// The least wait after a refusal of the credentials, which heals when somebody renews them.
 const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
@@ -135,7 +136,7 @@ impl Link {
 
     /// One command.
     pub(super) async fn ask<T: FromRedisValue>(&mut self, command: &redis::Cmd) -> Result<T, SinkError> {
-        self.ask_plainly(command).await?.map_err(|error| self.failed(error))
+        self.ask_plainly(command).await?.map_err(|error| self.refused(error))
     }
 
     /// One command, whose refusal is an answer.
@@ -145,19 +146,22 @@ impl Link {
     ) -> Result<Result<T, RedisError>, SinkError> {
         let Some(session) = &mut self.session else { return Err(SinkError::retry("the connection is not set up")) };
         let asked = async { Ok(command.query_async(&mut session.connection).await) };
-        let answer = within(self.timeout, &self.server.shown, asked).await;
-        match answer {
+        match within(self.timeout, &self.server.shown, asked).await {
             Ok(Err(error)) if error.clone().into_server_errors().is_some() => Ok(Err(error)),
-            Ok(Err(error)) => {
-                self.session = None;
-                Err(self.failed(error))
-            }
+            Ok(Err(error)) => Err(self.refused(error)),
             Ok(Ok(answer)) => Ok(Ok(answer)),
             Err(error) => {
                 self.session = None;
                 Err(error)
             }
         }
+    }
+
+    /// What a failure means. The connection is made anew for the next try: another server may have its name by then,
+    /// after a failover, and what is looked at when a connection is made has to be looked at.
+    fn refused(&mut self, error: RedisError) -> SinkError {
+        self.session = None;
+        self.failed(error)
     }
 
     /// The end of a stream; none where there is no such stream.
@@ -168,7 +172,7 @@ impl Link {
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) if error.detail().is_some_and(|text| text.contains("no such key")) => return Ok(None),
-            Err(error) => return Err(self.failed(error)),
+            Err(error) => return Err(self.refused(error)),
         };
         let last = answer.get("last-generated-id").and_then(|id| String::from_redis_value_ref(id).ok());
         let last = last.as_deref().and_then(Id::parse);
@@ -184,6 +188,15 @@ impl Link {
 
     /// All of these commands, or none. Gives the answer of each.
     pub(super) async fn transaction(&mut self, commands: Vec<redis::Cmd>) -> Result<Vec<Value>, SinkError> {
+        let answers = self.exchange(commands).await;
+        if answers.is_err() {
+            // As after any other refusal.
+            self.session = None;
+        }
+        answers
+    }
+
+    async fn exchange(&mut self, commands: Vec<redis::Cmd>) -> Result<Vec<Value>, SinkError> {
         let count = commands.len();
         // The crate's own transactions panic where MULTI is refused.
         let mut pipeline = Pipeline::with_capacity(count + 2);
@@ -194,30 +207,17 @@ impl Link {
         pipeline.add_command(redis::cmd("EXEC"));
         let Some(session) = &mut self.session else { return Err(SinkError::retry("the connection is not set up")) };
         let sent = async { Ok(session.connection.send_packed_commands(&pipeline, 0, count + 2).await) };
-        let answer = within(self.timeout, &self.server.shown, sent).await;
-        match answer {
-            Ok(Ok(mut answers)) => {
-                let done = answers.pop();
-                // What was refused before the end says why; the end only says that something was.
-                if let Some(error) = answers.iter().find_map(refusal) {
-                    return Err(self.meaning(error));
-                }
-                match done {
-                    Some(Value::Array(answers)) if answers.len() == count => return Ok(answers),
-                    Some(Value::ServerError(error)) => return Err(self.meaning(&error)),
-                    _ => {}
-                }
-                self.session = None;
-                Err(SinkError::retry(format!("{} gave an answer that is none to a transaction", self.shown())))
-            }
-            Ok(Err(error)) => {
-                self.session = None;
-                Err(self.failed(error))
-            }
-            Err(error) => {
-                self.session = None;
-                Err(error)
-            }
+        let answered = within(self.timeout, &self.server.shown, sent).await?;
+        let mut answers = answered.map_err(|error| self.failed(error))?;
+        let done = answers.pop();
+        // What was refused before the end says why; the end only says that something was.
+        if let Some(error) = answers.iter().find_map(refusal) {
+            return Err(self.meaning(error));
+        }
+        match done {
+            Some(Value::Array(answers)) if answers.len() == count => Ok(answers),
+            Some(Value::ServerError(error)) => Err(self.meaning(&error)),
+            _ => Err(SinkError::retry(format!("{} gave an answer that is none to a transaction", self.shown()))),
         }
     }
 
@@ -226,10 +226,10 @@ impl Link {
         self.ask::<()>(&redis::cmd("MULTI")).await?;
         let mut add = redis::cmd("XADD");
         add.arg(stream).arg("1-1").arg("entry").arg("");
-        let allowed = self.ask::<()>(&add).await;
+        let allowed = self.ask_plainly::<()>(&add).await?;
         // A transaction that had an error is given up in the same way.
-        let given_up = self.ask::<()>(&redis::cmd("DISCARD")).await;
-        allowed.and(given_up)
+        self.ask::<()>(&redis::cmd("DISCARD")).await?;
+        allowed.map_err(|error| self.refused(error))
     }
 
     /// What a failure means.
@@ -241,7 +241,10 @@ impl Link {
                 "{} does not have the database whose number is in `url`; correct it and send SIGHUP",
                 self.shown()
             )),
-            None => SinkError::retry(format!("no answer from {}: {error}", self.shown())),
+            None if error.kind() == redis::ErrorKind::Parse => {
+                SinkError::retry(format!("{} does not answer as Redis does; set `url` to a Redis server", self.shown()))
+            }
+            None => SinkError::retry(format!("no answer from {}: {}", self.shown(), chain(&error))),
         }
     }
 
@@ -278,14 +281,14 @@ impl Link {
                 slowly(format!("{answered}: the stream is on another node of the cluster; set `url` to that one"))
             }
             "CROSSSLOT" => SinkError::halt(format!(
-                "{shown} is a cluster that keeps the streams on several nodes; give `stream` a part in braces that they share, or a fixed name"
+                "{shown} is a cluster that keeps the streams on several nodes; give `stream` a fixed name, and send SIGHUP"
             )),
             "MISCONF" | "NOREPLICAS" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY" | "EXECABORT" => {
                 SinkError::retry(answered)
             }
-            "ERR" if said.starts_with("unknown command") => {
-                SinkError::halt(format!("{answered}; decklog needs Redis 5 or later, with streams"))
-            }
+            "ERR" if said.starts_with("unknown command") => SinkError::halt(format!(
+                "{answered}; decklog needs Redis 5 or later, with streams; give it one, and send SIGHUP"
+            )),
             _ => SinkError::retry(answered),
         }
     }

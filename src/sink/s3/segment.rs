@@ -52,13 +52,13 @@ pub(super) fn name(position: &Position) -> String {
     format!("{}-{:020}.jsonl.zst", position.epoch, position.seq.0)
 }
 
-/// What the segment with this key begins with; nothing where it is no segment.
+/// What the segment with this key begins with; nothing where it is no segment, or that of another sink, which has a
+/// folder or a prefix of its own below.
 pub(super) fn begins(key: &str) -> Option<Position> {
-    if key.starts_with("replay/") {
-        return None;
-    }
-    let name = key.rsplit('/').next()?.strip_suffix(".jsonl.zst")?;
-    let (epoch, seq) = name.rsplit_once('-')?;
+    let parts: Vec<&str> = key.split('/').collect();
+    let (name, under) = parts.split_last()?;
+    let dates = under.iter().zip(["date=", "hour="]).take_while(|(part, begins)| part.starts_with(begins)).count();
+    let (epoch, seq) = name.strip_suffix(".jsonl.zst")?.rsplit_once('-').filter(|_| dates == under.len())?;
     Some(Position { epoch: epoch.to_owned(), seq: Seq(seq.parse().ok()?) })
 }
 
@@ -73,8 +73,17 @@ pub(super) fn encode(items: &[Item]) -> io::Result<Vec<u8>> {
     to.finish()
 }
 
-/// The first and the last entry of a segment, which is not in memory as a whole.
-pub(super) fn ends(bytes: &[u8]) -> Result<(Position, Position), String> {
+/// The first and the last entry of a segment.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Ends {
+    pub(super) first: Position,
+    /// What change the first one tells.
+    pub(super) id: String,
+    pub(super) last: Position,
+}
+
+/// The ends of a segment, which is not in memory as a whole.
+pub(super) fn ends(bytes: &[u8]) -> Result<Ends, String> {
     let damaged = |error: io::Error| format!("it cannot be decompressed: {error}");
     let mut lines = BufReader::new(zstd::stream::read::Decoder::with_buffer(bytes).map_err(damaged)?);
     let (mut line, mut next) = (Vec::new(), Vec::new());
@@ -86,13 +95,13 @@ pub(super) fn ends(bytes: &[u8]) -> Result<(Position, Position), String> {
             first = Some(position(&line)?);
         }
     }
-    let first = first.ok_or("it is empty")?;
-    Ok((first, position(&line)?))
+    let (first, id) = first.ok_or("it is empty")?;
+    Ok(Ends { first, id, last: position(&line)?.0 })
 }
 
-fn position(line: &[u8]) -> Result<Position, String> {
+fn position(line: &[u8]) -> Result<(Position, String), String> {
     let entry = Entry::parse(line.trim_ascii_end()).map_err(|error| format!("it holds what is {error}"))?;
-    Ok(Position { epoch: entry.epoch.to_string(), seq: entry.seq() })
+    Ok((Position { epoch: entry.epoch.to_string(), seq: entry.seq() }, entry.id.to_string()))
 }
 
 #[cfg(test)]
@@ -105,7 +114,7 @@ mod tests {
         let items: Vec<Item> = [3, 5, 9].map(item).into();
         let bytes = encode(&items).unwrap();
         let at = |seq| Position { epoch: "e".into(), seq: Seq(seq) };
-        assert_eq!(ends(&bytes), Ok((at(3), at(9))));
+        assert_eq!(ends(&bytes), Ok(Ends { first: at(3), id: "u.3.MODIFIED".into(), last: at(9) }));
         let lines: Vec<u8> = items.iter().flat_map(|item| [&item.line[..], b"\n"].concat()).collect();
         assert_eq!(zstd::decode_all(&bytes[..]).unwrap(), lines);
         // A bit that is another one is found.
@@ -125,9 +134,13 @@ mod tests {
         assert_eq!(name, "0199-a-00000000000000000007.jsonl.zst");
         assert_eq!(begins(&format!("date=2026-11-21/{name}")), Some(at.clone()));
         assert_eq!(begins(&name), Some(at));
-        for other in ["manifest/e.json", "replay/e-00000000000000000007.jsonl.zst", "x.jsonl.zst", "e-x.jsonl.zst", ""]
-        {
+        for other in ["manifest/e.json", "x.jsonl.zst", "e-x.jsonl.zst", ""] {
             assert_eq!(begins(other), None, "{other}");
+        }
+        // What was replayed, and what another sink writes below.
+        for under in ["replay", "other", "other/date=2026-11-21", "date=2026-11-21/other", "date=2026-11-21/hour=10/x"]
+        {
+            assert_eq!(begins(&format!("{under}/e-00000000000000000007.jsonl.zst")), None, "{under}");
         }
         let item = item(1);
         let stamp = Stamp::of(&item.line).unwrap();

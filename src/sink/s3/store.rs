@@ -4,26 +4,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
 use object_store::client::{ClientOptions, HttpClient, HttpConnector};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::signer::Signer;
-use object_store::{BackoffConfig, ObjectStore, RetryConfig};
+use object_store::{BackoffConfig, ObjectStore, RetryConfig, StaticCredentialProvider};
 use reqwest::{Client, Method, StatusCode, redirect};
 
 use crate::config;
-use crate::sink::SinkError;
 use crate::sink::files::Followed;
-use crate::sink::link::chain;
+use crate::sink::link::{self, chain};
 use crate::sink::tls::Tls;
+use crate::sink::{SinkError, UNNAMED};
 
 /// The least wait after a refusal of the credentials, which heals when somebody renews them.
 const CREDENTIALS_WAIT: Duration = Duration::from_secs(15);
 
 /// The region where none is named.
 const REGION: &str = "us-east-1";
+
+/// How servers, and proxies before them, say that an object is too large.
+const TOO_LARGE: [&str; 2] = ["EntityTooLarge", "413 Payload Too Large"];
 
 /// A bucket and a prefix in it, or a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +72,8 @@ pub(super) struct Store {
     place: Place,
     /// What people are told.
     pub(super) shown: String,
+    /// The name of the sink.
+    pub(super) sink: String,
     endpoint: Option<String>,
     region: Option<String>,
     credentials: Option<Followed>,
@@ -89,13 +94,14 @@ impl Store {
         let shown = match &place {
             Place::Folder(path) => path.display().to_string(),
             Place::Bucket { bucket, .. } => match &config.endpoint {
-                Some(endpoint) => format!("the bucket {bucket} at {endpoint}"),
+                Some(endpoint) => format!("the bucket {bucket} at {}", link::shown(endpoint).trim_end_matches('/')),
                 None => format!("the bucket {bucket}"),
             },
         };
         Ok(Self {
             place,
             shown,
+            sink: UNNAMED.to_owned(),
             endpoint: config.endpoint.clone(),
             region: config.region.clone(),
             credentials: config.credentials_file.as_deref().map(Followed::new),
@@ -125,7 +131,8 @@ impl Store {
             Place::Folder(_) => None,
         };
         other |= tls.as_ref().is_some_and(|(_, other)| *other);
-        if let Some(open) = &self.open
+        // A folder is looked for each time: what is not mounted any more is not made anew.
+        if let (Some(open), Place::Bucket { .. }) = (&self.open, &self.place)
             && !other
         {
             return Ok(Arc::clone(&open.objects));
@@ -186,10 +193,9 @@ impl Store {
                     file.path().display()
                 ))
             })?;
-            builder = builder.with_access_key_id(key.id).with_secret_access_key(key.secret);
-            if let Some(token) = key.token {
-                builder = builder.with_token(token);
-            }
+            // In the place of all that the environment has, a token among it.
+            let key = AwsCredential { key_id: key.id, secret_key: key.secret, token: key.token };
+            builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(key)));
         }
         builder.build().map_err(|error| SinkError::halt(format!("{} cannot be used: {error}", self.shown)))
     }
@@ -197,45 +203,66 @@ impl Store {
     /// A sentence about what failed.
     pub(super) fn failed(&self, what: &str, error: &object_store::Error) -> SinkError {
         let shown = &self.shown;
-        let said = said(error);
+        let (said, all) = (said(error), chain(error));
         if said.contains("NoSuchBucket") {
             return SinkError::retry(format!(
-                "{shown} does not exist; `decklog sink init` makes it, or prints how to: delivery then goes on"
+                "{shown} does not exist; `decklog sink init {}` makes it, or prints how to with --print: delivery then goes on",
+                self.sink
             ));
         }
         // The machine's metadata is where the library looks last.
-        if chain(error).contains("//169.254.") {
+        if all.contains("//169.254.") {
             return SinkError::retry(format!(
                 "there is no access key for {shown}: no `credentials_file`, none in the environment, and none from the machine or the Pod ({said})"
             ));
         }
+        let Place::Bucket { .. } = &self.place else {
+            return SinkError::retry(format!("cannot {what} {shown}: {said}"));
+        };
+        let says = |words: &[&str]| words.iter().any(|word| all.contains(word));
+        if says(&TOO_LARGE) {
+            let text =
+                format!("{shown} takes no object of that size: {said}; raise its limit, or that of a proxy before it");
+            return SinkError::Refused { text };
+        }
+        if says(&["NotImplemented", "501 Not Implemented"]) {
+            return self.keeps_no_conditions();
+        }
         let refused =
             matches!(error, object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. });
-        match (&self.place, refused) {
-            (Place::Folder(_), _) => SinkError::retry(format!("cannot {what} {shown}: {said}")),
-            (Place::Bucket { .. }, true) => SinkError::Retry {
+        if refused || says(&["ExpiredToken", "InvalidToken"]) {
+            return SinkError::Retry {
                 text: format!(
                     "cannot {what} {shown}: {said}; renew the credentials or give them the rights to get, put and list: they are read again before each try"
                 ),
                 after: Some(CREDENTIALS_WAIT),
-            },
-            (Place::Bucket { .. }, false) => SinkError::retry(format!("cannot {what} {shown}: {said}")),
+            };
         }
+        SinkError::retry(format!("cannot {what} {shown}: {said}"))
+    }
+
+    /// The server writes over what is there, or cannot be told not to.
+    pub(super) fn keeps_no_conditions(&self) -> SinkError {
+        SinkError::halt(format!(
+            "{} does not keep conditional writes (If-None-Match), without which a segment could be written over; use a server that does, and send SIGHUP",
+            self.shown
+        ))
     }
 
     /// How an operator makes the place.
     pub(super) fn needs(&self) -> String {
         match &self.place {
-            Place::Folder(path) => format!("mkdir -p '{}'\n", path.display()),
+            Place::Folder(path) => format!("mkdir -p {}\n", quoted(&path.to_string_lossy())),
             Place::Bucket { bucket, .. } => {
-                let endpoint = self.endpoint.as_ref().map(|endpoint| format!(" --endpoint-url '{endpoint}'"));
+                let endpoint = self.endpoint.as_ref().map(|endpoint| format!(" --endpoint-url {}", quoted(endpoint)));
                 let region = self.region.as_deref().unwrap_or(REGION);
                 let place = match region {
                     REGION => String::new(),
                     other => format!(" --create-bucket-configuration LocationConstraint={other}"),
                 };
                 format!(
-                    "aws s3api create-bucket --bucket '{bucket}' --region '{region}'{place}{}\n",
+                    "aws s3api create-bucket --bucket {bucket} --region {}{place}{}\n",
+                    quoted(region),
                     endpoint.unwrap_or_default()
                 )
             }
@@ -265,9 +292,9 @@ impl Store {
         // The URL holds a signature: no error quotes it.
         let failed = |why: String| SinkError::retry(format!("cannot make {}: {why}", self.shown));
         let answer = client.put(url).body(body).send().await;
-        let answer = answer.map_err(|error| failed(chain(&error.without_url())))?;
+        let answer = answer.map_err(|error| failed(link::cause(&error.without_url())))?;
         let status = answer.status();
-        let text = answer.text().await.map_err(|error| failed(chain(&error.without_url())))?;
+        let text = answer.text().await.map_err(|error| failed(link::cause(&error.without_url())))?;
         match status {
             _ if status.is_success() => Ok(true),
             StatusCode::CONFLICT if text.contains("BucketAlreadyOwnedByYou") => Ok(false),
@@ -282,6 +309,11 @@ impl Store {
             Place::Bucket { .. } => None,
         }
     }
+}
+
+/// A word as shells have it.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Gives the library our client, with our idea of TLS.
@@ -325,16 +357,7 @@ impl AccessKey {
 
 /// What was said, in one line: the code and text of S3's answer, or why there was none.
 fn said(error: &object_store::Error) -> String {
-    let text = chain(error);
-    code(&text).unwrap_or_else(|| {
-        // The last part is what happened; what comes before names requests and their URLs.
-        let mut last: &dyn std::error::Error = error;
-        while let Some(cause) = last.source() {
-            last = cause;
-        }
-        let text = last.to_string();
-        text.lines().next().unwrap_or_default().to_owned()
-    })
+    code(&chain(error)).unwrap_or_else(|| link::cause(error))
 }
 
 /// `CODE: TEXT` of S3's answer.

@@ -1,10 +1,20 @@
-//! What needs no server: the same code over a folder.
+//! The same code over a folder, and before a bucket that is as bad as real ones seldom are.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 use super::*;
 use crate::sink::tests::{item, item_of};
@@ -246,9 +256,267 @@ async fn a_folder_that_is_missing_is_made_when_asked_to() {
 #[test]
 fn a_bucket_is_made_by_a_command() {
     let needs = |change| S3Sink::new(&config("s3://logs/x", change)).unwrap().needs().unwrap();
-    assert_eq!(needs(json!({})), "aws s3api create-bucket --bucket 'logs' --region 'us-east-1'\n");
+    assert_eq!(needs(json!({})), "aws s3api create-bucket --bucket logs --region 'us-east-1'\n");
     assert_eq!(
         needs(json!({"region": "eu-central-1", "endpoint": "http://127.0.0.1:1"})),
-        "aws s3api create-bucket --bucket 'logs' --region 'eu-central-1' --create-bucket-configuration LocationConstraint=eu-central-1 --endpoint-url 'http://127.0.0.1:1'\n"
+        "aws s3api create-bucket --bucket logs --region 'eu-central-1' --create-bucket-configuration LocationConstraint=eu-central-1 --endpoint-url 'http://127.0.0.1:1'\n"
     );
+}
+
+/// What came to a bucket.
+#[derive(Clone, Debug)]
+struct Seen {
+    method: Method,
+    key: String,
+    headers: hyper::HeaderMap,
+    size: usize,
+}
+
+/// A server with one bucket, `logs`.
+struct Bucket {
+    endpoint: String,
+    objects: Arc<Mutex<BTreeMap<String, Bytes>>>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Bucket {
+    /// It is as it should be where `answer` gives no status and no code of its own.
+    async fn start(answer: impl Fn(&Seen) -> Option<(u16, &'static str)> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let objects: Arc<Mutex<BTreeMap<String, Bytes>>> = Arc::default();
+        let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
+        let (answer, shared, all) = (Arc::new(answer), Arc::clone(&objects), Arc::clone(&seen));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (answer, objects, all) = (Arc::clone(&answer), Arc::clone(&shared), Arc::clone(&all));
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let (answer, objects, all) = (Arc::clone(&answer), Arc::clone(&objects), Arc::clone(&all));
+                    async move {
+                        let (head, body) = request.into_parts();
+                        let body = body.collect().await?.to_bytes();
+                        let key = head.uri.path().trim_start_matches("/logs").trim_start_matches('/').to_owned();
+                        let seen = Seen { method: head.method, key, headers: head.headers, size: body.len() };
+                        all.lock().unwrap().push(seen.clone());
+                        let (status, text) = match answer(&seen) {
+                            Some((status, "")) => (status, "<html>".into()),
+                            Some((status, code)) => (status, format!("<Error><Code>{code}</Code></Error>").into()),
+                            None => Self::does(&mut objects.lock().unwrap(), &seen, body),
+                        };
+                        let response = Response::builder().status(status).header("etag", "\"x\"");
+                        Ok::<_, hyper::Error>(response.body(Full::new(text)).unwrap())
+                    }
+                });
+                connections.spawn(async move {
+                    let connection = hyper::server::conn::http1::Builder::new();
+                    connection.serve_connection(TokioIo::new(stream), service).await.ok();
+                });
+            }
+        });
+        Self { endpoint, objects, seen, _tasks: tasks }
+    }
+
+    fn does(objects: &mut BTreeMap<String, Bytes>, seen: &Seen, body: Bytes) -> (u16, Bytes) {
+        let there = objects.contains_key(&seen.key);
+        match seen.method {
+            Method::PUT if there && seen.headers.contains_key("if-none-match") => (412, Bytes::new()),
+            Method::PUT if seen.headers.contains_key("if-match") => (404, Bytes::new()),
+            Method::PUT => {
+                objects.insert(seen.key.clone(), body);
+                (200, Bytes::new())
+            }
+            _ if seen.key.is_empty() => {
+                let row = |key: &String| {
+                    format!(
+                        "<Contents><Key>{key}</Key><Size>1</Size><LastModified>2026-11-21T10:15:00.000Z</LastModified><ETag>x</ETag></Contents>"
+                    )
+                };
+                let rows: String = objects.keys().map(row).collect();
+                (200, format!("<ListBucketResult>{rows}<IsTruncated>false</IsTruncated></ListBucketResult>").into())
+            }
+            _ => objects
+                .get(&seen.key)
+                .map_or((404, "<Error><Code>NoSuchKey</Code></Error>".into()), |body| (200, body.clone())),
+        }
+    }
+
+    fn sink(&self, dir: &Path) -> S3Sink {
+        let credentials = dir.join("aws");
+        if !credentials.exists() {
+            let text = "aws_access_key_id = AK\naws_secret_access_key = geheim\naws_session_token = first\n";
+            fs::write(&credentials, text).unwrap();
+        }
+        S3Sink::new(&config("s3://logs", json!({"endpoint": self.endpoint, "credentials_file": credentials}))).unwrap()
+    }
+
+    /// How long the objects are that were asked to be written.
+    fn sizes(&self) -> Vec<usize> {
+        let seen = self.seen.lock().unwrap();
+        seen.iter()
+            .filter(|seen| seen.method == Method::PUT && seen.key.ends_with(".zst"))
+            .map(|seen| seen.size)
+            .collect()
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_keeps_no_conditions_is_not_delivered_to() {
+    let dir = tempfile::tempdir().unwrap();
+    // It does not look at them, and writes over what is there.
+    let bucket = Bucket::start(|seen| {
+        let asks = ["if-none-match", "if-match"].iter().any(|name| seen.headers.contains_key(*name));
+        asks.then_some((200, ""))
+    })
+    .await;
+    let mut sink = bucket.sink(dir.path());
+    sink.check().await.unwrap();
+    assert_eq!(bucket.seen.lock().unwrap().last().unwrap().method, Method::POST, "nothing stays of a check");
+    let failure = sink.deliver(&[item(1)]).await.unwrap_err();
+    assert!(matches!(&failure, Failure { taken: 1, error: SinkError::Halt { .. } }), "{failure}");
+    assert!(failure.to_string().contains("does not keep conditional writes (If-None-Match)"), "{failure}");
+    // It does not know them.
+    let bucket =
+        Bucket::start(|seen| seen.headers.contains_key("if-none-match").then_some((501, "NotImplemented"))).await;
+    let failure = bucket.sink(dir.path()).deliver(&[item(1)]).await.unwrap_err();
+    assert!(matches!(&failure, Failure { taken: 0, error: SinkError::Halt { .. } }), "{failure}");
+    assert!(failure.to_string().contains("does not keep conditional writes"), "{failure}");
+    // It knows them.
+    let bucket = Bucket::start(|_| None).await;
+    let mut sink = bucket.sink(dir.path());
+    sink.check().await.unwrap();
+    for seq in 1..=3 {
+        sink.deliver(&[item(seq)]).await.unwrap();
+    }
+    let conditions =
+        bucket.seen.lock().unwrap().iter().filter(|seen| seen.headers.contains_key("if-none-match")).count();
+    assert_eq!(conditions, 4, "one for each segment, and one to see whether it is kept");
+    assert_eq!(bucket.objects.lock().unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn an_object_that_is_too_large_is_halved_and_one_entry_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for (status, code) in [(400, "EntityTooLarge"), (413, "")] {
+        let most = segment::encode(&[2, 3].map(item)).unwrap().len();
+        let bucket = Bucket::start(move |seen| {
+            (seen.method == Method::PUT && seen.key.ends_with(".zst") && seen.size > most).then_some((status, code))
+        })
+        .await;
+        let mut sink = bucket.sink(dir.path());
+        let large = item(5);
+        let noise: String = (0..4000_u32)
+            .map(|i| char::from(b'a' + u8::try_from(i.wrapping_mul(2_654_435_761) >> 28).unwrap()))
+            .collect();
+        let line = String::from_utf8(large.line.to_vec()).unwrap().replace("\"web\"}", &format!("\"{noise}\"}}"));
+        let batch: Vec<Item> = (1..=4).map(item).chain([Item { line: line.into(), ..large }, item(6)]).collect();
+        let failure = sink.deliver(&batch).await.unwrap_err();
+        assert!(matches!(&failure, Failure { taken: 4, error: SinkError::Refused { .. } }), "{failure}");
+        assert!(failure.to_string().contains("raise its limit, or that of a proxy before it"), "{failure}");
+        sink.deliver(&batch[5..]).await.unwrap();
+        assert!(bucket.sizes().iter().filter(|size| **size <= most).count() >= 3);
+    }
+}
+
+#[tokio::test]
+async fn credentials_that_end_are_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let bucket = Bucket::start(|seen| {
+        let token = seen.headers.get("x-amz-security-token").map_or("", |token| token.to_str().unwrap());
+        (token != "second").then_some((400, "ExpiredToken"))
+    })
+    .await;
+    let mut sink = bucket.sink(dir.path());
+    let error = sink.deliver(&[item(1)]).await.unwrap_err().error;
+    let SinkError::Retry { text, after: Some(_) } = &error else { panic!("{error:?}") };
+    assert!(text.contains("ExpiredToken; renew the credentials") && !text.contains("geheim"), "{text}");
+    let renewed = fs::read_to_string(dir.path().join("aws")).unwrap().replace("first", "second");
+    fs::write(dir.path().join("aws"), renewed).unwrap();
+    sink.deliver(&[item(1)]).await.unwrap();
+}
+
+#[tokio::test]
+async fn check_says_who_may_not_write_and_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let denied = |seen: &Seen| (seen.method == Method::PUT).then_some((403, "AccessDenied"));
+    let bucket = Bucket::start(denied).await;
+    let error = bucket.sink(dir.path()).check().await.unwrap_err().to_string();
+    assert!(error.contains("cannot write to the bucket logs") && error.contains("give them the rights"), "{error}");
+    let bucket = Bucket::start(|_| None).await;
+    bucket.sink(dir.path()).check().await.unwrap();
+    assert!(bucket.objects.lock().unwrap().is_empty());
+}
+
+/// Two with the same journal, whose entries are not the same.
+#[tokio::test]
+async fn a_copy_of_the_journal_is_told_from_an_answer_that_was_lost() {
+    let mut folder = Folder::new();
+    folder.deliver(1..=2).await;
+    let mut copy = Folder::another(folder.dir.path());
+    copy.position(&Position { epoch: "e".into(), seq: Seq(0) }).await.unwrap();
+    let before = fs::read(folder.dir.path().join("manifest/e.json")).unwrap();
+    folder.deliver(3..=4).await;
+    let other = String::from_utf8(item(3).line.to_vec()).unwrap().replace("u.3.MODIFIED", "u.9.MODIFIED");
+    let other = [Item { line: other.into(), ..item(3) }];
+    for manifest_tells in [true, false] {
+        if !manifest_tells {
+            fs::write(folder.dir.path().join("manifest/e.json"), &before).unwrap();
+        }
+        let failure = copy.deliver(&other).await.unwrap_err();
+        assert!(matches!(&failure, Failure { taken: 0, error: SinkError::Halt { .. } }), "{failure}");
+        assert!(failure.to_string().contains("another decklog writes to"), "{failure}");
+    }
+    copy.deliver(&[item(3)]).await.unwrap();
+    assert_eq!(folder.seqs(), [1, 2, 3, 4]);
+}
+
+#[tokio::test]
+async fn a_place_that_is_put_back_under_a_running_sink_is_noticed() {
+    let mut folder = Folder::new();
+    let manifest = folder.dir.path().join("manifest/e.json");
+    folder.deliver(1..=3).await;
+    let before = fs::read(&manifest).unwrap();
+    folder.deliver(4..=6).await;
+    let put_back = |to: u64| {
+        fs::remove_file(folder.dir.path().join(segment(4))).unwrap();
+        match to {
+            0 => {
+                fs::remove_file(folder.dir.path().join(segment(1))).unwrap();
+                fs::remove_file(&manifest).unwrap();
+            }
+            _ => fs::write(&manifest, &before).unwrap(),
+        }
+    };
+    for to in [3, 0] {
+        put_back(to);
+        let failure = folder.sink.deliver(&[item(7)]).await.unwrap_err();
+        assert!(matches!(&failure, Failure { taken: 0, error: SinkError::Lost { .. } }), "{failure}");
+        let held = folder.sink.position(&Position { epoch: "e".into(), seq: Seq(6) }).await.unwrap();
+        assert_eq!(held, Some(Position { epoch: "e".into(), seq: Seq(to) }));
+        for first in [1, 4].into_iter().filter(|first| *first > to) {
+            let items: Vec<Item> = (first..first + 3).map(item).collect();
+            folder.sink.deliver(&items).await.unwrap();
+        }
+    }
+    folder.deliver(7..=7).await;
+    assert_eq!(folder.seqs(), (1..=7).collect::<Vec<_>>());
+    // What is not there at all is not made.
+    fs::remove_dir_all(folder.dir.path()).unwrap();
+    let failure = folder.sink.deliver(&[item(8)]).await.unwrap_err();
+    assert!(failure.to_string().contains("does not exist or cannot be entered"), "{failure}");
+    assert!(!folder.dir.path().exists());
+}
+
+/// Each with a folder of its own below that of the other.
+#[tokio::test]
+async fn what_is_below_belongs_to_others() {
+    let mut folder = Folder::new();
+    folder.deliver(1..=2).await;
+    let below = folder.dir.path().join("their");
+    fs::create_dir(&below).unwrap();
+    Folder::another(&below).deliver(&[1, 2, 3, 4].map(item)).await.unwrap();
+    folder.restart();
+    assert_eq!(folder.position().await, ("e".into(), 2));
 }
