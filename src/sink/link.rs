@@ -233,7 +233,9 @@ impl Link {
             .referer(false)
             .dns_resolver(Arc::new(Guard(guard::System, self.allowed.clone())))
             .timeout(self.timeout)
-            .pool_max_idle_per_host(1)
+            // One that was just used may not be back when the next request goes out: with a single one, many requests
+            // would make a connection of their own.
+            .pool_max_idle_per_host(2)
     }
 
     fn build(&self, builder: ClientBuilder) -> Result<Client, SinkError> {
