@@ -1,5 +1,6 @@
 //! Connections of sinks that speak their own protocol: where to, and over TLS or not.
 
+use std::io;
 use std::time::Duration;
 
 use reqwest::Url;
@@ -69,7 +70,7 @@ impl Server {
     /// Connects.
     pub(crate) async fn connect(&mut self, timeout: Duration) -> Result<Box<dyn Stream>, SinkError> {
         let shown = &self.shown;
-        let failed = |error: std::io::Error| SinkError::retry(format!("cannot connect to {shown}: {}", cause(&error)));
+        let failed = |error: io::Error| SinkError::retry(format!("cannot connect to {shown}: {}", cause(&error)));
         let plain = async {
             let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(failed)?;
             stream.set_nodelay(true).map_err(failed)?;
@@ -79,7 +80,10 @@ impl Server {
         let Some(tls) = &mut self.tls else { return Ok(Box::new(stream)) };
         let (client, _) = tls.refresh().await?;
         let name = ServerName::try_from(self.host.clone()).map_err(|_| {
-            SinkError::halt(format!("{} is no name that a certificate can have; correct `url`", self.host))
+            SinkError::halt(format!(
+                "{} is no name that a certificate can have; correct `url`, and send SIGHUP",
+                self.host
+            ))
         })?;
         // Who speaks no TLS may wait for more in the place of answering.
         match tokio::time::timeout(timeout, TlsConnector::from(client).connect(name, stream)).await {
@@ -99,6 +103,12 @@ pub(crate) async fn within<T>(
 ) -> Result<T, SinkError> {
     let slow = |_| SinkError::retry(format!("{shown} did not answer within {timeout:?}"));
     tokio::time::timeout(timeout, work).await.map_err(slow)?
+}
+
+/// Bounds a step of writing to who takes things and says nothing.
+pub(crate) async fn taken<T>(timeout: Duration, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let slow = || io::Error::new(io::ErrorKind::TimedOut, format!("it took nothing for {timeout:?}"));
+    tokio::time::timeout(timeout, step).await.unwrap_or_else(|_elapsed| Err(slow()))
 }
 
 #[cfg(test)]

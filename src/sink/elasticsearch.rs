@@ -10,26 +10,28 @@
 //! is nested too deeply, what has a null character in a key or a number of more digits than it parses. A text fits
 //! always, and gives back every byte.
 
+mod answer;
+mod document;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, RequestBuilder, StatusCode};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use super::link::{Answer, Link, Login, Reach, first_part, gzip};
 use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, Template, UNNAMED};
 use crate::config::{self, Gzip};
 use crate::model::Seq;
-use crate::wire::{Entry, EntryError, EntryGap};
+use crate::wire::{Entry, EntryError};
+use answer::{Bulk, Found, Granted, Outcome, Refusal, Why};
+use document::{Action, Create, Document};
 
 /// About how many bytes of entries one request carries, unless a single entry is larger.
 const BATCH_BYTES: usize = 4 << 20;
@@ -283,11 +285,11 @@ impl ElasticsearchSink {
             (_, "cluster_block_exception") => SinkError::renew(format!(
                 "{text}; make room on its disks or lift the block of the index, whichever it is"
             )),
-            (404, _) => {
-                SinkError::halt(format!("{text}; make the index, or let it be made (action.auto_create_index)"))
-            }
+            (404, _) => SinkError::halt(format!(
+                "{text}; make the index, or let it be made (action.auto_create_index), and send SIGHUP"
+            )),
             (400, "illegal_argument_exception") if reason.contains("no write index") => {
-                SinkError::halt(format!("{text}; give the alias a write index"))
+                SinkError::halt(format!("{text}; give the alias a write index, and send SIGHUP"))
             }
             (400, "index_closed_exception") => SinkError::retry(format!("{text}; open the index")),
             (401 | 403, _) => {
@@ -304,7 +306,7 @@ impl ElasticsearchSink {
     fn problem(&self, answer: &Answer, sent: &[u8]) -> SinkError {
         self.link.meaning(answer, sent, HEAL).unwrap_or_else(|| {
             let told = self.link.told(answer, sent);
-            SinkError::halt(format!("{told}; set `url` to an Elasticsearch or OpenSearch"))
+            SinkError::halt(format!("{told}; set `url` to an Elasticsearch or OpenSearch, and send SIGHUP"))
         })
     }
 
@@ -375,210 +377,6 @@ impl ElasticsearchSink {
             StatusCode::FORBIDDEN => Ok(None),
             _ => Err(self.problem(&answer, &[])),
         }
-    }
-}
-
-/// What a user may do with each index that was asked about, as Elasticsearch answers.
-#[derive(Deserialize)]
-struct Granted {
-    index: BTreeMap<String, BTreeMap<String, bool>>,
-}
-
-/// The line before a document.
-#[derive(Serialize)]
-struct Action<'e> {
-    create: Create<'e>,
-}
-
-#[derive(Serialize)]
-struct Create<'e> {
-    #[serde(rename = "_index")]
-    index: String,
-    #[serde(rename = "_id")]
-    id: Cow<'e, str>,
-}
-
-/// What one searches by, and the entry.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Document<'e> {
-    #[serde(rename = "@timestamp")]
-    timestamp: &'e str,
-    seq: u64,
-    epoch: &'e str,
-    id: &'e str,
-    #[serde(rename = "type")]
-    type_name: &'e str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    evidence: Option<&'e str>,
-    cluster: Cluster<'e>,
-    api_version: &'e str,
-    kind: &'e str,
-    resource: &'e str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<&'e str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'e str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uid: Option<&'e str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resource_version: Option<&'e str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    change: Option<Change<'e>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gap: Option<EntryGap>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    redacted: Option<&'e RawValue>,
-    entry: &'e str,
-}
-
-#[derive(Serialize)]
-struct Cluster<'e> {
-    name: &'e str,
-    uid: &'e str,
-}
-
-/// A change without the values of its patch.
-#[derive(Serialize)]
-struct Change<'e> {
-    areas: Vec<Cow<'e, str>>,
-    paths: Vec<Cow<'e, str>>,
-    managers: Vec<Cow<'e, str>>,
-}
-
-impl<'e> Document<'e> {
-    fn of(entry: &'e Entry<'_>, line: &'e str) -> Self {
-        Self {
-            timestamp: &entry.time,
-            seq: entry.seq,
-            epoch: &entry.epoch,
-            id: &entry.id,
-            type_name: &entry.type_name,
-            evidence: entry.evidence.as_deref(),
-            cluster: Cluster { name: &entry.cluster.name, uid: &entry.cluster.uid },
-            api_version: &entry.api_version,
-            kind: &entry.kind_name,
-            resource: &entry.resource,
-            namespace: entry.namespace.as_deref(),
-            name: entry.name.as_deref(),
-            uid: entry.uid.as_deref(),
-            resource_version: entry.resource_version.as_deref(),
-            change: entry.change.and_then(Change::of),
-            gap: entry.gap(),
-            redacted: entry.redacted,
-            entry: line,
-        }
-    }
-}
-
-impl<'e> Change<'e> {
-    /// None where it is not as every decklog writes it, or has a path that is no text. It is in `entry` all the same.
-    fn of(change: &'e RawValue) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Whole<'c> {
-            #[serde(borrow)]
-            areas: Vec<Text<'c>>,
-            #[serde(borrow, default)]
-            patch: Vec<Step<'c>>,
-            #[serde(borrow)]
-            managers: Vec<Manager<'c>>,
-        }
-        #[derive(Deserialize)]
-        struct Step<'c> {
-            #[serde(borrow)]
-            path: Cow<'c, str>,
-        }
-        #[derive(Deserialize)]
-        struct Manager<'c> {
-            #[serde(borrow, default)]
-            manager: Cow<'c, str>,
-        }
-        #[derive(Deserialize)]
-        struct Text<'c>(#[serde(borrow)] Cow<'c, str>);
-        let whole: Whole<'_> = serde_json::from_str(change.get()).ok()?;
-        Some(Self {
-            areas: whole.areas.into_iter().map(|Text(area)| area).collect(),
-            paths: whole.patch.into_iter().map(|step| step.path).collect(),
-            managers: whole.managers.into_iter().map(|manager| manager.manager).collect(),
-        })
-    }
-}
-
-/// The answer to a bulk request, as far as it is asked for.
-#[derive(Deserialize)]
-struct Bulk<'a> {
-    #[serde(borrow)]
-    items: Vec<Created<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Created<'a> {
-    #[serde(borrow)]
-    create: Outcome<'a>,
-}
-
-#[derive(Deserialize)]
-struct Outcome<'a> {
-    #[serde(rename = "_index", borrow, default)]
-    index: Cow<'a, str>,
-    status: u16,
-    #[serde(borrow, default)]
-    error: Option<Reason<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Reason<'a> {
-    #[serde(rename = "type", borrow, default)]
-    kind: Cow<'a, str>,
-    #[serde(borrow, default)]
-    reason: Cow<'a, str>,
-}
-
-/// What is answered to a request that was not done.
-#[derive(Deserialize)]
-struct Refusal {
-    error: Option<Why>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Why {
-    Text(String),
-    Reason {
-        #[serde(rename = "type", default)]
-        kind: String,
-        #[serde(default)]
-        reason: String,
-    },
-}
-
-/// The answer to a request for several documents.
-#[derive(Deserialize)]
-struct Found<'a> {
-    #[serde(borrow)]
-    docs: Vec<Doc<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Doc<'a> {
-    #[serde(rename = "_source", borrow, default)]
-    source: Option<Source<'a>>,
-}
-
-/// Which entry a document is of.
-#[derive(Deserialize)]
-struct Source<'a> {
-    #[serde(borrow, default)]
-    epoch: Cow<'a, str>,
-    #[serde(default)]
-    seq: u64,
-}
-
-impl Outcome<'_> {
-    /// A document with this id was made now, or is there.
-    fn is_there(&self) -> bool {
-        let kind = self.error.as_ref().map(|error| error.kind.as_ref());
-        (200..300).contains(&self.status) || (self.status == 409 && kind == Some("version_conflict_engine_exception"))
     }
 }
 

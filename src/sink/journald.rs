@@ -18,6 +18,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
+use super::dial;
 use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config;
 use crate::model::EntryType;
@@ -64,13 +65,11 @@ impl JournaldSink {
             }
             let timeout = self.timeout;
             let socket = self.ready().map_err(|error| Failure { taken, error })?;
-            let text = match tokio::time::timeout(timeout, post(socket, &fields)).await {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => format!("cannot write to {}: {error}", self.path.display()),
-                Err(_elapsed) => format!("{} took nothing for {timeout:?}", self.path.display()),
-            };
-            self.socket = None;
-            return Err(Failure { taken, error: SinkError::retry(text) });
+            if let Err(error) = dial::taken(timeout, post(socket, &fields)).await {
+                self.socket = None;
+                let error = SinkError::retry(format!("cannot write to {}: {error}", self.path.display()));
+                return Err(Failure { taken, error });
+            }
         }
         Ok(())
     }

@@ -310,7 +310,7 @@ impl Link {
             let location = answer.headers.get(LOCATION).and_then(|to| to.to_str().ok());
             let to = location.map(|to| format!(" to {}", shown(to))).unwrap_or_default();
             return Some(SinkError::halt(format!(
-                "{url} answered {status}{to}, and decklog does not follow redirects; set `url` to where it leads"
+                "{url} answered {status}{to}, and decklog does not follow redirects; set `url` to where it leads, and send SIGHUP"
             )));
         }
         match status {

@@ -42,7 +42,7 @@ const HTTP_PATH: [&str; 2] = ["v1", "logs"];
 const HEAL: &str = "renew the credentials in `bearer_file`, `headers_file` or `headers`";
 
 /// What to do where nobody takes logs.
-const ELSEWHERE: &str = "set `url` and `protocol` to where OTLP logs are taken";
+const ELSEWHERE: &str = "set `url` and `protocol` to where OTLP logs are taken, and send SIGHUP";
 
 /// Severities of the log data model: nothing is wrong with a change, and something may be with a gap.
 const INFO: (i32, &str) = (9, "INFO");
@@ -157,17 +157,18 @@ impl OtlpSink {
     }
 
     /// Each protocol has its own port, and who asks at that of the other one gets no answer that could say so.
-    fn doubted(&self, error: SinkError) -> SinkError {
-        match error {
-            SinkError::Retry { text, after } if !self.answered && !text.starts_with("cannot connect") => {
-                let protocol = match self.protocol {
-                    Protocol::Grpc => "grpc",
-                    Protocol::Http => "http",
-                };
-                SinkError::Retry { text: format!("{text}; does that port take `protocol` = {protocol:?}?"), after }
-            }
-            error => error,
+    fn doubted(&self, mut error: SinkError) -> SinkError {
+        if let SinkError::Retry { text, .. } = &mut error
+            && !self.answered
+            && !text.starts_with("cannot connect")
+        {
+            let protocol = match self.protocol {
+                Protocol::Grpc => "grpc",
+                Protocol::Http => "http",
+            };
+            text.push_str(&format!("; does that port take `protocol` = {protocol:?}?"));
         }
+        error
     }
 
     async fn ask(&self, message: &[u8]) -> Result<Answer, SinkError> {

@@ -7,6 +7,7 @@
 //!
 //! After each segment a small manifest of its epoch says which one is the newest. It is written second, so it can be
 //! behind and never ahead; at a start the segments after the one that it names are listed, and what they hold counts.
+//! Before each segment it is read: whoever put the place back to an earlier state, or writes to it as well, is noticed.
 
 mod segment;
 mod store;
@@ -55,11 +56,15 @@ pub struct S3Sink {
 struct At {
     epoch: String,
     manifest: Option<Manifest>,
+    /// The last seq that the manifest tells which is there. A crash may have left it behind.
+    told: u64,
 }
 
 /// What was found in the place.
 struct Found {
     own: Option<Manifest>,
+    /// See [`At`].
+    told: u64,
     /// The newest segment of other epochs; not looked for where there are own ones.
     other: Option<String>,
 }
@@ -97,7 +102,9 @@ impl S3Sink {
 
     /// What there is of an epoch.
     async fn read(&mut self, epoch: &str) -> Result<Found, SinkError> {
-        if let Some(manifest) = self.manifest(epoch).await? {
+        let manifest = self.manifest(epoch).await?;
+        let told = manifest.as_ref().map_or(0, |manifest| manifest.last);
+        if let Some(manifest) = manifest {
             let listed = self.list(epoch, Some(&manifest.newest)).await?;
             // One that was put back may not have what an older manifest names, or the other way round.
             if listed.there {
@@ -108,7 +115,7 @@ impl S3Sink {
                     }
                     _ => manifest,
                 };
-                return Ok(Found { own: Some(own), other: None });
+                return Ok(Found { own: Some(own), told, other: None });
             }
         }
         let listed = self.list(epoch, None).await?;
@@ -119,7 +126,7 @@ impl S3Sink {
             }
             _ => None,
         };
-        Ok(Found { own, other: listed.other.map(|(_, _, key)| key) })
+        Ok(Found { own, told, other: listed.other.map(|(_, _, key)| key) })
     }
 
     async fn manifest(&mut self, epoch: &str) -> Result<Option<Manifest>, SinkError> {
@@ -231,8 +238,8 @@ impl S3Sink {
             return Ok(count);
         }
         if self.at.as_ref().is_none_or(|at| at.epoch != epoch) {
-            let own = self.read(&epoch).await.map_err(nothing)?.own;
-            self.at = Some(At { epoch: epoch.clone(), manifest: own });
+            let Found { own, told, .. } = self.read(&epoch).await.map_err(nothing)?;
+            self.at = Some(At { epoch: epoch.clone(), manifest: own, told });
         }
         // Whatever hands an entry over a second time, it is in one segment.
         let manifest = self.at.as_ref().and_then(|at| at.manifest.as_ref());
@@ -240,6 +247,7 @@ impl S3Sink {
         if held > 0 {
             return Ok(held);
         }
+        self.as_it_was_left(&epoch).await.map_err(nothing)?;
         let key = format!("{partition}{name}");
         let last = match self.put(&key, &items, PutMode::Create).await {
             Ok(true) => items[count - 1].seq,
@@ -254,11 +262,36 @@ impl S3Sink {
             }
         };
         let text = serde_json::to_vec(&manifest).expect("a manifest is JSON");
-        self.at = Some(At { epoch: epoch.clone(), manifest: Some(manifest) });
         let stored = items.partition_point(|item| item.seq <= last);
-        // The entries are stored, whatever becomes of this.
+        // The entries are stored, whatever becomes of this. Where that is not known, all is looked at again.
         let told = self.tell(&Manifest::key(&epoch), text.into()).await;
-        told.map(|()| stored).map_err(|error| Failure { taken: stored, error })
+        told.map_err(|error| Failure { taken: stored, error })?;
+        self.at = Some(At { epoch, told: last.0, manifest: Some(manifest) });
+        Ok(stored)
+    }
+
+    /// Looks whether the manifest is as it was left. Nothing is written behind a gap, or beside another decklog.
+    async fn as_it_was_left(&mut self, epoch: &str) -> Result<(), SinkError> {
+        let told = self.manifest(epoch).await?.map_or(0, |manifest| manifest.last);
+        let Some(at) = &self.at else { return Ok(()) };
+        let last = at.manifest.as_ref().map_or(0, |manifest| manifest.last);
+        if told == at.told || told == last {
+            return Ok(());
+        }
+        if told > last {
+            return Err(self.another());
+        }
+        Err(SinkError::lost(format!(
+            "{} holds less than before: it was put back to an earlier state, or something else is mounted there, and gets the rest again",
+            self.store.shown
+        )))
+    }
+
+    fn another(&self) -> SinkError {
+        SinkError::halt(format!(
+            "another decklog writes to {} with a copy of this journal; stop one of the two, give it a state directory and a `url` of its own, and send SIGHUP",
+            self.store.shown
+        ))
     }
 
     /// The last seq of a segment that was there before this entry could begin one.
@@ -267,10 +300,7 @@ impl S3Sink {
         if Entry::parse(&item.line).is_ok_and(|entry| entry.id == ends.id) {
             return Ok(ends.last.seq);
         }
-        Err(SinkError::halt(format!(
-            "another decklog writes to {} with a copy of this journal: {key} tells entry {} otherwise; stop one of the two, give it a state directory and a `url` of its own, and send SIGHUP",
-            self.store.shown, item.seq
-        )))
+        Err(self.another())
     }
 
     /// Writes the manifest. The first time it is then written once more as nothing may be that is there already: a
@@ -313,7 +343,7 @@ impl S3Sink {
             // An empty place holds nothing, whatever was delivered to it before.
             (None, None) => Position { epoch: cursor.epoch.clone(), seq: Seq(0) },
         };
-        self.at = Some(At { epoch: cursor.epoch.clone(), manifest: found.own });
+        self.at = Some(At { epoch: cursor.epoch.clone(), manifest: found.own, told: found.told });
         Ok(held)
     }
 

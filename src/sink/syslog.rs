@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixDatagram, UnixStream};
 
-use super::dial::{Server, Stream, within};
+use super::dial::{self, Server, Stream};
 use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config::{self, Facility};
 use crate::model::EntryType;
@@ -43,7 +43,7 @@ pub struct SyslogSink {
 enum Target {
     /// A socket of this machine, which says itself whether it takes datagrams or a stream.
     Unix(PathBuf),
-    Tcp(Server),
+    Tcp(Box<Server>),
 }
 
 enum Connection {
@@ -110,7 +110,7 @@ impl SyslogSink {
                 let url = Url::parse(&config.url).map_err(|error| format!("`url` is not a URL: {error}"))?;
                 // The ports that are set aside for both.
                 let port = if url.scheme() == "tls" { 6514 } else { 601 };
-                Target::Tcp(Server::new(&url, "tls", port, &config.tls)?)
+                Target::Tcp(Box::new(Server::new(&url, "tls", port, &config.tls)?))
             }
         };
         let hostname = match &config.hostname {
@@ -213,20 +213,17 @@ async fn unix(path: &Path) -> Result<Connection, SinkError> {
 /// One message each.
 async fn datagrams(socket: &UnixDatagram, messages: &[Vec<u8>], shown: &str, timeout: Duration) -> Result<(), Failure> {
     for (taken, message) in messages.iter().enumerate() {
-        let Ok(sent) = tokio::time::timeout(timeout, socket.send(message)).await else {
-            let error = SinkError::retry(format!("{shown} took nothing for {timeout:?}"));
-            return Err(Failure { taken, error });
-        };
-        match sent {
+        match dial::taken(timeout, socket.send(message)).await {
             Ok(_) => {}
             Err(error) if Errno::from_io_error(&error) == Some(Errno::MSGSIZE) => {
                 let text = too_large(message.len(), &format!("a datagram to {shown} carries"));
                 return Err(Failure { taken, error: SinkError::Refused { text } });
             }
-            // What the server had not read yet is lost with it, so that all of them are sent again.
             Err(error) => {
+                // What a server that is away had not read yet is lost with it, so that all of them are sent again.
+                let taken = if error.kind() == io::ErrorKind::TimedOut { taken } else { 0 };
                 let error = SinkError::retry(format!("cannot write to {shown}: {error}"));
-                return Err(Failure { taken: 0, error });
+                return Err(Failure { taken, error });
             }
         }
     }
@@ -246,20 +243,19 @@ async fn frames(
         bytes.push(b' ');
         bytes.extend_from_slice(message);
     }
-    let failed = |error: io::Error| SinkError::retry(format!("cannot write to {shown}: {error}"));
     let mut rest = &bytes[..];
     let written = async {
         while !rest.is_empty() {
             // The time is that of one step, so that a slow server is not taken for one that hangs.
-            let count = within(timeout, shown, async { stream.write(rest).await.map_err(failed) }).await?;
-            if count == 0 {
-                return Err(failed(io::ErrorKind::WriteZero.into()));
+            match dial::taken(timeout, stream.write(rest)).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => rest = &rest[count..],
             }
-            rest = &rest[count..];
         }
-        within(timeout, shown, async { stream.flush().await.map_err(failed) }).await
+        dial::taken(timeout, stream.flush()).await
     };
-    written.await.map_err(|error| Failure { taken: 0, error })?;
+    let failed = |error| SinkError::retry(format!("cannot write to {shown}: {error}"));
+    written.await.map_err(|error| Failure { taken: 0, error: failed(error) })?;
     // What TLS has sent is taken in, because a connection that is closed with something unread is cut.
     if is_closed(stream) {
         let error = SinkError::retry(format!(

@@ -111,6 +111,7 @@ fn certificates(file: &Followed) -> Result<Vec<CertificateDer<'static>>, rustls:
 }
 
 /// What to do about an error of TLS; none where it is another one, or says so itself.
+#[expect(clippy::wildcard_enum_match_arm, reason = "there are dozens of errors, and most say themselves what to do")]
 pub(crate) fn advice(error: &(dyn Error + 'static)) -> Option<&'static str> {
     let mut error = error;
     // An error of I/O that holds another one says only what that one says, and does not name it as its cause.

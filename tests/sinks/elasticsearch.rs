@@ -294,8 +294,24 @@ async fn opensearch_takes_every_entry() {
         assert!(came == told, "byte for byte");
         sink.check().await.unwrap();
     }
-    // No document is made under a name that the server has no room for, and those before it are there.
+    // A full disk blocks an index for a while.
     let mut sink = open(search.server.port(), "ours");
+    let block = |on: Option<bool>| json!({ "index.blocks.read_only_allow_delete": on });
+    search.must(Method::PUT, "ours/_settings", Some(block(Some(true)))).await;
+    let error = sink.deliver(&odd("e0")).await.unwrap_err().error;
+    assert!(matches!(&error, SinkError::Retry { text, .. } if text.contains("or lift the block")), "{error}");
+    search.must(Method::PUT, "ours/_settings", Some(block(None))).await;
+    sink.deliver(&odd("e0")).await.unwrap();
+    // A data stream takes what is made anew and nothing else.
+    let template = json!({ "index_patterns": ["stream"], "data_stream": {}, "priority": 300 });
+    search.must(Method::PUT, "_index_template/stream", Some(template)).await;
+    let mut stream = open(search.server.port(), "stream");
+    for _ in 0..2 {
+        stream.deliver(&odd("e1")).await.unwrap();
+    }
+    assert_eq!(search.documents("stream").await.unwrap().len(), odd("e1").len());
+    stream.check().await.unwrap();
+    // No document is made under a name that the server has no room for, and those before it are there.
     let mut batch = odd("e3");
     let line = String::from_utf8(batch[3].line.to_vec()).unwrap();
     batch[3].line = line.replace("u.3.MODIFIED", &"u".repeat(600)).into();

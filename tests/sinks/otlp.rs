@@ -220,8 +220,8 @@ async fn otlp_over_tls_with_certificates_that_are_right_and_wrong() {
             |ca: &str| json!({ "ca_file": path(ca), "cert_file": path("client.crt"), "key_file": path("client.key") });
         let [right, expired] = ports[..] else { panic!("{ports:?}") };
         for (port, keys, says) in [
-            (expired, own("ca.crt"), "expired"),
-            (right, own("other.crt"), "certificate"),
+            (expired, own("ca.crt"), "; renew the server's certificate"),
+            (right, own("other.crt"), "; name the authority that signed the server's certificate in `ca_file`"),
             (right, json!({ "ca_file": path("ca.crt") }), "no answer from"),
             (right, json!({ "ca_file": path("absent") }), "cannot read"),
             (free_port(), own("ca.crt"), "cannot connect to"),
@@ -252,9 +252,12 @@ async fn otlp_where_nobody_takes_it() {
     for protocol in ["grpc", "http"] {
         let error = open(protocol, "http://nobody.invalid:4317", &json!({})).check().await.unwrap_err();
         let text = error.to_string();
-        assert!(text.starts_with("cannot connect to http://nobody.invalid:4317/"), "{text}");
+        assert!(text.starts_with("cannot connect to http://nobody.invalid:4317/: failed to lookup"), "{text}");
     }
     // A server of HTTP/1.1 alone.
     let error = open("grpc", &format!("http://127.0.0.1:{}", collector.port()), &json!({})).check().await.unwrap_err();
-    assert!(matches!(error, SinkError::Retry { .. } | SinkError::Halt { .. }), "{error}");
+    assert!(error.to_string().ends_with("; does that port take `protocol` = \"grpc\"?"), "{error}");
+    // And TLS where none is spoken.
+    let error = open("http", &format!("https://127.0.0.1:{}", collector.port()), &json!({})).check().await.unwrap_err();
+    assert!(error.to_string().ends_with("; that port does not speak TLS"), "{error}");
 }

@@ -13,6 +13,7 @@ use decklog::sink::{self, Item, Position, Sink, SinkError};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinSet;
 
+use crate::certs;
 use crate::server::{Server, free_port};
 use crate::support::{Daemon, cluster, scope, until};
 use crate::trial::{self, Far, Promise, Trial};
@@ -589,14 +590,16 @@ async fn postgres_over_tls_is_verified() {
         assert!(matches!(error, SinkError::Retry { .. }) && text.contains(says), "{text}");
     }
     // The certificate expires while it delivers: what is connected goes on, what connects is refused.
-    let expired =
-        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out old.crt -days -1 -extfile names";
-    openssl(dir, expired);
-    fs::copy(dir.join("old.crt"), dir.join("data/server.crt")).unwrap();
+    let pki = dir.join("pki");
+    fs::create_dir(&pki).unwrap();
+    certs::make(&pki);
+    for (from, to) in [("expired.pem", "server.crt"), ("expired.key", "server.key")] {
+        fs::copy(pki.join(from), dir.join("data").join(to)).unwrap();
+    }
     far.audit("SELECT pg_reload_conf()").await;
     sink.deliver(&[item(2, "{}")]).await.unwrap();
-    until("a connection to be refused", async || match with(&url, "ca.pem").check().await {
-        Err(error) if error.to_string().contains("it has expired, at 20") => Ok(()),
+    until("a connection to be refused", async || match with(&url, "pki/ca.pem").check().await {
+        Err(error) if error.to_string().contains("it has expired, at 2021-01-01T00:00:00Z; renew") => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await;

@@ -10,6 +10,8 @@ use ::redis::FromRedisValue;
 use decklog::model::{EntryType, Seq};
 use decklog::sink::{self, Item, Position, Sink, SinkError};
 use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
 
 use crate::certs;
 use crate::proxy::Proxy;
@@ -249,6 +251,19 @@ async fn redis_refusals_are_told_in_a_sentence() {
     let mut nowhere = sink(json!({"url": "redis://nowhere.invalid"}));
     let error = nowhere.check().await.unwrap_err().to_string();
     assert!(error.contains("cannot connect to redis://nowhere.invalid:6379"), "{error}");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let web = async {
+        let (mut client, _) = listener.accept().await.unwrap();
+        client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        client
+    };
+    let mut other = sink(json!({"url": url}));
+    let (_, checked) = tokio::join!(web, other.check());
+    assert_eq!(
+        checked.unwrap_err().to_string(),
+        format!("{url} does not answer as Redis does; set `url` to a Redis server")
+    );
 }
 
 #[tokio::test]

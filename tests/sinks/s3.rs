@@ -194,16 +194,24 @@ async fn a_bucket_that_was_put_back_is_filled_up_again() {
         trial.caught_up().await;
     }
     trial.judged().await;
-    // A running daemon looks when it is told to.
+    // A running daemon sees it before the next segment, and looks when it is told to.
     trial.daemon.start();
     trial.daemon.ready().await;
-    trial.far.remove(&segments(&bucket));
-    trial.daemon.signal(Signal::HUP);
-    until("the segments to be there again", async || {
-        let count = lines(&segments(&bucket)).len();
-        if count == trial.daemon.lines() { Ok(()) } else { Err(count.to_string()) }
-    })
-    .await;
+    for told in [false, true] {
+        let manifest = fs::read_dir(bucket.join("log/manifest")).unwrap().map(|file| file.unwrap().path());
+        trial.far.remove(&manifest.chain(segments(&bucket)).collect::<Vec<_>>());
+        if told {
+            trial.daemon.signal(Signal::HUP);
+        } else {
+            trial.write(3);
+        }
+        until("the segments to be there again", async || {
+            let count = lines(&segments(&bucket)).len();
+            if count == trial.daemon.lines() { Ok(()) } else { Err(count.to_string()) }
+        })
+        .await;
+        trial.caught_up().await;
+    }
     trial.judged().await;
 }
 

@@ -147,10 +147,13 @@ async fn whatever_an_object_holds_is_in_one_text() {
         version: "9",
         change: Some(change),
         object: Some(object),
-        gap: Some((&gap, Some("2026-11-20T00:00:00Z"))),
+        gap: None,
         redacted: &[],
     };
-    let lines: Vec<Bytes> = [draft(1, change), draft(2, odd)].iter().map(|draft| render(draft).line.into()).collect();
+    let since = Some((&gap, Some("2026-11-20T00:00:00Z")));
+    let gap = Draft { kind: EntryType::Gap, change: None, object: None, gap: since, ..draft(3, change) };
+    let drafts = [draft(1, change), draft(2, odd), gap];
+    let lines: Vec<Bytes> = drafts.iter().map(|draft| render(draft).line.into()).collect();
     let batch: Vec<Item> =
         lines.iter().map(|line| Item { seq: Seq(1), kind: EntryType::Modified, line: line.clone() }).collect();
     let config = config::ElasticsearchSink { index: "log-{cluster}-{namespace}-{date}".into(), ..config() };
@@ -163,7 +166,7 @@ async fn whatever_an_object_holds_is_in_one_text() {
     }
     assert_eq!(sent[1]["change"], json!({ "areas": ["spec"], "paths": ["/spec/a\0", "/🦀"], "managers": ["kubectl"] }));
     assert_eq!(sent[3].get("change"), None, "a path that is no text");
-    assert_eq!(sent[1]["gap"], json!({ "why": "expired", "from": "5", "since": "2026-11-20T00:00:00Z" }));
+    assert_eq!(sent[5]["gap"], json!({ "why": "expired", "from": "5", "since": "2026-11-20T00:00:00Z" }));
 }
 
 /// An answer of 200 says nothing yet: each document has its own.

@@ -222,7 +222,7 @@ impl Door {
         let class = code.code().get(..2).unwrap_or_default();
         if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
             return SinkError::renew(format!(
-                "{at} does not let the user {} in: {said}; correct `password_file`, which is read again before each try, or the server's pg_hba.conf",
+                "{at} does not let the user {} in: {said}; correct `password_file` or `cert_file`, which are read again before each try, or the server's pg_hba.conf",
                 self.user
             ));
         }

@@ -277,14 +277,14 @@ impl Link {
                 "{answered}: the stream is on another node of the cluster; set `url` to that one"
             )),
             "CROSSSLOT" => SinkError::halt(format!(
-                "{shown} is a cluster that keeps the streams on several nodes; give `stream` a part in braces that they share, or a fixed name"
+                "{shown} is a cluster that keeps the streams on several nodes; give `stream` a fixed name, and send SIGHUP"
             )),
             "MISCONF" | "NOREPLICAS" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY" | "EXECABORT" => {
                 SinkError::retry(answered)
             }
-            "ERR" if said.starts_with("unknown command") => {
-                SinkError::halt(format!("{answered}; decklog needs Redis 5 or later, with streams"))
-            }
+            "ERR" if said.starts_with("unknown command") => SinkError::halt(format!(
+                "{answered}; decklog needs Redis 5 or later, with streams; give it one, and send SIGHUP"
+            )),
             _ => SinkError::retry(answered),
         }
     }

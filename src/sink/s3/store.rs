@@ -128,7 +128,8 @@ impl Store {
             Place::Folder(_) => None,
         };
         other |= tls.as_ref().is_some_and(|(_, other)| *other);
-        if let Some(open) = &self.open
+        // A folder is looked for each time: what is not mounted any more is not made anew.
+        if let (Some(open), Place::Bucket { .. }) = (&self.open, &self.place)
             && !other
         {
             return Ok(Arc::clone(&open.objects));

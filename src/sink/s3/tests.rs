@@ -455,13 +455,57 @@ async fn a_copy_of_the_journal_is_told_from_an_answer_that_was_lost() {
     folder.deliver(1..=2).await;
     let mut copy = Folder::another(folder.dir.path());
     copy.position(&Position { epoch: "e".into(), seq: Seq(0) }).await.unwrap();
+    let before = fs::read(folder.dir.path().join("manifest/e.json")).unwrap();
     folder.deliver(3..=4).await;
     let other = String::from_utf8(item(3).line.to_vec()).unwrap().replace("u.3.MODIFIED", "u.9.MODIFIED");
-    let failure = copy.deliver(&[Item { line: other.into(), ..item(3) }]).await.unwrap_err();
-    assert!(matches!(&failure, Failure { taken: 0, error: SinkError::Halt { .. } }), "{failure}");
-    assert!(failure.to_string().contains("another decklog writes to"), "{failure}");
+    let other = [Item { line: other.into(), ..item(3) }];
+    for manifest_tells in [true, false] {
+        if !manifest_tells {
+            fs::write(folder.dir.path().join("manifest/e.json"), &before).unwrap();
+        }
+        let failure = copy.deliver(&other).await.unwrap_err();
+        assert!(matches!(&failure, Failure { taken: 0, error: SinkError::Halt { .. } }), "{failure}");
+        assert!(failure.to_string().contains("another decklog writes to"), "{failure}");
+    }
     copy.deliver(&[item(3)]).await.unwrap();
     assert_eq!(folder.seqs(), [1, 2, 3, 4]);
+}
+
+#[tokio::test]
+async fn a_place_that_is_put_back_under_a_running_sink_is_noticed() {
+    let mut folder = Folder::new();
+    let manifest = folder.dir.path().join("manifest/e.json");
+    folder.deliver(1..=3).await;
+    let before = fs::read(&manifest).unwrap();
+    folder.deliver(4..=6).await;
+    let put_back = |to: u64| {
+        fs::remove_file(folder.dir.path().join(segment(4))).unwrap();
+        match to {
+            0 => {
+                fs::remove_file(folder.dir.path().join(segment(1))).unwrap();
+                fs::remove_file(&manifest).unwrap();
+            }
+            _ => fs::write(&manifest, &before).unwrap(),
+        }
+    };
+    for to in [3, 0] {
+        put_back(to);
+        let failure = folder.sink.deliver(&[item(7)]).await.unwrap_err();
+        assert!(matches!(&failure, Failure { taken: 0, error: SinkError::Lost { .. } }), "{failure}");
+        let held = folder.sink.position(&Position { epoch: "e".into(), seq: Seq(6) }).await.unwrap();
+        assert_eq!(held, Some(Position { epoch: "e".into(), seq: Seq(to) }));
+        for first in [1, 4].into_iter().filter(|first| *first > to) {
+            let items: Vec<Item> = (first..first + 3).map(item).collect();
+            folder.sink.deliver(&items).await.unwrap();
+        }
+    }
+    folder.deliver(7..=7).await;
+    assert_eq!(folder.seqs(), (1..=7).collect::<Vec<_>>());
+    // What is not there at all is not made.
+    fs::remove_dir_all(folder.dir.path()).unwrap();
+    let failure = folder.sink.deliver(&[item(8)]).await.unwrap_err();
+    assert!(failure.to_string().contains("does not exist or cannot be entered"), "{failure}");
+    assert!(!folder.dir.path().exists());
 }
 
 /// Each with a folder of its own below that of the other.

@@ -1,0 +1,90 @@
+//! What is answered, as far as it is looked at.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// What a user may do with each index that was asked about, as Elasticsearch answers.
+#[derive(Deserialize)]
+pub(super) struct Granted {
+    pub(super) index: BTreeMap<String, BTreeMap<String, bool>>,
+}
+
+/// The answer to a bulk request, as far as it is asked for.
+#[derive(Deserialize)]
+pub(super) struct Bulk<'a> {
+    #[serde(borrow)]
+    pub(super) items: Vec<Created<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Created<'a> {
+    #[serde(borrow)]
+    pub(super) create: Outcome<'a>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Outcome<'a> {
+    #[serde(rename = "_index", borrow, default)]
+    pub(super) index: Cow<'a, str>,
+    pub(super) status: u16,
+    #[serde(borrow, default)]
+    pub(super) error: Option<Reason<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Reason<'a> {
+    #[serde(rename = "type", borrow, default)]
+    pub(super) kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) reason: Cow<'a, str>,
+}
+
+/// What is answered to a request that was not done.
+#[derive(Deserialize)]
+pub(super) struct Refusal {
+    pub(super) error: Option<Why>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Why {
+    Text(String),
+    Reason {
+        #[serde(rename = "type", default)]
+        kind: String,
+        #[serde(default)]
+        reason: String,
+    },
+}
+
+/// The answer to a request for several documents.
+#[derive(Deserialize)]
+pub(super) struct Found<'a> {
+    #[serde(borrow)]
+    pub(super) docs: Vec<Doc<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Doc<'a> {
+    #[serde(rename = "_source", borrow, default)]
+    pub(super) source: Option<Source<'a>>,
+}
+
+/// Which entry a document is of.
+#[derive(Deserialize)]
+pub(super) struct Source<'a> {
+    #[serde(borrow, default)]
+    pub(super) epoch: Cow<'a, str>,
+    #[serde(default)]
+    pub(super) seq: u64,
+}
+
+impl Outcome<'_> {
+    /// A document with this id was made now, or is there.
+    pub(super) fn is_there(&self) -> bool {
+        let kind = self.error.as_ref().map(|error| error.kind.as_ref());
+        (200..300).contains(&self.status) || (self.status == 409 && kind == Some("version_conflict_engine_exception"))
+    }
+}

@@ -1,0 +1,128 @@
+//! What is sent: the few keys of an entry that one searches by, and the whole entry as one text.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::wire::{Entry, EntryGap};
+
+/// The line before a document.
+#[derive(Serialize)]
+pub(super) struct Action<'e> {
+    pub(super) create: Create<'e>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Create<'e> {
+    #[serde(rename = "_index")]
+    pub(super) index: String,
+    #[serde(rename = "_id")]
+    pub(super) id: Cow<'e, str>,
+}
+
+/// What one searches by, and the entry.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Document<'e> {
+    #[serde(rename = "@timestamp")]
+    pub(super) timestamp: &'e str,
+    pub(super) seq: u64,
+    pub(super) epoch: &'e str,
+    pub(super) id: &'e str,
+    #[serde(rename = "type")]
+    pub(super) type_name: &'e str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) evidence: Option<&'e str>,
+    pub(super) cluster: Cluster<'e>,
+    pub(super) api_version: &'e str,
+    pub(super) kind: &'e str,
+    pub(super) resource: &'e str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) namespace: Option<&'e str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<&'e str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) uid: Option<&'e str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) resource_version: Option<&'e str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) change: Option<Change<'e>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) gap: Option<EntryGap>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) redacted: Option<&'e RawValue>,
+    pub(super) entry: &'e str,
+}
+
+#[derive(Serialize)]
+pub(super) struct Cluster<'e> {
+    pub(super) name: &'e str,
+    pub(super) uid: &'e str,
+}
+
+/// A change without the values of its patch.
+#[derive(Serialize)]
+pub(super) struct Change<'e> {
+    pub(super) areas: Vec<Cow<'e, str>>,
+    pub(super) paths: Vec<Cow<'e, str>>,
+    pub(super) managers: Vec<Cow<'e, str>>,
+}
+
+impl<'e> Document<'e> {
+    pub(super) fn of(entry: &'e Entry<'_>, line: &'e str) -> Self {
+        Self {
+            timestamp: &entry.time,
+            seq: entry.seq,
+            epoch: &entry.epoch,
+            id: &entry.id,
+            type_name: &entry.type_name,
+            evidence: entry.evidence.as_deref(),
+            cluster: Cluster { name: &entry.cluster.name, uid: &entry.cluster.uid },
+            api_version: &entry.api_version,
+            kind: &entry.kind_name,
+            resource: &entry.resource,
+            namespace: entry.namespace.as_deref(),
+            name: entry.name.as_deref(),
+            uid: entry.uid.as_deref(),
+            resource_version: entry.resource_version.as_deref(),
+            change: entry.change.and_then(Change::of),
+            gap: entry.gap(),
+            redacted: entry.redacted,
+            entry: line,
+        }
+    }
+}
+
+impl<'e> Change<'e> {
+    /// None where it is not as every decklog writes it, or has a path that is no text. It is in `entry` all the same.
+    pub(super) fn of(change: &'e RawValue) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Whole<'c> {
+            #[serde(borrow)]
+            areas: Vec<Text<'c>>,
+            #[serde(borrow, default)]
+            patch: Vec<Step<'c>>,
+            #[serde(borrow)]
+            managers: Vec<Manager<'c>>,
+        }
+        #[derive(Deserialize)]
+        struct Step<'c> {
+            #[serde(borrow)]
+            path: Cow<'c, str>,
+        }
+        #[derive(Deserialize)]
+        struct Manager<'c> {
+            #[serde(borrow, default)]
+            manager: Cow<'c, str>,
+        }
+        #[derive(Deserialize)]
+        struct Text<'c>(#[serde(borrow)] Cow<'c, str>);
+        let whole: Whole<'_> = serde_json::from_str(change.get()).ok()?;
+        Some(Self {
+            areas: whole.areas.into_iter().map(|Text(area)| area).collect(),
+            paths: whole.patch.into_iter().map(|step| step.path).collect(),
+            managers: whole.managers.into_iter().map(|manager| manager.manager).collect(),
+        })
+    }
+}
