@@ -1,6 +1,6 @@
 //! Segments: how they are called, and what is in them.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,10 @@ use crate::wire::{Entry, Stamp};
 
 /// How hard segments are compressed: what more costs in time, it does not bring in size.
 const LEVEL: i32 = 3;
+
+/// No entry is longer: an object of the most bytes that decklog keeps, with a patch that replaces all of it. What is read
+/// from elsewhere is not believed to be one.
+const LONGEST: u64 = 64 << 20;
 
 /// What is kept of an epoch, for whoever reads the segments and for the next start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,7 +92,10 @@ pub(super) fn ends(bytes: &[u8]) -> Result<Ends, String> {
     let mut lines = BufReader::new(zstd::stream::read::Decoder::with_buffer(bytes).map_err(damaged)?);
     let (mut line, mut next) = (Vec::new(), Vec::new());
     let mut first = None;
-    while lines.read_until(b'\n', &mut next).map_err(damaged)? > 0 {
+    while lines.by_ref().take(LONGEST).read_until(b'\n', &mut next).map_err(damaged)? > 0 {
+        if next.len() as u64 == LONGEST {
+            return Err("it has a line that is longer than an entry can be".to_owned());
+        }
         std::mem::swap(&mut line, &mut next);
         next.clear();
         if first.is_none() {
@@ -125,6 +132,9 @@ mod tests {
         assert!(ends(&bytes[..bytes.len() - 1]).unwrap_err().starts_with("it cannot be decompressed"));
         assert!(ends(&encode(&[]).unwrap()).unwrap_err().contains("empty"));
         assert!(ends(&zstd::encode_all(&b"x\n"[..], 1).unwrap()).unwrap_err().contains("not an entry"));
+        // A few kilobytes that would fill the memory.
+        let endless = zstd::encode_all(io::repeat(b'x').take(4 * LONGEST), 1).unwrap();
+        assert!(ends(&endless).unwrap_err().contains("longer than an entry"));
     }
 
     #[test]
