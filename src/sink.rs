@@ -76,10 +76,16 @@ pub struct Item {
 pub(crate) const LESS: &str = "deliver less with payload = \"diff\" or \"metadata\"";
 
 impl Item {
-    /// The entry without its object: what tells it from others, which is read much faster than all of it.
+    /// The entry without its object, which is read much faster than all of it.
     #[must_use]
     pub fn head(&self) -> Cow<'_, [u8]> {
         wire::apart(&self.line).0
+    }
+
+    /// What tells the entry from others, which is read faster still: see [`wire::identity`].
+    #[must_use]
+    pub fn identity(&self) -> Cow<'_, [u8]> {
+        wire::identity(&self.line)
     }
 }
 

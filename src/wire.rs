@@ -375,52 +375,48 @@ pub enum Payload {
 #[must_use]
 pub fn apart(line: &[u8]) -> (Cow<'_, [u8]>, &[u8]) {
     const KEY: &[u8] = b"\"object\":";
+    let Some(at) = member(line, &[KEY]) else { return (Cow::Borrowed(line), &[]) };
+    let begin = at + KEY.len();
+    // Nothing but `redacted` follows, and that ends with a list.
+    let redacted = if line.ends_with(b"]}") { memchr::memmem::rfind(line, b",\"redacted\":[") } else { None };
+    let end = redacted.unwrap_or(line.len().saturating_sub(1)).max(begin);
+    let mut head = line[..at].to_vec();
+    head.extend_from_slice(line[end..].strip_prefix(b",").unwrap_or(&line[end..]));
+    if head.ends_with(b",}") {
+        head.truncate(head.len() - 2);
+        head.push(b'}');
+    }
+    (Cow::Owned(head), &line[begin..end])
+}
+
+/// The members of an entry that say which one it is and what happened to which object: those before the change, the
+/// object and the gap. What follows them is not even looked at. As with [`apart`], whoever parses it sees whether it is
+/// an entry.
+#[must_use]
+pub fn identity(line: &[u8]) -> Cow<'_, [u8]> {
+    match member(line, &[b"\"change\":", b"\"object\":", b"\"gap\":", b"\"redacted\":"]) {
+        Some(at) => {
+            let before = line[..at].strip_suffix(b",").unwrap_or(&line[..at]);
+            Cow::Owned([before, b"}"].concat())
+        }
+        None => Cow::Borrowed(line),
+    }
+}
+
+/// Where the first member of an object begins that has one of these keys, which are given with quotes and colon.
+fn member(line: &[u8], keys: &[&[u8]]) -> Option<usize> {
     let (mut depth, mut at) = (0_usize, 0);
     while let Some(byte) = line.get(at) {
         match byte {
             b'{' | b'[' => depth += 1,
             b'}' | b']' => depth = depth.saturating_sub(1),
-            b'"' if depth == 1 && line[at..].starts_with(KEY) => {
-                let begin = at + KEY.len();
-                // Nothing but `redacted` follows, and that ends with a list.
-                let redacted =
-                    if line.ends_with(b"]}") { memchr::memmem::rfind(line, b",\"redacted\":[") } else { None };
-                let end = redacted.unwrap_or(line.len().saturating_sub(1)).max(begin);
-                let mut head = line[..at].to_vec();
-                head.extend_from_slice(line[end..].strip_prefix(b",").unwrap_or(&line[end..]));
-                if head.ends_with(b",}") {
-                    head.truncate(head.len() - 2);
-                    head.push(b'}');
-                }
-                return (Cow::Owned(head), &line[begin..end]);
-            }
+            b'"' if depth == 1 && keys.iter().any(|key| line[at..].starts_with(key)) => return Some(at),
             b'"' => at = end_of_string(line, at),
             _ => {}
         }
         at += 1;
     }
-    (Cow::Borrowed(line), &[])
-}
-
-/// When an entry was journaled, and in which journal.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-pub struct Stamp {
-    /// The journal's name.
-    pub epoch: String,
-    /// RFC 3339.
-    pub time: String,
-}
-
-impl Stamp {
-    /// Reads the first members of an entry and not those that follow them.
-    ///
-    /// # Errors
-    /// Where the line does not begin as an entry does.
-    pub fn of(line: &[u8]) -> Result<Self, EntryError> {
-        // Within a text no quotation mark stands without a backslash before it.
-        let end = memchr::memmem::find(line, b"\",\"type\":").unwrap_or_default();
-        serde_json::from_slice(&[&line[..end], b"\"}"].concat()).map_err(|error| EntryError::Json(error.column()))
-    }
+    None
 }
 
 /// Where the string ends that begins here.
@@ -688,16 +684,35 @@ mod tests {
     }
 
     #[test]
-    fn the_stamp_is_read_from_the_beginning() {
-        let cluster = Cluster { name: "prod".into(), uid: "c".into() };
-        for uid in ["u", "u\",\"type\":\"", "\\"] {
-            let line = render(&Draft { uid, ..draft(&cluster, &[]) }).line;
-            let entry = Entry::parse(&line).unwrap();
-            let stamp = Stamp::of(&line).unwrap();
-            assert_eq!((stamp.epoch.as_str(), stamp.time.as_str()), (&*entry.epoch, &*entry.time));
+    fn an_identity_ends_before_what_happened() {
+        let cluster = Cluster { name: "\"change\":{".into(), uid: "\\\"gap\":".into() };
+        let change = Some(r#"{"areas":[],"patch":[],"managers":[]}"#);
+        let gap = Gap { why: Why::Expired, from: None, to: None };
+        let (gap, pointers, empty): (_, _, &[String]) = (Some((&gap, None)), ["/a".to_owned()], &[]);
+        let lines = [
+            Draft { change, ..draft(&cluster, &pointers) },
+            Draft { change: None, object: None, ..draft(&cluster, &pointers) },
+            Draft { change: None, object: None, gap, ..draft(&cluster, empty) },
+            Draft { change: None, object: None, ..draft(&cluster, empty) },
+        ]
+        .map(|draft| render(&draft).line);
+        for line in lines {
+            let identity = identity(&line);
+            let (part, whole) = (Entry::parse(&identity).unwrap(), Entry::parse(&line).unwrap());
+            assert!(part.change.or(part.object).or(part.gap).or(part.redacted).is_none());
+            let told = |entry: &Entry<'_>| {
+                let of = [&entry.namespace, &entry.name, &entry.uid, &entry.resource_version].map(|text| text.clone());
+                (
+                    entry.seq,
+                    entry.id.to_string(),
+                    entry.cluster.uid.to_string(),
+                    of.map(|text| text.map(|text| text.to_string())),
+                )
+            };
+            assert_eq!(told(&part), told(&whole));
         }
-        for odd in [&b""[..], b"{}", b"\",\"type\":", b"{\"seq\":\"\",\"type\":1}"] {
-            assert!(Stamp::of(odd).is_err());
+        for odd in [&b""[..], b"{", b"\"", b"{\"change\":", b"{\"v\":1,\"change\":", b"}}]]", b"{\"a\\"] {
+            assert!(Entry::parse(&identity(odd)).is_err());
         }
     }
 

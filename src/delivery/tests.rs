@@ -423,6 +423,7 @@ async fn what_is_forgotten_before_it_is_refused_can_be_delivered_again() {
     assert_eq!((&kept[0].line[..], &kept[1].line), (lines[1], &gap.line), "whole, and not what `payload` makes of it");
 }
 
+/// Fault 78: a rate below the one from which on the other side drops.
 #[tokio::test(start_paused = true)]
 async fn a_sink_gets_no_more_in_a_second_than_its_rate() {
     let mut world = World::new().await;

@@ -46,8 +46,8 @@ impl<'a> Event<'a> {
     /// # Errors
     /// Where the line is not an entry.
     pub fn of(line: &'a [u8]) -> Result<Self, EntryError> {
-        let (head, _) = wire::apart(line);
-        let entry = Entry::parse(&head)?;
+        let identity = wire::identity(line);
+        let entry = Entry::parse(&identity)?;
         let cluster = utf8_percent_encode(&entry.cluster.name, AUTHORITY);
         let root = if entry.group().is_empty() { "api" } else { "apis" };
         let source = format!("//{cluster}/{root}/{}/{}", entry.api_version, entry.resource);

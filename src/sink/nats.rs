@@ -239,7 +239,8 @@ impl NatsSink {
                 None if found.last >= known.last && !found.whole => 0,
                 None => return Err(self.lost()),
                 Some(held) => {
-                    let positions = batch.iter().map(|item| Some(position(item, &Entry::parse(&item.head()).ok()?)));
+                    let positions =
+                        batch.iter().map(|item| Some(position(item, &Entry::parse(&item.identity()).ok()?)));
                     let positions: Vec<Position> = positions.collect::<Option<_>>().unwrap_or_default();
                     match positions.iter().position(|position| position == held) {
                         Some(at) => at + 1,
@@ -331,8 +332,8 @@ impl NatsSink {
 
     /// What is sent for an entry.
     fn message(&self, item: &Item, tail: &Tail) -> Result<Message, SinkError> {
-        let head = item.head();
-        let entry = Entry::parse(&head).map_err(|error| SinkError::Refused { text: format!("it is {error}") })?;
+        let identity = item.identity();
+        let entry = Entry::parse(&identity).map_err(|error| SinkError::Refused { text: format!("it is {error}") })?;
         let position = position(item, &entry);
         let mut headers = HeaderMap::new();
         headers.insert(EPOCH, &*position.epoch);

@@ -297,8 +297,8 @@ impl OtlpSink {
 fn request(part: &[Item]) -> Result<proto::ExportLogsServiceRequest, EntryError> {
     let mut resource_logs: Vec<proto::ResourceLogs> = Vec::new();
     for item in part {
-        let head = item.head();
-        let entry = Entry::parse(&head)?;
+        let identity = item.identity();
+        let entry = Entry::parse(&identity)?;
         let record = record(&entry, &item.line)?;
         let resource = Some(resource(&entry));
         match resource_logs.last_mut().filter(|last| last.resource == resource) {

@@ -84,8 +84,8 @@ struct Addition<'b> {
 
 impl<'b> Addition<'b> {
     fn of(template: &Template, item: &'b Item) -> Result<Self, String> {
-        let head = item.head();
-        let entry = Entry::parse(&head).map_err(|error| format!("it is {error}"))?;
+        let identity = item.identity();
+        let entry = Entry::parse(&identity).map_err(|error| format!("it is {error}"))?;
         Ok(Self {
             stream: template.render(&entry, str::to_owned),
             id: Id { begun: Id::begun(&entry.epoch)?, seq: item.seq.0 },

@@ -26,7 +26,7 @@ use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::ambient;
 use crate::config::{self, Partition};
 use crate::model::{Cluster, Seq};
-use crate::wire::{Entry, EntryError, Stamp};
+use crate::wire::{Entry, EntryError};
 use segment::{Ends, Manifest};
 pub(crate) use store::Place;
 use store::Store;
@@ -221,9 +221,9 @@ impl S3Sink {
     async fn write(&mut self, batch: &[Item]) -> Result<usize, Failure> {
         let nothing = |error| Failure { taken: 0, error };
         let place = |item: &Item| {
-            let stamp = Stamp::of(&item.line)?;
-            let partition = segment::partition(self.partition, &stamp);
-            Ok((stamp.epoch, partition))
+            let identity = item.identity();
+            let entry = Entry::parse(&identity)?;
+            Ok((entry.epoch.to_string(), segment::partition(self.partition, &entry)))
         };
         let first = place(&batch[0])
             .map_err(|error: EntryError| nothing(SinkError::Refused { text: format!("it is {error}") }))?;

@@ -60,6 +60,18 @@ impl std::fmt::Debug for Connection {
     }
 }
 
+/// A message: what stands before the entry, and the entry.
+struct Message<'i> {
+    head: String,
+    entry: &'i [u8],
+}
+
+impl Message<'_> {
+    fn len(&self) -> usize {
+        self.head.len() + self.entry.len()
+    }
+}
+
 /// What is the same in every message.
 #[derive(Clone, Debug)]
 struct Head {
@@ -70,10 +82,10 @@ struct Head {
 }
 
 impl Head {
-    /// The message of an entry.
-    fn message(&self, item: &Item) -> Result<Vec<u8>, String> {
-        let head = item.head();
-        let entry = Entry::parse(&head).map_err(|error| format!("it is {error}"))?;
+    /// What stands before the entry in its message.
+    fn of(&self, item: &Item) -> Result<String, String> {
+        let identity = item.identity();
+        let entry = Entry::parse(&identity).map_err(|error| format!("it is {error}"))?;
         let Self { facility, hostname, app_name, sd_id } = self;
         let severity = if item.kind == EntryType::Gap { WARNING } else { INFORMATIONAL };
         let priority = *facility as u8 * 8 + severity;
@@ -82,16 +94,18 @@ impl Head {
         let seq = item.seq.to_string();
         for (name, value) in [("id", &*entry.id), ("seq", &seq), ("epoch", &entry.epoch), ("type", kind)] {
             write!(text, " {name}=\"").expect("a String takes everything");
-            for c in value.chars() {
-                if matches!(c, '"' | '\\' | ']') {
-                    text.push('\\');
-                }
-                text.push(c);
+            let mut rest = value;
+            while let Some(at) = rest.find(['"', '\\', ']']) {
+                text.push_str(&rest[..at]);
+                text.push('\\');
+                text.push_str(&rest[at..=at]);
+                rest = &rest[at + 1..];
             }
+            text.push_str(rest);
             text.push('"');
         }
         text.push_str("] ");
-        Ok([text.as_bytes(), &item.line].concat())
+        Ok(text)
     }
 }
 
@@ -162,7 +176,7 @@ impl SyslogSink {
         let mut messages = Vec::with_capacity(batch.len());
         let mut never = None;
         for item in batch {
-            match self.head.message(item) {
+            match self.head.of(item).map(|head| Message { head, entry: &item.line }) {
                 Ok(message) if message.len() as u64 > self.most => {
                     never = Some(too_large(message.len(), &format!("max_message_size ({} bytes)", self.most)));
                 }
@@ -211,9 +225,18 @@ async fn unix(path: &Path) -> Result<Connection, SinkError> {
 }
 
 /// One message each.
-async fn datagrams(socket: &UnixDatagram, messages: &[Vec<u8>], shown: &str, timeout: Duration) -> Result<(), Failure> {
+async fn datagrams(
+    socket: &UnixDatagram,
+    messages: &[Message<'_>],
+    shown: &str,
+    timeout: Duration,
+) -> Result<(), Failure> {
+    let mut bytes = Vec::new();
     for (taken, message) in messages.iter().enumerate() {
-        match dial::taken(timeout, socket.send(message)).await {
+        bytes.clear();
+        bytes.extend_from_slice(message.head.as_bytes());
+        bytes.extend_from_slice(message.entry);
+        match dial::taken(timeout, socket.send(&bytes)).await {
             Ok(_) => {}
             Err(error) if Errno::from_io_error(&error) == Some(Errno::MSGSIZE) => {
                 let text = too_large(message.len(), &format!("a datagram to {shown} carries"));
@@ -233,7 +256,7 @@ async fn datagrams(socket: &UnixDatagram, messages: &[Vec<u8>], shown: &str, tim
 /// All messages, each after its length (RFC 6587).
 async fn frames(
     stream: &mut Box<dyn Stream>,
-    messages: &[Vec<u8>],
+    messages: &[Message<'_>],
     shown: &str,
     timeout: Duration,
 ) -> Result<(), Failure> {
@@ -241,7 +264,8 @@ async fn frames(
     for message in messages {
         bytes.extend_from_slice(message.len().to_string().as_bytes());
         bytes.push(b' ');
-        bytes.extend_from_slice(message);
+        bytes.extend_from_slice(message.head.as_bytes());
+        bytes.extend_from_slice(message.entry);
     }
     let mut rest = &bytes[..];
     let written = async {
@@ -321,15 +345,14 @@ mod tests {
         let keys = serde_json::json!({"hostname": "h", "facility": "local3"});
         let head = sink(keys).unwrap().head;
         let item = item(7);
-        let message = String::from_utf8(head.message(&item).unwrap()).unwrap();
-        let line = std::str::from_utf8(&item.line).unwrap();
+        let message = head.of(&item).unwrap();
         let wanted = "<158>1 2026-11-21T10:15:00.000000Z h decklog - MODIFIED \
                       [decklog@32473 id=\"u.7.MODIFIED\" seq=\"7\" epoch=\"e\" type=\"MODIFIED\"] ";
-        assert_eq!(message, format!("{wanted}{line}"));
+        assert_eq!(message, wanted);
         // What would end a value is escaped; a gap is louder.
         let mut item = item_of(r#"a"b\]c"#, 7);
         item.kind = EntryType::Gap;
-        let message = String::from_utf8(head.message(&item).unwrap()).unwrap();
+        let message = head.of(&item).unwrap();
         assert!(message.starts_with("<156>1 ") && message.contains(r#"epoch="a\"b\\\]c""#), "{message}");
     }
 
@@ -379,7 +402,14 @@ mod tests {
     async fn a_server_that_closes_while_it_is_written_to_has_taken_nothing() {
         let closes = tokio::io::join(tokio::io::empty(), tokio::io::sink());
         let mut stream: Box<dyn Stream> = Box::new(closes);
-        let failure = frames(&mut stream, &[b"m".to_vec()], "tcp://h:601", Duration::from_secs(30)).await.unwrap_err();
+        let failure = frames(
+            &mut stream,
+            &[Message { head: "m".to_owned(), entry: b"{}" }],
+            "tcp://h:601",
+            Duration::from_secs(30),
+        )
+        .await
+        .unwrap_err();
         assert_eq!(failure.taken, 0);
         assert!(matches!(&failure.error, SinkError::Retry { text, .. } if text.starts_with("tcp://h:601 closed")));
     }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What can go wrong, by its number.
-const FAULTS: [(u32, &str); 79] = [
+const FAULTS: [(u32, &str); 91] = [
     (1, "connection reset within a line"),
     (2, "stream ends cleanly"),
     (3, "half-open connection"),
@@ -74,6 +74,18 @@ const FAULTS: [(u32, &str); 79] = [
     (64, "http sink: 400 on one entry"),
     (65, "http sink: redirect"),
     (66, "http sink: link-local address"),
+    (67, "kafka sink: broker dies in a commit"),
+    (68, "kafka sink: producer fenced"),
+    (69, "kafka sink: entry too large"),
+    (70, "nats sink: away for longer than its duplicate window"),
+    (71, "nats sink: server lost what it had acknowledged"),
+    (72, "postgres sink: server lost what it had committed"),
+    (73, "postgres sink: null characters"),
+    (74, "s3 sink: 412 on a retry"),
+    (75, "s3 sink: killed within a write"),
+    (76, "s3 sink: 409"),
+    (77, "syslog sink: connection cut"),
+    (78, "journald sink: its rate limit"),
     (79, "stdout: pipe closed"),
     (80, "one sink blocked for days"),
     (81, "all sinks blocked"),

@@ -265,6 +265,7 @@ async fn kafka_undisturbed_and_answers_cut() {
     trial::answers_cut(&mut kafka).await;
 }
 
+/// Fault 67: brokers that die, also in the middle of a commit.
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_server_killed() {
     trial::server_killed(&mut Kafka::start(true).await).await;
@@ -289,7 +290,7 @@ async fn kafka_at_least_once() {
     trial::server_killed(&mut kafka).await;
 }
 
-/// What a broker refuses, what is missing, who takes over; each in one clear sentence.
+/// Fault 68, 69: what a broker refuses, what is missing, who takes over; each in one clear sentence.
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_topics_sizes_and_takeovers() {
     let kafka = Kafka::start(true).await;
@@ -431,7 +432,7 @@ async fn kafka_partitions_and_topics_by_template() {
     assert_eq!(kafka.seqs("none.configmaps").await, [4, 5]);
 }
 
-/// The connection is gone at each answer of a transaction, the last one included, and comes back only after the sink has
+/// Fault 67: the connection is gone at each answer of a transaction, the last one included, and comes back only after the sink has
 /// given it up: whether it was committed is found out.
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_commit_without_an_answer() {

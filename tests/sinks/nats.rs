@@ -109,6 +109,7 @@ async fn nats_and_a_daemon_that_is_killed() {
     }
 }
 
+/// Fault 70: what is sent again after the time for which the server knows repeats.
 #[tokio::test]
 async fn nats_and_a_kill_at_every_exchange() {
     trial::killed_at_every_exchange(&mut Nats::start(NEW).await).await;
@@ -119,7 +120,7 @@ async fn an_old_nats_and_a_kill_at_every_exchange() {
     trial::killed_at_every_exchange(&mut Nats::start(OLD).await).await;
 }
 
-/// A server that stands still for longer than decklog waits: what it was sent before it stood still is on its way all the
+/// Fault 70: a server that stands still for longer than decklog waits: what it was sent before it stood still is on its way all the
 /// same, and comes to it beside what it is sent then.
 #[tokio::test]
 async fn what_is_still_on_its_way_is_stored_once() {
@@ -190,7 +191,7 @@ async fn what_follows_a_refused_entry_waits_for_it() {
     }
 }
 
-/// The server is put back to an earlier state, while decklog runs and while it does not.
+/// Fault 71: the server is put back to an earlier state, while decklog runs and while it does not.
 #[tokio::test]
 async fn a_stream_that_was_put_back_is_filled_up_again() {
     fn copy(from: &Path, to: &Path) {

@@ -172,6 +172,7 @@ async fn objects_are_right(trial: &Trial<'_, Postgres>) {
     assert_eq!(have, want);
 }
 
+/// Fault 72: the server is put back to an earlier state.
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_put_back_to_an_earlier_state_is_filled_up_again() {
     let mut far = Postgres::start().await;
@@ -329,6 +330,7 @@ fn item(seq: u64, object: &str) -> Item {
     Item { seq: Seq(seq), kind: EntryType::Added, line: line.into() }
 }
 
+/// Fault 73: what no jsonb holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_keeps_every_byte_and_refuses_only_what_is_refused() {
     let far = Postgres::start().await;

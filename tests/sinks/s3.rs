@@ -139,6 +139,7 @@ async fn s3_is_killed() {
     trial::server_killed(&mut S3::start().await).await;
 }
 
+/// Fault 74: the answer to a write is lost.
 #[tokio::test]
 async fn s3_answers_are_cut() {
     trial::answers_cut(&mut S3::start().await).await;
@@ -149,6 +150,7 @@ async fn s3_and_a_daemon_that_is_killed() {
     trial::daemon_killed(&mut S3::start().await).await;
 }
 
+/// Fault 75: a segment that was begun is written again, and never seen in part.
 #[tokio::test]
 async fn s3_and_a_kill_at_every_exchange() {
     trial::killed_at_every_exchange(&mut S3::start().await).await;
@@ -159,6 +161,7 @@ async fn a_folder_undisturbed() {
     trial::undisturbed(&mut Folder::new()).await;
 }
 
+/// Fault 75: a file that was begun is not a segment.
 #[tokio::test]
 async fn a_folder_and_a_daemon_that_is_killed() {
     trial::daemon_killed(&mut Folder::new()).await;

@@ -85,6 +85,7 @@ async fn syslog_undisturbed() {
     }
 }
 
+/// Fault 77: the connection is cut.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn syslog_server_killed() {
     for way in [Way::Tcp, Way::Tls, Way::Datagrams, Way::Stream] {

@@ -28,8 +28,8 @@ impl Record {
     /// # Errors
     /// Why this entry can never be taken.
     pub(super) fn of(item: &Item, topic: &Template) -> Result<Self, String> {
-        let head = item.head();
-        let entry = Entry::parse(&head).map_err(|error| format!("it is {error}"))?;
+        let identity = item.identity();
+        let entry = Entry::parse(&identity).map_err(|error| format!("it is {error}"))?;
         let topic = topic.render(&entry, clean);
         if topic.len() > LONGEST_NAME {
             return Err(format!("the name of its topic has {} bytes, and Kafka takes {LONGEST_NAME}", topic.len()));

@@ -37,8 +37,8 @@ impl<'i> Rows<'i> {
         let mut last = HashMap::new();
         for item in items {
             let refused = |text: String| SinkError::Refused { text };
-            let head = item.head();
-            let read = Entry::parse(&head).map_err(|error| format!("it is {error}"));
+            let identity = item.identity();
+            let read = Entry::parse(&identity).map_err(|error| format!("it is {error}"));
             let read = read.and_then(|entry| Ok((entry, text_of(item)?)));
             let (entry, line) = match read {
                 Ok(read) => read,

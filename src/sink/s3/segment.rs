@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Partition;
 use crate::model::Seq;
 use crate::sink::{Item, Position};
-use crate::wire::{Entry, Stamp};
+use crate::wire::Entry;
 
 /// How hard segments are compressed: what more costs in time, it does not bring in size.
 const LEVEL: i32 = 3;
@@ -41,9 +41,9 @@ impl Manifest {
 }
 
 /// Where a segment of these entries goes.
-pub(super) fn partition(partition: Partition, stamp: &Stamp) -> String {
+pub(super) fn partition(partition: Partition, entry: &Entry<'_>) -> String {
     // 2026-11-21T10:15:00.000000Z
-    let (day, hour) = (stamp.time.get(..10).unwrap_or_default(), stamp.time.get(11..13).unwrap_or_default());
+    let (day, hour) = (entry.time.get(..10).unwrap_or_default(), entry.time.get(11..13).unwrap_or_default());
     match partition {
         Partition::Day => format!("date={day}/"),
         Partition::Hour => format!("date={day}/hour={hour}/"),
@@ -153,8 +153,8 @@ mod tests {
             assert_eq!(begins(&format!("{under}/e-00000000000000000007.jsonl.zst")), None, "{under}");
         }
         let item = item(1);
-        let stamp = Stamp::of(&item.line).unwrap();
-        let under = |part| partition(part, &stamp);
+        let entry = Entry::parse(&item.line).unwrap();
+        let under = |part| partition(part, &entry);
         assert_eq!(under(Partition::Day), "date=2026-11-21/");
         assert_eq!(under(Partition::Hour), "date=2026-11-21/hour=10/");
         assert_eq!(under(Partition::None), "");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -119,6 +120,7 @@ async fn a_batch_is_a_segment_and_the_manifest_names_the_newest() {
     assert_eq!(folder.manifest(), Manifest { segments: 4, last: 11, newest: segment(11), ..manifest });
 }
 
+/// Fault 74: an answer was lost, or the manifest.
 #[tokio::test]
 async fn a_segment_that_nobody_knows_of_counts() {
     let mut folder = Folder::new();
@@ -420,6 +422,23 @@ async fn an_object_that_is_too_large_is_halved_and_one_entry_refused() {
     }
 }
 
+/// Fault 76: somebody is at work on the same name.
+#[tokio::test]
+async fn a_conflict_is_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = AtomicBool::new(true);
+    let bucket = Bucket::start(move |seen| {
+        let conflict = seen.method == Method::PUT && seen.key.ends_with(".zst") && first.swap(false, Ordering::SeqCst);
+        conflict.then_some((409, "ConditionalRequestConflict"))
+    })
+    .await;
+    let mut sink = bucket.sink(dir.path());
+    let failure = sink.deliver(&[item(1)]).await.unwrap_err();
+    assert!(matches!(&failure, Failure { taken: 0, error: SinkError::Retry { .. } }), "{failure}");
+    sink.deliver(&[item(1)]).await.unwrap();
+    assert_eq!(bucket.objects.lock().unwrap().keys().filter(|key| key.ends_with(".zst")).count(), 1);
+}
+
 #[tokio::test]
 async fn credentials_that_end_are_read_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -449,7 +468,7 @@ async fn check_says_who_may_not_write_and_writes_nothing() {
     assert!(bucket.objects.lock().unwrap().is_empty());
 }
 
-/// Two with the same journal, whose entries are not the same.
+/// Fault 74: two with the same journal, whose entries are not the same.
 #[tokio::test]
 async fn a_copy_of_the_journal_is_told_from_an_answer_that_was_lost() {
     let mut folder = Folder::new();
