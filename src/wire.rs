@@ -701,7 +701,7 @@ mod tests {
             let (part, whole) = (Entry::parse(&identity).unwrap(), Entry::parse(&line).unwrap());
             assert!(part.change.or(part.object).or(part.gap).or(part.redacted).is_none());
             let told = |entry: &Entry<'_>| {
-                let of = [&entry.namespace, &entry.name, &entry.uid, &entry.resource_version].map(|text| text.clone());
+                let of = [&entry.namespace, &entry.name, &entry.uid, &entry.resource_version].map(Clone::clone);
                 (
                     entry.seq,
                     entry.id.to_string(),
