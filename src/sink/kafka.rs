@@ -1,6 +1,6 @@
 //! Kafka: exactly once with transactions, at least once without.
 //!
-//! With transactions the entries and the position ([`position`]) come in one of them. At its start the sink locks out every
+//! With transactions the entries and the position (`position`) come in one of them. At its start the sink locks out every
 //! earlier producer of the same transactional id, which also ends what that one left open, and then reads the position:
 //! nothing that is still on its way can be added to it. After a failure whose outcome is not known it does the same again.
 //!
