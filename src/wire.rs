@@ -403,6 +403,29 @@ pub fn identity(line: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
+/// Which entry it is and when it was journaled: its first members, for who has many lines and asks no more of each.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub struct Stamp {
+    /// The journal's name.
+    pub epoch: String,
+    /// What names the change.
+    pub id: String,
+    /// RFC 3339.
+    pub time: String,
+}
+
+impl Stamp {
+    /// Reads the first members of an entry and not those that follow them.
+    ///
+    /// # Errors
+    /// Where the line does not begin as an entry does.
+    pub fn of(line: &[u8]) -> Result<Self, EntryError> {
+        // Within a text no quotation mark stands without a backslash before it.
+        let end = memchr::memmem::find(line, b"\",\"type\":").unwrap_or_default();
+        serde_json::from_slice(&[&line[..end], b"\"}"].concat()).map_err(|error| EntryError::Json(error.column()))
+    }
+}
+
 /// Where the first member of an object begins that has one of these keys, which are given with quotes and colon.
 fn member(line: &[u8], keys: &[&[u8]]) -> Option<usize> {
     let (mut depth, mut at) = (0_usize, 0);
@@ -681,6 +704,19 @@ mod tests {
         let entry = Entry::parse(&metadata).unwrap();
         assert_eq!(entry.change.unwrap().get(), r#"{"areas":["spec"],"managers":[]}"#);
         assert!(entry.object.is_none() && entry.id == "u.41.MODIFIED");
+    }
+
+    #[test]
+    fn a_stamp_is_read_from_the_beginning() {
+        let cluster = Cluster { name: "prod".into(), uid: "c".into() };
+        for uid in ["u", "u\",\"type\":\"", "\\"] {
+            let line = render(&Draft { uid, ..draft(&cluster, &[]) }).line;
+            let (entry, stamp) = (Entry::parse(&line).unwrap(), Stamp::of(&line).unwrap());
+            assert_eq!([&*stamp.epoch, &stamp.id, &stamp.time], [&*entry.epoch, &entry.id, &entry.time]);
+        }
+        for odd in [&b""[..], b"{}", b"\",\"type\":", b"{\"seq\":\"\",\"type\":1}"] {
+            assert!(Stamp::of(odd).is_err());
+        }
     }
 
     #[test]

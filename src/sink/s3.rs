@@ -26,7 +26,7 @@ use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::ambient;
 use crate::config::{self, Partition};
 use crate::model::{Cluster, Seq};
-use crate::wire::{Entry, EntryError};
+use crate::wire::{EntryError, Stamp};
 use segment::{Ends, Manifest};
 pub(crate) use store::Place;
 use store::Store;
@@ -221,9 +221,9 @@ impl S3Sink {
     async fn write(&mut self, batch: &[Item]) -> Result<usize, Failure> {
         let nothing = |error| Failure { taken: 0, error };
         let place = |item: &Item| {
-            let identity = item.identity();
-            let entry = Entry::parse(&identity)?;
-            Ok((entry.epoch.to_string(), segment::partition(self.partition, &entry)))
+            let stamp = Stamp::of(&item.line)?;
+            let partition = segment::partition(self.partition, &stamp.time);
+            Ok((stamp.epoch, partition))
         };
         let first = place(&batch[0])
             .map_err(|error: EntryError| nothing(SinkError::Refused { text: format!("it is {error}") }))?;
@@ -297,7 +297,7 @@ impl S3Sink {
     /// The last seq of a segment that was there before this entry could begin one.
     async fn held_by(&mut self, key: &str, item: &Item) -> Result<Seq, SinkError> {
         let ends = self.ends(key).await?;
-        if Entry::parse(&item.line).is_ok_and(|entry| entry.id == ends.id) {
+        if Stamp::of(&item.line).is_ok_and(|stamp| stamp.id == ends.id) {
             return Ok(ends.last.seq);
         }
         Err(self.another())

@@ -20,7 +20,7 @@ use super::dial::{self, Server, Stream};
 use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config::{self, Facility};
 use crate::model::EntryType;
-use crate::wire::Entry;
+use crate::wire::Stamp;
 
 /// A batch is repeated as a whole when its connection breaks, so it is small.
 const BATCH: Limits = Limits { entries: 64, bytes: 256 << 10, linger: Duration::ZERO };
@@ -84,15 +84,14 @@ struct Head {
 impl Head {
     /// What stands before the entry in its message.
     fn of(&self, item: &Item) -> Result<String, String> {
-        let identity = item.identity();
-        let entry = Entry::parse(&identity).map_err(|error| format!("it is {error}"))?;
+        let stamp = Stamp::of(&item.line).map_err(|error| format!("it is {error}"))?;
         let Self { facility, hostname, app_name, sd_id } = self;
         let severity = if item.kind == EntryType::Gap { WARNING } else { INFORMATIONAL };
         let priority = *facility as u8 * 8 + severity;
         let kind = item.kind.as_str();
-        let mut text = format!("<{priority}>1 {} {hostname} {app_name} - {kind} [{sd_id}", entry.time);
+        let mut text = format!("<{priority}>1 {} {hostname} {app_name} - {kind} [{sd_id}", stamp.time);
         let seq = item.seq.to_string();
-        for (name, value) in [("id", &*entry.id), ("seq", &seq), ("epoch", &entry.epoch), ("type", kind)] {
+        for (name, value) in [("id", &*stamp.id), ("seq", &seq), ("epoch", &stamp.epoch), ("type", kind)] {
             write!(text, " {name}=\"").expect("a String takes everything");
             let mut rest = value;
             while let Some(at) = rest.find(['"', '\\', ']']) {

@@ -41,9 +41,9 @@ impl Manifest {
 }
 
 /// Where a segment of these entries goes.
-pub(super) fn partition(partition: Partition, entry: &Entry<'_>) -> String {
+pub(super) fn partition(partition: Partition, time: &str) -> String {
     // 2026-11-21T10:15:00.000000Z
-    let (day, hour) = (entry.time.get(..10).unwrap_or_default(), entry.time.get(11..13).unwrap_or_default());
+    let (day, hour) = (time.get(..10).unwrap_or_default(), time.get(11..13).unwrap_or_default());
     match partition {
         Partition::Day => format!("date={day}/"),
         Partition::Hour => format!("date={day}/hour={hour}/"),
@@ -154,7 +154,7 @@ mod tests {
         }
         let item = item(1);
         let entry = Entry::parse(&item.line).unwrap();
-        let under = |part| partition(part, &entry);
+        let under = |part| partition(part, &entry.time);
         assert_eq!(under(Partition::Day), "date=2026-11-21/");
         assert_eq!(under(Partition::Hour), "date=2026-11-21/hour=10/");
         assert_eq!(under(Partition::None), "");
