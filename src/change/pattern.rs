@@ -32,6 +32,15 @@ impl Segment {
             Self::AnyDepth => true,
         }
     }
+
+    /// Whether any element of a list can be meant, where nobody says at which place it is.
+    fn matches_an_element(&self) -> bool {
+        match self {
+            Self::Literal(text) => text.bytes().all(|byte| byte.is_ascii_digit()),
+            Self::Glob(glob) => glob.bytes().all(|byte| byte == b'*' || byte.is_ascii_digit()),
+            Self::AnyDepth => true,
+        }
+    }
 }
 
 impl Pattern {
@@ -108,8 +117,17 @@ impl Pattern {
 
     /// Adds the positions below a member called `name`, given one above it.
     pub(super) fn step(&self, position: usize, name: &str, next: &mut Vec<usize>) {
+        self.step_if(position, |segment| segment.matches(name), next);
+    }
+
+    /// Adds the positions below an element whose place in the list is not known.
+    pub(super) fn step_element(&self, position: usize, next: &mut Vec<usize>) {
+        self.step_if(position, Segment::matches_an_element, next);
+    }
+
+    fn step_if(&self, position: usize, matches: impl Fn(&Segment) -> bool, next: &mut Vec<usize>) {
         if let Some(segment) = self.segments.get(position)
-            && segment.matches(name)
+            && matches(segment)
         {
             self.reach(if *segment == Segment::AnyDepth { position } else { position + 1 }, next);
         }

@@ -1,12 +1,13 @@
 //! What of an object may be kept: secrets go before anything is written down (invariant 10).
 //!
 //! **Built in** (`defaults = true`): in Secrets every value of `data` and `stringData`; the same wherever an object
-//! inside another one, or inside a text of JSON in it, says that it is of kind Secret; in Secrets everything under
-//! those names in annotations that hold JSON (last-applied), and the whole annotation where that cannot be read;
-//! in every string of every object what looks like a service account token (a JSON Web Token).
+//! inside another one, or inside a text of JSON in it, says that it is of kind Secret, or stands in a SecretList; in
+//! Secrets every annotation that is not known to be harmless ([`annotation`]), because programs keep copies there in any
+//! form: of kubectl's last-applied-configuration the values, where it can be read, of all others the whole; in every
+//! string of every object what looks like a service account token (a JSON Web Token).
 //!
-//! **Rules** name values by JSON pointers. They hold for the object and for every annotation of it that is a text of
-//! JSON, because `kubectl apply` keeps a copy of the object there. Where several match a value the strictest counts:
+//! **Rules** name values by JSON pointers. They hold for the object, for what managedFields repeat of it ([`fields`]), and
+//! for every annotation of it that is a text of JSON, because `kubectl apply` keeps a copy of the object there. Where several match a value the strictest counts:
 //! drop, then mask, then hmac. What names the object (apiVersion, kind, and name, namespace, uid and resourceVersion
 //! in its metadata) stays, whatever the rules say.
 //!
@@ -24,6 +25,9 @@
 //! **Rules that come later** hold for what the journal already has as soon as it would be told anew (the `was` of a
 //! patch, the last state of what is deleted): [`Redactor::again`] redacts what an earlier redaction has left, and lets
 //! stand what that one put in the place of values.
+
+mod annotation;
+mod fields;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -75,12 +79,15 @@ enum Builtin {
     Texts,
     /// Copies of Secrets that cannot be read, as a whole.
     Unreadable,
+    /// Annotations of Secrets that are not known to be harmless.
+    Annotations,
     /// Service account tokens.
     Tokens,
 }
 
 impl Builtin {
-    const ALL: [Self; 6] = [Self::Data, Self::StringData, Self::Inside, Self::Texts, Self::Unreadable, Self::Tokens];
+    const ALL: [Self; 7] =
+        [Self::Data, Self::StringData, Self::Inside, Self::Texts, Self::Unreadable, Self::Annotations, Self::Tokens];
 }
 
 /// Takes secrets out of objects before anything is written down.
@@ -285,10 +292,13 @@ fn may_hold_secrets(raw: &[u8]) -> bool {
     memmem::find(raw, b"eyJ").is_some() || memmem::find(raw, b"\\u00").is_some() || says_secret(raw)
 }
 
-/// Whether a text holds `"Secret"`, in a text inside it (`\"Secret\"`) as well.
+/// Whether a text holds `"Secret"` or `"SecretList"`, in a text inside it (`\"Secret\"`) as well.
 fn says_secret(raw: &[u8]) -> bool {
-    memmem::find_iter(raw, b"\"Secret").any(|at| matches!(raw.get(at + 7), Some(b'"' | b'\\')))
-        || memmem::find(raw, b"\\u00").is_some()
+    let ends = |at: usize| {
+        let rest = &raw[at..];
+        matches!(rest.strip_prefix(b"List").unwrap_or(rest).first(), Some(b'"' | b'\\'))
+    };
+    memmem::find_iter(raw, b"\"Secret").any(|at| ends(at + 7)) || memmem::find(raw, b"\\u00").is_some()
 }
 
 /// What the objects of a document are.
@@ -323,16 +333,33 @@ struct Frame {
     places: usize,
     /// The positions of the patterns here begin at this one.
     positions: usize,
-    /// Its `data` and `stringData` are secret.
-    secret: bool,
-    /// Each of its values is secret.
-    values_secret: bool,
-    /// Its values may be texts of JSON that repeat the object.
-    annotations: bool,
+    sort: Sort,
     /// A member before is kept.
     kept: bool,
     /// Where the member before ends.
     previous_end: usize,
+}
+
+/// What is known of an object or array by the place where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sort {
+    Other,
+    /// A Secret: its `data` and `stringData` are secret.
+    Secret,
+    /// A SecretList: its items are Secrets, whatever they say.
+    SecretList,
+    /// The items of one.
+    Secrets,
+    /// The metadata of a Secret.
+    MetadataOfSecret,
+    /// Each of its values is secret.
+    Values,
+    /// Its values may be texts of JSON that repeat the object.
+    Annotations,
+    /// The same of a Secret: nothing of it is known to be harmless but what [`annotation`] says.
+    AnnotationsOfSecret,
+    /// What a manager has of the object (FieldsV1).
+    Fields,
 }
 
 impl Task<'_> {
@@ -405,16 +432,11 @@ struct Walk<'a, 't> {
 
 impl Walk<'_, '_> {
     fn run(&mut self) {
-        let mut at = Vec::new();
-        for (index, (path, _)) in self.task.patterns.iter().enumerate() {
-            at.clear();
-            path.pattern.start(&mut at);
-            self.positions.extend(at.iter().map(|&position| (index, position)));
-        }
+        self.begin();
         let mut frames = Vec::new();
         if self.tree.is_container(Tree::ROOT) {
-            let secret = self.scope == Scope::Secret;
-            frames.push(self.frame(Tree::ROOT, 0, secret, false, false));
+            let sort = if self.scope == Scope::Secret { Sort::Secret } else { Sort::Other };
+            frames.push(self.frame(Tree::ROOT, 0, sort));
         }
         while let Some(frame) = frames.last_mut() {
             self.pointer.truncate(frame.pointer);
@@ -424,18 +446,15 @@ impl Walk<'_, '_> {
                 frames.pop();
                 continue;
             }
-            if let Some(below) = self.child(frame) {
+            let below = if frame.sort == Sort::Fields { self.field(frame) } else { self.child(frame) };
+            if let Some(below) = below {
                 frames.push(below);
             }
         }
     }
 
-    fn frame(&self, id: Id, positions: usize, secret: bool, values_secret: bool, annotations: bool) -> Frame {
+    fn frame(&self, id: Id, positions: usize, sort: Sort) -> Frame {
         let is_object = self.tree.kind(id) == Kind::Object;
-        let says_so = || {
-            let mut members = self.tree.members(id);
-            members.any(|(name, value)| self.tree.string(name) == "kind" && self.is_text(value, "Secret"))
-        };
         Frame {
             next: id + 1,
             end: self.tree.next(id),
@@ -444,12 +463,48 @@ impl Walk<'_, '_> {
             pointer: self.pointer.len(),
             places: self.places.len(),
             positions,
-            secret: is_object && (secret || self.scope == Scope::InSecret || (self.secrets && says_so())),
-            values_secret,
-            annotations,
+            sort: if is_object && sort == Sort::Other { self.said(id) } else { sort },
             kept: false,
             previous_end: 0,
         }
+    }
+
+    /// What an object is by its own words.
+    fn said(&self, id: Id) -> Sort {
+        if self.scope == Scope::InSecret {
+            return Sort::Secret;
+        }
+        let says = |kind: &str| {
+            let mut members = self.tree.members(id);
+            members.any(|(name, value)| self.tree.string(name) == "kind" && self.is_text(value, kind))
+        };
+        match () {
+            () if !self.secrets => Sort::Other,
+            () if says("Secret") => Sort::Secret,
+            () if says("SecretList") => Sort::SecretList,
+            () => Sort::Other,
+        }
+    }
+
+    /// What a value is, by its name and what it stands in.
+    fn below(&self, frame: &Frame, name: &str, value: Id) -> Sort {
+        let is_object = self.tree.kind(value) == Kind::Object;
+        let in_secret = self.scope != Scope::Plain;
+        let sort = match (frame.sort, name) {
+            (Sort::Secret, "data") if self.task.redactor.has(Builtin::Data) => Sort::Values,
+            (Sort::Secret, "stringData") if self.task.redactor.has(Builtin::StringData) => Sort::Values,
+            (Sort::Secret, "metadata") => Sort::MetadataOfSecret,
+            (Sort::SecretList, "items") => Sort::Secrets,
+            (Sort::Secrets, _) => Sort::Secret,
+            (Sort::MetadataOfSecret, "annotations") => Sort::AnnotationsOfSecret,
+            (_, "annotations") if in_secret => Sort::AnnotationsOfSecret,
+            (_, "annotations") => Sort::Annotations,
+            (_, "fieldsV1") if self.places == fields::PLACE && (self.tokens || !self.task.patterns.is_empty()) => {
+                Sort::Fields
+            }
+            _ => Sort::Other,
+        };
+        if is_object || sort == Sort::Secrets { sort } else { Sort::Other }
     }
 
     fn is_text(&self, id: Id, text: &str) -> bool {
@@ -460,23 +515,17 @@ impl Walk<'_, '_> {
     fn child(&mut self, frame: &mut Frame) -> Option<Frame> {
         let first = frame.next;
         let value = if frame.is_object { first + 1 } else { first };
-        frame.next = self.tree.next(value);
         let name = if frame.is_object { self.tree.string(first) } else { frame.index.to_string().into() };
         push_segment(&mut self.pointer, &name);
         push_segment(&mut self.places, if frame.is_object { &name } else { "-" });
         frame.index += 1;
-        let begin = self.tree.span(first).start;
-        let span = self.tree.span(value);
-        let previous_end = std::mem::replace(&mut frame.previous_end, span.end);
+        let part = self.take(frame, value);
 
         let own = self.positions.len();
-        let secret_name = frame.secret
-            && (name == "data" && self.task.redactor.has(Builtin::Data)
-                || name == "stringData" && self.task.redactor.has(Builtin::StringData));
-        let mut mode = self.follow(frame.positions, own, &name);
-        let is_object = self.tree.kind(value) == Kind::Object;
+        let sort = self.below(frame, &name, value);
+        let mut mode = self.follow(frame.positions, own, |pattern, at, next| pattern.step(at, &name, next));
         let is_null = self.tree.raw(value) == "null";
-        if frame.values_secret || (secret_name && !is_object) {
+        if self.is_secret(frame, &name, value, sort) {
             mode = mode.or(Some(RedactMode::Hmac));
         }
         if mode.is_some() && self.is_replaced(value) {
@@ -491,14 +540,7 @@ impl Walk<'_, '_> {
             self.positions.truncate(own);
             self.redacted(mode, value, frame.is_object);
             if matches!(mode, RedactMode::Drop) && frame.is_object {
-                let cut = if frame.kept {
-                    previous_end..span.end
-                } else if frame.next < frame.end {
-                    begin..self.tree.span(frame.next).start
-                } else {
-                    begin..span.end
-                };
-                self.replace(cut, "");
+                self.cut(&part);
                 return None;
             }
             frame.kept = true;
@@ -507,26 +549,90 @@ impl Walk<'_, '_> {
         frame.kept = true;
         match self.tree.kind(value) {
             Kind::Object | Kind::Array => {
-                let annotations = is_object && name == "annotations";
-                return Some(self.frame(value, own, false, secret_name, annotations));
+                if sort == Sort::Fields {
+                    // What these repeat is the object itself, from its beginning.
+                    self.begin();
+                }
+                return Some(self.frame(value, own, sort));
             }
-            Kind::String => self.text(value, &name, frame.annotations),
+            Kind::String => self.text(value, &name, frame.sort),
             Kind::Scalar => {}
         }
         self.positions.truncate(own);
         None
     }
 
-    /// Moves the patterns on by one name, and tells the strictest mode of those that match here. The positions of the
+    /// Whether a value is secret by the built-in rules.
+    fn is_secret(&self, frame: &Frame, name: &str, value: Id, sort: Sort) -> bool {
+        let has = |rule| self.task.redactor.has(rule);
+        match frame.sort {
+            Sort::Values => true,
+            // Such a member is a map, and its values are looked at one by one.
+            Sort::Secret if name == "data" => sort != Sort::Values && has(Builtin::Data),
+            Sort::Secret if name == "stringData" => sort != Sort::Values && has(Builtin::StringData),
+            // Of a copy of a Secret only what is known to be no value stays, however it is misspelled.
+            Sort::Secret if self.scope == Scope::InSecret && self.places.matches('/').count() == 1 => {
+                has(Builtin::Annotations) && !annotation::KNOWN_MEMBERS.contains(&name)
+            }
+            Sort::AnnotationsOfSecret => {
+                let text = (self.tree.kind(value) == Kind::String).then(|| self.tree.string(value));
+                has(Builtin::Annotations) && !annotation::may_stay(name, text.as_deref())
+            }
+            Sort::Other
+            | Sort::Secret
+            | Sort::SecretList
+            | Sort::Secrets
+            | Sort::MetadataOfSecret
+            | Sort::Annotations
+            | Sort::Fields => false,
+        }
+    }
+
+    /// Takes the next member or element, and tells what has to go with it where it is cut out.
+    fn take(&self, frame: &mut Frame, value: Id) -> std::ops::Range<usize> {
+        let first = frame.next;
+        frame.next = self.tree.next(value);
+        let span = self.tree.span(value);
+        let begin = self.tree.span(first).start;
+        let previous_end = std::mem::replace(&mut frame.previous_end, span.end);
+        if frame.kept {
+            previous_end..span.end
+        } else if frame.next < frame.end {
+            begin..self.tree.span(frame.next).start
+        } else {
+            begin..span.end
+        }
+    }
+
+    fn cut(&mut self, part: &std::ops::Range<usize>) {
+        self.replace(part.clone(), "");
+    }
+
+    /// Puts every pattern at its beginning.
+    fn begin(&mut self) {
+        let mut at = Vec::new();
+        for (index, (path, _)) in self.task.patterns.iter().enumerate() {
+            at.clear();
+            path.pattern.start(&mut at);
+            self.positions.extend(at.iter().map(|&position| (index, position)));
+        }
+    }
+
+    /// Moves the patterns on by one `step`, and tells the strictest mode of those that match here. The positions of the
     /// container lie between `from` and `to`; those of the child are added after them.
-    fn follow(&mut self, from: usize, to: usize, name: &str) -> Option<RedactMode> {
+    fn follow(
+        &mut self,
+        from: usize,
+        to: usize,
+        step: impl Fn(&Pattern, usize, &mut Vec<usize>),
+    ) -> Option<RedactMode> {
         let mut strictest = None;
         let mut next = Vec::new();
         for at in from..to {
             let (index, position) = self.positions[at];
             let (path, mode) = self.task.patterns[index];
             next.clear();
-            path.pattern.step(position, name, &mut next);
+            step(&path.pattern, position, &mut next);
             for &position in &next {
                 if position == path.pattern.end() {
                     if !path.matched.load(Ordering::Relaxed) {
@@ -548,8 +654,7 @@ impl Walk<'_, '_> {
             return false;
         }
         let text = self.tree.raw(value);
-        let digest = text.trim_matches('"').strip_prefix(DIGEST);
-        text == MASK || digest.is_some_and(|hex| hex.len() == 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        text == MASK || is_digest(text.trim_matches('"'))
     }
 
     /// Redacts a whole value.
@@ -562,12 +667,7 @@ impl Walk<'_, '_> {
         self.tell();
         match mode {
             RedactMode::Hmac => {
-                let mut text = format!("\"{DIGEST}");
-                for byte in digest {
-                    use fmt::Write as _;
-                    write!(text, "{byte:02x}").expect("a String takes all text");
-                }
-                text.push('"');
+                let text = format!("\"{}\"", hex(digest));
                 self.replace(self.tree.span(value), &text);
             }
             RedactMode::Mask => {
@@ -585,10 +685,11 @@ impl Walk<'_, '_> {
     }
 
     /// Looks into a string: a text of JSON that may repeat the object, and tokens.
-    fn text(&mut self, value: Id, name: &str, annotation: bool) {
+    fn text(&mut self, value: Id, name: &str, of: Sort) {
+        let annotation = matches!(of, Sort::Annotations | Sort::AnnotationsOfSecret);
         // kubectl's is called last-applied-configuration; others compress theirs (objectset.rio.cattle.io/applied).
         let applied = annotation && name.contains("applied");
-        let in_secret = self.scope == Scope::InSecret || (annotation && self.scope == Scope::Secret);
+        let in_secret = self.scope == Scope::InSecret || of == Sort::AnnotationsOfSecret;
         let rules = annotation && !self.task.patterns.is_empty();
         if self.is_replaced(value) {
             return self.tell();
@@ -600,6 +701,17 @@ impl Walk<'_, '_> {
         }
         let text = self.tree.string(value);
         let json = text.trim_start().starts_with(['{', '[']);
+        // A text of JSON that is a text of JSON: nothing of it could be put back in its place.
+        if look_inside
+            && !json
+            && says_secret(text.as_bytes())
+            && let Ok(inner) = serde_json::from_str::<String>(&text)
+            && inner.trim_start().starts_with(['{', '[', '"'])
+        {
+            return self.redacted(RedactMode::Hmac, value, true);
+        }
+        // An object is what kubectl puts there, and nothing else of a Secret can be looked at member by member.
+        let json = json && !(in_secret && applied && !text.trim_start().starts_with('{'));
         if look_inside && (json || applied) {
             // What might hold a secret and cannot be read goes as a whole.
             let suspect = in_secret || rules || (self.secrets && says_secret(text.as_bytes()));
@@ -663,6 +775,19 @@ impl Walk<'_, '_> {
         self.out.extend_from_slice(&self.raw[self.copied..]);
         Some(self.out)
     }
+}
+
+fn is_digest(text: &str) -> bool {
+    let digest = text.strip_prefix(DIGEST);
+    digest.is_some_and(|hex| hex.len() == 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+fn hex(digest: [u8; 16]) -> String {
+    digest.iter().fold(DIGEST.to_owned(), |mut text, byte| {
+        use fmt::Write as _;
+        write!(text, "{byte:02x}").expect("a String takes all text");
+        text
+    })
 }
 
 fn stricter(one: Option<RedactMode>, other: RedactMode) -> Option<RedactMode> {

@@ -113,13 +113,14 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 fn last_applied_annotations_of_secrets_are_redacted_inside() {
     let redactor = redactor(&[]);
     let inner =
-        json!({ "kind": "Secret", "stringData": { "a": "CANARY" }, "data": { "b": "CANARY" }, "n": 1 }).to_string();
+        json!({ "kind": "Secret", "stringData": { "a": "CANARY" }, "data": { "b": "CANARY" }, "type": "Opaque", "n": 1 }).to_string();
     let redacted = apply(&redactor, &secrets(), &with_annotation(LAST_APPLIED, &inner));
     assert!(!text(&redacted).contains("CANARY"));
     assert_eq!(redacted.pointers, ["/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration"]);
     let outer: Value = serde_json::from_slice(&redacted.bytes).unwrap();
     let inner: Value = serde_json::from_str(outer["metadata"]["annotations"][LAST_APPLIED].as_str().unwrap()).unwrap();
-    assert_eq!(inner["n"], 1);
+    assert_eq!(inner["type"], "Opaque");
+    assert!(inner["n"].as_str().unwrap().starts_with("hmac:"), "no Secret has such a member");
     assert!(inner["stringData"]["a"].as_str().unwrap().starts_with("hmac:"));
     // The same text there and here is the same value.
     let live = apply(&redactor, &secrets(), r#"{"data":{"b":"CANARY"}}"#);
@@ -132,8 +133,12 @@ fn last_applied_annotations_of_secrets_are_redacted_inside() {
         let redacted = apply(&redactor, &secrets(), &with_annotation(LAST_APPLIED, value));
         assert!(!text(&redacted).contains("CANARY"), "{}", text(&redacted));
     }
-    let raw = with_annotation("note", "no JSON, no secret");
+    let raw = with_annotation("kubernetes.io/service-account.name", "default");
     assert_eq!(text(&apply(&redactor, &secrets(), &raw)), raw);
+    // What is not known goes, and its change shows.
+    let notes = ["one", "other"].map(|note| apply(&redactor, &secrets(), &with_annotation("note", note)));
+    assert_eq!(notes[0].pointers, ["/metadata/annotations/note"]);
+    assert!(notes[0] != notes[1] && !text(&notes[0]).contains("one"), "{}", text(&notes[0]));
 }
 
 #[test]
@@ -262,6 +267,51 @@ fn rules_hold_in_the_copy_of_last_applied() {
     assert_eq!(redacted.marks.len(), 1);
     let redacted = apply(&redactor, &config_maps(), &with_annotation(LAST_APPLIED, "{CANARY"));
     assert!(!text(&redacted).contains("CANARY"));
+}
+
+/// What two managers have of an object with a set, a list with keys, and members.
+const MANAGED: &str = r#"{"metadata":{"managedFields":[{"manager":"a","fieldsV1":{"f:spec":{"f:set":{".":{},"v:\"CANARY\"":{},"v:\"x\"":{},"v:7":{}},"f:n":{}}}},{"manager":"b","fieldsV1":{"f:spec":{"f:list":{"k:{\"name\":\"CANARY\",\"port\":1}":{".":{},"f:name":{},"f:port":{}},"k:{\"name\":\"x\",\"port\":1}":{}}}}}]},"spec":{"set":["CANARY","x",7],"list":[{"name":"CANARY","port":1},{"name":"x","port":1}],"n":1}}"#;
+
+#[test]
+fn what_managers_have_repeats_no_value() {
+    let fields = |rules: &[(&str, &str, RedactMode)]| {
+        let redacted = apply(&redactor(rules), &config_maps(), MANAGED);
+        assert!(!text(&redacted).contains("CANARY") || rules.len() == 1, "{}", text(&redacted));
+        let value: Value = serde_json::from_slice(&redacted.bytes).unwrap();
+        let fields = |at: usize| value["metadata"]["managedFields"][at]["fieldsV1"]["f:spec"].clone();
+        (fields(0), fields(1), value["spec"].clone(), redacted.pointers)
+    };
+    let (of_a, of_b) = ("/metadata/managedFields/0/fieldsV1", "/metadata/managedFields/1/fieldsV1");
+    // An element of a set and the keys of one in a list have the digests that stand in the object.
+    let (a, b, spec, pointers) =
+        fields(&[("*", "/spec/set/*", RedactMode::Hmac), ("*", "/spec/list/*/name", RedactMode::Hmac)]);
+    let (set, list) = (&spec["set"], &spec["list"]);
+    assert_eq!(
+        a,
+        json!({"f:set": {".": {}, (format!("v:{}", set[0])): {}, (format!("v:{}", set[1])): {}, (format!("v:{}", set[2])): {}}, "f:n": {}})
+    );
+    let key = |at: usize| format!("k:{{\"name\":{},\"port\":1}}", list[at]["name"]);
+    assert_eq!(b, json!({"f:list": {(key(0)): {".": {}, "f:name": {}, "f:port": {}}, (key(1)): {}}}));
+    assert_eq!(&pointers[..2], [of_a, of_b]);
+    assert!(pointers.iter().all(|pointer| !pointer.contains("v:") && !pointer.contains("k:")), "{pointers:?}");
+    // Where they could not be told apart they go.
+    for mode in [RedactMode::Mask, RedactMode::Drop] {
+        let (a, b, _, pointers) = fields(&[("*", "/spec/set/*", mode), ("*", "/spec/list/*/name", mode)]);
+        assert_eq!((a, b), (json!({"f:set": {".": {}}, "f:n": {}}), json!({"f:list": {}})));
+        assert_eq!(&pointers[..2], [of_a, of_b]);
+    }
+    // Below what goes as a whole nothing is kept; what a rule for one place means is not known here.
+    let (a, b, ..) = fields(&[("*", "/spec/set", RedactMode::Mask), ("*", "/spec/list/0", RedactMode::Drop)]);
+    assert_eq!((a, b), (json!({"f:set": {}, "f:n": {}}), json!({"f:list": {}})));
+    // And nothing else is touched.
+    let (a, b, _, pointers) = fields(&[("*", "/spec/n", RedactMode::Mask)]);
+    let raw: Value = serde_json::from_str(MANAGED).unwrap();
+    let before = |at: usize| raw["metadata"]["managedFields"][at]["fieldsV1"]["f:spec"].clone();
+    assert_eq!((a, b, &pointers[..]), (before(0), before(1), &["/spec/n".to_owned()][..]));
+    // What is no set of fields is not one that a rule could be followed through.
+    let odd = r#"{"metadata":{"managedFields":[{"fieldsV1":{"f:spec":{"f:set":["CANARY"],"f:n":"x"},"x:y":1}}]}}"#;
+    let redacted = apply(&redactor(&[("*", "/spec/set/*", RedactMode::Hmac)]), &config_maps(), odd);
+    assert_eq!(text(&redacted), odd.replace(r#"["CANARY"]"#, "{}"));
 }
 
 #[test]
