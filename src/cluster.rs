@@ -3,6 +3,8 @@
 //! An [`Api`] lives as long as the daemon. The client behind it is built anew when a credential file changes, before
 //! a credential runs out and when the API server stops accepting it, because `kube` reads most of them only once.
 
+mod narrow;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
@@ -355,7 +357,9 @@ async fn build(settings: &config::Cluster, context: Option<&str>, limits: Limits
         })?;
         config.auth_info.token = Some(token.trim().to_owned().into());
     }
-    let client = Client::try_from(config).map_err(|error| unusable(file, &error))?;
+    let is_plain = config.cluster_url.scheme_str() == Some("http") && config.proxy_url.is_none();
+    let client = if is_plain { narrow::client(&config) } else { Client::try_from(config) };
+    let client = client.map_err(|error| unusable(file, &error))?;
     Ok(Built { client, context, cluster, files })
 }
 
@@ -582,7 +586,7 @@ impl Api {
         let response = match timeout(self.limits().head, client.send(request)).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(classify::no_answer(&error)),
-            Err(_elapsed) => return Err(Failure::Unreachable("the API server does not answer".to_owned())),
+            Err(_elapsed) => return Err(Failure::Away("the API server does not answer".to_owned())),
         };
         let unchanged = etag.is_some() && response.status() == StatusCode::NOT_MODIFIED;
         if response.status().is_success() || unchanged {
@@ -638,6 +642,27 @@ impl Api {
             whole.extend_from_slice(&part);
         }
         Ok(whole.freeze())
+    }
+
+    /// Whether anybody answers who may have an answer. Not everybody may ask, and not everything that speaks for Kubernetes
+    /// knows the question; but only an API server that begins or ends, or a proxy without one, says that it is not ready.
+    pub async fn answers(&self) -> bool {
+        match self.get("/readyz", "*/*", 1 << 20).await {
+            Err(Failure::Away(_) | Failure::Unreachable(_) | Failure::Busy(_) | Failure::Server(_)) => false,
+            Ok(_)
+            | Err(
+                Failure::Expired
+                | Failure::Ahead
+                | Failure::Unauthorized
+                | Failure::Forbidden(_)
+                | Failure::NotFound
+                | Failure::Refused(_)
+                // Somebody is there, and whoever asks for more reads the credentials again.
+                | Failure::Tls(_)
+                | Failure::Undecodable(_)
+                | Failure::Oversize(_),
+            ) => true,
+        }
     }
 
     /// Who this cluster is: its name, and the uid of its kube-system namespace where we may read that.
@@ -950,6 +975,6 @@ users:
         assert_eq!(api.name(), "ours");
         assert_eq!(api.current(|current| current.files.len()), 2, "the kubeconfig and the token are looked after");
         let failure = api.version().await.unwrap_err();
-        assert!(matches!(&failure, Failure::Unreachable(text) if text.contains("refuses connections")), "{failure}");
+        assert!(matches!(&failure, Failure::Away(text) if text.contains("refuses connections")), "{failure}");
     }
 }
