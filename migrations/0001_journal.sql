@@ -2,7 +2,7 @@
 
 -- Facts about this journal: epoch, epoch_since (the first seq that carries it), cluster_name, cluster_uid, head (the
 -- highest seq ever given out), oldest (the first seq that is not forgotten; absent while none is), paused (why nothing is
--- read, as JSON), resumed (when that ended).
+-- read, as JSON), resumed (when that ended), missed/NAME (when something was last forgotten that the sink had not taken).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL

@@ -368,13 +368,13 @@ impl Default for State {
 
 /// What happens when the journal has its full size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum OnFull {
     /// Stop reading the cluster until there is room; then a GAP.
     #[default]
     Pause,
     /// Drop the oldest entries; a GAP to every sink that had not taken them.
-    Forget,
+    DropOldest,
 }
 
 /// One selection of resources, with the scope in which they are watched.

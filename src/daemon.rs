@@ -34,6 +34,9 @@ use crate::watch::{Fleet, FleetError, FleetHandle, Plan, SourceView, Timings};
 use clock::{ClockWatch, Seen};
 use sinks::Sinks;
 
+/// How long an end may wait for another mark of the state directory.
+const MARK_LIMIT: Duration = Duration::from_secs(2);
+
 /// How long the tasks may take to end when the daemon is told to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// What the watchdog looks at, by name.
@@ -153,6 +156,18 @@ fn timings(cluster: &crate::config::Cluster) -> Timings {
     Timings { audit, ..Timings::default() }
 }
 
+/// Begins a new epoch where the state directory is a copy: from where it was copied, entries may have been told otherwise.
+async fn goes_on(journal: &Journal) -> Result<(), JournalError> {
+    if journal.is_copy()? {
+        let epoch = journal.begin_epoch(None).await?;
+        tracing::warn!(epoch, "the state directory is a copy, or was put back from one: a new epoch begins");
+    }
+    if let Err(error) = journal.renew_mark().await {
+        tracing::warn!("{error}; whether the state directory is put back from a copy is told by the outputs alone");
+    }
+    Ok(())
+}
+
 impl Running {
     async fn start(setting: &Setting, journal: Journal, live_file: Option<std::fs::File>) -> Result<Self, DaemonError> {
         let config = setting.loaded.config.clone();
@@ -165,16 +180,18 @@ impl Running {
         };
         let mut tasks = Supervisor::new(CancellationToken::new());
         let mut sinks = Sinks::default();
+        goes_on(&journal).await?;
         sinks.open(&config.sink, &journal).await?;
         // Every sink has its cursor by now, so that nothing is forgotten that one of them still needs.
         journal
             .bound(Bounds {
                 max_size: config.state.max_size,
                 max_age: config.state.max_age,
-                forget: config.state.on_full == OnFull::Forget,
+                forget: config.state.on_full == OnFull::DropOldest,
             })
             .await?;
         sinks.start(&journal, &mut tasks);
+        sinks.asked().await;
         let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
         let counted = config.cluster.request_metrics.then(|| api.clone());
         let (fleet, handle) = Fleet::new(api, journal.clone(), plan, timings(&config.cluster));
@@ -263,6 +280,8 @@ impl Running {
                     let seen = clock.look(Timestamp::now(), Instant::now());
                     self.tell_time(seen);
                     self.tell_live(stalled, seen);
+                    // Where the writer has stopped, that is told elsewhere.
+                    drop(tokio::time::timeout(PING, self.journal.settle_left()).await);
                     if let Err(error) = self.journal.check_place() {
                         break Some(Ended { name: "the journal".to_owned(), result: Err(Failed::Error(error.into())) });
                     }
@@ -447,6 +466,8 @@ impl Running {
             if !late.is_empty() {
                 tracing::warn!(tasks = late.join(", "), "did not end in time");
             }
+            // What is copied from here on is known by its mark. It is no reason to stay.
+            drop(tokio::time::timeout(MARK_LIMIT, journal.renew_mark()).await);
             drop((sinks, fleet, journal));
             // The last handle is gone: the thread commits what it was given, and ends.
             match tokio::task::spawn_blocking(move || writer.join()).await {

@@ -5,8 +5,10 @@
 //! memory but one batch, so a sink may lag by any amount, and a slow one delays nobody else.
 
 mod machine;
+mod start;
 #[cfg(test)]
 pub(crate) mod tests;
+mod timeline;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,13 +19,15 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::ambient::{self, Listener};
+use crate::ambient::{self, Listener, watch};
 use crate::config::{self, OnRefused};
-use crate::journal::{Choice, Journal, JournalError, Reader, SinkStart, SinkState, StoredEntry};
+use crate::journal::{Choice, Journal, JournalError, Reader, Recast, SinkStart, SinkState, StoredEntry};
 use crate::model::Seq;
 use crate::sink::{Item, Limits, Position, Sink, SinkError};
-use crate::wire::{self, Shape};
-use machine::{Effect, Input, State};
+use crate::wire::Shape;
+use machine::{Effect, Held, Input, State};
+pub use start::{Asked, asked, register};
+pub(crate) use timeline::line_for;
 
 /// The first wait after a failure is drawn from nothing up to this, each later one from twice as much.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
@@ -89,6 +93,8 @@ pub struct Plan {
     pub on_refused: OnRefused,
     /// What is counted.
     pub stats: Arc<SinkStats>,
+    /// Set once the output was asked what it holds, whatever came of it.
+    pub asked: Asked,
 }
 
 impl std::fmt::Debug for Plan {
@@ -98,6 +104,12 @@ impl std::fmt::Debug for Plan {
 }
 
 impl Plan {
+    /// As it is registered.
+    #[must_use]
+    pub fn registration(&self) -> (String, &'static str, SinkStart) {
+        (self.name.clone(), self.kind, self.start)
+    }
+
     /// The plan of a configured sink, with its compiled filter.
     #[must_use]
     pub fn new(config: &config::Sink, filter: Option<Wanted>) -> Self {
@@ -114,6 +126,7 @@ impl Plan {
             rate: config.rate,
             on_refused: config.on_refused,
             stats: Arc::default(),
+            asked: Arc::new(watch::Sender::new(false)),
         }
     }
 }
@@ -141,8 +154,6 @@ pub fn run(
     reopen: Listener,
     stop: CancellationToken,
 ) -> impl Future<Output = Result<(), DeliveryError>> + Send {
-    // Before anything is awaited: the journal may grow as soon as the cluster is read.
-    let first_head = Some(*journal.head().borrow());
     let driver = Driver {
         journal,
         sink,
@@ -153,7 +164,8 @@ pub fn run(
         entry_bytes: 1,
         whole: Vec::new(),
         acknowledged: Instant::now(),
-        first_head,
+        held: None,
+        asked: Arc::clone(&plan.asked),
         pace: plan.rate.map(Pace::new),
         stats: Arc::clone(&plan.stats),
     };
@@ -161,12 +173,13 @@ pub fn run(
 }
 
 async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
-    let Plan { name, kind, start, filter, shape, rate: _, on_refused, stats: _ } = plan;
+    let Plan { name, kind, start, filter, shape, rate: _, on_refused, stats: _, asked: _ } = plan;
     let cursor = driver.journal.sink(&name, kind, start).await?;
     let reader = driver.journal.reader()?;
     let row = reader.sinks()?.into_iter().find(|row| row.name == name);
     let (written, begins) = row.map_or_else(Default::default, |row| (row.written, row.begins));
-    driver.feed = Some(Feed { reader, begins, filter, shape });
+    let recasts = reader.recasts(&name)?;
+    driver.feed = Some(Feed { reader, begins, recasts, filter, shape });
     let (mut state, mut effects) = State::start(&name, on_refused, cursor, written);
     loop {
         let mut input = None;
@@ -194,6 +207,8 @@ struct Feed {
     reader: Reader,
     /// What comes before is not for this sink.
     begins: Seq,
+    /// What goes to it under another epoch's name.
+    recasts: Vec<Recast>,
     filter: Option<Wanted>,
     shape: Shape,
 }
@@ -222,11 +237,13 @@ impl Feed {
         let entry_bytes = usize::try_from(bytes / looked_at).unwrap_or(usize::MAX);
         let wanted = |entry: &StoredEntry| {
             let chosen = |filter: &Wanted| filter.by_outline || (filter.test)(&entry.line);
-            entry.seq >= self.begins && self.filter.as_ref().is_none_or(chosen)
+            let is_own = page.own.is_some_and(|last| entry.seq <= last);
+            entry.seq >= self.begins && (is_own || self.filter.as_ref().is_none_or(chosen))
         };
         let (mut items, mut whole) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
         for entry in entries.into_iter().filter(wanted) {
-            let line = self.shape.apply(&entry.line).map_err(|error| {
+            let line = line_for(&self.recasts, entry.seq, entry.line.clone()).and_then(|line| self.shape.apply(&line));
+            let line = line.map_err(|error| {
                 JournalError::Corrupt(format!("entry {} is {error}; run `decklog verify`", entry.seq))
             })?;
             items.push(Item { seq: entry.seq, kind: entry.kind, line });
@@ -249,8 +266,10 @@ struct Driver {
     /// The entries of the batch as they are set aside where the sink refuses them: whole.
     whole: Vec<Bytes>,
     acknowledged: Instant,
-    /// The head when delivery began. Before anything is delivered, no output can hold more of this journal.
-    first_head: Option<Seq>,
+    /// What the output ended with when it was asked last.
+    held: Option<Position>,
+    /// Set once the output was asked for the first time, whatever came of it.
+    asked: Asked,
     pace: Option<Pace>,
     stats: Arc<SinkStats>,
 }
@@ -271,17 +290,37 @@ impl Driver {
                 return Ok(Outcome::Nothing);
             }
             Effect::AskPosition(cursor) => {
-                let cursor = Position { epoch: self.journal.epoch(), seq: cursor };
+                let cursor = Position { epoch: self.journal.epoch(), seq: cursor, entry: None };
                 let Some(held) = finish(&self.stop, self.sink.position(&cursor)).await else {
                     return Ok(Outcome::Stop);
                 };
-                match held {
+                let input = match held {
                     Ok(held) => self.held(held).await?,
                     Err(error) => {
                         self.stats.failures.fetch_add(1, Relaxed);
+                        // Nothing that is told meanwhile depends on it.
+                        self.asked.send_replace(true);
                         Input::NotHeld(error)
                     }
+                };
+                if !matches!(input, Input::Held(Held::Past | Held::Foreign(_))) {
+                    self.asked.send_replace(true);
                 }
+                input
+            }
+            Effect::AskWritten(seq) => {
+                let entry = self.reading(move |feed| timeline::place_of(&mut feed.reader, &feed.recasts, seq)).await?;
+                let Some(held) = finish(&self.stop, self.sink.holds(&entry)).await else { return Ok(Outcome::Stop) };
+                held.map_or_else(Input::NotHeld, Input::HasWritten)
+            }
+            Effect::Compare => {
+                let Some(held) = finish(&self.stop.clone(), self.in_output()).await else { return Ok(Outcome::Stop) };
+                held.map_or_else(Input::NotHeld, Input::Compared)
+            }
+            Effect::Part { after } => {
+                self.part(name, after).await?;
+                self.asked.send_replace(true);
+                Input::Done
             }
             Effect::Acknowledge { upto, written } => {
                 self.journal.advance(name, upto, written).await?;
@@ -311,7 +350,6 @@ impl Driver {
                 None => self.read(name, after).await?,
             },
             Effect::Deliver { from } => {
-                self.first_head = None;
                 let batch = &self.batch[from..];
                 match finish(&self.stop, self.sink.deliver(batch)).await {
                     Some(Ok(())) => {
@@ -413,20 +451,70 @@ impl Driver {
         asked
     }
 
-    /// Up to where the output holds this journal, from what its last line says.
+    /// What the output holds of this journal, from what it ends with.
     async fn held(&mut self, held: Option<Position>) -> Result<Input, DeliveryError> {
-        let head = self.first_head.unwrap_or(*self.journal.head().borrow());
-        let held = match held {
-            Some(held) if held.epoch != self.journal.epoch() => {
-                match self.reading(move |feed| last_shared(&mut feed.reader, &held)).await {
-                    Ok(held) => held,
-                    Err(JournalError::Corrupt(text)) => return Ok(Input::NotHeld(SinkError::halt(text))),
-                    Err(error) => return Err(error.into()),
-                }
+        self.held.clone_from(&held);
+        let Some(held) = held else { return Ok(Input::Held(Held::Unknown)) };
+        let held = self.reading(move |feed| timeline::compare(&mut feed.reader, &feed.recasts, &held)).await?;
+        Ok(Input::Held(held))
+    }
+
+    /// How many entries from the beginning of the batch are in the output.
+    async fn in_output(&mut self) -> Result<usize, SinkError> {
+        let mut places = Vec::with_capacity(self.batch.len());
+        for item in &self.batch {
+            places.push(Position::of(&item.line).map_err(|error| SinkError::halt(format!("an entry is {error}")))?);
+        }
+        // All of them or none, nearly always.
+        let (mut least, mut most) = (0, places.len());
+        let mut look = places.len();
+        while least < most {
+            if self.sink.holds(&places[look - 1]).await? {
+                least = look
+            } else {
+                most = look - 1
             }
-            held => held.map(|held| held.seq),
-        };
-        Ok(Input::Held { held, head })
+            look = if least == 0 && most > 0 && look == places.len() { 1 } else { (least + most).div_ceil(2) };
+        }
+        Ok(least)
+    }
+
+    async fn later_than(&mut self, epoch: &str) -> Result<Option<(String, Seq)>, JournalError> {
+        let epoch = epoch.to_owned();
+        self.reading(move |feed| timeline::later(&feed.reader, &epoch)).await
+    }
+
+    /// What the sink gets after this goes under an epoch that is later than all in its output.
+    async fn part(&mut self, name: &str, after: Seq) -> Result<(), DeliveryError> {
+        let Some(held) = self.held.clone() else { return Ok(()) };
+        let mut found = self.later_than(&held.epoch).await?;
+        let begins = found.is_none();
+        if begins {
+            self.journal.begin_epoch(Some(&held.epoch)).await?;
+            found = self.later_than(&held.epoch).await?;
+        }
+        let (epoch, before) = found.expect("an epoch that is later has begun");
+        tracing::warn!(
+            sink = name,
+            held.epoch,
+            held.seq = held.seq.0,
+            after = after.0,
+            epoch,
+            "the output of this sink holds another timeline: {}, and what follows goes there under {} epoch",
+            "the journal was put back from an older copy, or another decklog wrote there",
+            if begins { "a new" } else { "a later" },
+        );
+        if after.next() < before {
+            let recast = Recast { after, before, epoch };
+            self.journal.recast(name, recast).await?;
+            let name = name.to_owned();
+            self.reading(move |feed| {
+                feed.recasts = feed.reader.recasts(&name)?;
+                Ok::<_, JournalError>(())
+            })
+            .await?;
+        }
+        Ok(())
     }
 
     /// Reads the journal on a blocking thread.
@@ -488,27 +576,6 @@ impl Pace {
         let share = Duration::from_secs(1) / self.rate;
         self.next = self.next.max(now) + share.saturating_mul(u32::try_from(entries).unwrap_or(u32::MAX));
     }
-}
-
-/// The last entry of an earlier epoch that this journal and an output have in common; none where the output's last
-/// line is of another journal. An output can hold more of that epoch than a journal that was put back.
-fn last_shared(reader: &mut Reader, held: &Position) -> Result<Option<Seq>, JournalError> {
-    let epoch_of = |reader: &mut Reader, seq: u64| -> Result<Option<String>, JournalError> {
-        let Some(entry) = reader.entry(Seq(seq))? else { return Ok(None) };
-        let parsed = wire::Entry::parse(&entry.line)
-            .map_err(|error| JournalError::Corrupt(format!("entry {seq} is {error}; run `decklog verify`")))?;
-        Ok(Some(parsed.epoch.to_string()))
-    };
-    // Names of epochs sort by the time they began, so entries do by their epoch, and bisection finds the last.
-    let oldest = reader.oldest()?.0;
-    let (mut low, mut high) = (oldest.saturating_sub(1), reader.head()?.min(held.seq).0);
-    while low < high {
-        let middle = (low + high).div_ceil(2);
-        // One that is gone by now was among the oldest.
-        let not_after = epoch_of(reader, middle)?.is_none_or(|epoch| epoch <= held.epoch);
-        if not_after { low = middle } else { high = middle - 1 }
-    }
-    Ok((epoch_of(reader, low)?.as_deref() == Some(&held.epoch)).then_some(Seq(low)))
 }
 
 /// Waits for the sink; after `stop` only for a moment, and then gives up on it.

@@ -2,13 +2,16 @@
 //!
 //! Meant for loopback or a unix socket: there is no authentication, and nothing here shows the content of an object.
 //! Only GET and HEAD are answered, and everything about a request is bounded: its head, its time, how many there are.
+//! Where there are too many connections, a new one takes the place of the oldest that has asked for nothing yet.
 
 mod metrics;
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,12 +20,14 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use hyper::body::Incoming;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
@@ -135,13 +140,54 @@ pub async fn serve(bound: Bound, endpoints: Endpoints, stop: CancellationToken) 
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
         .route("/status", get(show_status))
-        .with_state(endpoints);
-    let mut connections = JoinSet::new();
+        .with_state(Served { endpoints, reads: Arc::new(Semaphore::new(MOST_READS)) });
+    answer_all(bound, router, LIMITS, stop).await
+}
+
+/// What the handlers have.
+#[derive(Clone)]
+struct Served {
+    endpoints: Endpoints,
+    /// The journal is read by so many at a time, whatever becomes of their connections.
+    reads: Arc<Semaphore>,
+}
+
+/// How long a client may take.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// For the head of its request.
+    head: Duration,
+    /// For its connection, with its request and its answer. Metrics of a big journal take a second.
+    connection: Duration,
+}
+
+const LIMITS: Limits = Limits { head: Duration::from_secs(5), connection: Duration::from_secs(30) };
+/// Connections at a time. One more takes the place of another.
+const MOST_CONNECTIONS: usize = 32;
+/// Requests that read the journal at a time; others wait.
+const MOST_READS: usize = 4;
+/// The head of a request has at most so many bytes.
+const HEAD_BYTES: usize = 16 << 10;
+/// How long nothing is accepted after that has failed.
+const AFTER_FAILURE: Duration = Duration::from_millis(200);
+
+/// A connection that is open.
+struct Connection {
+    task: AbortHandle,
+    /// Its request is here.
+    asked: Arc<AtomicBool>,
+}
+
+/// Nobody who only holds on to connections keeps a request out, /livez least of all: there is always room for one more.
+async fn answer_all(bound: Bound, router: Router, limits: Limits, stop: CancellationToken) -> io::Result<()> {
+    let mut tasks = JoinSet::new();
+    let mut connections: VecDeque<Connection> = VecDeque::new();
     loop {
         let stream = tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            Some(_ended) = connections.join_next() => continue,
-            stream = bound.accept(), if connections.len() < MOST_CONNECTIONS => stream,
+            Some(_ended) = tasks.join_next() => continue,
+            // One that had to go is still among them until it has gone, so that there are no more descriptors than that.
+            stream = bound.accept(), if tasks.len() <= MOST_CONNECTIONS => stream,
         };
         let stream = match stream {
             Ok(stream) => stream,
@@ -152,28 +198,33 @@ pub async fn serve(bound: Bound, endpoints: Endpoints, stop: CancellationToken) 
                 continue;
             }
         };
-        let service = TowerToHyperService::new(router.clone());
+        let asked = Arc::new(AtomicBool::new(false));
+        let service = {
+            let (asked, router) = (Arc::clone(&asked), TowerToHyperService::new(router.clone()));
+            service_fn(move |request: hyper::Request<Incoming>| {
+                asked.store(true, Ordering::Relaxed);
+                router.call(request)
+            })
+        };
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_LIMIT)
+            .header_read_timeout(limits.head)
             .max_buf_size(HEAD_BYTES)
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
         // What goes wrong with a connection is its client's business.
-        connections.spawn(async move { drop(tokio::time::timeout(CONNECTION_LIMIT, connection).await) });
+        let task = tasks.spawn(async move { drop(tokio::time::timeout(limits.connection, connection).await) });
+        connections.retain(|connection| !connection.task.is_finished());
+        if connections.len() >= MOST_CONNECTIONS {
+            // The oldest that has asked for nothing yet goes, or else the oldest.
+            let idle = connections.iter().position(|connection| !connection.asked.load(Ordering::Relaxed));
+            if let Some(connection) = connections.remove(idle.unwrap_or(0)) {
+                connection.task.abort();
+            }
+        }
+        connections.push_back(Connection { task, asked });
     }
 }
-
-/// Connections beyond this wait until one ends.
-const MOST_CONNECTIONS: usize = 32;
-/// The head of a request has at most so many bytes …
-const HEAD_BYTES: usize = 16 << 10;
-/// … and has to come within this time.
-const HEAD_LIMIT: Duration = Duration::from_secs(5);
-/// A connection, with its request and its answer, ends after this long. Metrics of a big journal take a second.
-const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
-/// How long nothing is accepted after that has failed.
-const AFTER_FAILURE: Duration = Duration::from_millis(200);
 
 impl Bound {
     async fn accept(&self) -> io::Result<Either<TcpStream, UnixStream>> {
@@ -185,19 +236,19 @@ impl Bound {
 }
 
 /// As the watchdog sees it.
-async fn livez(State(endpoints): State<Endpoints>) -> Response {
-    let stalled = endpoints.live.borrow().stalled.join(", ");
+async fn livez(State(served): State<Served>) -> Response {
+    let stalled = served.endpoints.live.borrow().stalled.join(", ");
     if stalled.is_empty() {
         return "ok\n".into_response();
     }
     (StatusCode::SERVICE_UNAVAILABLE, format!("no progress in: {stalled}\n")).into_response()
 }
 
-async fn readyz(State(endpoints): State<Endpoints>) -> Response {
-    if *endpoints.fleet.ready().borrow() {
+async fn readyz(State(served): State<Served>) -> Response {
+    if *served.endpoints.fleet.ready().borrow() {
         return "ok\n".into_response();
     }
-    let waiting = read(&endpoints, |state| {
+    let waiting = read(&served, |state| {
         let sources = Reader::open(state)?.sources()?;
         let waiting = sources
             .iter()
@@ -211,9 +262,9 @@ async fn readyz(State(endpoints): State<Endpoints>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 
-async fn scrape(State(endpoints): State<Endpoints>) -> Response {
-    let process = metrics::Process::of(&endpoints);
-    let text = read(&endpoints, move |state| {
+async fn scrape(State(served): State<Served>) -> Response {
+    let process = metrics::Process::of(&served.endpoints);
+    let text = read(&served, move |state| {
         let mut reader = Reader::open(state)?;
         let status = Status::gather(&mut reader, state, Timestamp::now())?;
         metrics::render(&reader, &status, &process)
@@ -222,18 +273,24 @@ async fn scrape(State(endpoints): State<Endpoints>) -> Response {
     answer(text.await.map(|text| ([(header::CONTENT_TYPE, kind)], text)))
 }
 
-async fn show_status(State(endpoints): State<Endpoints>) -> Response {
-    let status = read(&endpoints, |state| Status::gather(&mut Reader::open(state)?, state, Timestamp::now()));
+async fn show_status(State(served): State<Served>) -> Response {
+    let status = read(&served, |state| Status::gather(&mut Reader::open(state)?, state, Timestamp::now()));
     answer(status.await.map(axum::Json))
 }
 
 /// Reads the journal on a thread that may block.
 async fn read<T: Send + 'static>(
-    endpoints: &Endpoints,
+    served: &Served,
     work: impl FnOnce(&std::path::Path) -> Result<T, JournalError> + Send + 'static,
 ) -> Result<T, String> {
-    let state = Arc::clone(&endpoints.state);
-    match tokio::task::spawn_blocking(move || work(&state)).await {
+    let state = Arc::clone(&served.endpoints.state);
+    let turn = Arc::clone(&served.reads).acquire_owned().await.map_err(|error| error.to_string())?;
+    // The turn lasts as long as the reading does, also where nobody waits for it any more.
+    let reading = move || {
+        let _turn = turn;
+        work(&state)
+    };
+    match tokio::task::spawn_blocking(reading).await {
         Ok(result) => result.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     }
@@ -243,5 +300,78 @@ fn answer(result: Result<impl IntoResponse, String>) -> Response {
     match result {
         Ok(response) => response.into_response(),
         Err(text) => (StatusCode::INTERNAL_SERVER_ERROR, text + "\n").into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    /// Nobody here is ended by the clock.
+    const PATIENT: Limits = Limits { head: Duration::from_secs(36_000), connection: Duration::from_secs(36_000) };
+
+    /// Serves `/livez`, and `/slow`, which is answered when it is told.
+    async fn begin() -> (SocketAddr, Arc<Notify>, JoinSet<io::Result<()>>) {
+        let told = Arc::new(Notify::new());
+        let slow = Arc::clone(&told);
+        let router = Router::new().route("/livez", get(|| async { "alive" })).route(
+            "/slow",
+            get(|| async move {
+                slow.notified().await;
+                "done"
+            }),
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut server = JoinSet::new();
+        server.spawn(answer_all(Bound::Tcp(listener), router, PATIENT, CancellationToken::new()));
+        (address, told, server)
+    }
+
+    async fn connect(address: SocketAddr, sends: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(sends.as_bytes()).await.unwrap();
+        stream
+    }
+
+    fn request(path: &str) -> String {
+        format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")
+    }
+
+    async fn answer(mut stream: TcpStream) -> String {
+        let mut text = String::new();
+        // Far beyond what any machine takes.
+        tokio::time::timeout(Duration::from_secs(60), stream.read_to_string(&mut text))
+            .await
+            .expect("no answer")
+            .unwrap();
+        text
+    }
+
+    #[tokio::test]
+    async fn who_only_holds_on_to_connections_keeps_nobody_out() {
+        let (address, told, _server) = begin().await;
+        let asked = connect(address, &request("/slow")).await;
+        let mut held = Vec::new();
+        for number in 0..MOST_CONNECTIONS * 3 {
+            held.push(connect(address, if number % 2 == 0 { "" } else { "GET /livez HTTP/1.1\r\nHost:" }).await);
+        }
+        assert!(answer(connect(address, &request("/livez")).await).await.ends_with("alive"));
+        // The oldest of all has asked, and stays.
+        told.notify_one();
+        assert!(answer(asked).await.ends_with("done"));
+    }
+
+    #[tokio::test]
+    async fn nor_does_who_asks_for_much() {
+        let (address, _told, _server) = begin().await;
+        let mut held = Vec::new();
+        for _ in 0..MOST_CONNECTIONS * 3 {
+            held.push(connect(address, &request("/slow")).await);
+        }
+        assert!(answer(connect(address, &request("/livez")).await).await.ends_with("alive"));
     }
 }

@@ -8,11 +8,14 @@
 //! Deciding what a watch line means (new, changed, replayed, another incarnation) happens here, because only the
 //! state in the same transaction can tell.
 
+mod budget;
 mod codec;
+mod mark;
 mod reader;
 mod recent;
 mod retention;
 mod schema;
+mod settled;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -25,14 +28,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
+pub use budget::Budget;
+pub(crate) use budget::{Held, Share};
 pub use codec::Codec;
 pub use reader::{
     Choice, KnownObject, ObjectRow, Page, Position, Reader, Requests, SetAside, SinkRow, SourceRow, Step, StoredEntry,
     Verified,
 };
 pub use retention::{Bounds, Pause, PauseReason, Retained};
+pub use settled::Settled;
 
 use crate::ambient::{self, watch};
 use crate::change::redact::Redactor;
@@ -137,6 +143,25 @@ impl SinkState {
             Self::Retrying(text) => ("retrying", text),
             Self::Halted(text) => ("halted", text),
         }
+    }
+}
+
+/// Entries that a sink gets under the name of a later epoch, because its output has others under theirs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recast {
+    /// Those after this seq …
+    pub after: Seq,
+    /// … and before this one.
+    pub before: Seq,
+    /// The epoch that they go under.
+    pub epoch: String,
+}
+
+impl Recast {
+    /// Whether it is about this entry.
+    #[must_use]
+    pub fn has(&self, seq: Seq) -> bool {
+        self.after < seq && seq < self.before
     }
 }
 
@@ -245,8 +270,6 @@ fn advice(error: &rusqlite::Error) -> &'static str {
     }
 }
 
-/// How many bytes may wait for the writer, in KiB: the bound on memory when the disk is slow.
-const QUEUE_KIB: usize = 16 << 10;
 /// How many commands may wait for the writer.
 const QUEUE_LEN: usize = 1024;
 
@@ -265,7 +288,7 @@ struct Inner {
     sources: mpsc::Sender<Queued>,
     /// What comes from the sinks, which go on.
     control: mpsc::Sender<Queued>,
-    room: Arc<Semaphore>,
+    budget: Budget,
     head: watch::Receiver<Seq>,
     paused: watch::Receiver<Option<Pause>>,
     failure: Arc<OnceLock<String>>,
@@ -306,7 +329,7 @@ impl Drop for Counted<'_> {
 
 /// How much waits for the disk, for whoever may not hold the journal open.
 #[derive(Clone, Debug)]
-pub struct Backlog(Arc<Waiting>);
+pub struct Backlog(Arc<Waiting>, Budget);
 
 impl Backlog {
     /// How many changes of a source are handed over and not on disk yet.
@@ -314,6 +337,12 @@ impl Backlog {
     pub fn of(&self, source: SourceId) -> u64 {
         let waiting = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.get(&source).copied().unwrap_or(0)
+    }
+
+    /// How many bytes are held for what is read and not on disk yet, over all sources.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.1.held()
     }
 }
 
@@ -411,14 +440,13 @@ impl Journal {
                 result
             })
         };
-        let room = Arc::new(Semaphore::new(QUEUE_KIB));
         let inner = Inner {
             dir: dir.to_owned(),
             place,
             epoch,
             sources,
             control,
-            room,
+            budget: Budget::default(),
             head,
             paused,
             failure,
@@ -493,10 +521,20 @@ impl Journal {
     /// # Errors
     /// Where the writer has stopped: the process is about to end.
     pub async fn append(&self, source: SourceId, changes: Vec<WatchChange>) -> Result<(), JournalError> {
+        self.append_held(source, changes, &mut self.inner.budget.share()).await
+    }
+
+    /// As [`Journal::append`], with what was held of the budget while they were read.
+    pub(crate) async fn append_held(
+        &self,
+        source: SourceId,
+        changes: Vec<WatchChange>,
+        share: &mut Share<'_>,
+    ) -> Result<(), JournalError> {
         let bytes = changes.iter().map(|change| change.object.body.bytes.len()).sum();
         let mut counted = Counted { waiting: &self.inner.waiting, source, changes: changes.len() };
         self.inner.waiting.add(source, changes.len());
-        self.send(Command::Changes(source, changes), bytes).await?;
+        self.send_held(Command::Changes(source, changes), bytes, share.hand_over(bytes)).await?;
         // The writer counts them out from here.
         counted.changes = 0;
         Ok(())
@@ -518,13 +556,24 @@ impl Journal {
         self.send(Command::ListBegin(source), 0).await
     }
 
-    /// Stages one page of a list in progress; nothing is visible before [`Journal::list_done`].
+    /// Stages one page of a list in progress; nothing is visible before [`Journal::list_done`]. An object without bytes is
+    /// one that is too large to be kept: it exists, and its last known state stays.
     ///
     /// # Errors
     /// Where the writer has stopped.
     pub async fn list_page(&self, source: SourceId, objects: Vec<Observed>) -> Result<(), JournalError> {
+        self.list_page_held(source, objects, &mut self.inner.budget.share()).await
+    }
+
+    /// As [`Journal::list_page`], with what was held of the budget while it was read.
+    pub(crate) async fn list_page_held(
+        &self,
+        source: SourceId,
+        objects: Vec<Observed>,
+        share: &mut Share<'_>,
+    ) -> Result<(), JournalError> {
         let bytes = objects.iter().map(|object| object.body.bytes.len()).sum();
-        self.send(Command::ListPage(source, objects), bytes).await
+        self.send_held(Command::ListPage(source, objects), bytes, share.hand_over(bytes)).await
     }
 
     /// The list is complete at `version`: declares the gap where `why` is given, writes the net difference, moves the
@@ -656,10 +705,23 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError::Locked`] where a daemon holds the state directory.
-    pub fn forget_aside(dir: &Path, sink: &str, seqs: &[Seq]) -> Result<(), JournalError> {
+    pub fn settle(dir: &Path, settled: &Settled) -> Result<(), JournalError> {
         let _lock = schema::lock(dir)?;
         let mut conn = schema::open_writer(dir)?;
-        writer::forget_aside(&mut conn, sink, seqs)
+        writer::settle(&mut conn, settled)
+    }
+
+    /// Does the same with what replays have left for the daemon in its state directory.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn settle_left(&self) -> Result<(), JournalError> {
+        for (path, settled) in Settled::left(&self.inner.dir) {
+            self.ask(|reply| Command::Settle(settled, reply)).await?;
+            // It is noted on disk; read again it would change nothing.
+            drop(std::fs::remove_file(path));
+        }
+        Ok(())
     }
 
     /// Says how a sink is doing.
@@ -697,7 +759,7 @@ impl Journal {
     /// How much waits for the disk. It does not keep the journal open.
     #[must_use]
     pub fn backlog(&self) -> Backlog {
-        Backlog(Arc::clone(&self.inner.waiting))
+        Backlog(Arc::clone(&self.inner.waiting), self.inner.budget.clone())
     }
 
     /// Counts the writer's turns: it grows with every transaction and every answer, also within a long list.
@@ -718,15 +780,52 @@ impl Journal {
         self.inner.epoch.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Begins a new epoch: this journal was found behind what a sink already holds (put back from a backup), so its
-    /// next seqs were given out before. Entries that exist keep theirs.
+    /// Begins a new epoch: this journal was put back from an older copy, so its next seqs were given out before. Entries
+    /// that exist keep theirs. It is later than every epoch of the journal, and than `after`, which an output names; where
+    /// the journal's is that already, it stays.
     ///
     /// # Errors
     /// Where the writer has stopped.
-    pub async fn begin_epoch(&self) -> Result<String, JournalError> {
-        let epoch = self.ask(Command::Epoch).await?;
+    pub async fn begin_epoch(&self, after: Option<&str>) -> Result<String, JournalError> {
+        let after = after.map(str::to_owned);
+        let epoch = self.ask(|reply| Command::Epoch(after, reply)).await?;
         self.inner.epoch.write().unwrap_or_else(PoisonError::into_inner).clone_from(&epoch);
         Ok(epoch)
+    }
+
+    /// Whether the state directory was copied to where it is, or something else took the place of its mark: what the
+    /// journal tells from here on may have been told otherwise. A journal that has no mark yet is none.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn is_copy(&self) -> Result<bool, JournalError> {
+        let known = self.reader()?.mark()?;
+        Ok(!known.is_empty() && mark::identity(&self.inner.dir).is_none_or(|found| !known.contains(&found)))
+    }
+
+    /// Makes another mark for the state directory: a copy from before is known by it. Whatever ends this, the journal
+    /// knows the mark that is there.
+    ///
+    /// # Errors
+    /// Where the file system or the database refuse. The mark that there was stays good.
+    pub async fn renew_mark(&self) -> Result<(), JournalError> {
+        let dir = self.inner.dir.clone();
+        let io =
+            |source| JournalError::Io { what: format!("cannot mark the state directory {}", dir.display()), source };
+        let fresh = mark::make(&dir).map_err(io)?;
+        let new = fresh.identity.clone();
+        let both = mark::identity(&dir).into_iter().chain([new.clone()]).collect();
+        self.ask(|reply| Command::Mark(both, reply)).await?;
+        fresh.place(&dir).map_err(io)?;
+        self.ask(|reply| Command::Mark(vec![new], reply)).await
+    }
+
+    /// From now on a sink gets some entries under another epoch's name.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn recast(&self, sink: &str, recast: Recast) -> Result<(), JournalError> {
+        self.ask(|reply| Command::Recast(sink.to_owned(), recast, reply)).await
     }
 
     /// A read-only connection.
@@ -737,8 +836,19 @@ impl Journal {
         Reader::beside(&self.inner.dir, self.inner.recent.clone(), self.head())
     }
 
+    /// What is read and not on disk yet, in bytes.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        &self.inner.budget
+    }
+
     /// Sends a command that waits in the queue with `bytes` bytes.
     async fn send(&self, command: Command, bytes: usize) -> Result<(), JournalError> {
+        self.send_held(command, bytes, None).await
+    }
+
+    /// As `send`, where a part of the budget is held for it already.
+    async fn send_held(&self, command: Command, bytes: usize, held: Option<Held>) -> Result<(), JournalError> {
         let inner = &self.inner;
         let at = ambient::now().as_microsecond();
         if command.is_control() {
@@ -746,10 +856,8 @@ impl Journal {
             let queued = Queued { command, at, bytes: 0, room: None };
             return inner.control.send(queued).await.map_err(|_| self.stopped());
         }
-        // One command larger than the whole queue takes all of it and so waits for an empty one.
-        let kib = u32::try_from((bytes / 1024 + 1).min(QUEUE_KIB)).unwrap_or(u32::MAX);
-        let room = Arc::clone(&inner.room).acquire_many_owned(kib).await.map_err(|_| self.stopped())?;
-        inner.sources.send(Queued { command, at, bytes, room: Some(room) }).await.map_err(|_| self.stopped())
+        let room = Some(inner.budget.queue(bytes, held).await);
+        inner.sources.send(Queued { command, at, bytes, room }).await.map_err(|_| self.stopped())
     }
 
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, JournalError> {

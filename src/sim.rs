@@ -715,6 +715,24 @@ impl Sim {
         self.shared.lock().requests.iter().filter(|seen| on.matches(seen)).count()
     }
 
+    /// The most requests of this kind that came within any stretch of this length, by the runtime's clock.
+    #[must_use]
+    pub fn most_within(&self, stretch: Duration, counts: impl Fn(&Seen) -> bool) -> usize {
+        let state = self.shared.lock();
+        let times: Vec<_> = state.requests.iter().filter(|seen| counts(seen)).map(|seen| seen.at).collect();
+        let within = |first: usize| times[first..].partition_point(|at| *at - times[first] <= stretch);
+        (0..times.len()).map(within).max().unwrap_or_default()
+    }
+
+    /// The most requests in any second by which one source asked for this resource in this namespace, or in all: lists,
+    /// watches and the questions before them.
+    #[must_use]
+    pub fn busiest_second(&self, resource: &str, namespace: Option<&str>) -> usize {
+        self.most_within(Duration::from_secs(1), |seen| {
+            (seen.is_list(resource) || seen.is_watch(resource)) && seen.namespace.as_deref() == namespace
+        })
+    }
+
     /// Forgets the requests so far.
     pub fn clear_requests(&self) {
         self.shared.lock().requests.clear();

@@ -32,7 +32,7 @@ use futures::future::BoxFuture;
 
 use crate::config;
 use crate::model::{Cluster, EntryType, Seq};
-use crate::wire;
+use crate::wire::{self, EntryError, Stamp};
 pub(crate) use template::Template;
 
 /// What stands for the name of a sink in a sentence before [`Sink::of`] has told it.
@@ -52,13 +52,60 @@ pub enum Class {
     BestEffort,
 }
 
-/// A place in the log of one journal.
+/// A place in the log of one journal, and which entry stands there. A journal that is put back gives seqs out a second
+/// time, and until that is found out in the same epoch: only the entry itself tells whose timeline an output holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Which journal.
     pub epoch: String,
     /// The last seq that is there.
     pub seq: Seq,
+    /// The entry of that seq; none where that cannot be told, and before the first.
+    pub entry: Option<Mark>,
+}
+
+/// What tells an entry from every other that was ever given its epoch and seq: the change, and the microsecond in which
+/// it was journaled.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Mark {
+    /// The entry's id.
+    pub id: String,
+    /// The entry's time.
+    pub time: String,
+}
+
+impl Position {
+    /// Before the first entry of a journal.
+    #[must_use]
+    pub fn before(epoch: &str) -> Self {
+        Self { epoch: epoch.to_owned(), seq: Seq(0), entry: None }
+    }
+
+    /// The place of an entry, from the beginning of its line.
+    ///
+    /// # Errors
+    /// Where the line does not begin as an entry does.
+    pub fn of(line: &[u8]) -> Result<Self, EntryError> {
+        let stamp = Stamp::of(line)?;
+        Ok(Self { epoch: stamp.epoch, seq: stamp.seq, entry: Some(Mark { id: stamp.id, time: stamp.time }) })
+    }
+
+    /// The place of an entry that is read already.
+    #[must_use]
+    pub fn at(entry: &wire::Entry<'_>) -> Self {
+        let mark = Mark { id: entry.id.to_string(), time: entry.time.to_string() };
+        Self { epoch: entry.epoch.to_string(), seq: entry.seq(), entry: Some(mark) }
+    }
+
+    /// Whether this is the place of the very same entry, as far as both can tell.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        let same_entry = match (&self.entry, &other.entry) {
+            (Some(own), Some(other)) => own == other,
+            _ => true,
+        };
+        self.epoch == other.epoch && self.seq == other.seq && same_entry
+    }
 }
 
 /// One entry as a sink gets it.
@@ -176,6 +223,13 @@ pub trait Sink: Send {
     /// What the output itself holds. `None` where it cannot know, or holds nothing: the cursor counts then. `cursor` is
     /// what the journal believes: everything up to it is in the output for good, what is beyond may be torn.
     fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>>;
+
+    /// Whether the output holds this very entry. Asked only where the last entry of the output is of another timeline
+    /// than the journal's, to find what both share. `false` also where it cannot look: what is there may then be
+    /// delivered again, and nothing is lost.
+    fn holds<'a>(&'a mut self, _entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+        std::future::ready(Ok(false)).boxed()
+    }
 
     /// Takes entries in order, all of them or as many as the error says, and has them for good when it returns.
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>>;

@@ -257,6 +257,9 @@ pub struct SinkStatus {
     pub set_aside: Vec<Refused>,
     /// Entries that were forgotten before it had taken them; it got a GAP for them.
     pub missed_entries: u64,
+    /// When the last of them was forgotten.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_missed: Option<Timestamp>,
     /// Whether it is configured.
     pub active: bool,
 }
@@ -355,6 +358,7 @@ impl Status {
                     oldest_undelivered: sink.oldest_undelivered.and_then(timestamp),
                     delivered: timestamp(sink.delivered_at),
                     missed_entries: sink.missed,
+                    last_missed: sink.missed_at.and_then(timestamp),
                     active: sink.active,
                 })
                 .collect(),

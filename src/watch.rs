@@ -21,6 +21,7 @@ mod fleet;
 pub mod frame;
 mod limiter;
 pub mod machine;
+mod prober;
 pub mod select;
 mod source;
 mod stats;
@@ -46,6 +47,7 @@ use crate::model::Resource;
 use discovery::{Discovered, Discoverer};
 use limiter::Limiter;
 use machine::Patience;
+use prober::Prober;
 
 /// Every duration and bound of reading a cluster. Only tests need others than the default.
 #[derive(Clone, Debug)]
@@ -54,12 +56,19 @@ pub struct Timings {
     pub patience: Patience,
     /// How long the API server is asked to keep a watch open: seconds, drawn anew for each.
     pub watch_seconds: RangeInclusive<u32>,
+    /// The same for a watch of a source that gets no bookmarks. Only its end moves a quiet position, which is to be newer
+    /// than what etcd forgets, so four times this is less than the five minutes that Kubernetes keeps there.
+    pub short_watch_seconds: RangeInclusive<u32>,
     /// A watch on which nothing comes for this long is taken for dead. Bookmarks come about every minute.
     pub silence: Duration,
     /// The bound on the first wait after a failure; it doubles with each further one …
     pub backoff_first: Duration,
     /// … up to this.
     pub backoff_most: Duration,
+    /// How often an API server that does not answer is asked whether it does, at most …
+    pub prober: Duration,
+    /// … and over which time the sources come back once it does.
+    pub scatter: Duration,
     /// Objects in a page of a list.
     pub page: u32,
     /// The longest line of a watch, and the largest item of a list, in bytes.
@@ -68,6 +77,8 @@ pub struct Timings {
     pub lists: usize,
     /// Other requests at once that wait for the head of their answer.
     pub requests: usize,
+    /// Requests a second of all sources, beside a first rush of as many.
+    pub rate: u32,
     /// Each source is compared with the API server at least this often; `None` for never.
     pub audit: Option<Duration>,
     /// How long an audit waits for the source to pass the version of its list. Bookmarks come about every minute.
@@ -83,13 +94,17 @@ impl Default for Timings {
         Self {
             patience: Patience::default(),
             watch_seconds: 300..=600,
+            short_watch_seconds: 60..=70,
             silence: Duration::from_secs(150),
             backoff_first: Duration::from_millis(800),
             backoff_most: Duration::from_secs(30),
+            prober: Duration::from_secs(1),
+            scatter: Duration::from_millis(200),
             page: 500,
             line_limit: 16 << 20,
             lists: 4,
             requests: 16,
+            rate: 200,
             audit: None,
             audit_patience: Duration::from_secs(180),
             discovery: Duration::from_secs(5),
@@ -105,6 +120,8 @@ struct Shared {
     redactor: Arc<Redactor>,
     timings: Timings,
     limiter: Limiter,
+    /// Asks for all whether the API server answers.
+    prober: Arc<Prober>,
     /// Told when a source has settled for the first time.
     settled: Arc<Notify>,
     /// Counts steps of every source and of discovery: proof of life for a watchdog.

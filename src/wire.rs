@@ -406,6 +406,8 @@ pub fn identity(line: &[u8]) -> Cow<'_, [u8]> {
 /// Which entry it is and when it was journaled: its first members, for who has many lines and asks no more of each.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub struct Stamp {
+    /// Its place in the journal.
+    pub seq: Seq,
     /// The journal's name.
     pub epoch: String,
     /// What names the change.
@@ -424,6 +426,20 @@ impl Stamp {
         let end = memchr::memmem::find(line, b"\",\"type\":").unwrap_or_default();
         serde_json::from_slice(&[&line[..end], b"\"}"].concat()).map_err(|error| EntryError::Json(error.column()))
     }
+}
+
+/// The same entry under the name of another epoch: in `epoch`, and in the id of a GAP, which begins with it.
+///
+/// # Errors
+/// Where the line does not begin as an entry does.
+pub fn recast(line: &[u8], epoch: &str) -> Result<Bytes, EntryError> {
+    let old = Stamp::of(line)?;
+    let end = memchr::memmem::find(line, b"\",\"type\":").unwrap_or_default();
+    let head = String::from_utf8_lossy(&line[..end]);
+    let own = |epoch: &str| format!("\"epoch\":\"{epoch}\"");
+    let gap = |epoch: &str| format!("\"id\":\"{epoch}.{}\"", old.seq);
+    let head = head.replacen(&own(&old.epoch), &own(epoch), 1).replacen(&gap(&old.epoch), &gap(epoch), 1);
+    Ok([head.as_bytes(), &line[end..]].concat().into())
 }
 
 /// Where the first member of an object begins that has one of these keys, which are given with quotes and colon.

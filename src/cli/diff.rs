@@ -268,6 +268,7 @@ impl Scope {
                 let resource = entry.resource.to_string();
                 difference.gaps.push(Hole { seq: stored.seq.0, resource, gap, stored: stored.clone() });
             }
+            difference.unknown.extend(object::unwatched(reader, &names[&resource], namespace.as_deref())?);
             for (name, place) in [("--from", from), ("--to", to)] {
                 if let Some(doubt) = object::doubt(reader, resource, namespace.as_deref(), place)? {
                     difference.unknown.push(format!("{name} lies in a gap of {}: {doubt}", names[&resource]));

@@ -95,6 +95,9 @@ pub fn main(args: GetArgs, global: &Global, out: &mut Out) -> Outcome {
     {
         complain(&format!("note: {doubt}"));
     }
+    if let Some(stale) = object::unwatched(&reader, &row.resource.full_name(), Some(&row.namespace))? {
+        complain(&format!("note: {stale}"));
+    }
     let damaged = |error: serde_json::Error| {
         Failure::new(Exit::Io, format!("the stored object is damaged ({error}); run `decklog verify`"))
     };

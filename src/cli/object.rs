@@ -243,6 +243,26 @@ pub(super) fn doubt(
     Ok(None)
 }
 
+/// That a resource is watched no more, in this namespace or anywhere, where that is so, with since when.
+///
+/// # Errors
+/// Where the journal cannot be read.
+pub(super) fn unwatched(reader: &Reader, resource: &str, namespace: Option<&str>) -> Result<Option<String>, Failure> {
+    let mut sources = reader.sources()?;
+    sources.retain(|source| {
+        let covers = source.namespace.is_empty() || namespace.is_none_or(|wanted| wanted == source.namespace);
+        covers && source.resource.full_name() == resource
+    });
+    if sources.is_empty() || sources.iter().any(|source| source.active) {
+        return Ok(None);
+    }
+    let since = sources.iter().filter_map(|source| source.good_at).max();
+    let since = since.map_or_else(|| "an unknown time".to_owned(), spell_micros);
+    Ok(Some(format!(
+        "{resource} is not watched any more: what is known of it is of {since}, the last time that it was"
+    )))
+}
+
 /// Why nothing is known of an object at a moment before all that is kept of it.
 ///
 /// # Errors

@@ -5,7 +5,7 @@
 //! once, in order, and its last line the position.
 
 use clap::Args;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,9 @@ use super::output::plural;
 use super::progress::Progress;
 use super::{Exit, Failure, Global, Outcome, complain, configured};
 use crate::config::{self, SinkKind};
-use crate::delivery::{self, Pace};
+use crate::delivery::{self, Pace, line_for};
 use crate::filter::Filter;
-use crate::journal::{Journal, JournalError, Reader};
+use crate::journal::{Journal, JournalError, Reader, Settled};
 use crate::model::{Cluster, Seq};
 use crate::sink::{self, Item, Sink, SinkError};
 
@@ -56,29 +56,37 @@ pub fn main(args: ReplayArgs, global: &Global) -> Outcome {
 
 async fn replay(config: &config::Sink, dir: &Path, reader: &mut Reader, from: Seq, to: Seq) -> Outcome {
     let aside = reader.set_aside()?.into_iter().filter(|aside| aside.sink == config.name);
-    let aside: BTreeSet<Seq> = aside.map(|aside| aside.seq).collect();
-    let mut settled = Vec::new();
-    let told = redeliver(config, reader, from, to, |seq| settled.extend(aside.get(&seq))).await;
+    let aside: BTreeMap<Seq, i64> = aside.map(|aside| (aside.seq, aside.time)).collect();
+    let mut settled = Settled { sink: config.name.clone(), entries: Vec::new() };
+    let told = redeliver(config, reader, from, to, |seq| {
+        settled.entries.extend(aside.get_key_value(&seq).map(|(seq, time)| (*seq, *time)));
+    })
+    .await;
     // Also where it did not come to the end: those are delivered.
-    settle(dir, &config.name, &settled)?;
+    settle(dir, &settled)?;
     told
 }
 
 /// Entries that were set aside and are delivered now are listed no longer.
-fn settle(dir: &Path, sink: &str, seqs: &[Seq]) -> Result<(), Failure> {
-    if seqs.is_empty() {
+fn settle(dir: &Path, settled: &Settled) -> Result<(), Failure> {
+    let count = settled.entries.len();
+    if count == 0 {
         return Ok(());
     }
-    let what = plural(seqs.len() as u64, "entry", "entries");
-    match Journal::forget_aside(dir, sink, seqs) {
+    let what = plural(count as u64, "entry", "entries");
+    match Journal::settle(dir, settled) {
         Ok(()) => complain(&format!(
             "of these, {what} had been set aside, and {} no longer listed",
-            if seqs.len() == 1 { "is" } else { "are" }
+            if count == 1 { "is" } else { "are" }
         )),
         // Only one process writes to a journal, and that is the daemon.
-        Err(JournalError::Locked { .. }) => complain(&format!(
-            "of these, {what} had been set aside, and will be listed until `decklog replay` delivers the same while the daemon is stopped"
-        )),
+        Err(JournalError::Locked { .. }) => {
+            settled.leave(dir)?;
+            complain(&format!(
+                "of these, {what} had been set aside; the daemon lists {} no longer within seconds",
+                if count == 1 { "it" } else { "them" }
+            ));
+        }
         Err(error) => return Err(error.into()),
     }
     Ok(())
@@ -99,6 +107,7 @@ async fn redeliver(
     let mut progress = Progress::new(format!("replay to {}", config.name), "entries");
     let (mut after, mut delivered, mut refused) = (Seq(from.0 - 1), 0_u64, 0_u64);
     let mut pace = config.rate.map(Pace::new);
+    let recasts = reader.recasts(&config.name)?;
     while after < to {
         let mut limits = sink.limits();
         if let Some(pace) = &pace {
@@ -125,7 +134,8 @@ async fn redeliver(
         for entry in entries.into_iter().filter(|entry| entry.seq <= to) {
             // As in delivery: what cannot be told is delivered.
             if filter.as_ref().is_none_or(|filter| filter.matches(&entry.line).unwrap_or(true)) {
-                let line = config.shape().apply(&entry.line).map_err(|error| {
+                let line = line_for(&recasts, entry.seq, entry.line).and_then(|line| config.shape().apply(&line));
+                let line = line.map_err(|error| {
                     Failure::new(Exit::Io, format!("entry {} is {error}; run `decklog verify`", entry.seq))
                 })?;
                 items.push(Item { seq: entry.seq, kind: entry.kind, line });
@@ -250,11 +260,25 @@ mod tests {
         let all = [("other".to_owned(), 2), ("s".to_owned(), 2), ("s".to_owned(), 5)];
         let (state, path) = (world.dir.path().join("state"), world.dir.path().join("events.jsonl"));
         let mut reader = Reader::open(&state).unwrap();
-        // While a daemon holds the journal nobody else writes to it.
+        // While a daemon holds the journal nobody else writes to it, and it is asked to.
         assert_eq!(replay(&file(&path), &state, &mut reader, Seq(1), Seq(2)).await.unwrap(), Exit::Done);
         assert_eq!(listed(&reader), all);
+        let [(left, settled)] = &Settled::left(&state)[..] else { panic!("one request") };
+        world.journal.settle_left().await.unwrap();
+        assert_eq!(listed(&reader), [all[0].clone(), all[2].clone()]);
+        assert!(!left.exists());
+        // A crash may leave it behind: read again it means the same entry, and not one that was set aside since.
+        world.journal.set_aside("s", Seq(2), Bytes::new(), "413").await.unwrap();
+        settled.leave(&state).unwrap();
+        world.journal.settle_left().await.unwrap();
+        assert_eq!(listed(&reader), all);
+        // What is none does no harm.
+        fs::write(state.join("replayed-x.json"), "{").unwrap();
+        world.journal.settle_left().await.unwrap();
+        assert!(Settled::left(&state).is_empty() && !state.join("replayed-x.json").exists());
         let _dir = world.close();
-        assert_eq!(replay(&file(&path), &state, &mut reader, Seq(1), Seq(3)).await.unwrap(), Exit::Done);
+        fs::remove_file(path.with_file_name("events.jsonl.replay-1-2")).unwrap();
+        assert_eq!(replay(&file(&path), &state, &mut reader, Seq(1), Seq(2)).await.unwrap(), Exit::Done);
         assert_eq!(listed(&reader), [all[0].clone(), all[2].clone()]);
     }
 }

@@ -259,6 +259,7 @@ mod tests {
             delivered: None,
             set_aside: Vec::new(),
             missed_entries: 0,
+            last_missed: None,
             active: true,
         };
         let place = |seq: u64, text: &str| Place { seq: Seq(seq), time: time(text) };

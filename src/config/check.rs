@@ -1,18 +1,23 @@
 //! The checker: walks the tree along the schema and tells every problem at once.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 
+use reqwest::Url;
 use serde_json::Value as Json;
 
 use super::format;
 use super::problem::{Place, Problem, nearest};
 use super::tree::{Node, Value};
-use super::{Files, Listen};
-use crate::sink::{postgres, s3};
+use super::{Files, Listen, value};
+use crate::sink::{nats, postgres, s3};
 
 /// What is found where a key is missing.
 pub(super) const MISSING: &str = "no such key";
+
+/// What words were called before the first release, and are called now.
+const RENAMED: [(&str, &str); 2] = [("forget", "drop_oldest"), ("set_aside", "dead_letter")];
 
 /// Everything that is wrong with the tree.
 pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
@@ -21,6 +26,8 @@ pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
     checker.duplicate_names(root);
     checker.one_file_twice(root);
     checker.one_place_twice(root);
+    checker.one_stream_twice(root);
+    checker.one_producer_twice(root);
     checker.whole_objects(root);
     checker.one_resource_twice(root);
     checker.remote_listener(root);
@@ -149,7 +156,7 @@ impl Checker<'_> {
         if !fits {
             let all = alternatives(schema);
             let words = all.iter().flat_map(words);
-            let nearest = node.text().and_then(|text| nearest(text, words));
+            let nearest = node.text().and_then(|text| nearest(text, words.clone()).or_else(|| renamed(text, words)));
             self.tell_near(&node.place, path, node.described(false), expected(self.schema, schema), nearest);
         }
     }
@@ -304,7 +311,8 @@ impl Checker<'_> {
                     "a database or a schema that no other sink delivers to",
                 ),
                 "s3" => (
-                    s3::Place::parse(url).map(|place| (format!("{place:?}"), key("endpoint").unwrap_or_default())),
+                    s3::Place::parse(url)
+                        .map(|place| (place.plain(), key("endpoint").unwrap_or_default().trim_end_matches('/'))),
                     "the place",
                     "a bucket, a prefix or a folder that no other sink delivers to",
                 ),
@@ -313,6 +321,67 @@ impl Checker<'_> {
             let Ok((place, part)) = place else { continue };
             if let Some(first) = seen.insert((place, part.to_owned()), index) {
                 self.tell(&node.place, &format!("sink[{index}].url"), format!("{found} of sink[{first}]"), expected);
+            }
+        }
+    }
+
+    /// Two sinks cannot tell their entries to one stream: each takes what the other wrote for its own.
+    fn one_stream_twice(&mut self, root: &Node) {
+        let mut seen: Vec<(usize, Queue)> = Vec::new();
+        for (index, sink) in root.get("sink").map_or(&[][..], Node::elements).iter().enumerate() {
+            let (queue, key, found, expected) = match tag_of(sink) {
+                "nats" => (
+                    Queue::nats(sink),
+                    "stream",
+                    "the stream and the subjects",
+                    "a stream, or a fixed part of `subject`, that no other sink has",
+                ),
+                "redis" => (
+                    Queue::redis(sink),
+                    "url",
+                    "the database and the stream",
+                    "a `stream` that no other sink writes to",
+                ),
+                _ => continue,
+            };
+            let (Some(queue), Some(node)) = (queue, sink.get(key)) else { continue };
+            match seen.iter().find(|(_, other)| queue.meets(other)) {
+                Some((first, _)) => {
+                    let found = format!("{found} of sink[{first}]");
+                    self.tell(&node.place, &format!("sink[{index}].{key}"), found, expected);
+                }
+                None => seen.push((index, queue)),
+            }
+        }
+    }
+
+    /// Brokers let one producer write under a transactional id, and a position topic holds the position of one sink. Two
+    /// sinks that name no broker in common are believed to write to other brokers.
+    fn one_producer_twice(&mut self, root: &Node) {
+        let mut seen: Vec<(usize, Vec<String>, &str, String)> = Vec::new();
+        for (index, sink) in root.get("sink").map_or(&[][..], Node::elements).iter().enumerate() {
+            let Some(id) = sink.get("transactional_id").filter(|_| tag_of(sink) == "kafka") else { continue };
+            let Some(name) = id.text() else { continue };
+            let brokers = sink.get("brokers").map_or(&[][..], Node::elements);
+            let brokers: Vec<String> = brokers.iter().filter_map(Node::text).map(str::to_lowercase).collect();
+            let topic = sink.get("position_topic");
+            let topic_name = topic.and_then(Node::text).map_or_else(|| format!("{name}-position"), str::to_owned);
+            let same = seen.iter().find(|(_, others, other, other_topic)| {
+                (*other == name || *other_topic == topic_name) && brokers.iter().any(|broker| others.contains(broker))
+            });
+            match same {
+                Some((first, _, other, _)) if *other == name => {
+                    let found = format!("{name:?}, which is that of sink[{first}] at the same brokers");
+                    let expected = "a transactional_id that no other sink has";
+                    self.tell(&id.place, &format!("sink[{index}].transactional_id"), found, expected);
+                }
+                Some((first, ..)) => {
+                    let found = format!("{topic_name:?}, which is that of sink[{first}] at the same brokers");
+                    let expected = "a position topic that no other sink has";
+                    let place = topic.map_or(&id.place, |topic| &topic.place);
+                    self.tell(place, &format!("sink[{index}].position_topic"), found, expected);
+                }
+                None => seen.push((index, brokers, name, topic_name)),
             }
         }
     }
@@ -376,6 +445,56 @@ impl Checker<'_> {
     }
 }
 
+/// Where entries are appended on a server.
+struct Queue {
+    /// The servers, any of which may be the same.
+    servers: Vec<String>,
+    /// What has to be the same beside.
+    space: Vec<String>,
+    /// The subjects within it.
+    subjects: String,
+}
+
+impl Queue {
+    /// A stream of NATS; of another user it may be another one, of another account.
+    fn nats(sink: &Node) -> Option<Self> {
+        let text = |key: &str| sink.get(key).and_then(Node::text);
+        let who = ["stream", "user", "credentials_file", "token_file", "cert_file"];
+        Some(Self {
+            servers: sink.get("addresses")?.elements().iter().filter_map(|node| server(node.text()?, 4222)).collect(),
+            space: who.into_iter().map(|key| text(key).unwrap_or_default().to_owned()).collect(),
+            subjects: nats::Subject::parse(text("subject").unwrap_or(value::SUBJECT)).ok()?.pattern().to_owned(),
+        })
+    }
+
+    /// A stream of Redis, or the same template of streams.
+    fn redis(sink: &Node) -> Option<Self> {
+        let url = sink.get("url")?.text()?;
+        let database = Url::parse(url).ok()?.path().trim_matches('/').parse().unwrap_or(0_u32);
+        let stream = sink.get("stream").and_then(Node::text).unwrap_or("decklog");
+        Some(Self {
+            servers: server(url, 6379).into_iter().collect(),
+            space: vec![database.to_string(), stream.to_owned()],
+            subjects: String::new(),
+        })
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        self.servers.iter().any(|server| other.servers.contains(server))
+            && self.space == other.space
+            && nats::meet(&self.subjects, &other.subjects)
+    }
+}
+
+/// Host and port of a URL. The names of this machine are one.
+fn server(url: &str, port: u16) -> Option<String> {
+    let url = Url::parse(url).or_else(|_| Url::parse(&format!("any://{url}"))).ok()?;
+    let host = url.host_str()?.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_lowercase();
+    let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let host = if is_local { "localhost".to_owned() } else { host };
+    Some(format!("{host}:{}", url.port().unwrap_or(port)))
+}
+
 fn is_tagged(schema: &Json) -> bool {
     schema.get("oneOf").is_some() && schema.get("properties").is_some()
 }
@@ -387,6 +506,12 @@ fn alternatives(schema: &Json) -> Vec<Json> {
 /// The words that a schema takes.
 fn words(schema: &Json) -> Vec<&str> {
     schema["enum"].as_array().into_iter().flatten().chain(schema.get("const")).filter_map(Json::as_str).collect()
+}
+
+/// The present name of a word that was called otherwise.
+fn renamed<'a>(text: &str, mut words: impl Iterator<Item = &'a str>) -> Option<String> {
+    let (_, name) = RENAMED.iter().find(|(former, _)| *former == text)?;
+    words.find(|word| word == name).map(str::to_owned)
 }
 
 /// The word of a variant's `type`.

@@ -74,7 +74,7 @@ pub enum OnRefused {
     #[default]
     Halt,
     /// The entry is kept in the journal, listed by `status`, deliverable by `replay`; the sink goes on.
-    SetAside,
+    DeadLetter,
 }
 
 /// The type of a sink, with the keys that only this type has.

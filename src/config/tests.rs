@@ -160,6 +160,16 @@ format = "text"
 }
 
 #[test]
+fn words_of_before_the_first_release_are_refused_with_what_they_are_called_now() {
+    let text = format!(
+        "[state]\non_full = 'forget'\n{LEAST}\n[[sink]]\nname = 'a'\ntype = 'stdout'\non_refused = 'set_aside'\n"
+    );
+    let problems = parse(&text).unwrap_err();
+    let nearest: Vec<_> = problems.list.iter().map(|p| (p.key.as_str(), p.nearest.as_deref())).collect();
+    assert_eq!(nearest, [("state.on_full", Some("drop_oldest")), ("sink[0].on_refused", Some("dead_letter"))]);
+}
+
+#[test]
 fn sinks_have_the_keys_of_their_type() {
     let config = parse(&format!(
         "{LEAST}
@@ -171,14 +181,14 @@ format = 'batched'
 headers = {{ X-A = 'b' }}
 from = 17
 payload = 'metadata'
-on_refused = 'set_aside'
+on_refused = 'dead_letter'
 timeout = '5s'
 "
     ))
     .unwrap()
     .config;
     let sink = &config.sink[0];
-    assert_eq!((sink.from, sink.payload, sink.on_refused), (From::Seq(17), Payload::Metadata, OnRefused::SetAside));
+    assert_eq!((sink.from, sink.payload, sink.on_refused), (From::Seq(17), Payload::Metadata, OnRefused::DeadLetter));
     let SinkKind::Http(http) = &sink.kind else { panic!("{sink:?}") };
     assert_eq!((http.format, http.batch_size, http.timeout), (CloudEvents::Batched, 100, Duration::from_secs(5)));
     assert_eq!(http.headers["X-A"], "b");
@@ -238,6 +248,91 @@ endpoint = 'https://other.example'
 "
     );
     insta::assert_snapshot!(briefly(&text).join("\n"), @"11:7 sink[1].url: the place of sink[0]");
+}
+
+#[test]
+fn two_sinks_append_to_two_streams() {
+    const TEXT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/rustfmt.toml");
+    let text = format!(
+        "{LEAST}
+[[sink]]
+name = 'a'
+type = 'nats'
+addresses = ['nats://127.0.0.1', 'tls://two.example:4222']
+stream = 'log'
+[[sink]]
+name = 'b'
+type = 'nats'
+addresses = ['nats://LOCALHOST:4222']
+stream = 'log'
+subject = 'decklog.pods.{{name}}'
+[[sink]]
+name = 'c'
+type = 'nats'
+addresses = ['tls://two.example']
+stream = 'log'
+subject = 'other.{{resource}}.{{namespace}}'
+[[sink]]
+name = 'd'
+type = 'nats'
+addresses = ['tls://two.example:4223']
+stream = 'log'
+[[sink]]
+name = 'e'
+type = 'nats'
+addresses = ['tls://two.example']
+stream = 'log'
+token_file = '{TEXT}'
+[[sink]]
+name = 'f'
+type = 'redis'
+url = 'redis://localhost/0'
+[[sink]]
+name = 'g'
+type = 'redis'
+url = 'redis://[::1]:6379'
+stream = 'decklog'
+[[sink]]
+name = 'h'
+type = 'redis'
+url = 'redis://localhost/1'
+[[sink]]
+name = 'i'
+type = 'redis'
+url = 'redis://localhost'
+stream = 'other'
+"
+    );
+    insta::assert_snapshot!(briefly(&text).join("\n"), @r"
+    13:10 sink[1].stream: the stream and the subjects of sink[0]
+    39:7 sink[6].url: the database and the stream of sink[5]
+    ");
+}
+
+#[test]
+fn a_producer_is_one_sink() {
+    let kafka = |name: &str, broker: &str, rest: &str| {
+        format!("[[sink]]\nname = '{name}'\ntype = 'kafka'\ntopic = 't'\nbrokers = ['{broker}:9092']\n{rest}\n")
+    };
+    let sinks = [
+        kafka("a", "k", "transactional_id = 'x'"),
+        kafka("b", "K", "transactional_id = 'x'"),
+        kafka("c", "k", "transactional_id = 'y'\nposition_topic = 'x-position'"),
+        kafka("d", "other", "transactional_id = 'x'"),
+        kafka("e", "k", "mode = 'idempotent'"),
+    ];
+    let told = briefly(&format!("{LEAST}\n{}", sinks.concat())).join("\n");
+    assert!(told.contains("sink[1].transactional_id: \"x\", which is that of sink[0] at the same brokers"), "{told}");
+    assert!(told.contains("sink[2].position_topic: \"x-position\", which is that of sink[0]"), "{told}");
+    assert_eq!(told.lines().count(), 2, "{told}");
+}
+
+#[test]
+fn a_folder_is_one_sink_however_it_is_spelled() {
+    let s3 = |name: &str, url: &str| format!("[[sink]]\nname = '{name}'\ntype = 's3'\nurl = '{url}'\n");
+    let sinks = [s3("a", "file:///var/x"), s3("b", "file:///var//x/./")].concat();
+    let told = briefly(&format!("{LEAST}\n{sinks}")).join("\n");
+    assert!(told.ends_with("sink[1].url: the place of sink[0]"), "{told}");
 }
 
 #[test]

@@ -24,8 +24,11 @@ pub(super) const fn batch_size() -> usize {
     100
 }
 
+/// The subject of messages where none is configured.
+pub(super) const SUBJECT: &str = "decklog.{resource}.{namespace}";
+
 pub(super) fn subject() -> String {
-    "decklog.{resource}.{namespace}".to_owned()
+    SUBJECT.to_owned()
 }
 
 pub(super) const fn segment_size() -> u64 {

@@ -15,12 +15,12 @@ use crate::delivery::{self, SinkCounters, Wanted};
 use crate::filter::Filter;
 use crate::journal::Journal;
 use crate::model::Cluster;
-use crate::sink::{self, Position, Sink};
+use crate::sink::{self, Sink};
 use crate::supervise::{Ended, Supervisor};
 use crate::wire;
 
-/// How long a sink may take to say what it holds before the cluster is read; it is asked again when it delivers.
-const ASK_LIMIT: Duration = Duration::from_secs(5);
+/// How long a sink that leaves may take to end before its successor begins.
+const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The sinks that run, by name.
 #[derive(Default)]
@@ -41,67 +41,52 @@ struct Running {
     stop: CancellationToken,
     /// Completed when its task has ended.
     ended: watch::Receiver<bool>,
+    asked: delivery::Asked,
 }
 
 struct Opened {
     config: config::Sink,
     plan: delivery::Plan,
     sink: Box<dyn Sink>,
+    /// The one of this name that it follows.
+    after: Option<watch::Receiver<bool>>,
 }
 
 impl Sinks {
-    /// Opens the sinks of a daemon that starts, and begins a new epoch where one of them already holds entries that the
-    /// journal, put back from a backup, would give out a second time. That has to be known before anything is written.
+    /// Opens the sinks of a daemon that starts.
     pub(super) async fn open(&mut self, configs: &[config::Sink], journal: &Journal) -> Result<(), DaemonError> {
         let cluster = journal.reader()?.cluster()?;
         for config in configs {
             self.opened.push(open(config, &cluster)?);
         }
-        let head = *journal.head().borrow();
-        let mut ahead = Vec::new();
-        for Opened { plan, sink, .. } in &mut self.opened {
-            let cursor = journal.sink(&plan.name, plan.kind, plan.start).await?;
-            let cursor = Position { epoch: journal.epoch(), seq: cursor };
-            let held = tokio::time::timeout(ASK_LIMIT, sink.position(&cursor)).await;
-            if let Ok(Ok(Some(held))) = held
-                && held.epoch == journal.epoch()
-                && held.seq > head
-            {
-                ahead.push((plan.name.clone(), held.seq));
-            }
-        }
-        for (name, held) in &ahead {
-            tracing::warn!(
-                sink = name,
-                held = held.0,
-                head = head.0,
-                "the journal is behind what this sink holds: it was put back from an older copy, and begins a new epoch"
-            );
-            // It has everything that this journal still has of the old epoch. This comes first: after the new epoch
-            // has begun, nothing at the next start would tell that the sink is ahead.
-            journal.acknowledge(name, head).await?;
-        }
-        if !ahead.is_empty() {
-            let epoch = journal.begin_epoch().await?;
-            tracing::info!(epoch, "a new epoch begins");
-        }
-        Ok(())
+        Ok(delivery::register(journal, self.opened.iter().map(|opened| opened.plan.registration()).collect()).await?)
+    }
+
+    /// See [`delivery::asked`].
+    pub(super) async fn asked(&self) {
+        delivery::asked(self.running.values().map(|running| Arc::clone(&running.asked))).await;
     }
 
     /// Begins to deliver to what is opened.
     pub(super) fn start(&mut self, journal: &Journal, tasks: &mut Supervisor<TaskError>) {
-        for Opened { config, plan, sink } in std::mem::take(&mut self.opened) {
+        for Opened { config, plan, sink, after } in std::mem::take(&mut self.opened) {
             let stop = tasks.stop().child_token();
             let (ended_sender, ended) = watch::channel(false);
             let name = config.name.clone();
             self.lock().insert(name.clone(), (plan.kind, Arc::clone(&plan.stats)));
+            let asked = Arc::clone(&plan.asked);
             let delivery = delivery::run(journal.clone(), plan, sink, self.reopen.listen(), stop.clone());
             tasks.spawn(task_name(&name), async move {
+                if let Some(mut before) = after {
+                    // One that does not end in time is told again when the daemon stops. Its successor would find its
+                    // file locked, and wait.
+                    drop(tokio::time::timeout(LEAVE_LIMIT, before.wait_for(|ended| *ended)).await);
+                }
                 let result = delivery.await;
                 ended_sender.send_replace(true);
                 Ok(result?)
             });
-            self.running.insert(name, Running { config, stop, ended });
+            self.running.insert(name, Running { config, stop, ended, asked });
         }
     }
 
@@ -120,7 +105,7 @@ impl Sinks {
             .iter()
             .filter(|config| self.running.get(&config.name).is_none_or(|running| running.config != **config));
         let cluster = journal.reader()?.cluster()?;
-        let opened: Vec<Opened> = fresh.map(|config| open(config, &cluster)).collect::<Result<_, _>>()?;
+        let mut opened: Vec<Opened> = fresh.map(|config| open(config, &cluster)).collect::<Result<_, _>>()?;
         let leaving: Vec<String> = self
             .running
             .iter()
@@ -128,15 +113,14 @@ impl Sinks {
             .map(|(name, _)| name.clone())
             .collect();
         for name in leaving {
-            if let Some(mut running) = self.running.remove(&name) {
+            if let Some(running) = self.running.remove(&name) {
+                // Nobody waits here for those that hang: the next of that name does.
                 running.stop.cancel();
                 self.leaving.push(task_name(&name));
-                // One that does not end in time is told again when the daemon stops. Its successor would find its file
-                // locked, and wait.
-                drop(tokio::time::timeout(ASK_LIMIT * 2, running.ended.wait_for(|ended| *ended)).await);
                 self.lock().remove(&name);
-                if !configs.iter().any(|config| config.name == name) {
-                    journal.retire_sink(&name).await?;
+                match opened.iter_mut().find(|opened| opened.config.name == name) {
+                    Some(successor) => successor.after = Some(running.ended),
+                    None => journal.retire_sink(&name).await?,
                 }
             }
         }
@@ -197,7 +181,7 @@ fn open(config: &config::Sink, cluster: &Cluster) -> Result<Opened, DaemonError>
     };
     let mut sink = sink::open(&config.kind).map_err(wrong)?;
     sink.of(&config.name, cluster);
-    Ok(Opened { plan: delivery::Plan::new(config, filter), config: config.clone(), sink })
+    Ok(Opened { plan: delivery::Plan::new(config, filter), config: config.clone(), sink, after: None })
 }
 
 /// What cannot be told is delivered: too much can be dropped later, too little cannot be had again.
@@ -282,9 +266,13 @@ mod tests {
         let mut tasks = Supervisor::new(CancellationToken::new());
         let mut sinks = Sinks::default();
         sinks.open(&configs, &world.journal).await.unwrap();
+        sinks.start(&world.journal, &mut tasks);
+        // Both are asked, and at its end everybody has the same: the cluster is not read before.
+        delivered(&world, "ahead", 6).await;
+        delivered(&world, "held", 6).await;
+        sinks.asked().await;
         let new = world.journal.epoch();
         assert!(new > old);
-        sinks.start(&world.journal, &mut tasks);
         world.write(2).await;
         delivered(&world, "ahead", 8).await;
         delivered(&world, "held", 8).await;

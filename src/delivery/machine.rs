@@ -15,8 +15,8 @@ use crate::sink::SinkError;
 /// What has happened.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// The sink said up to where its output holds this journal; `head` is the last seq that can be in it.
-    Held { held: Option<Seq>, head: Seq },
+    /// The sink said what its output holds, and that was compared with the journal.
+    Held(Held),
     /// The sink could not say it.
     NotHeld(SinkError),
     /// Entries were read up to `upto`, and those in `wanted` passed the filter. `due`: a cursor that only moves past
@@ -30,6 +30,10 @@ pub(super) enum Input {
     Delivered,
     /// The sink has the first `taken` of the batch.
     Failed { taken: usize, error: SinkError },
+    /// Whether the output has the last entry that it was given.
+    HasWritten(bool),
+    /// So many entries from the beginning of the batch are in the output.
+    Compared(usize),
     /// What was asked of the journal is on disk.
     Done,
     /// The wait is over.
@@ -38,6 +42,19 @@ pub(super) enum Input {
     Due,
     /// The operator asks to begin anew.
     Reopen,
+}
+
+/// What an output holds, seen from the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// It cannot tell, or holds nothing that counts: the cursor does.
+    Unknown,
+    /// This journal up to here.
+    Upto(Seq),
+    /// An earlier epoch of this journal, as it went on before the journal was put back.
+    Past,
+    /// Something that this journal never had: the text says what.
+    Foreign(String),
 }
 
 /// What is to be done.
@@ -49,6 +66,12 @@ pub(super) enum Effect {
     Reopen,
     /// Ask what the output holds.
     AskPosition(Seq),
+    /// Ask whether the output has this entry, which it was given last.
+    AskWritten(Seq),
+    /// Look which entries of the batch are in the output.
+    Compare,
+    /// What the sink gets after this seq goes under the name of an epoch that is later than all in its output.
+    Part { after: Seq },
     /// Move the cursor on; `written` is the last seq that was really handed over.
     Acknowledge { upto: Seq, written: Seq },
     /// Move the cursor back to what the output holds.
@@ -74,6 +97,8 @@ enum Phase {
     Opening,
     /// A batch is read.
     Reading,
+    /// A batch is looked for in the output.
+    Comparing,
     /// A batch is with the sink; or, with `Effect::Wait`, will be again.
     Delivering,
     /// The journal moves the cursor; then this follows.
@@ -90,6 +115,8 @@ enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Next {
     Read,
+    /// The entries after the cursor are not in the output.
+    Part,
     Wait(Option<Duration>),
     /// Wait, and then ask the sink where it is.
     Ask,
@@ -115,6 +142,11 @@ pub(super) struct State {
     gone: usize,
     /// Failed tries since something last went well.
     attempt: u32,
+    /// The output was compared with this journal since the daemon began: whatever it does not explain any more was
+    /// written by somebody else.
+    agreed: bool,
+    /// The output holds another timeline, and how much of the journal is in it is being looked for.
+    seeking: bool,
     /// What was last told.
     told: Option<SinkState>,
 }
@@ -132,6 +164,8 @@ impl State {
             batch: VecDeque::new(),
             gone: 0,
             attempt: 0,
+            agreed: false,
+            seeking: false,
             told: None,
         };
         (state, vec![Effect::AskPosition(cursor)])
@@ -150,20 +184,32 @@ impl State {
                 effects.push(Effect::Reopen);
                 self.begin(effects);
             }
-            (Phase::Opening, Input::Held { held, head }) => self.opened(held, head, effects),
+            (Phase::Opening, Input::Held(held)) => self.opened(held, effects),
             (Phase::Opening, Input::NotHeld(error)) => self.failed(error, effects),
+            (Phase::Opening, Input::HasWritten(true)) => self.read(effects),
+            // Then nothing says that it has anything of what the cursor has passed.
+            (Phase::Opening, Input::HasWritten(false)) => self.reset(Seq(0), effects),
             (Phase::Opening, Input::Woken) => self.begin(effects),
             (Phase::Reading, Input::Read { upto, wanted, due }) => {
                 self.seen = upto;
                 self.batch = wanted.into();
                 self.gone = 0;
-                if !self.batch.is_empty() {
+                if !self.batch.is_empty() && self.seeking {
+                    self.phase = Phase::Comparing;
+                    effects.push(Effect::Compare);
+                } else if !self.batch.is_empty() {
                     self.deliver(effects);
                 } else if due {
                     self.acknowledge(upto, Next::Read, effects);
                 } else {
                     self.read(effects);
                 }
+            }
+            (Phase::Reading, Input::Nothing) if self.seeking => self.part(effects),
+            (Phase::Comparing, Input::Compared(held)) => self.compared(held, effects),
+            (Phase::Comparing, Input::NotHeld(error)) => {
+                self.phase = Phase::Opening;
+                self.failed(error, effects);
             }
             (Phase::Reading, Input::Nothing) => {
                 self.went_well(effects);
@@ -182,6 +228,7 @@ impl State {
             (Phase::Delivering, Input::Woken) => self.deliver(effects),
             (Phase::Moving(next), Input::Done) => match next {
                 Next::Read => self.read(effects),
+                Next::Part => self.part(effects),
                 Next::Wait(after) => self.wait(after, effects),
                 Next::Ask => {
                     self.phase = Phase::Opening;
@@ -210,26 +257,66 @@ impl State {
     fn begin(&mut self, effects: &mut Vec<Effect>) {
         self.phase = Phase::Opening;
         self.batch.clear();
+        self.seeking = false;
         self.seen = self.cursor;
         effects.push(Effect::AskPosition(self.cursor));
     }
 
-    fn opened(&mut self, held: Option<Seq>, head: Seq, effects: &mut Vec<Effect>) {
-        // An output that says nothing holds what the cursor says, which passes what a filter leaves out beyond that head.
-        let Some(held) = held else { return self.read(effects) };
-        if held > head {
-            let text = ahead(held, head, self.cursor);
-            self.halt(text, effects);
-        } else if held > self.cursor {
+    fn opened(&mut self, held: Held, effects: &mut Vec<Effect>) {
+        let held = match held {
+            // An output that says nothing holds what the cursor says.
+            Held::Unknown => self.written,
+            Held::Upto(held) => held,
+            Held::Foreign(what) if self.agreed => {
+                let text = another(&what);
+                return self.halt(text, effects);
+            }
+            Held::Past | Held::Foreign(_) => {
+                self.seeking = true;
+                if self.written == Seq(0) {
+                    return self.read(effects);
+                }
+                return effects.push(Effect::AskWritten(self.written));
+            }
+        };
+        self.agreed = true;
+        if held > self.cursor {
             self.written = held;
             self.acknowledge(held, Next::Read, effects);
         } else if held < self.written {
-            (self.cursor, self.written, self.seen) = (held, held, held);
-            self.phase = Phase::Moving(Next::Read);
-            effects.push(Effect::Reset(held));
+            self.reset(held, effects);
         } else {
             self.read(effects);
         }
+    }
+
+    /// The output has less than it was given.
+    fn reset(&mut self, held: Seq, effects: &mut Vec<Effect>) {
+        (self.cursor, self.written, self.seen) = (held, held, held);
+        self.phase = Phase::Moving(Next::Read);
+        effects.push(Effect::Reset(held));
+    }
+
+    /// So many entries of the batch are in the output, and those after them are not.
+    fn compared(&mut self, held: usize, effects: &mut Vec<Effect>) {
+        if held > 0 {
+            self.written = self.batch[held - 1];
+        }
+        if held == self.batch.len() {
+            return self.acknowledge(self.seen, Next::Read, effects);
+        }
+        let before = Seq(self.batch[held].0 - 1);
+        // They are read again, as the sink is to get them.
+        self.batch.clear();
+        self.seen = before.max(self.cursor);
+        if before > self.cursor { self.acknowledge(before, Next::Part, effects) } else { self.part(effects) }
+    }
+
+    /// What both have is found: from here on this journal is told.
+    fn part(&mut self, effects: &mut Vec<Effect>) {
+        (self.seeking, self.agreed) = (false, true);
+        self.phase = Phase::Moving(Next::Read);
+        effects.push(Effect::Part { after: self.seen });
     }
 
     fn read(&mut self, effects: &mut Vec<Effect>) {
@@ -287,7 +374,7 @@ impl State {
                 Next::Ask
             }
             SinkError::Refused { text } => match self.on_refused {
-                OnRefused::SetAside => Next::SetAside(text),
+                OnRefused::DeadLetter => Next::SetAside(text),
                 OnRefused::Halt => {
                     self.report(SinkState::Halted(refusal(&self.name, first, &text)), effects);
                     Next::Halt
@@ -349,15 +436,15 @@ impl State {
     }
 }
 
-fn ahead(held: Seq, head: Seq, cursor: Seq) -> String {
+fn another(what: &str) -> String {
     format!(
-        "its output holds entry {held} of this journal, which ended at {head}: the journal was put back from an older copy, and gives the numbers after {head} a second time; move the output to another directory and send SIGHUP: everything after entry {cursor} is then delivered to a new one, so nothing is lost"
+        "{what}: another decklog delivers to the same place, or a copy of this journal does; stop one of the two or give it another output, and send SIGHUP: nothing is lost"
     )
 }
 
 fn refusal(sink: &str, seq: Seq, text: &str) -> String {
     format!(
-        "entry {seq} was refused: {text}; correct the server and send SIGHUP to try again, or set on_refused = \"set_aside\" to go on and keep such entries for `decklog replay --sink {sink} --from {seq} --to {seq}`"
+        "entry {seq} was refused: {text}; correct the server and send SIGHUP to try again, or set on_refused = \"dead_letter\" to go on and keep such entries for `decklog replay --sink {sink} --from {seq} --to {seq}`"
     )
 }
 
@@ -393,13 +480,17 @@ mod tests {
         /// The sink holds nothing of its own.
         fn opened(on_refused: OnRefused, cursor: u64) -> Self {
             let mut trace = Self::new(on_refused, cursor);
-            trace.gives(&[Effect::AskPosition(Seq(cursor))]).on(held(None, 100)).gives(&[read(cursor)]);
+            trace.gives(&[Effect::AskPosition(Seq(cursor))]).on(held(None)).gives(&[read(cursor)]);
             trace
         }
     }
 
-    fn held(held: Option<u64>, head: u64) -> Input {
-        Input::Held { held: held.map(Seq), head: Seq(head) }
+    fn held(held: Option<u64>) -> Input {
+        Input::Held(held.map_or(Held::Unknown, |held| Held::Upto(Seq(held))))
+    }
+
+    fn foreign() -> Input {
+        Input::Held(Held::Foreign("it ends with something else".into()))
     }
 
     fn read(after: u64) -> Effect {
@@ -439,7 +530,7 @@ mod tests {
         trace.on(batch(8, &[7, 8])).gives(&[Effect::Deliver { from: 0 }]);
         trace.on(failed(0, SinkError::lost("put back"))).gives(&[retrying("put back"), wait(1)]);
         trace.on(Input::Woken).gives(&[Effect::AskPosition(Seq(6))]);
-        trace.on(held(Some(2), 8)).gives(&[Effect::Reset(Seq(2))]);
+        trace.on(held(Some(2))).gives(&[Effect::Reset(Seq(2))]);
         trace.on(Input::Done).gives(&[read(2)]);
     }
 
@@ -463,32 +554,88 @@ mod tests {
         ];
         for (what, effects) in cases {
             let mut trace = Trace::new(OnRefused::Halt, 50);
-            trace.gives(&[Effect::AskPosition(Seq(50))]).on(held(what, 100)).gives(&effects);
+            trace.gives(&[Effect::AskPosition(Seq(50))]).on(held(what)).gives(&effects);
         }
         let mut trace = Trace::new(OnRefused::Halt, 50);
-        trace.gives(&[Effect::AskPosition(Seq(50))]).on(held(Some(40), 100)).gives(&[Effect::Reset(Seq(40))]);
+        trace.gives(&[Effect::AskPosition(Seq(50))]).on(held(Some(40))).gives(&[Effect::Reset(Seq(40))]);
         trace.on(Input::Done).gives(&[read(40)]);
     }
 
     #[test]
-    fn a_cursor_that_only_passed_unwanted_entries_is_not_ahead_of_the_journal() {
+    fn a_cursor_that_only_passed_unwanted_entries_stays_where_it_is() {
         let mut trace = Trace::opened(OnRefused::Halt, 90);
         trace.on(Input::Read { upto: Seq(120), wanted: Vec::new(), due: true }).gives(&[ack(120, 90)]);
         trace.on(Input::Done).gives(&[read(120)]);
-        // SIGHUP, and nothing was delivered since the head was 100.
         trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(120))]);
-        trace.on(held(None, 100)).gives(&[read(120)]);
+        trace.on(held(None)).gives(&[read(120)]);
+    }
+
+    /// At the first answer the journal may have been put back: what both have is looked for, and the rest is told.
+    #[test]
+    fn another_timeline_is_followed_from_what_both_have() {
+        for other in [foreign(), Input::Held(Held::Past)] {
+            let mut trace = Trace::new(OnRefused::Halt, 50);
+            trace.gives(&[Effect::AskPosition(Seq(50))]).on(other).gives(&[Effect::AskWritten(Seq(50))]);
+            trace.on(Input::HasWritten(true)).gives(&[read(50)]);
+            trace.on(batch(60, &[52, 60])).gives(&[Effect::Compare]);
+            trace.on(Input::Compared(2)).gives(&[ack(60, 60)]);
+            trace.on(Input::Done).gives(&[read(60)]);
+            trace.on(batch(70, &[63, 66, 70])).gives(&[Effect::Compare]);
+            trace.on(Input::Compared(1)).gives(&[ack(65, 63)]);
+            trace.on(Input::Done).gives(&[Effect::Part { after: Seq(65) }]);
+            trace.on(Input::Done).gives(&[read(65)]);
+            trace.on(batch(70, &[66, 70])).gives(&[Effect::Deliver { from: 0 }]);
+        }
+        // Nothing that follows is in it, or nothing follows.
+        let mut trace = Trace::new(OnRefused::Halt, 50);
+        trace.gives(&[Effect::AskPosition(Seq(50))]).on(foreign()).gives(&[Effect::AskWritten(Seq(50))]);
+        trace.on(Input::HasWritten(true)).gives(&[read(50)]);
+        trace.on(batch(51, &[51])).gives(&[Effect::Compare]);
+        trace.on(Input::Compared(0)).gives(&[Effect::Part { after: Seq(50) }]);
+        // It was put back to before this journal began: it has nothing of what the cursor has passed.
+        let mut trace = Trace::new(OnRefused::Halt, 50);
+        trace.gives(&[Effect::AskPosition(Seq(50))]).on(foreign()).gives(&[Effect::AskWritten(Seq(50))]);
+        trace.on(Input::HasWritten(false)).gives(&[Effect::Reset(Seq(0))]);
+        trace.on(Input::Done).gives(&[read(0)]);
+        trace.on(batch(51, &[1, 51])).gives(&[Effect::Compare]);
+        trace.on(Input::Compared(0)).gives(&[Effect::Part { after: Seq(0) }]);
+        let mut trace = Trace::new(OnRefused::Halt, 50);
+        trace.gives(&[Effect::AskPosition(Seq(50))]).on(foreign()).gives(&[Effect::AskWritten(Seq(50))]);
+        trace.on(Input::HasWritten(true)).gives(&[read(50)]);
+        trace.on(Input::Nothing).gives(&[Effect::Part { after: Seq(50) }]);
+        trace.on(Input::Done).gives(&[read(50)]);
     }
 
     #[test]
-    fn an_output_ahead_of_the_journal_waits_for_the_operator() {
-        let mut trace = Trace::new(OnRefused::Halt, 50);
-        trace.gives(&[Effect::AskPosition(Seq(50))]).on(held(Some(101), 100));
-        let text = ahead(Seq(101), Seq(100), Seq(50));
-        trace.gives(&[Effect::Report(SinkState::Halted(text)), Effect::AwaitOperator]);
+    fn a_comparison_that_fails_begins_anew() {
+        let mut trace = Trace::new(OnRefused::Halt, 5);
+        trace.gives(&[Effect::AskPosition(Seq(5))]).on(foreign()).gives(&[Effect::AskWritten(Seq(5))]);
+        trace.on(Input::HasWritten(true)).gives(&[read(5)]);
+        trace.on(batch(6, &[6])).gives(&[Effect::Compare]);
+        trace.on(Input::NotHeld(SinkError::retry("down"))).gives(&[retrying("down"), wait(1)]);
+        trace.on(Input::Woken).gives(&[Effect::AskPosition(Seq(5))]);
+        trace.on(held(Some(5))).gives(&[read(5)]);
+        trace.on(batch(6, &[6])).gives(&[Effect::Deliver { from: 0 }]);
+    }
+
+    /// Once it was compared, only somebody else can have written what the journal does not know.
+    #[test]
+    fn a_second_writer_halts_it_until_its_output_is_its_own() {
+        let mut trace = Trace::opened(OnRefused::Halt, 50);
+        trace.on(batch(51, &[51])).gives(&[Effect::Deliver { from: 0 }]);
+        trace.on(failed(0, SinkError::lost("moved"))).gives(&[retrying("moved"), wait(1)]);
+        let text = another("it ends with something else");
+        trace.on(Input::Woken).gives(&[Effect::AskPosition(Seq(50))]);
+        trace.on(foreign()).gives(&[Effect::Report(SinkState::Halted(text)), Effect::AwaitOperator]);
+        trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
+        trace.on(foreign()).gives(&[Effect::AwaitOperator]);
         // Moved away, the cursor counts: nothing after it is left out.
         trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
-        trace.on(held(None, 100)).gives(&[read(50)]);
+        trace.on(held(None)).gives(&[read(50)]);
+        // What the journal itself once told is no second writer: the output was put back.
+        trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
+        trace.on(Input::Held(Held::Past)).gives(&[Effect::AskWritten(Seq(50))]);
+        trace.on(Input::HasWritten(true)).gives(&[read(50)]);
     }
 
     #[test]
@@ -496,7 +643,7 @@ mod tests {
         for (last, effect) in [(120, Effect::Reset(Seq(120))), (130, read(900)), (140, read(900))] {
             let (state, effects) = State::start("s", OnRefused::Halt, Seq(900), Seq(130));
             let mut trace = Trace { state: Some(state), effects: effects.into() };
-            trace.gives(&[Effect::AskPosition(Seq(900))]).on(held(Some(last), 1000)).gives(&[effect]);
+            trace.gives(&[Effect::AskPosition(Seq(900))]).on(held(Some(last))).gives(&[effect]);
         }
     }
 
@@ -548,14 +695,14 @@ mod tests {
         trace.gives(&[Effect::Report(SinkState::Halted(refusal("s", Seq(4), "400"))), ack(3, 2)]);
         trace.on(Input::Done).gives(&[Effect::AwaitOperator]);
         trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(3))]);
-        trace.on(held(None, 100)).gives(&[read(3)]);
+        trace.on(held(None)).gives(&[read(3)]);
         trace.on(batch(5, &[4])).gives(&[Effect::Deliver { from: 0 }]);
         trace.on(Input::Delivered).gives(&[running(), ack(5, 4)]);
     }
 
     #[test]
     fn an_entry_is_set_aside_before_the_cursor_passes_it() {
-        let mut trace = Trace::opened(OnRefused::SetAside, 0);
+        let mut trace = Trace::opened(OnRefused::DeadLetter, 0);
         trace.on(batch(5, &[2, 4])).gives(&[Effect::Deliver { from: 0 }]);
         trace.on(failed(0, SinkError::Refused { text: "400".into() })).gives(&[ack(1, 0)]);
         trace.on(Input::Done).gives(&[Effect::SetAside(Seq(2), "400".into())]);
@@ -575,7 +722,7 @@ mod tests {
         trace.on(Input::NotHeld(SinkError::halt("foreign")));
         trace.gives(&[Effect::Report(SinkState::Halted("foreign".into())), Effect::AwaitOperator]);
         trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(7))]);
-        trace.on(held(None, 9)).gives(&[read(7)]);
+        trace.on(held(None)).gives(&[read(7)]);
         trace.on(Input::Nothing).gives(&[running(), Effect::AwaitEntries { after: Seq(7), owed: false }]);
     }
 

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::ambient::Bell;
 use crate::config::{Compress, FileSink};
-use crate::journal::{SinkRow, SourceId, WatchChange, WriterThread};
+use crate::journal::{Bounds, SinkRow, SourceId, WatchChange, WriterThread};
 use crate::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb};
 use crate::sink::{Failure, SinkError};
 use crate::wire::Payload;
@@ -93,6 +93,7 @@ impl World {
             rate: None,
             on_refused: OnRefused::Halt,
             stats: Arc::default(),
+            asked: Arc::new(ambient::watch::Sender::new(false)),
         }
     }
 
@@ -162,7 +163,7 @@ async fn an_output_that_moved_is_asked_again_and_filled_up() {
     let mut world = World::new().await;
     world.write(6).await;
     let moved = Failure { taken: 0, error: SinkError::Lost { text: "put back".into() } };
-    let held = Position { epoch: world.journal.epoch(), seq: Seq(0) };
+    let held = Position { epoch: world.journal.epoch(), seq: Seq(0), entry: None };
     // What it says it holds is what it holds at every question.
     let mut fake = Fake::new([Failure { taken: 4, error: SinkError::retry("busy") }, moved]);
     fake.held = Some(held);
@@ -179,6 +180,8 @@ struct Fake {
     /// What each delivery does; when there is nothing left, it takes everything.
     script: Arc<Mutex<VecDeque<Failure>>>,
     held: Option<Position>,
+    /// Up to which seq it has the entries of the journal.
+    shared: u64,
     limits: Limits,
     taken: watch::Sender<Vec<u64>>,
     /// How often it was told to open its files anew.
@@ -189,7 +192,14 @@ impl Fake {
     fn new(script: impl IntoIterator<Item = Failure>) -> Self {
         let script = Arc::new(Mutex::new(script.into_iter().collect()));
         let limits = Limits { entries: 4, bytes: 1 << 20, linger: Duration::ZERO };
-        Self { script, held: None, limits, taken: watch::Sender::default(), reopened: watch::Sender::default() }
+        Self {
+            script,
+            held: None,
+            shared: 0,
+            limits,
+            taken: watch::Sender::default(),
+            reopened: watch::Sender::default(),
+        }
     }
 
     async fn taken(&self, count: usize) -> Vec<u64> {
@@ -208,6 +218,10 @@ impl Sink for Fake {
 
     fn position<'a>(&'a mut self, _: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
         std::future::ready(Ok(self.held.clone())).boxed()
+    }
+
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+        std::future::ready(Ok(entry.seq.0 <= self.shared)).boxed()
     }
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
@@ -299,7 +313,7 @@ async fn what_is_delivered_and_what_fails_is_counted() {
     world.write(6).await;
     let plan = world.plan();
     let stats = Arc::clone(&plan.stats);
-    world.start(Plan { on_refused: OnRefused::SetAside, ..plan }, Fake::new([retry(2), retry(0), refused(1)]));
+    world.start(Plan { on_refused: OnRefused::DeadLetter, ..plan }, Fake::new([retry(2), retry(0), refused(1)]));
     world.until(|row| row.cursor == Seq(6) && row.state == "running").await;
     world.stop().await;
     let all = |stats: &SinkStats| {
@@ -342,7 +356,7 @@ async fn what_is_set_aside_is_listed_and_passed() {
     let mut world = World::new().await;
     world.write(6).await;
     let fake = Fake::new([refused(1), refused(0)]);
-    world.start(Plan { on_refused: OnRefused::SetAside, ..world.plan() }, fake.clone());
+    world.start(Plan { on_refused: OnRefused::DeadLetter, ..world.plan() }, fake.clone());
     assert_eq!(fake.taken(4).await, [1, 4, 5, 6]);
     world.stop().await;
     assert_eq!(world.row().await.cursor, Seq(6));
@@ -382,7 +396,7 @@ impl Sink for Slow {
             }
             // Nothing waits for a sink that is not configured.
             self.journal.retire_sink("s").await.unwrap();
-            let bounds = crate::journal::Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false };
+            let bounds = Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false };
             self.journal.bound(bounds).await.unwrap();
             let newest = *self.journal.head().borrow();
             while self.journal.reader().unwrap().oldest().unwrap() < newest {
@@ -411,7 +425,7 @@ async fn what_is_forgotten_before_it_is_refused_can_be_delivered_again() {
     let lines: Vec<&[u8]> = lines.split(|byte| *byte == b'\n').collect();
     let slow = Slow { journal: world.journal.clone(), given: watch::Sender::default() };
     let given = slow.given.subscribe();
-    world.start(Plan { on_refused: OnRefused::SetAside, shape: METADATA, ..world.plan() }, slow);
+    world.start(Plan { on_refused: OnRefused::DeadLetter, shape: METADATA, ..world.plan() }, slow);
     world.until(|row| row.cursor == Seq(12)).await;
     world.stop().await;
     let gap = given.borrow().iter().find(|item| item.kind == crate::model::EntryType::Gap).unwrap().clone();
@@ -421,6 +435,28 @@ async fn what_is_forgotten_before_it_is_refused_can_be_delivered_again() {
     let kept = reader.rescued("s", Seq(1), Seq(12)).unwrap();
     assert_eq!(kept.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), aside);
     assert_eq!((&kept[0].line[..], &kept[1].line), (lines[1], &gap.line), "whole, and not what `payload` makes of it");
+}
+
+/// What it lacks is a matter of the sink itself: it is told whatever it wants of the log.
+#[tokio::test]
+async fn the_gap_for_what_was_dropped_passes_every_filter() {
+    let mut world = World::new().await;
+    world.write(12).await;
+    world.journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false }).await.unwrap();
+    while world.journal.reader().unwrap().oldest().unwrap() < Seq(12) {
+        world.journal.flush().await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    for (name, filter) in [
+        ("by outline", Wanted::by_outline(|line| memchr::memmem::find(line, b"\"type\":\"ADDED\"").is_some())),
+        ("by entry", Wanted::by_entry(|line| memchr::memmem::find(line, b"\"type\":\"ADDED\"").is_some())),
+    ] {
+        let fake = Fake::new([]);
+        world.start(Plan { name: name.into(), filter: Some(filter), ..world.plan() }, fake.clone());
+        world.until_sink(name, |row| row.cursor == Seq(12)).await;
+        assert_eq!(fake.taken(1).await, [11, 12], "{name}");
+    }
+    world.stop().await;
 }
 
 /// Fault 78: a rate below the one from which on the other side drops.
@@ -510,42 +546,139 @@ async fn stopping_does_not_wait_for_a_retry() {
     assert_eq!(world.row().await.cursor, Seq(0));
 }
 
-#[tokio::test]
-async fn an_output_ahead_of_the_journal_is_told_apart() {
-    let mut world = World::new().await;
-    world.write(3).await;
-    let mut fake = Fake::new([]);
-    fake.held = Some(Position { epoch: world.journal.epoch().to_owned(), seq: Seq(9) });
-    let begun =
-        run(world.journal.clone(), world.plan(), Box::new(fake.clone()), world.reopen.listen(), world.stop.clone());
-    // The journal passes the number before the sink is asked.
-    world.write(9).await;
-    world.tasks.spawn(begun);
-    let row = world.until(|row| row.state == "halted").await;
-    assert!(row.detail.contains("holds entry 9") && row.detail.contains("ended at 3"), "{}", row.detail);
-    assert_eq!(row.cursor, Seq(0));
-    world.stop().await;
-    // Lines of another journal say nothing.
-    fake.held = Some(Position { epoch: "another".into(), seq: Seq(9) });
-    world.start(world.plan(), fake.clone());
-    assert_eq!(fake.taken(12).await, (1..=12).collect::<Vec<_>>());
+/// The lines of a file as (epoch, seq, rest).
+fn told(path: &Path) -> Vec<(String, u64, String)> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let line = |line: &str| {
+        let stamp = crate::wire::Stamp::of(line.as_bytes()).unwrap();
+        let rest = line.split_once("\"id\":").unwrap().1.to_owned();
+        (stamp.epoch, stamp.seq.0, rest)
+    };
+    text.lines().map(line).collect()
 }
 
+/// A line of the same journal as it went on before it was put back to 3.
+fn dead(world: &World, seq: u64) -> String {
+    let line = String::from_utf8(world.lines(3..=3)).unwrap();
+    line.replace("\"seq\":3", &format!("\"seq\":{seq}")).replace("\"id\":\"u3", "\"id\":\"dead")
+}
+
+/// The journal was put back to 3, and the file has 4 to 8 of the other timeline. Whenever it can be asked for the first time,
+/// with the journal at 3 or far beyond, nothing of either is lost, and no epoch and seq name two entries.
 #[tokio::test]
-async fn an_output_ahead_that_is_moved_away_gets_everything_after_its_cursor() {
+async fn a_journal_that_was_put_back_finds_out_whenever_its_output_answers() {
+    for (head, cursor) in [(3, 3), (3, 1), (5, 3), (5, 0), (8, 3), (12, 2)] {
+        let mut world = World::new().await;
+        let path = world.dir.path().join("events.jsonl");
+        world.write(head).await;
+        let old = world.journal.epoch();
+        let before =
+            [world.lines(1..=3), (4..=8).map(|seq| dead(&world, seq)).collect::<String>().into_bytes()].concat();
+        std::fs::write(&path, &before).unwrap();
+        world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
+        world.journal.acknowledge("s", Seq(cursor)).await.unwrap();
+        world.start(world.plan(), file(&path, None));
+        world.until(|row| row.cursor == Seq(head) && row.state == "running").await;
+        world.write(2).await;
+        world.until(|row| row.cursor == Seq(head + 2)).await;
+        let new = world.journal.epoch();
+        assert!(new > old);
+        let names = |told: &[(String, u64, String)]| -> Vec<(String, u64)> {
+            told.iter().map(|(epoch, seq, _)| (epoch.clone(), *seq)).collect()
+        };
+        let own = (4..=head + 2).map(|seq| (new.clone(), seq));
+        let expected: Vec<(String, u64)> = (1..=8).map(|seq| (old.clone(), seq)).chain(own).collect();
+        assert_eq!(names(&told(&path)), expected, "{head} {cursor}");
+        // What goes under another name is the very entry, and keeps that name when the file has lost it.
+        let whole = std::fs::read(&path).unwrap();
+        let journal = String::from_utf8(world.lines(4..=head + 2)).unwrap().replace(&old, &new);
+        assert!(whole == [before.clone(), journal.into_bytes()].concat(), "{head} {cursor}");
+        world.stop().await;
+        let cut = whole.len() - told(&path).last().unwrap().2.len() - 40;
+        std::fs::write(&path, &whole[..cut]).unwrap();
+        world.start(world.plan(), file(&path, None));
+        world.write(1).await;
+        world.until(|row| row.cursor == Seq(head + 3)).await;
+        assert!(std::fs::read(&path).unwrap() == [whole, world.lines(head + 3..=head + 3)].concat(), "{head} {cursor}");
+        assert_eq!(world.journal.epoch(), new, "once");
+        world.stop().await;
+    }
+}
+
+/// An epoch that the journal does not know: the same copy was put back before, or everything was lost and begun anew. What
+/// is told comes later, also where the clock is behind.
+#[tokio::test]
+async fn an_epoch_that_nobody_here_knows_is_followed_by_a_later_one() {
+    for (unknown, begins) in [("ffff00000000aaaa", true), ("0000000000ffaaaa", false)] {
+        let mut world = World::new().await;
+        let path = world.dir.path().join("events.jsonl");
+        world.write(5).await;
+        let old = world.journal.epoch();
+        let line = dead(&world, 2).replace(&old, unknown);
+        let shared = if begins { world.lines(1..=4) } else { Vec::new() };
+        std::fs::write(&path, [&shared[..], line.as_bytes()].concat()).unwrap();
+        world.start(world.plan(), file(&path, None));
+        world.until(|row| row.cursor == Seq(5) && row.state == "running").await;
+        let new = world.journal.epoch();
+        assert_eq!(new != old, begins);
+        assert!(new.as_str() > unknown && new >= old);
+        let names: Vec<(String, u64)> = told(&path).into_iter().map(|(epoch, seq, _)| (epoch, seq)).collect();
+        let mut expected: Vec<(String, u64)> =
+            if begins { (1..=4).map(|seq| (old.clone(), seq)).collect() } else { Vec::new() };
+        expected.push((unknown.to_owned(), 2));
+        expected.extend((if begins { 5 } else { 1 }..=5).map(|seq| (new.clone(), seq)));
+        assert_eq!(names, expected);
+        world.stop().await;
+    }
+}
+
+/// Fault 44, at several outputs that answer one after the other: one new epoch is enough.
+#[tokio::test]
+async fn outputs_that_answer_one_after_the_other_follow_the_same_epoch() {
+    let mut world = World::new().await;
+    world.write(6).await;
+    let old = world.journal.epoch();
+    let before = [world.lines(1..=3), (4..=8).map(|seq| dead(&world, seq)).collect::<String>().into_bytes()].concat();
+    let paths = ["a", "b"].map(|name| world.dir.path().join(name));
+    for (name, path) in ["a", "b"].into_iter().zip(&paths) {
+        std::fs::write(path, &before).unwrap();
+        world.start(Plan { name: name.into(), ..world.plan() }, file(path, None));
+        world.until_sink(name, |row| row.cursor >= Seq(6) && row.state == "running").await;
+        world.write(2).await;
+    }
+    world.until_sink("a", |row| row.cursor == Seq(10)).await;
+    world.until_sink("b", |row| row.cursor == Seq(10)).await;
+    let epochs = world.journal.reader().unwrap().epochs().unwrap();
+    assert_eq!(epochs.len(), 2, "{epochs:?}");
+    assert_eq!(told(&paths[0]), told(&paths[1]));
+    assert!(told(&paths[0])[8..].iter().all(|(epoch, ..)| *epoch == epochs[1].0 && *epoch > old));
+    world.stop().await;
+}
+
+/// Once an output was compared, what this journal cannot explain is of somebody else: it halts, and nothing is lost.
+#[tokio::test]
+async fn a_second_writer_halts_the_sink_until_its_output_is_its_own() {
     let mut world = World::new().await;
     let path = world.dir.path().join("events.jsonl");
     world.write(3).await;
-    let ahead = String::from_utf8(world.lines(3..=3)).unwrap().replace("\"seq\":3", "\"seq\":9");
-    std::fs::write(&path, [&world.lines(1..=3)[..], ahead.as_bytes()].concat()).unwrap();
     world.start(world.plan(), file(&path, None));
+    world.until(|row| row.cursor == Seq(3) && row.state == "running").await;
+    let foreign = [&world.lines(1..=3)[..], dead(&world, 4).as_bytes()].concat();
+    std::fs::write(&path, &foreign).unwrap();
+    world.write(2).await;
+    let row = world.until(|row| row.state == "halted").await;
+    assert!(row.detail.contains("ends with entry 4") && row.detail.contains("another decklog"), "{}", row.detail);
+    assert_eq!(row.cursor, Seq(3));
+    world.reopen.ring();
+    world.write(1).await;
     world.until(|row| row.state == "halted").await;
+    assert!(std::fs::read(&path).unwrap() == foreign, "nothing was written behind it");
     std::fs::create_dir(world.dir.path().join("away")).unwrap();
     std::fs::rename(&path, world.dir.path().join("away/events.jsonl")).unwrap();
     world.reopen.ring();
-    world.write(2).await;
-    world.until(|row| row.cursor == Seq(5) && row.state == "running").await;
-    assert!(std::fs::read(&path).unwrap() == world.lines(1..=5));
+    world.until(|row| row.cursor == Seq(6) && row.state == "running").await;
+    assert!(std::fs::read(&path).unwrap() == world.lines(4..=6));
+    world.stop().await;
 }
 
 #[tokio::test]
@@ -569,12 +702,14 @@ async fn a_position_of_an_earlier_epoch_counts_where_the_journal_has_that_entry(
     let mut world = World::new().await;
     world.write(6).await;
     let old = world.journal.epoch();
-    world.journal.begin_epoch().await.unwrap();
+    world.journal.begin_epoch(None).await.unwrap();
     world.write(3).await;
     // Up to 6 the output and the journal are the same; 8 was another entry in the old epoch.
     for (held, first) in [(4, 5), (6, 7), (8, 7)] {
         let mut fake = Fake::new([]);
-        fake.held = Some(Position { epoch: old.clone(), seq: Seq(held) });
+        let entry = |seq| Position::of(&world.lines(seq..=seq)).unwrap().entry;
+        fake.held = Some(Position { epoch: old.clone(), seq: Seq(held), entry: entry(held) });
+        fake.shared = 6;
         world.start(Plan { name: format!("held {held}"), ..world.plan() }, fake.clone());
         assert_eq!(fake.taken(10 - first).await, (first as u64..=9).collect::<Vec<_>>(), "{held}");
     }
@@ -588,7 +723,7 @@ async fn a_file_of_an_earlier_epoch_that_was_cut_gets_what_it_lacks() {
     world.start(world.plan(), file(&path, None));
     world.until(|row| row.cursor == Seq(5)).await;
     world.stop().await;
-    world.journal.begin_epoch().await.unwrap();
+    world.journal.begin_epoch(None).await.unwrap();
     world.write(2).await;
     std::fs::write(&path, world.lines(1..=3)).unwrap();
     world.start(world.plan(), file(&path, None));
@@ -673,12 +808,12 @@ async fn a_missing_directory_is_waited_for() {
 #[test]
 fn a_plan_is_what_the_configuration_says() {
     let config = serde_json::json!({
-        "name": "s", "type": "stdout", "payload": "diff", "managed_fields": false, "rate": 7, "from": "now", "on_refused": "set_aside",
+        "name": "s", "type": "stdout", "payload": "diff", "managed_fields": false, "rate": 7, "from": "now", "on_refused": "dead_letter",
     });
     let plan = Plan::new(&serde_json::from_value(config).unwrap(), None);
     assert_eq!((plan.name.as_str(), plan.kind, plan.start), ("s", "stdout", SinkStart::Now));
     assert_eq!((plan.shape, plan.rate), (Shape { payload: Payload::Diff, managed_fields: false }, Some(7)));
-    assert_eq!(plan.on_refused, OnRefused::SetAside);
+    assert_eq!(plan.on_refused, OnRefused::DeadLetter);
 }
 
 #[tokio::test]

@@ -41,6 +41,7 @@ pub(super) struct Process {
     live: Live,
     sources: Vec<(Labels, Arc<SourceStats>, u64)>,
     sinks: Vec<(Labels, Arc<SinkStats>)>,
+    unjournaled: u64,
     churn: Vec<(String, OfResource)>,
     counts_requests: bool,
 }
@@ -60,6 +61,7 @@ impl Process {
             live: endpoints.live.borrow().clone(),
             sources: sources.collect(),
             sinks: sinks.collect(),
+            unjournaled: endpoints.backlog.bytes(),
             churn: endpoints.churn.resources(),
             counts_requests: endpoints.counts_requests,
         }
@@ -197,6 +199,9 @@ fn reading(registry: &mut Registry, process: &Process) {
         register(registry, "source_disorders", "Versions that came out of order since the start: the API server errs");
     let undecided: Count =
         register(registry, "audits_undecided", "Audits since the start that could not be brought to an end");
+    let held: Gauge<i64, AtomicI64> =
+        register(registry, "unjournaled_bytes", "Bytes held for what is read and not on disk yet, over all sources");
+    held.set(int(process.unjournaled));
     let waiting: Int = register(registry, "source_lag_entries", "Changes that have been read and are not on disk yet");
     let change: Float = register(registry, "source_last_change_timestamp_seconds", "When a change last came");
     let contact: Float = register(registry, "source_last_contact_timestamp_seconds", "When anything last came");

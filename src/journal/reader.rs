@@ -24,7 +24,7 @@ use super::codec::Codec;
 use super::recent::{Line, Recent};
 use super::retention::Retained;
 use super::writer::{rfc3339, type_code, type_of};
-use super::{JournalError, schema};
+use super::{JournalError, Recast, schema};
 use crate::ambient::watch;
 use crate::model::{Cluster, EntryType, Gap, Resource, ResourceVersion, Seq, Why};
 use crate::wire;
@@ -136,6 +136,8 @@ pub struct SinkRow {
     pub aside: u64,
     /// Entries that were forgotten before it had taken them.
     pub missed: u64,
+    /// When the last of them was forgotten, in microseconds since 1970.
+    pub missed_at: Option<i64>,
     /// Whether it is configured.
     pub active: bool,
 }
@@ -149,6 +151,8 @@ pub struct SetAside {
     pub seq: Seq,
     /// Why.
     pub reason: String,
+    /// When, in microseconds since 1970.
+    pub time: i64,
 }
 
 /// The last known state of one object.
@@ -307,6 +311,40 @@ impl Reader {
         Ok(self.meta("epoch_since")?.parse().ok())
     }
 
+    /// The marks that the state directory may have.
+    pub(super) fn mark(&self) -> Read<Vec<String>> {
+        Ok(self.meta("mark")?.split_whitespace().map(str::to_owned).collect())
+    }
+
+    /// The names that entries carry, each with the first seq that does, oldest first.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn epochs(&self) -> Read<Vec<(String, Seq)>> {
+        self.rows("SELECT name, since FROM epoch ORDER BY name", [], |row| Ok((row.get(0)?, Seq(row.get(1)?))))
+    }
+
+    /// What a sink gets under another epoch's name, newest first: of two that are about an entry the first counts.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn recasts(&self, sink: &str) -> Read<Vec<Recast>> {
+        self.rows("SELECT after, before, epoch FROM recast WHERE sink = ? ORDER BY epoch DESC", [sink], |row| {
+            Ok(Recast { after: Seq(row.get(0)?), before: Seq(row.get(1)?), epoch: row.get(2)? })
+        })
+    }
+
+    fn rows<T>(
+        &self,
+        text: &str,
+        values: impl rusqlite::Params,
+        row: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Read<Vec<T>> {
+        let mut select = self.conn.prepare_cached(text).map_err(sql("its epochs"))?;
+        let rows = select.query_map(values, row).map_err(sql("its epochs"))?;
+        rows.collect::<Result<_, _>>().map_err(sql("its epochs"))
+    }
+
     /// The cluster that the journal belongs to.
     ///
     /// # Errors
@@ -393,7 +431,12 @@ impl Reader {
             return Ok(all(found));
         }
         self.moment(|reader| {
-            let mut page = all(reader.missed(after)?);
+            let mut page = Page::default();
+            for gap in reader.missed(after)? {
+                page.look(gap.seq);
+                page.own = Some(gap.seq);
+                page.entries.push(gap);
+            }
             let stored = match choice {
                 Some(choice) => reader.chosen_after(after, limit, max_bytes, choice)?,
                 None => all(reader.stored_after(after, limit, max_bytes)?),
@@ -699,7 +742,8 @@ impl Reader {
             .prepare_cached(
                 &"SELECT name, kind, cursor, state, detail, state_since, delivered_at,
                      (SELECT time FROM entry e WHERE e.seq > max(k.cursor, OLDEST - 1) ORDER BY e.seq LIMIT 1),
-                     (SELECT count(*) FROM aside a WHERE a.sink = k.name), active, written, missed, begins
+                     (SELECT count(*) FROM aside a WHERE a.sink = k.name), active, written, missed, begins,
+                     (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'missed/' || k.name)
                  FROM sink k ORDER BY name"
                     .replace("OLDEST", OLDEST),
             )
@@ -720,6 +764,7 @@ impl Reader {
                     written: Seq(row.get(10)?),
                     begins: Seq(row.get(12)?),
                     missed: row.get(11)?,
+                    missed_at: row.get(13)?,
                 })
             })
             .map_err(sql(what))?;
@@ -732,10 +777,14 @@ impl Reader {
     /// Where the database cannot be read.
     pub fn set_aside(&self) -> Read<Vec<SetAside>> {
         let what = "entries set aside";
-        let mut select =
-            self.conn.prepare_cached("SELECT sink, seq, reason FROM aside ORDER BY sink, seq").map_err(sql(what))?;
+        let mut select = self
+            .conn
+            .prepare_cached("SELECT sink, seq, reason, time FROM aside ORDER BY sink, seq")
+            .map_err(sql(what))?;
         let rows = select
-            .query_map([], |row| Ok(SetAside { sink: row.get(0)?, seq: Seq(row.get(1)?), reason: row.get(2)? }))
+            .query_map([], |row| {
+                Ok(SetAside { sink: row.get(0)?, seq: Seq(row.get(1)?), reason: row.get(2)?, time: row.get(3)? })
+            })
             .map_err(sql(what))?;
         rows.collect::<Result<_, _>>().map_err(sql(what))
     }

@@ -149,7 +149,8 @@ impl Recent {
 
 impl<T: Held> Generations<T> {
     fn put(&mut self, seq: u64, line: T) {
-        if line.size() > self.budget / 8 {
+        // A large one is read again where it is needed: that costs little beside the rest of what is done with it.
+        if line.size() > self.budget / 64 {
             return;
         }
         self.young_bytes += line.size();
@@ -177,8 +178,8 @@ mod tests {
     fn what_is_used_stays_and_the_rest_is_bounded() {
         let recent = Recent::with_budget(BUDGET);
         recent.put(1, line(100));
-        for seq in 2..=100 {
-            recent.put(seq, line(BUDGET / 16));
+        for seq in 2..=400 {
+            recent.put(seq, line(BUDGET / 64));
             assert!(recent.get(1).is_some(), "lost at {seq}");
         }
         let generations = recent.lock();
@@ -191,8 +192,8 @@ mod tests {
     fn what_is_taken_out_makes_room_and_what_is_too_large_takes_none() {
         let recent = Recent::with_budget(BUDGET);
         recent.put(1, line(100));
-        for seq in 2..=100 {
-            recent.put(seq, line(BUDGET / 16));
+        for seq in 2..=400 {
+            recent.put(seq, line(BUDGET / 64));
             recent.remove(seq);
             recent.put(1000 + seq, line(BUDGET / 4));
         }

@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, flock};
@@ -16,6 +17,10 @@ pub(super) const DATABASE: &str = "journal.db";
 pub(super) const WAL: &str = "journal.db-wal";
 const LOCK: &str = "decklog.lock";
 
+/// So long a reader waits for a journal that is being made, looking again so often.
+const MAKING: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// Every schema change in order; the position (from 1) is `user_version`. None is edited after a release.
 pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_journal.sql"),
@@ -24,6 +29,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0004_begin.sql"),
     include_str!("../../migrations/0005_kinds.sql"),
     include_str!("../../migrations/0006_state.sql"),
+    include_str!("../../migrations/0007_timelines.sql"),
+    include_str!("../../migrations/0008_unread.sql"),
 ];
 
 /// The first SQLite without the WAL-reset bug that can corrupt a database with several connections.
@@ -170,8 +177,17 @@ fn sync_names(conn: &Connection, dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a read-only connection, beside a running daemon or without one.
+/// Opens a read-only connection, beside a running daemon or without one. A journal that is being made is waited for.
 pub(super) fn open_reader(dir: &Path) -> Result<Connection, JournalError> {
+    let until = Instant::now() + MAKING;
+    open_made(dir, || {
+        std::thread::sleep(LOOK_AGAIN);
+        Instant::now() < until
+    })
+}
+
+/// As [`open_reader`]; `wait` tells whether to look again where the journal is not made yet.
+fn open_made(dir: &Path, mut wait: impl FnMut() -> bool) -> Result<Connection, JournalError> {
     let path = dir.join(DATABASE);
     if let Err(source) = fs::metadata(&path) {
         // Only what is surely not there is missing: a directory that may not be entered could hold a journal.
@@ -188,7 +204,7 @@ pub(super) fn open_reader(dir: &Path) -> Result<Connection, JournalError> {
         let version = conn.pragma_query_value(None, "user_version", |row| row.get::<_, usize>(0))?;
         Ok((conn, version))
     };
-    let (conn, version) = open(&path, OpenFlags::empty()).and_then(probe).or_else(|error| {
+    let (conn, mut version) = open(&path, OpenFlags::empty()).and_then(probe).or_else(|error| {
         // On a medium that cannot be written the WAL index cannot be made. Without a WAL the file alone is whole.
         let wal = path.with_extension("db-wal");
         if fs::metadata(&wal).is_ok_and(|meta| meta.len() > 0) {
@@ -197,6 +213,16 @@ pub(super) fn open_reader(dir: &Path) -> Result<Connection, JournalError> {
         let uri = PathBuf::from(format!("file:{}?immutable=1", path.display().to_string().replace('?', "%3f")));
         open(&uri, OpenFlags::SQLITE_OPEN_URI).and_then(probe).map_err(|_| sql(error))
     })?;
+    // Its tables and their version come in one transaction, a moment after the file.
+    while version == 0 {
+        if !wait() {
+            return Err(JournalError::Corrupt(format!(
+                "{} is being made, or its making was cut short; try again in a moment, and start the daemon where none runs",
+                path.display()
+            )));
+        }
+        version = conn.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sql)?;
+    }
     check_version(version, &path, MIGRATIONS.len())?;
     if version < MIGRATIONS.len() {
         return Err(JournalError::Corrupt(format!(
@@ -204,7 +230,7 @@ pub(super) fn open_reader(dir: &Path) -> Result<Connection, JournalError> {
             path.display()
         )));
     }
-    conn.busy_timeout(std::time::Duration::from_secs(5)).map_err(sql)?;
+    conn.busy_timeout(Duration::from_secs(5)).map_err(sql)?;
     conn.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -4096; PRAGMA trusted_schema = OFF;")
         .map_err(sql)?;
     conn.set_prepared_statement_cache_capacity(32);
@@ -282,6 +308,25 @@ mod tests {
                 assert_eq!(mode(&path), 0o600, "{}", path.display());
             }
         }
+    }
+
+    #[test]
+    fn a_journal_that_is_being_made_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        // The file is there before anything is in it.
+        let begun = Connection::open(dir.path().join(DATABASE)).unwrap();
+        begun.pragma_update(None, "journal_mode", "WAL").unwrap();
+        let refused = open_made(dir.path(), || false).unwrap_err().to_string();
+        assert!(refused.contains("is being made") && !refused.contains("older"), "{refused}");
+        let mut looks = 0;
+        let made = open_made(dir.path(), || {
+            looks += 1;
+            if looks == 2 {
+                drop(open_writer(dir.path()).unwrap());
+            }
+            true
+        });
+        assert_eq!((made.map(drop).map_err(|error| error.to_string()), looks), (Ok(()), 2));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use super::codec::Codec;
 use super::recent::{Packed, Recent};
 use super::retention::{Bounds, Pause};
-use super::{Audit, JournalError, SourceId, Waiting};
+use super::{Audit, JournalError, Settled, SourceId, Waiting};
 use crate::ambient::{self, watch};
 use crate::change::Noise;
 use crate::change::redact::Redactor;
@@ -138,6 +138,7 @@ pub(super) struct Writer {
     conn: Connection,
     codec: Codec,
     epoch: String,
+    epoch_on_disk: String,
     cluster: Cluster,
     head: u64,
     head_on_disk: u64,
@@ -235,11 +236,12 @@ impl Writer {
         let epoch = match meta.remove("epoch") {
             Some(epoch) => epoch,
             None => {
-                let epoch = new_epoch();
+                let epoch = new_epoch(&[]);
                 conn.execute(
                     "INSERT OR REPLACE INTO meta VALUES ('epoch', ?), ('epoch_since', ?)",
                     params![epoch, (head + 1).to_string()],
                 )
+                .and_then(|_| conn.execute("INSERT INTO epoch VALUES (?, ?)", params![epoch, head + 1]))
                 .map_err(sql("write its epoch"))?;
                 epoch
             }
@@ -249,6 +251,7 @@ impl Writer {
         Ok(Self {
             conn,
             codec: Codec::default(),
+            epoch_on_disk: epoch.clone(),
             epoch,
             cluster,
             head,
@@ -289,7 +292,7 @@ impl Writer {
         &self.epoch
     }
 
-    /// Takes commands until every handle is dropped.
+    /// Takes commands until every handle is dropped. What is long is not finished then: the next start goes on with it.
     pub(super) async fn run(mut self, mut queue: Queue) -> Done {
         let mut bookmarks_due: Option<Instant> = None;
         let result = loop {
@@ -302,7 +305,7 @@ impl Writer {
             let next = if busy {
                 // Others get their turn where this is no thread of its own.
                 tokio::task::yield_now().await;
-                queue.take(open).map_or(Woken::Elapsed, Woken::Command)
+                queue.poll(open)
             } else {
                 let now = Instant::now();
                 let bookmarks = bookmarks_due.map(|due| due.saturating_duration_since(now));
@@ -446,6 +449,7 @@ impl Writer {
         drop(self.conn.execute_batch("ROLLBACK"));
         self.in_transaction = false;
         self.head = self.head_on_disk;
+        self.epoch.clone_from(&self.epoch_on_disk);
         self.oldest = self.oldest_on_disk;
         self.jobs.truncate(self.jobs_on_disk);
         self.answers.clear();
@@ -515,6 +519,7 @@ impl Writer {
         self.undo.clear();
         self.replaced.clear();
         self.head_on_disk = self.head;
+        self.epoch_on_disk.clone_from(&self.epoch);
         if self.oldest_on_disk != self.oldest {
             self.oldest_on_disk = self.oldest;
             self.recent.set_lowest(self.oldest);
@@ -702,6 +707,13 @@ impl Writer {
                 )?;
                 self.later(reply, ());
             }
+            Command::Settle(settled, reply) => {
+                self.begin()?;
+                for (seq, time) in &settled.entries {
+                    self.execute(SETTLE, SETTLED, params![settled.sink, seq.0, time])?;
+                }
+                self.later(reply, ());
+            }
             Command::ReportSink(name, state) => {
                 self.begin()?;
                 let (word, detail) = state.describe();
@@ -712,16 +724,29 @@ impl Writer {
                     params![word, detail, micros(ambient::now()), name],
                 )?;
             }
-            Command::Epoch(reply) => {
+            Command::Epoch(after, reply) => {
                 self.begin()?;
-                self.epoch = new_epoch();
-                let what = "begin an epoch";
-                self.execute(what, "UPDATE meta SET value = ? WHERE key = 'epoch'", params![self.epoch])?;
-                // From here on entries carry it, and none before does.
-                let since = (self.head + 1).to_string();
-                self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('epoch_since', ?)", params![since])?;
+                // Two sinks may find out the same at the same time.
+                if after.as_ref().is_none_or(|after| *after >= self.epoch) {
+                    self.begin_epoch(after.as_deref())?;
+                }
                 let epoch = self.epoch.clone();
                 self.later(reply, epoch);
+            }
+            Command::Mark(marks, reply) => {
+                self.begin()?;
+                let what = "note the mark of its directory";
+                self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('mark', ?)", params![marks.join(" ")])?;
+                self.later(reply, ());
+            }
+            Command::Recast(sink, recast, reply) => {
+                self.begin()?;
+                self.execute(
+                    "give entries another epoch",
+                    "INSERT OR REPLACE INTO recast (sink, after, before, epoch) VALUES (?, ?, ?, ?)",
+                    params![sink, recast.after.0, recast.before.0, recast.epoch],
+                )?;
+                self.later(reply, ());
             }
             // Between two transactions, because they bring transactions of their own.
             Command::Bounds(bounds) => self.new_bounds = Some(*bounds),
@@ -738,6 +763,17 @@ impl Writer {
 
     fn execute(&self, what: &'static str, text: &str, values: impl rusqlite::Params) -> Done<usize> {
         self.conn.prepare_cached(text).and_then(|mut statement| statement.execute(values)).map_err(sql(what))
+    }
+
+    /// From here on entries carry another name, and none before does.
+    fn begin_epoch(&mut self, after: Option<&str>) -> Done {
+        let what = "begin an epoch";
+        self.epoch = new_epoch(&[Some(self.epoch.as_str()), after].map(Option::unwrap_or_default));
+        let since = self.head + 1;
+        self.execute(what, "UPDATE meta SET value = ? WHERE key = 'epoch'", params![self.epoch])?;
+        self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('epoch_since', ?)", params![since.to_string()])?;
+        self.execute(what, "INSERT INTO epoch VALUES (?, ?)", params![self.epoch, since])?;
+        Ok(())
     }
 
     fn source(&self, id: i64) -> Done<&Source> {
@@ -764,18 +800,22 @@ fn data_version(conn: &Connection) -> Done<i64> {
 }
 
 /// Drops entries that were set aside, in one transaction.
-pub(super) fn forget_aside(conn: &mut Connection, sink: &str, seqs: &[Seq]) -> Done {
-    let what = "forget what was set aside";
-    let transaction = conn.transaction().map_err(sql(what))?;
-    for seq in seqs {
-        transaction.execute("DELETE FROM aside WHERE sink = ? AND seq = ?", params![sink, seq.0]).map_err(sql(what))?;
+pub(super) fn settle(conn: &mut Connection, settled: &Settled) -> Done {
+    let transaction = conn.transaction().map_err(sql(SETTLE))?;
+    for (seq, time) in &settled.entries {
+        transaction.execute(SETTLED, params![settled.sink, seq.0, time]).map_err(sql(SETTLE))?;
     }
-    transaction.commit().map_err(sql(what))
+    transaction.commit().map_err(sql(SETTLE))
 }
 
-/// Names of epochs sort by the time they began.
-fn new_epoch() -> String {
-    let millis = u64::try_from(ambient::now().as_millisecond()).unwrap_or_default();
+const SETTLE: &str = "forget what was set aside";
+const SETTLED: &str = "DELETE FROM aside WHERE sink = ? AND seq = ? AND time = ?";
+
+/// Names of epochs sort by the time they began, and a new one comes after those that are known, whatever the clock says.
+fn new_epoch(after: &[&str]) -> String {
+    let begun = |epoch: &&str| epoch.get(..12).and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    let earliest = after.iter().filter_map(begun).max().map_or(0, |begun| begun + 1);
+    let millis = u64::try_from(ambient::now().as_millisecond()).unwrap_or_default().max(earliest);
     let random = (u128::from(ambient::random()) << 64 | u128::from(ambient::random())).to_be_bytes();
     let random = random.first_chunk().expect("16 bytes are more than 10");
     uuid::Builder::from_unix_timestamp_millis(millis, random).into_uuid().simple().to_string()

@@ -1,9 +1,10 @@
 //! Scripted trouble: which requests it meets, how often, and what it does to them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use crate::model::Resource;
 

@@ -25,6 +25,10 @@ pub struct Event<'a> {
     subject: Option<String>,
     time: String,
     datacontenttype: &'static str,
+    /// Extension attributes: with `seq` it names the entry, which the id, that of the change, does not always.
+    epoch: String,
+    /// A text, because an integer of CloudEvents has 32 bits.
+    seq: String,
     /// The entry.
     #[serde(skip)]
     data: &'a [u8],
@@ -64,6 +68,8 @@ impl<'a> Event<'a> {
             subject,
             time: entry.time.into_owned(),
             datacontenttype: "application/json",
+            epoch: entry.epoch.into_owned(),
+            seq: entry.seq.to_string(),
             data: line,
         })
     }
@@ -96,6 +102,8 @@ impl<'a> Event<'a> {
             ("ce-source", encode(&self.source)),
             ("ce-type", self.kind.to_owned()),
             ("ce-time", encode(&self.time)),
+            ("ce-epoch", encode(&self.epoch)),
+            ("ce-seq", self.seq.clone()),
         ];
         headers.extend(self.subject.as_deref().map(|subject| ("ce-subject", encode(subject))));
         headers
@@ -133,19 +141,20 @@ mod tests {
     #[test]
     fn attributes_are_those_of_the_contract() {
         let cluster = Cluster { name: "arn:eks/prod é".into(), uid: "c".into() };
-        let line = render(&draft(&cluster)).line;
+        let line = render(&Draft { seq: Seq(5_000_000_000), ..draft(&cluster) }).line;
         let event = Event::of(&line).unwrap();
         let text = String::from_utf8(event.structured()).unwrap();
         assert_eq!(
             text,
             format!(
-                r#"{{"specversion":"1.0","id":"u.41.ADDED","source":"//arn%3Aeks%2Fprod%20%C3%A9/api/v1/namespaces","type":"io.decklog.added.v1","subject":"shop","time":"2026-11-21T00:00:00.000000Z","datacontenttype":"application/json","data":{}}}"#,
+                r#"{{"specversion":"1.0","id":"u.41.ADDED","source":"//arn%3Aeks%2Fprod%20%C3%A9/api/v1/namespaces","type":"io.decklog.added.v1","subject":"shop","time":"2026-11-21T00:00:00.000000Z","datacontenttype":"application/json","epoch":"e","seq":"5000000000","data":{}}}"#,
                 String::from_utf8(line.clone()).unwrap()
             )
         );
         let headers = event.headers();
         assert!(headers.contains(&("ce-source", "//arn%253Aeks%252Fprod%2520%25C3%25A9/api/v1/namespaces".into())));
         assert!(headers.contains(&("ce-subject", "shop".into())));
+        assert!(headers.contains(&("ce-epoch", "e".into())) && headers.contains(&("ce-seq", "5000000000".into())));
     }
 
     #[test]

@@ -32,7 +32,6 @@ use rustix::fs::{Access, FlockOperation, access, flock};
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::ambient;
 use crate::config;
-use crate::model::Seq;
 use layout::Layout;
 use tidy::Tidy;
 
@@ -117,10 +116,10 @@ struct Writer {
     rotate_every: Option<Duration>,
     disk: Disk,
     open: Option<Open>,
-    /// The journal's name and the highest seq known to be in the output for good.
+    /// The last entry known to be in the output for good, of the journal's epoch; its seq is 0 while none is.
     known: Option<Position>,
-    /// Whether this writer has written to the output: then it knows by itself what is in it.
-    wrote: bool,
+    /// The last entry that this writer has written: it knows by itself that it is there, also where the file was moved.
+    written: Option<Position>,
     /// A write into this file failed: what stands after this length was never acknowledged and is not to be believed.
     cut: Option<((u64, u64), u64)>,
     tidy: Option<Tidy>,
@@ -137,7 +136,7 @@ impl Writer {
             disk,
             open: None,
             known: None,
-            wrote: false,
+            written: None,
             cut: None,
             tidy: None,
             buffer: Vec::new(),
@@ -167,10 +166,8 @@ impl Writer {
 
     /// What the output holds, after whatever a crash left unfinished is cut off.
     fn position(&mut self, cursor: &Position) -> Result<Option<Position>, SinkError> {
-        let behind = |known: &Position| known.epoch != cursor.epoch || known.seq < cursor.seq;
-        if !self.wrote || self.known.as_ref().is_none_or(behind) {
-            self.known = Some(cursor.clone());
-        }
+        let ahead = |written: &&Position| written.epoch == cursor.epoch && written.seq >= cursor.seq;
+        self.known = Some(self.written.as_ref().filter(ahead).unwrap_or(cursor).clone());
         self.open = None;
         let held = self.reopen()?;
         let position = match held {
@@ -178,13 +175,13 @@ impl Writer {
             Some(held) => Some(held),
             // It is empty: a file that was rotated or moved away can only show that more was delivered than the
             // cursor knows. What else may have happened to it is not known.
-            None => self.layout.newest_elsewhere(&cursor.epoch).filter(|held| held.seq > cursor.seq),
+            None => {
+                let further = |held: &Position| (&held.epoch, held.seq) > (&cursor.epoch, cursor.seq);
+                self.layout.newest_elsewhere().filter(further)
+            }
         };
         if let Some(held) = &position {
-            // Lines of another epoch do not tell here how much of this journal they are: delivery decides that, and
-            // whatever it hands over is written.
-            let seq = if held.epoch == cursor.epoch { held.seq } else { Seq(0) };
-            self.known = Some(Position { epoch: cursor.epoch.clone(), seq });
+            self.known = Some(held.clone());
         }
         if let Some(tidy) = &self.tidy {
             tidy.wake();
@@ -247,13 +244,18 @@ impl Writer {
         if same {
             return Ok(());
         }
-        if let Some(held) = self.reopen()?
-            && let Some(known) = &mut self.known
-            && held.epoch == known.epoch
-        {
-            known.seq = known.seq.max(held.seq);
+        // An empty file is begun where one was moved away. One that ends with something else than was written last is
+        // another file, or somebody else's.
+        match (self.reopen()?, &self.known) {
+            (Some(held), Some(known)) if !held.is(known) => {
+                self.open = None;
+                Err(SinkError::lost(format!(
+                    "{} does not end where it was left: it was replaced by an older copy, or something else is mounted there",
+                    self.layout.path.display()
+                )))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn deliver(&mut self, batch: &[Item]) -> Result<(), Failure> {
@@ -267,8 +269,12 @@ impl Writer {
     /// Writes as many entries as go into the current file, after beginning a new one where it is time to.
     fn run(&mut self, batch: &[Item]) -> Result<usize, SinkError> {
         self.ready()?;
-        if let Some(known) = &self.known {
-            // Whatever hands an entry over a second time, it is in the file once.
+        let place = |item: &Item| {
+            Position::of(&item.line).map_err(|error| SinkError::Refused { text: format!("it is {error}") })
+        };
+        // Whatever hands an entry over a second time, it is in the file once. Of another epoch nothing is known here.
+        let first = place(&batch[0])?;
+        if let Some(known) = self.known.as_ref().filter(|known| known.epoch == first.epoch) {
             let held = batch.partition_point(|item| item.seq <= known.seq);
             if held > 0 {
                 return Ok(held);
@@ -305,10 +311,8 @@ impl Writer {
         bytes.clear();
         bytes.shrink_to(BUFFER);
         open.written = now;
-        self.wrote = true;
-        if let Some(known) = &mut self.known {
-            known.seq = batch[count - 1].seq;
-        }
+        self.written = Some(place(&batch[count - 1])?);
+        self.known.clone_from(&self.written);
         Ok(count)
     }
 
@@ -337,6 +341,21 @@ impl Writer {
             tidy.wake();
         }
         Ok(())
+    }
+
+    /// Whether one of the files holds this very entry.
+    fn holds(&self, entry: &Position) -> Result<bool, SinkError> {
+        let trouble = |error: io::Error| self.trouble("read", &error);
+        for path in self.layout.all().map_err(trouble)? {
+            match tail::holds(&path, entry) {
+                Ok(false) => {}
+                Ok(true) => return Ok(true),
+                // Compressed or removed in the meantime.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(trouble(error)),
+            }
+        }
+        Ok(false)
     }
 
     fn check(&self) -> Result<(), SinkError> {
@@ -439,6 +458,11 @@ impl Sink for FileSink {
     fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
         let cursor = cursor.clone();
         self.blocking(move |writer| writer.position(&cursor)).boxed()
+    }
+
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+        let entry = entry.clone();
+        self.blocking(move |writer| writer.holds(&entry)).boxed()
     }
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {

@@ -176,7 +176,7 @@ impl HttpSink {
 fn name_of(part: &[Item]) -> String {
     let Some(Ok(first)) = part.first().map(|item| Entry::parse(&item.line)) else { return String::new() };
     match part {
-        [_] => first.id.into_owned(),
+        [_] => format!("{}_{}", first.epoch, first.seq),
         [.., last] => format!("{}_{}_{}", first.epoch, first.seq, last.seq),
         [] => String::new(),
     }

@@ -153,6 +153,11 @@ impl Sink for KafkaSink {
         self.ask(move |writer, patience| writer.position(cursor, patience)).boxed()
     }
 
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+        let entry = entry.clone();
+        self.ask(move |writer, patience| writer.holds(&entry, patience)).boxed()
+    }
+
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
         self.send(batch).boxed()
     }
@@ -230,7 +235,7 @@ mod tests {
     #[tokio::test]
     async fn brokers_that_are_not_there_are_told_and_waited_for() {
         let mut sink = open(json!({"transactional_id": "x", "timeout": "400ms"})).unwrap();
-        let cursor = Position { epoch: "e".into(), seq: crate::model::Seq(0) };
+        let cursor = Position::before("e");
         for _ in 0..2 {
             let error = sink.position(&cursor).await.unwrap_err();
             assert!(matches!(error, SinkError::Retry { .. }), "{error:?}");

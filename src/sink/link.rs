@@ -33,6 +33,9 @@ const SAID: usize = 200;
 /// A text of an answer that has this many bytes in common with what was sent, or with a secret, is not told.
 const COMMON: usize = 16;
 
+/// What is shorter is no secret.
+const SHORTEST: usize = 4;
+
 /// The longest wait that a server may ask for.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
@@ -93,6 +96,8 @@ pub(super) struct Link {
     url: Url,
     /// The URL without what may be secret in it: what people are told.
     pub(super) shown: String,
+    /// What may be secret in the URL.
+    private: Vec<String>,
     timeout: Duration,
     fixed: HeaderMap,
     headers_file: Option<PathBuf>,
@@ -131,6 +136,7 @@ impl Link {
         }
         Ok(Self {
             shown: shown(url.as_str()),
+            private: private(&url),
             url,
             timeout: reach.timeout,
             fixed,
@@ -379,7 +385,9 @@ impl Link {
         // In the whole answer: what is told of it may end in the middle of a secret.
         let tells = secrets
             .flat_map(|value| value.split(|byte| *byte == b' '))
-            .filter(|secret| secret.len() >= 4 && !matches!(*secret, b"Bearer" | b"Basic"))
+            .filter(|secret| !matches!(*secret, b"Bearer" | b"Basic"))
+            .chain(self.private.iter().map(String::as_bytes))
+            .filter(|secret| secret.len() >= SHORTEST)
             .flat_map(|secret| secret.windows(COMMON.min(secret.len())))
             .any(|part| memmem::find(answer, part).is_some());
         (!said.is_empty() && !repeats && !tells).then_some(said)
@@ -432,15 +440,32 @@ fn add(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A URL without user, password, query and fragment.
+/// The server of a URL, with `/…` where there is more: webhooks have their secret in the path, others in a parameter.
 pub(super) fn shown(url: &str) -> String {
     match Url::parse(url) {
         Ok(url) if url.has_host() => {
             let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-            format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
+            let more = if url.path() == "/" && url.query().is_none() { "" } else { "…" };
+            format!("{}://{}{port}/{more}", url.scheme(), url.host_str().unwrap_or_default())
         }
-        _ => url.split(['?', '#']).next().unwrap_or_default().to_owned(),
+        _ => "/…".to_owned(),
     }
+}
+
+/// What of a URL may be secret, as it is sent and as a server reads it: the path as a whole and each part of it that is
+/// no plain word, and all parameters.
+fn private(url: &Url) -> Vec<String> {
+    let read = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+    // `events` and `v1` stand in many an answer.
+    let is_word = |text: &str| text.len() <= 10 && text.bytes().all(|byte| byte.is_ascii_lowercase());
+    let parts = url.path_segments().into_iter().flatten().filter(|part| !is_word(part));
+    let mut private: Vec<String> = parts.map(str::to_owned).collect();
+    private.push(url.path().to_owned());
+    private.extend(url.query().map(str::to_owned));
+    private.extend(url.query_pairs().flat_map(|(name, value)| [name.into_owned(), value.into_owned()]));
+    let decoded: Vec<String> = private.iter().map(|text| read(text)).filter(|text| !private.contains(text)).collect();
+    private.extend(decoded);
+    private
 }
 
 /// Texts of errors that only say that a cause follows.

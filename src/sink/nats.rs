@@ -4,8 +4,10 @@
 //! subjects tells how far it came. Each publish carries the sequence that the stream must be at
 //! (`Nats-Expected-Last-Sequence`), so that nothing is stored twice or out of order, whatever is still on its way
 //! from an earlier connection: the server refuses it. When it refuses, or an answer is lost, the end of the stream is
-//! read back and says what happened. Many are under way at once; each of them also names the one before it
-//! (`Nats-Expected-Last-Msg-Id`), so that what follows a refused one is refused as well.
+//! read back and says what happened: only an entry that was under way here, to the last byte, counts as stored. Many are
+//! under way at once; each of them also names the one before it (`Nats-Expected-Last-Msg-Id`), so that what follows a
+//! refused one is refused as well. An id tells an entry from every other that was ever given its epoch and seq, so that
+//! neither this nor what a server drops as a repeat mixes what two decklogs with copies of one journal tell.
 //!
 //! The expected sequence is that of the whole stream and not of a subject, because entries go to many subjects and
 //! their order is over all of them; older servers have no other fence that covers several. So a stream of its own is
@@ -20,19 +22,21 @@ mod tests;
 use async_nats::HeaderMap;
 use async_nats::jetstream::context::{GetStreamErrorKind, PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
-use async_nats::jetstream::stream::{Config, LastRawMessageErrorKind, RetentionPolicy, StorageType, Stream};
+use async_nats::jetstream::stream::{
+    Config, RawMessageError, RawMessageErrorKind, RetentionPolicy, StorageType, Stream,
+};
 use async_nats::jetstream::{Error as ApiError, ErrorCode};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::link::chain;
-use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, UNNAMED};
+use super::{Class, Failure, Item, LESS, Limits, Mark, Position, Sink, SinkError, UNNAMED};
 use crate::config;
 use crate::model::{Cluster, Seq};
 use crate::wire::Entry;
 use link::Link;
-pub(crate) use subject::Subject;
+pub(crate) use subject::{Subject, meet};
 
 /// About how many bytes are under way at once, unless a single entry is larger.
 const BATCH_BYTES: usize = 4 << 20;
@@ -50,6 +54,10 @@ const ID: &str = "Decklog-Id";
 const TYPE: &str = "Decklog-Type";
 /// On what `decklog replay` repeats: what the stream held then, which it still holds.
 const HELD: &str = "Decklog-Held";
+/// The id of the entry that was held last then.
+const HELD_ID: &str = "Decklog-Held-Id";
+/// Its time.
+const HELD_TIME: &str = "Decklog-Held-Time";
 
 /// Where a stream ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +66,8 @@ struct Tail {
     last: u64,
     /// What it holds of the log; nothing where no message of the log is left.
     held: Option<Position>,
+    /// The sequence of the message that tells it.
+    at: u64,
     /// Nothing has ever been dropped from it: what it does not hold was never there.
     whole: bool,
 }
@@ -67,6 +77,14 @@ impl Tail {
     fn is_untouched(&self) -> bool {
         self.held.is_none() && self.whole
     }
+}
+
+/// What was found at the end of a stream.
+#[derive(Clone, Debug)]
+struct Found {
+    tail: Tail,
+    /// The entry that it ends with, unless that is a repeat.
+    line: Option<Bytes>,
 }
 
 /// An entry on its way.
@@ -99,6 +117,8 @@ pub struct NatsSink {
     tail: Option<Tail>,
     /// Where it ended when that was known last: only the sink itself can have moved it since.
     known: Option<Tail>,
+    /// Where an entry was found that was looked for: the next one is often as far from it as their seqs are.
+    hint: Option<(Seq, u64)>,
     again: bool,
 }
 
@@ -118,6 +138,7 @@ impl NatsSink {
             batch_size: config.batch_size.max(1),
             tail: None,
             known: None,
+            hint: None,
             again: false,
         })
     }
@@ -156,7 +177,7 @@ impl NatsSink {
     }
 
     /// Reads where the stream ends.
-    async fn look(&mut self) -> Result<Tail, SinkError> {
+    async fn look(&mut self) -> Result<Found, SinkError> {
         let found = self.read_tail().await;
         if found.is_err() {
             self.link.drop();
@@ -164,24 +185,15 @@ impl NatsSink {
         found
     }
 
-    async fn read_tail(&mut self) -> Result<Tail, SinkError> {
+    async fn read_tail(&mut self) -> Result<Found, SinkError> {
         let stream = self.stream().await?;
         let state = &stream.cached_info().state;
         let (last, whole) = (state.last_sequence, state.messages == state.last_sequence);
         let message = stream.get_last_raw_message_by_subject(self.subject.pattern());
-        let message = match self.link.answer(message).await? {
-            Ok(message) => message,
-            Err(error) => {
-                return match error.kind() {
-                    LastRawMessageErrorKind::NoMessageFound => Ok(Tail { last, held: None, whole }),
-                    LastRawMessageErrorKind::JetStream(error) => Err(SinkError::retry(api(&self.stream, &error))),
-                    LastRawMessageErrorKind::InvalidSubject | LastRawMessageErrorKind::Other => {
-                        Err(SinkError::retry(format!("no answer from {}: {}", self.link.shown, chain(&error))))
-                    }
-                };
-            }
+        let Some(message) = self.message_of(message).await? else {
+            return Ok(Found { tail: Tail { last, held: None, at: 0, whole }, line: None });
         };
-        let held = held(&message).ok_or_else(|| {
+        let held = held(&message.headers, &message.payload).ok_or_else(|| {
             SinkError::halt(format!(
                 "message {} of the stream {} is on the subjects of this sink ({}) and not of decklog; give the sink subjects of its own, or remove the message, and send SIGHUP",
                 message.sequence,
@@ -190,7 +202,71 @@ impl NatsSink {
             ))
         })?;
         // Whatever came after the first answer is seen by the second, or refused later.
-        Ok(Tail { last: last.max(message.sequence), held, whole })
+        let tail = Tail { last: last.max(message.sequence), held, at: message.sequence, whole };
+        Ok(Found { tail, line: message.headers.get(HELD).is_none().then_some(message.payload) })
+    }
+
+    /// A message that was asked for; none where there is none.
+    async fn message_of(
+        &self,
+        asked: impl Future<Output = Result<StreamMessage, RawMessageError>>,
+    ) -> Result<Option<StreamMessage>, SinkError> {
+        match self.link.answer(asked).await? {
+            Ok(message) => Ok(Some(message)),
+            Err(error) => match error.kind() {
+                RawMessageErrorKind::NoMessageFound => Ok(None),
+                RawMessageErrorKind::JetStream(error) => Err(SinkError::retry(api(&self.stream, &error))),
+                RawMessageErrorKind::InvalidSubject | RawMessageErrorKind::Other => {
+                    Err(SinkError::retry(format!("no answer from {}: {}", self.link.shown, chain(&error))))
+                }
+            },
+        }
+    }
+
+    /// Whether the stream holds this very entry, by bisection: what the messages hold only grows along a stream, also
+    /// where they repeat what is older.
+    async fn search(&mut self, wanted: &Position) -> Result<bool, SinkError> {
+        let context = self.link.context().await?;
+        let stream = self.link.answer(context.get_stream_no_info(&self.stream)).await?;
+        let stream = stream.map_err(|error| SinkError::retry(chain(&error)))?;
+        let last = self.known.as_ref().map_or(0, |known| known.last);
+        let guess = |(seq, at): (Seq, u64)| at.saturating_add(wanted.seq.0).saturating_sub(seq.0).clamp(1, last.max(1));
+        let mut guess = self.hint.map(guess);
+        // All before `from` is before the entry; all from `to` on is after it.
+        let (mut from, mut to) = (1, last + 1);
+        while from < to {
+            let probe = guess.take().unwrap_or(from + (to - from) / 2);
+            let Some((at, held)) = self.first_after(&stream, probe).await? else {
+                to = probe;
+                continue;
+            };
+            let Some(held) = held else {
+                from = at + 1;
+                continue;
+            };
+            if held.entry.is_some() && held.is(wanted) {
+                self.hint = Some((wanted.seq, at));
+                return Ok(true);
+            }
+            if (&held.epoch, held.seq) < (&wanted.epoch, wanted.seq) { from = at + 1 } else { to = probe }
+        }
+        Ok(false)
+    }
+
+    /// The first message of decklog at or after a sequence, and what it says the stream holds.
+    async fn first_after<I>(
+        &self,
+        stream: &Stream<I>,
+        mut sequence: u64,
+    ) -> Result<Option<(u64, Option<Position>)>, SinkError> {
+        loop {
+            let message = stream.get_first_raw_message_by_subject(self.subject.pattern(), sequence);
+            let Some(message) = self.message_of(message).await? else { return Ok(None) };
+            match held(&message.headers, &message.payload) {
+                Some(held) => return Ok(Some((message.sequence, held))),
+                None => sequence = message.sequence + 1,
+            }
+        }
     }
 
     /// Publishes entries. An error tells how many are stored.
@@ -208,7 +284,11 @@ impl NatsSink {
                     return Err(Failure { taken, error: SinkError::retry(text) });
                 }
                 let found = self.look().await.map_err(fail(taken))?;
-                taken += self.found(found, &batch[taken..]).map_err(fail(taken))?;
+                let stored = self.found(found, &batch[taken..]).map_err(fail(taken))?;
+                if stored > 0 {
+                    taken += stored;
+                    looks = 0;
+                }
                 continue;
             };
             let (stored, stop) = self.publish(&batch[taken..], &tail).await;
@@ -233,36 +313,50 @@ impl NatsSink {
     }
 
     /// What the end of the stream says about a batch: how many of it are stored.
-    fn found(&mut self, found: Tail, batch: &[Item]) -> Result<usize, SinkError> {
+    fn found(&mut self, found: Found, batch: &[Item]) -> Result<usize, SinkError> {
         let taken = match &self.known {
-            Some(known) if !self.again && found.held != known.held => match &found.held {
-                None if found.last >= known.last && !found.whole => 0,
-                None => return Err(self.lost()),
-                Some(held) => {
-                    let positions =
-                        batch.iter().map(|item| Some(position(item, &Entry::parse(&item.identity()).ok()?)));
-                    let positions: Vec<Position> = positions.collect::<Option<_>>().unwrap_or_default();
-                    match positions.iter().position(|position| position == held) {
-                        Some(at) => at + 1,
-                        // Names of epochs sort by the time they began.
-                        None if positions.iter().chain(&known.held).all(|own| held.epoch > own.epoch) => {
-                            return Err(SinkError::halt(format!(
-                                "another decklog writes to the stream {} on the subjects {}; give each its own, and send SIGHUP",
-                                self.stream,
-                                self.subject.pattern()
-                            )));
-                        }
-                        None => return Err(self.lost()),
-                    }
-                }
-            },
+            Some(known) if !self.again => self.stored(known, &found, batch)?,
             _ => 0,
         };
-        // What has left the stream was delivered all the same.
-        let held = found.held.clone().or_else(|| self.known.as_ref().and_then(|known| known.held.clone()));
-        self.known = Some(Tail { held, ..found });
-        self.tail = self.known.clone();
+        let Found { mut tail, .. } = found;
+        if tail.held.is_none()
+            && let Some(known) = &self.known
+        {
+            // What has left the stream was delivered all the same.
+            (tail.held, tail.at) = (known.held.clone(), known.at);
+        }
+        self.tail = Some(tail.clone());
+        self.known = Some(tail);
         Ok(taken)
+    }
+
+    /// How many of a batch that was under way are in the stream, which ended as is known before.
+    fn stored(&self, known: &Tail, found: &Found, batch: &[Item]) -> Result<usize, SinkError> {
+        let Found { tail, line } = found;
+        let held = match (&tail.held, &known.held) {
+            (None, None) => return Ok(0),
+            // Purged, or too old.
+            (None, Some(_)) if tail.last >= known.last && !tail.whole => return Ok(0),
+            (None, Some(_)) => return Err(self.lost()),
+            (Some(held), Some(known)) if held.is(known) => return Ok(0),
+            (Some(held), _) => held,
+        };
+        if tail.at <= known.last {
+            return Err(self.lost());
+        }
+        let is_it = |item: &Item| {
+            Position::of(&item.line).is_ok_and(|own| own.is(held))
+                && line.as_ref().is_none_or(|line| *line == item.line)
+        };
+        // A later message than was known, and not from here.
+        batch.iter().position(is_it).map(|at| at + 1).ok_or_else(|| {
+            SinkError::halt(format!(
+                "another decklog writes to the stream {} on the subjects {}, or another sink of this one: message {} did not come from here; give each its own, and send SIGHUP",
+                self.stream,
+                self.subject.pattern(),
+                tail.at
+            ))
+        })
     }
 
     fn lost(&self) -> SinkError {
@@ -312,10 +406,10 @@ impl NatsSink {
         for (ack, position) in under_way {
             expected += 1;
             let failed = match self.link.answer(ack.into_future()).await {
-                // One that the server knows already is at its place, or another one is.
-                Ok(Ok(ack)) if ack.sequence == expected => {
-                    let held = if self.again { tail.held.clone() } else { Some(position) };
-                    self.known = Some(Tail { last: expected, held, whole: tail.whole });
+                // Of one that the server knows already, the end of the stream tells whether it is at its place.
+                Ok(Ok(ack)) if ack.sequence == expected && !ack.duplicate => {
+                    let (held, at) = if self.again { (tail.held.clone(), tail.at) } else { (Some(position), expected) };
+                    self.known = Some(Tail { last: expected, held, at, whole: tail.whole });
                     self.tail = self.known.clone();
                     stored += 1;
                     continue;
@@ -334,16 +428,21 @@ impl NatsSink {
     fn message(&self, item: &Item, tail: &Tail) -> Result<Message, SinkError> {
         let identity = item.identity();
         let entry = Entry::parse(&identity).map_err(|error| SinkError::Refused { text: format!("it is {error}") })?;
-        let position = position(item, &entry);
+        let position = Position::at(&entry);
         let mut headers = HeaderMap::new();
         headers.insert(EPOCH, &*position.epoch);
         headers.insert(SEQ, position.seq.to_string());
         headers.insert(ID, &*entry.id);
         headers.insert(TYPE, &*entry.type_name);
-        // Not the entry's: in a cluster that was put back that may name a second change.
-        let mut id = name(&position);
+        // Not the entry's own id alone: in a cluster that was put back that may name a second change. Nor the place alone: a
+        // journal that was put back may give that out a second time.
+        let mut id = format!("{}.{}.{}", name(&position), entry.time, entry.id);
         if self.again {
             headers.insert(HELD, tail.held.as_ref().map_or_else(|| "none".to_owned(), name));
+            if let Some(mark) = tail.held.as_ref().and_then(|held| held.entry.as_ref()) {
+                headers.insert(HELD_ID, &*mark.id);
+                headers.insert(HELD_TIME, &*mark.time);
+            }
             // This one is no repeat to the server.
             id = format!("{id}.{}", tail.last);
         }
@@ -454,28 +553,25 @@ fn api(stream: &str, error: &ApiError) -> String {
     format!("the stream {stream} cannot be used: {error}")
 }
 
-/// The place of an entry in the log.
-fn position(item: &Item, entry: &Entry<'_>) -> Position {
-    Position { epoch: entry.epoch.to_string(), seq: item.seq }
-}
-
 /// A position as one word.
 fn name(position: &Position) -> String {
     format!("{}.{}", position.epoch, position.seq)
 }
 
 /// What a stream holds whose last message is this; nothing where decklog did not write it.
-fn held(message: &StreamMessage) -> Option<Option<Position>> {
-    let header = |name: &str| message.headers.get(name).map(async_nats::HeaderValue::as_str);
-    let position = |epoch: &str, seq: &str| Some(Position { epoch: epoch.to_owned(), seq: Seq(seq.parse().ok()?) });
-    match header(HELD) {
-        Some("none") => Some(None),
-        Some(held) => {
-            let (epoch, seq) = held.split_once('.')?;
-            position(epoch, seq).map(Some)
-        }
-        None => position(header(EPOCH)?, header(SEQ)?).map(Some),
+fn held(headers: &HeaderMap, payload: &[u8]) -> Option<Option<Position>> {
+    let header = |name: &str| headers.get(name).map(async_nats::HeaderValue::as_str);
+    let Some(held) = header(HELD) else {
+        let own = Position::of(payload).ok()?;
+        return (header(EPOCH)? == own.epoch && header(SEQ)? == own.seq.to_string()).then_some(Some(own));
+    };
+    if held == "none" {
+        return Some(None);
     }
+    let (epoch, seq) = held.split_once('.')?;
+    let mark = |(id, time): (&str, &str)| Mark { id: id.to_owned(), time: time.to_owned() };
+    let entry = header(HELD_ID).zip(header(HELD_TIME)).map(mark);
+    Some(Some(Position { epoch: epoch.to_owned(), seq: Seq(seq.parse().ok()?), entry }))
 }
 
 impl Sink for NatsSink {
@@ -493,12 +589,23 @@ impl Sink for NatsSink {
 
     fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
         async {
-            let tail = self.look().await?;
-            let nothing = tail.is_untouched().then(|| Position { seq: Seq(0), ..cursor.clone() });
+            let Found { tail, .. } = self.look().await?;
+            let nothing = tail.is_untouched().then(|| Position::before(&cursor.epoch));
             let held = tail.held.clone().or(nothing);
             self.known = Some(tail.clone());
             self.tail = Some(tail);
             Ok(held)
+        }
+        .boxed()
+    }
+
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+        async {
+            let found = self.search(entry).await;
+            if found.is_err() {
+                self.link.drop();
+            }
+            found
         }
         .boxed()
     }

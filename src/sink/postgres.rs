@@ -112,9 +112,12 @@ impl PostgresSink {
         let (sink, statements) = (&self.door.sink, &self.door.statements);
         for made in [false, true] {
             let asked = [text(sink), text(&cluster), text(&epoch)];
-            if let Some(row) = client.query_typed_opt(&statements.lock_cursor, &asked).await? {
-                let (epoch, seq): (String, i64) = (row.try_get(1)?, row.try_get(2)?);
-                let at = (!epoch.is_empty()).then(|| Position { epoch, seq: Seq(seq.unsigned_abs()) });
+            // Sent together, and done one after the other.
+            let locked = client.query_typed_opt(&statements.lock_cursor, &asked);
+            let (row, last) = futures::try_join!(locked, client.query_typed_opt(&statements.last, &asked))?;
+            if let Some(row) = row {
+                let epoch: String = row.try_get(1)?;
+                let at = if epoch.is_empty() { None } else { Some(place(epoch, row.try_get(2)?, last.as_ref(), 0)?) };
                 return Ok(Row { cluster: row.try_get(0)?, at });
             }
             if made || !make {
@@ -125,7 +128,8 @@ impl PostgresSink {
         Ok(Row { cluster: cluster.to_owned(), at: None })
     }
 
-    /// What the row of the cursor says.
+    /// What the row of the cursor says. Where the cluster is not known yet, another one's may be later than this journal:
+    /// then what follows goes under an epoch that is later still, whosever it is.
     async fn look(&mut self, epoch: &str) -> Result<Option<Position>, SinkError> {
         let link = self.take_link().await?;
         let looking = async {
@@ -133,12 +137,37 @@ impl PostgresSink {
             // Whoever is about to make the row, or holds it, has to come to an end first: the last transaction of an
             // earlier life may still be under way.
             let row = self.lock(&link.client, &self.cluster, epoch, !self.cluster.is_empty()).await?;
+            let mut later = None;
+            if row.at.is_none() && self.cluster.is_empty() {
+                let asked = [text(&self.door.sink), text(&epoch)];
+                if let Some(row) = link.client.query_typed_opt(&self.door.statements.later, &asked).await? {
+                    later = Some(place(row.try_get(0)?, row.try_get(1)?, Some(&row), 2)?);
+                }
+            }
             link.client.batch_execute("ROLLBACK").await?;
-            Ok(row.at)
+            Ok((row.at, later))
         };
-        let at = self.door.within(looking).await?.map_err(|error: Error| self.door.trouble(&error))?;
+        let (at, later) = self.door.within(looking).await?.map_err(|error: Error| self.door.trouble(&error))?;
         self.link = Some(link);
-        Ok(at)
+        if at.is_some() || !self.cluster.is_empty() {
+            self.known = Some(at.clone());
+        }
+        Ok(at.or(later))
+    }
+
+    /// Whether this very entry is there.
+    async fn find(&mut self, entry: &Position) -> Result<bool, SinkError> {
+        let link = self.take_link().await?;
+        let Ok(seq) = i64::try_from(entry.seq.0) else { return Ok(false) };
+        let looking = async {
+            let asked = [text(&entry.epoch), (&seq as &(dyn ToSql + Sync), Type::INT8)];
+            let row = link.client.query_typed_opt(&self.door.statements.entry, &asked).await?;
+            let found = row.map(|row| place(entry.epoch.clone(), seq, Some(&row), 0)).transpose()?;
+            Ok(found.is_some_and(|found| found.is(entry)))
+        };
+        let found = self.door.within(looking).await?.map_err(|error: Error| self.door.trouble(&error))?;
+        self.link = Some(link);
+        Ok(found)
     }
 
     /// Delivers a batch in as few transactions as it needs.
@@ -179,11 +208,11 @@ impl PostgresSink {
             client.batch_execute("COMMIT").await?;
             return Ok(());
         }
+        if self.cluster.is_empty() {
+            self.cluster.clone_from(&rows.cluster);
+        }
         let row = self.lock(client, &rows.cluster, &rows.epoch, true).await?;
-        let first = match self.first_to_insert(row.at.as_ref(), rows) {
-            Ok(first) => first,
-            Err(error) => return Err(Trouble::Sink(error)),
-        };
+        let first = self.first_to_insert(row.at.as_ref(), rows).map_err(Trouble::Sink)?;
         let (sink, statements) = (&self.door.sink, &self.door.statements);
         if first < rows.len() {
             if self.objects && row.at.as_ref().is_some_and(|at| at.epoch != rows.epoch) {
@@ -193,12 +222,12 @@ impl PostgresSink {
             }
             self.insert(client, rows, first).await?;
         }
-        let seq = *rows.seq.last().expect("there is at least one row");
+        let upto = rows.place(rows.len() - 1);
+        let seq = rows.seq[rows.len() - 1];
         let name = rows.columns[rows::CLUSTER_NAME].last().map(String::as_str).unwrap_or_default();
         let values = [text(sink), text(&row.cluster), text(&rows.cluster), text(&name), text(&rows.epoch)];
         let values: Vec<_> = values.into_iter().chain([(&seq as &(dyn ToSql + Sync), Type::INT8)]).collect();
         client.execute_typed(&statements.move_cursor, &values).await?;
-        let upto = Position { epoch: rows.epoch.clone(), seq: Seq(seq.unsigned_abs()) };
         // From here on it may be done without our knowing.
         self.known = Some(row.at);
         self.pending = Some(upto.clone());
@@ -209,14 +238,22 @@ impl PostgresSink {
     }
 
     /// Inserts the rows from `first` on, and takes them over into the objects.
-    async fn insert(&self, client: &Client, rows: &Rows<'_>, first: usize) -> Result<(), Error> {
+    async fn insert(&self, client: &Client, rows: &Rows<'_>, first: usize) -> Result<(), Trouble> {
         let (sink, statements) = (&self.door.sink, &self.door.statements);
         let columns: Vec<&[String]> = rows.columns.iter().map(|column| &column[first..]).collect();
         let (seq, line) = (&rows.seq[first..], &rows.line[first..]);
         let mut values = vec![text(sink), text(&rows.epoch), text(&rows.cluster), (&seq, Type::INT8_ARRAY)];
         values.extend(columns.iter().map(|column| (column as &(dyn ToSql + Sync), Type::TEXT_ARRAY)));
         values.push((&line, Type::TEXT_ARRAY));
-        client.execute_typed(&statements.insert, &values).await?;
+        let inserted = client.execute_typed(&statements.insert, &values).await?;
+        if inserted < seq.len() as u64 && !self.again {
+            let (id, time) = (&columns[rows::ID], &columns[rows::TIME]);
+            let values =
+                [text(&rows.epoch), (&seq, Type::INT8_ARRAY), (id, Type::TEXT_ARRAY), (time, Type::TEXT_ARRAY)];
+            if let Some(other) = client.query_typed_opt(&statements.other, &values).await? {
+                return Err(Trouble::Sink(self.taken(&rows.epoch, other.try_get(0)?)));
+            }
+        }
         if self.objects {
             let last: Vec<i64> = rows.last.iter().copied().filter(|at| *at >= seq[0]).collect();
             for statement in [&statements.drop_objects, &statements.keep_objects] {
@@ -227,34 +264,49 @@ impl PostgresSink {
         Ok(())
     }
 
-    /// From which of the rows on they are not there yet, where the cursor is at `at`.
+    /// A place that the cursor says is free is given to another entry.
+    fn taken(&self, epoch: &str, seq: i64) -> SinkError {
+        let (shown, schema) = (&self.door.shown, &self.door.schema);
+        SinkError::halt(format!(
+            "the table entries in the schema {schema} of {shown} has another entry under the seq {seq} of the epoch {epoch}, beyond its cursor: something else than this sink wrote it; give the sink another `schema`, or delete what is there beyond the cursor, and send SIGHUP"
+        ))
+    }
+
+    /// From which of the rows on they are not there yet, where the cursor is at `at`. Nothing is written behind a later
+    /// epoch, or a second time: what is there is compared with the journal first.
     fn first_to_insert(&self, at: Option<&Position>, rows: &Rows<'_>) -> Result<usize, SinkError> {
-        if let Some(at) = at
-            && self.pending.as_ref() == Some(at)
-        {
+        let is = |own: Option<&Position>| match (own, at) {
+            (Some(own), Some(at)) => own.is(at),
+            (own, at) => own.is_none() && at.is_none(),
+        };
+        let (shown, schema) = (&self.door.shown, &self.door.schema);
+        if self.pending.is_some() && is(self.pending.as_ref()) {
             // The last commit went through. What it had stands at the beginning of what is sent once more.
-            let there = rows.seq.iter().position(|seq| rows.epoch == at.epoch && seq.unsigned_abs() == at.seq.0);
+            let there = (0..rows.len()).find(|there| is(Some(&rows.place(*there))));
             return Ok(there.map_or(0, |there| there + 1));
         }
-        let Some(known) = &self.known else { return Ok(0) };
-        if known.as_ref() == at {
-            return Ok(0);
+        if let Some(known) = self.known.as_ref().filter(|known| !is(known.as_ref())) {
+            let less = match (known, at) {
+                (_, None) => true,
+                (Some(known), Some(at)) => (&at.epoch, at.seq) < (&known.epoch, known.seq),
+                (None, Some(_)) => false,
+            };
+            if less {
+                return Err(SinkError::lost(format!(
+                    "{shown} holds less than before: it was put back to an earlier state, and gets the rest again"
+                )));
+            }
+            return Err(SinkError::halt(format!(
+                "another decklog delivers to the schema {schema} of {shown} as the sink {}; stop it, or give one of the two another name, and send SIGHUP",
+                self.door.sink
+            )));
         }
-        let less = match (known, at) {
-            (_, None) => true,
-            (Some(known), Some(at)) => at.epoch < known.epoch || (at.epoch == known.epoch && at.seq < known.seq),
-            (None, Some(_)) => false,
-        };
-        let shown = &self.door.shown;
-        if less {
-            let text =
-                format!("{shown} holds less than before: it was put back to an earlier state, and gets the rest again");
-            return Err(SinkError::Lost { text });
+        if at.is_some_and(|at| (at.epoch.as_str(), at.seq) >= (rows.epoch.as_str(), rows.place(0).seq)) {
+            return Err(SinkError::lost(format!(
+                "the schema {schema} of {shown} holds what comes after the entries of this journal, and is compared with it"
+            )));
         }
-        Err(SinkError::halt(format!(
-            "another decklog delivers to the schema {} of {shown} as the sink {}; stop it, or give one of the two another name, and send SIGHUP",
-            self.door.schema, self.door.sink
-        )))
+        Ok(0)
     }
 
     /// What is missing for delivery: tables, and rights on those that there are.
@@ -337,6 +389,13 @@ impl PostgresSink {
     }
 }
 
+/// A place in the table of the entries, with what the beginning of its line says, which is in this column of a row.
+fn place(epoch: String, seq: i64, row: Option<&tokio_postgres::Row>, column: usize) -> Result<Position, Error> {
+    let line: Option<String> = row.map(|row| row.try_get(column)).transpose()?.flatten();
+    let entry = line.and_then(|line| Position::of(line.as_bytes()).ok()).and_then(|place| place.entry);
+    Ok(Position { epoch, seq: Seq(seq.unsigned_abs()), entry })
+}
+
 /// A text that goes into a statement.
 fn text(value: &(dyn ToSql + Sync)) -> (&(dyn ToSql + Sync), Type) {
     (value, Type::TEXT)
@@ -360,13 +419,14 @@ impl Sink for PostgresSink {
         async {
             (self.known, self.pending) = (None, None);
             let at = self.look(&cursor.epoch).await?;
-            if at.is_some() || !self.cluster.is_empty() {
-                self.known = Some(at.clone());
-            }
             // A database that holds nothing gets everything, whatever was delivered to another one before.
-            Ok(Some(at.unwrap_or_else(|| Position { epoch: cursor.epoch.clone(), seq: Seq(0) })))
+            Ok(Some(at.unwrap_or_else(|| Position::before(&cursor.epoch))))
         }
         .boxed()
+    }
+
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+        self.find(entry).boxed()
     }
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {

@@ -1,12 +1,15 @@
 //! Redis streams: at least once, in order, and in effect exactly once where a stream is only ours.
 //!
 //! An entry's id in the stream is made from the entry: the time at which its epoch began, and its seq. So ids grow with
-//! the log, over epochs as well, and Redis itself refuses what it has already. A batch is one transaction, so that an
-//! entry never follows one that is missing. What is refused is read back: it is there, or was and has been trimmed, or
-//! somebody else writes to the stream.
+//! the log, over epochs as well, and Redis itself refuses what it has already. The first entry of a batch goes alone, and the
+//! others in one transaction behind it, so that an entry never follows one that is missing, and of two decklogs with
+//! copies of one journal only one gets past the first entry that they do not share. What is refused is read back: it is there, or was under way from here and has
+//! been taken out, or somebody else writes to the stream.
 //!
-//! The stream also says how far it goes, so that a server that was put back, or lost its last second in a crash, is
-//! filled up again.
+//! The stream also says how far it goes and with which entry it ends, so that a server that was put back, or lost its last
+//! second in a crash, is filled up again, and a journal that was put back is found out. Where a consumer has taken the last
+//! entry out, only its id is left: what the cursor cannot confirm then counts as another timeline, because a repeat under
+//! a later epoch is better than a hole.
 
 mod link;
 #[cfg(test)]
@@ -23,7 +26,7 @@ use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config;
 use crate::model::Seq;
 use crate::wire::Entry;
-use link::{Link, Stored};
+use link::{End, Link, Tail};
 
 /// About how many bytes one transaction carries, unless a single entry is larger.
 const BATCH_BYTES: usize = 1 << 20;
@@ -39,9 +42,12 @@ pub struct RedisSink {
     max_len: Option<u64>,
     batch_size: usize,
     again: bool,
-    /// The last id that the stream got, where there is one stream: a server that comes back without it has lost
-    /// entries.
-    last: Option<(String, Id)>,
+    /// What the stream ends with as far as is known, where there is one stream: a server that comes back without it has
+    /// lost entries.
+    known: Option<Position>,
+    /// The last id that was sent from here, and that of what was sent and not answered.
+    sent: Option<Id>,
+    unsure: Option<Id>,
 }
 
 /// The id of an entry in a stream.
@@ -59,6 +65,17 @@ impl std::fmt::Display for Id {
 }
 
 impl Id {
+    /// The id of the entry at a place in the log.
+    fn of(position: &Position) -> Result<Self, String> {
+        Ok(Self { begun: Self::begun(&position.epoch)?, seq: position.seq.0 })
+    }
+
+    /// The place of an entry of which nothing but its id is left, in an epoch that no journal has: the last that can
+    /// have begun at that time.
+    fn somewhere(self) -> Position {
+        Position { epoch: format!("{:012x}{}", self.begun, "f".repeat(20)), seq: Seq(self.seq), entry: None }
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let (begun, seq) = text.split_once('-')?;
         Some(Self { begun: begun.parse().ok()?, seq: seq.parse().ok()? })
@@ -77,8 +94,9 @@ struct Addition<'b> {
     id: Id,
     /// The entry's own.
     name: String,
-    epoch: String,
     kind: &'static str,
+    /// Its place in the log.
+    position: Position,
     line: &'b [u8],
 }
 
@@ -90,8 +108,8 @@ impl<'b> Addition<'b> {
             stream: template.render(&entry, str::to_owned),
             id: Id { begun: Id::begun(&entry.epoch)?, seq: item.seq.0 },
             kind: entry.kind().as_str(),
+            position: Position::at(&entry),
             name: entry.id.into_owned(),
-            epoch: entry.epoch.into_owned(),
             line: &item.line,
         })
     }
@@ -111,7 +129,7 @@ impl<'b> Addition<'b> {
         } else {
             command.arg(self.id.to_string());
         }
-        command.arg("id").arg(&self.name).arg("seq").arg(self.id.seq).arg("epoch").arg(&self.epoch);
+        command.arg("id").arg(&self.name).arg("seq").arg(self.id.seq).arg("epoch").arg(&self.position.epoch);
         command.arg("type").arg(self.kind).arg("entry").arg(self.line);
         command
     }
@@ -129,7 +147,9 @@ impl RedisSink {
             max_len: config.max_len,
             batch_size: config.batch_size.max(1),
             again: false,
-            last: None,
+            known: None,
+            sent: None,
+            unsure: None,
         })
     }
 
@@ -170,12 +190,29 @@ impl RedisSink {
         }
     }
 
-    /// One transaction.
+    /// Adds entries. To one stream, what follows the first only when that is there.
     async fn add(&mut self, additions: &[Addition<'_>]) -> Result<(), Failure> {
+        let alone = usize::from(additions.len() > 1 && !self.again && self.stream.is_fixed());
+        let (first, others) = additions.split_at(alone);
+        if !first.is_empty() {
+            self.add_at_once(first).await?;
+        }
+        let behind = |failure: Failure| Failure { taken: alone + failure.taken, ..failure };
+        self.add_at_once(others).await.map_err(behind)
+    }
+
+    /// One transaction.
+    async fn add_at_once(&mut self, additions: &[Addition<'_>]) -> Result<(), Failure> {
         let commands = additions.iter().map(|addition| addition.add(self.max_len, self.again)).collect();
+        let counts = !self.again && self.stream.is_fixed();
+        let last = additions.last().map(|addition| addition.id).filter(|_| counts);
+        self.sent = self.sent.max(last);
         let answers = match self.link.transaction(commands).await {
             Ok(answers) => answers,
-            Err(error) => return Err(Failure { taken: 0, error }),
+            Err(error) => {
+                self.unsure = self.unsure.max(last);
+                return Err(Failure { taken: 0, error });
+            }
         };
         for (taken, (answer, addition)) in answers.iter().zip(additions).enumerate() {
             if let Value::ServerError(error) = answer {
@@ -185,50 +222,75 @@ impl RedisSink {
                 }
                 self.must_be_there(addition).await.map_err(failed)?;
             }
-            if !self.again && self.stream.is_fixed() {
-                self.last = Some((addition.stream.clone(), addition.id));
+            if counts && !self.is_known(addition.id) {
+                self.known = Some(addition.position.clone());
             }
         }
+        self.unsure = None;
         Ok(())
     }
 
     /// The stream took this id or a later one already, says the server.
     async fn must_be_there(&mut self, addition: &Addition<'_>) -> Result<(), SinkError> {
         let Addition { stream, id, line, .. } = addition;
-        let mut range = redis::cmd("XRANGE");
-        range.arg(stream).arg(id.to_string()).arg(id.to_string());
-        let found: Vec<Stored> = self.link.ask(&range).await?;
+        let found = self.link.entry(stream, *id).await?;
         let is_ours = |(name, value): &(String, Vec<u8>)| name == "entry" && value == line;
-        let shown = self.link.shown().to_owned();
-        let foreign = |what: &str| {
-            SinkError::halt(format!(
-                "the stream {stream} of {shown} {what}: something else writes to it; give `stream` a name that only this sink writes to, and send SIGHUP"
-            ))
-        };
-        match found.first() {
-            Some((_, fields)) if fields.iter().any(is_ours) => Ok(()),
-            Some(_) => Err(foreign(&format!("has another entry under the id {id}"))),
-            // It came before a later one, and only what this sink adds has ids of this epoch.
-            None if self
-                .link
-                .tail(stream)
-                .await?
-                .is_some_and(|tail| tail.last.begun == id.begun && tail.last >= *id) =>
-            {
-                Ok(())
+        match found {
+            Some((_, fields)) if fields.iter().any(is_ours) => {
+                if self.was_under_way(*id) {
+                    return Ok(());
+                }
+                Err(self.foreign(stream, &format!("got the id {id} from somewhere else")))
             }
-            None => Err(foreign(&format!("has ids after {id}, and not that one"))),
+            Some(_) => Err(self.foreign(stream, &format!("has another entry under the id {id}"))),
+            None => match self.link.tail(stream).await? {
+                Some(tail) if self.was_there(*id, &tail) => Ok(()),
+                _ => Err(self.foreign(stream, &format!("has ids after {id}, and not that one"))),
+            },
         }
+    }
+
+    /// Whether an id that is not in the stream was, and has been taken out.
+    fn was_there(&self, id: Id, tail: &Tail) -> bool {
+        let dropped = tail.first.is_none_or(|first| id < first) || tail.deleted.is_some_and(|deleted| id <= deleted);
+        if !self.stream.is_fixed() {
+            // Only what this sink adds has ids of this epoch.
+            return dropped && tail.last.begun == id.begun && tail.last >= id;
+        }
+        // It was there before, or nothing is there that was not sent from here.
+        dropped && self.was_under_way(id) && (self.is_known(id) || Some(tail.last) <= self.sent)
+    }
+
+    /// Whether the stream had this id when its end was known last.
+    fn is_known(&self, id: Id) -> bool {
+        self.known.as_ref().and_then(|known| Id::of(known).ok()).is_some_and(|known| id <= known)
+    }
+
+    /// Whether an entry that the stream has can have come from here, as a try that was not answered. Of many streams the
+    /// cursor alone says it, which a crash leaves behind.
+    fn was_under_way(&self, id: Id) -> bool {
+        !self.stream.is_fixed() || self.is_known(id) || self.unsure.is_some_and(|unsure| id <= unsure)
+    }
+
+    fn foreign(&self, stream: &str, what: &str) -> SinkError {
+        SinkError::halt(format!(
+            "the stream {stream} of {} {what}: something else writes to it; give `stream` a name that only this sink writes to, and send SIGHUP",
+            self.link.shown()
+        ))
     }
 
     /// After a connection was made: whether the server still has what it had.
     async fn look_for_loss(&mut self) -> Result<(), SinkError> {
-        let Some((stream, last)) = self.last.clone() else { return Ok(()) };
-        let tail = self.link.tail(&stream).await?;
-        if tail.is_some_and(|tail| tail.last >= last) {
+        let (Some(known), Some(stream)) = (self.known.clone(), self.fixed().map(str::to_owned)) else { return Ok(()) };
+        let last = Id::of(&known).map_err(SinkError::halt)?;
+        let is_there = |tail: Tail| match &tail.end {
+            End::Entry(entry) if tail.last == last => entry.is(&known),
+            End::Entry(_) | End::Foreign | End::Gone => tail.last >= last,
+        };
+        if self.link.tail(&stream).await?.is_some_and(is_there) {
             return Ok(());
         }
-        self.last = None;
+        self.known = None;
         Err(SinkError::lost(format!(
             "{} came back without entries that it had taken, and gets them again",
             self.link.shown()
@@ -240,15 +302,40 @@ impl RedisSink {
         let Some(stream) = self.fixed().map(str::to_owned) else { return Ok(None) };
         self.link.ready().await?;
         let Some(tail) = self.link.tail(&stream).await? else {
-            return Ok(Some(Position { epoch: cursor.epoch.clone(), seq: Seq(0) }));
+            self.known = None;
+            return Ok(Some(Position::before(&cursor.epoch)));
         };
-        // The last id outlives the entries themselves, which a consumer may have taken out.
-        let ours = Id::begun(&cursor.epoch).map_err(SinkError::halt)?;
-        Ok(if tail.last.begun == ours {
-            Some(Position { epoch: cursor.epoch.clone(), seq: Seq(tail.last.seq) })
-        } else {
-            tail.epoch.map(|epoch| Position { epoch, seq: Seq(tail.last.seq) })
-        })
+        let last = tail.last;
+        let held = match tail.end {
+            End::Entry(entry) => Some(entry),
+            End::Foreign => return Err(self.foreign(&stream, "ends with something that is not of decklog")),
+            End::Gone => self.told_by_id(last, cursor).map_err(SinkError::halt)?,
+        };
+        self.known.clone_from(&held);
+        Ok(held)
+    }
+
+    /// What a stream holds whose last entry was taken out, by the id of that.
+    fn told_by_id(&self, last: Id, cursor: &Position) -> Result<Option<Position>, String> {
+        if let Some(known) = self.known.as_ref().filter(|known| Id::of(known) == Ok(last)) {
+            return Ok(Some(known.clone()));
+        }
+        let ours = Id::begun(&cursor.epoch)?;
+        let is_confirmed = last.seq <= cursor.seq.0 || Some(last) <= self.sent;
+        if !is_confirmed || last.begun > ours {
+            return Ok(Some(last.somewhere()));
+        }
+        // Of an earlier epoch nothing more can be said, and the cursor is past it.
+        let is_ours = last.begun == ours;
+        Ok(is_ours.then(|| Position { epoch: cursor.epoch.clone(), seq: Seq(last.seq), entry: None }))
+    }
+
+    /// Whether the stream holds this very entry.
+    async fn has(&mut self, entry: &Position) -> Result<bool, SinkError> {
+        let (Some(stream), Ok(id)) = (self.fixed().map(str::to_owned), Id::of(entry)) else { return Ok(false) };
+        self.link.ready().await?;
+        let found = self.link.entry(&stream, id).await?;
+        Ok(found.and_then(|(_, fields)| link::position(&fields)).is_some_and(|found| found.is(entry)))
     }
 }
 
@@ -263,6 +350,10 @@ impl Sink for RedisSink {
 
     fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
         self.held(cursor).boxed()
+    }
+
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+        self.has(entry).boxed()
     }
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {

@@ -8,12 +8,18 @@
 //! After each segment a small manifest of its epoch says which one is the newest. It is written second, so it can be
 //! behind and never ahead; at a start the segments after the one that it names are listed, and what they hold counts.
 //! Before each segment it is read: whoever put the place back to an earlier state, or writes to it as well, is noticed.
+//!
+//! Two copies of one journal may begin their next segment under other names, with another date or another seq. So the
+//! name of what follows a seq is agreed on first, by an object that only one can make, and then the manifest is looked at
+//! once more. Whoever stood still in between finds either that object, and so writes under the one name, or a manifest
+//! that has gone on. That object goes when the manifest is written.
 
 mod segment;
 mod store;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -48,6 +54,10 @@ pub struct S3Sink {
     at: Option<At>,
     /// Whether the place was seen to keep conditions.
     keeps_conditions: bool,
+    /// The epoch that the place ended with when it was asked: nothing of an earlier one is written behind it.
+    newest: String,
+    /// The latest epoch that was there then.
+    latest: String,
     again: bool,
 }
 
@@ -60,12 +70,13 @@ struct At {
     told: u64,
 }
 
-/// What was found in the place.
+/// What was found of an epoch.
 struct Found {
-    own: Option<Manifest>,
+    /// What its manifest has to say, and the last entry.
+    own: Option<(Manifest, Position)>,
     /// See [`At`].
     told: u64,
-    /// The newest segment of other epochs; not looked for where there are own ones.
+    /// The latest of the other epochs that were listed.
     other: Option<String>,
 }
 
@@ -79,8 +90,8 @@ struct Listed {
     newest: Option<(Seq, String)>,
     /// Whether the one that was asked for is there.
     there: bool,
-    /// The newest of another epoch.
-    other: Option<(String, Seq, String)>,
+    /// The latest other epoch.
+    other: Option<String>,
 }
 
 impl S3Sink {
@@ -96,6 +107,8 @@ impl S3Sink {
             segment_age: config.segment_age,
             at: None,
             keeps_conditions: false,
+            newest: String::new(),
+            latest: String::new(),
             again: false,
         })
     }
@@ -108,25 +121,35 @@ impl S3Sink {
             let listed = self.list(epoch, Some(&manifest.newest)).await?;
             // One that was put back may not have what an older manifest names, or the other way round.
             if listed.there {
-                let own = match listed.newest {
-                    Some((_, key)) if key != manifest.newest => {
-                        let last = self.ends(&key).await?.last.seq.0;
-                        Manifest { segments: manifest.segments + listed.count - 1, last, newest: key, ..manifest }
-                    }
-                    _ => manifest,
-                };
-                return Ok(Found { own: Some(own), told, other: None });
+                let newest = listed.newest.map_or_else(|| manifest.newest.clone(), |(_, key)| key);
+                let last = self.ends(&newest).await?.last;
+                let segments = manifest.segments + listed.count.saturating_sub(1);
+                let own = Manifest { segments, last: last.seq.0, newest, ..manifest };
+                return Ok(Found { own: Some((own, last)), told, other: listed.other });
             }
         }
         let listed = self.list(epoch, None).await?;
         let own = match (listed.first, listed.newest) {
             (Some(first), Some((_, newest))) => {
-                let last = self.ends(&newest).await?.last.seq.0;
-                Some(Manifest { v: 1, epoch: epoch.to_owned(), segments: listed.count, first: first.0, last, newest })
+                let last = self.ends(&newest).await?.last;
+                let (epoch, segments) = (epoch.to_owned(), listed.count);
+                Some((Manifest { v: 1, epoch, segments, first: first.0, last: last.seq.0, newest }, last))
             }
             _ => None,
         };
-        Ok(Found { own, told, other: listed.other.map(|(_, _, key)| key) })
+        Ok(Found { own, told, other: listed.other })
+    }
+
+    /// The epochs that something is said of beside the segments.
+    async fn epochs(&mut self) -> Result<BTreeSet<String>, SinkError> {
+        let objects = self.store.objects().await?;
+        let mut keys = objects.list(Some(&Path::from(segment::MANIFESTS)));
+        let mut epochs = BTreeSet::new();
+        while let Some(object) = keys.next().await {
+            let key = object.map_err(|error| self.store.failed("list", &error))?.location;
+            epochs.extend(segment::told_of(key.as_ref()).map(str::to_owned));
+        }
+        Ok(epochs)
     }
 
     async fn manifest(&mut self, epoch: &str) -> Result<Option<Manifest>, SinkError> {
@@ -149,8 +172,7 @@ impl S3Sink {
             let key = object.map_err(|error| self.store.failed("list", &error))?.location.to_string();
             let Some(begins) = segment::begins(&key) else { continue };
             if begins.epoch != epoch {
-                let other = Some((begins.epoch, begins.seq, key));
-                listed.other = listed.other.max(other);
+                listed.other = listed.other.max(Some(begins.epoch));
                 continue;
             }
             listed.there |= from == Some(&key);
@@ -164,12 +186,15 @@ impl S3Sink {
     /// The first and the last entry of a segment that is there.
     async fn ends(&mut self, key: &str) -> Result<Ends, SinkError> {
         let shown = self.store.shown.clone();
-        let Some(bytes) = self.get(key).await? else {
-            return Err(SinkError::retry(format!("the segment {key} in {shown} was there and is not")));
-        };
-        let ends = ambient::blocking(move || segment::ends(&bytes)).await;
+        let ends = self.looked_at(key, segment::ends).await?;
         let ends = ends.and_then(|ends| match segment::begins(key) {
-            Some(begins) if begins == ends.first && ends.last.epoch == ends.first.epoch => Ok(ends),
+            Some(begins)
+                if begins.epoch == ends.first.epoch
+                    && begins.seq <= ends.first.seq
+                    && ends.last.epoch == ends.first.epoch =>
+            {
+                Ok(ends)
+            }
             _ => Err("it does not hold what its name says".to_owned()),
         });
         ends.map_err(|why| {
@@ -177,6 +202,19 @@ impl S3Sink {
                 "{key} in {shown} is not a segment as decklog writes them: {why}; move it away and send SIGHUP: what it held is delivered again"
             ))
         })
+    }
+
+    /// What a segment tells that is there.
+    async fn looked_at<T: Send + 'static>(
+        &mut self,
+        key: &str,
+        look: impl FnOnce(&[u8]) -> T + Send + 'static,
+    ) -> Result<T, SinkError> {
+        let Some(bytes) = self.get(key).await? else {
+            let shown = &self.store.shown;
+            return Err(SinkError::retry(format!("the segment {key} in {shown} was there and is not")));
+        };
+        Ok(ambient::blocking(move || look(&bytes)).await)
     }
 
     async fn get(&mut self, key: &str) -> Result<Option<bytes::Bytes>, SinkError> {
@@ -229,7 +267,7 @@ impl S3Sink {
             .map_err(|error: EntryError| nothing(SinkError::Refused { text: format!("it is {error}") }))?;
         let count = batch.iter().take_while(|item| place(item).is_ok_and(|place| place == first)).count();
         let (epoch, partition) = first;
-        let begins = Position { epoch: epoch.clone(), seq: batch[0].seq };
+        let begins = Position { epoch: epoch.clone(), seq: batch[0].seq, entry: None };
         let name = segment::name(&begins);
         let items = batch[..count].to_vec();
         if self.again {
@@ -237,22 +275,27 @@ impl S3Sink {
             self.put(&key, &items, PutMode::Overwrite).await.map_err(nothing)?;
             return Ok(count);
         }
+        if epoch < self.newest {
+            return Err(nothing(self.later(&self.newest)));
+        }
         if self.at.as_ref().is_none_or(|at| at.epoch != epoch) {
             let Found { own, told, .. } = self.read(&epoch).await.map_err(nothing)?;
-            self.at = Some(At { epoch: epoch.clone(), manifest: own, told });
+            self.at = Some(At { epoch: epoch.clone(), manifest: own.map(|(own, _)| own), told });
         }
         // Whatever hands an entry over a second time, it is in one segment.
         let manifest = self.at.as_ref().and_then(|at| at.manifest.as_ref());
-        let held = manifest.map_or(0, |manifest| items.partition_point(|item| item.seq.0 <= manifest.last));
+        let after = manifest.map_or(0, |manifest| manifest.last);
+        let held = items.partition_point(|item| item.seq.0 <= after);
         if held > 0 {
             return Ok(held);
         }
+        let next = segment::next(&epoch, after);
+        let key = self.agree_on(&next, format!("{partition}{name}")).await.map_err(nothing)?;
         self.as_it_was_left(&epoch).await.map_err(nothing)?;
-        let key = format!("{partition}{name}");
         let last = match self.put(&key, &items, PutMode::Create).await {
             Ok(true) => items[count - 1].seq,
-            // An answer was lost, or another decklog was first. What it holds may be less or more than the batch.
-            Ok(false) => self.held_by(&key, &items[0]).await.map_err(nothing)?,
+            // An answer was lost, or another decklog was first.
+            Ok(false) => self.held_by(&key, &items).await.map_err(nothing)?,
             Err(error) => return Err(nothing(error)),
         };
         let manifest = match self.at.take().and_then(|at| at.manifest) {
@@ -266,12 +309,51 @@ impl S3Sink {
         // The entries are stored, whatever becomes of this. Where that is not known, all is looked at again.
         let told = self.tell(&Manifest::key(&epoch), text.into()).await;
         told.map_err(|error| Failure { taken: stored, error })?;
+        self.forget(&next).await;
         self.at = Some(At { epoch, told: last.0, manifest: Some(manifest) });
         Ok(stored)
     }
 
+    /// The key that the next segment is written under, by whomever.
+    async fn agree_on(&mut self, next: &str, own: String) -> Result<String, SinkError> {
+        if self.put_bytes(next, own.clone().into(), PutMode::Create).await? {
+            return Ok(own);
+        }
+        let shown = &self.store.shown;
+        let gone = SinkError::retry(format!("{next} in {shown} was there and is not"));
+        let agreed = self.get(next).await?.ok_or(gone)?;
+        let agreed = String::from_utf8_lossy(&agreed).into_owned();
+        // Of the same epoch, if under another date, or of an entry before this one that was refused and set aside.
+        let fits = |name: &Position, own: &Position| name.epoch == own.epoch && name.seq <= own.seq;
+        if segment::begins(&agreed).zip(segment::begins(&own)).is_some_and(|(name, own)| fits(&name, &own)) {
+            return Ok(agreed);
+        }
+        Err(SinkError::halt(format!(
+            "another decklog with a copy of this journal is about to write {agreed} to {}, or was when it ended; stop one of the two and give it a state directory and a `url` of its own; if there is none, remove {next}; then send SIGHUP",
+            self.store.shown
+        )))
+    }
+
+    /// What was agreed on is written. Who may not remove that leaves a small object, which says nothing any more.
+    async fn forget(&mut self, next: &str) {
+        if let Ok(objects) = self.store.objects().await {
+            drop(objects.delete(&Path::from(next)).await);
+        }
+    }
+
+    fn later(&self, epoch: &str) -> SinkError {
+        SinkError::lost(format!(
+            "{} holds segments of the epoch {epoch}, which is later than what is delivered, and is compared with the journal",
+            self.store.shown
+        ))
+    }
+
     /// Looks whether the manifest is as it was left. Nothing is written behind a gap, or beside another decklog.
     async fn as_it_was_left(&mut self, epoch: &str) -> Result<(), SinkError> {
+        let known = self.latest.as_str().max(epoch).to_owned();
+        if let Some(later) = self.epochs().await?.into_iter().next_back().filter(|later| *later > known) {
+            return Err(self.later(&later));
+        }
         let told = self.manifest(epoch).await?.map_or(0, |manifest| manifest.last);
         let Some(at) = &self.at else { return Ok(()) };
         let last = at.manifest.as_ref().map_or(0, |manifest| manifest.last);
@@ -294,13 +376,41 @@ impl S3Sink {
         ))
     }
 
-    /// The last seq of a segment that was there before this entry could begin one.
-    async fn held_by(&mut self, key: &str, item: &Item) -> Result<Seq, SinkError> {
-        let ends = self.ends(key).await?;
-        if Stamp::of(&item.line).is_ok_and(|stamp| stamp.id == ends.id) {
-            return Ok(ends.last.seq);
+    /// The last seq of a segment that was there before these entries could be written under its name.
+    async fn held_by(&mut self, key: &str, items: &[Item]) -> Result<Seq, SinkError> {
+        let last = self.ends(key).await?.last;
+        let held = self.looked_at(key, segment::places).await?.unwrap_or_default();
+        let own = |item: &Item| Position::of(&item.line).ok();
+        if held.iter().zip(items).any(|(held, item)| own(item).is_none_or(|own| !own.is(held))) {
+            return Err(self.another());
         }
-        Err(self.another())
+        if held.len() > items.len() {
+            return Err(SinkError::lost(format!(
+                "{key} in {} goes on beyond what was written there, and is compared with the journal",
+                self.store.shown
+            )));
+        }
+        Ok(last.seq)
+    }
+
+    /// Whether a segment holds this very entry. It is under the date of the entry, as all that one segment has are.
+    async fn find(&mut self, entry: &Position) -> Result<bool, SinkError> {
+        let objects = self.store.objects().await?;
+        let time = entry.entry.as_ref().map(|mark| mark.time.as_str()).unwrap_or_default();
+        let under = match self.partition {
+            Partition::None => None,
+            Partition::Day | Partition::Hour => Some(Path::from(segment::partition(Partition::Day, time))),
+        };
+        let mut keys = objects.list(under.as_ref());
+        let mut found: Option<(Seq, String)> = None;
+        while let Some(object) = keys.next().await {
+            let key = object.map_err(|error| self.store.failed("list", &error))?.location.to_string();
+            let begins = segment::begins(&key).filter(|begins| begins.epoch == entry.epoch && begins.seq <= entry.seq);
+            found = found.max(begins.map(|begins| (begins.seq, key)));
+        }
+        let Some((_, key)) = found else { return Ok(false) };
+        let places = self.looked_at(&key, segment::places).await?.unwrap_or_default();
+        Ok(places.iter().any(|place| place.is(entry)))
     }
 
     /// Writes the manifest. The first time it is then written once more as nothing may be that is there already: a
@@ -336,14 +446,32 @@ impl S3Sink {
     /// What the place holds of the log.
     async fn held(&mut self, cursor: &Position) -> Result<Position, SinkError> {
         self.at = None;
-        let found = self.read(&cursor.epoch).await?;
-        let held = match (&found.own, found.other) {
-            (Some(own), _) => Position { epoch: own.epoch.clone(), seq: Seq(own.last) },
-            (None, Some(other)) => self.ends(&other).await?.last,
-            // An empty place holds nothing, whatever was delivered to it before.
-            (None, None) => Position { epoch: cursor.epoch.clone(), seq: Seq(0) },
+        // What is beside the segments names each epoch but one of which nothing was ever written beside them.
+        let mut epochs = self.epochs().await?;
+        let mut listed = false;
+        let mut latest = epochs.last().cloned().unwrap_or_default();
+        let held = loop {
+            let Some(epoch) = epochs.pop_last() else {
+                if std::mem::replace(&mut listed, true) {
+                    // An empty place holds nothing, whatever was delivered to it before.
+                    break Position::before(&cursor.epoch);
+                }
+                epochs.extend(self.list("", None).await?.other);
+                continue;
+            };
+            let Found { own, told, other } = self.read(&epoch).await?;
+            if let Some(other) = other.filter(|other| *other > latest) {
+                latest.clone_from(&other);
+                epochs.extend([epoch, other]);
+                continue;
+            }
+            if let Some((own, last)) = own {
+                self.at = Some(At { epoch, manifest: Some(own), told });
+                break last;
+            }
         };
-        self.at = Some(At { epoch: cursor.epoch.clone(), manifest: found.own, told: found.told });
+        latest = latest.max(held.epoch.clone());
+        (self.newest, self.latest) = (if held.seq == Seq(0) { String::new() } else { held.epoch.clone() }, latest);
         Ok(held)
     }
 
@@ -390,6 +518,10 @@ impl Sink for S3Sink {
 
     fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
         async { self.held(cursor).await.map(Some) }.boxed()
+    }
+
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+        self.find(entry).boxed()
     }
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {

@@ -27,7 +27,7 @@ pub struct Alarm {
 }
 
 /// Every name that an alarm can have.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 17] = [
     DAEMON_DOWN,
     STALLED,
     DESCRIPTORS_LOW,
@@ -40,9 +40,10 @@ pub const NAMES: [&str; 16] = [
     SOURCE_SILENT,
     SOURCE_STARTING,
     RESOURCE_WAITING,
-    GAP_TOLD,
+    GAP_RECORDED,
     SINK_HALTED,
     SINK_BEHIND,
+    SINK_MISSED,
     SINK_SET_ASIDE,
 ];
 
@@ -58,9 +59,10 @@ const SOURCE_DEGRADED: &str = "source-degraded";
 const SOURCE_SILENT: &str = "source-silent";
 const SOURCE_STARTING: &str = "source-starting";
 const RESOURCE_WAITING: &str = "resource-waiting";
-const GAP_TOLD: &str = "gap-told";
+const GAP_RECORDED: &str = "gap-recorded";
 const SINK_HALTED: &str = "sink-halted";
 const SINK_BEHIND: &str = "sink-behind";
+const SINK_MISSED: &str = "sink-missed";
 const SINK_SET_ASIDE: &str = "sink-set-aside";
 
 /// A clock that is so far behind the newest entry was set back.
@@ -245,7 +247,7 @@ fn gaps(status: &Status) -> Option<Alarm> {
     let last = status.gaps.last.as_ref()?;
     let age = status.time.duration_since(last.place.time);
     (age < NEWS).then(|| Alarm {
-        alarm: GAP_TOLD,
+        alarm: GAP_RECORDED,
         about: last.resource.clone(),
         since: Some(last.place.time),
         what: format!("changes may be missing ({}), told by entry {}", last.gap.why, last.place.seq),
@@ -282,6 +284,17 @@ fn sinks(status: &Status) -> Vec<Alarm> {
                         .to_owned(),
                 ));
             }
+        }
+        if let Some(last) = sink.last_missed.filter(|last| status.time.duration_since(*last) < NEWS) {
+            all.push(Alarm {
+                since: Some(last),
+                ..alarm(
+                    SINK_MISSED,
+                    format!("{} in all were dropped before it had taken them", plural(sink.missed_entries)),
+                    "nothing brings them back, and a GAP tells it which they were; bring the receiver back, or raise [state] max_size"
+                        .to_owned(),
+                )
+            });
         }
         if let (Some(first), Some(last)) = (sink.set_aside.first(), sink.set_aside.last()) {
             all.push(alarm(
@@ -349,6 +362,7 @@ mod tests {
             tries: None,
             set_aside: Vec::new(),
             missed_entries: 0,
+            last_missed: None,
             active: true,
         };
         let daemon = DaemonStatus {
@@ -430,10 +444,12 @@ mod tests {
             ),
             ("", Box::new(|status| (status.sources[0].state, status.sources[0].active) = ("degraded".into(), false))),
             (RESOURCE_WAITING, Box::new(|status| status.waiting = vec!["widgets.example.com".into()])),
-            (GAP_TOLD, Box::new(move |status| status.gaps.last = Some(gap("2026-11-21T11:00:01Z")))),
+            (GAP_RECORDED, Box::new(move |status| status.gaps.last = Some(gap("2026-11-21T11:00:01Z")))),
             ("", Box::new(move |status| status.gaps.last = Some(gap("2026-11-21T11:00:00Z")))),
             (SINK_HALTED, Box::new(|status| status.sinks[0].state = "halted".into())),
             (SINK_BEHIND, Box::new(|status| status.sinks[0].lag_seconds += 1)),
+            (SINK_MISSED, Box::new(|status| status.sinks[0].last_missed = Some(time("2026-11-21T11:00:01Z")))),
+            ("", Box::new(|status| status.sinks[0].last_missed = Some(time("2026-11-21T11:00:00Z")))),
             (
                 SINK_SET_ASIDE,
                 Box::new(|status| status.sinks[0].set_aside = vec![Refused { seq: Seq(2), reason: "413".into() }]),

@@ -13,14 +13,15 @@ use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Method;
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, timeout};
 
 use super::Shared;
 use super::classify::Failure;
 use super::decode;
-use super::frame::Items;
+use super::frame::{Item, Items};
 use super::source::{Stop, list_params, request, unbuilt};
 use crate::ambient::{self, watch};
 use crate::cluster::next_part;
@@ -29,6 +30,12 @@ use crate::model::{ResourceVersion, SourceSpec};
 
 /// What is asked for, and what is taken from servers that do not have it.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// Of what is longer only what names it is read.
+const ITEM_LIMIT: usize = 256 << 10;
+
+/// Two pages are at least this far apart, whatever is in them.
+const PACE: Duration = Duration::from_millis(20);
 
 /// Audits one source, once. Dropping it at any moment is safe.
 pub(super) struct Auditor {
@@ -92,7 +99,11 @@ impl Auditor {
         let compared = ambient::blocking(move || -> Result<HashSet<u64>, JournalError> {
             let mut judge = Judge::new(listed, &keys);
             let version = judge.listed.version.clone();
-            journal.reader()?.each_known(id, &version, |known| judge.meet(&known))?;
+            let reader = journal.reader()?;
+            for [namespace, name, uid, version] in reader.unread(id)? {
+                judge.excuse((&namespace, &name), (&uid, &version));
+            }
+            reader.each_known(id, &version, |known| judge.meet(&known))?;
             Ok(judge.differences())
         });
         match compared.await {
@@ -114,7 +125,11 @@ impl Auditor {
         let _room = shared.limiter.audit().await;
         let mut listed = Listed::default();
         let (mut token, mut accept) = (None, METADATA);
+        let mut pace = tokio::time::interval(PACE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            pace.tick().await;
+            shared.limiter.turn().await;
             let first = token.is_none();
             let params = kube::core::params::ListParams {
                 limit: Some(shared.timings.page),
@@ -131,9 +146,11 @@ impl Auditor {
                 answer => answer,
             };
             let mut body = answer?.into_body();
-            let mut items = Items::new(shared.timings.line_limit);
+            // Longer ones are of servers that do not know metadata alone.
+            let mut items = Items::new(ITEM_LIMIT.min(shared.timings.line_limit));
             while let Some(part) = next_part(&mut body, shared.api.limits().read).await? {
                 items.push(&part, |item| -> Result<(), Failure> {
+                    let (Item::Whole(item) | Item::Outline(item)) = item;
                     let object = decode::item(&self.spec.resource, item).map_err(Failure::Undecodable)?;
                     let name = keys.hash_one((&*object.namespace, &*object.name));
                     listed.objects.insert(name, keys.hash_one((&*object.uid, &*object.version)));
@@ -165,16 +182,30 @@ struct Judge<'a> {
     listed: Listed,
     keys: &'a RandomState,
     differences: HashSet<u64>,
+    /// Names of what the list has as the log says that it could not be read.
+    excused: HashSet<u64>,
 }
 
 impl<'a> Judge<'a> {
     fn new(listed: Listed, keys: &'a RandomState) -> Self {
-        Self { listed, keys, differences: HashSet::new() }
+        Self { listed, keys, differences: HashSet::new(), excused: HashSet::new() }
+    }
+
+    /// A version that is too large to be kept, and told as such, is no difference.
+    fn excuse(&mut self, name: (&str, &str), state: (&str, &str)) {
+        let name = self.keys.hash_one(name);
+        if self.listed.objects.get(&name) == Some(&self.keys.hash_one(state)) {
+            self.listed.objects.remove(&name);
+            self.excused.insert(name);
+        }
     }
 
     fn meet(&mut self, known: &KnownObject) {
         let name = self.keys.hash_one((&*known.namespace, &*known.name));
         let state = self.keys.hash_one((&*known.uid, known.version.as_str()));
+        if self.excused.contains(&name) {
+            return;
+        }
         match known.version.compare(&self.listed.version) {
             Some(Ordering::Less | Ordering::Equal) if known.present => {
                 if self.listed.objects.remove(&name) != Some(state) {

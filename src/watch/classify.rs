@@ -28,7 +28,9 @@ pub enum Failure {
     Server(String),
     /// TLS failed: certificates may have been replaced.
     Tls(String),
-    /// There was no answer, or not all of it.
+    /// Nobody answered: no connection, or one that broke before there was an answer.
+    Away(String),
+    /// There was not all of an answer, or something else is in the way that may pass.
     Unreachable(String),
     /// What came is not what it should be.
     Undecodable(String),
@@ -66,7 +68,7 @@ impl Failure {
             Self::Refused(_) => "refused",
             Self::Server(_) => "server",
             Self::Tls(_) => "tls",
-            Self::Unreachable(_) => "unreachable",
+            Self::Away(_) | Self::Unreachable(_) => "unreachable",
             Self::Undecodable(_) => "undecodable",
             Self::Oversize(_) => "oversize",
         }
@@ -85,6 +87,7 @@ impl std::fmt::Display for Failure {
             | Self::Refused(text)
             | Self::Server(text)
             | Self::Tls(text)
+            | Self::Away(text)
             | Self::Unreachable(text)
             | Self::Undecodable(text)
             | Self::Oversize(text) => f.write_str(text),
@@ -250,11 +253,11 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
         );
     }
     if refused {
-        return Failure::Unreachable(
+        return Failure::Away(
             "the API server refuses connections; check that it runs and that the address is right".to_owned(),
         );
     }
-    Failure::Unreachable(format!("cannot reach the API server: {}", bounded(&innermost.to_string())))
+    Failure::Away(format!("cannot reach the API server: {}", bounded(&innermost.to_string())))
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "another crate's list of errors: those that a person can act on")]
@@ -416,13 +419,13 @@ mod tests {
             let Failure::Unreachable(text) = no_answer(&error) else { panic!() };
             assert!(text.contains("credential") && !text.contains("hunter2"), "{text}");
         }
-        let Failure::Unreachable(text) = no_answer(&std::io::Error::other("x".repeat(5000))) else { panic!() };
+        let Failure::Away(text) = no_answer(&std::io::Error::other("x".repeat(5000))) else { panic!() };
         assert!(text.len() < 400);
     }
 
     #[test]
     fn a_refused_connection_says_what_to_check() {
         let error = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        assert!(matches!(no_answer(&error), Failure::Unreachable(text) if text.contains("refuses connections")));
+        assert!(matches!(no_answer(&error), Failure::Away(text) if text.contains("refuses connections")));
     }
 }

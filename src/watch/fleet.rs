@@ -165,7 +165,7 @@ impl Fleet {
     /// A fleet that has not begun, and the handle to it.
     #[must_use]
     pub fn new(api: Api, journal: Journal, plan: Plan, timings: Timings) -> (Self, FleetHandle) {
-        let limiter = Limiter::new(timings.lists, timings.requests);
+        let limiter = Limiter::new(timings.lists, timings.requests, timings.rate);
         let progress = Arc::new(AtomicU64::new(0));
         let shared = Arc::new(Shared {
             api: api.clone(),
@@ -173,6 +173,7 @@ impl Fleet {
             redactor: Arc::clone(&plan.redactor),
             timings: timings.clone(),
             limiter: limiter.clone(),
+            prober: Arc::default(),
             settled: Arc::new(Notify::new()),
             progress: Arc::clone(&progress),
             discoverer: Arc::new(tokio::sync::Mutex::new(Discoverer::default())),
@@ -373,6 +374,7 @@ impl Fleet {
                 redactor: Arc::clone(redactor),
                 timings: self.timings.clone(),
                 limiter: self.limiter.clone(),
+                prober: Arc::clone(&self.shared.prober),
                 settled: Arc::clone(&self.shared.settled),
                 progress: Arc::clone(&self.shared.progress),
                 discoverer: Arc::clone(&self.shared.discoverer),
@@ -469,6 +471,7 @@ impl Trouble {
             | Failure::NotFound
             | Failure::Refused(_)
             | Failure::Server(_)
+            | Failure::Away(_)
             | Failure::Unreachable(_)
             | Failure::Undecodable(_)
             | Failure::Oversize(_) => {}
@@ -480,7 +483,18 @@ impl Trouble {
         let timings = &shared.timings;
         let bound = timings.backoff_first.saturating_mul(1 << self.tries.min(16)).min(timings.backoff_most);
         self.tries = self.tries.saturating_add(1);
-        shared.rest(at_least + random_up_to(bound)).await;
+        let pause = shared.rest(at_least + random_up_to(bound));
+        if let Failure::Away(_) = failure {
+            // The first try may have met an API server that is just being replaced.
+            let back = shared.prober.answers(shared, self.tries <= 1);
+            tokio::select! {
+                biased;
+                () = back => {}
+                () = pause => {}
+            }
+        } else {
+            pause.await;
+        }
     }
 
     /// Whether a person should be told: of each new trouble, and now and then of one that lasts.

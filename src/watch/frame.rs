@@ -3,7 +3,14 @@
 //! Both take chunks with borders anywhere and give out whole pieces only: the rest of a line that a broken connection
 //! leaves is dropped with the [`Lines`], and a list that breaks off has an envelope that does not parse.
 
+mod outline;
+
 use bytes::{Bytes, BytesMut};
+
+use outline::Outline;
+
+/// A buffer that has grown beyond this is given back once what it was needed for is taken.
+const KEEP: usize = 64 << 10;
 
 /// A piece is longer than the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +37,12 @@ impl Lines {
         self.buffer.extend_from_slice(chunk);
     }
 
+    /// How long the line is by now whose end has not come.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// The next whole line, without its end. Empty lines are no lines.
     ///
     /// # Errors
@@ -47,12 +60,25 @@ impl Lines {
             }
             let mut line = self.buffer.split_to(length + 1).freeze();
             self.searched = 0;
+            if length > KEEP {
+                // Otherwise what follows would keep the memory of this line.
+                self.buffer = BytesMut::from(&*self.buffer);
+            }
             line.truncate(line.strip_suffix(b"\r\n").map_or(length, <[u8]>::len));
             if !line.trim_ascii().is_empty() {
                 return Ok(Some(line));
             }
         }
     }
+}
+
+/// An item of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// As it came.
+    Whole(&'a [u8]),
+    /// It is longer than the bound: only what names it, as an object of that alone.
+    Outline(&'a [u8]),
 }
 
 /// Cuts a list into its items, and the *envelope*: the document with an empty array where the items were.
@@ -63,6 +89,8 @@ impl Lines {
 pub struct Items {
     envelope: Vec<u8>,
     item: Vec<u8>,
+    /// The item is longer than the bound.
+    outline: Option<Outline>,
     limit: usize,
     depth: usize,
     in_string: bool,
@@ -84,12 +112,13 @@ enum Key {
 }
 
 impl Items {
-    /// Items, and an envelope, of at most `limit` bytes each.
+    /// Items, and an envelope, of at most `limit` bytes each. Of longer items only what names them is given out.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
         Self {
             envelope: Vec::new(),
             item: Vec::new(),
+            outline: None,
             limit,
             depth: 0,
             in_string: false,
@@ -101,14 +130,20 @@ impl Items {
         }
     }
 
+    /// How long the item is by now whose end has not come.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.item.len()
+    }
+
     /// Takes what arrived and hands every item that it completes to `each`.
     ///
     /// # Errors
-    /// Where an item or the envelope is longer than the bound, and those of `each`.
+    /// Where the envelope is longer than the bound, and those of `each`.
     pub fn push<E: From<Oversize>>(
         &mut self,
         chunk: &[u8],
-        mut each: impl FnMut(&[u8]) -> Result<(), E>,
+        mut each: impl FnMut(Item<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut rest = chunk;
         while let Some(byte) = rest.first().copied() {
@@ -121,7 +156,7 @@ impl Items {
                 self.envelope.extend_from_slice(taken);
                 self.take_envelope(byte);
             }
-            if self.item.len() > self.limit || self.envelope.len() > self.limit {
+            if self.envelope.len() > self.limit {
                 return Err(Oversize.into());
             }
         }
@@ -181,7 +216,12 @@ impl Items {
         }
     }
 
-    fn take_item<E>(&mut self, byte: u8, taken: &[u8], each: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    fn take_item<E>(
+        &mut self,
+        byte: u8,
+        taken: &[u8],
+        each: &mut impl FnMut(Item<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let outside = self.outside_of_strings(byte);
         if outside && self.depth == 0 && matches!(byte, b',' | b']') {
             if byte == b']' {
@@ -191,13 +231,24 @@ impl Items {
             }
             let owed = std::mem::replace(&mut self.owed, byte == b',');
             let item = self.item.trim_ascii();
-            if byte == b',' || owed || !item.is_empty() {
-                each(item)?;
+            if let Some(outline) = self.outline.take() {
+                each(Item::Outline(&outline.finish()))?;
+            } else if byte == b',' || owed || !item.is_empty() {
+                each(Item::Whole(item))?;
             }
             self.item.clear();
+            self.item.shrink_to(KEEP);
             return Ok(());
         }
-        self.item.extend_from_slice(taken);
+        match &mut self.outline {
+            Some(outline) => outline.push(taken),
+            None => self.item.extend_from_slice(taken),
+        }
+        if self.item.len() > self.limit {
+            let mut outline = Outline::default();
+            outline.push(&std::mem::take(&mut self.item));
+            self.outline = Some(outline);
+        }
         if outside {
             match byte {
                 b'{' | b'[' => self.depth += 1,
@@ -277,7 +328,8 @@ mod tests {
             rest = left;
             items
                 .push(chunk, |item| {
-                    found.push(String::from_utf8_lossy(item).into_owned());
+                    let (Item::Whole(text) | Item::Outline(text)) = item;
+                    found.push(String::from_utf8_lossy(text).into_owned());
                     Ok::<_, Broken>(())
                 })
                 .ok()?;
@@ -316,9 +368,54 @@ mod tests {
     }
 
     #[test]
-    fn an_item_over_the_bound_is_refused() {
+    fn an_envelope_over_the_bound_is_refused() {
         assert!(split(br#"{"items":["0123456789"]}"#, &[7], 12).is_some());
-        assert!(split(br#"{"items":["0123456789"]}"#, &[7], 11).is_none());
+        assert!(split(br#"{"a":"0123456789","items":[]}"#, &[7], 12).is_none());
+    }
+
+    /// Wherever its metadata stand, and whatever else looks like them.
+    #[test]
+    fn of_an_item_over_the_bound_what_names_it_is_left() {
+        let named = r#"{"kind":"K","apiVersion":"v1","metadata":{"namespace":"n","name":"a\"b","uid":"u","resourceVersion":"7"}}"#;
+        let large = "x".repeat(300);
+        for text in [
+            format!(
+                r#"{{"kind":"K","apiVersion":"v1","metadata":{{"annotations":{{"name":"no"}},"namespace":"n","name":"a\"b","labels":["name",{{"uid":"no"}}],"uid":"u","resourceVersion":"7"}},"data":"{large}"}}"#
+            ),
+            format!(
+                r#"{{"data":{{"metadata":{{"name":"no"}},"x":"{large}"}},"kind":"K","x":["metadata",{{"name":"no"}}],"apiVersion":"v1", "metadata" : {{ "namespace" : "n" , "name" : "a\"b","uid":"u","resourceVersion":"7","generation":1}},"spec":{{"kind":"no"}}}}"#
+            ),
+        ] {
+            let list = format!(r#"{{"items":[{{"a":1}},{text},{{"b":2}}],"metadata":{{"resourceVersion":"9"}}}}"#);
+            for size in [1, 3, 1000] {
+                let (items, envelope) = split(list.as_bytes(), &[size], 200).unwrap();
+                assert_eq!(items, [r#"{"a":1}"#, named, r#"{"b":2}"#]);
+                assert_eq!(envelope, r#"{"items":[],"metadata":{"resourceVersion":"9"}}"#);
+            }
+        }
+        // What names nothing does not decode.
+        let (items, _) =
+            split(format!(r#"{{"items":["{large}",{{"metadata":"{large}"}}]}}"#).as_bytes(), &[7], 200).unwrap();
+        assert_eq!(items, [r#"{"metadata":{}}"#; 2]);
+    }
+
+    #[test]
+    fn the_memory_of_a_long_line_and_of_a_long_item_is_given_back() {
+        let long = vec![b'x'; 4 << 20];
+        let mut lines = Lines::new(8 << 20);
+        lines.push(&long);
+        assert_eq!(lines.take(), Ok(None));
+        assert_eq!(lines.pending(), long.len());
+        lines.push(b"\nab");
+        assert_eq!(lines.take().unwrap().map(|line| line.len()), Some(long.len()));
+        assert!(lines.buffer.capacity() < KEEP && lines.pending() == 2, "{}", lines.buffer.capacity());
+        let mut items = Items::new(8 << 20);
+        let none = |_: Item<'_>| Ok::<_, Broken>(());
+        items.push(br#"{"items":["#, none).ok().unwrap();
+        items.push(&[b"\"", &*long, b"\""].concat(), none).ok().unwrap();
+        assert!(items.pending() > long.len());
+        items.push(b",", none).ok().unwrap();
+        assert!(items.item.capacity() <= KEEP, "{}", items.item.capacity());
     }
 
     fn json() -> impl Strategy<Value = serde_json::Value> {

@@ -6,14 +6,20 @@
 //! is open: so the source is always doing one thing.
 //!
 //! What may be concluded from what is decided here and nowhere else: when a list is needed (a *desync*), which gap it
-//! declares, when a resource is gone, and how long to wait. Every failure leads to a wait, so that no answer of a
-//! server can make a hot loop.
+//! declares, when a resource is gone, and how long to wait. Every failure leads to a wait, and whatever is asked keeps
+//! to a [pace], so that no answer of a server can make a hot loop.
 
+mod pace;
 #[cfg(test)]
 mod tests;
+mod trouble;
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::time::Duration;
+
+use pace::Pace;
+use trouble::Trouble;
 
 use super::classify::{Failure, UNAUTHORIZED};
 use crate::journal::{SourceMemory, SourceState};
@@ -24,6 +30,10 @@ use crate::model::{ResourceVersion, Why};
 pub struct Patience {
     /// A watch that ends sooner than this and brought nothing new has failed.
     pub short_watch: Duration,
+    /// A watch that breaks off sooner than this and brought nothing new has not shown that the connection is well.
+    pub stable: Duration,
+    /// Two watches of a source are at least this far apart, however the first one ended.
+    pub apart: Duration,
     /// This many short watches in a row, and the position is not trusted any more.
     pub short_watches: u32,
     /// A line that does not decode is asked for this many times before it is given up for a list.
@@ -46,6 +56,8 @@ impl Default for Patience {
     fn default() -> Self {
         Self {
             short_watch: Duration::from_secs(1),
+            stable: Duration::from_secs(10),
+            apart: Duration::from_millis(500),
             short_watches: 5,
             undecodable: 3,
             server_errors: Duration::from_secs(30),
@@ -71,11 +83,15 @@ pub enum Input {
         version: ResourceVersion,
         /// The token of the next page.
         next: Option<String>,
+        /// An object in it is newer than the list, which cannot be where their versions are of one order.
+        newer: bool,
     },
     /// The list is on disk.
     Committed,
     /// The API server has accepted the watch.
     Opened,
+    /// The watch is open for as long as [`Machine::stands_after`] asks for.
+    Stood,
     /// A change was handed to the journal.
     Changed(ResourceVersion),
     /// The API server has sent everything up to here.
@@ -86,10 +102,14 @@ pub enum Input {
     Failed(Failure),
     /// The wait is over.
     Waited,
+    /// The wait is over because the API server answers.
+    Rung,
     /// Whether fresh discovery says that the resource is not served.
     Confirmed(bool),
     /// A consistent answer is of this version.
     Latest(ResourceVersion),
+    /// A consistent answer is older than what it holds: its version says nothing about objects.
+    Unrelated,
     /// Another source has found that the API server went back in time. It comes in place of a watch, or ends one.
     Warned,
     /// What the API server has is not what the log says it has: an audit found it, or the journal, in what the watch
@@ -104,6 +124,8 @@ pub enum Input {
 pub enum End {
     /// The server closed it properly.
     Closed,
+    /// The server closed it properly, and not before it was asked to.
+    Over,
     /// The connection broke.
     Cut(String),
     /// Nothing came for too long.
@@ -115,7 +137,8 @@ pub enum End {
 pub enum Effect {
     /// Ask whether the API server has this version: a list of at most one object, not older than it.
     Probe(ResourceVersion),
-    /// Ask which version the API server has: a consistent list of at most one object.
+    /// Ask which version the API server has: a consistent list of at most one object, and where that is older than what
+    /// was applied, one of some more, whose objects tell whether versions of lists say anything about them.
     AskLatest,
     /// List: the first page, which begins a new list, or the one that `token` names.
     List {
@@ -142,6 +165,15 @@ pub enum Effect {
         /// What the server asked for, or what makes sense.
         at_least: Duration,
     },
+    /// Wait until the API server answers, but not for long: whoever could not reach it says when it can be reached.
+    Await {
+        /// Failures in a row.
+        tries: u32,
+        /// Any answer will do. Otherwise the API server must not have answered before, and this is a wait as any other.
+        any: bool,
+    },
+    /// Wait this long before the action that follows: something like it was asked a moment ago.
+    Rest(Duration),
     /// Ask discovery whether the resource is still served.
     Confirm,
     /// The resource is gone: tell the journal, and end.
@@ -180,9 +212,12 @@ impl Effect {
             | Self::Commit { .. }
             | Self::Watch(_)
             | Self::Wait { .. }
+            | Self::Await { .. }
             | Self::Confirm
             | Self::Gone => true,
-            Self::Refresh | Self::Reconnect | Self::Bookmark(_) | Self::Report(_) | Self::Count(_) => false,
+            Self::Rest(_) | Self::Refresh | Self::Reconnect | Self::Bookmark(_) | Self::Report(_) | Self::Count(_) => {
+                false
+            }
         }
     }
 }
@@ -212,39 +247,8 @@ enum Phase {
     Gone,
 }
 
-/// Failures that mean more the longer they last. A success of the same kind ends each of them.
-#[derive(Clone, Debug, Default)]
-struct Trouble {
-    /// Not found since.
-    not_found: Option<Duration>,
-    /// The API server is behind our position since.
-    ahead: Option<Duration>,
-    /// Errors without a meaning since.
-    server: Option<Duration>,
-    /// Short watches in a row.
-    short: u32,
-    /// Lines that did not decode, in a row.
-    undecodable: u32,
-    /// Refused watches in a row.
-    refused: u32,
-    /// Watches bring nothing for so long that what is new has to be listed.
-    due: bool,
-    /// Lists that were made of that, since a watch was well.
-    lists: u32,
-    /// Watches that brought nothing since the newest of these lists.
-    vain: u32,
-}
-
-impl Trouble {
-    /// Whether watches have brought nothing often enough since the newest list for another one: each time that a list
-    /// did not help, twice as often as before.
-    fn wants_a_list(&self) -> bool {
-        self.due || self.lists > 0 && self.vain >= 1 << (self.lists - 1).min(RARELY)
-    }
-}
-
-/// Watches that bring nothing are not borne longer than this power of two between two lists.
-const RARELY: u32 = 4;
+/// Versions without an order that are remembered.
+const SEEN: usize = 10_000;
 
 /// A source's state.
 #[derive(Clone, Debug)]
@@ -270,14 +274,34 @@ pub struct Machine {
     /// Whether lists are asked for in pages. One answer in one piece is the way out where the pages take longer than
     /// the API server remembers.
     paged: bool,
-    /// Lists whose pages expired, in a row.
-    expired_lists: u32,
+    /// Lists whose pages expired or were of two versions, in a row.
+    broken_lists: u32,
+    /// Lists have versions that do not go with those of their objects, as some aggregated APIs have: no answer says
+    /// how far the server is.
+    unrelated: bool,
     /// Nothing new has come since the last list.
     fresh_list: bool,
     tries: u32,
     failed: Option<Duration>,
     trouble: Trouble,
     reported: Option<SourceState>,
+    pace: Pace,
+    /// When a list was last written.
+    listed: Option<Duration>,
+    /// When the API server could last not be reached.
+    away: Option<Duration>,
+    /// We were told that it answers, and have not got anything of it since.
+    rung: bool,
+    /// How often that came to nothing, in a row.
+    deaf: u32,
+    /// What the API server had before the watch was opened.
+    mark: Option<ResourceVersion>,
+    /// What it had before a watch that has ended and brought nothing.
+    quiet: Option<ResourceVersion>,
+    /// Whether the watch before, or this one, has brought a bookmark.
+    bookmarks: bool,
+    /// The versions without an order that have come, as far as there is room for them.
+    seen: BTreeSet<String>,
 }
 
 impl Machine {
@@ -295,12 +319,22 @@ impl Machine {
             suspect: false,
             doubtful: false,
             paged: true,
-            expired_lists: 0,
+            broken_lists: 0,
+            unrelated: false,
             fresh_list: false,
             tries: 0,
             failed: None,
             trouble: Trouble::default(),
             reported: None,
+            pace: Pace::new(patience.apart),
+            listed: None,
+            away: None,
+            rung: false,
+            deaf: 0,
+            mark: None,
+            quiet: None,
+            bookmarks: false,
+            seen: BTreeSet::new(),
         }
     }
 
@@ -310,18 +344,55 @@ impl Machine {
         self.resume.as_ref()
     }
 
+    /// Whether a server that consistently has `version` would have gone back in time.
+    #[must_use]
+    pub fn is_past(&self, version: &ResourceVersion) -> bool {
+        !self.unrelated && self.applied.as_ref().is_some_and(|applied| is_before(version, applied))
+    }
+
+    /// Whether bookmarks come. Where none do, watches are to be short, because only their ends move a quiet position.
+    #[must_use]
+    pub const fn has_bookmarks(&self) -> bool {
+        self.bookmarks
+    }
+
+    /// After what time an open watch is a good one, where that is not known yet: it is to be told then.
+    #[must_use]
+    pub fn stands_after(&self) -> Option<Duration> {
+        let known = self.reported == Some(SourceState::Watching);
+        (!known).then_some(if self.trouble.cut > 1 { self.patience.stable } else { self.patience.short_watch })
+    }
+
     /// One step: `now` is when the input came.
     pub fn step(&mut self, now: Duration, input: Input) -> Vec<Effect> {
         let mut out = Vec::new();
         match input {
-            Input::Start | Input::Waited => self.proceed(&mut out),
+            Input::Start | Input::Waited => {
+                self.rung = false;
+                self.proceed(now, &mut out);
+            }
+            Input::Rung => {
+                self.rung = true;
+                self.proceed(now, &mut out);
+            }
             Input::Probed(version) => self.probed(now, &version, &mut out),
-            Input::Page { version, next } => self.page(now, version, next, &mut out),
-            Input::Committed => self.committed(&mut out),
+            Input::Page { version, next, newer } => {
+                self.unrelated |= newer;
+                self.page(now, version, next, &mut out);
+            }
+            Input::Committed => self.committed(now, &mut out),
             Input::Opened => {
                 self.phase = Phase::Watching { since: now, progress: false };
                 self.trouble.not_found = None;
                 self.trouble.refused = 0;
+                self.rung = false;
+                // After watches that came to nothing this one has to show first that it is another.
+                if self.trouble.short == 0 && self.trouble.cut <= 1 {
+                    self.report(SourceState::Watching, &mut out);
+                }
+            }
+            Input::Stood => {
+                (self.trouble.cut, self.deaf) = (0, 0);
                 self.report(SourceState::Watching, &mut out);
             }
             Input::Changed(version) => self.changed(version, &mut out),
@@ -329,7 +400,13 @@ impl Machine {
             Input::Ended(end) => self.ended(now, end, &mut out),
             Input::Failed(failure) => self.failed(now, failure, &mut out),
             Input::Latest(version) => self.latest(now, &version, &mut out),
-            Input::Warned => self.ask_latest(&mut out),
+            Input::Unrelated => {
+                self.unrelated = true;
+                (self.behind, self.probe, self.trouble.ahead) = (false, false, None);
+                self.proceed(now, &mut out);
+            }
+            Input::Warned if self.unrelated => self.proceed(now, &mut out),
+            Input::Warned => self.ask_latest(now, &mut out),
             Input::Differs => {
                 self.desync(Why::Audit, &mut out);
                 self.retry(now, Duration::ZERO, None, &mut out);
@@ -353,30 +430,42 @@ impl Machine {
     }
 
     /// The next thing to do when nothing is in the way.
-    fn proceed(&mut self, out: &mut Vec<Effect>) {
+    fn proceed(&mut self, now: Duration, out: &mut Vec<Effect>) {
         match &self.resume {
-            Some(_) if self.behind => self.ask_latest(out),
+            Some(_) if self.behind => self.ask_latest(now, out),
             Some(resume) => {
                 // What was applied, not where to resume: a server restored to in between has the latter. Versions
                 // without an order cannot lie in the future, nor can the server tell.
                 let newest = self.applied.as_ref().unwrap_or(resume);
-                if self.probe && newest.is_ordered() {
-                    out.push(Effect::Probe(newest.clone()));
+                let ordered = newest.is_ordered() && !self.unrelated;
+                if self.probe && ordered {
+                    let probe = Effect::Probe(newest.clone());
+                    self.ask(now, probe, out);
                     self.phase = Phase::Probing;
-                } else if self.trouble.wants_a_list() && !newest.is_ordered() {
+                } else if self.trouble.wants_a_list() && !ordered {
                     self.list_instead(out);
-                    self.proceed(out);
+                    self.proceed(now, out);
                 } else {
-                    out.push(Effect::Watch(resume.clone()));
+                    let watch = Effect::Watch(resume.clone());
+                    self.ask(now, watch, out);
                     self.phase = Phase::Opening;
                 }
             }
             None => {
                 self.report(SourceState::Listing(0), out);
-                out.push(Effect::List { token: None, paged: self.paged });
+                self.ask(now, Effect::List { token: None, paged: self.paged }, out);
                 self.phase = Phase::Listing { version: None, paged: self.paged };
             }
         }
+    }
+
+    /// Asks something of the API server, and rests before it where too much was asked a moment ago.
+    fn ask(&mut self, now: Duration, what: Effect, out: &mut Vec<Effect>) {
+        let rest = self.pace.rest(now, &what);
+        if !rest.is_zero() {
+            out.push(Effect::Rest(rest));
+        }
+        out.push(what);
     }
 
     fn probed(&mut self, now: Duration, version: &ResourceVersion, out: &mut Vec<Effect>) {
@@ -384,35 +473,39 @@ impl Machine {
         if newest.is_some_and(|newest| is_before(version, newest)) {
             return self.failed(now, Failure::Ahead, out);
         }
+        let news = newest.is_some_and(|newest| is_before(newest, version));
         self.probe = false;
         self.trouble.ahead = None;
         // A list of this resource was answered: it is served.
         self.trouble.not_found = None;
-        if self.trouble.wants_a_list() && newest.is_some_and(|newest| is_before(newest, version)) {
+        self.mark = news.then(|| version.clone());
+        if self.trouble.wants_a_list() && news {
             // There may be news that no watch is going to bring.
             self.list_instead(out);
         }
-        self.proceed(out);
+        self.proceed(now, out);
     }
 
-    fn ask_latest(&mut self, out: &mut Vec<Effect>) {
+    fn ask_latest(&mut self, now: Duration, out: &mut Vec<Effect>) {
         self.behind = true;
         self.phase = Phase::Asking;
-        out.push(Effect::AskLatest);
+        self.ask(now, Effect::AskLatest, out);
     }
 
     /// The API server consistently has `version`: below what was applied, it has gone back in time.
     fn latest(&mut self, now: Duration, version: &ResourceVersion, out: &mut Vec<Effect>) {
         self.behind = false;
-        if self.applied.as_ref().is_some_and(|applied| is_before(version, applied)) {
+        if self.is_past(version) {
             self.trouble.ahead = None;
             self.desync(Why::Rollback, out);
             let text = "the API server has gone back in time, as after a restore from a backup";
             return self.retry(now, Duration::ZERO, Some(text), out);
         }
+        // A list that says otherwise is a stale one, and decides nothing.
+        self.suspect = false;
         let Some(since) = self.trouble.ahead else {
             self.probe = false;
-            return self.proceed(out);
+            return self.proceed(now, out);
         };
         // It was slow, not restored. One that stays slow for this long is watched all the same.
         self.probe = now.saturating_sub(since) <= self.patience.ahead;
@@ -428,11 +521,12 @@ impl Machine {
             // Invariant 2: a list is one consistent snapshot, or nothing is concluded from it.
             Some(first) if *first != version => {
                 let text = format!("a list changed its version from {first} to {version} between two pages");
-                return self.failed(now, Failure::Unreachable(text), out);
+                self.broken_list();
+                return self.failed(now, Failure::Server(text), out);
             }
             Some(_) => {}
             // What the list is to declare is known already.
-            None if self.why == Some(Why::Rollback) => {}
+            None if self.why == Some(Why::Rollback) || self.unrelated => {}
             None => {
                 let back = self.applied.as_ref().is_some_and(|applied| is_before(&version, applied));
                 match (back, self.suspect) {
@@ -443,11 +537,9 @@ impl Machine {
                         );
                         return self.failed(now, Failure::Unreachable(text), out);
                     }
-                    (true, true) => {
-                        // Known before the list begins that declares it, because it changes how that one is read.
-                        self.desync(Why::Rollback, out);
-                        return self.retry(now, Duration::ZERO, None, out);
-                    }
+                    // What it is has to be known before the list begins that declares it, because it changes how that
+                    // one is read.
+                    (true, true) => return self.ask_latest(now, out),
                     (false, _) => self.suspect = false,
                 }
             }
@@ -455,7 +547,7 @@ impl Machine {
         match next {
             Some(token) => {
                 self.phase = Phase::Listing { version: Some(version), paged };
-                out.push(Effect::List { token: Some(token), paged });
+                self.ask(now, Effect::List { token: Some(token), paged }, out);
             }
             None => {
                 out.push(Effect::Commit { version: version.clone(), why: self.why, sure: self.doubtful });
@@ -464,7 +556,7 @@ impl Machine {
         }
     }
 
-    fn committed(&mut self, out: &mut Vec<Effect>) {
+    fn committed(&mut self, now: Duration, out: &mut Vec<Effect>) {
         let Phase::Committing(version) = &self.phase else { return };
         self.resume = Some(version.clone());
         self.applied = self.resume.clone();
@@ -474,10 +566,12 @@ impl Machine {
         self.doubtful = false;
         // The list was consistent, so the API server has this version.
         self.probe = false;
-        self.expired_lists = 0;
+        self.broken_lists = 0;
         self.fresh_list = true;
         self.trouble.undecodable = 0;
-        self.proceed(out);
+        self.listed = Some(now);
+        (self.rung, self.deaf, self.mark, self.quiet) = (false, 0, None, None);
+        self.proceed(now, out);
     }
 
     fn changed(&mut self, version: ResourceVersion, out: &mut Vec<Effect>) {
@@ -491,9 +585,20 @@ impl Machine {
             out.push(Effect::Count(Oddity::Disorder));
             return;
         }
+        // Without an order a server can repeat what it has for ever, and it looks new each time.
+        let news = version.is_ordered() || self.is_unseen(&version);
         let previous = self.applied.replace(version);
         self.resume = previous.or_else(|| self.resume.take());
-        self.well();
+        if news {
+            self.well(out);
+        }
+    }
+
+    fn is_unseen(&mut self, version: &ResourceVersion) -> bool {
+        if self.seen.len() >= SEEN {
+            self.seen.clear();
+        }
+        self.seen.insert(version.to_string())
     }
 
     fn bookmark(&mut self, version: ResourceVersion, out: &mut Vec<Effect>) {
@@ -501,65 +606,97 @@ impl Machine {
             out.push(Effect::Count(Oddity::Disorder));
             return;
         }
-        let news = self.applied.as_ref() != Some(&version);
+        let news = self.applied.as_ref() != Some(&version) && (version.is_ordered() || self.is_unseen(&version));
+        self.bookmarks = true;
+        self.mark = None;
         self.resume = Some(version.clone());
         self.applied = Some(version.clone());
         // A server that only repeats what we know has shown nothing.
         if news {
-            self.well();
+            self.well(out);
         }
         out.push(Effect::Bookmark(version));
     }
 
     /// The watch brings news: whatever was wrong is over.
-    fn well(&mut self) {
+    fn well(&mut self, out: &mut Vec<Effect>) {
         if let Phase::Watching { progress, .. } = &mut self.phase {
             *progress = true;
+            self.report(SourceState::Watching, out);
         }
         self.fresh_list = false;
         self.paged = true;
         self.trouble = Trouble::default();
+        self.quiet = None;
+        (self.rung, self.deaf) = (false, 0);
+    }
+
+    /// The API server ended a watch when it was asked to, and the watch has brought nothing. What the API server had before
+    /// the watch was opened, it had that long to send; and because the end came in its place in the stream, nothing was
+    /// on its way. When a second watch says the same, nothing happened up to there: the position moves, as a bookmark
+    /// would have moved it.
+    fn quiet(&mut self, out: &mut Vec<Effect>) {
+        let newest = self.applied.clone();
+        let is_newer = |mark: &ResourceVersion| newest.as_ref().is_some_and(|newest| is_before(newest, mark));
+        let Some(mark) = self.mark.take().filter(is_newer) else { return };
+        self.bookmarks = false;
+        if let Some(mark) = self.quiet.replace(mark).filter(is_newer) {
+            self.resume = Some(mark.clone());
+            self.applied = Some(mark.clone());
+            out.push(Effect::Bookmark(mark));
+        }
     }
 
     fn ended(&mut self, now: Duration, end: End, out: &mut Vec<Effect>) {
-        let (mut lived, mut long) = (false, false);
+        let (mut news, mut long, mut stable) = (false, false, false);
         if let Phase::Watching { since, progress } = self.phase {
-            long = now.saturating_sub(since) >= self.patience.short_watch;
-            lived = progress || long;
+            let lived = now.saturating_sub(since);
+            news = progress;
+            long = lived >= self.patience.short_watch;
+            stable = progress || lived >= self.patience.stable;
+        }
+        // Whoever ended it may be shut down or replaced now, and come back restored. A watch from a version that it does
+        // not have would be accepted, and silent.
+        self.probe = true;
+        if stable || end == End::Over {
+            (self.trouble.cut, self.deaf) = (0, 0);
         }
         match end {
-            End::Closed if lived => {
+            End::Closed | End::Over if news || long => {
                 self.trouble.short = 0;
                 if long {
                     // On a quiet resource nothing else says that the errors before are over.
                     self.trouble.server = None;
                     (self.trouble.due, self.trouble.lists, self.trouble.vain) = (false, 0, 0);
                 }
-                // A server that is shut down closes properly, and may come back restored. A watch from a version that
-                // it does not have would be accepted, and silent.
-                self.probe = true;
-                self.proceed(out);
+                if end == End::Over && !news {
+                    self.quiet(out);
+                }
+                self.proceed(now, out);
             }
-            End::Closed => {
+            End::Closed | End::Over => {
                 self.trouble.short += 1;
                 self.trouble.vain += 1;
                 // Some servers answer a position that is too old with an empty watch instead of an error.
                 self.trouble.due |= self.trouble.short >= self.patience.short_watches && self.trouble.lists == 0;
-                self.probe = true;
                 self.retry(now, Duration::ZERO, Some("the API server closes every watch at once"), out);
             }
-            // Whoever broke the connection may have been replaced meanwhile: look before resuming.
-            End::Cut(_) | End::Silent if lived => {
-                self.probe = true;
-                self.wait(1, Duration::ZERO, out);
-            }
-            End::Cut(text) => {
-                self.probe = true;
-                self.retry(now, Duration::ZERO, Some(&text), out);
-            }
-            End::Silent => {
-                self.probe = true;
-                self.retry(now, Duration::ZERO, Some("the API server sends nothing"), out);
+            End::Cut(_) | End::Silent if stable => self.wait(1, Duration::ZERO, out),
+            End::Cut(_) | End::Silent => {
+                let text = match end {
+                    End::Cut(text) => text,
+                    End::Closed | End::Over | End::Silent => "the API server sends nothing".to_owned(),
+                };
+                self.trouble.cut += 1;
+                if self.trouble.cut == 1 && long {
+                    return self.wait(1, Duration::ZERO, out);
+                }
+                self.count_failure(now);
+                if self.trouble.cut > 1 {
+                    let text = format!("every watch breaks off; look at what is between us and the API server: {text}");
+                    self.report(SourceState::Degraded(text), out);
+                }
+                self.wait_for(false, out);
             }
         }
     }
@@ -571,18 +708,21 @@ impl Machine {
         match failure {
             Failure::Expired if listing => {
                 // The token that comes with this error would mix two snapshots, so the list begins again.
-                self.expired_lists += 1;
-                if self.expired_lists >= 2 {
-                    self.paged = false;
-                }
+                self.broken_list();
                 self.retry(now, Duration::ZERO, Some("the list took longer than the API server remembers"), out);
             }
             Failure::Expired => {
-                if self.fresh_list {
+                let again = self.listed.is_some_and(|listed| now.saturating_sub(listed) <= self.patience.stable);
+                if self.fresh_list && again {
                     self.paged = false;
                 }
                 self.desync(Why::Expired, out);
-                self.retry(now, Duration::ZERO, None, out);
+                if again {
+                    self.retry(now, Duration::ZERO, None, out);
+                } else {
+                    // What happens until there is a list may be missing.
+                    self.proceed(now, out);
+                }
             }
             Failure::Ahead => {
                 self.trouble.ahead.get_or_insert(now);
@@ -590,22 +730,30 @@ impl Machine {
                 if self.phase == Phase::Asking {
                     self.retry(now, Duration::ZERO, Some("the API server does not say which version it has"), out);
                 } else {
-                    self.ask_latest(out);
+                    self.ask_latest(now, out);
                 }
             }
-            Failure::Busy(after) => {
-                self.retry(now, after.unwrap_or_default(), Some("the API server is busy"), out);
+            Failure::Busy(Some(after)) => self.retry(now, after, Some("the API server is busy"), out),
+            // It may be a proxy that says so, for an API server that is away.
+            Failure::Busy(None) => {
+                self.note(now, Some("the API server is busy"), out);
+                self.wait_for(false, out);
             }
             Failure::Unauthorized => {
                 out.push(Effect::Refresh);
                 self.blocked(now, Duration::ZERO, UNAUTHORIZED.to_owned(), out);
             }
-            Failure::Forbidden(text) => self.blocked(now, self.patience.slow, text, out),
+            Failure::Forbidden(text) => {
+                // An API server that has just begun denies everything until it has read who may do what.
+                let begins = self.away.is_some_and(|away| now.saturating_sub(away) <= self.patience.slow);
+                let at_least = if begins { Duration::ZERO } else { self.patience.slow };
+                self.blocked(now, at_least, text, out);
+            }
             Failure::NotFound => {
                 let since = *self.trouble.not_found.get_or_insert(now);
                 if now.saturating_sub(since) > self.patience.not_found {
                     self.phase = Phase::Confirming;
-                    out.push(Effect::Confirm);
+                    self.ask(now, Effect::Confirm, out);
                 } else {
                     let text = "the API server does not serve this resource at the moment (404)".to_owned();
                     self.blocked(now, Duration::ZERO, text, out);
@@ -628,6 +776,14 @@ impl Machine {
                 self.probe = true;
                 self.blocked(now, Duration::ZERO, text, out);
             }
+            Failure::Away(text) => {
+                self.probe = true;
+                self.away = Some(now);
+                // Whoever tells us that it answers may have it from another one than we ask.
+                self.deaf += u32::from(std::mem::take(&mut self.rung));
+                self.note(now, Some(&text), out);
+                self.wait_for(self.deaf < 3, out);
+            }
             Failure::Unreachable(text) => {
                 self.probe = true;
                 self.retry(now, Duration::ZERO, Some(&text), out);
@@ -646,6 +802,14 @@ impl Machine {
                 }
                 self.retry(now, Duration::ZERO, Some(&text), out);
             }
+        }
+    }
+
+    /// What does not come to one list in pages is asked for in one piece.
+    const fn broken_list(&mut self) {
+        self.broken_lists += 1;
+        if self.broken_lists >= 2 {
+            self.paged = false;
         }
     }
 
@@ -686,15 +850,20 @@ impl Machine {
         out.push(Effect::Count(Oddity::Desync(why)));
     }
 
-    /// Waits before the next try; from the second failure on, status says why.
+    /// Waits before the next try.
     fn retry(&mut self, now: Duration, at_least: Duration, text: Option<&str>, out: &mut Vec<Effect>) {
+        self.note(now, text, out);
+        self.wait(self.tries, at_least, out);
+    }
+
+    /// Counts a failure; from the second one on, status says why.
+    fn note(&mut self, now: Duration, text: Option<&str>, out: &mut Vec<Effect>) {
         self.count_failure(now);
         if let Some(text) = text
             && self.tries > 1
         {
             self.report(SourceState::Degraded(text.to_owned()), out);
         }
-        self.wait(self.tries, at_least, out);
     }
 
     /// Waits where a person may have to help, and says so at once.
@@ -715,6 +884,12 @@ impl Machine {
     fn wait(&mut self, tries: u32, at_least: Duration, out: &mut Vec<Effect>) {
         self.phase = Phase::Waiting;
         out.push(Effect::Wait { tries, at_least });
+    }
+
+    /// Waits for the API server to answer.
+    fn wait_for(&mut self, any: bool, out: &mut Vec<Effect>) {
+        self.phase = Phase::Waiting;
+        out.push(Effect::Await { tries: self.tries, any });
     }
 
     fn report(&mut self, state: SourceState, out: &mut Vec<Effect>) {

@@ -1,7 +1,8 @@
 //! Which sources a configuration asks for, given what the API server serves.
 //!
 //! Resources are spelled as kubectl takes them. Two names can stand for one storage: `events` of the core group and of
-//! `events.k8s.io` are the same objects, so a wildcard takes the core ones only, and naming both watches the first.
+//! `events.k8s.io` are the same objects, so a wildcard takes the core ones only, and naming both watches the first. So
+//! are OpenShift's projects and the namespaces that they are made of.
 
 use std::collections::BTreeMap;
 
@@ -42,6 +43,7 @@ impl std::fmt::Display for Waiting {
 fn storage(resource: &Resource) -> (&str, &str) {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("events.k8s.io", "events") => ("", "events"),
+        ("project.openshift.io", "projects") => ("", "namespaces"),
         key => key,
     }
 }
@@ -292,6 +294,24 @@ mod tests {
 
     #[test]
     fn two_names_of_one_storage_are_one_source() {
+        let mut openshift = served();
+        for (group, plural) in [("", "namespaces"), ("project.openshift.io", "projects")] {
+            let like = openshift.served[0].clone();
+            let (group, plural, singular) = (group.to_owned(), plural.to_owned(), String::new());
+            openshift.served.push(Resource {
+                group,
+                plural,
+                singular,
+                kind: String::new(),
+                short_names: vec![],
+                namespaced: false,
+                ..like
+            });
+        }
+        let names_of = |watched: &[&str]| names(&select(&[watch(watched)], &openshift));
+        assert!(names_of(&["*"]).iter().any(|name| name == "namespaces v1"));
+        assert!(!names_of(&["*"]).iter().any(|name| name.starts_with("projects")), "they are the namespaces");
+        assert_eq!(names_of(&["projects"]), ["projects.project.openshift.io v1"], "who asks for them gets them");
         let found = select(&[watch(&["events.events.k8s.io"]), watch(&["events"])], &served());
         assert_eq!(names(&found), ["events.events.k8s.io v1"]);
         assert_eq!(found.problems, ["[[watch]] 2: events are watched by [[watch]] 1 already, which counts"]);

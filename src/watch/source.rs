@@ -4,6 +4,7 @@
 //! taken is asked for again.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,22 +21,33 @@ use tokio::time::Instant;
 use super::audit::Auditor;
 use super::classify::{self, Failure};
 use super::decode::{self, Line};
-use super::frame::{Items, Lines, Oversize};
+use super::frame::{Item, Items, Lines, Oversize};
 use super::machine::{Effect, End, Input, Machine, Oddity};
 use super::stats::SourceStats;
 use super::{Shared, random_up_to};
 use crate::ambient::{self, Listener, watch};
 use crate::cluster::{Api, next_part};
-use crate::journal::{Audit, JournalError, SourceId, SourceMemory, SourceState, WatchChange};
-use crate::model::{Observed, Resource, ResourceVersion, SourceSpec, Verb, Why};
+use crate::journal::{Audit, JournalError, Share, SourceId, SourceMemory, SourceState, WatchChange};
+use crate::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
 use crate::wire;
 
 /// Staged objects go to the journal when there are this many bytes of them.
 const STAGE_BYTES: usize = 1 << 20;
 /// Fewer objects than this may go at once without a second look, unless none is left.
 const MANY: u64 = 10;
+/// A watch may end this much before the time that it was opened for, as we see it.
+const AGREED: Duration = Duration::from_millis(500);
 /// A list's progress is reported once in this many objects.
 const PROGRESS: u64 = 5000;
+
+/// So many objects tell whether the versions of lists say anything about objects.
+const SOME: u32 = 100;
+/// Of what is longer a short list reads only what names it.
+const GLANCE_LIMIT: usize = 256 << 10;
+/// What is wrong with a server that says so.
+const OTHER_KIND: &str = "the API server sent an object of another kind than was asked for";
+/// Why a large object is given up for the moment.
+const SLOW: &str = "an object comes so slowly that others wait for its memory";
 
 /// How a source ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +74,8 @@ pub(super) struct Driver {
     api: Api,
     /// Since when there have been answers that are failures. It counts until the source has settled.
     failing: Option<Instant>,
+    /// How long to rest before the next action.
+    rest: Duration,
     /// Rings for the rollbacks that sources have found by themselves.
     rollbacks: Listener,
     /// Another source told us of the newest rollback, and we have not watched since.
@@ -76,6 +90,23 @@ pub(super) struct Driver {
 
 /// An audit on its way.
 type Auditing = Pin<Box<dyn Future<Output = Result<Option<Audit>, Stop>> + Send>>;
+
+/// The newest version that objects of a list have.
+#[derive(Debug, Default)]
+struct Newest(Option<ResourceVersion>);
+
+impl Newest {
+    fn meet(&mut self, version: &str) {
+        let version = ResourceVersion::new(version);
+        if self.0.as_ref().is_none_or(|newest| version.compare(newest).is_some_and(Ordering::is_gt)) {
+            self.0 = Some(version);
+        }
+    }
+
+    fn is_after(&self, version: &ResourceVersion) -> bool {
+        self.0.as_ref().is_some_and(|newest| newest.compare(version).is_some_and(Ordering::is_gt))
+    }
+}
 
 /// Either what was asked for failed, or the journal did and everything ends.
 pub(super) enum Stop {
@@ -115,6 +146,7 @@ impl Driver {
             generation: None,
             api,
             failing: None,
+            rest: Duration::ZERO,
             rollbacks,
             warned: false,
             contradictions,
@@ -144,13 +176,15 @@ impl Driver {
 
     /// Gives the machine an input, does what needs no answer, and returns what does.
     async fn step(&mut self, input: Input) -> Result<Option<Effect>, JournalError> {
+        let listed = matches!(input, Input::Page { .. });
         if let Input::Failed(failure) = &input {
             self.stats.failed(failure);
             tracing::debug!(source = self.spec.name(), %failure, "a request failed");
         }
         if matches!(
             input,
-            Input::Failed(Failure::Unreachable(_) | Failure::Tls(_)) | Input::Ended(End::Cut(_) | End::Silent)
+            Input::Failed(Failure::Away(_) | Failure::Unreachable(_) | Failure::Tls(_))
+                | Input::Ended(End::Cut(_) | End::Silent)
         ) {
             self.doubt = Some(Instant::now());
         }
@@ -163,15 +197,21 @@ impl Driver {
                 Effect::Refresh => self.shared.api.refresh().await,
                 Effect::Reconnect => self.shared.api.renew().await,
                 Effect::Count(oddity) => self.count(oddity).await?,
+                Effect::Rest(rest) => self.rest = rest,
                 Effect::Probe(_)
                 | Effect::AskLatest
                 | Effect::List { .. }
                 | Effect::Commit { .. }
                 | Effect::Watch(_)
                 | Effect::Wait { .. }
+                | Effect::Await { .. }
                 | Effect::Confirm
                 | Effect::Gone => action = Some(effect),
             }
+        }
+        if listed && matches!(action, Some(Effect::Wait { .. })) {
+            // The page came, and was of no use.
+            self.settle_for(&Failure::Server(String::new()));
         }
         Ok(action)
     }
@@ -238,6 +278,7 @@ impl Driver {
             // Whatever comes after a list, however it ended: others may list now.
             self.listing = None;
         }
+        tokio::time::sleep(std::mem::take(&mut self.rest)).await;
         let asks = matches!(
             action,
             Effect::Probe(_) | Effect::AskLatest | Effect::List { .. } | Effect::Watch(_) | Effect::Confirm
@@ -256,10 +297,12 @@ impl Driver {
                 tokio::time::sleep(self.pause(tries, at_least)).await;
                 Ok(Input::Waited)
             }
+            Effect::Await { tries, any } => Ok(self.wait_for_the_server(tries, any).await),
             Effect::Confirm => Ok(Input::Confirmed(self.shared.lacks(&self.spec.resource).await)),
             Effect::Gone
             | Effect::Refresh
             | Effect::Reconnect
+            | Effect::Rest(_)
             | Effect::Bookmark(_)
             | Effect::Report(_)
             | Effect::Count(_) => Ok(Input::Waited),
@@ -295,9 +338,12 @@ impl Driver {
                 let since = *self.failing.get_or_insert_with(Instant::now);
                 since.elapsed() >= self.shared.timings.patience.settle
             }
-            Failure::Expired | Failure::Ahead | Failure::Unauthorized | Failure::Tls(_) | Failure::Unreachable(_) => {
-                false
-            }
+            Failure::Expired
+            | Failure::Ahead
+            | Failure::Unauthorized
+            | Failure::Tls(_)
+            | Failure::Away(_)
+            | Failure::Unreachable(_) => false,
         };
         if settled {
             self.stats.settle(&self.shared);
@@ -311,6 +357,24 @@ impl Driver {
             timings.backoff_first.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(timings.backoff_most);
         // What the server asked for is honoured in full, and spread so that not everybody comes back at once.
         if at_least.is_zero() { random_up_to(bound) } else { at_least + random_up_to(timings.backoff_first) }
+    }
+
+    /// Waits until the API server answers, and a moment longer, so that not everybody comes at once. Whoever could not
+    /// reach it tries again by himself now and then, in case that nobody else can tell.
+    async fn wait_for_the_server(&self, tries: u32, any: bool) -> Input {
+        let timings = &self.shared.timings;
+        let longest = match (any, tries) {
+            (false, _) => self.pause(tries, Duration::ZERO),
+            (true, 0 | 1) => timings.backoff_first,
+            (true, _) => timings.backoff_most / 2 + random_up_to(timings.backoff_most / 2),
+        };
+        match tokio::time::timeout(longest, self.shared.prober.answers(&self.shared, any)).await {
+            Ok(()) => {
+                tokio::time::sleep(random_up_to(timings.scatter)).await;
+                Input::Rung
+            }
+            Err(_elapsed) => Input::Waited,
+        }
     }
 
     /// Says what a permission is missing for, and how to get it.
@@ -332,7 +396,7 @@ impl Driver {
             ..list_params(&self.spec)
         };
         match self.glance(&params).await {
-            Ok(found) => Ok(Input::Probed(found)),
+            Ok((found, _)) => Ok(Input::Probed(found)),
             // An API that does not know the question, or whose only object is huge, has not said no.
             Err(Failure::Refused(_) | Failure::Oversize(_)) => Ok(Input::Probed(version.clone())),
             Err(failure) => Err(failure),
@@ -341,17 +405,36 @@ impl Driver {
 
     /// The version of a list of at most one object for which no version is asked, which makes it a consistent one.
     async fn latest(&mut self) -> Result<Input, Failure> {
-        let params = ListParams { limit: Some(1), ..list_params(&self.spec) };
-        self.glance(&params).await.map(Input::Latest)
+        let short = |limit| ListParams { limit: Some(limit), ..list_params(&self.spec) };
+        let (one, some) = (short(1), short(SOME));
+        let (version, mut newer) = self.glance(&one).await?;
+        if self.machine.is_past(&version) && !newer {
+            // What cannot be looked at proves nothing, and what was found stands.
+            newer = self.glance(&some).await.is_ok_and(|(_, newer)| newer);
+        }
+        Ok(if newer { Input::Unrelated } else { Input::Latest(version) })
     }
 
-    /// The version of a short list.
-    async fn glance(&mut self, params: &ListParams) -> Result<ResourceVersion, Failure> {
+    /// The version of a short list, and whether an object in it is newer.
+    async fn glance(&mut self, params: &ListParams) -> Result<(ResourceVersion, bool), Failure> {
         let _room = self.shared.limiter.request().await;
         let uri = request(&self.spec).list(params).map_err(unbuilt)?.uri().to_string();
-        let bytes = self.api.get(&uri, "application/json", self.shared.timings.line_limit).await?;
+        let mut body = self.api.stream(&uri).await?;
+        let mut items = Items::new(GLANCE_LIMIT.min(self.shared.timings.line_limit));
+        let mut newest = Newest::default();
+        while let Some(part) = next_part(&mut body, self.shared.api.limits().read).await? {
+            items.push(&part, |item| -> Result<(), Failure> {
+                let (Item::Whole(item) | Item::Outline(item)) = item;
+                if let Ok(object) = decode::item(&self.spec.resource, item) {
+                    newest.meet(&object.version);
+                }
+                Ok(())
+            })?;
+        }
         self.stats.contact();
-        decode::envelope(&bytes).map(|page| page.version).map_err(Failure::Undecodable)
+        let version = decode::envelope(items.envelope()).map_err(Failure::Undecodable)?.version;
+        let newer = newest.is_after(&version);
+        Ok((version, newer))
     }
 
     async fn list(&mut self, token: Option<String>, paged: bool) -> Result<Input, Stop> {
@@ -369,27 +452,41 @@ impl Driver {
         let limit = paged.then_some(self.shared.timings.page);
         let params = ListParams { limit, continue_token: token, ..list_params(&self.spec) };
         let uri = request(&self.spec).list(&params).map_err(unbuilt)?.uri().to_string();
+        self.shared.limiter.turn().await;
         let mut body = self.api.stream(&uri).await?;
         let mut items = Items::new(self.shared.timings.line_limit);
+        let journal = self.shared.journal.clone();
+        let mut share = journal.budget().share();
+        let mut newest = Newest::default();
         let mut staged = Vec::new();
         let mut bytes = 0;
         while let Some(part) = next_part(&mut body, self.shared.api.limits().read).await? {
             self.stats.received(part.len());
             let (shared, resource, before) = (&self.shared, &self.spec.resource, staged.len());
             items.push(&part, |item| -> Result<(), Failure> {
-                let object = caught(|| {
-                    let object = decode::item(resource, item).map_err(Failure::Undecodable)?;
-                    observed(shared, resource, object)
+                let object = caught(|| match item {
+                    Item::Whole(item) => {
+                        let object = decode::item(resource, item).map_err(Failure::Undecodable)?;
+                        newest.meet(&object.version);
+                        observed(shared, resource, object)
+                    }
+                    Item::Outline(item) => unread(resource, item),
                 })?;
                 bytes += object.body.bytes.len();
                 staged.push(object);
                 Ok(())
             })?;
+            drop(part);
             let reported = self.listed / PROGRESS;
             self.listed += (staged.len() - before) as u64;
-            if bytes >= STAGE_BYTES {
-                self.shared.journal.list_page(self.id, std::mem::take(&mut staged)).await?;
+            // What a large object holds goes with it, before anything more is read.
+            if bytes >= STAGE_BYTES || share.is_holding() && !staged.is_empty() {
+                journal.list_page_held(self.id, std::mem::take(&mut staged), &mut share).await?;
                 bytes = 0;
+            }
+            share.hold(items.pending()).await;
+            if share.should_yield(self.shared.timings.silence) {
+                return Err(Failure::Unreachable(SLOW.to_owned()).into());
             }
             if self.listed / PROGRESS > reported {
                 self.report(SourceState::Listing(self.listed)).await?;
@@ -398,9 +495,10 @@ impl Driver {
         // A list that broke off has no whole envelope.
         let page = decode::envelope(items.envelope()).map_err(Failure::Undecodable)?;
         if !staged.is_empty() {
-            self.shared.journal.list_page(self.id, staged).await?;
+            journal.list_page_held(self.id, staged, &mut share).await?;
         }
-        Ok(Input::Page { version: page.version, next: page.next })
+        let newer = newest.is_after(&page.version);
+        Ok(Input::Page { version: page.version, next: page.next, newer })
     }
 
     /// Writes the complete list, unless it lacks so much that it has to be asked for again first: a broken server's
@@ -429,7 +527,8 @@ impl Driver {
 
     /// Opens a watch and reads it to its end, which is the answer.
     async fn watch(&mut self, from: &ResourceVersion) -> Result<Input, Stop> {
-        let seconds = &self.shared.timings.watch_seconds;
+        let timings = &self.shared.timings;
+        let seconds = if self.machine.has_bookmarks() { &timings.watch_seconds } else { &timings.short_watch_seconds };
         let spread = Duration::from_secs(u64::from(seconds.end() - seconds.start()));
         let seconds = seconds.start() + u32::try_from(random_up_to(spread).as_secs()).unwrap_or_default();
         let params = WatchParams {
@@ -453,7 +552,7 @@ impl Driver {
             // Spread, so that the sources do not come all at once, and not at the start, which lists or resumes.
             self.audit_due = Some(Instant::now() + period / 2 + random_up_to(period / 2));
         }
-        self.read(body).await
+        self.read(body, Instant::now() + Duration::from_secs(u64::from(seconds)) - AGREED).await
     }
 
     /// Begins an audit when it is due, and ends with it. Otherwise it never ends.
@@ -518,10 +617,14 @@ impl Driver {
         });
     }
 
-    async fn read(&mut self, mut body: Body) -> Result<Input, Stop> {
+    /// A watch that ends after `over` was ended by the API server because its time was over.
+    async fn read(&mut self, mut body: Body, over: Instant) -> Result<Input, Stop> {
         let timings = &self.shared.timings;
+        let opened = Instant::now();
         let mut lines = Lines::new(timings.line_limit);
-        let silence = timings.silence;
+        let journal = self.shared.journal.clone();
+        let mut share = journal.budget().share();
+        let (silence, pause) = (timings.silence, self.shared.api.limits().read.min(timings.silence));
         let mut reconnects = self.shared.reconnects.listen();
         let id = self.id;
         let (mut contradictions, mut rollbacks) = (self.contradictions.clone(), self.rollbacks.clone());
@@ -529,9 +632,16 @@ impl Driver {
         let mut audit = None;
         loop {
             self.tell_position();
+            // Others may wait for what a line in the middle holds.
+            let patience = if share.is_holding() { pause } else { silence };
+            let stands = self.machine.stands_after().map(|after| opened + after);
             let part = tokio::select! {
                 biased;
-                part = next_part(&mut body, silence) => part,
+                part = next_part(&mut body, patience) => part,
+                () = tokio::time::sleep_until(stands.unwrap_or(opened)), if stands.is_some() => {
+                    self.step(Input::Stood).await?;
+                    continue;
+                }
                 () = reconnects.rung() => return Ok(Input::Ended(End::Silent)),
                 () = rollbacks.rung() => {
                     self.rollbacks = rollbacks;
@@ -549,6 +659,7 @@ impl Driver {
             };
             let part = match part {
                 Ok(Some(part)) => part,
+                Ok(None) if Instant::now() >= over => return Ok(Input::Ended(End::Over)),
                 Ok(None) => return Ok(Input::Ended(End::Closed)),
                 Err(Failure::Unreachable(_)) if self.stats.silent_for() >= silence => {
                     return Ok(Input::Ended(End::Silent));
@@ -557,14 +668,25 @@ impl Driver {
             };
             self.stats.received(part.len());
             lines.push(&part);
-            if let Err(failure) = self.take_lines(&mut lines).await? {
+            drop(part);
+            if let Err(failure) = self.take_lines(&mut lines, &mut share).await? {
                 return Err(failure.into());
+            }
+            share.hold(lines.pending()).await;
+            // However long that took: it was not the API server that was silent.
+            self.stats.contact();
+            if share.should_yield(silence) {
+                return Ok(Input::Ended(End::Cut(SLOW.to_owned())));
             }
         }
     }
 
     /// Hands over what the whole lines say. The inner error ends the watch; what came before it is handed over.
-    async fn take_lines(&mut self, lines: &mut Lines) -> Result<Result<(), Failure>, JournalError> {
+    async fn take_lines(
+        &mut self,
+        lines: &mut Lines,
+        share: &mut Share<'_>,
+    ) -> Result<Result<(), Failure>, JournalError> {
         let mut changes = Vec::new();
         let mut result = Ok(());
         loop {
@@ -579,7 +701,7 @@ impl Driver {
             match caught(|| news(&self.shared, &self.spec.resource, &line)) {
                 Ok(News::Change(change)) => changes.push(change),
                 Ok(News::Bookmark(version)) => {
-                    self.append(&mut changes).await?;
+                    self.append(&mut changes, share).await?;
                     self.step(Input::Bookmark(version)).await?;
                 }
                 // Nothing moves past a line that is not understood.
@@ -589,18 +711,18 @@ impl Driver {
                 }
             }
         }
-        self.append(&mut changes).await?;
+        self.append(&mut changes, share).await?;
         Ok(result)
     }
 
-    async fn append(&mut self, changes: &mut Vec<WatchChange>) -> Result<(), JournalError> {
+    async fn append(&mut self, changes: &mut Vec<WatchChange>, share: &mut Share<'_>) -> Result<(), JournalError> {
         if changes.is_empty() {
             return Ok(());
         }
         let changes = std::mem::take(changes);
         self.stats.changed(changes.len());
         let versions: Vec<ResourceVersion> = changes.iter().map(|change| change.object.version.clone()).collect();
-        self.shared.journal.append(self.id, changes).await?;
+        self.shared.journal.append_held(self.id, changes, share).await?;
         for version in versions {
             self.step(Input::Changed(version)).await?;
         }
@@ -644,9 +766,7 @@ fn caught<T>(read: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
 /// The object as the journal takes it: without what must not be kept.
 fn observed(shared: &Shared, resource: &Resource, object: decode::Object<'_>) -> Result<Observed, Failure> {
     if !object.is_one_of(resource) {
-        return Err(Failure::Undecodable(
-            "the API server sent an object of another kind than was asked for".to_owned(),
-        ));
+        return Err(Failure::Undecodable(OTHER_KIND.to_owned()));
     }
     #[cfg(test)]
     assert!(memchr::memmem::find(&object.bytes, b"what makes decklog panic").is_none(), "as the test asks for");
@@ -663,6 +783,21 @@ fn observed(shared: &Shared, resource: &Resource, object: decode::Object<'_>) ->
         version: ResourceVersion::new(object.version),
         body,
     })
+}
+
+/// An object of a list that is too large: which one it is, and nothing of what it holds. Its last known state stays.
+fn unread(resource: &Resource, item: &[u8]) -> Result<Observed, Failure> {
+    let object = decode::item(resource, item).map_err(Failure::Undecodable)?;
+    if !object.is_one_of(resource) {
+        return Err(Failure::Undecodable(OTHER_KIND.to_owned()));
+    }
+    let (namespace, name) = (object.namespace.into_owned(), object.name.into_owned());
+    tracing::warn!(
+        "{} {namespace:?}/{name:?} is larger than decklog takes: it is not read, and the log tells a GAP",
+        resource.full_name()
+    );
+    let (uid, version) = (object.uid.into_owned(), ResourceVersion::new(object.version));
+    Ok(Observed { namespace, name, uid, version, body: Redacted::default() })
 }
 
 impl From<Oversize> for Failure {

@@ -2,7 +2,9 @@
 
 mod audit;
 mod chaos;
+mod large;
 mod lies;
+mod outages;
 mod reading;
 mod refusals;
 mod restored;
@@ -50,6 +52,8 @@ fn quick() -> Timings {
     Timings {
         patience: Patience {
             short_watch: Duration::from_millis(50),
+            stable: Duration::from_millis(100),
+            apart: Duration::from_millis(5),
             short_watches: 4,
             undecodable: 3,
             server_errors: Duration::from_millis(300),
@@ -62,6 +66,9 @@ fn quick() -> Timings {
         silence: Duration::from_secs(30),
         backoff_first: Duration::from_millis(10),
         backoff_most: Duration::from_millis(100),
+        prober: Duration::from_millis(20),
+        scatter: Duration::from_millis(5),
+        rate: 100_000,
         discovery: Duration::from_millis(100),
         legacy_discovery: Duration::from_millis(100),
         ..Timings::default()

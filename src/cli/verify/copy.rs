@@ -13,8 +13,9 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::Failure;
+use crate::delivery::line_for;
 use crate::filter::Filter;
-use crate::journal::{Reader, StoredEntry, Verified};
+use crate::journal::{Reader, Recast, StoredEntry, Verified};
 use crate::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
 use crate::watch::decode::Identity;
 use crate::wire::{self, Draft, Entry, Payload};
@@ -261,7 +262,8 @@ impl Checker {
             return Ok(());
         };
         let seq = entry.seq;
-        let Some(stored) = journal.entry(seq)? else {
+        let stored = journal.entry(seq)?.map(|line| journal.recast(seq, line));
+        let Some(stored) = stored else {
             if seq > journal.head {
                 self.problem(format!("{place}: the journal never told an entry {seq}"));
             }
@@ -363,6 +365,8 @@ fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
 struct Journal {
     reader: Reader,
     epoch: String,
+    /// What sinks got under another epoch's name.
+    recasts: Vec<Recast>,
     /// The first seq of the epoch, where that is known.
     since: Option<u64>,
     head: u64,
@@ -377,7 +381,17 @@ const AHEAD: (usize, usize) = (500, 8 << 20);
 impl Journal {
     fn new(reader: Reader) -> Result<Self, Failure> {
         let (epoch, since, head) = (reader.epoch()?, reader.epoch_since()?, reader.head()?.0);
-        Ok(Self { reader, epoch, since, head, before: 0, ahead: VecDeque::new() })
+        // Which sink writes the copy may not be known; of one epoch they are alike.
+        let mut recasts = Vec::new();
+        for sink in reader.sinks()? {
+            recasts.extend(reader.recasts(&sink.name)?.into_iter().filter(|recast| recast.epoch == epoch));
+        }
+        Ok(Self { reader, epoch, recasts, since, head, before: 0, ahead: VecDeque::new() })
+    }
+
+    /// The line as it stands in a copy under the journal's epoch.
+    fn recast(&self, seq: u64, line: Bytes) -> Bytes {
+        line_for(&self.recasts, Seq(seq), line.clone()).unwrap_or(line)
     }
 
     /// The entry's line, where the journal still has it.

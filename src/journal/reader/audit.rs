@@ -57,6 +57,22 @@ impl Reader {
         Ok(())
     }
 
+    /// Objects of a source that its last list had and that are too large to be kept: namespace, name, uid and version.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn unread(&self, source: SourceId) -> Read<Vec<[String; 4]>> {
+        let what = "objects that are too large";
+        let mut select = self
+            .conn
+            .prepare_cached("SELECT namespace, name, uid, version FROM unread WHERE source = ? AND staged = 0")
+            .map_err(sql(what))?;
+        let rows = select
+            .query_map([source.0], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))
+            .map_err(sql(what))?;
+        rows.collect::<Result<_, _>>().map_err(sql(what))
+    }
+
     /// How many objects of a source are known to exist, and how many of them the list lacks that is staged for it.
     ///
     /// # Errors

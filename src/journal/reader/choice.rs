@@ -20,6 +20,9 @@ pub struct Page {
     pub looked_at: Option<(Seq, Seq)>,
     /// How many were looked at.
     pub looked: usize,
+    /// Up to this one they are no entries of the log, but gaps of the sink itself: what it lacks was forgotten. They are
+    /// its own, whatever it wants of the log.
+    pub own: Option<Seq>,
 }
 
 impl Page {
@@ -32,6 +35,7 @@ impl Page {
     pub(super) fn join(&mut self, next: Self) {
         self.entries.extend(next.entries);
         self.looked += next.looked;
+        self.own = self.own.max(next.own);
         self.looked_at = match (self.looked_at, next.looked_at) {
             (Some((first, _)), Some((_, last))) => Some((first, last)),
             (one, other) => one.or(other),

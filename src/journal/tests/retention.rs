@@ -108,6 +108,27 @@ async fn only_what_every_sink_has_is_forgotten() {
     assert_whole(&mut Reader::open(dir.path()).unwrap());
 }
 
+/// Aggregated APIs have versions that nobody can compare. Their dead leave as well, once the source is at another one.
+#[tokio::test]
+async fn the_dead_leave_also_where_versions_have_no_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = Open::at(dir.path()).await;
+    open.list(10, None, &[]).await;
+    let change = |verb, name: &str, version: &str| {
+        let object = Observed { version: ResourceVersion::new(version), ..pod(name, &format!("u-{name}"), 1) };
+        WatchChange { verb, object }
+    };
+    open.watch(vec![change(Verb::Upsert, "a", "x1"), change(Verb::Delete, "a", "k9")]).await;
+    open.watch(vec![change(Verb::Upsert, "b", "c3"), change(Verb::Upsert, "b", "a7")]).await;
+    open.journal.bound(by_age()).await.unwrap();
+    until("all but the newest to be forgotten", || oldest(&open) == 4).await;
+    let reader = Reader::open(dir.path()).unwrap();
+    assert!(reader.objects(1, None, Some("a")).unwrap().is_empty(), "nothing is left of the dead");
+    assert_eq!(reader.objects(1, None, Some("b")).unwrap().len(), 1);
+    open.close();
+    assert_whole(&mut Reader::open(dir.path()).unwrap());
+}
+
 /// Any order of changes, deletions, cursors, forgetting and restarts: what is kept stays what it was.
 #[tokio::test]
 async fn whatever_is_forgotten_the_rest_stays_what_it_was() {

@@ -67,7 +67,7 @@ impl Writer {
         SLICE_PAGES.min(self.room.sizes.group as u64 / PAGE).max(8)
     }
 
-    /// What may be forgotten: by age what every sink has, at the full size likewise, or with `on_full = "forget"` also
+    /// What may be forgotten: by age what every sink has, at the full size likewise, or with `on_full = "drop_oldest"` also
     /// what some have not. Invariant 6.
     pub(super) fn forgettable(&mut self) -> Done<Option<Forgettable>> {
         let Some(bounds) = self.room.bounds else { return Ok(None) };
@@ -160,6 +160,11 @@ impl Writer {
             what,
             "UPDATE sink SET missed = missed + (?1 - max(cursor, ?2)) WHERE active = 1 AND cursor < ?1",
             params![last, self.oldest - 1],
+        )?;
+        self.execute(
+            what,
+            "INSERT OR REPLACE INTO meta SELECT 'missed/' || name, ? FROM sink WHERE active = 1 AND cursor < ?",
+            params![micros(ambient::now()).to_string(), last],
         )?;
         self.set_oldest(last + 1)
     }
@@ -265,23 +270,30 @@ impl Writer {
     /// version, so that nothing of it can be told again.
     fn forget_object(&self, object: i64, row: &Leaving) -> Done {
         let what = "forget an object";
-        let known: Option<(u64, bool, String, Option<String>)> = self
+        type Known = (u64, bool, String, Option<String>, Option<String>);
+        let known: Option<Known> = self
             .conn
             .prepare_cached(
-                "SELECT o.last, o.present, o.version, s.applied FROM object o JOIN source s ON s.id = ?2 WHERE o.id = ?1",
+                "SELECT o.last, o.present, o.version, s.applied, s.resume
+                 FROM object o JOIN source s ON s.id = ?2 WHERE o.id = ?1",
             )
             .and_then(|mut select| {
                 select
-                    .query_row([object, row.source], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+                    .query_row([object, row.source], |row| {
+                        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+                    })
                     .optional()
             })
             .map_err(sql(what))?;
-        let Some((last, present, version, applied)) = known else { return Ok(()) };
+        let Some((last, present, version, applied, resume)) = known else { return Ok(()) };
         if last != row.seq {
             return Ok(());
         }
-        let past = applied.is_some_and(|applied| {
-            ResourceVersion(version).compare(&ResourceVersion(applied)).is_some_and(std::cmp::Ordering::is_lt)
+        let version = ResourceVersion(version);
+        // Of versions without an order it is only known that the source is at another one, and that it goes on from another.
+        let past = applied.map(ResourceVersion).is_some_and(|applied| match version.compare(&applied) {
+            Some(order) => order.is_lt(),
+            None => version != applied && resume.is_some_and(|resume| version.as_str() != resume),
         });
         if past && !present {
             self.execute(what, "DELETE FROM object WHERE id = ?", params![object])?;

@@ -233,6 +233,7 @@ impl Writer {
     pub(super) fn begin_list(&mut self, id: i64) -> Done {
         self.begin()?;
         self.execute("begin a list", "UPDATE source SET listed_at = ? WHERE id = ?", params![self.at, id])?;
+        self.execute("begin a list", "DELETE FROM unread WHERE source = ? AND staged = 1", params![id])?;
         let staged: bool = self
             .conn
             .prepare_cached("SELECT EXISTS (SELECT 1 FROM listing WHERE source = ?)")
@@ -259,7 +260,15 @@ impl Writer {
         let known = self.known(source.resource, &object.namespace, &object.name)?;
         let same = by_version
             && known.is_some_and(|known| known.present && known.uid == object.uid && known.version == object.version);
-        let body = (!same).then(|| self.codec.compress(None, &object.body.bytes));
+        let unread = object.body.bytes.is_empty();
+        if unread {
+            self.execute(
+                "stage an object that is too large",
+                "INSERT OR REPLACE INTO unread (source, staged, namespace, name, uid, version) VALUES (?, 1, ?, ?, ?, ?)",
+                params![id, object.namespace, object.name, object.uid, object.version.as_str()],
+            )?;
+        }
+        let body = (!same && !unread).then(|| self.codec.compress(None, &object.body.bytes));
         let pointers = serde_json::to_string(&object.body.pointers).expect("strings always serialise");
         self.execute(
             "stage a listed object",
@@ -313,9 +322,11 @@ impl Writer {
     /// Invariant 3: the gap comes before what follows it.
     fn tell_gap(&mut self, id: i64) -> Done {
         let (version, why, told) = self.pending(id)?;
-        if let Some(why) = why.as_deref().and_then(Why::parse)
-            && told < GAP_TOLD
-        {
+        if told >= GAP_TOLD {
+            return Ok(());
+        }
+        let why = why.as_deref().and_then(Why::parse);
+        if let Some(why) = why {
             let source = self.source(id)?;
             // What contradicts the journal may have been missing for longer than since what came last.
             let from = if why == Why::Audit {
@@ -323,10 +334,33 @@ impl Writer {
             } else {
                 self.known_good(id)?
             };
-            self.gap(id, &Gap { why, from, to: Some(version) })?;
-            self.execute("write a list", "UPDATE source SET pending_told = ? WHERE id = ?", params![GAP_TOLD, id])?;
+            self.gap(id, &Gap { why, from, to: Some(version.clone()) })?;
         }
+        if self.note_unread(id)? && why != Some(Why::Oversize) {
+            let from = self.known_good(id)?;
+            self.gap(id, &Gap { why: Why::Oversize, from, to: Some(version) })?;
+        }
+        // In the same transaction, so that a crash does not tell them again.
+        self.execute("write a list", "UPDATE source SET pending_told = ? WHERE id = ?", params![GAP_TOLD, id])?;
         Ok(())
+    }
+
+    /// What the list has and could not be read takes the place of what its predecessor could not read. Says whether
+    /// there is any version among it that was not told of.
+    fn note_unread(&self, id: i64) -> Done<bool> {
+        let what = "note objects that are too large";
+        let news = self
+            .conn
+            .prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM unread n WHERE n.source = ?1 AND n.staged = 1 AND NOT EXISTS
+                     (SELECT 1 FROM unread o WHERE o.source = ?1 AND o.staged = 0 AND o.namespace = n.namespace
+                         AND o.name = n.name AND o.uid = n.uid AND o.version = n.version))",
+            )
+            .and_then(|mut select| select.query_row([id], |row| row.get(0)))
+            .map_err(sql(what))?;
+        self.execute(what, "DELETE FROM unread WHERE source = ? AND staged = 0", params![id])?;
+        self.execute(what, "UPDATE unread SET staged = 0 WHERE source = ?", params![id])?;
+        Ok(news)
     }
 
     /// Invariant 2: objects that one complete, consistent list does not have are gone. Looks at one slice of what is
@@ -358,7 +392,9 @@ impl Writer {
                     "SELECT id, uid, version, present, last, base, state IS NOT NULL, marks, namespace, name FROM object o
                      WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2) AND (namespace, name) > (?3, ?4)
                          AND NOT EXISTS
-                         (SELECT 1 FROM listing l WHERE l.source = ?5 AND l.namespace = o.namespace AND l.name = o.name)
+                         (SELECT 1 FROM listing l WHERE l.source = ?5 AND l.namespace = o.namespace AND l.name = o.name
+                             -- What is too large is there without its body, and may be another incarnation.
+                             AND (l.body IS NOT NULL OR l.uid = o.uid))
                          AND (?6 IS NULL OR (namespace, name) <= (?6, ?7))
                      ORDER BY namespace, name",
                 )
@@ -618,6 +654,7 @@ impl Writer {
             source.moved = true;
         }
         self.contradicted.remove(&SourceId(id));
+        self.execute("forget what is too large", "DELETE FROM unread WHERE source = ?", params![id])?;
         self.execute(
             "note a source's state",
             "UPDATE source SET state = 'gone', detail = '', pending_why = NULL, given_up = NULL WHERE id = ?",

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::change::redact::Redactor;
 use crate::journal::retention::Bounds;
 use crate::journal::{
-    Audit, JournalError, RequestCounts, SinkStart, SinkState, SourceId, SourceMemory, SourceState, WatchChange,
+    Audit, Held, JournalError, Recast, RequestCounts, Settled, SinkStart, SinkState, SourceId, SourceMemory,
+    SourceState, WatchChange,
 };
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Why};
 
@@ -61,8 +62,11 @@ pub(in crate::journal) enum Command {
     Acknowledge { sink: String, upto: Seq, written: Seq, reply: Reply<()> },
     ResetCursor(String, Seq, Reply<()>),
     SetAside { sink: String, seq: Seq, line: Bytes, reason: String, reply: Reply<()> },
+    Settle(Settled, Reply<()>),
     ReportSink(String, SinkState),
-    Epoch(Reply<String>),
+    Epoch(Option<String>, Reply<String>),
+    Recast(String, Recast, Reply<()>),
+    Mark(Vec<String>, Reply<()>),
     Bounds(Bounds),
     Ping(Reply<()>),
 }
@@ -76,8 +80,12 @@ impl Command {
             | Self::Acknowledge { .. }
             | Self::ResetCursor(..)
             | Self::SetAside { .. }
+            | Self::Settle(..)
             | Self::ReportSink(..)
             | Self::Bounds(_)
+            | Self::Epoch(..)
+            | Self::Recast(..)
+            | Self::Mark(..)
             | Self::Ping(_) => true,
             Self::Cluster(..)
             | Self::Redaction(_)
@@ -95,7 +103,6 @@ impl Command {
             | Self::ReportSource(..)
             | Self::Resources(_)
             | Self::Requests(_)
-            | Self::Epoch(_)
             | Self::Flush(_) => false,
         }
     }
@@ -125,8 +132,11 @@ impl Command {
             | Self::Acknowledge { .. }
             | Self::ResetCursor(..)
             | Self::SetAside { .. }
+            | Self::Settle(..)
             | Self::ReportSink(..)
-            | Self::Epoch(_)
+            | Self::Epoch(..)
+            | Self::Recast(..)
+            | Self::Mark(..)
             | Self::Bounds(_)
             | Self::Ping(_) => None,
         }
@@ -144,15 +154,15 @@ impl Command {
     }
 }
 
-/// A command with its share of the queue's bytes, which is free again when the command is done.
+/// A command with its part of the budget, which is free again when what the command brings is on disk.
 pub(in crate::journal) struct Queued {
     pub(in crate::journal) command: Command,
     /// When it was handed over, microseconds since 1970.
     pub(in crate::journal) at: i64,
     /// Bytes of the objects that it brings.
     pub(in crate::journal) bytes: usize,
-    #[expect(dead_code, reason = "the permit is free again when it is dropped")]
-    pub(in crate::journal) room: Option<OwnedSemaphorePermit>,
+    #[expect(dead_code, reason = "it is free again when it is dropped")]
+    pub(in crate::journal) room: Option<Held>,
 }
 
 /// What ended a wait.
@@ -200,6 +210,17 @@ impl Queue {
     /// Only what the sinks ask for.
     pub(super) fn take_control(&mut self) -> Option<Queued> {
         self.take(Open { sources: false, control: true })
+    }
+
+    /// What can be done now, between two slices of something long.
+    pub(super) fn poll(&mut self, open: Open) -> Woken {
+        // Both lanes end together. Looked at first: what was handed over before the end is in them by now.
+        let ended = self.control.is_closed();
+        match self.take(open) {
+            Some(queued) => Woken::Command(queued),
+            None if ended => Woken::Ended,
+            None => Woken::Elapsed,
+        }
     }
 
     /// Waits for what can be done.

@@ -213,7 +213,7 @@ impl Writer {
         let what = "register a sink";
         let (cursor, begins) = match start {
             SinkStart::Start => (0, 0),
-            SinkStart::Now => (self.head, 0),
+            SinkStart::Now => (self.head, self.head + 1),
             // No cursor is past the head, also where the log has yet to get there.
             SinkStart::Seq(seq) => (seq.0.saturating_sub(1).min(self.head), seq.0),
         };

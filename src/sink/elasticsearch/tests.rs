@@ -199,7 +199,7 @@ async fn each_document_is_looked_at() {
         let failure = sink.deliver(&items(1..=4)).await.unwrap_err();
         assert!(failure.taken == 2 && expected(&failure.error), "{item:?} gave {failure:?}");
         let text = failure.error.to_string();
-        assert!(text.starts_with(&format!("http://127.0.0.1:1/es answered {} {}", item.0, item.1)), "{text}");
+        assert!(text.starts_with(&format!("http://127.0.0.1:1/… answered {} {}", item.0, item.1)), "{text}");
         assert_eq!(seen.lock().unwrap().len(), 2);
     }
 }
@@ -406,7 +406,7 @@ async fn a_refusal_is_told_in_a_sentence() {
     let told = text("init", 400, clash.to_string()).await;
     assert!(
         told.starts_with(
-            "http://127.0.0.1:1/es answered 400 Bad Request: illegal_argument_exception: matching patterns from existing \
+            "http://127.0.0.1:1/… answered 400 Bad Request: illegal_argument_exception: matching patterns from existing \
              templates [mine]; let somebody"
         ) && told.contains("--print"),
         "{told}"
@@ -414,7 +414,7 @@ async fn a_refusal_is_told_in_a_sentence() {
     let told = text("init", 403, error("security_exception", "no permissions").to_string()).await;
     assert!(told.contains("security_exception: no permissions; let somebody who may make"), "{told}");
     let told = text("deliver", 400, json!({"error": "no handler found", "status": 400}).to_string()).await;
-    assert_eq!(told, "http://127.0.0.1:1/es answered 400 Bad Request: no handler found");
+    assert_eq!(told, "http://127.0.0.1:1/… answered 400 Bad Request: no handler found");
     // Anybody may answer 404 to a question for an index template.
     let (mut sink, _) = sink(&config(), |_, _| (404, "404 page not found".to_owned()));
     let told = sink.check().await.unwrap_err().to_string();
@@ -429,7 +429,7 @@ async fn rights_that_are_missing_are_told_by_a_check() {
         ((200, granted(true).to_string()), None),
         (
             (200, granted(false).to_string()),
-            Some("http://127.0.0.1:1/es lets this user not read in decklog; give it that right"),
+            Some("http://127.0.0.1:1/… lets this user not read in decklog; give it that right"),
         ),
         // Servers without users, or with users of another kind.
         ((500, json!({ "error": "Security must be explicitly enabled" }).to_string()), None),

@@ -140,7 +140,7 @@ impl Layout {
     }
 
     /// The furthest position that a file shows which decklog rotated or somebody moved away (logrotate's way).
-    pub(super) fn newest_elsewhere(&self, epoch: &str) -> Option<Position> {
+    pub(super) fn newest_elsewhere(&self) -> Option<Position> {
         let mut candidates = Vec::new();
         if let Some(newest) = self.rotated().ok().and_then(|rotated| rotated.names().last().map(|name| (*name).clone()))
         {
@@ -151,6 +151,15 @@ impl Layout {
         let changed = |path: &PathBuf| fs::metadata(path).and_then(|meta| meta.modified()).ok();
         candidates.extend(moved.map(|name| self.dir.join(name)).max_by_key(changed));
         let held = candidates.iter().filter_map(|path| tail::last_of(path).ok().flatten());
-        held.filter(|held| held.epoch == epoch).max_by_key(|held| held.seq)
+        held.max_by(|one, other| (&one.epoch, one.seq).cmp(&(&other.epoch, other.seq)))
+    }
+
+    /// Every file that may hold entries, newest first as far as names tell.
+    pub(super) fn all(&self) -> io::Result<Vec<PathBuf>> {
+        let rotated = self.rotated()?;
+        let rotated = rotated.names().into_iter().rev().flat_map(|name| [self.plain(name), self.compressed(name)]);
+        let mut all: Vec<PathBuf> = std::iter::once(self.path.clone()).chain(rotated).collect();
+        all.extend(self.names()?.into_iter().filter(|name| self.is_moved(name)).map(|name| self.dir.join(name)));
+        Ok(all)
     }
 }

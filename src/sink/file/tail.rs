@@ -19,6 +19,9 @@ const EXAMINED: u64 = 64 << 20;
 /// How much is read at once.
 const CHUNK: usize = 64 << 10;
 
+/// What tells an entry from others stands within so many bytes from the beginning of its line.
+const STAMP: usize = 4 << 10;
+
 /// The end of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Tail {
@@ -68,7 +71,7 @@ pub(super) fn read(file: &File, known: Option<&Position>) -> io::Result<Result<T
         };
         match entry {
             Ok(Some(entry)) => {
-                let position = Position { epoch: entry.epoch.to_string(), seq: entry.seq() };
+                let position = Position::at(&entry);
                 let known = known.is_none_or(|known| position.epoch != known.epoch || position.seq <= known.seq);
                 tail.get_or_insert(Tail { good: end, last: Some(position) });
                 if known || len - start > EXAMINED {
@@ -128,5 +131,66 @@ pub(super) fn last_of(path: &Path) -> io::Result<Option<Position>> {
         line.clear();
     }
     let entry = last.strip_suffix(b"\n").and_then(|line| Entry::parse(line).ok());
-    Ok(entry.map(|entry| Position { epoch: entry.epoch.to_string(), seq: entry.seq() }))
+    Ok(entry.map(|entry| Position::at(&entry)))
+}
+
+/// Whether a file, plain or compressed, holds this very entry.
+pub(super) fn holds(path: &Path, entry: &Position) -> io::Result<bool> {
+    let file = File::open(path)?;
+    if path.extension().is_none_or(|extension| extension != "zst") {
+        return Ok(find(&file, entry)?.is_some_and(|found| found.is(entry)));
+    }
+    let mut lines = BufReader::with_capacity(CHUNK, zstd::stream::read::Decoder::new(file)?);
+    let mut line = Vec::new();
+    while lines.by_ref().read_until(b'\n', &mut line)? > 0 {
+        if Position::of(&line).is_ok_and(|found| found.is(entry)) {
+            return Ok(true);
+        }
+        line.clear();
+    }
+    Ok(false)
+}
+
+/// The place of the last line that does not come after `at`, by bisection: epochs and seqs only grow in a file.
+fn find(file: &File, at: &Position) -> io::Result<Option<Position>> {
+    let after = |position: &Position| (&position.epoch, position.seq) > (&at.epoch, at.seq);
+    let (mut low, mut high) = (0, file.metadata()?.len());
+    let mut found = match position_at(file, 0)? {
+        Some(first) if !after(&first) => first,
+        _ => return Ok(None),
+    };
+    loop {
+        // The line that has the byte in the middle, or the next one where that is the first.
+        let middle = line_start(file, low + (high - low) / 2 + 1)?;
+        let start = if middle > low { middle } else { line_end(file, low)? };
+        if start >= high {
+            return Ok(Some(found));
+        }
+        match position_at(file, start)? {
+            Some(position) if !after(&position) => (low, found) = (start, position),
+            _ => high = start,
+        }
+    }
+}
+
+/// What the line that begins here says of its place.
+fn position_at(file: &File, start: u64) -> io::Result<Option<Position>> {
+    let mut head = vec![0; STAMP];
+    let count = file.read_at(&mut head, start)?;
+    Ok(Position::of(&head[..count]).ok())
+}
+
+/// Where the line that begins here ends, and the next one begins.
+fn line_end(file: &File, start: u64) -> io::Result<u64> {
+    let mut chunk = vec![0; CHUNK];
+    let mut at = start;
+    loop {
+        match file.read_at(&mut chunk, at)? {
+            0 => return Ok(at),
+            count => match memchr::memchr(b'\n', &chunk[..count]) {
+                Some(end) => return Ok(at + end as u64 + 1),
+                None => at += count as u64,
+            },
+        }
+    }
 }

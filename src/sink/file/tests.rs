@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64};
 
 use super::*;
 use crate::config::Compress;
+use crate::model::Seq;
 use crate::sink::tests::{item, item_of};
 use crate::wire::Entry;
 
@@ -48,7 +49,7 @@ impl Place {
     }
 
     fn cursor(&self) -> Position {
-        Position { epoch: "e".into(), seq: Seq(self.cursor) }
+        Position { epoch: "e".into(), seq: Seq(self.cursor), entry: None }
     }
 
     fn held(&self) -> Option<u64> {
@@ -476,12 +477,12 @@ fn text_of_somebody_else_is_never_touched() {
 fn another_epoch_is_told_and_followed() {
     let place = Place::new(PLAIN);
     let mut writer = place.writer();
-    writer.position(&Position { epoch: "old".into(), seq: Seq(0) }).unwrap();
+    writer.position(&Position { epoch: "old".into(), seq: Seq(0), entry: None }).unwrap();
     writer.deliver(&[item_of("old", 1), item_of("old", 2)]).unwrap();
     drop(writer);
     let mut writer = place.writer();
     let held = writer.position(&place.cursor()).unwrap();
-    assert_eq!(held, Some(Position { epoch: "old".into(), seq: Seq(2) }));
+    assert_eq!(held, Some(Position::of(&item_of("old", 2).line).unwrap()));
     writer.deliver(&[item(1)]).unwrap();
     drop(writer);
     assert_eq!(place.held(), Some(1));
@@ -536,9 +537,55 @@ async fn sighup_opens_the_file_anew() {
     sink.deliver(&[item(1)]).await.unwrap();
     fs::rename(place.path(), place.dir.path().join("events.jsonl.1")).unwrap();
     sink.reopen();
-    let cursor = Position { epoch: "e".into(), seq: Seq(1) };
+    let cursor = Position { epoch: "e".into(), seq: Seq(1), entry: None };
     assert_eq!(sink.position(&cursor).await.unwrap(), None);
     assert_eq!(fs::metadata(place.path()).unwrap().len(), 0, "there is a new file at once, as logrotate expects");
     sink.deliver(&[item(2)]).await.unwrap();
     place.assert_exact(2, "reopened");
+}
+
+/// Every entry is found, in whichever file it is, and nothing that only has its epoch and seq.
+#[test]
+fn what_a_file_holds_is_told_entry_by_entry() {
+    for compress in [Compress::None, Compress::Zstd] {
+        let mut place = Place::new(config::FileSink { rotate_size: Some(900), compress, ..PLAIN });
+        place.deliver(&mut place.writer(), 5).unwrap();
+        let mut writer = place.writer();
+        writer.position(&place.cursor()).unwrap();
+        writer.deliver(&[7, 9, 12].map(|seq| item_of("f", seq))).unwrap();
+        if compress == Compress::Zstd {
+            tidy::tidy(&place.writer().layout, &Disk::default(), &AtomicBool::new(false)).unwrap();
+        }
+        assert!(fs::read_dir(place.dir.path()).unwrap().count() > 2);
+        let held = |item: Item| writer.holds(&Position::of(&item.line).unwrap()).unwrap();
+        for seq in 0..=13 {
+            assert_eq!(held(item(seq)), (1..=5).contains(&seq), "{seq}");
+            assert_eq!(held(item_of("f", seq)), [7, 9, 12].contains(&seq), "f {seq}");
+            assert!(!held(item_of("a", seq)) && !held(item_of("g", seq)));
+        }
+        let mut other = Position::of(&item(3).line).unwrap();
+        other.entry.as_mut().unwrap().time.push('9');
+        assert!(!writer.holds(&other).unwrap());
+    }
+}
+
+/// An older copy of the file under the running sink: the last line is not the one that was written last.
+#[test]
+fn a_file_put_back_under_a_running_sink_is_noticed() {
+    for in_place in [false, true] {
+        let mut place = Place::new(PLAIN);
+        let mut writer = place.writer();
+        place.deliver(&mut writer, 3).unwrap();
+        let copy = fs::read(place.path()).unwrap();
+        writer.deliver(&[item(4), item(5)]).unwrap();
+        if !in_place {
+            fs::remove_file(place.path()).unwrap();
+        }
+        fs::write(place.path(), copy).unwrap();
+        let failure = writer.deliver(&[item(6)]).unwrap_err();
+        assert!(matches!(failure, Failure { taken: 0, error: SinkError::Lost { .. } }), "{failure}");
+        assert_eq!(writer.position(&place.cursor()).unwrap().unwrap().seq, Seq(3));
+        writer.deliver(&[item(4), item(5), item(6)]).unwrap();
+        place.assert_exact(6, "put back");
+    }
 }

@@ -2,7 +2,7 @@
 //! from here, as it is and not long ago.
 //!
 //! Signed is `ID.TIME.BODY` with HMAC-SHA256. `webhook-id` is the same at every try, and names what is in the request:
-//! the id of the entry, or the epoch with the first and the last seq of a batch. Dots in it are `_`, because they part
+//! the epoch with the seq of the entry, or with the first and the last seq of a batch. Dots in it are `_`, because they part
 //! what is signed.
 
 use base64::Engine;

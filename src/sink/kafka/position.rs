@@ -5,6 +5,7 @@
 //! a topic, but the brokers forget those of a group without members after a week, and they have to name a partition of a
 //! topic that exists, which a sink with a template for its topic need not have.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -18,27 +19,33 @@ use super::patience::Patience;
 use super::setup::{self, Settings};
 use super::{context::Context, fault};
 use crate::model::Seq;
-use crate::sink::{Position, SinkError};
+use crate::sink::{Mark, Position, SinkError};
 
 /// How many offsets from the end are read first: the last record is one of the last few, but for transactions that were
 /// given up after it.
 const FIRST_WINDOW: i64 = 100;
 
+/// How far the clocks of the brokers may be behind, where they give records their times.
+const CLOCKS: Duration = Duration::from_mins(1);
+
 #[derive(Serialize, Deserialize)]
 struct Value {
     epoch: String,
     seq: u64,
+    /// Which entry it is. Positions were written without it once.
+    #[serde(flatten)]
+    entry: Option<Mark>,
 }
 
 /// The record of a position.
 pub(super) fn encode(place: &Position) -> Vec<u8> {
-    let value = Value { epoch: place.epoch.clone(), seq: place.seq.0 };
-    serde_json::to_vec(&value).expect("two plain values are JSON")
+    let value = Value { epoch: place.epoch.clone(), seq: place.seq.0, entry: place.entry.clone() };
+    serde_json::to_vec(&value).expect("plain values are JSON")
 }
 
 fn decode(bytes: &[u8]) -> Option<Position> {
     let value: Value = serde_json::from_slice(bytes).ok()?;
-    Some(Position { epoch: value.epoch, seq: Seq(value.seq) })
+    Some(Position { epoch: value.epoch, seq: Seq(value.seq), entry: value.entry })
 }
 
 /// Reads the last committed position. The producer of this transactional id must have been initialized before: then no
@@ -119,6 +126,64 @@ pub(super) fn is_untouched(client: &ClientConfig, settings: &Settings, patience:
     Ok(!partitions.is_empty())
 }
 
+/// Whether the topic of the entries holds this very entry. It was written at its time or later, so it is looked for from
+/// there on, in each partition as far as what comes after it; a replay may have brought earlier ones in between. Where the
+/// name of the topic has fields, nobody knows which topic it would be in.
+pub(super) fn holds(
+    client: &ClientConfig,
+    settings: &Settings,
+    entry: &Position,
+    patience: &mut Patience,
+) -> Result<bool, SinkError> {
+    let time = entry.entry.as_ref().and_then(|mark| mark.time.parse::<jiff::Timestamp>().ok());
+    let Some(time) = time.filter(|_| settings.topic.is_fixed()) else { return Ok(false) };
+    let topic = &settings.config.topic;
+    let doing = format!("looking for an entry in the topic {topic:?}");
+    let failed = |error: &KafkaError| fault::of(error, &doing, settings);
+    let consumer: BaseConsumer<Context> = setup::make(&setup::consumer(client, settings))?;
+    let metadata = persistently(patience, |slice| consumer.fetch_metadata(Some(topic), slice));
+    let metadata = metadata.map_err(|error| failed(&error))?;
+    let partitions = metadata.topics().first().map(MetadataTopic::partitions).unwrap_or_default();
+    let mut from = TopicPartitionList::new();
+    let mut left = BTreeSet::new();
+    let since = time.as_millisecond() - i64::try_from(CLOCKS.as_millis()).unwrap_or_default();
+    for partition in partitions {
+        let added = from.add_partition_offset(topic, partition.id(), Offset::Offset(since.max(0)));
+        added.map_err(|error| failed(&error))?;
+        left.insert(partition.id());
+    }
+    if left.is_empty() {
+        return Ok(false);
+    }
+    let from = persistently(patience, |slice| consumer.offsets_for_times(from.clone(), slice));
+    consumer.assign(&from.map_err(|error| failed(&error))?).map_err(|error| failed(&error))?;
+    patience.renew();
+    while !left.is_empty() {
+        match consumer.poll(patience.slice()) {
+            Some(Ok(record)) => {
+                patience.renew();
+                let Some(place) = record.payload().and_then(|line| Position::of(line).ok()) else { continue };
+                if (&place.epoch, place.seq) < (&entry.epoch, entry.seq) {
+                    continue;
+                }
+                if place.is(entry) {
+                    return Ok(true);
+                }
+                left.remove(&record.partition());
+            }
+            Some(Err(KafkaError::PartitionEOF(partition))) => drop(left.remove(&partition)),
+            // The group is only a name here.
+            Some(Err(KafkaError::MessageConsumption(RDKafkaErrorCode::GroupAuthorizationFailed))) => {}
+            Some(Err(error)) if !waits(&error) => return Err(failed(&error)),
+            Some(Err(_)) | None => {}
+        }
+        if patience.is_over() {
+            return Err(fault::silence(consumer.client().context(), &doing, settings));
+        }
+    }
+    Ok(false)
+}
+
 /// Asks again as long as it may go well.
 fn persistently<T>(patience: &Patience, mut ask: impl FnMut(Duration) -> KafkaResult<T>) -> KafkaResult<T> {
     loop {
@@ -155,9 +220,17 @@ mod tests {
 
     #[test]
     fn a_position_is_read_as_it_was_written() {
-        let place = Position { epoch: "01890a5d".to_owned(), seq: Seq(u64::MAX) };
-        assert_eq!(encode(&place), br#"{"epoch":"01890a5d","seq":18446744073709551615}"#);
-        assert_eq!(decode(&encode(&place)), Some(place));
+        let mark = Mark { id: "u.7.ADDED".to_owned(), time: "2026-11-21T10:15:00.000001Z".to_owned() };
+        let place = Position { epoch: "01890a5d".to_owned(), seq: Seq(u64::MAX), entry: Some(mark) };
+        let text =
+            br#"{"epoch":"01890a5d","seq":18446744073709551615,"id":"u.7.ADDED","time":"2026-11-21T10:15:00.000001Z"}"#;
+        assert_eq!(String::from_utf8(encode(&place)), String::from_utf8(text.to_vec()));
+        assert_eq!(decode(&encode(&place)), Some(place.clone()));
+        // Of an older decklog, and of a newer one that says more.
+        let bare = Position { entry: None, ..place.clone() };
+        assert_eq!(decode(br#"{"epoch":"01890a5d","seq":18446744073709551615}"#), Some(bare));
+        let more = [&text[..text.len() - 1], br#","more":[]}"#].concat();
+        assert_eq!(decode(&more), Some(place));
         assert_eq!(decode(b"7"), None);
     }
 }

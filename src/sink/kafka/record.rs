@@ -44,7 +44,7 @@ impl Record {
             key,
             id: entry.id.to_string(),
             kind: entry.type_name.to_string(),
-            place: Position { epoch: entry.epoch.to_string(), seq: item.seq },
+            place: Position::at(&entry),
             line: item.line.clone(),
         })
     }

@@ -5,7 +5,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, AlterConfig, ConfigSource, NewTopic, ResourceSpecifier, TopicReplication,
+};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseProducer, Producer};
 
@@ -103,25 +105,63 @@ pub(super) fn check(client: &ClientConfig, settings: &Settings, patience: &mut P
         )));
     }
     if settings.is_transactional() {
-        compacted(client, settings, patience)?;
+        keeps(client, settings, patience)?;
         position::read(client, settings, patience)?;
     }
     Ok(())
 }
 
-/// A topic that forgets its records by age would forget the position of a sink that is quiet for a while.
-fn compacted(client: &ClientConfig, settings: &Settings, patience: &Patience) -> Result<(), SinkError> {
+/// Looks whether the topic of the position keeps it: one that brokers made by themselves forgets its records by age, and with
+/// them the position of a sink that is quiet for a while.
+pub(super) fn keeps(client: &ClientConfig, settings: &Settings, patience: &Patience) -> Result<(), SinkError> {
     let topic = settings.position_topic.as_str();
-    let admin: AdminClient<Context> = setup::make(client)?;
-    let asked = [ResourceSpecifier::Topic(topic)];
-    let Ok(answers) = wait(admin.describe_configs(&asked, &options(settings)), patience) else { return Ok(()) };
-    // Who may not look learns nothing here, and may deliver all the same.
-    let Ok(Some(Ok(resource))) = answers.map(|answers| answers.into_iter().next()) else { return Ok(()) };
-    let policy = resource.get("cleanup.policy").and_then(|entry| entry.value.as_deref());
-    let Some(policy) = policy.filter(|policy| *policy != "compact") else { return Ok(()) };
-    Err(SinkError::halt(format!(
-        "the topic {topic:?} keeps the position, and forgets it with cleanup.policy={policy}; set cleanup.policy=compact on it"
+    let Some((policy, _)) = forgetful(&setup::make(client)?, settings, patience) else { return Ok(()) };
+    Err(SinkError::renew(format!(
+        "the topic {topic:?} keeps the position, and forgets it with cleanup.policy={policy}; run `decklog sink init {}`, which sets cleanup.policy=compact on it: delivery then goes on",
+        settings.name
     )))
+}
+
+/// What the topic of the position does with its records, where it does not keep the last of each key, and what else was
+/// set on it. Who may not look learns nothing here, and may deliver all the same.
+fn forgetful(
+    admin: &AdminClient<Context>,
+    settings: &Settings,
+    patience: &Patience,
+) -> Option<(String, Vec<(String, String)>)> {
+    let asked = [ResourceSpecifier::Topic(&settings.position_topic)];
+    let answers = wait(admin.describe_configs(&asked, &options(settings)), patience).ok()?.ok()?;
+    let resource = answers.into_iter().next()?.ok()?;
+    let policy = resource.get("cleanup.policy")?.value.clone().filter(|policy| policy != "compact")?;
+    let set = resource.entries.into_iter().filter(|entry| entry.source == ConfigSource::DynamicTopic);
+    Some((policy, set.filter_map(|entry| Some((entry.name, entry.value?))).collect()))
+}
+
+/// Makes of the topic of the position one that keeps it. Says what was done, if anything had to be.
+fn compact(
+    admin: &AdminClient<Context>,
+    settings: &Settings,
+    patience: &Patience,
+) -> Result<Option<String>, SinkError> {
+    let topic = settings.position_topic.as_str();
+    let Some((_, set)) = forgetful(admin, settings, patience) else { return Ok(None) };
+    // What is not named here would be unset.
+    let mut config = AlterConfig::new(ResourceSpecifier::Topic(topic));
+    for (key, value) in set.iter().map(|(key, value)| (key.as_str(), value.as_str())).chain(COMPACTED) {
+        config = config.set(key, value);
+    }
+    let doing = format!("setting cleanup.policy=compact on the topic {topic:?}");
+    let results = wait(admin.alter_configs(&[config], &options(settings)), patience)?
+        .map_err(|error| fault::of(&error, &doing, settings))?;
+    match results.into_iter().next() {
+        Some(Err((_, RDKafkaErrorCode::TopicAuthorizationFailed))) => Err(SinkError::halt(format!(
+            "{doing}: it is not allowed; grant AlterConfigs on it, or do it by hand (kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config cleanup.policy=compact)"
+        ))),
+        Some(Err((_, code))) => Err(SinkError::halt(format!("{doing}: {code}"))),
+        Some(Ok(_)) | None => {
+            Ok(Some(format!("set cleanup.policy=compact on {topic}, which forgot the position by age")))
+        }
+    }
 }
 
 /// Makes the topics that are missing, and says which.
@@ -156,10 +196,15 @@ pub(super) fn make(client: &ClientConfig, settings: &Settings, patience: &Patien
         }
     }
     let there = wanted(settings).len() - made.len();
-    Ok(match (made.as_slice(), there) {
+    let compacted = if settings.is_transactional() { compact(&admin, settings, patience)? } else { None };
+    let text = match (made.as_slice(), there) {
         ([], _) => "every topic that it needs is there already".to_owned(),
         (made, 0) => format!("made {}", made.join(" and ")),
         (made, _) => format!("made {}; the rest is there already", made.join(" and ")),
+    };
+    Ok(match compacted {
+        Some(compacted) => format!("{text}; {compacted}"),
+        None => text,
     })
 }
 

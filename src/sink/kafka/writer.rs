@@ -12,6 +12,7 @@ use super::patience::Patience;
 use super::position;
 use super::record::Record;
 use super::setup::{self, Settings};
+use super::topics;
 use crate::ambient;
 use crate::model::Seq;
 use crate::sink::{Failure, Position, SinkError};
@@ -59,7 +60,7 @@ impl Writer {
         }
         if self.kept.is_none() && cursor.seq > Seq(0) && position::is_untouched(&self.client, &self.settings, patience)?
         {
-            return Ok(Some(Position { seq: Seq(0), ..cursor }));
+            return Ok(Some(Position::before(&cursor.epoch)));
         }
         Ok(self.kept.clone())
     }
@@ -83,6 +84,8 @@ impl Writer {
                 }
             }
             patience.renew();
+            topics::keeps(&self.client, &self.settings, patience)?;
+            patience.renew();
             self.kept = position::read(&self.client, &self.settings, patience)?;
         }
         self.producer = Some(producer);
@@ -100,6 +103,14 @@ impl Writer {
                 taken += self.resume(&records[taken..], patience).map_err(|error| Failure { taken, error })?;
                 patience.renew();
                 continue;
+            }
+            let first = &records[taken].place;
+            let is_behind = |kept: &Position| (&kept.epoch, kept.seq) >= (&first.epoch, first.seq);
+            if self.is_transactional() && self.kept.as_ref().is_some_and(is_behind) {
+                let error = SinkError::lost(
+                    "the position in Kafka is after the entries of this journal, and is compared with it",
+                );
+                return Err(Failure { taken, error });
             }
             // Brokers take from a producer that they do not know whatever comes first, also what follows something that
             // they refused. A transaction takes that back.
@@ -132,14 +143,29 @@ impl Writer {
             self.kept = before;
             return Err(error);
         }
-        if !self.is_transactional() || self.kept == before {
+        let as_left = match (&self.kept, &before) {
+            (Some(kept), Some(before)) => kept.is(before),
+            (kept, before) => kept.is_none() && before.is_none(),
+        };
+        if !self.is_transactional() || as_left {
             return Ok(0);
         }
-        let written = self.kept.as_ref().and_then(|kept| records.iter().position(|record| record.place == *kept));
-        written.map(|at| at + 1).ok_or_else(|| SinkError::lost("the position in Kafka is not where it was left"))
+        // An attempt that was not answered wrote up to one of them.
+        let written = self.kept.as_ref().and_then(|kept| records.iter().position(|record| record.place.is(kept)));
+        written.map(|at| at + 1).ok_or_else(|| {
+            SinkError::lost("the position in Kafka is not where it was left, and is compared with the journal")
+        })
     }
 
-    fn attempt(&mut self, records: &[Record], patience: &Patience) -> Result<(), Failure> {
+    /// Whether the output holds this very entry.
+    pub(super) fn holds(&self, entry: &Position, patience: &mut Patience) -> Result<bool, SinkError> {
+        if !self.is_transactional() {
+            return Ok(false);
+        }
+        position::holds(&self.client, &self.settings, entry, patience)
+    }
+
+    fn attempt(&mut self, records: &[Record], patience: &mut Patience) -> Result<(), Failure> {
         if self.is_transactional() { self.transact(records, patience) } else { self.send_on(records, patience) }
     }
 
@@ -178,7 +204,7 @@ impl Writer {
     }
 
     /// Writes records and the position in one transaction: all of them, or those before one that can never be sent.
-    fn transact(&mut self, records: &[Record], patience: &Patience) -> Result<(), Failure> {
+    fn transact(&mut self, records: &[Record], patience: &mut Patience) -> Result<(), Failure> {
         let began = (std::time::Instant::now(), SystemTime::from(ambient::now()));
         match self.try_transact(records, patience) {
             Ok(kept) => {
@@ -197,6 +223,9 @@ impl Writer {
                     SinkError::Halt { text } if self.outlived(began) => SinkError::retry(format!(
                         "a transaction was not ended in time, and the brokers gave it up; {text}"
                     )),
+                    SinkError::Halt { .. } if self.is_behind(patience) => SinkError::lost(
+                        "Kafka no longer holds the position that was committed: the brokers were put back to an earlier state",
+                    ),
                     SinkError::Halt { .. }
                     | SinkError::Retry { .. }
                     | SinkError::Lost { .. }
@@ -221,6 +250,18 @@ impl Writer {
     fn outlived(&self, (instant, wall): (std::time::Instant, SystemTime)) -> bool {
         let passed = SystemTime::from(ambient::now()).duration_since(wall).unwrap_or(Duration::ZERO);
         instant.elapsed().max(passed) >= self.settings.transaction_timeout()
+    }
+
+    /// Whether the position in Kafka is before the one that was committed last. Brokers that were put back may not know the
+    /// producer any more, which looks as if somebody had taken over; who has taken over goes on from that position.
+    fn is_behind(&self, patience: &mut Patience) -> bool {
+        let Some(kept) = &self.kept else { return false };
+        patience.renew();
+        match position::read(&self.client, &self.settings, patience) {
+            Ok(Some(held)) => held.epoch == kept.epoch && held.seq < kept.seq,
+            Ok(None) => true,
+            Err(_) => false,
+        }
     }
 
     fn try_transact(&self, records: &[Record], patience: &Patience) -> Result<Position, SinkError> {

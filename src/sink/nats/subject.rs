@@ -33,7 +33,7 @@ impl Subject {
     }
 
     /// Every subject that an entry can have.
-    pub(super) fn pattern(&self) -> &str {
+    pub(crate) fn pattern(&self) -> &str {
         &self.pattern
     }
 
@@ -54,6 +54,12 @@ pub(super) fn covers(taken: &str, wanted: &str) -> bool {
             _ => return false,
         }
     }
+}
+
+/// Whether some subject is one of both.
+pub(crate) fn meet(one: &str, other: &str) -> bool {
+    let same = |(one, other): (&str, &str)| one == "*" || other == "*" || one == other;
+    one.split('.').count() == other.split('.').count() && one.split('.').zip(other.split('.')).all(same)
 }
 
 #[cfg(test)]
@@ -88,6 +94,20 @@ mod tests {
         ] {
             let (found, _) = Subject::parse(text).unwrap_err();
             assert!(found.contains(says), "{text}: {found}");
+        }
+    }
+
+    #[test]
+    fn patterns_meet_where_one_subject_is_of_both() {
+        for (one, other, do_meet) in [
+            ("decklog.*.*", "decklog.*.*", true),
+            ("decklog.*.*", "decklog.pods.*", true),
+            ("*.pods.*", "decklog.*.shop", true),
+            ("a.*", "b.*", false),
+            ("a.*.x", "a.*.y", false),
+            ("a.*", "a.*.*", false),
+        ] {
+            assert_eq!((meet(one, other), meet(other, one)), (do_meet, do_meet), "{one} {other}");
         }
     }
 

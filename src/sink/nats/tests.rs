@@ -18,11 +18,23 @@ fn sink() -> NatsSink {
 }
 
 fn at(epoch: &str, seq: u64) -> Position {
-    Position { epoch: epoch.to_owned(), seq: Seq(seq) }
+    Position::of(&item_of(epoch, seq).line).unwrap()
 }
 
+/// The same place, with another entry.
+fn other(epoch: &str, seq: u64) -> Position {
+    let mark = Mark { id: "u.1.ADDED".to_owned(), time: "2026-11-21T10:15:00.000001Z".to_owned() };
+    Position { entry: Some(mark), ..at(epoch, seq) }
+}
+
+/// The end of a stream whose last message is of the log.
 fn tail(last: u64, held: Option<Position>) -> Tail {
-    Tail { last, held, whole: false }
+    Tail { last, held, at: last, whole: false }
+}
+
+fn found(tail: Tail) -> Found {
+    let line = tail.held.as_ref().map(|held| item_of(&held.epoch, held.seq.0).line);
+    Found { tail, line }
 }
 
 #[test]
@@ -53,13 +65,32 @@ fn a_message_names_its_entry() {
     assert_eq!(message.subject, "decklog.deployments.shop");
     assert_eq!(message.payload, item.line);
     // Whatever the cluster gives a second time, this is given once.
-    assert_eq!(message.id, "0199.7");
+    assert_eq!(message.id, "0199.7.2026-11-21T10:15:00.000000Z.u.7.MODIFIED");
     assert_eq!(header(&message, ID).as_deref(), Some("u.7.MODIFIED"));
     assert_eq!(header(&message, TYPE).as_deref(), Some("MODIFIED"));
     sink.again();
     let message = sink.message(&item, &tail(3, Some(at("0199", 6)))).unwrap();
-    assert_eq!(message.id, "0199.7.3");
+    assert_eq!(message.id, "0199.7.2026-11-21T10:15:00.000000Z.u.7.MODIFIED.3");
     assert_eq!(header(&message, HELD).as_deref(), Some("0199.6"));
+    assert_eq!(held(&message.headers, &message.payload), Some(Some(at("0199", 6))));
+}
+
+#[test]
+fn a_message_says_what_the_stream_holds() {
+    let Message { mut headers, payload, .. } = sink().message(&item_of("0199", 7), &tail(3, None)).unwrap();
+    assert_eq!(held(&headers, &payload), Some(Some(at("0199", 7))));
+    // Of somebody else, whatever its headers say.
+    assert_eq!(held(&headers, b"{}"), None);
+    for (name, value) in [(EPOCH, "0198"), (SEQ, "8")] {
+        let mut headers = headers.clone();
+        headers.insert(name, value);
+        assert_eq!(held(&headers, &payload), None);
+    }
+    // A repeat of an earlier version names no entry.
+    headers.insert(HELD, "0199.9");
+    assert_eq!(held(&headers, &payload), Some(Some(Position { entry: None, ..at("0199", 9) })));
+    headers.insert(HELD, "none");
+    assert_eq!(held(&headers, &payload), Some(None));
 }
 
 #[test]
@@ -71,7 +102,7 @@ fn the_end_of_a_stream_says_what_was_stored() {
         sink
     };
     // What it knew, what it published, and what others wrote on subjects of their own.
-    for (found, taken) in [
+    for (tail, taken) in [
         (tail(20, Some(at("e", 6))), 0),
         (tail(25, Some(at("e", 6))), 0),
         (tail(21, Some(at("e", 7))), 1),
@@ -80,20 +111,41 @@ fn the_end_of_a_stream_says_what_was_stored() {
         (tail(20, None), 0),
     ] {
         let mut sink = known(Some(at("e", 6)));
-        assert_eq!(sink.found(found.clone(), &batch), Ok(taken), "{found:?}");
-        assert_eq!(sink.tail.unwrap().last, found.last);
+        assert_eq!(sink.found(found(tail.clone()), &batch), Ok(taken), "{tail:?}");
+        assert_eq!(sink.tail.unwrap().last, tail.last);
     }
-    // It was put back or made anew, or the journal was.
-    for found in [
+    // It was put back or made anew.
+    for tail in [
         tail(15, Some(at("e", 3))),
         tail(0, None),
         Tail { whole: true, ..tail(30, None) },
         tail(15, Some(at("d", 90))),
-        tail(30, Some(at("e", 12))),
+        Tail { last: 30, ..tail(18, Some(other("e", 6))) },
     ] {
-        let error = known(Some(at("e", 6))).found(found.clone(), &batch).unwrap_err();
-        assert!(matches!(error, SinkError::Lost { .. }), "{found:?}: {error:?}");
+        let error = known(Some(at("e", 6))).found(found(tail.clone()), &batch).unwrap_err();
+        assert!(matches!(error, SinkError::Lost { .. }), "{tail:?}: {error:?}");
     }
-    let error = known(Some(at("e", 6))).found(tail(22, Some(at("f", 2))), &batch).unwrap_err();
-    assert!(matches!(&error, SinkError::Halt { text } if text.contains("another decklog")), "{error:?}");
+}
+
+/// Another sink, or another decklog with a copy of the journal: what was stored since is not from here, whatever it is called.
+#[test]
+fn what_did_not_come_from_here_is_never_taken_for_what_did() {
+    let batch = [7, 9].map(item);
+    for (tail, before) in [
+        (tail(21, Some(other("e", 7))), Some(at("e", 6))),
+        (tail(21, Some(at("e", 8))), Some(at("e", 6))),
+        (tail(30, Some(at("e", 12))), Some(at("e", 6))),
+        (tail(21, Some(other("e", 9))), None),
+        (tail(22, Some(at("f", 2))), Some(at("e", 6))),
+    ] {
+        let mut sink = sink();
+        sink.known = Some(Tail { last: 20, held: before, at: 20, whole: false });
+        let error = sink.found(found(tail.clone()), &batch).unwrap_err();
+        assert!(matches!(&error, SinkError::Halt { text } if text.contains("another decklog")), "{tail:?}: {error:?}");
+    }
+    // The same entry in other bytes: another sink gives less of it.
+    let mut sink = sink();
+    sink.known = Some(tail(20, Some(at("e", 6))));
+    let less = Found { line: Some(Bytes::from_static(b"{}")), ..found(tail(21, Some(at("e", 7)))) };
+    assert!(matches!(sink.found(less, &batch), Err(SinkError::Halt { .. })));
 }

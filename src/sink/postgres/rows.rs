@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::model::EntryType;
-use crate::sink::{Item, SinkError};
+use crate::model::{EntryType, Seq};
+use crate::sink::{Item, Position, SinkError};
 use crate::wire::Entry;
 
 /// Entries of one epoch and one cluster, column by column.
@@ -23,6 +23,10 @@ pub(super) struct Rows<'i> {
 /// How many columns of text there are: id, time, type, evidence, cluster_name, api_group, api_version, resource, kind,
 /// namespace, name, uid, resource_version.
 pub(super) const COLUMNS: usize = 13;
+
+/// Which of them is the id, and which the time.
+pub(super) const ID: usize = 0;
+pub(super) const TIME: usize = 1;
 
 /// Which of them is the name of the cluster.
 pub(super) const CLUSTER_NAME: usize = 4;
@@ -85,6 +89,13 @@ impl<'i> Rows<'i> {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.seq.len()
+    }
+
+    /// The place of one of them.
+    pub(super) fn place(&self, at: usize) -> Position {
+        let seq = Seq(self.seq[at].unsigned_abs());
+        let entry = Position::of(self.line[at].as_bytes()).ok().and_then(|place| place.entry);
+        Position { epoch: self.epoch.clone(), seq, entry }
     }
 }
 

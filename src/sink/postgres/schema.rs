@@ -53,6 +53,10 @@ pub(super) struct Statements {
     pub(super) version: String,
     pub(super) make_cursor: String,
     pub(super) lock_cursor: String,
+    pub(super) last: String,
+    pub(super) later: String,
+    pub(super) entry: String,
+    pub(super) other: String,
     pub(super) move_cursor: String,
     pub(super) insert: String,
     pub(super) keep_objects: String,
@@ -63,13 +67,17 @@ pub(super) struct Statements {
 impl Statements {
     pub(super) fn of(schema: &str) -> Self {
         let text = |text: &str| {
-            let text = text.replace("LAST", LAST).replace("COLUMNS", COLUMNS);
+            let text = text.replace("STAMP", STAMP).replace("LAST", LAST).replace("COLUMNS", COLUMNS);
             text.replace("OBJECT", OBJECT).replace("SCHEMA", &quoted(schema))
         };
         Self {
             version: text("SELECT max(version) FROM SCHEMA.migrations"),
             make_cursor: text(MAKE_CURSOR),
             lock_cursor: text(LOCK_CURSOR),
+            last: text(CURSORS_LAST),
+            later: text(LATER_CURSOR),
+            entry: text(ENTRY),
+            other: text(OTHER),
             move_cursor: text(MOVE_CURSOR),
             insert: text(INSERT),
             keep_objects: text(KEEP_OBJECTS),
@@ -93,6 +101,9 @@ pub(super) fn begin(limit: std::time::Duration) -> String {
     )
 }
 
+/// What tells an entry from others stands within so many characters from the beginning of its line.
+const STAMP: &str = "4000";
+
 /// The columns of an entry.
 const COLUMNS: &str = "sink, epoch, seq, id, time, type, evidence, cluster, cluster_name, api_group, api_version, resource, \
                        kind, namespace, name, uid, resource_version, line";
@@ -110,12 +121,33 @@ const LOCK_CURSOR: &str =
     "SELECT cluster, epoch, seq FROM SCHEMA.cursors WHERE sink = $1 AND (cluster = $2 OR epoch = $3)
     ORDER BY epoch = $3 DESC LIMIT 1 FOR UPDATE";
 
+/// The beginning of the entry that a cursor names. On its own, and after the lock: what a statement that waits for a lock
+/// sees of other tables is of before it waited.
+const CURSORS_LAST: &str = "SELECT left(e.line, STAMP) FROM (
+        SELECT epoch, seq FROM SCHEMA.cursors WHERE sink = $1 AND (cluster = $2 OR epoch = $3)
+        ORDER BY epoch = $3 DESC LIMIT 1
+    ) c JOIN SCHEMA.entries e ON e.epoch = c.epoch AND e.seq = c.seq";
+
+/// The cursor of the latest epoch after this one, of whatever cluster, with the beginning of its entry: for who does not
+/// know the cluster yet.
+const LATER_CURSOR: &str = "SELECT c.epoch, c.seq, left(e.line, STAMP) FROM SCHEMA.cursors c
+    LEFT JOIN SCHEMA.entries e ON e.epoch = c.epoch AND e.seq = c.seq
+    WHERE c.sink = $1 AND c.epoch > $2 ORDER BY c.epoch DESC LIMIT 1";
+
+/// The beginning of an entry.
+const ENTRY: &str = "SELECT left(line, STAMP) FROM SCHEMA.entries WHERE epoch = $1 AND seq = $2";
+
+/// Which of these places are given to another entry.
+const OTHER: &str = "SELECT e.seq FROM SCHEMA.entries e
+    JOIN unnest($2::int8[], $3::text[], $4::text[]) AS n (seq, id, time) ON e.epoch = $1 AND e.seq = n.seq
+    WHERE (e.id, e.time) <> (n.id, n.time::timestamptz) ORDER BY e.seq LIMIT 1";
+
 /// Moves a cursor that is locked.
 const MOVE_CURSOR: &str =
     "UPDATE SCHEMA.cursors SET cluster = $3, cluster_name = $4, epoch = $5, seq = $6, moved = now()
     WHERE sink = $1 AND cluster = $2";
 
-/// Inserts entries. One that is there already is there from a replay.
+/// Inserts entries. One that is there already is there from a replay, which is looked at: see [`OTHER`].
 const INSERT: &str = "INSERT INTO SCHEMA.entries (COLUMNS)
     SELECT $1, $2, seq, id, time::timestamptz, type, evidence, $3, cluster_name, api_group, api_version, resource,
         kind, namespace, name, uid, resource_version, line
@@ -149,8 +181,16 @@ const DROP_OBJECTS: &str = "DELETE FROM SCHEMA.objects o USING SCHEMA.entries e
         AND (o.epoch, o.seq) < (e.epoch, e.seq)";
 
 /// A new epoch begins at a seq: what an earlier one said from there on never happened in the journal that goes on, so
-/// its objects are again as they were told before.
-const TAKE_BACK: &str = "WITH void AS (
+/// its objects are again as they were told before, by entries that no epoch in between has taken back. Where each epoch
+/// begins is found by one look at the index for each.
+const TAKE_BACK: &str = "WITH RECURSIVE begins AS (
+        (SELECT epoch, seq, sink, cluster FROM SCHEMA.entries WHERE epoch < $3 ORDER BY epoch, seq LIMIT 1)
+        UNION ALL
+        SELECT n.* FROM begins b CROSS JOIN LATERAL (
+            SELECT epoch, seq, sink, cluster FROM SCHEMA.entries WHERE epoch > b.epoch AND epoch < $3
+            ORDER BY epoch, seq LIMIT 1
+        ) n
+    ), void AS (
         DELETE FROM SCHEMA.objects WHERE sink = $1 AND cluster = $2 AND epoch < $3 AND seq >= $4
         RETURNING api_group, resource, namespace, name
     )
@@ -159,7 +199,9 @@ const TAKE_BACK: &str = "WITH void AS (
     SELECT OBJECT FROM void v CROSS JOIN LATERAL (
         SELECT * FROM SCHEMA.entries e WHERE e.cluster = $2 AND e.resource = v.resource AND e.namespace = v.namespace
             AND e.name = v.name AND e.api_group = v.api_group AND e.sink = $1 AND e.type <> 'GAP'
-            AND e.epoch < $3 AND e.seq < $4
+            AND e.epoch < $3 AND e.seq < $4 AND NOT EXISTS (
+                SELECT FROM begins b WHERE b.sink = $1 AND b.cluster IN ($2, '') AND b.epoch > e.epoch AND b.seq <= e.seq
+            )
         ORDER BY e.epoch DESC, e.seq DESC LIMIT 1
     ) e WHERE e.type <> 'DELETED'";
 
@@ -173,9 +215,10 @@ mod tests {
         assert!(text.contains("CREATE SCHEMA \"audit.log\"") && text.contains("TO \"me\"\"too\""), "{text}");
         let all = Statements::of("audit.log");
         let statements = [all.insert, all.make_cursor, all.lock_cursor, all.move_cursor, all.version];
-        for text in statements.into_iter().chain([all.keep_objects, all.drop_objects, all.take_back, text]) {
+        let statements = statements.into_iter().chain([all.last, all.later, all.entry, all.other]);
+        for text in statements.chain([all.keep_objects, all.drop_objects, all.take_back, text]) {
             assert!(text.contains("\"audit.log\"."), "{text}");
-            for left in ["SCHEMA.", "DECKLOG_", "LAST", "COLUMNS", "OBJECT"] {
+            for left in ["SCHEMA.", "DECKLOG_", "LAST", "COLUMNS", "OBJECT", "STAMP"] {
                 assert!(!text.contains(left), "{left}: {text}");
             }
         }

@@ -9,10 +9,10 @@ use tokio::task::JoinSet;
 
 use super::Id;
 use crate::config;
-use crate::sink::SinkError;
 use crate::sink::dial::{Server, within};
 use crate::sink::files::Followed;
 use crate::sink::link::chain;
+use crate::sink::{Position, SinkError};
 
 /// The most bytes that Redis takes in one value, unless it is told otherwise.
 const LARGEST: u64 = 512 << 20;
@@ -25,8 +25,29 @@ pub(super) type Stored = (String, Vec<(String, Vec<u8>)>);
 pub(super) struct Tail {
     /// The last id that it took, also where the entry is gone by now.
     pub(super) last: Id,
-    /// The epoch of the last entry, where it is there.
-    pub(super) epoch: Option<String>,
+    /// The entry of that id.
+    pub(super) end: End,
+    /// The first id that is there.
+    pub(super) first: Option<Id>,
+    /// The last id that a consumer has taken out one by one, where the server tells (Redis 7).
+    pub(super) deleted: Option<Id>,
+}
+
+/// What a stream ends with.
+#[derive(Clone, Debug)]
+pub(super) enum End {
+    /// An entry of the log.
+    Entry(Position),
+    /// Something else.
+    Foreign,
+    /// Something that was taken out.
+    Gone,
+}
+
+/// The place in the log of an entry, from its fields.
+pub(super) fn position(fields: &[(String, Vec<u8>)]) -> Option<Position> {
+    let (_, line) = fields.iter().find(|(name, _)| name == "entry")?;
+    Position::of(line).ok()
 }
 
 pub(super) struct Link {
@@ -171,16 +192,28 @@ impl Link {
             Err(error) if error.detail().is_some_and(|text| text.contains("no such key")) => return Ok(None),
             Err(error) => return Err(self.refused(error)),
         };
-        let last = answer.get("last-generated-id").and_then(|id| String::from_redis_value_ref(id).ok());
-        let last = last.as_deref().and_then(Id::parse);
+        let id = |name: &str| {
+            let id = answer.get(name).and_then(|id| String::from_redis_value_ref(id).ok());
+            id.as_deref().and_then(Id::parse)
+        };
+        let entry = |name: &str| answer.get(name).and_then(|entry| Stored::from_redis_value_ref(entry).ok());
+        let last = id("last-generated-id");
         let last =
             last.ok_or_else(|| SinkError::retry(format!("{} does not tell where {stream} ends", self.shown())))?;
-        let entry = answer.get("last-entry").and_then(|entry| Stored::from_redis_value_ref(entry).ok());
-        let epoch = entry.and_then(|(id, fields)| {
-            let (_, epoch) = fields.into_iter().find(|(name, _)| name == "epoch")?;
-            (Id::parse(&id) == Some(last)).then(|| String::from_utf8(epoch).ok())?
-        });
-        Ok(Some(Tail { last, epoch }))
+        let end = match entry("last-entry") {
+            Some((id, fields)) if Id::parse(&id) == Some(last) => position(&fields).map_or(End::Foreign, End::Entry),
+            _ => End::Gone,
+        };
+        let first = entry("first-entry").and_then(|(id, _)| Id::parse(&id));
+        Ok(Some(Tail { last, end, first, deleted: id("max-deleted-entry-id") }))
+    }
+
+    /// What a stream has under an id.
+    pub(super) async fn entry(&mut self, stream: &str, id: Id) -> Result<Option<Stored>, SinkError> {
+        let mut range = redis::cmd("XRANGE");
+        range.arg(stream).arg(id.to_string()).arg(id.to_string());
+        let found: Vec<Stored> = self.ask(&range).await?;
+        Ok(found.into_iter().next())
     }
 
     /// All of these commands, or none. Gives the answer of each.

@@ -67,7 +67,7 @@ async fn a_server_that_is_not_there_is_tried_again() {
     let texts = [
         sink.deliver(&[item(1)]).await.unwrap_err().error,
         sink.check().await.unwrap_err(),
-        sink.position(&Position { epoch: EPOCH.into(), seq: Seq(3) }).await.unwrap_err(),
+        sink.position(&Position { epoch: EPOCH.into(), seq: Seq(3), entry: None }).await.unwrap_err(),
     ];
     for error in texts {
         assert!(matches!(error, SinkError::Retry { .. }));
@@ -76,7 +76,7 @@ async fn a_server_that_is_not_there_is_tried_again() {
     }
     // Where there are many streams, none says where all of them are.
     let mut sink = new(json!({"url": "redis://127.0.0.1:1/4", "stream": "{kind}"})).unwrap();
-    assert_eq!(sink.position(&Position { epoch: EPOCH.into(), seq: Seq(3) }).await, Ok(None));
+    assert_eq!(sink.position(&Position { epoch: EPOCH.into(), seq: Seq(3), entry: None }).await, Ok(None));
 }
 
 /// What heals by itself is tried again, what needs an operator halts.
@@ -106,4 +106,30 @@ fn every_refusal_of_a_server_is_of_one_sort() {
         assert_eq!(matches!(meaning, SinkError::Halt { .. }), halts, "{meaning}");
         assert!(meaning.to_string().contains(says) && meaning.to_string().contains("redis://h:6379"), "{meaning}");
     }
+}
+
+/// What is left of an entry that a consumer took out is its id.
+#[test]
+fn an_id_alone_says_as_much_as_the_cursor_confirms() {
+    const LATER: &str = "019aa6a3d8017b3c8a5e0c1f2d3e4f50";
+    let place = |epoch: &str, seq| Position { epoch: epoch.into(), seq: Seq(seq), entry: None };
+    let id = |epoch: &str, seq| Id::of(&place(epoch, seq)).unwrap();
+    let mut sink = new(json!({"url": "redis://h"})).unwrap();
+    let told = |sink: &RedisSink, last, cursor| sink.told_by_id(last, &cursor).unwrap();
+    assert_eq!(told(&sink, id(EPOCH, 7), place(EPOCH, 9)), Some(place(EPOCH, 7)));
+    assert_eq!(told(&sink, id(EPOCH, 7), place(LATER, 9)), None);
+    // Past the cursor, or of an epoch that is to come: no journal has that one.
+    for (last, cursor) in
+        [(id(EPOCH, 8), place(EPOCH, 7)), (id(EPOCH, 8), place(LATER, 7)), (id(LATER, 1), place(EPOCH, 7))]
+    {
+        let held = told(&sink, last, cursor).unwrap();
+        assert_eq!((Id::of(&held), held.epoch.len()), (Ok(last), EPOCH.len()));
+        assert!(held.epoch.as_str() > if last.begun == id(LATER, 1).begun { LATER } else { EPOCH });
+    }
+    // What was sent from here, or is known.
+    sink.sent = Some(id(EPOCH, 8));
+    assert_eq!(told(&sink, id(EPOCH, 8), place(EPOCH, 7)), Some(place(EPOCH, 8)));
+    let known = Position::of(&item_of(EPOCH, 9).line).unwrap();
+    sink.known = Some(known.clone());
+    assert_eq!(told(&sink, id(EPOCH, 9), place(LATER, 1)), Some(known));
 }

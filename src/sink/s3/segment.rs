@@ -36,8 +36,21 @@ pub(super) struct Manifest {
 impl Manifest {
     /// Where it is.
     pub(super) fn key(epoch: &str) -> String {
-        format!("manifest/{epoch}.json")
+        format!("{MANIFESTS}/{epoch}.json")
     }
+}
+
+/// The folder of the manifests.
+pub(super) const MANIFESTS: &str = "manifest";
+
+/// Where it is said which segment is about to be written after this seq of an epoch.
+pub(super) fn next(epoch: &str, after: u64) -> String {
+    format!("{MANIFESTS}/{epoch}.{after:020}.next")
+}
+
+/// The epoch that something in the folder of the manifests is about.
+pub(super) fn told_of(key: &str) -> Option<&str> {
+    key.strip_prefix(MANIFESTS)?.strip_prefix('/')?.split('.').next()
 }
 
 /// Where a segment of these entries goes.
@@ -63,7 +76,7 @@ pub(super) fn begins(key: &str) -> Option<Position> {
     let (name, under) = parts.split_last()?;
     let dates = under.iter().zip(["date=", "hour="]).take_while(|(part, begins)| part.starts_with(begins)).count();
     let (epoch, seq) = name.strip_suffix(".jsonl.zst")?.rsplit_once('-').filter(|_| dates == under.len())?;
-    Some(Position { epoch: epoch.to_owned(), seq: Seq(seq.parse().ok()?) })
+    Some(Position { epoch: epoch.to_owned(), seq: Seq(seq.parse().ok()?), entry: None })
 }
 
 /// The bytes of a segment.
@@ -81,34 +94,49 @@ pub(super) fn encode(items: &[Item]) -> io::Result<Vec<u8>> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ends {
     pub(super) first: Position,
-    /// What change the first one tells.
-    pub(super) id: String,
     pub(super) last: Position,
 }
 
 /// The ends of a segment, which is not in memory as a whole.
 pub(super) fn ends(bytes: &[u8]) -> Result<Ends, String> {
-    let damaged = |error: io::Error| format!("it cannot be decompressed: {error}");
-    let mut lines = BufReader::new(zstd::stream::read::Decoder::with_buffer(bytes).map_err(damaged)?);
-    let (mut line, mut next) = (Vec::new(), Vec::new());
-    let mut first = None;
-    while lines.by_ref().take(LONGEST).read_until(b'\n', &mut next).map_err(damaged)? > 0 {
-        if next.len() as u64 == LONGEST {
-            return Err("it has a line that is longer than an entry can be".to_owned());
-        }
-        std::mem::swap(&mut line, &mut next);
-        next.clear();
+    let (mut first, mut last) = (None, Vec::new());
+    each(bytes, |line| {
         if first.is_none() {
-            first = Some(position(&line)?);
+            first = Some(whole(line)?);
         }
-    }
-    let (first, id) = first.ok_or("it is empty")?;
-    Ok(Ends { first, id, last: position(&line)?.0 })
+        line.clone_into(&mut last);
+        Ok(())
+    })?;
+    Ok(Ends { first: first.ok_or("it is empty")?, last: whole(&last)? })
 }
 
-fn position(line: &[u8]) -> Result<(Position, String), String> {
-    let entry = Entry::parse(line.trim_ascii_end()).map_err(|error| format!("it holds what is {error}"))?;
-    Ok((Position { epoch: entry.epoch.to_string(), seq: entry.seq() }, entry.id.to_string()))
+/// The place of each entry in a segment.
+pub(super) fn places(bytes: &[u8]) -> Result<Vec<Position>, String> {
+    let mut places = Vec::new();
+    each(bytes, |line| {
+        places.push(Position::of(line).map_err(|error| format!("it holds what is {error}"))?);
+        Ok(())
+    })?;
+    Ok(places)
+}
+
+/// Reads a segment line by line.
+fn each(bytes: &[u8], mut look: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), String> {
+    let damaged = |error: io::Error| format!("it cannot be decompressed: {error}");
+    let mut lines = BufReader::new(zstd::stream::read::Decoder::with_buffer(bytes).map_err(damaged)?);
+    let mut line = Vec::new();
+    while lines.by_ref().take(LONGEST).read_until(b'\n', &mut line).map_err(damaged)? > 0 {
+        if line.len() as u64 == LONGEST {
+            return Err("it has a line that is longer than an entry can be".to_owned());
+        }
+        look(line.trim_ascii_end())?;
+        line.clear();
+    }
+    Ok(())
+}
+
+fn whole(line: &[u8]) -> Result<Position, String> {
+    Entry::parse(line).map(|entry| Position::at(&entry)).map_err(|error| format!("it holds what is {error}"))
 }
 
 #[cfg(test)]
@@ -120,8 +148,9 @@ mod tests {
     fn a_segment_tells_what_it_holds() {
         let items: Vec<Item> = [3, 5, 9].map(item).into();
         let bytes = encode(&items).unwrap();
-        let at = |seq| Position { epoch: "e".into(), seq: Seq(seq) };
-        assert_eq!(ends(&bytes), Ok(Ends { first: at(3), id: "u.3.MODIFIED".into(), last: at(9) }));
+        let at = |seq| Position::of(&item(seq).line).unwrap();
+        assert_eq!(ends(&bytes), Ok(Ends { first: at(3), last: at(9) }));
+        assert_eq!(places(&bytes), Ok([3, 5, 9].map(at).into()));
         let lines: Vec<u8> = items.iter().flat_map(|item| [&item.line[..], b"\n"].concat()).collect();
         assert_eq!(zstd::decode_all(&bytes[..]).unwrap(), lines);
         // A bit that is another one is found.
@@ -139,7 +168,7 @@ mod tests {
 
     #[test]
     fn names_of_segments_say_where_they_begin() {
-        let at = Position { epoch: "0199-a".into(), seq: Seq(7) };
+        let at = Position { epoch: "0199-a".into(), seq: Seq(7), entry: None };
         let name = name(&at);
         assert_eq!(name, "0199-a-00000000000000000007.jsonl.zst");
         assert_eq!(begins(&format!("date=2026-11-21/{name}")), Some(at.clone()));

@@ -57,6 +57,17 @@ impl Place {
     }
 }
 
+impl Place {
+    /// What tells it from other places, however it is spelled.
+    pub(crate) fn plain(&self) -> String {
+        match self {
+            Self::Bucket { bucket, prefix } => format!("{bucket}/{prefix}"),
+            // Without doubled and trailing slashes, and without "/./".
+            Self::Folder(path) => path.components().collect::<PathBuf>().display().to_string(),
+        }
+    }
+}
+
 /// The connection, as the library has it.
 struct Open {
     objects: Arc<dyn ObjectStore>,

@@ -51,7 +51,7 @@ impl Folder {
     }
 
     async fn position(&mut self) -> (String, u64) {
-        let cursor = Position { epoch: "e".into(), seq: Seq(0) };
+        let cursor = Position { epoch: "e".into(), seq: Seq(0), entry: None };
         let held = self.sink.position(&cursor).await.unwrap().unwrap();
         (held.epoch, held.seq.0)
     }
@@ -128,13 +128,15 @@ async fn a_segment_that_nobody_knows_of_counts() {
     folder.deliver(1..=3).await;
     // A crash came before the manifest, and its answer to whoever wrote it never.
     let mut other = Folder::another(folder.dir.path());
-    other.position(&Position { epoch: "e".into(), seq: Seq(0) }).await.unwrap();
+    other.position(&Position { epoch: "e".into(), seq: Seq(0), entry: None }).await.unwrap();
     other.deliver(&[4, 5, 6].map(item)).await.unwrap();
     let behind = Manifest { segments: 1, last: 3, newest: segment(1), ..folder.manifest() };
     fs::write(folder.dir.path().join("manifest/e.json"), serde_json::to_vec(&behind).unwrap()).unwrap();
-    // In the same life it is found by its name, whether it holds less or more than what is delivered now.
-    folder.deliver(4..=5).await;
-    folder.deliver(6..=8).await;
+    // In the same life it is found by its name. It may hold less than what is delivered now; one that holds more is not
+    // what was sent from here, and is compared with the journal.
+    let failure = folder.sink.deliver(&[4, 5].map(item)).await.unwrap_err();
+    assert!(matches!(&failure, Failure { taken: 0, error: SinkError::Lost { .. } }), "{failure}");
+    folder.deliver(4..=8).await;
     assert_eq!(folder.seqs(), (1..=8).collect::<Vec<_>>());
     // In another it is listed.
     fs::write(folder.dir.path().join("manifest/e.json"), serde_json::to_vec(&behind).unwrap()).unwrap();
@@ -197,8 +199,59 @@ async fn epochs_and_dates_have_segments_of_their_own() {
     folder.restart();
     assert_eq!(folder.position().await, ("e".into(), 6));
     // A journal whose epoch is not there gets the newest of all, to find itself in it or not.
-    let held = folder.sink.position(&Position { epoch: "f".into(), seq: Seq(6) }).await.unwrap();
-    assert_eq!(held, Some(Position { epoch: "e".into(), seq: Seq(6) }));
+    let held = folder.sink.position(&Position { epoch: "f".into(), seq: Seq(6), entry: None }).await.unwrap();
+    assert_eq!(held, Some(Position::of(&item(6).line).unwrap()));
+    // Nothing of an earlier epoch is written behind it.
+    let failure = folder.sink.deliver(&[item_of("d", 7)]).await.unwrap_err();
+    assert!(matches!(&failure.error, SinkError::Lost { .. }), "{failure}");
+    // Nor behind one that somebody else begins.
+    let mut other = Folder::another(folder.dir.path());
+    other.deliver(&[item_of("f", 7)]).await.unwrap();
+    let failure = folder.sink.deliver(&[item(7)]).await.unwrap_err();
+    assert!(matches!(&failure.error, SinkError::Lost { .. }), "{failure}");
+    let held = folder.sink.position(&Position::before("e")).await.unwrap();
+    assert_eq!(held, Some(Position::of(&item_of("f", 7).line).unwrap()));
+}
+
+#[tokio::test]
+async fn an_entry_is_found_in_its_segment() {
+    let mut folder = Folder::new();
+    folder.deliver(1..=3).await;
+    folder.deliver(4..=6).await;
+    for seq in 1..=7 {
+        let place = Position::of(&item(seq).line).unwrap();
+        assert_eq!(folder.sink.holds(&place).await, Ok(seq < 7), "{seq}");
+        let mark = place.entry.map(|mark| crate::sink::Mark { id: "other".into(), ..mark });
+        assert_eq!(folder.sink.holds(&Position { entry: mark, ..Position::before("e") }).await, Ok(false));
+    }
+    assert_eq!(folder.sink.holds(&Position::of(&item_of("d", 3).line).unwrap()).await, Ok(false));
+}
+
+/// Two copies of one journal, whose next entries have another date, or come later.
+#[tokio::test]
+async fn what_follows_a_seq_has_one_name() {
+    let mut folder = Folder::new();
+    folder.deliver(1..=2).await;
+    let mut copy = Folder::another(folder.dir.path());
+    copy.position(&Position::before("e")).await.unwrap();
+    let stands_still = folder.dir.path().join(segment::next("e", 2));
+    fs::write(&stands_still, segment(3)).unwrap();
+    // Under the name that the one who stands still is going to write.
+    let line = String::from_utf8(item(3).line.to_vec()).unwrap().replace("2026-11-21T", "2026-11-22T");
+    copy.deliver(&[Item { line: line.into(), ..item(3) }]).await.unwrap();
+    assert_eq!(folder.segments(), [segment(1), segment(3)]);
+    assert!(!stands_still.exists());
+    let failure = folder.sink.deliver(&[item(3)]).await.unwrap_err();
+    assert!(matches!(&failure, Failure { taken: 0, error: SinkError::Halt { .. } }), "{failure}");
+    // One that begins later would be beside it.
+    let mut late = Folder::another(folder.dir.path());
+    late.position(&Position::before("e")).await.unwrap();
+    fs::write(folder.dir.path().join(segment::next("e", 3)), segment(5)).unwrap();
+    let failure = late.deliver(&[item(4)]).await.unwrap_err();
+    assert!(failure.to_string().contains("is about to write"), "{failure}");
+    // After one that was refused, which the name is of.
+    late.deliver(&[item(6)]).await.unwrap();
+    assert_eq!(folder.segments(), [segment(1), segment(3), segment(5)]);
 }
 
 #[tokio::test]
@@ -229,10 +282,10 @@ async fn what_is_no_segment_of_this_journal_halts() {
     assert!(matches!(failure.error, SinkError::Halt { .. }), "{failure:?}");
     assert!(failure.to_string().contains("is not a segment as decklog writes them"), "{failure}");
     // What its name does not say is in it.
-    fs::write(folder.dir.path().join(segment(1)), segment::encode(&[item(2)]).unwrap()).unwrap();
+    fs::write(folder.dir.path().join(segment(1)), segment::encode(&[item_of("d", 1)]).unwrap()).unwrap();
     let failure = folder.sink.deliver(&[item(1)]).await.unwrap_err();
     assert!(failure.to_string().contains("does not hold what its name says"), "{failure}");
-    assert!(folder.sink.position(&Position { epoch: "e".into(), seq: Seq(0) }).await.is_err());
+    assert!(folder.sink.position(&Position { epoch: "e".into(), seq: Seq(0), entry: None }).await.is_err());
 }
 
 #[tokio::test]
@@ -242,7 +295,7 @@ async fn a_folder_that_is_missing_is_made_when_asked_to() {
     folder.sink = Folder::another(&path);
     for error in [
         folder.sink.check().await.unwrap_err(),
-        folder.sink.position(&Position { epoch: "e".into(), seq: Seq(0) }).await.unwrap_err(),
+        folder.sink.position(&Position { epoch: "e".into(), seq: Seq(0), entry: None }).await.unwrap_err(),
         folder.sink.deliver(&[item(1)]).await.unwrap_err().error,
     ] {
         assert!(error.to_string().contains("does not exist or cannot be entered; create it"), "{error}");
@@ -330,6 +383,13 @@ impl Bucket {
                 objects.insert(seen.key.clone(), body);
                 (200, Bytes::new())
             }
+            Method::POST => {
+                let text = String::from_utf8_lossy(&body).into_owned();
+                for part in text.split("<Key>").skip(1) {
+                    objects.remove(part.split('<').next().unwrap());
+                }
+                (200, "<DeleteResult></DeleteResult>".into())
+            }
             _ if seen.key.is_empty() => {
                 let row = |key: &String| {
                     format!(
@@ -394,7 +454,7 @@ async fn a_server_that_keeps_no_conditions_is_not_delivered_to() {
     }
     let conditions =
         bucket.seen.lock().unwrap().iter().filter(|seen| seen.headers.contains_key("if-none-match")).count();
-    assert_eq!(conditions, 4, "one for each segment, and one to see whether it is kept");
+    assert_eq!(conditions, 7, "two for each segment, and one to see whether it is kept");
     assert_eq!(bucket.objects.lock().unwrap().len(), 4);
 }
 
@@ -474,7 +534,7 @@ async fn a_copy_of_the_journal_is_told_from_an_answer_that_was_lost() {
     let mut folder = Folder::new();
     folder.deliver(1..=2).await;
     let mut copy = Folder::another(folder.dir.path());
-    copy.position(&Position { epoch: "e".into(), seq: Seq(0) }).await.unwrap();
+    copy.position(&Position { epoch: "e".into(), seq: Seq(0), entry: None }).await.unwrap();
     let before = fs::read(folder.dir.path().join("manifest/e.json")).unwrap();
     folder.deliver(3..=4).await;
     let other = String::from_utf8(item(3).line.to_vec()).unwrap().replace("u.3.MODIFIED", "u.9.MODIFIED");
@@ -487,7 +547,7 @@ async fn a_copy_of_the_journal_is_told_from_an_answer_that_was_lost() {
         assert!(matches!(&failure, Failure { taken: 0, error: SinkError::Halt { .. } }), "{failure}");
         assert!(failure.to_string().contains("another decklog writes to"), "{failure}");
     }
-    copy.deliver(&[item(3)]).await.unwrap();
+    copy.deliver(&[3, 4].map(item)).await.unwrap();
     assert_eq!(folder.seqs(), [1, 2, 3, 4]);
 }
 
@@ -512,8 +572,8 @@ async fn a_place_that_is_put_back_under_a_running_sink_is_noticed() {
         put_back(to);
         let failure = folder.sink.deliver(&[item(7)]).await.unwrap_err();
         assert!(matches!(&failure, Failure { taken: 0, error: SinkError::Lost { .. } }), "{failure}");
-        let held = folder.sink.position(&Position { epoch: "e".into(), seq: Seq(6) }).await.unwrap();
-        assert_eq!(held, Some(Position { epoch: "e".into(), seq: Seq(to) }));
+        let held = folder.sink.position(&Position { epoch: "e".into(), seq: Seq(6), entry: None }).await.unwrap();
+        assert!(held.unwrap().is(&Position { epoch: "e".into(), seq: Seq(to), entry: None }));
         for first in [1, 4].into_iter().filter(|first| *first > to) {
             let items: Vec<Item> = (first..first + 3).map(item).collect();
             folder.sink.deliver(&items).await.unwrap();

@@ -1,5 +1,8 @@
 //! The machine, as traces that a person can read: one line in is `TIME INPUT`, one line out the effects.
 
+mod reaching;
+mod unrelated;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -34,15 +37,24 @@ fn parse(line: &str) -> (Duration, Input) {
     let input = match word {
         "start" => Input::Start,
         "probed" => Input::Probed(rv(rest[0])),
-        "page" => Input::Page { version: rv(rest[0]), next: rest.get(1).map(|token| (*token).to_owned()) },
+        // A page with newer objects is `page VERSION newer [TOKEN]`.
+        "page" => {
+            let newer = rest.get(1) == Some(&"newer");
+            let next = rest.get(if newer { 2 } else { 1 }).map(|token| (*token).to_owned());
+            Input::Page { version: rv(rest[0]), next, newer }
+        }
+        "unrelated" => Input::Unrelated,
         "committed" => Input::Committed,
         "opened" => Input::Opened,
+        "stood" => Input::Stood,
+        "over" => Input::Ended(End::Over),
         "changed" => Input::Changed(rv(rest[0])),
         "bookmark" => Input::Bookmark(rv(rest[0])),
         "closed" => Input::Ended(End::Closed),
         "cut" => Input::Ended(End::Cut("it broke".to_owned())),
         "silent" => Input::Ended(End::Silent),
         "waited" => Input::Waited,
+        "rung" => Input::Rung,
         "latest" => Input::Latest(rv(rest[0])),
         "warned" => Input::Warned,
         "differs" => Input::Differs,
@@ -57,6 +69,7 @@ fn parse(line: &str) -> (Duration, Input) {
         "refused" => failed(Failure::Refused(text())),
         "server" => failed(Failure::Server(text())),
         "tls" => failed(Failure::Tls(text())),
+        "away" => failed(Failure::Away(text())),
         "unreachable" => failed(Failure::Unreachable(text())),
         "undecodable" => failed(Failure::Undecodable(text())),
         "oversize" => failed(Failure::Oversize(text())),
@@ -79,6 +92,9 @@ fn show(effect: &Effect) -> String {
         Effect::Watch(version) => format!("watch {version}"),
         Effect::Wait { tries, at_least } if at_least.is_zero() => format!("wait #{tries}"),
         Effect::Wait { tries, at_least } => format!("wait #{tries} at least {}s", at_least.as_secs()),
+        Effect::Await { tries, any: true } => format!("await #{tries}"),
+        Effect::Await { tries, any: false } => format!("await again #{tries}"),
+        Effect::Rest(rest) => format!("rest {}s", rest.as_secs_f64()),
         Effect::Confirm => "confirm".to_owned(),
         Effect::Gone => "gone".to_owned(),
         Effect::Refresh => "refresh".to_owned(),
@@ -192,8 +208,7 @@ fn expired_in_every_form_is_one_list_with_a_gap() {
                 "0 start => probe 12
                  0 probed 40 => watch 10
                  {begin}
-                 1 expired => desync expired, wait #1
-                 2 waited => listing, list
+                 1 expired => desync expired, listing, list
                  3 page 50 => commit 50 with a gap: expired
                  4 committed => watch 50
                  5 opened => {}",
@@ -201,7 +216,7 @@ fn expired_in_every_form_is_one_list_with_a_gap() {
             ),
         );
     }
-    check(known(), "0 start => probe 12\n1 expired => desync expired, wait #1\n2 waited => listing, list");
+    check(known(), "0 start => probe 12\n1 expired => desync expired, listing, list");
 }
 
 #[test]
@@ -209,13 +224,12 @@ fn a_page_that_expires_begins_the_list_again_and_then_in_one_piece() {
     check(
         known(),
         "0 start => probe 12
-         0 expired => desync expired, wait #1
-         1 waited => listing, list
+         0 expired => desync expired, listing, list
          2 page 50 t => list after t
-         3 expired => degraded (the list took longer than the API server remembers), wait #2
-         4 waited => listing, list
+         3 expired => wait #1
+         4 waited => list
          5 page 60 t => list after t
-         6 expired => degraded (the list took longer than the API server remembers), wait #3
+         6 expired => degraded (the list took longer than the API server remembers), wait #2
          7 waited => listing, list in one piece
          8 page 70 => commit 70 with a gap: expired
          9 committed => watch 70",
@@ -248,7 +262,19 @@ fn a_list_of_two_versions_is_no_list() {
         "0 start => listing, list
          1 page 7 t => list after t
          2 page 8 => wait #1
-         3 waited => list",
+         3 waited => list
+         4 page 9 t => list after t
+         5 page 10 => degraded (a list changed its version from 9 to 10 between two pages), wait #2
+         6 waited => listing, list in one piece
+         7 page 11 t => list after t
+         8 page 12 => degraded (a list changed its version from 11 to 12 between two pages), wait #3
+         9 waited => listing, list in one piece
+         10 page 13 => commit 13
+         11 committed => watch 13
+         12 opened => watching
+         13 changed 14 =>
+         14 differs => desync audit, wait #4
+         15 waited => listing, list",
     );
 }
 
@@ -260,10 +286,10 @@ fn a_busy_server_is_waited_for_as_long_as_it_asks_and_nothing_is_lost() {
          0 probed 40 => watch 10
          1 busy 5 => wait #1 at least 5s
          6 waited => watch 10
-         7 busy => degraded (the API server is busy), wait #2
+         7 busy => degraded (the API server is busy), await again #2
          8 waited => watch 10
          9 opened => watching
-         10 busy => degraded (the API server is busy), wait #3
+         10 busy => degraded (the API server is busy), await again #3
          11 waited => watch 10",
     );
 }
@@ -284,7 +310,7 @@ fn a_server_that_consistently_has_less_than_the_journal_was_restored() {
         known(),
         "0 start => probe 12
          1 ahead => ask
-         1 busy => wait #1
+         1 busy => await again #1
          2 waited => ask
          3 latest 8 => desync rollback, degraded (the API server has gone back in time, as after a restore from a backup), wait #2
          4 waited => listing, list
@@ -353,13 +379,26 @@ fn a_list_older_than_the_journal_is_asked_for_twice() {
     check(
         known(),
         "0 start => probe 12
-         0 expired => desync expired, wait #1
-         1 waited => listing, list
-         2 page 11 => degraded (the API server's list is of version 11, older than what the journal has; asking again), wait #2
-         3 waited => listing, list
-         4 page 11 => desync rollback, wait #3
-         5 waited => list
+         0 expired => desync expired, listing, list
+         2 page 11 => wait #1
+         3 waited => list
+         4 page 11 => ask
+         4 latest 11 => desync rollback, degraded (the API server has gone back in time, as after a restore from a backup), wait #2
+         5 waited => listing, list
          6 page 11 => commit 11 with a gap: rollback",
+    );
+    // The lists are those of a stale cache.
+    check(
+        known(),
+        "0 start => probe 12
+         0 expired => desync expired, listing, list
+         2 page 11 => wait #1
+         3 waited => list
+         4 page 11 => ask
+         4 latest 14 => list
+         5 page 11 => degraded (the API server's list is of version 11, older than what the journal has; asking again), wait #2
+         6 waited => listing, list
+         7 page 15 => commit 15 with a gap: expired",
     );
 }
 
@@ -369,16 +408,15 @@ fn a_list_that_lacks_most_of_what_is_known_is_asked_for_twice() {
     check(
         known(),
         "0 start => probe 12
-         0 expired => desync expired, wait #1
-         1 waited => listing, list
+         0 expired => desync expired, listing, list
          2 page 50 => commit 50 with a gap: expired
-         2 doubtful few => reconnect, degraded (few), wait #2
-         3 waited => listing, list
+         2 doubtful few => reconnect, wait #1
+         3 waited => list
          4 page 51 => commit 51 with a gap: expired, for sure
          5 committed => watch 51
          5 opened => watching
          6 changed 60 =>
-         7 expired => desync expired, wait #3
+         7 expired => desync expired, wait #2
          8 waited => listing, list
          9 page 70 => commit 70 with a gap: expired",
     );
@@ -549,8 +587,8 @@ fn a_bookmark_without_news_is_no_progress() {
          1.2 closed => degraded (the API server closes every watch at once), wait #2
          2 waited => probe 12
          2 probed 40 => watch 12
-         2 opened => watching
-         2.1 bookmark 13 => bookmark 13
+         2 opened =>
+         2.1 bookmark 13 => watching, bookmark 13
          2.2 closed => probe 13",
     );
 }
@@ -606,8 +644,8 @@ fn watches_that_end_at_once_are_failures_and_in_the_end_one_list() {
          1.2 closed => degraded (the API server closes every watch at once), wait #2
          2 waited => probe 12
          2 probed 40 => watch 10
-         2 opened => watching
-         2.1 closed => degraded (the API server closes every watch at once), wait #3
+         2 opened =>
+         2.1 closed => wait #3
          3 waited => probe 12
          3 probed 40 => watch 10
          3.1 closed => wait #4
@@ -649,13 +687,15 @@ fn while_watches_end_at_once_what_is_new_is_listed_ever_more_rarely() {
                 machine.step(now, Input::Opened);
                 Input::Ended(End::Closed)
             }
-            Effect::List { .. } => Input::Page { version: rv(&version.to_string()), next: None },
+            Effect::List { .. } => Input::Page { version: rv(&version.to_string()), next: None, newer: false },
             Effect::Commit { why, .. } => {
                 assert_eq!(*why, Some(Why::Expired));
                 lists.push(watches);
                 Input::Committed
             }
             Effect::AskLatest
+            | Effect::Await { .. }
+            | Effect::Rest(_)
             | Effect::Confirm
             | Effect::Gone
             | Effect::Refresh
@@ -754,6 +794,7 @@ fn any_input() -> impl Strategy<Value = Input> {
         text().prop_map(Failure::Refused),
         text().prop_map(Failure::Server),
         text().prop_map(Failure::Tls),
+        text().prop_map(Failure::Away),
         text().prop_map(Failure::Unreachable),
         text().prop_map(Failure::Undecodable),
         text().prop_map(Failure::Oversize),
@@ -763,11 +804,14 @@ fn any_input() -> impl Strategy<Value = Input> {
         2 => version.clone().prop_map(Input::Latest),
         1 => Just(Input::Warned),
         1 => Just(Input::Differs),
-        4 => (version.clone(), prop::option::of(Just("t".to_owned()))).prop_map(|(version, next)| Input::Page { version, next }),
+        1 => Just(Input::Unrelated),
+        4 => (version.clone(), prop::option::of(Just("t".to_owned())), prop::bool::weighted(0.05))
+            .prop_map(|(version, next, newer)| Input::Page { version, next, newer }),
         4 => Just(Input::Opened),
+        1 => Just(Input::Stood),
         4 => version.clone().prop_map(Input::Changed),
         2 => version.prop_map(Input::Bookmark),
-        2 => prop_oneof![Just(End::Closed), Just(End::Cut("cut".to_owned())), Just(End::Silent)].prop_map(Input::Ended),
+        2 => prop_oneof![Just(End::Closed), Just(End::Over), Just(End::Cut("cut".to_owned())), Just(End::Silent)].prop_map(Input::Ended),
         4 => failure.prop_map(Input::Failed),
         1 => any::<bool>().prop_map(Input::Confirmed),
     ]
@@ -777,10 +821,10 @@ fn any_input() -> impl Strategy<Value = Input> {
 fn answers(action: &Effect, open: bool, input: &Input) -> bool {
     match (action, input) {
         (Effect::Probe(_), Input::Probed(_) | Input::Failed(_))
-        | (Effect::AskLatest, Input::Latest(_) | Input::Failed(_))
+        | (Effect::AskLatest, Input::Latest(_) | Input::Unrelated | Input::Failed(_))
         | (Effect::List { .. }, Input::Page { .. } | Input::Failed(_))
         | (Effect::Confirm, Input::Confirmed(_)) => true,
-        (Effect::Watch(_), Input::Changed(_) | Input::Bookmark(_) | Input::Ended(_)) => open,
+        (Effect::Watch(_), Input::Stood | Input::Changed(_) | Input::Bookmark(_) | Input::Ended(_)) => open,
         (Effect::Watch(_), Input::Opened) => !open,
         (Effect::Watch(_), Input::Failed(_) | Input::Warned | Input::Differs) => true,
         _ => false,
@@ -805,6 +849,8 @@ proptest! {
             now += Duration::from_millis(pause);
             let input = match &action {
                 Effect::Wait { .. } => Input::Waited,
+                Effect::Await { .. } if pause % 2 == 0 => Input::Rung,
+                Effect::Await { .. } => Input::Waited,
                 Effect::Commit { sure: false, .. } if pause % 4 == 0 => Input::Doubtful("few".to_owned()),
                 Effect::Commit { why, .. } => {
                     // Invariant 3: only what has no history is listed without a gap.
@@ -816,7 +862,8 @@ proptest! {
                 Effect::Gone => break,
                 action if !answers(action, open, &input) => continue,
                 Effect::Probe(_) | Effect::AskLatest | Effect::List { .. } | Effect::Watch(_) | Effect::Confirm => input,
-                Effect::Refresh
+                Effect::Rest(_)
+                | Effect::Refresh
                 | Effect::Reconnect
                 | Effect::Bookmark(_)
                 | Effect::Report(_)
@@ -824,7 +871,8 @@ proptest! {
             };
             let asked = matches!(action, Effect::AskLatest);
             let failing = matches!(input, Input::Failed(_) | Input::Doubtful(_) | Input::Differs | Input::Ended(End::Cut(_) | End::Silent));
-            let stays_open = matches!(input, Input::Opened | Input::Changed(_) | Input::Bookmark(_));
+            let expired = matches!(input, Input::Failed(Failure::Expired));
+            let stays_open = matches!(input, Input::Opened | Input::Stood | Input::Changed(_) | Input::Bookmark(_));
             let effects = machine.step(now, input);
             desynced |= effects.iter().any(|effect| matches!(effect, Effect::Count(Oddity::Desync(_))));
             let actions: Vec<&Effect> = effects.iter().filter(|effect| effect.is_action()).collect();
@@ -832,7 +880,9 @@ proptest! {
             let Some(next) = actions.first() else { open = true; continue };
             open = false;
             if failing {
-                let waits = matches!(next, Effect::Wait { .. } | Effect::Confirm)
+                let waits = matches!(next, Effect::Wait { .. } | Effect::Await { .. } | Effect::Confirm)
+                    // Once, and not again before a while.
+                    || (expired && matches!(next, Effect::List { .. }))
                     || (!asked && matches!(next, Effect::AskLatest));
                 prop_assert!(waits, "a failure is followed by a wait, not by {next:?}");
             }

@@ -1,7 +1,10 @@
 //! What is long, beside what comes meanwhile: after a crash, and where a transaction fails.
 
+use tokio::task::JoinSet;
+
 use super::*;
 use crate::config;
+use crate::journal::Journal;
 use crate::wire::Entry;
 
 fn maps() -> SourceSpec {
@@ -226,4 +229,32 @@ fn a_registration_that_did_not_fit_has_not_happened() {
     assert!(!bench.writer.sources[&1].ignore.is_empty());
     assert!(bench.writer.contradicted.is_empty());
     assert_eq!(bench.count("entry"), 91);
+}
+
+/// Whoever stops it does not wait for what is long: it ends between two slices, and the next start goes on from there.
+#[tokio::test]
+async fn a_stop_waits_for_one_slice_and_the_next_start_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, writing) = Journal::inline(dir.path(), |_| Ok(())).unwrap();
+    let mut writer = JoinSet::new();
+    writer.spawn(writing);
+    let id = journal.source(&spec()).await.unwrap().id;
+    journal.list_begin(id).await.unwrap();
+    journal.list_page(id, (0..2000).map(|n| object(&format!("o{n}"), 100 + n, 10)).collect()).await.unwrap();
+    let mut head = journal.head();
+    tokio::select! {
+        done = journal.list_done(id, rv(3000), None) => panic!("there is no end of its first slice: {done:?}"),
+        seen = head.wait_for(|head| head.0 > 0) => assert!(seen.is_ok()),
+    }
+    drop(journal);
+    writer.join_next().await.unwrap().unwrap().unwrap();
+    let told = *head.borrow();
+    assert!(told.0 < 2000, "it wrote all of it");
+
+    let mut bench = Bench::unregistered(dir.path());
+    let (reply, mut memory) = Reply::new();
+    bench.hand_over(Command::Source(Box::new(spec()), reply));
+    bench.turns();
+    assert_eq!(memory.try_recv().unwrap().resume, Some(rv(3000)));
+    assert_eq!(bench.log(), (0..2000).map(|n| format!("ADDED listed o{n}")).collect::<Vec<_>>());
 }

@@ -1,0 +1,38 @@
+//! What a start does before anything is read from the cluster. Simulations start with it too, which is why it is here and
+//! not in the daemon.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ambient::watch;
+use crate::journal::{Journal, JournalError, SinkStart};
+
+/// How long the cluster is not read yet while outputs are asked what they hold. Nothing is decided by one that does not
+/// answer, but an epoch that begins before anything is told is the same for every sink.
+const ASK_LIMIT: Duration = Duration::from_millis(500);
+
+/// Set once an output was asked what it holds, whatever came of it.
+pub type Asked = Arc<watch::Sender<bool>>;
+
+/// Registers the sinks of a daemon that starts, each with its type and where it begins if it is new: from here on nothing is forgotten that one of them still needs.
+///
+/// # Errors
+/// Where the journal fails.
+pub async fn register(journal: &Journal, sinks: Vec<(String, &'static str, SinkStart)>) -> Result<(), JournalError> {
+    for (name, kind, start) in sinks {
+        journal.sink(&name, kind, start).await?;
+    }
+    Ok(())
+}
+
+/// Returns when every output was asked what it holds, or shortly after. Each is asked by its own delivery, all at the same
+/// time; where they answer, a journal that was put back finds that out before it tells anything new.
+pub async fn asked(outputs: impl IntoIterator<Item = Asked>) {
+    let all = async {
+        for output in outputs {
+            // Whoever holds it keeps it open.
+            drop(output.subscribe().wait_for(|asked| *asked).await);
+        }
+    };
+    drop(tokio::time::timeout(ASK_LIMIT, all).await);
+}

@@ -1,0 +1,76 @@
+//! Whose timeline an output is. A journal that is put back from an older copy gives seqs out a second time, and goes on
+//! in the same epoch until it finds out. So what an output ends with is compared with the very entry that the journal has
+//! there: epoch, seq and which entry it is. Nothing is decided by an output that has not answered yet; its sink waits, and
+//! whenever it answers, what the journal told in between is still there to be compared.
+
+use bytes::Bytes;
+
+use super::machine::Held;
+use crate::journal::{JournalError, Reader, Recast};
+use crate::model::Seq;
+use crate::sink::Position;
+use crate::wire::{self, EntryError};
+
+/// What an output that ends with `held` holds of the journal.
+pub(super) fn compare(reader: &mut Reader, recasts: &[Recast], held: &Position) -> Result<Held, JournalError> {
+    if held.seq == Seq(0) {
+        return Ok(Held::Upto(Seq(0)));
+    }
+    let (epochs, head) = (reader.epochs()?, reader.head()?);
+    let place = format!("its output ends with entry {} of the epoch {}", held.seq, held.epoch);
+    let Some(at) = epochs.iter().position(|(name, _)| *name == held.epoch) else {
+        return Ok(Held::Foreign(format!("{place}, which is none of this journal's")));
+    };
+    let is_past = at + 1 < epochs.len();
+    let other = |what: &str| if is_past { Held::Past } else { Held::Foreign(format!("{place}, {what}")) };
+    let end = epochs.get(at + 1).map_or(head.0, |(_, since)| since.0 - 1);
+    // Also what the sink got under this name although it is of an earlier one.
+    let is_recast = recasts.iter().any(|recast| recast.epoch == held.epoch && recast.has(held.seq));
+    if held.seq.0 > end {
+        return Ok(other(&format!("where this journal ends with {head}")));
+    }
+    let same = match reader.entry(held.seq) {
+        Ok(Some(entry)) => {
+            let line = if is_recast { wire::recast(&entry.line, &held.epoch) } else { Ok(entry.line) };
+            line.and_then(|line| Position::of(&line)).map_or(true, |own| own.is(held))
+        }
+        // It is forgotten, or damaged: nobody can tell any more.
+        Ok(None) | Err(JournalError::Corrupt(_)) => true,
+        Err(error) => return Err(error),
+    };
+    Ok(if same { Held::Upto(held.seq) } else { other("where this journal has another one") })
+}
+
+/// The place of an entry as the sink got it. Of one that is forgotten or damaged only its epoch and seq are known.
+pub(super) fn place_of(reader: &mut Reader, recasts: &[Recast], seq: Seq) -> Result<Position, JournalError> {
+    match reader.entry(seq) {
+        Ok(Some(entry)) => {
+            if let Ok(place) = line_for(recasts, seq, entry.line).and_then(|line| Position::of(&line)) {
+                return Ok(place);
+            }
+        }
+        Ok(None) | Err(JournalError::Corrupt(_)) => {}
+        Err(error) => return Err(error),
+    }
+    let epochs = reader.epochs()?;
+    let own = epochs.iter().rev().find(|(_, since)| *since <= seq).map(|(name, _)| name);
+    let epoch = recasts.iter().find(|recast| recast.has(seq)).map(|recast| &recast.epoch).or(own);
+    Ok(Position { epoch: epoch.cloned().unwrap_or_default(), seq, entry: None })
+}
+
+/// The epoch of a journal that what follows in an output may go under, and the first seq that carries it; none where all
+/// are earlier than what the output ends with.
+pub(super) fn later(reader: &Reader, than: &str) -> Result<Option<(String, Seq)>, JournalError> {
+    Ok(reader.epochs()?.into_iter().find(|(name, _)| name.as_str() > than))
+}
+
+/// The line of an entry as one sink gets it.
+///
+/// # Errors
+/// Where it does not begin as an entry does.
+pub(crate) fn line_for(recasts: &[Recast], seq: Seq, line: Bytes) -> Result<Bytes, EntryError> {
+    match recasts.iter().find(|recast| recast.has(seq)) {
+        Some(recast) => wire::recast(&line, &recast.epoch),
+        None => Ok(line),
+    }
+}

@@ -1,0 +1,308 @@
+//! The bound on what is read from the API server and not on disk yet, over all watches and lists.
+//!
+//! A watch line or an item of a list up to [`FREE`] is read at once: thousands of small ones never wait for a large
+//! one. Whoever reads a longer one first takes its place here, and keeps it until the journal has committed the object.
+//! So what is read never outgrows the bound, however many sources have a large object at once.
+//!
+//! Nobody waits for ever. Whoever begins holds nothing yet. Whoever has begun and finds that its piece is larger than
+//! the place it took either gets more, or goes beyond the bound, one at a time; so at any moment one of them can finish.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+/// A piece up to this many bytes is read without asking.
+const FREE: usize = 64 << 10;
+/// What large pieces may take together.
+const LARGE_KIB: usize = 32 << 10;
+/// What a large piece takes at first: as it came and as it is kept, of an object that etcd takes.
+const FIRST_KIB: usize = 4 << 10;
+/// What of small pieces may wait for the writer.
+const SMALL_KIB: usize = 12 << 10;
+
+/// See the module; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    large: Arc<Semaphore>,
+    small: Arc<Semaphore>,
+    /// The one place beyond the bound.
+    beyond: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    held_kib: AtomicU64,
+    peak_kib: AtomicU64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        let places = |count| Arc::new(Semaphore::new(count));
+        Self(Arc::new(Inner {
+            large: places(LARGE_KIB),
+            small: places(SMALL_KIB),
+            beyond: places(1),
+            waiting: AtomicUsize::default(),
+            held_kib: AtomicU64::default(),
+            peak_kib: AtomicU64::default(),
+        }))
+    }
+}
+
+impl Budget {
+    /// What [`Budget::peak`] never exceeds, in bytes, where no piece is longer than `piece`.
+    #[must_use]
+    pub const fn bound(piece: usize) -> u64 {
+        (((LARGE_KIB + SMALL_KIB) << 10) + 2 * piece.next_power_of_two()) as u64
+    }
+
+    /// How many bytes are held now.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.0.held_kib.load(Relaxed) << 10
+    }
+
+    /// The most that was ever held.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        self.0.peak_kib.load(Relaxed) << 10
+    }
+
+    /// For one that reads.
+    pub(crate) const fn share(&self) -> Share<'_> {
+        Share { budget: self, held: None, since: None }
+    }
+
+    /// Room in the queue for so many bytes, as far as `held` is not enough for them.
+    pub(super) async fn queue(&self, bytes: usize, held: Option<Held>) -> Held {
+        let more = to_kib(bytes).saturating_sub(held.as_ref().map_or(0, |held| held.kib));
+        let mut held = match held {
+            Some(held) if more == 0 => return held,
+            Some(held) => held,
+            None => Held::new(self),
+        };
+        // What is more than everything takes everything, and so waits until nothing else is there.
+        let kib = more.clamp(1, SMALL_KIB);
+        held.small = Some(take(&self.0.small, kib).await);
+        held.add(kib, None);
+        held
+    }
+}
+
+/// What one watch, or one list, holds while it reads.
+#[derive(Debug)]
+pub(crate) struct Share<'a> {
+    budget: &'a Budget,
+    held: Option<Held>,
+    /// Since when there is something.
+    since: Option<Instant>,
+}
+
+impl Share<'_> {
+    /// Waits until a piece of so many bytes may go on to grow.
+    pub(crate) async fn hold(&mut self, piece: usize) {
+        if piece <= FREE {
+            self.hand_over(0);
+            return;
+        }
+        // Twice: as it came, and as it is kept.
+        let wanted = (2 * piece.next_power_of_two() / 1024).max(FIRST_KIB);
+        let inner = &self.budget.0;
+        let Some(held) = &mut self.held else {
+            let kib = wanted.min(LARGE_KIB);
+            let permit = {
+                let _waiting = Waiting::new(&inner.waiting);
+                take(&inner.large, kib).await
+            };
+            let mut held = Held::new(self.budget);
+            held.add(kib, Some(permit));
+            (self.held, self.since) = (Some(held), Some(Instant::now()));
+            return;
+        };
+        let Some(more) = wanted.checked_sub(held.kib).filter(|more| *more > 0) else { return };
+        if held.beyond.is_some() {
+            return held.add(more, None);
+        }
+        let _waiting = Waiting::new(&inner.waiting);
+        tokio::select! {
+            biased;
+            permit = take(&inner.large, more.min(LARGE_KIB)) => held.add(more, Some(permit)),
+            place = take(&inner.beyond, 1) => {
+                held.beyond = Some(place);
+                held.add(more, None);
+            }
+        }
+    }
+
+    /// Whether anything is held.
+    pub(crate) const fn is_holding(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Whether others wait for what one holds who has been reading the same piece for this long.
+    pub(crate) fn should_yield(&self, after: Duration) -> bool {
+        self.since.is_some_and(|since| since.elapsed() > after) && self.budget.0.waiting.load(Relaxed) > 0
+    }
+
+    /// What was held goes along with what was read: `bytes` of it are left, the rest is free for others.
+    pub(crate) fn hand_over(&mut self, bytes: usize) -> Option<Held> {
+        self.since = None;
+        let mut held = self.held.take()?;
+        held.shrink(to_kib(bytes));
+        Some(held)
+    }
+}
+
+/// A part of the budget, free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    budget: Budget,
+    kib: usize,
+    permit: Option<OwnedSemaphorePermit>,
+    beyond: Option<OwnedSemaphorePermit>,
+    small: Option<OwnedSemaphorePermit>,
+}
+
+impl Held {
+    fn new(budget: &Budget) -> Self {
+        Self { budget: budget.clone(), kib: 0, permit: None, beyond: None, small: None }
+    }
+
+    fn add(&mut self, kib: usize, permit: Option<OwnedSemaphorePermit>) {
+        self.kib += kib;
+        let inner = &self.budget.0;
+        let held = inner.held_kib.fetch_add(kib as u64, Relaxed) + kib as u64;
+        inner.peak_kib.fetch_max(held, Relaxed);
+        match (&mut self.permit, permit) {
+            (Some(permit), Some(more)) => permit.merge(more),
+            (permit @ None, Some(more)) => *permit = Some(more),
+            (_, None) => {}
+        }
+    }
+
+    fn shrink(&mut self, kib: usize) {
+        let surplus = self.kib.saturating_sub(kib);
+        self.kib -= surplus;
+        self.budget.0.held_kib.fetch_sub(surplus as u64, Relaxed);
+        if let Some(permit) = &mut self.permit {
+            let permits = permit.num_permits();
+            drop(permit.split(permits.saturating_sub(self.kib)));
+            // What fits into the bound is no more beyond it.
+            if permit.num_permits() >= self.kib {
+                self.beyond = None;
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.0.held_kib.fetch_sub(self.kib as u64, Relaxed);
+    }
+}
+
+/// Counts who waits, also where the wait is given up.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+const fn to_kib(bytes: usize) -> usize {
+    bytes.div_ceil(1024)
+}
+
+async fn take(places: &Arc<Semaphore>, count: usize) -> OwnedSemaphorePermit {
+    let count = u32::try_from(count).expect("no budget has so many");
+    Arc::clone(places).acquire_many_owned(count).await.expect("these semaphores are never closed")
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use tokio::sync::mpsc;
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    /// Reads a piece of so many bytes, part by part, and hands it to the writer.
+    async fn read(budget: Budget, bytes: usize, writer: mpsc::Sender<Option<Held>>) {
+        let mut share = budget.share();
+        for read in (0..bytes).step_by(48 << 10) {
+            share.hold(read).await;
+            tokio::task::yield_now().await;
+        }
+        assert!(share.is_holding());
+        writer.send(share.hand_over(bytes)).await.unwrap();
+        assert!(!share.is_holding());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn however_many_read_at_once_the_bound_holds_and_each_of_them_finishes() {
+        for (readers, bytes) in [(300, 1_500_000), (40, 3 << 20), (20, 16 << 20)] {
+            let budget = Budget::default();
+            let (sender, mut writer) = mpsc::channel(1024);
+            let mut tasks = JoinSet::new();
+            for _ in 0..readers {
+                tasks.spawn(read(budget.clone(), bytes, sender.clone()));
+            }
+            for done in 0..readers {
+                let written = tokio::time::timeout(Duration::from_secs(60), writer.recv()).await;
+                let written = written.unwrap_or_else(|_| panic!("{done} of {readers} came, and no more"));
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                drop(written);
+            }
+            assert!(budget.peak() <= Budget::bound(bytes), "{} of {}", budget.peak(), Budget::bound(bytes));
+            assert!(budget.peak() > 20 << 20, "they read side by side: {}", budget.peak());
+            assert_eq!(budget.held(), 0);
+            assert!(tasks.join_all().await.len() == readers);
+        }
+    }
+
+    #[tokio::test]
+    async fn small_pieces_pass_while_large_ones_wait() {
+        let budget = Budget::default();
+        let mut large: Vec<_> = (0..9).map(|_| budget.share()).collect();
+        let got = large.iter_mut().filter_map(|share| share.hold(100 << 10).now_or_never()).count();
+        assert_eq!(got, 8, "the ninth waits");
+        let mut small = budget.share();
+        assert!(small.hold(FREE).now_or_never().is_some() && !small.is_holding());
+        assert!(budget.queue(1 << 20, None).now_or_never().is_some());
+        // One of them can always go on, and only one.
+        let grown = large.iter_mut().filter_map(|share| share.hold(8 << 20).now_or_never()).count();
+        assert_eq!(grown, 1);
+        drop(large);
+        assert_eq!(budget.held(), 0, "who gives up leaves nothing held");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_for_long_gives_way_only_where_others_wait() {
+        let budget = Budget::default();
+        let mut slow: Vec<_> = (0..8).map(|_| budget.share()).collect();
+        for share in &mut slow {
+            share.hold(100 << 10).await;
+        }
+        let long = Duration::from_secs(10);
+        tokio::time::sleep(2 * long).await;
+        assert!(!slow[0].should_yield(long));
+        let mut other = budget.share();
+        let mut waiting = Box::pin(other.hold(100 << 10));
+        assert!(futures::poll!(&mut waiting).is_pending());
+        assert!(slow[0].should_yield(long) && !slow[0].should_yield(3 * long));
+        drop(slow.pop());
+        waiting.await;
+        assert!(!slow[0].should_yield(long), "nobody waits any more");
+    }
+}

@@ -1,0 +1,89 @@
+//! A file beside the journal that a copy of the state directory does not bring along: its content is copied, its inode and
+//! the moment it was made are not. The journal knows both, so it notices by itself that it was put back from a copy, or is
+//! one, also where no output can tell. The file is made anew at each start and at each clean end; so it is another one also
+//! where a copy is written over the files that are there.
+//!
+//! It cannot tell where a whole file system goes back, as with the snapshot of a disk or of a machine.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+
+/// What it is called in the state directory.
+const FILE: &str = "journal.mark";
+
+const TEXT: &str = "decklog tells by this file whether its state directory is a copy. Leave it where it is.\n";
+
+/// Which file the mark is: a word. None where there is none.
+pub(super) fn identity(dir: &Path) -> Option<String> {
+    identity_of(&dir.join(FILE)).ok()
+}
+
+fn identity_of(path: &Path) -> io::Result<String> {
+    let stat = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO | StatxFlags::BTIME)?;
+    let made = if stat.stx_mask & StatxFlags::BTIME.bits() == 0 {
+        // Some file systems do not know: the inode has to be enough.
+        String::new()
+    } else {
+        format!("{}.{:09}", stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)
+    };
+    Ok(format!("{}:{made}", stat.stx_ino))
+}
+
+/// A mark that is made and not in its place yet.
+pub(super) struct Fresh {
+    path: PathBuf,
+    /// See [`identity`].
+    pub(super) identity: String,
+}
+
+/// Makes another one beside the one that there is, so that it cannot be the same file.
+pub(super) fn make(dir: &Path) -> io::Result<Fresh> {
+    let path = dir.join(format!("{FILE}.new"));
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    file.write_all(TEXT.as_bytes())?;
+    file.sync_all()?;
+    Ok(Fresh { identity: identity_of(&path)?, path })
+}
+
+impl Fresh {
+    /// Puts it in its place, for good.
+    pub(super) fn place(self, dir: &Path) -> io::Result<()> {
+        fs::rename(&self.path, dir.join(FILE))?;
+        fs::File::open(dir)?.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_has_another_mark_and_a_moved_directory_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+        fs::create_dir(&one).unwrap();
+        assert_eq!(identity(&one), None);
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            let fresh = make(&one).unwrap();
+            seen.push(fresh.identity.clone());
+            fresh.place(&one).unwrap();
+            assert_eq!(identity(&one).as_ref(), seen.last());
+        }
+        let last = seen.pop().unwrap();
+        assert!(!seen.contains(&last), "{seen:?} {last}");
+        fs::rename(&one, &two).unwrap();
+        assert_eq!(identity(&two), Some(last.clone()));
+        fs::create_dir(&one).unwrap();
+        fs::copy(two.join(FILE), one.join(FILE)).unwrap();
+        assert_ne!(identity(&one), Some(last));
+    }
+}

@@ -1,0 +1,44 @@
+//! How much may be asked of an API server in a time, whatever it answers.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Effect;
+
+/// So many requests fit into the time that two watches are apart …
+pub(super) const REQUESTS: usize = 4;
+/// … and so many further pages of a list beside them.
+pub(super) const PAGES: usize = 25;
+
+/// When a source last asked, as far back as it matters.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    apart: Duration,
+    watch: Option<Duration>,
+    requests: VecDeque<Duration>,
+    pages: VecDeque<Duration>,
+}
+
+impl Pace {
+    pub(super) const fn new(apart: Duration) -> Self {
+        Self { apart, watch: None, requests: VecDeque::new(), pages: VecDeque::new() }
+    }
+
+    /// How long to rest before this is asked, which it is then.
+    pub(super) fn rest(&mut self, now: Duration, what: &Effect) -> Duration {
+        let further = matches!(what, Effect::List { token: Some(_), .. });
+        let (asked, most) = if further { (&mut self.pages, PAGES) } else { (&mut self.requests, REQUESTS) };
+        let mut at = now;
+        if asked.len() >= most
+            && let Some(first) = asked.pop_front()
+        {
+            at = at.max(first + self.apart);
+        }
+        if matches!(what, Effect::Watch(_)) {
+            at = at.max(self.watch.map_or(at, |watch| watch + self.apart));
+            self.watch = Some(at);
+        }
+        asked.push_back(at);
+        at.saturating_sub(now)
+    }
+}

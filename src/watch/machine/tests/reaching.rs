@@ -1,0 +1,296 @@
+//! How often a source asks, how it waits for a server that is away, and when it is well again.
+
+use super::*;
+
+/// Every request costs a turn, so nothing is asked more often than this, whatever is answered.
+#[test]
+fn what_is_asked_again_at_once_rests_first() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 opened => watching
+         0.1 changed 15 =>
+         0.1 closed => probe 15
+         0.1 probed 40 => rest 0.4s, watch 12
+         0.5 opened =>
+         0.5 changed 17 =>
+         0.5 closed => probe 17
+         0.5 probed 40 => rest 0.5s, watch 15
+         1 opened =>
+         300 changed 19 =>
+         300 closed => probe 19
+         300 probed 40 => watch 17",
+    );
+}
+
+/// A server whose versions have no order sends what it has, and closes: the second time that is nothing new.
+#[test]
+fn versions_without_an_order_are_news_once() {
+    check(
+        memory(Some("abc"), Some("def"), None),
+        "0 start => watch abc
+         0 opened => watching
+         0 changed x =>
+         0 changed y =>
+         0 closed => rest 0.5s, watch x
+         0.5 opened =>
+         0.5 changed x =>
+         0.5 changed y =>
+         0.5 closed => wait #1
+         1 waited => watch x
+         1 opened =>
+         1 changed x =>
+         1 changed y =>
+         1 closed => degraded (the API server closes every watch at once), wait #2",
+    );
+}
+
+#[test]
+fn a_server_that_is_away_is_waited_for() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 opened => watching
+         20 cut => wait #1
+         20 waited => probe 12
+         20 away refused => await #1
+         21 waited => probe 12
+         21 away refused => degraded (refused), await #2
+         40 rung => probe 12
+         40 probed 40 => watch 10
+         40 opened => watching",
+    );
+}
+
+/// A balancer answers for it, and what we ask still breaks off.
+#[test]
+fn who_is_called_in_vain_waits_by_himself() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         1 away reset => await #1
+         1 rung => probe 12
+         1 probed 40 => watch 10
+         2 away reset => degraded (reset), await #2
+         2 rung => probe 12
+         2 probed 40 => watch 10
+         3 away reset => await #3
+         3 rung => probe 12
+         3 probed 40 => watch 10
+         4 away reset => await again #4
+         9 waited => probe 12
+         9 away reset => await again #5
+         20 rung => probe 12
+         20 probed 40 => watch 10
+         20 opened => watching
+         40 cut => wait #1
+         40 waited => probe 12
+         40 away reset => degraded (reset), await #6",
+    );
+}
+
+/// It denies everything until it knows who may do what.
+#[test]
+fn a_server_that_has_just_begun_is_not_taken_at_its_word() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 away refused => await #1
+         5 rung => probe 12
+         5 forbidden ask => degraded (ask), wait #2
+         6 waited => probe 12
+         6 probed 40 => watch 10
+         60 forbidden ask => wait #3 at least 30s",
+    );
+}
+
+#[test]
+fn watches_that_break_off_at_once_are_told_and_watching_is_what_has_stood() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 opened => watching
+         0.1 cut => await again #1
+         1 waited => probe 12
+         1 probed 40 => watch 10
+         1 opened =>
+         1.1 cut => degraded (every watch breaks off; look at what is between us and the API server: it broke), await again #2
+         2 waited => probe 12
+         2 probed 40 => watch 10
+         2 opened =>
+         5 cut => await again #3
+         9 waited => probe 12
+         9 probed 40 => watch 10
+         9 opened =>
+         19 stood => watching
+         30 cut => wait #1
+         30 waited => probe 12
+         30 probed 40 => watch 10
+         30 opened =>
+         31 cut => wait #1
+         31 waited => probe 12
+         31 probed 40 => watch 10
+         31 opened =>
+         31.1 cut => degraded (every watch breaks off; look at what is between us and the API server: it broke), await again #4
+         40 waited => probe 12
+         40 probed 40 => watch 10
+         40 opened =>
+         40 changed 15 => watching",
+    );
+}
+
+/// Without bookmarks the ends of two watches, each of which was asked for, say that nothing happened.
+#[test]
+fn a_quiet_position_moves_with_the_proper_ends_of_watches() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 opened => watching
+         100 over => probe 12
+         100 probed 60 => watch 10
+         100 opened =>
+         200 over => bookmark 40, probe 40
+         200 probed 70 => watch 40
+         200 opened =>
+         250 changed 65 =>
+         300 over => probe 65
+         300 probed 90 => watch 40
+         300 opened =>
+         301 changed 65 => replay
+         400 over => probe 65
+         400 probed 95 => watch 40
+         400 opened =>
+         400 changed 65 => replay
+         500 over => bookmark 90, probe 90",
+    );
+    // Nothing else says so: not a watch that was ended before its time, nor one that broke.
+    check(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 opened => watching
+         50 closed => probe 12
+         50 probed 60 => watch 10
+         50 opened =>
+         90 cut => wait #1
+         91 waited => probe 12
+         91 probed 70 => watch 10
+         91 opened =>
+         200 silent => wait #1
+         201 waited => probe 12
+         201 probed 80 => watch 10
+         201 opened =>
+         210 bookmark 75 => bookmark 75
+         300 over => probe 75",
+    );
+    // One that broke in between takes nothing from them, and what comes after all does.
+    for (between, end) in [("", "over => bookmark 40, probe 40"), ("160 changed 39 =>", "over => probe 39")] {
+        check(
+            known(),
+            &format!(
+                "0 start => probe 12
+                 0 probed 40 => watch 10
+                 0 opened => watching
+                 100 over => probe 12
+                 100 probed 60 => watch 10
+                 100 opened =>
+                 150 cut => wait #1
+                 151 waited => probe 12
+                 151 probed 70 => watch 10
+                 151 opened =>
+                 {between}
+                 300 {end}"
+            ),
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    /// The dice never make it wait, and the server answers at once: still it asks no more often than it may.
+    #[test]
+    fn no_answer_of_a_server_makes_a_hot_loop(
+        inputs in prop::collection::vec((0_u8..40, any_input()), 0..800), opaque in any::<bool>(),
+    ) {
+        let memory = if opaque { memory(Some("a"), Some("b"), None) } else { known() };
+        let patience = Patience::default();
+        let mut machine = Machine::new(memory, patience);
+        let (mut now, mut open, mut newest, mut listed) = (Duration::ZERO, false, 100_u32, 100);
+        let (mut watches, mut requests, mut pages) = (Vec::new(), Vec::new(), Vec::new());
+        let mut effects = machine.step(now, Input::Start);
+        for (dice, input) in inputs {
+            let Some(action) = effects.iter().find(|effect| effect.is_action()).cloned() else { unreachable!() };
+            for effect in effects {
+                if let Effect::Rest(rest) = effect {
+                    now += rest;
+                }
+            }
+            newest += 1;
+            match &action {
+                Effect::List { token: Some(_), .. } => pages.push(now),
+                Effect::List { token: None, .. } => {
+                    requests.push(now);
+                    listed = newest;
+                }
+                Effect::Watch(_) if !open => {
+                    watches.push(now);
+                    requests.push(now);
+                }
+                Effect::Probe(_) | Effect::AskLatest | Effect::Confirm => requests.push(now),
+                Effect::Watch(_)
+                | Effect::Commit { .. }
+                | Effect::Wait { .. }
+                | Effect::Await { .. }
+                | Effect::Rest(_)
+                | Effect::Gone
+                | Effect::Refresh
+                | Effect::Reconnect
+                | Effect::Bookmark(_)
+                | Effect::Report(_)
+                | Effect::Count(_) => {}
+            }
+            let version = rv(&newest.to_string());
+            // Half of the answers are what keeps a source busy, the others anything.
+            let input = match &action {
+                Effect::Wait { at_least, .. } => {
+                    now += *at_least;
+                    Input::Waited
+                }
+                Effect::Await { .. } => Input::Rung,
+                Effect::Commit { .. } => Input::Committed,
+                Effect::Gone => break,
+                action if dice < 20 && answers(action, open, &input) => input,
+                Effect::Probe(_) => Input::Probed(version),
+                Effect::AskLatest => Input::Latest(version),
+                Effect::List { .. } => {
+                    Input::Page { version: rv(&listed.to_string()), next: (dice != 20).then(|| "t".to_owned()), newer: false }
+                }
+                Effect::Confirm => Input::Confirmed(false),
+                Effect::Watch(_) if !open => Input::Opened,
+                Effect::Watch(_) if dice % 2 == 0 => {
+                    Input::Changed(if opaque { rv(&format!("v{newest}")) } else { version })
+                }
+                Effect::Watch(_)
+                | Effect::Rest(_)
+                | Effect::Refresh
+                | Effect::Reconnect
+                | Effect::Bookmark(_)
+                | Effect::Report(_)
+                | Effect::Count(_) => Input::Ended(End::Closed),
+            };
+            open = matches!(input, Input::Opened | Input::Stood | Input::Changed(_) | Input::Bookmark(_));
+            let next = machine.step(now, input);
+            effects = if open { vec![action] } else { next };
+        }
+        for (times, most) in [(watches, 1), (requests, pace::REQUESTS), (pages, pace::PAGES)] {
+            for pair in times.windows(most + 1) {
+                prop_assert!(pair[most] - pair[0] >= patience.apart, "{most}: {times:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! API servers that go and come back, connections that break again and again, and a resource on which nothing happens. The
+//! clock is a paused one, so that hours pass at once and every second of them is the server's or ours.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use http::Response;
+use kube::client::Body;
+
+use super::*;
+use crate::journal::JournalError;
+use crate::sim::faults::{At, How, Then};
+
+/// A cluster that is reached through nothing, and a daemon of one thread.
+struct Stage {
+    sim: Sim,
+    dir: TempDir,
+    down: Arc<AtomicBool>,
+    /// Requests that nobody was there for.
+    refused: Arc<AtomicUsize>,
+    _simulation: ambient::Simulation,
+}
+
+struct Running {
+    journal: Journal,
+    handle: FleetHandle,
+    _tasks: JoinSet<Result<(), FleetError>>,
+    _writing: JoinSet<Result<(), JournalError>>,
+}
+
+impl Stage {
+    fn new(namespaces: usize) -> Self {
+        let _simulation = ambient::simulate(7, "2026-01-01T00:00:00Z".parse().unwrap());
+        let sim = Sim::unconnected(Settings::default()).unwrap();
+        for number in 0..namespaces {
+            sim.create_namespace(&format!("n{number}")).unwrap();
+        }
+        let (down, refused) = (Arc::default(), Arc::default());
+        Self { sim, dir: tempfile::tempdir().unwrap(), down, refused, _simulation }
+    }
+
+    async fn start(&self, watches: Vec<config::Watch>) -> Running {
+        let (sim, down, refused) = (self.sim.clone(), Arc::clone(&self.down), Arc::clone(&self.refused));
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (sim, down, refused) = (sim.clone(), Arc::clone(&down), Arc::clone(&refused));
+            async move {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                if down.load(Ordering::Relaxed) {
+                    refused.fetch_add(1, Ordering::Relaxed);
+                    return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+                }
+                let (mut head, _) = request.into_parts();
+                let token = format!("Bearer {}", crate::sim::TOKEN).parse().unwrap();
+                head.headers.insert(http::header::AUTHORIZATION, token);
+                let request = http::Request::from_parts(head, bytes::Bytes::new());
+                let answer: Response<crate::sim::Body> = sim.answer(request).await.map_err(std::io::Error::other)?;
+                Ok(answer)
+            }
+        });
+        let api = Api::over(kube::Client::new(service, "default"), "sim", Limits::default()).await.unwrap();
+        let (journal, writing) = Journal::inline(&self.dir.path().join("state"), |_| Ok(())).unwrap();
+        let mut written = JoinSet::new();
+        written.spawn(writing);
+        // Discovery has its own pace, and is not what is counted here.
+        let timings = Timings { discovery: Duration::from_secs(3600), ..Timings::default() };
+        let (fleet, handle) = Fleet::new(api, journal.clone(), plan(watches), timings);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(fleet.run(CancellationToken::new()));
+        let mut ready = handle.ready();
+        ready.wait_for(|ready| *ready).await.unwrap();
+        Running { journal, handle, _tasks: tasks, _writing: written }
+    }
+
+    fn stop(&self) {
+        self.down.store(true, Ordering::Relaxed);
+        self.sim.signal("*", &Signal::Reset);
+    }
+
+    fn map(&self, namespace: &str, name: &str) {
+        self.sim.create("configmaps", objects::config_map(namespace, name, "1")).unwrap();
+    }
+}
+
+impl Running {
+    fn log(&self, stage: &Stage) -> Vec<String> {
+        log_at(&stage.dir.path().join("state"))
+    }
+
+    fn gaps(&self, stage: &Stage) -> usize {
+        self.log(stage).iter().filter(|line| line.starts_with("GAP")).count()
+    }
+
+    fn state(&self) -> SourceState {
+        self.handle.overview().sources[0].stats.state()
+    }
+
+    fn all_watch(&self) -> bool {
+        self.handle.overview().sources.iter().all(|source| source.stats.state() == SourceState::Watching)
+    }
+
+    async fn until_told(&self, stage: &Stage, end: &str) {
+        let mut head = self.journal.head();
+        while !self.log(stage).iter().any(|line| line.contains(end)) {
+            head.changed().await.unwrap();
+        }
+    }
+}
+
+fn of_namespaces(count: usize) -> Vec<config::Watch> {
+    let namespaces = (0..count).map(|number| format!("n{number}")).collect();
+    vec![config::Watch { namespaces, ..watch(&["configmaps"]) }]
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+/// More than a source, and than all of them, may ask in a second.
+const OF_ONE: usize = 10;
+const OF_ALL: usize = 410;
+
+/// Twenty times in a row, with few sources and with many: each source watches again within two seconds, and neither the
+/// server nor who is not there is asked more than that needs.
+#[tokio::test(start_paused = true)]
+async fn every_source_is_back_within_two_seconds_of_the_server() {
+    let ready = |status: Option<u16>| {
+        status.map(|code| Fault::new(On::path("/readyz"), Act::refuse(&Refusal::new(code, "Odd", "no"))).always())
+    };
+    for (sources, readyz) in [(7, None), (100, None), (7, Some(404)), (7, Some(403)), (7, Some(401))] {
+        let stage = Stage::new(sources);
+        let running = stage.start(of_namespaces(sources)).await;
+        stage.sim.wait_for_watches("configmaps", sources).await.unwrap();
+        if let Some(fault) = ready(readyz) {
+            stage.sim.fault(fault);
+        }
+        for outage in 0..20 {
+            stage.stop();
+            stage.sim.wait_for_watches("configmaps", 0).await.unwrap();
+            let before = stage.refused.load(Ordering::Relaxed);
+            tokio::time::sleep(20 * SECOND).await;
+            let refused = stage.refused.load(Ordering::Relaxed) - before;
+            assert!(refused <= 25 + 6 * sources, "{refused} requests in 20 s of outage {outage}");
+            assert!(matches!(running.state(), SourceState::Degraded(_)), "{:?}", running.state());
+            stage.down.store(false, Ordering::Relaxed);
+            let back = Instant::now();
+            stage.sim.wait_for_watches("configmaps", sources).await.unwrap();
+            let took = back.elapsed();
+            assert!(took <= 2 * SECOND, "{took:?} in outage {outage} with {sources} sources, /readyz {readyz:?}");
+            let name = format!("m{outage}");
+            stage.map("n0", &name);
+            running.until_told(&stage, &format!("ADDED watched {name}@")).await;
+            assert!(running.all_watch());
+            tokio::time::sleep(12 * SECOND).await;
+        }
+        assert_eq!(running.gaps(&stage), 0);
+        assert!(stage.sim.most_within(SECOND, |_| true) <= OF_ALL);
+        for number in 0..sources {
+            assert!(stage.sim.busiest_second("configmaps", Some(&format!("n{number}"))) <= OF_ONE);
+        }
+    }
+}
+
+/// A balancer is there before what is behind it.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_not_ready_is_waited_for() {
+    let stage = Stage::new(7);
+    let running = stage.start(of_namespaces(7)).await;
+    stage.sim.wait_for_watches("configmaps", 7).await.unwrap();
+    stage.stop();
+    stage.sim.wait_for_watches("configmaps", 0).await.unwrap();
+    tokio::time::sleep(20 * SECOND).await;
+    stage.sim.fault(Fault::new(On::any(), Act::html(503)).always());
+    stage.down.store(false, Ordering::Relaxed);
+    stage.sim.clear_requests();
+    tokio::time::sleep(10 * SECOND).await;
+    let asked = stage.sim.count(&On::any());
+    assert!(asked <= 10 + 7 * 3, "{asked} requests");
+    stage.sim.heal();
+    let back = Instant::now();
+    stage.sim.wait_for_watches("configmaps", 7).await.unwrap();
+    assert!(back.elapsed() <= 2 * SECOND, "{:?}", back.elapsed());
+    assert_eq!(running.gaps(&stage), 0);
+}
+
+/// The server says 200 and resets the connection, or resets it before that, or a moment later: it is not asked for ever
+/// faster, does not look well, and is well when it is.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_always_breaks_is_told_and_heals() {
+    let later = Act::tamper(At::Event(0), How::Nothing, Then::Reset);
+    for (name, act) in [("after 200", later), ("before an answer", Act::Reset)] {
+        let stage = Stage::new(2);
+        let running = stage.start(of_namespaces(1)).await;
+        stage.sim.wait_for_watches("configmaps", 1).await.unwrap();
+        stage.sim.fault(Fault::new(On::watch("configmaps"), act).always());
+        stage.sim.signal("configmaps", &Signal::Reset);
+        tokio::time::sleep(30 * SECOND).await;
+        stage.sim.clear_requests();
+        for moment in 0..3000 {
+            tokio::time::sleep(SECOND / 5).await;
+            assert!(matches!(running.state(), SourceState::Degraded(_)), "{name}: {:?} at {moment}", running.state());
+        }
+        let asked = stage.sim.count(&On::watch("configmaps"));
+        assert!((10..120).contains(&asked), "{name}: {asked} watches in ten minutes");
+        assert!(stage.sim.busiest_second("configmaps", Some("n0")) <= OF_ONE);
+        stage.map("n0", "meanwhile");
+        stage.sim.heal();
+        running.until_told(&stage, "ADDED watched meanwhile@").await;
+        tokio::time::sleep(15 * SECOND).await;
+        assert!(running.all_watch());
+        assert_eq!(running.gaps(&stage), 0);
+    }
+}
+
+/// Watches that end as soon as they have brought something new are opened twice a second, and no more.
+#[tokio::test(start_paused = true)]
+async fn watches_that_end_early_make_no_hot_loop() {
+    let stage = Stage::new(1);
+    let running = stage.start(of_namespaces(1)).await;
+    stage.sim.wait_for_watches("configmaps", 1).await.unwrap();
+    stage.sim.fault(Fault::new(On::watch("configmaps"), Act::end_after_events(2)).always());
+    stage.sim.signal("configmaps", &Signal::End);
+    for number in 0..2000 {
+        stage.map("n0", &format!("m{number}"));
+        tokio::time::sleep(SECOND / 50).await;
+    }
+    assert!(stage.sim.busiest_second("configmaps", Some("n0")) <= OF_ONE);
+    assert!(stage.sim.most_within(SECOND, |seen| seen.is_watch("configmaps")) <= 3);
+    stage.sim.heal();
+    running.until_told(&stage, "m1999@").await;
+    assert_eq!(running.gaps(&stage), 0);
+}
+
+/// Events get no bookmarks, and etcd is compacted every five minutes up to where it was five minutes before.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_resource_without_bookmarks_has_no_gap() {
+    let stage = Stage::new(1);
+    let running = stage.start(vec![watch(&["events"])]).await;
+    stage.sim.wait_for_watches("events", 1).await.unwrap();
+    let mut before = 0;
+    for minute in 0..300 {
+        stage.map("n0", &format!("m{minute}"));
+        tokio::time::sleep(60 * SECOND).await;
+        if minute % 5 == 0 {
+            stage.sim.compact(before);
+            before = stage.sim.revision();
+        }
+        if minute % 60 == 59 {
+            // It came and went, and the next time while nobody watched.
+            if minute > 100 {
+                stage.sim.fault(Fault::new(On::watch("events"), Act::Delay(30 * SECOND)));
+                stage.sim.signal("events", &Signal::End);
+                stage.sim.wait_for_watches("events", 0).await.unwrap();
+            }
+            let name = format!("brief{minute}");
+            stage.sim.create("events", objects::event("n0", &name, "web-1", "Started")).unwrap();
+            stage.sim.delete("events", "n0", &name).unwrap();
+            running.until_told(&stage, &format!("DELETED watched {name}@")).await;
+        }
+    }
+    assert_eq!(running.log(&stage).len(), 10, "{:#?}", running.log(&stage));
+}
