@@ -14,16 +14,19 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::Setup;
 use super::judge::{self, Entry, Kind, Row, Scope};
+use super::outputs::Line;
 use super::stage::{Owed, Reason};
 
 /// The log as it is on disk: each line, and what it says.
+#[derive(Default)]
 pub(crate) struct Log {
     pub(crate) lines: Vec<String>,
     pub(crate) entries: Vec<Entry>,
 }
 
 impl Log {
-    pub(crate) fn read(state: &Path) -> Result<Self, String> {
+    /// Reads it. What was read before and is the same now is not read again, which at the end of each life is nearly all.
+    pub(crate) fn read(state: &Path, mut before: Self) -> Result<Self, String> {
         let mut reader = Reader::open(state).map_err(|error| error.to_string())?;
         let mut log = Self { lines: Vec::new(), entries: Vec::new() };
         loop {
@@ -35,7 +38,13 @@ impl Log {
             for entry in batch {
                 let line =
                     String::from_utf8(entry.line.to_vec()).map_err(|_| format!("entry {} is no text", entry.seq))?;
-                log.entries.push(Entry::parse(&line));
+                let at = log.lines.len();
+                log.entries.push(match before.entries.get_mut(at).filter(|_| before.lines[at] == line) {
+                    Some(known) => std::mem::take(known),
+                    // Versions without an order are the server's own behind a mark.
+                    None if line.contains('~') => Entry::parse(&line.replace('~', "")),
+                    None => Entry::parse(&line),
+                });
                 log.lines.push(line);
             }
         }
@@ -65,7 +74,7 @@ pub(crate) fn positions(state: &Path) -> Result<Vec<Position>, String> {
         .map_err(say)?;
     let rows = select.query_map([], |row| {
         let (plural, group, namespace): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let number = |text: Option<String>| text.and_then(|text| text.parse().ok());
+        let number = |text: Option<String>| text.and_then(|text| text.trim_start_matches('~').parse().ok());
         let mut name = plural;
         for (separator, part) in [('.', group), ('/', namespace)] {
             if !part.is_empty() {
@@ -155,11 +164,17 @@ pub(crate) fn log_is_history(
     };
     let mut entries;
     let mut judged = &log.entries;
-    if clock_was_set_back {
-        // The time of an entry is what the clock showed, whatever that was.
+    let epochs = log.entries.first().map(|entry| &entry.epoch) != log.entries.last().map(|entry| &entry.epoch);
+    if clock_was_set_back || epochs {
+        // The time of an entry is what the clock showed, whatever that was; and who judges epochs judges them elsewhere.
         entries = log.entries.clone();
+        let first = entries.first().map(|entry| entry.epoch.clone()).unwrap_or_default();
         for entry in &mut entries {
-            if entry.time.len() == ALWAYS.len() && entry.time.ends_with('Z') {
+            if entry.gap.is_some() && entry.id == format!("{}.{}", entry.epoch, entry.seq) {
+                entry.id = format!("{first}.{}", entry.seq);
+            }
+            entry.epoch.clone_from(&first);
+            if clock_was_set_back && entry.time.len() == ALWAYS.len() && entry.time.ends_with('Z') {
                 entry.time = ALWAYS.to_owned();
             }
         }
@@ -386,7 +401,8 @@ pub(crate) fn replay_is_the_table(log: &Log, state: &Path, server: &sim::Sim, se
         for (id, resource) in reader.resources()? {
             for row in reader.objects(id, None, None)?.into_iter().filter(|row| row.present) {
                 let key = (resource.full_name(), row.namespace, row.name);
-                table.insert(key, (row.uid, row.version.parse().unwrap_or(0)));
+                let version = row.version.trim_start_matches('~').parse().unwrap_or(0);
+                table.insert(key, (row.uid, version));
             }
         }
         Ok(table)
@@ -430,7 +446,8 @@ pub(crate) fn file_is_exactly_once(log: &Log, out: &Path) -> Vec<String> {
     vec![format!("the file sink has {} of {} entries", lines.len(), log.lines.len())]
 }
 
-fn written(out: &Path) -> io::Result<Vec<String>> {
+/// What the file sink has written, file after file.
+pub(crate) fn written(out: &Path) -> io::Result<Vec<String>> {
     let mut files: Vec<String> = Vec::new();
     let mut current = None;
     for entry in fs::read_dir(out)? {
@@ -456,7 +473,7 @@ fn written(out: &Path) -> io::Result<Vec<String>> {
             text.truncate(whole);
         }
     }
-    files.sort_by_key(|text| text.lines().next().map_or(u64::MAX, |line| Entry::parse(line).seq));
+    files.sort_by_key(|text| text.lines().next().and_then(|line| Some(Line::of(line).ok()?.key)));
     Ok(files)
 }
 

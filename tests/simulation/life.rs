@@ -13,9 +13,10 @@ use decklog::cluster::{Api, Limits};
 use decklog::config;
 use decklog::delivery;
 use decklog::journal::{Journal, JournalError, SinkStart};
+use decklog::sink::Sink;
 use decklog::sink::file::FileSink;
 use decklog::sink::http::HttpSink;
-use decklog::watch::{Fleet, Plan, Timings};
+use decklog::watch::{Fleet, FleetHandle, Plan, Timings};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::Setup;
 use super::faults::Fault;
 use super::network::Network;
+use super::outputs::Outputs;
 use super::receiver::{Collecting, Receiver};
 use super::stage::Stage;
 
@@ -33,6 +35,18 @@ pub(crate) struct Surroundings {
     pub(crate) network: Network,
     pub(crate) receiver: Arc<Receiver>,
     pub(crate) collected: Arc<Mutex<Vec<(u64, String)>>>,
+    pub(crate) outputs: Outputs,
+}
+
+/// The sinks that a daemon opens, and what they get.
+type Opened = Vec<(delivery::Plan, Box<dyn Sink>)>;
+
+/// What a part of decklog has come to.
+enum Part {
+    /// The outputs were asked: everything begins.
+    Asked(Opened, Box<Fleet>),
+    /// It has ended.
+    Ended(&'static str, Ended),
 }
 
 /// What is wrong with the disk in one life.
@@ -52,7 +66,9 @@ pub(crate) struct Life {
     journal: Journal,
     stop: CancellationToken,
     reopen: Bell,
-    tasks: JoinSet<(&'static str, Ended)>,
+    tasks: JoinSet<Part>,
+    pub(crate) fleet: FleetHandle,
+    redactor: Arc<Redactor>,
     /// Whoever only looks at what it does.
     _looking: JoinSet<()>,
     /// The disk has failed as it was told to.
@@ -94,6 +110,13 @@ impl Life {
         let stage = Arc::clone(&place.stage);
         let (mut paused, told) = (journal.paused(), Arc::clone(&place.stage));
         let mut looking = JoinSet::new();
+        let (mut head, moments) = (journal.head(), Arc::clone(&place.stage));
+        looking.spawn(async move {
+            let known = *head.borrow();
+            if head.wait_for(|head| *head > known).await.is_ok() {
+                moments.moment("head");
+            }
+        });
         looking.spawn(async move {
             while paused.changed().await.is_ok() {
                 let pause = paused.borrow_and_update().clone();
@@ -108,12 +131,13 @@ impl Life {
         tasks.spawn(async move {
             let written = slowly(stage, writing).await;
             full.fetch_or(written.as_ref().is_err_and(is_full), Ordering::Relaxed);
-            ("journal", written.map_err(|error| error.to_string()))
+            Part::Ended("journal", written.map_err(|error| error.to_string()))
         });
         let api = Api::over(place.network.client(&alive), "sim", Limits::default()).await;
         let api = api.map_err(|error| (error.to_string(), false))?;
         let redactor = Redactor::new(&config::Redact::default(), [7; 32]).map_err(|why| (why.join("\n"), false))?;
-        let plan = Plan { watch: vec![place.setup.watch()], redactor: Arc::new(redactor) };
+        let redactor = Arc::new(redactor);
+        let plan = Plan { watch: vec![place.setup.watch()], redactor: Arc::clone(&redactor) };
         let timings = Timings {
             page: place.setup.page,
             line_limit: place.setup.line_limit,
@@ -121,48 +145,62 @@ impl Life {
             audit: place.setup.audit,
             ..Timings::default()
         };
-        let (fleet, _handle) = Fleet::new(api, journal.clone(), plan, timings);
-        let stopped = stop.clone();
-        tasks.spawn(async move { ("fleet", fleet.run(stopped).await.map_err(|error| error.to_string())) });
-
-        let plan = |name: &str, filter| delivery::Plan {
-            name: name.to_owned(),
-            kind: "simulated",
-            start: SinkStart::Start,
-            filter,
-            shape: decklog::wire::Shape { payload: decklog::wire::Payload::Full, managed_fields: true },
-            rate: None,
-            on_refused: place.setup.on_refused,
-            stats: Arc::default(),
-        };
-        let file = Box::new(FileSink::new(&place.setup.file(out)));
-        let http = HttpSink::through(&place.setup.http, place.receiver.wire(&alive)).map_err(|why| (why, false))?;
-        let collecting = Box::new(Collecting {
-            stage: Arc::clone(&place.stage),
-            alive: Arc::clone(&alive),
-            into: Arc::clone(&place.collected),
-            last: 0,
+        let (fleet, handle) = Fleet::new(api, journal.clone(), plan, timings);
+        let opened = sinks(place, out, &alive).map_err(|why| (why, false))?;
+        let (asks, stopped) = (journal.clone(), stop.clone());
+        let entries = opened.iter().map(|(plan, _)| plan.registration()).collect();
+        tasks.spawn(async move {
+            let started = stopped.run_until_cancelled(delivery::register(&asks, entries)).await;
+            match started {
+                Some(Ok(())) => Part::Asked(opened, Box::new(fleet)),
+                Some(Err(error)) => Part::Ended("start", Err(error.to_string())),
+                None => Part::Ended("start", Ok(())),
+            }
         });
-        let wanted = delivery::Wanted::by_outline(is_collected);
-        let file = delivery::run(journal.clone(), plan("file", None), file, reopen.listen(), stop.clone());
-        let file = in_turn(1, file);
-        tasks.spawn(async move { ("file", file.await.map_err(|error| error.to_string())) });
-        let http = delivery::run(journal.clone(), plan("http", None), Box::new(http), reopen.listen(), stop.clone());
-        let http = in_turn(2, http);
-        tasks.spawn(async move { ("http", http.await.map_err(|error| error.to_string())) });
-        let collecting =
-            delivery::run(journal.clone(), plan("collecting", Some(wanted)), collecting, reopen.listen(), stop.clone());
-        let collecting = in_turn(3, collecting);
-        tasks.spawn(async move { ("collecting", collecting.await.map_err(|error| error.to_string())) });
-        Ok(Self { alive, journal, stop, reopen, tasks, _looking: looking, disk_failed: failed })
+        Ok(Self {
+            alive,
+            journal,
+            stop,
+            reopen,
+            tasks,
+            fleet: handle,
+            redactor,
+            _looking: looking,
+            disk_failed: failed,
+        })
+    }
+
+    /// The outputs were asked: delivery and reading begin.
+    fn go_on(&mut self, opened: Opened, fleet: Fleet) {
+        let turns = (opened.len() + 1).max(4) as u128;
+        let asked: Vec<_> = opened.iter().map(|(plan, _)| Arc::clone(&plan.asked)).collect();
+        for ((plan, sink), turn) in opened.into_iter().zip(1..) {
+            let sink = delivery::run(self.journal.clone(), plan, sink, self.reopen.listen(), self.stop.clone());
+            let sink = in_turn(turn, turns, sink);
+            self.tasks.spawn(async move { Part::Ended("a sink", sink.await.map_err(|error| error.to_string())) });
+        }
+        let stopped = self.stop.clone();
+        self.tasks.spawn(async move {
+            delivery::asked(asked).await;
+            Part::Ended("fleet", fleet.run(stopped).await.map_err(|error| error.to_string()))
+        });
+    }
+
+    /// SIGHUP with another configuration of what is watched.
+    pub(crate) fn reload(&self, setup: &Setup) {
+        self.fleet.reload(Plan { watch: vec![setup.watch()], redactor: Arc::clone(&self.redactor) });
+        self.reopen();
     }
 
     /// The first part that ends unasked.
     pub(crate) async fn ended(&mut self) -> String {
-        match self.tasks.join_next().await {
-            Some(Ok((name, result))) => format!("{name} ended: {result:?}"),
-            Some(Err(error)) => format!("a part of decklog panicked: {error}"),
-            None => "everything has ended".to_owned(),
+        loop {
+            match self.tasks.join_next().await {
+                Some(Ok(Part::Asked(opened, fleet))) => self.go_on(opened, *fleet),
+                Some(Ok(Part::Ended(name, result))) => return format!("{name} ended: {result:?}"),
+                Some(Err(error)) => return format!("a part of decklog panicked: {error}"),
+                None => return "everything has ended".to_owned(),
+            }
         }
     }
 
@@ -173,15 +211,16 @@ impl Life {
 
     /// SIGTERM, and the wait for the end.
     pub(crate) async fn stop(self) -> Result<(), String> {
-        let Self { alive, journal, stop, reopen, mut tasks, .. } = self;
+        let Self { alive, journal, stop, reopen, mut tasks, fleet, .. } = self;
         stop.cancel();
-        drop((journal, reopen));
+        drop((journal, reopen, fleet));
         let mut problems = Vec::new();
         let ending = async {
             while let Some(joined) = tasks.join_next().await {
                 match joined {
-                    Ok((_, Ok(()))) => {}
-                    Ok((name, Err(error))) => problems.push(format!("{name}: {error}")),
+                    // It came to its end before anything began.
+                    Ok(Part::Asked(..) | Part::Ended(_, Ok(()))) => {}
+                    Ok(Part::Ended(name, Err(error))) => problems.push(format!("{name}: {error}")),
                     Err(error) => problems.push(error.to_string()),
                 }
             }
@@ -206,6 +245,36 @@ impl Life {
     }
 }
 
+/// The sinks of this class of simulations, in the order of the configuration.
+fn sinks(place: &Surroundings, out: &Path, alive: &Arc<AtomicBool>) -> Result<Opened, String> {
+    let plan = |name: &str, filter| delivery::Plan {
+        name: name.to_owned(),
+        kind: "simulated",
+        start: SinkStart::Start,
+        filter,
+        shape: decklog::wire::Shape { payload: decklog::wire::Payload::Full, managed_fields: true },
+        rate: None,
+        on_refused: place.setup.on_refused,
+        stats: Arc::default(),
+        asked: Arc::default(),
+    };
+    let (setup, stage) = (&place.setup, &place.stage);
+    let file = setup.file(out);
+    let gated = |name: &str| (plan(name, None), place.outputs.sink(name, stage, alive, &file));
+    if !setup.has_receivers() {
+        return Ok(setup.sinks().iter().map(|name| gated(name)).collect());
+    }
+    let http = HttpSink::through(&setup.http, place.receiver.wire(alive))?;
+    let collecting =
+        Collecting { stage: Arc::clone(stage), alive: Arc::clone(alive), into: Arc::clone(&place.collected), last: 0 };
+    let wanted = delivery::Wanted::by_outline(is_collected);
+    Ok(vec![
+        (plan("file", None), Box::new(FileSink::new(&file))),
+        (plan("http", None), Box::new(http)),
+        (plan("collecting", Some(wanted)), Box::new(collecting)),
+    ])
+}
+
 /// What the filter of the collecting sink wants.
 pub(crate) fn is_collected(line: &[u8]) -> bool {
     memchr::memmem::find(line, br#""type":"DELETED""#).is_some()
@@ -216,19 +285,16 @@ fn is_full(error: &JournalError) -> bool {
     matches!(error, JournalError::Sqlite { source, .. } if source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull))
 }
 
-/// The tasks of this many sinks have a turn in each so many milliseconds.
-const TURNS: u128 = 4;
-
-/// Lets a task go on only when it is its turn. Those that wait for the same head are woken in an order of chance; their
-/// turns decide in which order they go on.
-async fn in_turn<T>(turn: u128, work: impl Future<Output = T>) -> T {
+/// Lets a task go on only when it is its turn, once in so many milliseconds. Those that wait for the same head are woken
+/// in an order of chance; their turns decide in which order they go on.
+async fn in_turn<T>(turn: u128, turns: u128, work: impl Future<Output = T>) -> T {
     let began = Instant::now();
     let mut work = std::pin::pin!(work);
     let mut waits: Option<Pin<Box<Sleep>>> = None;
     std::future::poll_fn(move |cx| {
         let wait = waits.get_or_insert_with(|| {
             let now = began.elapsed().as_millis();
-            let left = (turn + TURNS - now % TURNS) % TURNS;
+            let left = (turn + turns - now % turns) % turns;
             Box::pin(sleep(Duration::from_millis(u64::try_from(left).unwrap_or_default())))
         });
         if wait.as_mut().poll(cx).is_pending() {
@@ -248,6 +314,7 @@ async fn slowly<T>(stage: Arc<Stage>, mut work: Pin<Box<dyn Future<Output = T> +
         if fresh {
             fresh = false;
             let time = match stage.draw(&[Fault::SlowDisk]) {
+                _ if stage.stalled().is_some() => stage.stalled().unwrap_or_default(),
                 Some(fault) if stage.throw(|dice| dice.percent(4)) => {
                     stage.struck(fault, format_args!("the journal waits"));
                     stage.throw(|dice| dice.millis(200, 20_000))

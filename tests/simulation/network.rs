@@ -1,10 +1,10 @@
 //! The way from decklog to the simulated API server, in one process and one thread, and everything that can happen on
 //! it and in the server's name.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -53,12 +53,88 @@ pub(crate) struct Network {
     line_limit: usize,
     /// No list is older than this.
     oldest: Arc<AtomicU64>,
+    /// What the server does wrong all the time, until everything is well.
+    habit: Option<Fault>,
+    seen: Arc<Mutex<Seen>>,
+    /// How many bytes of watches decklog has taken.
+    taken: Arc<AtomicU64>,
 }
 
+/// What has come over the network.
+#[derive(Default)]
+struct Seen {
+    /// When each source asked for something in the last [`SPAN`].
+    asked: BTreeMap<String, VecDeque<Instant>>,
+    /// The most that one asked for in it.
+    most: usize,
+    /// Sources whose watch was accepted since the server came up.
+    watching: BTreeSet<String>,
+    /// The highest version that each source was sent in this life.
+    sent: BTreeMap<String, u64>,
+}
+
+/// Not more comes at once.
+const FRAME: usize = 64 << 10;
+
+/// Requests are counted in spans of this length …
+const SPAN: Duration = Duration::from_secs(3);
+/// … and a source has no more of them in one, further pages of a list left aside, whatever the server does.
+const MOST: usize = 30;
+
 impl Network {
-    pub(crate) fn new(stage: Arc<Stage>, sim: Sim, line_limit: usize) -> Self {
+    pub(crate) fn new(stage: Arc<Stage>, sim: Sim, line_limit: usize, habit: Option<Fault>) -> Self {
         let oldest = Arc::new(AtomicU64::new(sim.revision()));
-        Self { stage, sim, power: Bell::default(), stale: Arc::default(), line_limit, oldest }
+        let (power, stale, seen) = (Bell::default(), Arc::default(), Arc::default());
+        Self { stage, sim, power, stale, line_limit, oldest, habit, seen, taken: Arc::default() }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sources whose watch was accepted since the server came up.
+    pub(crate) fn watching(&self) -> BTreeSet<String> {
+        self.seen().watching.clone()
+    }
+
+    /// How many bytes of watches decklog has taken so far.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// The most requests that a source had in a span.
+    pub(crate) fn most(&self) -> usize {
+        self.seen().most
+    }
+
+    /// No answer of a server makes a hot loop.
+    fn count(&self, ask: Ask, source: &str) {
+        if ask == Ask::Other {
+            return;
+        }
+        self.stage.moment("asked");
+        if ask == Ask::Continue {
+            return;
+        }
+        let mut seen = self.seen();
+        let now = Instant::now();
+        let asked = seen.asked.entry(source.to_owned()).or_default();
+        asked.push_back(now);
+        while asked.front().is_some_and(|first| *first + SPAN < now) {
+            asked.pop_front();
+        }
+        let count = asked.len();
+        if count > MOST && seen.most <= MOST {
+            self.stage.fail(format!("{source} asks {count} times in {SPAN:?}"));
+        }
+        seen.most = seen.most.max(count);
+    }
+
+    /// The habit of the server, as long as anything is wrong.
+    fn habit(&self) -> Option<Fault> {
+        // Who pages or names versions like this does it for ever.
+        let lasts = matches!(self.habit, Some(Fault::Opaque | Fault::PagesDiffer));
+        self.habit.filter(|_| lasts || !self.stage.is_over())
     }
 
     /// No API server is behind this any more.
@@ -69,6 +145,7 @@ impl Network {
     /// Breaks every connection, and refuses new ones until [`Network::up`].
     pub(crate) fn down(&self) {
         if self.is_up() {
+            self.seen().watching.clear();
             self.power.ring();
         }
     }
@@ -86,6 +163,8 @@ impl Network {
     /// A client for one life of decklog. What a dead process still asks for reaches nobody.
     pub(crate) fn client(&self, alive: &Arc<AtomicBool>) -> kube::Client {
         let (network, alive) = (self.clone(), Arc::clone(alive));
+        // A process that begins knows what its journal has, which may be less.
+        self.seen().sent.clear();
         let service = tower::service_fn(move |request: Request<Body>| {
             let (network, alive) = (network.clone(), Arc::clone(&alive));
             async move { network.call(request, alive).await }
@@ -106,6 +185,7 @@ impl Network {
         let mut power = self.power.listen();
         let uri = request.uri().clone();
         let (ask, source) = meaning(&uri);
+        self.count(ask, &source);
         if !self.is_up() {
             self.stage.note(format_args!("{ask:?} {uri}: refused, the server is down"));
             return Err(refused());
@@ -117,7 +197,12 @@ impl Network {
         {
             return answer;
         }
-        let answer = self.ask(&uri.to_string(), accept, &mut power).await?;
+        let habit = self.habit();
+        let asked = if habit == Some(Fault::Opaque) { ordered(&uri) } else { uri.to_string() };
+        if ask == Ask::Watch && habit == Some(Fault::FreshBookmark) {
+            self.something_else_changes();
+        }
+        let answer = self.ask(&asked, accept, &mut power).await?;
         let status = answer.status();
         self.stage.note(format_args!("{ask:?} {uri}: {}", status.as_u16()));
         if ask == Ask::Watch && status == StatusCode::GONE {
@@ -126,13 +211,19 @@ impl Network {
         if ask == Ask::List && status.is_success() {
             self.stale.lock().unwrap_or_else(PoisonError::into_inner).remove(&source);
         }
+        let watch = ask == Ask::Watch && status.is_success();
+        if watch {
+            self.seen().watching.insert(source.clone());
+        }
         let (head, body) = answer.into_parts();
         let flow = Flow {
+            page: ask == Ask::Continue,
+            habit,
             network: self,
             alive,
             power,
             source,
-            watch: ask == Ask::Watch && status.is_success(),
+            watch,
             from: body,
             fault: None,
             rest: Vec::new(),
@@ -143,6 +234,19 @@ impl Network {
             late: None,
         };
         Ok(Response::from_parts(head, flow.begin(fault)))
+    }
+
+    /// Something that nobody watches is written, so that there is a new version.
+    fn something_else_changes(&self) {
+        let (namespace, name) = (super::world::NAMESPACES[0], "s-fresh");
+        let text = |n: u64| {
+            let text = format!(r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}"}},"spec":{{"n":{n}}}}}"#);
+            sim::Object::parse(text.as_bytes()).unwrap_or_default()
+        };
+        let next = text(self.sim.revision());
+        if self.sim.replace("services", namespace, name, next).is_err() {
+            drop(self.sim.create("services", text(0)));
+        }
     }
 
     async fn ask(
@@ -381,6 +485,9 @@ enum Step {
 
 /// A body on its way, line by line where it is a watch.
 struct Flow {
+    /// It is a further page of a list.
+    page: bool,
+    habit: Option<Fault>,
     network: Network,
     alive: Arc<AtomicBool>,
     power: Listener,
@@ -416,6 +523,9 @@ impl Flow {
         }
         let frames = stream::unfold(self, |mut flow| async move {
             let part = flow.next().await?;
+            if let (true, Ok(bytes)) = (flow.watch, &part) {
+                flow.network.taken.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            }
             Some((part.map(Frame::data), flow))
         });
         StreamBody::new(frames).boxed_unsync()
@@ -457,6 +567,10 @@ impl Flow {
                     let rest = bytes.split_off(stage.throw(|dice| dice.between(1, most)).min(bytes.len() - 1));
                     self.steps.push_front(Step::Send(rest));
                     self.steps.push_front(Step::Wait(stage.throw(|dice| dice.millis(0, 300))));
+                    return Some(Ok(bytes.into()));
+                }
+                Step::Send(mut bytes) if bytes.len() > FRAME => {
+                    self.steps.push_front(Step::Send(bytes.split_off(FRAME)));
                     return Some(Ok(bytes.into()));
                 }
                 Step::Send(mut bytes) => {
@@ -527,6 +641,14 @@ impl Flow {
             }
             Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
         };
+        let mut bytes = bytes.to_vec();
+        if self.page && self.habit == Some(Fault::PagesDiffer) {
+            self.struck(Fault::PagesDiffer);
+            bytes = replaced(&bytes, br#""metadata":{"resourceVersion":""#, br#""metadata":{"resourceVersion":"1"#, 1);
+        }
+        if self.habit == Some(Fault::Opaque) {
+            bytes = replaced(&bytes, br#""resourceVersion":""#, br#""resourceVersion":"~"#, usize::MAX);
+        }
         if !self.watch {
             self.part_of_list(&bytes);
             return;
@@ -584,6 +706,13 @@ impl Flow {
         }
         if !event && self.no_bookmarks && !stage.is_calm() {
             return true;
+        }
+        match self.habit {
+            Some(habit @ (Fault::EndsEarly | Fault::Opaque)) if event && self.is_news(&line) => {
+                return self.last(habit, line);
+            }
+            Some(Fault::FreshBookmark) if !event => return self.last(Fault::FreshBookmark, line),
+            _ => {}
         }
         if event && stage.is_poisoned(&line) {
             self.struck(Fault::Undecodable);
@@ -644,12 +773,54 @@ impl Flow {
         goes_on
     }
 
+    /// The server sends this, and ends the watch as one ends it that has had its time.
+    fn last(&mut self, habit: Fault, line: Vec<u8>) -> bool {
+        self.struck(habit);
+        self.steps.extend([Step::Send(line), Step::End]);
+        false
+    }
+
+    /// Whether the source is sent this for the first time.
+    fn is_news(&self, line: &[u8]) -> bool {
+        let text = member(line, br#""resourceVersion":""#);
+        let version = text.and_then(|text| text.trim_start_matches('~').parse::<u64>().ok());
+        let Some(version) = version.filter(|_| !self.network.stage.is_over()) else { return false };
+        let mut seen = self.network.seen();
+        let newest = seen.sent.entry(self.source.clone()).or_default();
+        let news = version > *newest;
+        *newest = version.max(*newest);
+        news
+    }
+
     fn garble(&mut self, mut line: Vec<u8>) {
         self.network.stage.may_lose(&self.source, "undecodable");
         line.truncate(line.len() / 2);
         line.push(b'\n');
         self.steps.push_back(Step::Send(line));
     }
+}
+
+/// A query as the server understands it that gave out versions without an order.
+fn ordered(uri: &http::Uri) -> String {
+    uri.to_string().replace("resourceVersion=%7E", "resourceVersion=").replace("resourceVersion=~", "resourceVersion=")
+}
+
+/// The bytes with something else in some places.
+fn replaced(bytes: &[u8], from: &[u8], to: &[u8], most: usize) -> Vec<u8> {
+    let (mut out, mut at) = (Vec::with_capacity(bytes.len() + 64), 0);
+    for found in memchr::memmem::find_iter(bytes, from).take(most) {
+        out.extend_from_slice(&bytes[at..found]);
+        out.extend_from_slice(to);
+        at = found + from.len();
+    }
+    out.extend_from_slice(&bytes[at..]);
+    out
+}
+
+/// The text after this, up to the next quote.
+fn member(line: &[u8], begins: &[u8]) -> Option<String> {
+    let rest = &line[memchr::memmem::find(line, begins)? + begins.len()..];
+    Some(String::from_utf8_lossy(&rest[..memchr::memchr(b'"', rest)?]).into_owned())
 }
 
 /// `"resourceVersion":"N"` as it stands in a line.

@@ -1,6 +1,6 @@
 //! The far ends of the sinks: a server that takes CloudEvents, and a sink that only collects.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,12 +37,16 @@ struct State {
     /// Seqs that are refused.
     refused: BTreeSet<u64>,
     repeats: u64,
+    /// What each event was known by that a consumer has seen who drops repeats.
+    keys: HashMap<String, u64>,
 }
 
 /// One entry as it came.
 struct Event {
     seq: u64,
     line: String,
+    /// What tells it from others, as far as the attributes say: those that are decklog's own, or else the id.
+    key: String,
 }
 
 impl Receiver {
@@ -160,7 +164,17 @@ impl Receiver {
 
     fn take(&self, events: Vec<Event>) {
         let mut state = self.lock();
-        for Event { seq, line } in events {
+        for Event { seq, line, key } in events {
+            if self.stage.enables(Fault::DropsRepeats) && state.keys.is_empty() {
+                self.stage.struck(Fault::DropsRepeats, format_args!("from {key} on"));
+            }
+            if self.stage.enables(Fault::DropsRepeats)
+                && let Some(other) = state.keys.insert(key.clone(), seq)
+                && other != seq
+            {
+                self.stage
+                    .fail(format!("a consumer that drops repeats drops {seq}, which has the key of {other}: {key}"));
+            }
             let mut next = state.last + 1;
             while self.sets_aside && state.refused.contains(&next) {
                 next += 1;
@@ -191,14 +205,29 @@ fn response(status: u16, retry_after: Option<usize>) -> reqwest::Response {
     response.body(Vec::new()).unwrap_or_default().into()
 }
 
+/// The attributes of CloudEvents that say nothing of which entry it is.
+const OF_EVERY_EVENT: [&str; 8] =
+    ["id", "specversion", "source", "type", "subject", "time", "datacontenttype", "dataschema"];
+
+/// The members of an event in the structured mode.
+type Members<'a> = BTreeMap<String, &'a RawValue>;
+
+/// An event as it came, in whatever mode.
+struct Structured<'a> {
+    data: &'a RawValue,
+    attributes: BTreeMap<String, String>,
+}
+
+impl<'a> Structured<'a> {
+    fn of(mut members: Members<'a>) -> Result<Self, String> {
+        let data = members.remove("data").ok_or("no data")?;
+        let text = |value: &RawValue| serde_json::from_str(value.get()).unwrap_or_else(|_| value.get().to_owned());
+        Ok(Self { data, attributes: members.into_iter().map(|(name, value)| (name, text(value))).collect() })
+    }
+}
+
 /// The entries that a request carries, however it does.
 fn events(request: &reqwest::Request) -> Result<Vec<Event>, String> {
-    #[derive(Deserialize)]
-    struct Structured<'a> {
-        id: String,
-        #[serde(borrow)]
-        data: &'a RawValue,
-    }
     #[derive(Deserialize)]
     struct Entry {
         seq: u64,
@@ -208,19 +237,29 @@ fn events(request: &reqwest::Request) -> Result<Vec<Event>, String> {
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let say = |error: serde_json::Error| error.to_string();
     let structured: Vec<Structured<'_>> = match header("content-type") {
-        "application/cloudevents+json" => vec![serde_json::from_slice(body).map_err(say)?],
-        "application/cloudevents-batch+json" => serde_json::from_slice(body).map_err(say)?,
+        "application/cloudevents+json" => vec![Structured::of(serde_json::from_slice(body).map_err(say)?)?],
+        "application/cloudevents-batch+json" => {
+            let events: Vec<Members<'_>> = serde_json::from_slice(body).map_err(say)?;
+            events.into_iter().map(Structured::of).collect::<Result<_, _>>()?
+        }
         _ => {
-            let data: &RawValue = serde_json::from_slice(body).map_err(say)?;
-            vec![Structured { id: header("ce-id").to_owned(), data }]
+            let attributes = request.headers().iter().filter_map(|(name, value)| {
+                let name = name.as_str().strip_prefix("ce-")?;
+                Some((name.to_owned(), value.to_str().unwrap_or_default().to_owned()))
+            });
+            vec![Structured { data: serde_json::from_slice(body).map_err(say)?, attributes: attributes.collect() }]
         }
     };
     let event = |event: Structured<'_>| {
         let entry: Entry = serde_json::from_str(event.data.get()).map_err(say)?;
-        if entry.id != event.id {
-            return Err(format!("the event {} carries the entry {}", event.id, entry.id));
+        let id = event.attributes.get("id").cloned().unwrap_or_default();
+        if entry.id != id {
+            return Err(format!("the event {id} carries the entry {}", entry.id));
         }
-        Ok(Event { seq: entry.seq, line: event.data.get().to_owned() })
+        let own = event.attributes.iter().filter(|(name, _)| !OF_EVERY_EVENT.contains(&name.as_str()));
+        let own: Vec<String> = own.map(|(name, value)| format!("{name}={value}")).collect();
+        let key = if own.is_empty() { id } else { own.join(" ") };
+        Ok(Event { seq: entry.seq, line: event.data.get().to_owned(), key })
     };
     structured.into_iter().map(event).collect()
 }

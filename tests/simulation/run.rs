@@ -7,6 +7,10 @@
 #![allow(dead_code, reason = "the test and the example each use a part of it")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "each place deals with a few kinds of faults")]
 
+#[path = "class.rs"]
+pub(crate) mod class;
+#[path = "consumers.rs"]
+mod consumers;
 #[path = "dice.rs"]
 mod dice;
 #[path = "faults.rs"]
@@ -20,10 +24,16 @@ mod judges;
 mod life;
 #[path = "network.rs"]
 mod network;
+#[path = "outputs.rs"]
+mod outputs;
 #[path = "receiver.rs"]
 mod receiver;
+#[path = "setup.rs"]
+mod setup;
 #[path = "stage.rs"]
 mod stage;
+#[path = "turnback.rs"]
+mod turnback;
 #[path = "world.rs"]
 mod world;
 
@@ -35,106 +45,29 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use decklog::ambient::{self, Simulation};
-use decklog::config::{self, Compress, OnRefused};
+use decklog::config::OnRefused;
 use decklog::sim::{self, Sim, objects};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep_until};
 
+use class::Class;
+use consumers::Consumers;
 use dice::Dice;
 use faults::{Counts, Fault};
 use judges::{Histories, Log};
 use life::{BadDisk, Life, Surroundings};
 use network::Network;
+use outputs::Outputs;
 use receiver::Receiver;
+pub(crate) use setup::Setup;
 use stage::Stage;
+use turnback::Past;
 use world::{NAMESPACES, WATCHED, WIDGETS, World};
 
-/// At least so many events happen in what is watched.
-const EVENTS: usize = 500;
 /// Once nothing goes wrong any more, everything has to be right after this time, by the simulated clock.
 const CONVERGES: Duration = Duration::from_secs(3600);
-
-/// What a seed makes of the configuration.
-#[derive(Clone, Debug)]
-pub(crate) struct Setup {
-    pub(crate) namespaces: Option<BTreeSet<String>>,
-    pub(crate) selector: bool,
-    pub(crate) page: u32,
-    pub(crate) line_limit: usize,
-    pub(crate) on_refused: OnRefused,
-    pub(crate) http: config::HttpSink,
-    /// How often each source is compared with the API server.
-    pub(crate) audit: Option<Duration>,
-    rotate: Option<u64>,
-    compress: Compress,
-    /// The revision at which decklog began to look.
-    pub(crate) started: u64,
-    enabled: BTreeSet<Fault>,
-    /// No fault that could lose a change: then there is no GAP.
-    pub(crate) clean: bool,
-}
-
-impl Setup {
-    fn new(seed: u64) -> Self {
-        let dice = &mut Dice::new(seed, "setup");
-        let clean = dice.percent(25);
-        let none = dice.percent(4);
-        // Few kinds at a time leave room for each of them; sometimes all come together.
-        let share = *dice.pick(&[15, 35, 60, 100]);
-        let enabled = Fault::ALL.iter().copied().filter(|fault| {
-            let chosen = dice.percent(share);
-            chosen && !none && !(clean && fault.may_lose())
-        });
-        let enabled = enabled.collect();
-        let format = *dice.pick(&["binary", "structured", "batched"]);
-        let http = json!({ "url": "http://events.example.com/", "format": format, "batch_size": dice.between(1, 40),
-                           "timeout": "10s" });
-        Self {
-            namespaces: dice.percent(30).then(|| NAMESPACES[..2].iter().map(|name| (*name).to_owned()).collect()),
-            selector: dice.percent(30),
-            page: u32::try_from(dice.between(2, 60)).unwrap_or(10),
-            line_limit: 48 << 10,
-            on_refused: if dice.percent(50) { OnRefused::Halt } else { OnRefused::SetAside },
-            http: serde_json::from_value(http).expect("a valid configuration"),
-            audit: dice.percent(60).then(|| dice.millis(60_000, 600_000)),
-            rotate: dice.percent(60).then(|| dice.between(4_000, 120_000) as u64),
-            compress: if dice.percent(50) { Compress::Zstd } else { Compress::None },
-            started: 0,
-            enabled,
-            clean,
-        }
-    }
-
-    /// The `[[watch]]` of the configuration.
-    pub(crate) fn watch(&self) -> config::Watch {
-        config::Watch {
-            resources: WATCHED.iter().map(|name| (*name).to_owned()).collect(),
-            namespaces: self.namespaces.iter().flatten().cloned().collect(),
-            label_selector: if self.selector { "tier=web".to_owned() } else { String::new() },
-            ..config::Watch::default()
-        }
-    }
-
-    pub(crate) fn file(&self, out: &Path) -> config::FileSink {
-        config::FileSink {
-            path: out.join("events.jsonl"),
-            rotate_size: self.rotate,
-            rotate_every: None,
-            keep: 10_000,
-            compress: self.compress,
-        }
-    }
-
-    pub(crate) fn watches(&self, resource: &str, namespace: &str) -> bool {
-        WATCHED.contains(&resource) && self.namespaces.as_ref().is_none_or(|all| all.contains(namespace))
-    }
-
-    pub(crate) fn selects(&self, row: &sim::Row) -> bool {
-        !self.selector || row.value()["metadata"]["labels"]["tier"] == "web"
-    }
-}
 
 /// The past of one seed in so many is judged, which takes as long as the rest.
 const EVERY: u64 = 8;
@@ -151,6 +84,11 @@ pub(crate) struct Outcome {
     pub(crate) gaps: usize,
     pub(crate) lives: usize,
     pub(crate) clean: bool,
+    pub(crate) class: Class,
+    /// The most requests that a source had within three seconds.
+    pub(crate) most: usize,
+    /// What the judges took, by the real clock.
+    pub(crate) judging: Duration,
     /// By the simulated clock.
     pub(crate) took: Duration,
     pub(crate) failures: Vec<String>,
@@ -160,8 +98,10 @@ impl Outcome {
     /// What to say about a seed that failed.
     pub(crate) fn report(&self) -> String {
         let mut text = format!(
-            "seed {} failed; replay it with: cargo run --release --example simulate -- --seed {}\n",
-            self.seed, self.seed
+            "seed {} ({}) failed; replay it with: cargo run --release --example simulate -- --seed {}\n",
+            self.seed,
+            self.class.name(),
+            self.seed
         );
         for failure in self.failures.iter().take(12) {
             text += &format!("- {failure}\n");
@@ -189,6 +129,9 @@ pub(crate) fn simulate(seed: u64, verbose: bool) -> Outcome {
                 gaps: 0,
                 lives: 0,
                 clean: false,
+                class: Class::of(seed),
+                most: 0,
+                judging: Duration::ZERO,
                 took: Duration::ZERO,
                 failures: vec![format!("the simulation cannot begin: {error}")],
             },
@@ -223,6 +166,11 @@ struct Run {
     defined: u64,
     clock_was_set_back: bool,
     moved: usize,
+    past: Past,
+    consumers: Consumers,
+    /// The log at the end of the last life.
+    log: Log,
+    judging: Duration,
 }
 
 impl Run {
@@ -232,11 +180,18 @@ impl Run {
         let stage = Arc::new(Stage::new(seed, verbose, setup.enabled.clone()));
         let sim = Sim::unconnected(sim::Settings {
             seed,
-            bookmarks_every: Duration::from_secs(20),
+            bookmarks_every: if setup.enables(Fault::FreshBookmark) {
+                Duration::from_millis(5)
+            } else {
+                Duration::from_secs(20)
+            },
             http_410: dice.percent(30),
             ..sim::Settings::default()
         })?;
         for namespace in NAMESPACES {
+            sim.create_namespace(namespace).map_err(io::Error::other)?;
+        }
+        for namespace in setup.namespaces.iter().flatten().filter(|_| setup.class == Class::Large) {
             sim.create_namespace(namespace).map_err(io::Error::other)?;
         }
         let crd = sim.define(objects::crd(WIDGETS, "Widget", true, &["v1"])).map_err(io::Error::other)?;
@@ -246,13 +201,16 @@ impl Run {
         }
         setup.started = sim.revision();
         stage.note(format_args!("{setup:?}"));
-        let network = Network::new(Arc::clone(&stage), sim.clone(), setup.line_limit);
-        let receiver = Receiver::new(Arc::clone(&stage), setup.on_refused == OnRefused::SetAside);
+        let habits = [Fault::EndsEarly, Fault::FreshBookmark, Fault::Opaque, Fault::PagesDiffer];
+        let habit = habits.into_iter().find(|habit| setup.enables(*habit));
+        let network = Network::new(Arc::clone(&stage), sim.clone(), setup.line_limit, habit);
+        let receiver = Receiver::new(Arc::clone(&stage), setup.on_refused == OnRefused::DeadLetter);
         let memory = Path::new("/dev/shm");
         let mut builder = tempfile::Builder::new();
         builder.prefix("decklog-simulation-");
         let dir = if memory.is_dir() { builder.tempdir_in(memory)? } else { builder.tempdir()? };
-        let place = Surroundings { stage, setup, network, receiver, collected: Arc::default() };
+        let outputs = Outputs::default();
+        let place = Surroundings { stage, setup, network, receiver, collected: Arc::default(), outputs };
         let run = Self {
             seed,
             simulation,
@@ -270,6 +228,10 @@ impl Run {
             defined: crd.revision,
             clock_was_set_back: false,
             moved: 0,
+            past: Past::default(),
+            consumers: Consumers::default(),
+            log: Log::default(),
+            judging: Duration::ZERO,
         };
         fs::create_dir(run.state())?;
         fs::create_dir(run.out())?;
@@ -300,8 +262,18 @@ impl Run {
     }
 
     async fn live(mut self) -> Outcome {
-        while self.events() < EVENTS && self.stage().failures().is_empty() {
-            if self.dice.percent(15) {
+        let class = self.place.setup.class;
+        if class == Class::Starts && self.stage().enables(Fault::OutputHangs) {
+            self.hang();
+        }
+        if class == Class::Large {
+            self.at_limit().await;
+        }
+        self.share_among_sinks();
+        while self.events() < class.events() && self.stage().failures().is_empty() {
+            // Some promises are of good days.
+            let fair = matches!(class, Class::Starts | Class::Outages);
+            if self.dice.percent(15) && !fair {
                 let weather = *self.dice.pick(&[3, 10, 30, 60]);
                 self.stage().set_weather(weather);
             }
@@ -311,8 +283,14 @@ impl Run {
                     tokio::task::yield_now().await;
                 }
             }
-            if self.dice.percent(35) {
+            if self.dice.percent(if class == Class::Scopes { 70 } else { 35 }) {
                 self.trouble().await;
+            }
+            if matches!(class, Class::Timeline | Class::Writers) {
+                self.turn_back().await;
+            }
+            if class == Class::Servers && self.dice.percent(10) {
+                self.burst().await;
             }
             let pause = match self.dice.roll(100) {
                 0..=74 => self.dice.millis(0, 1500),
@@ -342,16 +320,12 @@ impl Run {
             if let Some(at) = self.redefine {
                 wake = wake.min(at);
             }
-            let ended = match &mut self.life {
-                Some(life) => tokio::select! {
-                    biased;
-                    ended = life.ended() => Some(ended),
-                    () = sleep_until(wake) => None,
-                },
-                None => {
-                    sleep_until(wake).await;
-                    None
-                }
+            let twin = self.past.twin.as_mut().and_then(|twin| twin.life.as_mut());
+            let ended = tokio::select! {
+                biased;
+                ended = ended(self.life.as_mut()) => Some(ended),
+                why = ended(twin) => return self.place.stage.fail(format!("the other decklog ended: {why}")),
+                () = sleep_until(wake) => None,
             };
             if let Some(ended) = ended {
                 self.ended(ended).await;
@@ -415,6 +389,8 @@ impl Run {
 
     /// Nothing of decklog goes on, and nothing is cleaned up: what is on disk at this moment is all that is left.
     async fn crash(&mut self) {
+        // It would be left at a directory that is no more.
+        self.end_twin().await;
         let Some(life) = self.life.take() else { return };
         let stage = Arc::clone(self.stage());
         stage.struck(Fault::Crash, format_args!("life {}", self.lives));
@@ -451,7 +427,7 @@ impl Run {
             }
             kept += line.len();
         }
-        if kept < text.len() {
+        if kept < text.len() && !self.past.turned {
             let length = self.dice.between(kept, text.len());
             fs::write(&path, &text[..length]).map_err(say)?;
         } else {
@@ -480,7 +456,7 @@ impl Run {
 
     /// Something goes wrong that no request has to be there for.
     async fn trouble(&mut self) {
-        const TROUBLE: [Fault; 12] = [
+        const TROUBLE: [Fault; 14] = [
             Fault::Compaction,
             Fault::Forgets,
             Fault::Restart,
@@ -493,6 +469,8 @@ impl Run {
             Fault::ClockBack,
             Fault::ClockForward,
             Fault::MovedAway,
+            Fault::LongOutage,
+            Fault::Selector,
         ];
         let possible: Vec<Fault> = TROUBLE.into_iter().filter(|fault| self.stage().enables(*fault)).collect();
         if possible.is_empty() {
@@ -517,6 +495,8 @@ impl Run {
                 self.place.network.up();
             }
             Fault::Rollback => self.roll_back().await,
+            Fault::LongOutage => self.outage().await,
+            Fault::Selector => self.select(),
             fault @ (Fault::Undefined | Fault::Redefined) if self.redefine.is_none() => {
                 stage.struck(fault, format_args!("at {}", self.sim.revision()));
                 stage.may_lose(WIDGETS, "scope");
@@ -619,13 +599,16 @@ impl Run {
     async fn converge(&mut self) {
         let stage = Arc::clone(self.stage());
         stage.note(format_args!("--- everything is well from here on"));
-        stage.set_weather(0);
+        stage.end();
+        self.place.outputs.open();
+        self.end_twin().await;
         self.place.network.up();
         self.redefine = self.redefine.map(|_| Instant::now());
         // Disks that are bad from the start of a life stay so until its end.
         if self.life.is_some() {
             self.stop().await;
         }
+        self.share_no_more();
         self.begins = Instant::now();
         let until = Instant::now() + CONVERGES;
         let mut late = String::new();
@@ -635,17 +618,17 @@ impl Run {
             if late.is_empty() {
                 return self.stop().await;
             }
+            self.operate(&late);
             if Instant::now() > until {
                 return stage.fail(format!("an hour after all is well, decklog is behind: {late}"));
             }
-            self.place.receiver.mend();
-            if late.contains("halted")
-                && let Some(life) = &self.life
-            {
-                life.reopen();
-            }
         }
         stage.note(format_args!("{late}"));
+    }
+
+    /// How many sources there are when all is well.
+    fn sources(&self) -> usize {
+        WATCHED.len() * self.place.setup.namespaces.as_ref().map_or(1, BTreeSet::len)
     }
 
     /// What is not yet where it has to be.
@@ -657,7 +640,7 @@ impl Run {
         };
         let mut late: Vec<String> = Vec::new();
         let active: Vec<_> = positions.iter().filter(|position| position.active).collect();
-        let sources = WATCHED.len() * self.place.setup.namespaces.as_ref().map_or(1, BTreeSet::len);
+        let sources = self.sources();
         if active.len() < sources {
             late.push(format!("{} of {sources} sources", active.len()));
         }
@@ -670,7 +653,9 @@ impl Run {
             decklog::journal::Reader::open(&self.state()).and_then(|reader| Ok((reader.head()?, reader.sinks()?)));
         match sinks {
             Ok((head, sinks)) => {
-                let behind = sinks.iter().filter(|sink| sink.cursor < head);
+                let configured =
+                    |name: &String| self.place.setup.has_receivers() || self.place.setup.sinks.contains(name);
+                let behind = sinks.iter().filter(|sink| sink.cursor < head && configured(&sink.name));
                 late.extend(behind.map(|sink| {
                     format!("{} {} ({}) at {} of {head}", sink.name, sink.state, sink.detail, sink.cursor)
                 }));
@@ -688,17 +673,36 @@ impl Run {
             Ok(cursors) => self.place.receiver.life_ended(cursors.get("http").copied().unwrap_or(0)),
             Err(error) => problems.push(error),
         }
-        match (Log::read(&self.state()), judges::positions(&self.state())) {
+        let began = std::time::Instant::now();
+        let before = std::mem::take(&mut self.log);
+        match (Log::read(&self.state(), before), judges::positions(&self.state())) {
             (Ok(log), Ok(positions)) => {
                 let (histories, setup) = (self.histories(), &self.place.setup);
                 let back = self.clock_was_set_back;
-                problems.extend(judges::log_is_right_so_far(&log, &histories, setup, &positions, back));
+                if self.is_comparable() {
+                    problems.extend(judges::log_is_right_so_far(&log, &histories, setup, &positions, back));
+                }
+                if setup.class == Class::Starts {
+                    self.judge_start();
+                }
+                problems.extend(self.consumers.life_ended(&log, &self.place, &self.state(), &self.out()));
+                self.log = log;
             }
             (Err(error), _) | (_, Err(error)) => problems.push(error),
         }
         for problem in problems {
             stage.fail(format!("at the end of life {}: {problem}", self.lives));
         }
+        self.judging += began.elapsed();
+    }
+
+    /// What the HTTP receiver and the collecting sink have is what they should have.
+    fn receivers_have_everything(&self, log: &Log, state: &Path) -> Vec<String> {
+        let (taken, refused) = self.place.receiver.taken();
+        let mut problems = judges::http_has_everything(log, &taken, &refused, state);
+        let collected = self.place.collected.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        problems.extend(judges::collected_is_the_filter(log, &collected));
+        problems
     }
 
     fn judge_everything(mut self) -> Outcome {
@@ -714,25 +718,40 @@ impl Run {
             gaps: 0,
             lives: self.lives,
             clean: setup.clean,
+            class: setup.class,
+            most: self.place.network.most(),
+            judging: Duration::ZERO,
             took: stage.elapsed(),
             failures: Vec::new(),
         };
-        match Log::read(&state) {
+        let began = std::time::Instant::now();
+        match Log::read(&state, std::mem::take(&mut self.log)) {
             Ok(log) if stage.failures().is_empty() => {
                 let histories = self.histories();
                 let back = self.clock_was_set_back;
-                let mut problems = judges::log_is_history(&log, &histories, &setup, self.sim.revision(), back);
-                problems.extend(judges::objects_are_the_servers(&log, &histories));
-                if self.seed.is_multiple_of(EVERY) {
-                    problems.extend(judges::past_is_the_servers(&log, &histories, &state, &setup));
+                let mut problems = Vec::new();
+                if self.is_comparable() {
+                    let now = self.sim.revision();
+                    problems.extend(judges::log_is_history(&log, &histories, &setup, now, back));
+                    let (pick, ordered) = (self.seed / EVERY, !setup.enables(Fault::Opaque));
+                    if pick.is_multiple_of(EVERY) && ordered {
+                        problems.extend(judges::past_is_the_servers(&log, &histories, &state, &setup));
+                    }
                 }
-                problems.extend(judges::gaps_are_justified(&log, &stage.reasons(), &stage.owed()));
+                if setup.class != Class::Large {
+                    problems.extend(judges::objects_are_the_servers(&log, &histories));
+                }
+                // After a put-back reasons and heads are of different journals.
+                if !self.past.turned && !setup.enables(Fault::Opaque) {
+                    problems.extend(judges::gaps_are_justified(&log, &stage.reasons(), &stage.owed()));
+                }
                 problems.extend(judges::replay_is_the_table(&log, &state, &self.sim, &setup));
-                problems.extend(judges::file_is_exactly_once(&log, &out));
-                let (taken, refused) = self.place.receiver.taken();
-                problems.extend(judges::http_has_everything(&log, &taken, &refused, &state));
-                let collected = self.place.collected.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                problems.extend(judges::collected_is_the_filter(&log, &collected));
+                if setup.has_receivers() {
+                    problems.extend(judges::file_is_exactly_once(&log, &out));
+                    problems.extend(self.receivers_have_everything(&log, &state));
+                } else {
+                    problems.extend(self.consumers.judge(&log, &self.place, &out));
+                }
                 outcome.gaps = log.entries.iter().filter(|entry| entry.gap.is_some()).count();
                 if setup.clean && outcome.gaps > 0 {
                     problems.push(format!("{} GAPs although nothing could be lost", outcome.gaps));
@@ -750,6 +769,7 @@ impl Run {
             Ok(_) => {}
             Err(error) => stage.fail(error),
         }
+        outcome.judging = self.judging + began.elapsed();
         self.life = None;
         outcome.failures = stage.failures();
         if !outcome.failures.is_empty() && std::env::var_os("SIMULATE_KEEP").is_some() {
@@ -758,6 +778,14 @@ impl Run {
         }
         stage.note(format_args!("{} events, {} entries, {} gaps", outcome.events, outcome.entries, outcome.gaps));
         outcome
+    }
+}
+
+/// Waits for the end of a life, where there is one.
+async fn ended(life: Option<&mut Life>) -> String {
+    match life {
+        Some(life) => life.ended().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -50,6 +50,12 @@ struct Inner {
     /// Texts in lines of watches that are garbled whenever they come.
     poison: Vec<String>,
     failures: Vec<String>,
+    /// Nothing goes wrong any more.
+    over: bool,
+    /// The journal's disk stands still until then.
+    stalled: Option<Instant>,
+    /// When something first happened in this life.
+    moments: BTreeMap<String, Instant>,
 }
 
 impl Stage {
@@ -66,6 +72,9 @@ impl Stage {
             owed: Vec::new(),
             poison: Vec::new(),
             failures: Vec::new(),
+            over: false,
+            stalled: None,
+            moments: BTreeMap::new(),
         };
         Self { began: Instant::now(), verbose, inner: Mutex::new(inner) }
     }
@@ -113,6 +122,26 @@ impl Stage {
         self.lock().weather == 0
     }
 
+    /// From here on everything is well.
+    pub(crate) fn end(&self) {
+        self.set_weather(0);
+        self.lock().over = true;
+    }
+
+    /// The journal's disk stands still for so long.
+    pub(crate) fn stall(&self, time: Duration) {
+        self.lock().stalled = Some(Instant::now() + time);
+    }
+
+    /// How much longer the journal's disk stands still.
+    pub(crate) fn stalled(&self) -> Option<Duration> {
+        self.lock().stalled.map(|until| until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().over
+    }
+
     pub(crate) fn enables(&self, fault: Fault) -> bool {
         self.lock().enabled.contains(&fault)
     }
@@ -144,6 +173,21 @@ impl Stage {
         inner.head = Some(head);
         // What a life before this one was told, it may have taken with it.
         inner.expired.clear();
+        inner.moments.clear();
+        inner.moments.insert("start".to_owned(), Instant::now());
+    }
+
+    /// This happens now; only the first time in a life counts.
+    pub(crate) fn moment(&self, what: &str) {
+        let mut inner = self.lock();
+        if !inner.moments.contains_key(what) {
+            inner.moments.insert(what.to_owned(), Instant::now());
+        }
+    }
+
+    /// When this first happened in this life.
+    pub(crate) fn when(&self, what: &str) -> Option<Instant> {
+        self.lock().moments.get(what).copied()
     }
 
     /// The newest seq on disk.
