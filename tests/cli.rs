@@ -579,6 +579,26 @@ async fn verify_proves_a_copy_and_finds_what_was_done_to_it() {
     assert!(answer.code == 1 && answer.out.contains("entry 2 is missing before it"), "{answer:?}");
 }
 
+/// What nobody watches any more is told as what it was, and since when that is all that is known.
+#[tokio::test]
+async fn what_is_watched_no_more_is_not_told_as_present() {
+    let state = State::told().await;
+    for command in [&["get", "deploy/api"][..], &["diff", "--from", "1"], &["diff", "deploy/api", "--from", "1"]] {
+        let answer = state.run(command);
+        assert!(answer.code == 0 && !(answer.out + &answer.err).contains("not watched"), "{command:?}");
+    }
+    state.journal.retire_source(state.deployments.id).await.unwrap();
+    state.journal.flush().await.unwrap();
+    let says = "deployments.apps is not watched any more: what is known of it is of ";
+    let answer = state.run(&["get", "deploy/api"]);
+    assert!(answer.code == 0 && answer.err.starts_with(&format!("decklog: note: {says}")), "{answer:?}");
+    assert!(answer.out.contains("name: api"), "{answer:?}");
+    for command in [&["diff", "--from", "1"][..], &["diff", "deploy/api", "--from", "1"]] {
+        let answer = state.run(command);
+        assert!(answer.code == 0 && (answer.out.clone() + &answer.err).contains(says), "{answer:?}");
+    }
+}
+
 #[tokio::test]
 async fn verify_says_how_much_of_a_copy_it_has_proved() {
     let state = State::told().await;
@@ -634,16 +654,19 @@ async fn verify_says_how_much_of_a_copy_it_has_proved() {
         let text = check(&lines[2..]).done();
         assert!(
             text.ends_with(
-                "from entry 3 to 7, the last that the sink audit took; nothing tells whether more belongs before that\n"
+                "from entry 3 to 7, the last that the sink audit took; what came before that is in no file that was given: the sink began later, or rotation has removed it\n"
             ),
             "{text}"
         );
+        // What is missing in between is not what rotation removes.
+        let answer = check(&[&lines[2..4], &lines[5..]].concat());
+        assert!(answer.code == 1 && answer.out.contains("entry 5 is missing before it"), "{answer:?}");
         assert_eq!(check(&lines[2..5]).code, 1);
     }
     // A journal that was put back begins a new epoch, of which the sink has nothing yet.
     configure("");
     state.journal.acknowledge("audit", decklog::model::Seq(7)).await.unwrap();
-    state.journal.begin_epoch().await.unwrap();
+    state.journal.begin_epoch(None).await.unwrap();
     let text = check(&lines).done();
     assert!(text.ends_with("from entry 1 to 7; nothing tells whether more belongs to it\n"), "{text}");
     state.watch(vec![upsert("shop", "api", 50)]).await;

@@ -279,7 +279,7 @@ impl Bench<'_> {
         if sink.needs().is_some() {
             until("what it needs to be made", async || sink.init().await.map_err(|error| error.to_string())).await;
         }
-        let start = Position { epoch: self.log.journal.epoch(), seq: Seq(0) };
+        let start = Position { epoch: self.log.journal.epoch(), seq: Seq(0), entry: None };
         until("its position", async || sink.position(&start).await.map_err(|error| error.to_string())).await;
         (sink::kind(&kind), sink)
     }

@@ -11,10 +11,11 @@ use crate::support::{Daemon, Dice, cluster, scope, until};
 
 const MAX: u64 = 2 << 20;
 
-/// A daemon with these keys of `[state]`, and beside its file sink one whose directory is missing.
+/// A daemon with these keys of `[state]`, and beside its file sink two whose directory is missing.
 fn with_state(sim: &Sim, state: &str) -> Daemon {
     let daemon = Daemon::new(sim, &["configmaps"]);
-    let more = "[[sink]]\nname = \"dead\"\ntype = \"file\"\npath = \"missing/log.jsonl\"\n";
+    let more = "[[sink]]\nname = \"dead\"\ntype = \"file\"\npath = \"missing/log.jsonl\"\n\n\
+                [[sink]]\nname = \"picky\"\ntype = \"file\"\npath = \"missing/some.jsonl\"\nwhere = 'type == \"ADDED\"'\n";
     let config = daemon.config("resources = [\"configmaps\"]", more);
     daemon.configure(&config.replace("[state]\n", &format!("[state]\n{state}\n")));
     daemon
@@ -119,13 +120,13 @@ async fn what_the_server_forgets_during_a_pause_is_a_gap_that_says_so() {
     daemon.command(&["verify"]).await.done();
 }
 
-/// Fault 80: with `on_full = "forget"` the dead sink pays, and is told what it lacks.
+/// Fault 80: with `on_full = "drop_oldest"` the dead sink pays, and is told what it lacks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_its_size_it_forgets_where_that_is_asked_for() {
     let sim = cluster().await;
     let mut dice = Dice(13);
     let started = sim.revision();
-    let mut daemon = with_state(&sim, "max_size = \"2MiB\"\non_full = \"forget\"");
+    let mut daemon = with_state(&sim, "max_size = \"2MiB\"\non_full = \"drop_oldest\"");
     daemon.start();
     daemon.ready().await;
     churn(&sim, &mut dice, 6000);
@@ -139,7 +140,9 @@ async fn at_its_size_it_forgets_where_that_is_asked_for() {
     until("the dead sink to have the newest entry", async || {
         daemon.must_run();
         let text = fs::read_to_string(&copy).unwrap_or_default();
-        if text.contains("\"name\":\"last\"") && text.ends_with('\n') { Ok(()) } else { Err(daemon.last_words()) }
+        let some = fs::read_to_string(daemon.path("missing/some.jsonl")).unwrap_or_default();
+        let ends = |text: &str| text.contains("\"name\":\"last\"") && text.ends_with('\n');
+        if ends(&text) && ends(&some) { Ok(()) } else { Err(daemon.last_words()) }
     })
     .await;
     daemon.stop().await;
@@ -162,9 +165,22 @@ async fn at_its_size_it_forgets_where_that_is_asked_for() {
     fs::write(&holed, format!("{}\n{rest}", lines[0])).unwrap();
     let answer = daemon.command(&["verify", holed.to_str().unwrap()]).await;
     assert!(answer.code == 1 && answer.out.contains("missing before it"), "{answer:#?}");
+    // What a sink lacks is its own affair, whatever it wants of the log.
+    let some = fs::read_to_string(daemon.path("missing/some.jsonl")).unwrap();
+    let types: Vec<serde_json::Value> =
+        some.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["type"].clone()).collect();
+    assert!(types[0] == "GAP" && types.len() > 1 && types[1..].iter().all(|kind| kind == "ADDED"), "{types:?}");
     let status = daemon.status().await;
     let dead = status["sinks"].as_array().unwrap().iter().find(|sink| sink["name"] == "dead").unwrap();
     assert!(dead["missed_entries"].as_u64().unwrap() > 0, "{dead}");
+    let missed: Vec<&str> = status["alarms"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|alarm| alarm["alarm"] == "sink-missed")
+        .filter_map(|alarm| alarm["about"].as_str())
+        .collect();
+    assert_eq!(missed, ["dead", "picky"], "{status}");
 }
 
 /// `max_age`: what every sink has is forgotten by its age; objects stay, and what is older is said to be gone.

@@ -32,3 +32,4 @@ mod scopes;
 mod secrets;
 mod service;
 mod support;
+mod timelines;

@@ -164,7 +164,7 @@ async fn status_metrics_and_alerts_agree_about_what_is_wrong() {
     let refusing = crate::delivering::refusing().await;
     let foreign = "[[sink]]\nname = \"halted\"\ntype = \"file\"\npath = \"foreign.jsonl\"\n\n";
     let aside = format!(
-        "[[sink]]\nname = \"aside\"\ntype = \"http\"\nurl = \"http://{refusing}/\"\non_refused = \"set_aside\"\n\n"
+        "[[sink]]\nname = \"aside\"\ntype = \"http\"\nurl = \"http://{refusing}/\"\non_refused = \"dead_letter\"\n\n"
     );
     let watch = "resources = [\"configmaps\", \"pods\", \"widgets.example.com\"]";
     daemon.configure(&daemon.config(watch, &(foreign.to_owned() + &aside + &http)));

@@ -1,14 +1,14 @@
 //! Invariant 10: no byte of a redacted value, and of no credential, is anywhere but where it came from.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use decklog::journal::Codec;
@@ -23,7 +23,7 @@ use crate::encodings::{Form, find, needles};
 use crate::support::{Daemon, cluster, decklog, free_address, http_get, until};
 
 /// Long enough to be no accident, and without a character that an encoding would write in two ways.
-const CANARIES: [&str; 27] = [
+const CANARIES: [&str; 37] = [
     "canaryDATAxq7Zk2mVn4",
     "canarySTRINGDATAw8Yt5",
     "canaryAPPLIEDp3Rk9sQm",
@@ -53,6 +53,19 @@ const CANARIES: [&str; 27] = [
     "canaryHMACKEYw7Zb3nLt",
     // The very bytes of a private key of Ed25519.
     "canaryCLIENTKEYb4Tn8xWq2mZs6vJd1",
+    // Webhooks have their secret in the path, or as a parameter.
+    "canaryURLPATHr5Yd2Lq8",
+    "canaryURLQUERYk3Fv9Ht",
+    // What managedFields repeat.
+    "canarySETn7Cw1Zp6Gx4m",
+    "canaryKEYSs2Bj8Vd5Rk9",
+    // Copies of a Secret in its annotations, and elsewhere.
+    "canaryNOTEYAMLt6Qf3Wb",
+    "canaryNOTECODEDu9Mh4X",
+    "canaryNOTEGZIPv1Ks7Py",
+    "canaryNOTETEXTw8Ng2Dc",
+    "canaryNOTEPLAINa4Ez6T",
+    "canarySECRETLISTb3Jr5",
 ];
 
 /// A client certificate of Ed25519 and its key, which is the canary, both in PEM.
@@ -189,6 +202,22 @@ fn plant(sim: &Sim) {
     yaml["metadata"]["annotations"] =
         json!({"kubectl.kubernetes.io/last-applied-configuration": format!("stringData: {{a: {}}}", CANARIES[16])});
     sim.create("secrets", yaml).unwrap();
+    // Copies under names of their own, in every form that a program chose.
+    let mut copied = objects::secret("default", "copied", &[]);
+    let copy = |canary: &str| json!({"kind": "Secret", "stringData": {"p": canary}}).to_string();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+    gzip.write_all(copy(CANARIES[33]).as_bytes()).unwrap();
+    copied["metadata"]["annotations"] = json!({
+        "example.com/yaml": format!("kind: Secret\nstringData:\n  p: {}\n", CANARIES[31]),
+        "example.com/coded": coded(&copy(CANARIES[32])),
+        "example.com/compressed": BASE64_STANDARD.encode(gzip.finish().unwrap()),
+        "example.com/text": json!(copy(CANARIES[34])).to_string(),
+        "example.com/plain": format!("the password is {}", CANARIES[35]),
+        "kubernetes.io/service-account.name": "harmlessNAME",
+    });
+    sim.create("secrets", copied).unwrap();
+    let list = json!({"kind": "SecretList", "items": [{"metadata": {}, "stringData": {"p": CANARIES[36]}}]});
+    sim.create("configmaps", objects::config_map("default", "list", &list.to_string())).unwrap();
     // Secrets and tokens in places that are none.
     let kubeconfig = format!("users:\n- user: {{token: {}}}\n", token(CANARIES[9]));
     sim.create("configmaps", objects::config_map("default", "kubeconfig", &kubeconfig)).unwrap();
@@ -212,8 +241,16 @@ fn plant(sim: &Sim) {
     sim.define(objects::crd("bundles.example.com", "Bundle", true, &["v1"])).unwrap();
     let nested = |canary: &str| json!({"kind": "Secret", "apiVersion": "v1", "data": {"a": coded(canary)}});
     let bundle = json!({
-        "metadata": {"name": "bundle", "namespace": "default"},
-        "spec": {"template": nested(CANARIES[13]), "list": {"kind": "List", "items": [nested(CANARIES[14])]}},
+        "metadata": {"name": "bundle", "namespace": "default", "managedFields": [{
+            "manager": "harmlessMANAGER", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {
+                "f:tokens": {(format!("v:{:?}", CANARIES[29])): {}},
+                "f:keys": {(format!("k:{{\"name\":{:?}}}", CANARIES[30])): {"f:name": {}}},
+            }},
+        }]},
+        "spec": {
+            "template": nested(CANARIES[13]), "list": {"kind": "List", "items": [nested(CANARIES[14])]},
+            "tokens": [CANARIES[29]], "keys": [{"name": CANARIES[30]}],
+        },
     });
     sim.create("bundles.example.com", bundle).unwrap();
 }
@@ -223,21 +260,28 @@ const WATCHED: &str = "resources = [\"secrets\", \"configmaps\", \"pods\", \"bun
 const RULES: &str = "rules = [\n\
   { resources = [\"configmaps\"], paths = [\"/data/*password*\"], mode = \"drop\" },\n\
   { resources = [\"configmaps\"], paths = [\"/data/*key*\"], mode = \"mask\" },\n\
-  { resources = [\"configmaps\"], paths = [\"/data/digested\"], mode = \"hmac\" },\n]\n";
+  { resources = [\"configmaps\"], paths = [\"/data/digested\"], mode = \"hmac\" },\n\
+  { resources = [\"bundles\"], paths = [\"/spec/tokens/*\"], mode = \"drop\" },\n\
+  { resources = [\"bundles\"], paths = [\"/spec/keys/*/name\"], mode = \"hmac\" },\n]\n";
 
 /// Everything speaks as loud as it can, the libraries included.
 const LOUD: &str = "trace,hyper=trace,hyper_util=trace,h2=trace,rustls=trace,tower_http=trace,reqwest=trace,\
                     kube_client=trace,kube_runtime=trace,cel=trace,antlr4rust=trace,mio=trace";
 
+/// The headers that came, the bodies, and the lines that were asked with.
+type Came = (Vec<HeaderMap>, Vec<u8>, String);
+
 /// A collector of CloudEvents that keeps the credentials it gets, and sends what it gets back.
 #[derive(Clone, Default)]
-struct Echo(Arc<Mutex<(Vec<HeaderMap>, Vec<u8>)>>);
+struct Echo(Arc<Mutex<Came>>);
 
-async fn take(State(echo): State<Echo>, headers: HeaderMap, body: axum::body::Bytes) -> (StatusCode, String) {
+async fn take(State(echo): State<Echo>, at: Uri, headers: HeaderMap, body: axum::body::Bytes) -> (StatusCode, String) {
     let mut came = echo.0.lock().unwrap();
-    // Now and then it refuses, with all that it was sent in its text.
+    // Now and then it refuses, with what it was sent in its text: all of it, or the line that it was asked with.
     let refused = came.0.len() % 3 == 1;
-    let text = format!("{headers:?} {}", String::from_utf8_lossy(&body));
+    let all = format!("{headers:?} {}", String::from_utf8_lossy(&body));
+    let text = if came.0.len() % 2 == 0 { all } else { format!("cannot POST {at}") };
+    came.2.push_str(&at.to_string());
     came.0.push(headers);
     came.1.extend_from_slice(&body);
     (if refused { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }, text)
@@ -277,10 +321,12 @@ async fn no_byte_of_a_secret_is_anywhere() {
     }
     let rest = format!(
         "[redact]\nkey_file = {:?}\n{RULES}\n[[sink]]\nname = \"console\"\ntype = \"stdout\"\n\n\
-         [[sink]]\nname = \"siem\"\ntype = \"http\"\nurl = \"http://user:{}@{collector}/\"\nbearer_file = {:?}\nheaders_file = {:?}\n\
+         [[sink]]\nname = \"siem\"\ntype = \"http\"\nurl = \"http://user:{}@{collector}/hook/{}?token={}\"\nbearer_file = {:?}\nheaders_file = {:?}\n\
          headers = {{ X-Inline = \"{}\" }}\n\n[http]\nlisten = {at:?}\n",
         given.join("hmac"),
         CANARIES[24],
+        CANARIES[27],
+        CANARIES[28],
         given.join("bearer"),
         given.join("headers"),
         CANARIES[23],
@@ -356,6 +402,7 @@ async fn no_byte_of_a_secret_is_anywhere() {
     let came = echo.0.lock().unwrap().clone();
     search.has_none(&came.1, "what the HTTP sink sent");
     let credentials = format!("{:?}", came.0);
+    assert!(came.2.contains(CANARIES[27]) && came.2.contains(CANARIES[28]), "they were not asked with");
     for index in [21, 22, 23] {
         assert!(credentials.contains(CANARIES[index]), "{} was not used", CANARIES[index]);
     }
@@ -388,6 +435,9 @@ async fn no_byte_of_a_secret_is_anywhere() {
     assert!(search.looked_at > 500_000, "{} bytes are not everything", search.looked_at);
     // Hidden, and yet told: what is redacted is named, and a change of it is one.
     let log = fs::read_to_string(daemon.log()).unwrap();
+    for harmless in ["harmlessNAME", "harmlessMANAGER"] {
+        assert!(log.contains(harmless), "{harmless} is no secret");
+    }
     assert!(log.contains("harmlessVALUE") && !log.contains("db-password\":"), "only what the rules name is hidden");
     let changed = daemon.entries().iter().find(|entry| entry.name == "planted" && entry.kind == "MODIFIED").unwrap();
     assert_eq!(changed.change.as_ref().unwrap().areas, ["data"], "the change itself is visible");

@@ -177,6 +177,7 @@ async fn the_endpoints_tell_the_truth() {
             (r#"decklog_source_objects{resource="configmaps",namespace=""}"#, f64::from(head)),
             (r#"decklog_sink_state{sink="file",type="file",state="running"}"#, 1.0),
             (r#"decklog_sink_lag_seconds{sink="file",type="file"}"#, 0.0),
+            ("decklog_unjournaled_bytes", 0.0),
         ] {
             assert_eq!(sample(&metrics.body, name), Some(value), "{name}: {}", metrics.body);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use decklog::model::Resource;
 use decklog::watch::classify::{self, Failure};
 use decklog::watch::decode::{self, Line};
-use decklog::watch::frame::{Items, Lines, Oversize};
+use decklog::watch::frame::{Item, Items, Lines, Oversize};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -75,7 +75,8 @@ fn split(input: &[u8]) -> Option<(Vec<Vec<u8>>, Vec<u8>)> {
     let mut items = Items::new(1 << 20);
     let mut found = Vec::new();
     for chunk in chunks(input) {
-        let mut each = |item: &[u8]| {
+        let mut each = |item: Item<'_>| {
+            let (Item::Whole(item) | Item::Outline(item)) = item;
             found.push(item.to_vec());
             Ok::<_, Broken>(())
         };

@@ -42,7 +42,7 @@ fn tail() {
     fuzz("tail", 700, &words, |input| {
         fs::write(&path, input).unwrap();
         let mut sink = sink::open(&kind).unwrap();
-        let cursor = Position { epoch: "e".to_owned(), seq: Seq(u64::from(crc32fast::hash(input) % 5)) };
+        let cursor = Position { epoch: "e".to_owned(), seq: Seq(u64::from(crc32fast::hash(input) % 5)), entry: None };
         let held = runtime.block_on(sink.position(&cursor));
         let after = fs::read(&path).unwrap();
         assert!(input.starts_with(&after), "the file is another one");

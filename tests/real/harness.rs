@@ -141,6 +141,8 @@ pub enum Parts {
 /// See the module.
 pub struct Cluster {
     version: Version,
+    /// Arguments of the API server beside the usual ones.
+    arguments: Vec<String>,
     etcd_port: u16,
     peer_port: u16,
     port: u16,
@@ -176,9 +178,15 @@ rules:
 impl Cluster {
     /// Starts a control plane and waits until it answers.
     pub async fn start(version: Version, parts: Parts) -> Self {
+        Self::start_with(version, parts, &[]).await
+    }
+
+    /// The same, where the API server has these arguments too.
+    pub async fn start_with(version: Version, parts: Parts, arguments: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("decklog-cluster-").tempdir().unwrap();
         let mut cluster = Self {
             version,
+            arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
             etcd_port: free_port(),
             peer_port: free_port(),
             port: free_port(),
@@ -268,7 +276,7 @@ impl Cluster {
 
     async fn start_api(&mut self) {
         let path = |name: &str| self.path(name).display().to_string();
-        let arguments = [
+        let mut arguments = vec![
             "kube-apiserver".to_owned(),
             format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
             format!("--secure-port={}", self.port),
@@ -289,6 +297,7 @@ impl Cluster {
             format!("--audit-log-path={}", path("audit.log")),
             "--audit-log-mode=blocking".to_owned(),
         ];
+        arguments.extend(self.arguments.iter().cloned());
         self.api = Some(self.spawn("kube-apiserver", self.kube(), &arguments));
         self.ready().await;
     }
@@ -369,6 +378,17 @@ impl Cluster {
     /// Stops the API server, as a machine's shutdown does or as a crash does, and starts it again.
     pub async fn restart_api(&mut self, crash: bool) {
         self.stop_api(crash).await;
+        self.start_api().await;
+    }
+
+    /// Kills the API server and starts it again after this long. Returns when it is ready.
+    pub async fn outage(&mut self, away: Duration) {
+        self.stop_api(true).await;
+        let killed = std::time::Instant::now();
+        until("the outage to pass", LIMIT, async || {
+            if killed.elapsed() >= away { Ok(()) } else { Err(format!("{:?}", killed.elapsed())) }
+        })
+        .await;
         self.start_api().await;
     }
 

@@ -15,7 +15,10 @@ mod judged;
 mod living;
 mod load;
 mod oracle;
+mod outages;
 mod ports;
+mod quiet;
+mod reading;
 mod returning;
 mod rights;
 mod second;
@@ -25,7 +28,7 @@ macro_rules! against {
     ($module:ident, $version:ident) => {
         mod $module {
             use crate::harness::Version::$version;
-            use crate::{churning, extensions, forgetting, living, returning, rights};
+            use crate::{churning, extensions, forgetting, living, outages, quiet, returning, rights};
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_living_cluster_undisturbed_stopped_and_killed() {
@@ -51,6 +54,18 @@ macro_rules! against {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn kubectl_brings_back_what_get_prints() {
                 Box::pin(returning::scenario($version)).await;
+            }
+
+            /// The API server is killed and started again, several times in a row.
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn every_source_is_back_two_seconds_after_the_api_server() {
+                Box::pin(outages::scenario($version)).await;
+            }
+
+            /// Nothing happens, and etcd is compacted all the time.
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn a_quiet_resource_without_bookmarks_has_no_gap() {
+                Box::pin(quiet::scenario($version)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

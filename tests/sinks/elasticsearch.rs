@@ -176,7 +176,7 @@ async fn opensearch_and_an_entry_that_is_too_large() {
     let mut search = OpenSearch::start(&["http.max_content_length=200kb"]).await;
     let mut trial = Trial::new(&mut search, "large").await;
     let rest = trial.far.sink(trial.proxy.port(), "large", Path::new(""));
-    let rest = format!("[[sink]]\nname = \"far\"\non_refused = \"set_aside\"\n{rest}\n");
+    let rest = format!("[[sink]]\nname = \"far\"\non_refused = \"dead_letter\"\n{rest}\n");
     trial.daemon.configure(&trial.daemon.config("resources = [\"configmaps\"]", &rest));
     trial.daemon.start();
     trial.daemon.ready().await;

@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use crate::proxy::Proxy;
 use crate::server::{free_port, made};
 use crate::support::{Daemon, LIMIT, cluster, until};
+use crate::timelines;
 use crate::trace::under_shim;
 use crate::trial::{self, Far, Promise};
 use start::Kafka;
@@ -181,7 +182,7 @@ async fn position(sink: &mut dyn Sink) -> Option<u64> {
 
 /// As [`position`], where the journal believes that it has so much.
 async fn position_after(sink: &mut dyn Sink, cursor: u64) -> Option<u64> {
-    let cursor = Position { epoch: "e".to_owned(), seq: Seq(cursor) };
+    let cursor = Position { epoch: "e".to_owned(), seq: Seq(cursor), entry: None };
     let held = trying("its position", async || sink.position(&cursor).await).await.unwrap();
     held.map(|held| held.seq.0)
 }
@@ -258,6 +259,22 @@ impl Far for Kafka {
     }
 }
 
+// The trial of a clock that is behind is for others: librdkafka waits by the system's own clock, which a process that is
+// given another one does not have.
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_timeline_put_back() {
+    let mut kafka = Kafka::start(true).await;
+    timelines::put_back_twice(&mut kafka).await;
+    timelines::put_back_while_away(&mut kafka).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_timeline_two_daemons() {
+    let mut kafka = Kafka::start(true).await;
+    timelines::two_copies_run(&mut kafka).await;
+    timelines::stood_still(&mut kafka).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn kafka_undisturbed_and_answers_cut() {
     let mut kafka = Kafka::start(true).await;
@@ -303,7 +320,7 @@ async fn kafka_topics_sizes_and_takeovers() {
         missing.to_string().contains("the topics made, made-position do not exist, or may not be described"),
         "{missing}"
     );
-    let cursor = Position { epoch: "e".to_owned(), seq: Seq(0) };
+    let cursor = Position { epoch: "e".to_owned(), seq: Seq(0), entry: None };
     fails("run `decklog sink init NAME`", async || sink.position(&cursor).await).await;
     let commands = sink.needs().unwrap();
     assert!(commands.contains("--topic made --partitions 1\n"), "{commands}");
@@ -316,10 +333,20 @@ async fn kafka_topics_sizes_and_takeovers() {
     let mut lost = kafka.sink(json!({"topic": "nowhere", "transactional_id": "other"}));
     let text = fails("\"nowhere\"", async || lost.deliver(&items(1..=2)).await.map_err(|failure| failure.error)).await;
     assert!(text.contains("run `decklog sink init NAME`"), "{text}");
-    // A topic that would forget the position.
-    let mut forgetful = kafka.sink(json!({"topic": "made", "transactional_id": "x", "position_topic": "made"}));
-    let forgets = trying("a check", async || forgetful.check().await).await.unwrap_err();
-    assert!(forgets.to_string().contains("cleanup.policy=compact"), "{forgets}");
+    // A topic that would forget the position, as brokers make them by themselves: nothing is delivered before it is set right.
+    drop(kafka.ready(json!({"topic": "plain", "mode": "idempotent"})).await);
+    let mut forgetful = kafka.sink(json!({"topic": "made", "transactional_id": "x", "position_topic": "plain"}));
+    for delivers in [true, false] {
+        fails("run `decklog sink init NAME`, which sets cleanup.policy=compact", async || match delivers {
+            true => forgetful.position(&cursor).await.map(drop),
+            false => forgetful.check().await,
+        })
+        .await;
+    }
+    let set = forgetful.init().await.unwrap();
+    assert!(set.contains("there already; set cleanup.policy=compact on plain"), "{set}");
+    until("it to keep the position", async || forgetful.check().await.map_err(|error| error.to_string())).await;
+    assert_eq!(position(forgetful.as_mut()).await, None);
 
     // The position comes with the entries, and another topic's is not taken for ours.
     assert_eq!(position(sink.as_mut()).await, None);
@@ -470,18 +497,25 @@ async fn kafka_put_back() {
     };
     copy(&data, &kafka.dir.path().join("copy"));
     kafka.restart().await;
-    deliver(sink.as_mut(), &items(6..=9)).await.unwrap();
-    assert_eq!(kafka.seqs("back").await, (1..=9).collect::<Vec<_>>());
-    kafka.server.stop().await;
-    fs::remove_dir_all(&data).unwrap();
-    copy(&kafka.dir.path().join("copy"), &data);
-    kafka.restart().await;
-    // It is not taken on top of a hole.
-    let lost = deliver(sink.as_mut(), &items(10..=11)).await.unwrap_err();
-    assert!(matches!(lost, (0, SinkError::Lost { .. })), "{lost:?}");
-    assert_eq!(position(sink.as_mut()).await, Some(5));
-    deliver(sink.as_mut(), &items(6..=11)).await.unwrap();
-    assert_eq!(kafka.seqs("back").await, (1..=11).collect::<Vec<_>>());
+    // Of a producer that began after the copy was made they know nothing, as if another one had taken over.
+    for (began_anew, last) in [(false, 9), (true, 11)] {
+        if began_anew {
+            sink.reopen();
+            position(sink.as_mut()).await;
+        }
+        deliver(sink.as_mut(), &items(if began_anew { 10 } else { 6 }..=last)).await.unwrap();
+        assert_eq!(kafka.seqs("back").await, (1..=last).collect::<Vec<_>>());
+        kafka.server.stop().await;
+        fs::remove_dir_all(&data).unwrap();
+        copy(&kafka.dir.path().join("copy"), &data);
+        kafka.restart().await;
+        // It is not taken on top of a hole.
+        let lost = deliver(sink.as_mut(), &items(last + 1..=last + 1)).await.unwrap_err();
+        assert!(matches!(lost, (0, SinkError::Lost { .. })), "{lost:?}");
+        assert_eq!(position(sink.as_mut()).await, Some(5));
+        deliver(sink.as_mut(), &items(6..=last)).await.unwrap();
+        assert_eq!(kafka.seqs("back").await, (1..=last).collect::<Vec<_>>());
+    }
     // They have nothing at all: it is not taken on top of a hole either, and begins anew.
     for restarted in [false, true] {
         kafka.kill();
@@ -605,7 +639,7 @@ async fn kafka_credentials_and_certificates() {
         keys.as_object_mut().unwrap().append(tls.clone().as_object_mut().unwrap());
         let mut sink = open(port, keys).unwrap();
         says(&mut sink, &["password_file"]).await;
-        let cursor = Position { epoch: "e".to_owned(), seq: Seq(0) };
+        let cursor = Position { epoch: "e".to_owned(), seq: Seq(0), entry: None };
         let refused = sink.position(&cursor).await.unwrap_err();
         assert!(refused.to_string().contains("password_file"), "{refused}");
         // Somebody puts the right one in its place.
@@ -738,7 +772,7 @@ async fn kafka_rights() {
         sink
     };
     let exact = json!({"transactional_id": "audit"});
-    let cursor = Position { epoch: "e".to_owned(), seq: Seq(0) };
+    let cursor = Position { epoch: "e".to_owned(), seq: Seq(0), entry: None };
     let mut rights = Rights::of(&kafka);
 
     // None: topics are not visible, whether they are there or not, and cannot be made.

@@ -26,6 +26,7 @@ mod server;
 #[allow(dead_code, reason = "shared with the tests of the daemon, which use more of it")]
 mod support;
 mod syslog;
+mod timelines;
 #[path = "../power/trace.rs"]
 #[allow(dead_code, reason = "shared with the tests of power cuts, which use more of it")]
 mod trace;

@@ -11,6 +11,8 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
 use async_nats::jetstream::{self, Context};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use decklog::model::{EntryType, Seq};
+use decklog::sink::{Item, Position, Sink, SinkError};
 use nkeys::KeyPair;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -19,6 +21,7 @@ use crate::certs;
 use crate::judge::Entry;
 use crate::server::free_port;
 use crate::support::{Daemon, until};
+use crate::timelines;
 use crate::trial::{self, Far, Promise, Trial};
 use start::{NEW, Nats, OLD};
 
@@ -118,6 +121,41 @@ async fn nats_and_a_kill_at_every_exchange() {
 #[tokio::test]
 async fn an_old_nats_and_a_kill_at_every_exchange() {
     trial::killed_at_every_exchange(&mut Nats::start(OLD).await).await;
+}
+
+#[tokio::test]
+async fn nats_and_a_journal_put_back_twice() {
+    for version in [NEW, OLD] {
+        timelines::put_back_twice(&mut Nats::start(version).await).await;
+    }
+}
+
+#[tokio::test]
+async fn nats_and_a_journal_put_back_while_it_is_away() {
+    for version in [NEW, OLD] {
+        timelines::put_back_while_away(&mut Nats::start(version).await).await;
+    }
+}
+
+#[tokio::test]
+async fn nats_and_a_journal_lost_under_a_clock_that_is_behind() {
+    for version in [NEW, OLD] {
+        timelines::lost_under_a_clock_that_is_behind(&mut Nats::start(version).await).await;
+    }
+}
+
+#[tokio::test]
+async fn nats_and_two_copies_of_a_journal() {
+    for version in [NEW, OLD] {
+        timelines::two_copies_run(&mut Nats::start(version).await).await;
+    }
+}
+
+#[tokio::test]
+async fn nats_and_a_daemon_that_stood_still() {
+    for version in [NEW, OLD] {
+        timelines::stood_still(&mut Nats::start(version).await).await;
+    }
 }
 
 /// Fault 70: a server that stands still for longer than decklog waits: what it was sent before it stood still is on its way all the
@@ -418,6 +456,129 @@ async fn another_decklog_in_the_stream_is_told() {
     trial.daemon.stop().await;
 }
 
+/// Two sinks of one decklog to one stream, in two spellings of its server: one has it, the other says so, and takes none of
+/// the other's entries for delivered.
+#[tokio::test]
+async fn two_sinks_of_nats_in_one_stream_are_told() {
+    for version in [NEW, OLD] {
+        let mut nats = Nats::start(version).await;
+        let trial = Trial::new(&mut nats, "both").await;
+        let (port, mut daemon) = (trial.far.port(), trial.daemon);
+        let keys = |name: &str, kind: &str, proxy: u16| {
+            format!("[[sink]]\nname = \"{name}\"\nwhere = 'type == \"{kind}\"'\n{}\n", sink(proxy, "both"))
+        };
+        // The proxy is another server, as far as the configuration can tell.
+        let both = keys("one", "ADDED", port) + &keys("two", "MODIFIED", trial.proxy.port());
+        daemon.configure(&daemon.config("resources = [\"configmaps\"]", &both));
+        daemon.start();
+        daemon.ready().await;
+        trial.sim.create("configmaps", decklog::sim::objects::config_map("default", "one", "x")).unwrap();
+        trial.sim.patch("configmaps", "default", "one", &json!({"data": {"value": "y"}})).unwrap();
+        let halted = until("one of them to halt", async || {
+            let status = daemon.status().await;
+            let sinks = status["sinks"].as_array().cloned().unwrap_or_default();
+            sinks.into_iter().find(|sink| sink["state"] == "halted").ok_or_else(|| status["sinks"].to_string())
+        })
+        .await;
+        assert!(halted.to_string().contains("or another sink of this one"), "{halted}");
+        assert_eq!(trial.far.messages("both").await.unwrap().len(), 1);
+        daemon.stop().await;
+    }
+}
+
+/// The sink itself, with a server of these.
+fn opened(nats: &Nats, stream: &str) -> Box<dyn Sink> {
+    let config: decklog::config::Sink =
+        toml::from_str(&format!("name = \"far\"\n{}", sink(nats.server.port(), stream))).unwrap();
+    decklog::sink::open(&config.kind).unwrap()
+}
+
+/// An entry of a journal; `life` tells it from another of its place.
+fn item(epoch: &str, seq: u64, life: &str) -> Item {
+    let line = format!(
+        "{{\"v\":1,\"seq\":{seq},\"epoch\":\"{epoch}\",\"id\":\"u.{seq}.{life}\",\"time\":\"2026-11-21T10:15:00.{seq:06}Z\",\
+         \"type\":\"MODIFIED\",\"evidence\":\"watched\",\"cluster\":{{\"name\":\"c\",\"uid\":\"c\"}},\"apiVersion\":\"v1\",\
+         \"kind\":\"ConfigMap\",\"resource\":\"configmaps\",\"namespace\":\"n\",\"name\":\"x\",\"uid\":\"u\",\
+         \"resourceVersion\":\"{seq}\"}}"
+    );
+    Item { seq: Seq(seq), kind: EntryType::Modified, line: line.into() }
+}
+
+/// An entry is found among all that a stream holds, beside repeats, messages of others and holes, and no other is taken for it.
+#[tokio::test]
+async fn nats_is_asked_for_an_entry() {
+    for version in [NEW, OLD] {
+        let nats = Nats::start(version).await;
+        let context = nats.context().await;
+        let config = Config { name: "log".into(), subjects: vec!["log.>".into(), "other".into()], ..Config::default() };
+        context.create_stream(&config).await.unwrap();
+        let mut ours = opened(&nats, "log");
+        let place = |epoch: &str, seq, life: &str| Position::of(&item(epoch, seq, life).line).unwrap();
+        let before = Position::before("e1");
+        assert_eq!(ours.position(&before).await, Ok(Some(before.clone())));
+        assert_eq!(ours.holds(&place("e1", 1, "a")).await, Ok(false));
+        let of = |epoch: &str, seqs: &[u64]| seqs.iter().map(|seq| item(epoch, *seq, "a")).collect::<Vec<_>>();
+        ours.deliver(&of("e1", &[1, 2, 3, 5, 8, 13])).await.unwrap();
+        for _ in 0..9 {
+            context.publish("other", "x".into()).await.unwrap().await.unwrap();
+        }
+        let mut again = opened(&nats, "log");
+        again.again();
+        again.deliver(&of("e1", &[1, 2])).await.unwrap();
+        ours.deliver(&of("e2", &[9, 10, 12])).await.unwrap();
+        again.deliver(&of("e1", &[13, 1])).await.unwrap();
+        // What was held last is told to the very entry, also by a repeat.
+        let mut other = opened(&nats, "log");
+        assert_eq!(other.position(&before).await, Ok(Some(place("e2", 12, "a"))));
+        for (epoch, seq, held) in [
+            ("e1", 1, true),
+            ("e1", 2, true),
+            ("e1", 3, true),
+            ("e1", 4, false),
+            ("e1", 5, true),
+            ("e1", 8, true),
+            ("e1", 13, true),
+            ("e1", 14, false),
+            ("e2", 1, false),
+            ("e2", 9, true),
+            ("e2", 10, true),
+            ("e2", 11, false),
+            ("e2", 12, true),
+            ("e2", 13, false),
+            ("e0", 1, false),
+            ("e3", 1, false),
+            ("e1", 2, true),
+        ] {
+            assert_eq!(other.holds(&place(epoch, seq, "a")).await, Ok(held), "{version} {epoch} {seq}");
+            assert_eq!(other.holds(&place(epoch, seq, "b")).await, Ok(false), "{version} {epoch} {seq}");
+        }
+    }
+}
+
+/// Two decklogs with copies of one journal, whose entries differ: what one has under way is refused as a whole where the other was
+/// first, also by a server that knows repeats.
+#[tokio::test]
+async fn nats_mixes_no_two_copies() {
+    for version in [NEW, OLD] {
+        let nats = Nats::start(version).await;
+        let config = Config { name: "log".into(), subjects: vec!["log.>".into()], ..Config::default() };
+        nats.context().await.create_stream(&config).await.unwrap();
+        let (mut one, mut two) = (opened(&nats, "log"), opened(&nats, "log"));
+        let before = Position::before("e1");
+        for sink in [&mut one, &mut two] {
+            assert_eq!(sink.position(&before).await, Ok(Some(before.clone())));
+        }
+        let of = |life: &str, seqs: &[u64]| seqs.iter().map(|seq| item("e1", *seq, life)).collect::<Vec<_>>();
+        one.deliver(&of("a", &[1])).await.unwrap();
+        let failure = two.deliver(&of("b", &[1, 2, 3])).await.unwrap_err();
+        assert!(failure.taken == 0 && matches!(&failure.error, SinkError::Halt { .. }), "{failure:?}");
+        one.deliver(&of("a", &[2, 3])).await.unwrap();
+        let came = nats.messages("log").await.unwrap();
+        let wanted = of("a", &[1, 2, 3]).into_iter().map(|item| String::from_utf8(item.line.to_vec()).unwrap());
+        assert_eq!(came, wanted.collect::<Vec<_>>());
+    }
+}
+
 /// What is delivered again has the same bytes and ids, and says nothing of how far the log came.
 #[tokio::test]
 async fn a_replay_moves_nothing() {
@@ -465,7 +626,7 @@ async fn what_is_too_large_is_set_aside_and_what_is_full_is_waited_for() {
         let detail = trial.daemon.waits_for_state("sinks", "far", "halted").await;
         assert!(detail.contains("takes no more than its `max_payload`"), "{detail}");
         trial.write(3);
-        trial.daemon.configure(&config.replace("name = \"far\"\n", "name = \"far\"\non_refused = \"set_aside\"\n"));
+        trial.daemon.configure(&config.replace("name = \"far\"\n", "name = \"far\"\non_refused = \"dead_letter\"\n"));
         trial.daemon.signal(Signal::HUP);
         trial.caught_up().await;
         // Full for one message more.

@@ -8,18 +8,28 @@ use std::process::Command;
 
 use decklog::config::SinkKind;
 use decklog::model::{Cluster, EntryType, Seq};
-use decklog::sim::objects;
+use decklog::sim::{Sim, objects};
 use decklog::sink::{self, Item, Position, Sink, SinkError};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tokio::task::JoinSet;
 
 use crate::certs;
 use crate::server::{Server, free_port};
 use crate::support::{Daemon, cluster, scope, until};
+use crate::timelines;
 use crate::trial::{self, Far, Promise, Trial};
 use start::{PASSWORD, Postgres, as_server, openssl, run};
 
 impl Postgres {
+    /// The objects that the table has.
+    async fn objects(&self, run: &str) -> Vec<String> {
+        let text =
+            format!("SELECT namespace || '/' || name || ' ' || resource_version FROM \"{run}\".objects ORDER BY 1");
+        let mut names = self.audit(&text).await;
+        names.sort();
+        names
+    }
+
     async fn audit(&self, text: &str) -> Vec<String> {
         self.sql("audit", text).await.unwrap()
     }
@@ -96,25 +106,8 @@ impl Far for Postgres {
         5
     }
 
-    /// Its processes do not die with it at once, and it does not start beside them.
     fn kill(&mut self) {
-        let pid = self.server.pid();
-        self.server.signal(Signal::STOP);
-        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-        let children: Vec<Pid> =
-            children.split_whitespace().map(|pid| Pid::from_raw(pid.parse().unwrap()).unwrap()).collect();
         self.server.kill();
-        for child in &children {
-            // One that is gone by now is as well.
-            kill_process(*child, Signal::KILL).ok();
-        }
-        let lives = |pid: &Pid| {
-            let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-            stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
-        };
-        while children.iter().any(lives) {
-            std::thread::yield_now();
-        }
     }
 
     async fn restart(&mut self) {
@@ -127,6 +120,42 @@ impl Far for Postgres {
     async fn consumed(&self, run: &str) -> Result<Vec<String>, String> {
         self.sql("audit", &format!("SELECT line FROM \"{run}\".entries ORDER BY xmin::text::bigint, seq")).await
     }
+
+    async fn agrees(&self, sim: &Sim, run: &str) {
+        assert_eq!(self.objects(run).await, in_cluster(sim));
+    }
+}
+
+/// The objects that the cluster has.
+fn in_cluster(sim: &Sim) -> Vec<String> {
+    let rows = sim.objects("configmaps").unwrap();
+    let mut names: Vec<String> =
+        rows.iter().map(|row| format!("{}/{} {}", row.namespace, row.name, row.revision)).collect();
+    names.sort();
+    names
+}
+
+/// Every process of PostgreSQL leads a session of its own, and one that waits for something does not notice its end.
+#[tokio::test]
+async fn a_server_that_is_killed_leaves_no_process_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pid");
+    let (told, begins) =
+        (file.clone(), format!("setsid sh -c 'echo $$ >{}; exec tail -f /dev/null' & wait", file.display()));
+    let answers = move || match fs::read_to_string(&told).unwrap_or_default().trim_end() {
+        "" => Err("its child does not run".to_owned()),
+        _ => Ok(()),
+    };
+    let server = Server::without_port("parent", dir.path(), answers, move || {
+        let mut command = Command::new("sh");
+        command.args(["-c", &begins]);
+        command
+    })
+    .await;
+    let child = fs::read_to_string(&file).unwrap();
+    drop(server);
+    let stat = fs::read_to_string(format!("/proc/{}/stat", child.trim_end())).unwrap_or_default();
+    assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,22 +183,34 @@ async fn postgres_killed_at_every_exchange() {
     trial::killed_at_every_exchange(&mut Postgres::start().await).await;
 }
 
-/// The names of the objects that the table has, and those that the cluster has.
+/// The table has the objects that the cluster has.
 async fn objects_are_right(trial: &Trial<'_, Postgres>) {
-    let text = format!(
-        "SELECT namespace || '/' || name || ' ' || resource_version FROM \"{}\".objects ORDER BY namespace, name",
-        trial.run
-    );
-    let have = trial.far.audit(&text).await;
-    let mut want: Vec<String> = trial
-        .sim
-        .objects("configmaps")
-        .unwrap()
-        .iter()
-        .map(|row| format!("{}/{} {}", row.namespace, row.name, row.revision))
-        .collect();
-    want.sort();
-    assert_eq!(have, want);
+    trial.far.agrees(&trial.sim, &trial.run).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_timeline_put_back_twice() {
+    timelines::put_back_twice(&mut Postgres::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_timeline_put_back_while_away() {
+    timelines::put_back_while_away(&mut Postgres::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_timeline_clock_behind() {
+    timelines::lost_under_a_clock_that_is_behind(&mut Postgres::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_timeline_two_copies() {
+    timelines::two_copies_run(&mut Postgres::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_timeline_stood_still() {
+    timelines::stood_still(&mut Postgres::start().await).await;
 }
 
 /// Fault 72: the server is put back to an earlier state.
@@ -335,7 +376,7 @@ fn item(seq: u64, object: &str) -> Item {
 async fn postgres_keeps_every_byte_and_refuses_only_what_is_refused() {
     let far = Postgres::start().await;
     let mut sink = far.open(serde_json::json!({"schema": "bytes", "objects": true}));
-    let none = Position { epoch: "e".into(), seq: Seq(0) };
+    let none = Position { epoch: "e".into(), seq: Seq(0), entry: None };
     let error = sink.position(&none).await.unwrap_err();
     assert!(matches!(&error, SinkError::Halt { text } if text.contains("decklog sink init direct")), "{error}");
     sink.init().await.unwrap();
@@ -394,7 +435,10 @@ async fn postgres_keeps_every_byte_and_refuses_only_what_is_refused() {
     assert_eq!(far.audit("SELECT count(*) FROM bytes.objects WHERE name = 'o5'").await, ["0"]);
     replay.deliver(&items).await.unwrap();
     assert_eq!(far.audit("SELECT count(*) FROM bytes.objects WHERE name = 'o5'").await, ["0"]);
-    assert_eq!(sink.position(&Position { epoch: "e".into(), seq: Seq(0) }).await.unwrap().unwrap().seq, Seq(10));
+    assert_eq!(
+        sink.position(&Position { epoch: "e".into(), seq: Seq(0), entry: None }).await.unwrap().unwrap().seq,
+        Seq(10)
+    );
 }
 
 /// Who may do nothing but what `--print` grants, through a pooler that hands each transaction to another session.
@@ -415,7 +459,7 @@ async fn postgres_needs_no_session_of_its_own_and_no_other_rights() {
     };
     let (mut sink, mut other) = (through(&more), through(&more));
     sink.check().await.unwrap();
-    let cursor = Position { epoch: "e".into(), seq: Seq(0) };
+    let cursor = Position { epoch: "e".into(), seq: Seq(0), entry: None };
     sink.position(&cursor).await.unwrap();
     let gone = |seq, name: &str| {
         let line = String::from_utf8(item(seq, "{}").line.to_vec()).unwrap();
@@ -458,7 +502,7 @@ async fn postgres_tables_have_a_version() {
     let mut sink = far.open(serde_json::json!({"schema": "v"}));
     sink.init().await.unwrap();
     far.audit("UPDATE v.migrations SET version = 0; DROP TABLE v.objects").await;
-    let cursor = Position { epoch: "e".into(), seq: Seq(0) };
+    let cursor = Position { epoch: "e".into(), seq: Seq(0), entry: None };
     let error = sink.position(&cursor).await.unwrap_err().to_string();
     assert!(error.contains("run `decklog sink init direct`, or apply what it prints"), "{error}");
     assert!(sink.init().await.unwrap().ends_with("has all that is needed now"));
@@ -488,9 +532,9 @@ async fn postgres_refuses_and_the_daemon_sets_aside() {
     trial.write(3);
     let told = trial.daemon.waits_for_state("sinks", "far", "halted").await;
     assert!(told.contains("was refused: ") && told.contains("constraint small"), "{told}");
-    assert!(told.contains("on_refused = \"set_aside\""), "{told}");
+    assert!(told.contains("on_refused = \"dead_letter\""), "{told}");
     let config = fs::read_to_string(trial.daemon.path("config.toml")).unwrap();
-    trial.daemon.configure(&config.replace("name = \"far\"\n", "name = \"far\"\non_refused = \"set_aside\"\n"));
+    trial.daemon.configure(&config.replace("name = \"far\"\n", "name = \"far\"\non_refused = \"dead_letter\"\n"));
     trial.daemon.signal(Signal::HUP);
     trial.caught_up().await;
     let status = trial.daemon.status().await;
@@ -577,7 +621,7 @@ async fn postgres_over_tls_is_verified() {
     let url = far.url(far.port());
     let mut sink = with(&url, "ca.pem");
     sink.init().await.unwrap();
-    let begin = Position { epoch: "e".into(), seq: Seq(0) };
+    let begin = Position { epoch: "e".into(), seq: Seq(0), entry: None };
     sink.position(&begin).await.unwrap();
     sink.deliver(&[item(1, "{}")]).await.unwrap();
     far.audit("CREATE VIEW tls.encrypted AS SELECT 1").await;
@@ -620,7 +664,7 @@ async fn postgres_takes_a_new_password_from_its_file_and_bounds_a_hung_server() 
     let mut far = Postgres::start().await;
     let mut sink = far.open(serde_json::json!({"schema": "renewed", "timeout": "1s"}));
     sink.init().await.unwrap();
-    let begin = Position { epoch: "e".into(), seq: Seq(0) };
+    let begin = Position { epoch: "e".into(), seq: Seq(0), entry: None };
     sink.position(&begin).await.unwrap();
     sink.deliver(&[item(1, "{}")]).await.unwrap();
     far.audit("ALTER ROLE decklog PASSWORD 'renewed'").await;

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use crate::certs;
 use crate::proxy::Proxy;
 use crate::support::until;
+use crate::timelines;
 use crate::trial::{self, Far, Promise, Trial};
 use start::Redis;
 
@@ -88,6 +89,31 @@ async fn redis_killed_at_every_exchange() {
     trial::killed_at_every_exchange(&mut Redis::start().await).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_and_a_journal_put_back_twice() {
+    timelines::put_back_twice(&mut Redis::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_and_a_journal_put_back_while_it_is_away() {
+    timelines::put_back_while_away(&mut Redis::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_and_a_journal_lost_under_a_clock_that_is_behind() {
+    timelines::lost_under_a_clock_that_is_behind(&mut Redis::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_and_two_copies_of_a_journal() {
+    timelines::two_copies_run(&mut Redis::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_and_a_daemon_that_stood_still() {
+    timelines::stood_still(&mut Redis::start().await).await;
+}
+
 /// The epochs of two journals, the second after the first.
 const EPOCHS: [&str; 2] = ["019aa6a3d8007b3c8a5e0c1f2d3e4f50", "019aa6a3d8017b3c8a5e0c1f2d3e4f50"];
 
@@ -113,7 +139,12 @@ fn sink(keys: serde_json::Value) -> Box<dyn Sink> {
 }
 
 fn position(epoch: &str, seq: u64) -> Position {
-    Position { epoch: epoch.to_owned(), seq: Seq(seq) }
+    Position { epoch: epoch.to_owned(), seq: Seq(seq), entry: None }
+}
+
+/// The place of an entry of [`items`].
+fn place(epoch: &str, seq: u64) -> Position {
+    Position::of(&item(epoch, seq, "x").line).unwrap()
 }
 
 impl Redis {
@@ -152,11 +183,11 @@ async fn redis_ids_grow_over_epochs_and_repeats_change_nothing() {
     let [first, second] = EPOCHS;
     assert_eq!(sink.position(&position(first, 0)).await, Ok(Some(position(first, 0))));
     sink.deliver(&items(first, [1, 2, 5])).await.unwrap();
-    assert_eq!(sink.position(&position(first, 9)).await, Ok(Some(position(first, 5))));
+    assert_eq!(sink.position(&position(first, 9)).await, Ok(Some(place(first, 5))));
     // A journal that was put back or made anew has seqs that are there already.
-    assert_eq!(sink.position(&position(second, 2)).await, Ok(Some(position(first, 5))));
+    assert_eq!(sink.position(&position(second, 2)).await, Ok(Some(place(first, 5))));
     sink.deliver(&items(second, [3, 4])).await.unwrap();
-    assert_eq!(sink.position(&position(second, 4)).await, Ok(Some(position(second, 4))));
+    assert_eq!(sink.position(&position(second, 4)).await, Ok(Some(place(second, 4))));
     let wanted: Vec<String> = [items(first, [1, 2, 5]), items(second, [3, 4])].concat().into_iter().map(text).collect();
     assert_eq!(redis.consumed("log").await.unwrap(), wanted);
     for batch in [items(first, [1, 2, 5]), items(first, [5]), items(second, [3, 4])] {
@@ -168,9 +199,18 @@ async fn redis_ids_grow_over_epochs_and_repeats_change_nothing() {
     sink.deliver(&items(second, [3, 4, 5])).await.unwrap();
     assert_eq!(redis.consumed("log").await.unwrap(), [text(item(second, 5, "x"))]);
     redis.asked::<u64>("XTRIM log MAXLEN 0").await;
-    assert_eq!(sink.position(&position(second, 5)).await, Ok(Some(position(second, 5))));
-    // Of another epoch nothing can be said then.
-    assert_eq!(sink.position(&position(first, 5)).await, Ok(None));
+    assert_eq!(sink.position(&position(second, 5)).await, Ok(Some(place(second, 5))));
+    // Who did not deliver it has its id alone, which says as much as the cursor confirms.
+    let mut other = crate::redis::sink(json!({"url": redis.url()}));
+    assert_eq!(other.position(&position(second, 5)).await, Ok(Some(position(second, 5))));
+    for cursor in [position(second, 4), position(first, 5)] {
+        let mut other = crate::redis::sink(json!({"url": redis.url()}));
+        let held = other.position(&cursor).await.unwrap().unwrap();
+        assert!(held.epoch.as_str() > second && held.epoch[..12] == second[..12] && held.seq == Seq(5), "{held:?}");
+    }
+    for (at, held) in [(place(first, 5), false), (place(second, 5), false)] {
+        assert_eq!(other.holds(&at).await, Ok(held));
+    }
 }
 
 fn text(item: Item) -> String {
@@ -192,6 +232,51 @@ async fn redis_streams_that_something_else_writes_to_are_told() {
     let failure = sink.deliver(&batch).await.unwrap_err();
     assert_eq!(failure.taken, 1);
     assert!(matches!(&failure.error, SinkError::Halt { text } if text.contains("something else writes to it")));
+}
+
+/// Two decklogs with copies of one journal, or two sinks of one: nothing of the other is taken for delivered, also what has
+/// left the stream since, and nothing is added behind what was not.
+#[tokio::test]
+async fn redis_takes_nothing_of_another_writer_for_its_own() {
+    let (redis, epoch) = (Redis::start().await, EPOCHS[0]);
+    let open = async || {
+        let mut sink = sink(json!({"url": redis.url()}));
+        sink.position(&position(epoch, 0)).await.unwrap();
+        sink
+    };
+    let halts = |failure: sink::Failure| {
+        assert!(matches!(&failure.error, SinkError::Halt { .. }), "{failure}");
+        assert_eq!(failure.taken, 0);
+    };
+    let (mut one, mut copy, mut other) = (open().await, open().await, open().await);
+    one.deliver(&items(epoch, [1])).await.unwrap();
+    // Of a copy of the journal: the same place with other bytes, and with the same.
+    halts(copy.deliver(&[item(epoch, 1, "y"), item(epoch, 2, "y")]).await.unwrap_err());
+    halts(open_late(&redis).deliver(&items(epoch, [1, 2])).await.unwrap_err());
+    assert_eq!(redis.consumed("log").await.unwrap().len(), 1);
+    // Another sink of this one has other entries.
+    one.deliver(&items(epoch, [3, 5])).await.unwrap();
+    halts(other.deliver(&items(epoch, [2, 4, 6])).await.unwrap_err());
+    redis.asked::<u64>("XTRIM log MAXLEN 1").await;
+    halts(other.deliver(&items(epoch, [2, 4, 6])).await.unwrap_err());
+    redis.asked::<u64>("XTRIM log MAXLEN 0").await;
+    halts(other.deliver(&items(epoch, [2, 4, 6])).await.unwrap_err());
+    one.deliver(&items(epoch, [7])).await.unwrap();
+    assert_eq!(redis.consumed("log").await.unwrap(), [text(item(epoch, 7, "x"))]);
+    // Asked for an entry, it says it of the very one.
+    let mut late = open().await;
+    assert_eq!(late.holds(&place(epoch, 7)).await, Ok(true));
+    assert_eq!(late.holds(&place(epoch, 5)).await, Ok(false));
+    let mark = sink::Mark { id: "u.8.MODIFIED".into(), time: "2026-11-21T10:15:00.000000Z".into() };
+    assert_eq!(late.holds(&Position { entry: Some(mark), ..place(epoch, 7) }).await, Ok(false));
+    // What somebody else put behind it is none of the log.
+    redis.asked::<String>("XADD log * a b").await;
+    let error = late.position(&position(epoch, 7)).await.unwrap_err();
+    assert!(matches!(&error, SinkError::Halt { text } if text.contains("not of decklog")), "{error}");
+}
+
+fn open_late(redis: &Redis) -> Box<dyn Sink> {
+    sink(json!({"url": redis.url()}))
 }
 
 #[tokio::test]

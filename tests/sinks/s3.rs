@@ -10,8 +10,10 @@ use tempfile::TempDir;
 
 use crate::certs;
 use crate::judge::Entry;
+use crate::proxy::Proxy;
 use crate::server::free_port;
 use crate::support::{Daemon, until};
+use crate::timelines;
 use crate::trial::{self, Far, Promise, Trial};
 use start::{KEY, S3, SECRET};
 
@@ -127,6 +129,63 @@ impl Far for Folder {
     async fn consumed(&self, run: &str) -> Result<Vec<String>, String> {
         Ok(lines(&segments(&self.0.path().join(run))))
     }
+
+    /// What is not mounted.
+    fn away(&self, _proxy: &Proxy, run: &str, away: bool) {
+        let (there, gone) = (self.0.path().join(run), self.0.path().join(format!("{run}-gone")));
+        let (from, to) = if away { (there, gone) } else { (gone, there) };
+        fs::rename(from, to).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_timeline_put_back_twice() {
+    timelines::put_back_twice(&mut S3::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_timeline_put_back_while_away() {
+    timelines::put_back_while_away(&mut S3::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_timeline_clock_behind() {
+    timelines::lost_under_a_clock_that_is_behind(&mut S3::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_timeline_two_copies() {
+    timelines::two_copies_run(&mut S3::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_timeline_stood_still() {
+    timelines::stood_still(&mut S3::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folder_timeline_put_back_twice() {
+    timelines::put_back_twice(&mut Folder::new()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folder_timeline_put_back_while_away() {
+    timelines::put_back_while_away(&mut Folder::new()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folder_timeline_clock_behind() {
+    timelines::lost_under_a_clock_that_is_behind(&mut Folder::new()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folder_timeline_two_copies() {
+    timelines::two_copies_run(&mut Folder::new()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folder_timeline_stood_still() {
+    timelines::stood_still(&mut Folder::new()).await;
 }
 
 #[tokio::test]

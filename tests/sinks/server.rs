@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open, pidfd_send_signal};
 
 use crate::support::until;
 
@@ -104,6 +106,7 @@ impl Server {
     }
 
     /// Its process.
+    #[allow(dead_code, reason = "the benches look at it")]
     pub(crate) fn pid(&self) -> u32 {
         self.running.as_ref().unwrap().id()
     }
@@ -140,9 +143,38 @@ impl Server {
 
     fn end(&mut self) -> bool {
         let Some(mut child) = self.running.take() else { return false };
-        // With whatever it started.
-        kill_process_group(Pid::from_child(&child), Signal::KILL).ok();
+        let leader = Pid::from_child(&child);
+        // It starts nothing more from here on.
+        kill_process_group(leader, Signal::STOP).ok();
+        let started = descendants(leader);
+        kill_process_group(leader, Signal::KILL).ok();
         child.wait().unwrap();
+        // Some lead groups of their own, as every process of PostgreSQL does, and outlive it; nor does it start beside them.
+        for process in &started {
+            pidfd_send_signal(process, Signal::KILL).ok();
+        }
+        for process in &started {
+            poll(&mut [PollFd::new(process, PollFlags::IN)], None).unwrap();
+        }
         true
     }
+}
+
+/// Every process that this one, or one of those, has started and that has not ended.
+fn descendants(pid: Pid) -> Vec<OwnedFd> {
+    let mut found = Vec::new();
+    let mut left = vec![pid.as_raw_nonzero().get()];
+    while let Some(pid) = left.pop() {
+        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { continue };
+        for thread in threads.flatten() {
+            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            for child in children.split_whitespace().filter_map(|child| Pid::from_raw(child.parse().ok()?)) {
+                if let Ok(process) = pidfd_open(child, PidfdFlags::empty()) {
+                    found.push(process);
+                    left.push(child.as_raw_nonzero().get());
+                }
+            }
+        }
+    }
+    found
 }

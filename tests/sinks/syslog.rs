@@ -116,7 +116,7 @@ async fn syslog_entries_that_are_too_long_are_refused_whole() {
         let rest = format!(
             "[[sink]]\nname = \"far\"\ntype = \"syslog\"\n{}\napp_name = \"{run}\"\non_refused = \"{}\"\n",
             server.url(server.port()),
-            if halts { "halt" } else { "set_aside" }
+            if halts { "halt" } else { "dead_letter" }
         );
         let mut daemon = Daemon::with(&sim, "resources = [\"configmaps\"]", &rest);
         daemon.start();

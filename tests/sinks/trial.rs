@@ -61,6 +61,14 @@ pub(crate) trait Far {
     /// Everything that a consumer reads of a run: the entries in their order, repeats and all. An error where it cannot
     /// be read now.
     async fn consumed(&self, run: &str) -> Result<Vec<String>, String>;
+
+    /// The output cannot be reached, or can again.
+    fn away(&self, proxy: &Proxy, _run: &str, away: bool) {
+        proxy.refuse(away);
+    }
+
+    /// Whatever else the output keeps of a run is as the cluster is, once everything is delivered.
+    async fn agrees(&self, _sim: &Sim, _run: &str) {}
 }
 
 const WATCH: &str = "resources = [\"configmaps\"]";

@@ -1,0 +1,84 @@
+//! An API server that is killed and started again, several times in a row: every source watches again within two seconds of
+//! it being ready. `DECKLOG_TEST_OUTAGES` has more of them than the few that there is time for.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use decklog::config;
+use decklog::watch::Timings;
+use serde_json::json;
+
+use crate::harness::{Cluster, LIMIT, Parts, Version, until};
+use crate::reading::Reading;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// Of the seven resources that many watch, each in all namespaces.
+const RESOURCES: [&str; 7] =
+    ["configmaps", "secrets", "services", "pods", "deployments.apps", "leases.coordination.k8s.io", "nodes"];
+/// After it is ready.
+const BACK: Duration = Duration::from_secs(2);
+/// Requests in any second: a first rush, and what may follow it.
+const MOST: usize = 410;
+
+/// See the module.
+pub async fn scenario(version: Version) {
+    let outages = std::env::var("DECKLOG_TEST_OUTAGES").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
+    let away = Duration::from_secs(if outages > 2 { 20 } else { 4 });
+    let mut cluster = Cluster::start(version, Parts::Bare).await;
+    for number in 0..100 {
+        cluster.create("/api/v1/namespaces", &json!({"metadata": {"name": format!("n{number}")}})).await;
+    }
+    let strings = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let few = config::Watch { resources: strings(&RESOURCES), ..config::Watch::default() };
+    let namespaces = (0..100).map(|number| format!("n{number}")).chain(["default".to_owned()]).collect();
+    let many = config::Watch { resources: strings(&["configmaps"]), namespaces, ..config::Watch::default() };
+    for (user, watch) in [("calm", few), ("paused", many)] {
+        let reading = Reading::start(&cluster, user, watch, Timings::default()).await;
+        let sources = reading.sources();
+        let mut times = Vec::new();
+        for outage in 0..outages {
+            let before: Vec<u64> = sources.iter().map(|source| source.watches.load(Ordering::Relaxed)).collect();
+            cluster.outage(away).await;
+            let ready = Instant::now();
+            until("every source to watch again", LIMIT, async || {
+                let opened =
+                    sources.iter().zip(&before).filter(|(now, then)| now.watches.load(Ordering::Relaxed) > **then);
+                let (opened, watching) = (opened.count(), reading.watching());
+                if opened.min(watching) == sources.len() {
+                    Ok(())
+                } else {
+                    Err(format!("{opened} opened, {watching} watch"))
+                }
+            })
+            .await;
+            times.push(ready.elapsed());
+            let name = format!("{user}-{outage}");
+            cluster.create(MAPS, &json!({"metadata": {"name": name}})).await;
+            reading.tells("what was made after the outage", |entry| entry.name == name && entry.kind == "ADDED").await;
+        }
+        eprintln!("{} sources watched again after {times:?}", sources.len());
+        assert!(times.iter().all(|time| *time <= BACK), "{} sources: {times:?}", sources.len());
+        // A gap is told where the API server said that it has forgotten, and nowhere else.
+        let told = reading.entries().iter().filter(|entry| entry.gap.is_some()).count();
+        let expired = |source: &decklog::watch::SourceStats| {
+            source.failures().find(|(name, _)| *name == "expired").map_or(0, |(_, count)| count)
+        };
+        let forgotten: u64 = sources.iter().map(|source| expired(source)).sum();
+        assert!(told as u64 <= forgotten, "{told} gaps, and the API server had forgotten {forgotten} times");
+        reading.stop().await;
+        let most = busiest(&cluster, user);
+        eprintln!("{user}: at most {most} requests in a second, {told} gaps, {forgotten} times 410");
+        assert!(most <= MOST, "{most} requests in a second");
+    }
+}
+
+/// The most requests of a user that came in one second, as the audit log has them.
+fn busiest(cluster: &Cluster, user: &str) -> usize {
+    let mut seconds: BTreeMap<String, usize> = BTreeMap::new();
+    for event in cluster.audit(user) {
+        let at = event["requestReceivedTimestamp"].as_str().unwrap_or_default();
+        *seconds.entry(at.chars().take(19).collect()).or_default() += 1;
+    }
+    seconds.into_values().max().unwrap_or_default()
+}

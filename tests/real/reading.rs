@@ -1,0 +1,83 @@
+//! The reading part of decklog in this process, for what its log does not show: when a source watches again, and watches that
+//! are shorter than anybody would have them.
+
+use std::sync::Arc;
+
+use decklog::change::redact::Redactor;
+use decklog::cluster::{Api, Limits};
+use decklog::config;
+use decklog::journal::{Journal, Reader, SourceState, WriterThread};
+use decklog::model::Seq;
+use decklog::watch::{Fleet, FleetError, FleetHandle, Plan, SourceStats, Timings};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::{Cluster, LIMIT, until};
+use crate::judge::Entry;
+
+/// See the module.
+pub struct Reading {
+    handle: FleetHandle,
+    cancel: CancellationToken,
+    tasks: JoinSet<Result<(), FleetError>>,
+    thread: WriterThread,
+    dir: TempDir,
+}
+
+impl Reading {
+    /// Reads this of the cluster as a user.
+    pub async fn start(cluster: &Cluster, user: &str, watch: config::Watch, timings: Timings) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = config::Cluster { kubeconfig: Some(cluster.kubeconfig(user)), ..config::Cluster::default() };
+        let api = Api::open(&settings, Limits::default()).await.unwrap();
+        let (journal, thread) = Journal::open(&dir.path().join("state")).unwrap();
+        let redactor = Arc::new(Redactor::new(&config::Redact::default(), [7; 32]).unwrap());
+        let (fleet, handle) = Fleet::new(api, journal, Plan { watch: vec![watch], redactor }, timings);
+        let cancel = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(fleet.run(cancel.clone()));
+        let mut ready = handle.ready();
+        tokio::time::timeout(LIMIT, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+        Self { handle, cancel, tasks, thread, dir }
+    }
+
+    /// The counters of every source.
+    pub fn sources(&self) -> Vec<Arc<SourceStats>> {
+        self.handle.overview().sources.into_iter().map(|source| source.stats).collect()
+    }
+
+    /// How many of its sources watch.
+    pub fn watching(&self) -> usize {
+        self.sources().iter().filter(|source| source.state() == SourceState::Watching).count()
+    }
+
+    /// What it has written down.
+    pub fn entries(&self) -> Vec<Entry> {
+        let mut reader = Reader::open(&self.dir.path().join("state")).unwrap();
+        let entries = reader.entries_after(Seq(0), 100_000, usize::MAX).unwrap();
+        entries.iter().map(|stored| Entry::parse(std::str::from_utf8(&stored.line).unwrap())).collect()
+    }
+
+    /// Waits until this is written down.
+    pub async fn tells(&self, what: &str, wanted: impl Fn(&Entry) -> bool) {
+        until(
+            what,
+            LIMIT,
+            async || {
+                if self.entries().iter().any(&wanted) { Ok(()) } else { Err("it is not told".to_owned()) }
+            },
+        )
+        .await;
+    }
+
+    /// Ends.
+    pub async fn stop(mut self) {
+        self.cancel.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.unwrap().unwrap();
+        }
+        drop(self.handle);
+        self.thread.join().unwrap();
+    }
+}
