@@ -37,6 +37,8 @@ use sinks::Sinks;
 /// How long an end may wait for another mark of the state directory.
 const MARK_LIMIT: Duration = Duration::from_secs(2);
 
+/// How long a reload may wait for what is read by other rules of redaction to end.
+const RELOAD_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the tasks may take to end when the daemon is told to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// What the watchdog looks at, by name.
@@ -434,7 +436,12 @@ impl Running {
         self.sinks.change(&config.sink, &self.journal, &mut self.tasks).await.map_err(|error| error.to_string())?;
         setting.telemetry.reload(&config.log)?;
         if config.watch != self.config.watch || config.redact != self.config.redact {
-            self.fleet.reload(Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) });
+            let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
+            if tokio::time::timeout(RELOAD_PATIENCE, self.fleet.reload(plan)).await.is_err() {
+                tracing::warn!(
+                    "what is watched goes on by the configuration before until the journal takes changes again"
+                );
+            }
         }
         for changes::Change { text, widens } in changes::between(&self.config, &config) {
             if widens {

@@ -79,6 +79,7 @@ pub struct Overview {
 #[derive(Clone, Debug)]
 pub struct FleetHandle {
     plan: watch::Sender<Plan>,
+    in_force: watch::Receiver<Option<Arc<Redactor>>>,
     ready: watch::Receiver<bool>,
     overview: Arc<Mutex<Overview>>,
     progress: Arc<AtomicU64>,
@@ -86,9 +87,14 @@ pub struct FleetHandle {
 }
 
 impl FleetHandle {
-    /// Reads by another plan: what changes is ended and begun, the rest goes on undisturbed.
-    pub fn reload(&self, plan: Plan) {
+    /// Reads by another plan: what changes is ended and begun, the rest goes on undisturbed. Returns when nothing is
+    /// read by other rules of redaction any more.
+    pub async fn reload(&self, plan: Plan) {
+        let redactor = Arc::clone(&plan.redactor);
         self.plan.send_replace(plan);
+        let holds = |rules: &Option<Arc<Redactor>>| rules.as_ref().is_none_or(|rules| Arc::ptr_eq(rules, &redactor));
+        // Where the fleet has ended, nothing is read at all.
+        _ = self.in_force.clone().wait_for(holds).await;
     }
 
     /// Opens every watch anew from where it is, because nobody may be at the other end of its connection any more.
@@ -144,6 +150,8 @@ pub struct Fleet {
     limiter: Limiter,
     shared: Arc<Shared>,
     plan: watch::Receiver<Plan>,
+    /// The rules by which sources may be reading; nothing before the first of them begins.
+    in_force: watch::Sender<Option<Arc<Redactor>>>,
     ready: watch::Sender<bool>,
     overview: Arc<Mutex<Overview>>,
     running: BTreeMap<Key, Running>,
@@ -184,10 +192,12 @@ impl Fleet {
         });
         let reconnects = shared.reconnects.clone();
         let (plan_sender, plan) = watch::channel(plan);
+        let (in_force, in_force_receiver) = watch::channel(None);
         let (ready, ready_receiver) = watch::channel(false);
         let overview = Arc::new(Mutex::new(Overview::default()));
         let handle = FleetHandle {
             plan: plan_sender,
+            in_force: in_force_receiver,
             ready: ready_receiver,
             overview: Arc::clone(&overview),
             progress,
@@ -200,6 +210,7 @@ impl Fleet {
             limiter,
             shared,
             plan,
+            in_force,
             ready,
             overview,
             running: BTreeMap::new(),
@@ -291,7 +302,7 @@ impl Fleet {
     async fn reconcile_once(&mut self) -> Result<bool, FleetError> {
         let mut again = false;
         let Some(discovered) = self.shared.discovered.borrow().clone() else { return Ok(false) };
-        let plan = self.plan.borrow_and_update().clone();
+        let plan = self.take_plan();
         let preferred: Vec<_> = discovered.preferred().into_iter().cloned().collect();
         self.journal.remember_resources(preferred).await?;
         let selection = self.selection(&plan, &discovered);
@@ -313,6 +324,7 @@ impl Fleet {
                 None => break,
             }
         }
+        self.in_force.send_replace(Some(Arc::clone(&plan.redactor)));
         let mut changed = !ending.is_empty();
         for (_, id, goes_on) in ending {
             if !goes_on {
@@ -336,6 +348,15 @@ impl Fleet {
         self.publish(selection, &discovered);
         self.look_ready();
         Ok(again)
+    }
+
+    /// The newest plan. No other one is given while this notes by which rules the first sources are going to read.
+    fn take_plan(&mut self) -> Plan {
+        let plan = self.plan.borrow_and_update();
+        if self.in_force.borrow().is_none() {
+            self.in_force.send_replace(Some(Arc::clone(&plan.redactor)));
+        }
+        plan.clone()
     }
 
     /// What the configuration asks for, where a source that runs counts as served: when its resource vanishes, it

@@ -12,7 +12,7 @@ use decklog::change::redact::Redactor;
 use decklog::cluster::{Api, Limits};
 use decklog::config;
 use decklog::delivery;
-use decklog::journal::{Journal, JournalError, SinkStart};
+use decklog::journal::{Budget, Journal, JournalError, SinkStart};
 use decklog::sink::Sink;
 use decklog::sink::file::FileSink;
 use decklog::sink::http::HttpSink;
@@ -27,6 +27,9 @@ use super::network::Network;
 use super::outputs::Outputs;
 use super::receiver::{Collecting, Receiver};
 use super::stage::Stage;
+
+/// What may come as one piece at most, in bytes.
+const LONGEST: usize = 16 << 20;
 
 /// What decklog is connected to, whichever life it is in.
 pub(crate) struct Surroundings {
@@ -187,8 +190,8 @@ impl Life {
     }
 
     /// SIGHUP with another configuration of what is watched.
-    pub(crate) fn reload(&self, setup: &Setup) {
-        self.fleet.reload(Plan { watch: vec![setup.watch()], redactor: Arc::clone(&self.redactor) });
+    pub(crate) async fn reload(&self, setup: &Setup) {
+        self.fleet.reload(Plan { watch: vec![setup.watch()], redactor: Arc::clone(&self.redactor) }).await;
         self.reopen();
     }
 
@@ -213,8 +216,12 @@ impl Life {
     pub(crate) async fn stop(self) -> Result<(), String> {
         let Self { alive, journal, stop, reopen, mut tasks, fleet, .. } = self;
         stop.cancel();
-        drop((journal, reopen, fleet));
         let mut problems = Vec::new();
+        let (held, bound) = (journal.budget().peak(), Budget::bound(LONGEST));
+        if held > bound {
+            problems.push(format!("{held} bytes were read and not on disk, more than {bound}"));
+        }
+        drop((journal, reopen, fleet));
         let ending = async {
             while let Some(joined) = tasks.join_next().await {
                 match joined {

@@ -496,7 +496,7 @@ impl Run {
             }
             Fault::Rollback => self.roll_back().await,
             Fault::LongOutage => self.outage().await,
-            Fault::Selector => self.select(),
+            Fault::Selector => self.select().await,
             fault @ (Fault::Undefined | Fault::Redefined) if self.redefine.is_none() => {
                 stage.struck(fault, format_args!("at {}", self.sim.revision()));
                 stage.may_lose(WIDGETS, "scope");

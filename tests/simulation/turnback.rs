@@ -498,7 +498,7 @@ impl Run {
     }
 
     /// The label selector of the configuration comes or goes.
-    pub(super) fn select(&mut self) {
+    pub(super) async fn select(&mut self) {
         let selector = !self.place.setup.selector;
         self.place.setup.selector = selector;
         self.past.scoped = true;
@@ -507,7 +507,7 @@ impl Run {
             self.stage().may_lose(resource, "scope");
         }
         if let Some(life) = &self.life {
-            life.reload(&self.place.setup);
+            life.reload(&self.place.setup).await;
         }
     }
 

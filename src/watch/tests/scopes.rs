@@ -83,7 +83,7 @@ async fn a_changed_selector_is_a_change_of_scope() {
     daemon.until(&place, |log| log.len() == 2).await;
     let mut web = watch(&["configmaps"]);
     web.label_selector = "tier=web".into();
-    daemon.handle.reload(plan(vec![web]));
+    daemon.handle.reload(plan(vec![web])).await;
     let log = daemon.until(&place, |log| log.len() == 4).await;
     assert_eq!(log[2], "GAP scope");
     assert!(log[3].starts_with("DELETED inferred db@"), "{log:?}");
@@ -99,9 +99,9 @@ async fn a_reload_ends_and_begins_only_what_changed() {
     let redactor = Arc::new(Redactor::new(&config::Redact::default(), [7; 32]).unwrap());
     // The rules are the same object, so they have not changed.
     let kept = Plan { redactor: Arc::clone(&redactor), ..plan(vec![watch(&["configmaps", "secrets"])]) };
-    daemon.handle.reload(kept.clone());
+    daemon.handle.reload(kept.clone()).await;
     place.sim.wait_for_count(&On::watch("configmaps"), before + 1).await.unwrap();
-    daemon.handle.reload(Plan { watch: vec![watch(&["configmaps", "pods"])], ..kept });
+    daemon.handle.reload(Plan { watch: vec![watch(&["configmaps", "pods"])], ..kept }).await;
     place.sim.wait_for_watches("pods", 1).await.unwrap();
     place.sim.wait_for_watches("secrets", 0).await.unwrap();
     assert_eq!(place.sim.count(&On::watch("configmaps")), before + 1, "it goes on undisturbed");
