@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ambient::{self, Listener, watch};
 use crate::config::{self, OnRefused};
-use crate::journal::{Choice, Journal, JournalError, Reader, Recast, SinkStart, SinkState, StoredEntry};
+use crate::journal::{self, Choice, Journal, JournalError, Reader, Recast, SinkStart, SinkState, StoredEntry};
 use crate::model::Seq;
 use crate::sink::{Item, Limits, Position, Sink, SinkError};
 use crate::wire::Shape;
@@ -37,6 +37,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const IDLE_ACKNOWLEDGE: Duration = Duration::from_secs(1);
 /// How long a delivery that is under way may take to finish when delivery is stopped.
 const STOP_WAIT: Duration = Duration::from_secs(5);
+/// How many entries side by side may be missing from an output that holds what follows them.
+const NEAR: usize = 8;
 
 type Test = Box<dyn Fn(&[u8]) -> bool + Send>;
 
@@ -161,6 +163,8 @@ pub fn run(
         stop,
         feed: None,
         batch: Vec::new(),
+        own: 0,
+        handed: Seq(0),
         entry_bytes: 1,
         whole: Vec::new(),
         acknowledged: Instant::now(),
@@ -221,6 +225,8 @@ struct Batch {
     /// How large an entry was that was looked at, on average.
     entry_bytes: usize,
     items: Vec<Item>,
+    /// How many at the beginning are GAPs of this sink's own.
+    own: usize,
     /// Each of them as it was before it was shaped.
     whole: Vec<Bytes>,
 }
@@ -249,7 +255,8 @@ impl Feed {
             items.push(Item { seq: entry.seq, kind: entry.kind, line });
             whole.push(entry.line);
         }
-        Ok(Batch { upto, hole, entry_bytes, items, whole })
+        let own = page.own.map_or(0, |last| items.partition_point(|item| item.seq <= last));
+        Ok(Batch { upto, hole, entry_bytes, items, own, whole })
     }
 }
 
@@ -261,6 +268,10 @@ struct Driver {
     /// None before the first read, and while it is on a blocking thread.
     feed: Option<Feed>,
     batch: Vec<Item>,
+    /// How many at its beginning are GAPs of this sink's own, which no timeline has told.
+    own: usize,
+    /// The last seq that the sink was given since the daemon began.
+    handed: Seq,
     /// How large an entry was in the last batch, on average.
     entry_bytes: usize,
     /// The entries of the batch as they are set aside where the sink refuses them: whole.
@@ -290,12 +301,13 @@ impl Driver {
                 return Ok(Outcome::Nothing);
             }
             Effect::AskPosition(cursor) => {
-                let cursor = Position { epoch: self.journal.epoch(), seq: cursor, entry: None };
-                let Some(held) = finish(&self.stop, self.sink.position(&cursor)).await else {
+                let own = self.place_of(cursor).await?;
+                let own = Position { entry: None, ..own };
+                let Some(held) = finish(&self.stop, self.sink.position(&own)).await else {
                     return Ok(Outcome::Stop);
                 };
                 let input = match held {
-                    Ok(held) => self.held(held).await?,
+                    Ok(held) => self.held(held, cursor).await?,
                     Err(error) => {
                         self.stats.failures.fetch_add(1, Relaxed);
                         // Nothing that is told meanwhile depends on it.
@@ -309,18 +321,21 @@ impl Driver {
                 input
             }
             Effect::AskWritten(seq) => {
-                let entry = self.reading(move |feed| timeline::place_of(&mut feed.reader, &feed.recasts, seq)).await?;
+                let entry = self.place_of(seq).await?;
                 let Some(held) = finish(&self.stop, self.sink.holds(&entry)).await else { return Ok(Outcome::Stop) };
-                held.map_or_else(Input::NotHeld, Input::HasWritten)
+                // Where nobody can look any more, an output that ends before it does not have it.
+                let ends_before = |held: &Position| (&held.epoch, held.seq) < (&entry.epoch, entry.seq);
+                let reaches = || !self.held.as_ref().is_some_and(ends_before);
+                held.map_or_else(Input::NotHeld, |held| Input::HasWritten(held.unwrap_or_else(reaches)))
             }
             Effect::Compare => {
                 let Some(held) = finish(&self.stop.clone(), self.in_output()).await else { return Ok(Outcome::Stop) };
                 held.map_or_else(Input::NotHeld, Input::Compared)
             }
             Effect::Part { after } => {
-                self.part(name, after).await?;
+                let parted = self.part(name, after).await?;
                 self.asked.send_replace(true);
-                Input::Done
+                parted
             }
             Effect::Acknowledge { upto, written } => {
                 self.journal.advance(name, upto, written).await?;
@@ -351,6 +366,7 @@ impl Driver {
             },
             Effect::Deliver { from } => {
                 let batch = &self.batch[from..];
+                self.handed = batch.last().map_or(self.handed, |item| self.handed.max(item.seq));
                 match finish(&self.stop, self.sink.deliver(batch)).await {
                     Some(Ok(())) => {
                         self.taken(from, self.batch.len());
@@ -452,31 +468,45 @@ impl Driver {
     }
 
     /// What the output holds of this journal, from what it ends with.
-    async fn held(&mut self, held: Option<Position>) -> Result<Input, DeliveryError> {
+    async fn held(&mut self, held: Option<Position>, cursor: Seq) -> Result<Input, DeliveryError> {
         self.held.clone_from(&held);
         let Some(held) = held else { return Ok(Input::Held(Held::Unknown)) };
-        let held = self.reading(move |feed| timeline::compare(&mut feed.reader, &feed.recasts, &held)).await?;
+        let given = cursor.max(self.handed);
+        let held = self.reading(move |feed| timeline::compare(&mut feed.reader, &feed.recasts, &held, given)).await?;
         Ok(Input::Held(held))
     }
 
-    /// How many entries from the beginning of the batch are in the output.
+    async fn place_of(&mut self, seq: Seq) -> Result<Position, JournalError> {
+        self.reading(move |feed| timeline::place_of(&mut feed.reader, &feed.recasts, seq)).await
+    }
+
+    /// How many entries from the beginning of the batch are in the output, up to the newest of them that is.
     async fn in_output(&mut self) -> Result<usize, SinkError> {
-        let mut places = Vec::with_capacity(self.batch.len());
-        for item in &self.batch {
-            places.push(Position::of(&item.line).map_err(|error| SinkError::halt(format!("an entry is {error}")))?);
-        }
         // All of them or none, nearly always.
-        let (mut least, mut most) = (0, places.len());
-        let mut look = places.len();
+        let (mut held, mut least, mut most) = (0, self.own, self.batch.len());
+        let mut look = most;
         while least < most {
-            if self.sink.holds(&places[look - 1]).await? {
-                least = look
-            } else {
-                most = look - 1
+            match self.newest_before(look).await? {
+                Some(newest) => (held, least) = (newest, look),
+                None => most = look.saturating_sub(NEAR).max(least),
             }
-            look = if least == 0 && most > 0 && look == places.len() { 1 } else { (least + most).div_ceil(2) };
+            let is_first = look == self.batch.len();
+            look = if is_first { most.min(least + NEAR) } else { (least + most).div_ceil(2) };
         }
-        Ok(least)
+        Ok(held)
+    }
+
+    /// How far the output holds the batch, as far as that is shown by one of the last few entries before a place in it. One
+    /// alone says nothing: it may have been set aside, or left out by another `where`.
+    async fn newest_before(&mut self, look: usize) -> Result<Option<usize>, SinkError> {
+        for at in (self.own..look).rev().take(NEAR) {
+            let place = Position::of(&self.batch[at].line);
+            let place = place.map_err(|error| SinkError::halt(format!("an entry is {error}")))?;
+            if self.sink.holds(&place).await? == Some(true) {
+                return Ok(Some(at + 1));
+            }
+        }
+        Ok(None)
     }
 
     async fn later_than(&mut self, epoch: &str) -> Result<Option<(String, Seq)>, JournalError> {
@@ -485,10 +515,16 @@ impl Driver {
     }
 
     /// What the sink gets after this goes under an epoch that is later than all in its output.
-    async fn part(&mut self, name: &str, after: Seq) -> Result<(), DeliveryError> {
-        let Some(held) = self.held.clone() else { return Ok(()) };
+    async fn part(&mut self, name: &str, after: Seq) -> Result<Input, DeliveryError> {
+        let Some(held) = self.held.clone() else { return Ok(Input::Done) };
         let mut found = self.later_than(&held.epoch).await?;
         let begins = found.is_none();
+        if begins && !journal::is_epoch(&held.epoch) {
+            return Ok(Input::NotHeld(SinkError::halt(format!(
+                "its output ends with entry {} of the epoch {:?}, and no decklog gives such a name; give this sink another output, or repair that one, and send SIGHUP",
+                held.seq, held.epoch
+            ))));
+        }
         if begins {
             self.journal.begin_epoch(Some(&held.epoch)).await?;
             found = self.later_than(&held.epoch).await?;
@@ -514,7 +550,7 @@ impl Driver {
             })
             .await?;
         }
-        Ok(())
+        Ok(Input::Done)
     }
 
     /// Reads the journal on a blocking thread.
@@ -548,7 +584,7 @@ impl Driver {
                 "the journal has forgotten entries that this sink has not: it gets a GAP for them"
             );
         }
-        (self.batch, self.whole) = (batch.items, batch.whole);
+        (self.batch, self.whole, self.own) = (batch.items, batch.whole, batch.own);
         let wanted = self.batch.iter().map(|item| item.seq).collect();
         Ok(Input::Read { upto, wanted, due: self.acknowledged.elapsed() >= IDLE_ACKNOWLEDGE })
     }

@@ -44,6 +44,7 @@ use crate::ambient::{self, watch};
 use crate::change::redact::Redactor;
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Verb, Why};
 use recent::Recent;
+pub(crate) use writer::is_epoch;
 use writer::{Command, Queue, Queued, Reply, Writer};
 
 /// A source as the journal knows it, for the life of the journal.

@@ -225,10 +225,10 @@ pub trait Sink: Send {
     fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>>;
 
     /// Whether the output holds this very entry. Asked only where the last entry of the output is of another timeline
-    /// than the journal's, to find what both share. `false` also where it cannot look: what is there may then be
-    /// delivered again, and nothing is lost.
-    fn holds<'a>(&'a mut self, _entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
-        std::future::ready(Ok(false)).boxed()
+    /// than the journal's, to find what both share. `None` where it cannot look, or where what was there may have been
+    /// removed since: an entry that is older than all that is there.
+    fn holds<'a>(&'a mut self, _entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+        std::future::ready(Ok(None)).boxed()
     }
 
     /// Takes entries in order, all of them or as many as the error says, and has them for good when it returns.

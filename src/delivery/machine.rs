@@ -142,9 +142,12 @@ pub(super) struct State {
     gone: usize,
     /// Failed tries since something last went well.
     attempt: u32,
-    /// The output was compared with this journal since the daemon began: whatever it does not explain any more was
-    /// written by somebody else.
+    /// The output was compared with this journal since the daemon began, or since an operator asked to begin anew after a
+    /// halt: whatever it does not explain any more was written by somebody else.
     agreed: bool,
+    /// The last seq that was handed over since the daemon first knew where the output ends: what goes beyond it was not
+    /// written from here.
+    handed: Option<Seq>,
     /// The output holds another timeline, and how much of the journal is in it is being looked for.
     seeking: bool,
     /// What was last told.
@@ -165,6 +168,7 @@ impl State {
             gone: 0,
             attempt: 0,
             agreed: false,
+            handed: None,
             seeking: false,
             told: None,
         };
@@ -180,7 +184,9 @@ impl State {
 
     fn step(&mut self, input: Input, effects: &mut Vec<Effect>) {
         match (self.phase.clone(), input) {
-            (_, Input::Reopen) => {
+            (phase, Input::Reopen) => {
+                // Somebody has looked at it, and says that the output is this sink's.
+                self.agreed &= phase != Phase::Halted;
                 effects.push(Effect::Reopen);
                 self.begin(effects);
             }
@@ -207,7 +213,7 @@ impl State {
             }
             (Phase::Reading, Input::Nothing) if self.seeking => self.part(effects),
             (Phase::Comparing, Input::Compared(held)) => self.compared(held, effects),
-            (Phase::Comparing, Input::NotHeld(error)) => {
+            (Phase::Comparing | Phase::Moving(_), Input::NotHeld(error)) => {
                 self.phase = Phase::Opening;
                 self.failed(error, effects);
             }
@@ -266,11 +272,12 @@ impl State {
         let held = match held {
             // An output that says nothing holds what the cursor says.
             Held::Unknown => self.written,
-            Held::Upto(held) => held,
-            Held::Foreign(what) if self.agreed => {
-                let text = another(&what);
-                return self.halt(text, effects);
+            Held::Upto(held) if self.handed.is_some_and(|handed| held > handed.max(self.cursor)) => {
+                let what = format!("its output goes on to entry {held}, which did not come from this sink");
+                return self.halt(another(&what), effects);
             }
+            Held::Upto(held) => held,
+            Held::Foreign(what) if self.agreed => return self.halt(another(&what), effects),
             Held::Past | Held::Foreign(_) => {
                 self.seeking = true;
                 if self.written == Seq(0) {
@@ -279,7 +286,7 @@ impl State {
                 return effects.push(Effect::AskWritten(self.written));
             }
         };
-        self.agreed = true;
+        self.agree();
         if held > self.cursor {
             self.written = held;
             self.acknowledge(held, Next::Read, effects);
@@ -288,6 +295,11 @@ impl State {
         } else {
             self.read(effects);
         }
+    }
+
+    fn agree(&mut self) {
+        self.agreed = true;
+        self.handed.get_or_insert(self.cursor);
     }
 
     /// The output has less than it was given.
@@ -314,7 +326,8 @@ impl State {
 
     /// What both have is found: from here on this journal is told.
     fn part(&mut self, effects: &mut Vec<Effect>) {
-        (self.seeking, self.agreed) = (false, true);
+        self.seeking = false;
+        self.agree();
         self.phase = Phase::Moving(Next::Read);
         effects.push(Effect::Part { after: self.seen });
     }
@@ -331,6 +344,7 @@ impl State {
 
     fn deliver(&mut self, effects: &mut Vec<Effect>) {
         self.phase = Phase::Delivering;
+        self.handed = self.handed.max(self.batch.back().copied());
         effects.push(Effect::Deliver { from: self.gone });
     }
 
@@ -627,8 +641,6 @@ mod tests {
         let text = another("it ends with something else");
         trace.on(Input::Woken).gives(&[Effect::AskPosition(Seq(50))]);
         trace.on(foreign()).gives(&[Effect::Report(SinkState::Halted(text)), Effect::AwaitOperator]);
-        trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
-        trace.on(foreign()).gives(&[Effect::AwaitOperator]);
         // Moved away, the cursor counts: nothing after it is left out.
         trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
         trace.on(held(None)).gives(&[read(50)]);
@@ -636,6 +648,34 @@ mod tests {
         trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
         trace.on(Input::Held(Held::Past)).gives(&[Effect::AskWritten(Seq(50))]);
         trace.on(Input::HasWritten(true)).gives(&[read(50)]);
+        // While it delivers, a reload decides nothing.
+        trace.on(batch(51, &[51])).gives(&[Effect::Compare]);
+        trace.on(Input::Compared(0)).gives(&[Effect::Part { after: Seq(50) }]);
+        trace.on(Input::Done).gives(&[read(50)]);
+        trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
+        trace.on(foreign()).gives(&[Effect::AwaitOperator]);
+        // Behind a halt it says that the output is this sink's: what it lacks goes behind what is there.
+        trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
+        trace.on(foreign()).gives(&[Effect::AskWritten(Seq(50))]);
+    }
+
+    /// Two sinks of one journal, where the configuration does not show that their outputs are the same: what the other one
+    /// wrote is of this timeline, and still nothing that this sink has delivered.
+    #[test]
+    fn what_another_sink_wrote_is_not_taken_for_its_own() {
+        let mut trace = Trace::opened(OnRefused::Halt, 50);
+        trace.on(batch(53, &[51, 53])).gives(&[Effect::Deliver { from: 0 }]);
+        trace.on(failed(0, SinkError::lost("moved"))).gives(&[retrying("moved"), wait(1)]);
+        trace.on(Input::Woken).gives(&[Effect::AskPosition(Seq(50))]);
+        let text = another("its output goes on to entry 54, which did not come from this sink");
+        trace.on(held(Some(54))).gives(&[Effect::Report(SinkState::Halted(text)), Effect::AwaitOperator]);
+        for _ in 0..2 {
+            trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
+            trace.on(held(Some(54))).gives(&[Effect::AwaitOperator]);
+        }
+        // What was under way may have arrived.
+        trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
+        trace.on(held(Some(53))).gives(&[ack(53, 53)]);
     }
 
     #[test]

@@ -83,6 +83,17 @@ impl World {
         self.written += count;
     }
 
+    /// Forgets all but the newest entry.
+    async fn forget(&mut self) {
+        let bounds = |max_age| Bounds { max_size: 1 << 40, max_age, forget: true };
+        self.journal.bound(bounds(Duration::ZERO)).await.unwrap();
+        while self.journal.reader().unwrap().oldest().unwrap() < Seq(self.written) {
+            self.journal.flush().await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        self.journal.bound(bounds(Duration::from_secs(86_400))).await.unwrap();
+    }
+
     fn plan(&self) -> Plan {
         Plan {
             name: "s".into(),
@@ -182,6 +193,10 @@ struct Fake {
     held: Option<Position>,
     /// Up to which seq it has the entries of the journal.
     shared: u64,
+    /// But for these.
+    missing: Vec<u64>,
+    /// It has let go of all of them, and cannot tell.
+    forgets: bool,
     limits: Limits,
     taken: watch::Sender<Vec<u64>>,
     /// How often it was told to open its files anew.
@@ -196,6 +211,8 @@ impl Fake {
             script,
             held: None,
             shared: 0,
+            missing: Vec::new(),
+            forgets: false,
             limits,
             taken: watch::Sender::default(),
             reopened: watch::Sender::default(),
@@ -220,8 +237,9 @@ impl Sink for Fake {
         std::future::ready(Ok(self.held.clone())).boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
-        std::future::ready(Ok(entry.seq.0 <= self.shared)).boxed()
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+        let held = entry.seq.0 <= self.shared && !self.missing.contains(&entry.seq.0);
+        std::future::ready(Ok((!self.forgets).then_some(held))).boxed()
     }
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
@@ -442,11 +460,7 @@ async fn what_is_forgotten_before_it_is_refused_can_be_delivered_again() {
 async fn the_gap_for_what_was_dropped_passes_every_filter() {
     let mut world = World::new().await;
     world.write(12).await;
-    world.journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false }).await.unwrap();
-    while world.journal.reader().unwrap().oldest().unwrap() < Seq(12) {
-        world.journal.flush().await.unwrap();
-        tokio::task::yield_now().await;
-    }
+    world.forget().await;
     for (name, filter) in [
         ("by outline", Wanted::by_outline(|line| memchr::memmem::find(line, b"\"type\":\"ADDED\"").is_some())),
         ("by entry", Wanted::by_entry(|line| memchr::memmem::find(line, b"\"type\":\"ADDED\"").is_some())),
@@ -456,6 +470,49 @@ async fn the_gap_for_what_was_dropped_passes_every_filter() {
         world.until_sink(name, |row| row.cursor == Seq(12)).await;
         assert_eq!(fake.taken(1).await, [11, 12], "{name}");
     }
+    world.stop().await;
+}
+
+/// A GAP of a sink's own stands under the epoch of the entry in whose place it is: behind it follow others of that epoch, and
+/// no output takes those behind a later one.
+#[tokio::test]
+async fn the_gap_for_what_was_dropped_is_of_the_epoch_of_then() {
+    let mut world = World::new().await;
+    world.write(12).await;
+    world.forget().await;
+    let old = world.journal.epoch();
+    world.journal.begin_epoch(None).await.unwrap();
+    world.write(2).await;
+    let path = world.dir.path().join("events.jsonl");
+    world.start(world.plan(), file(&path, None));
+    world.until(|row| row.cursor == Seq(14)).await;
+    let names: Vec<(String, u64)> = told(&path).into_iter().map(|(epoch, seq, _)| (epoch, seq)).collect();
+    let new = world.journal.epoch();
+    assert_eq!(names, [(old.clone(), 11), (old, 12), (new.clone(), 13), (new, 14)]);
+    world.stop().await;
+}
+
+/// The journal was put back to 3 and has forgotten by now what it told in the place of 4 to 8: nobody can say that they are
+/// the same, so what follows goes under a later epoch, with the GAP for what is not known.
+#[tokio::test]
+async fn what_is_forgotten_proves_nothing_beyond_the_cursor() {
+    let mut world = World::new().await;
+    let path = world.dir.path().join("events.jsonl");
+    world.write(3).await;
+    world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
+    world.journal.acknowledge("s", Seq(3)).await.unwrap();
+    world.write(9).await;
+    let before = [world.lines(1..=3), (4..=8).map(|seq| dead(&world, seq)).collect::<String>().into_bytes()].concat();
+    std::fs::write(&path, before).unwrap();
+    world.journal.retire_sink("s").await.unwrap();
+    world.forget().await;
+    let old = world.journal.epoch();
+    world.start(world.plan(), file(&path, None));
+    world.until(|row| row.cursor == Seq(12)).await;
+    let names: Vec<(String, u64)> = told(&path).into_iter().skip(8).map(|(epoch, seq, _)| (epoch, seq)).collect();
+    let new = world.journal.epoch();
+    assert!(new > old);
+    assert_eq!(names, [(new.clone(), 11), (new, 12)]);
     world.stop().await;
 }
 
@@ -609,7 +666,7 @@ async fn a_journal_that_was_put_back_finds_out_whenever_its_output_answers() {
 /// is told comes later, also where the clock is behind.
 #[tokio::test]
 async fn an_epoch_that_nobody_here_knows_is_followed_by_a_later_one() {
-    for (unknown, begins) in [("ffff00000000aaaa", true), ("0000000000ffaaaa", false)] {
+    for (unknown, begins) in [("ffff00000000aaaaaaaaaaaaaaaaaaaa", true), ("0000000000ffaaaaaaaaaaaaaaaaaaaa", false)] {
         let mut world = World::new().await;
         let path = world.dir.path().join("events.jsonl");
         world.write(5).await;
@@ -669,16 +726,79 @@ async fn a_second_writer_halts_the_sink_until_its_output_is_its_own() {
     let row = world.until(|row| row.state == "halted").await;
     assert!(row.detail.contains("ends with entry 4") && row.detail.contains("another decklog"), "{}", row.detail);
     assert_eq!(row.cursor, Seq(3));
-    world.reopen.ring();
     world.write(1).await;
-    world.until(|row| row.state == "halted").await;
     assert!(std::fs::read(&path).unwrap() == foreign, "nothing was written behind it");
     std::fs::create_dir(world.dir.path().join("away")).unwrap();
     std::fs::rename(&path, world.dir.path().join("away/events.jsonl")).unwrap();
     world.reopen.ring();
     world.until(|row| row.cursor == Seq(6) && row.state == "running").await;
     assert!(std::fs::read(&path).unwrap() == world.lines(4..=6));
+    // The other one is stopped, and the file is this sink's from now on.
+    let foreign = [&world.lines(4..=6)[..], dead(&world, 7).as_bytes()].concat();
+    std::fs::write(&path, &foreign).unwrap();
+    world.write(2).await;
+    world.until(|row| row.state == "halted").await;
+    let old = world.journal.epoch();
+    world.reopen.ring();
+    world.until(|row| row.cursor == Seq(8) && row.state == "running").await;
+    let own = String::from_utf8(world.lines(7..=8)).unwrap().replace(&old, &world.journal.epoch());
+    assert!(world.journal.epoch() > old && std::fs::read(&path).unwrap() == [&foreign, own.as_bytes()].concat());
     world.stop().await;
+}
+
+/// What stands between what this journal told may be missing: set aside, or left out by another `where`.
+#[tokio::test]
+async fn what_both_have_is_found_also_where_something_is_left_out() {
+    for missing in [vec![4, 5], vec![7], vec![6, 7, 8], vec![1, 2]] {
+        let mut world = World::new().await;
+        world.write(12).await;
+        let mut fake = Fake::new([]);
+        (fake.shared, fake.missing, fake.limits.entries) = (8, missing.clone(), 64);
+        let line = dead(&world, 9);
+        fake.held = Some(Position::of(line.as_bytes()).unwrap());
+        world.start(world.plan(), fake.clone());
+        let first = if missing.contains(&8) { 6 } else { 9 };
+        let own: Vec<u64> = (first..=12).collect();
+        assert_eq!(fake.taken(own.len()).await, own, "{missing:?}");
+        world.stop().await;
+    }
+}
+
+/// The journal was put back, and the output has let go of what it shared with it. The cursor counts where the output ends
+/// later, and not where it ends before.
+#[tokio::test]
+async fn an_output_that_no_longer_has_the_last_entry_is_not_told_everything_again() {
+    for (ends, first) in [(9, 4), (2, 1)] {
+        let mut world = World::new().await;
+        world.write(6).await;
+        world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
+        world.journal.acknowledge("s", Seq(3)).await.unwrap();
+        let mut fake = Fake::new([]);
+        fake.forgets = true;
+        fake.held = Some(Position::of(dead(&world, ends).as_bytes()).unwrap());
+        world.start(world.plan(), fake.clone());
+        let own: Vec<u64> = (first..=6).collect();
+        assert_eq!(fake.taken(own.len()).await, own, "{ends}");
+        world.stop().await;
+    }
+}
+
+/// No later epoch can follow, so that nothing could be told behind it in order.
+#[tokio::test]
+async fn an_epoch_that_nothing_can_follow_halts_the_sink() {
+    for unknown in ["zzz", "ffffffffffff7000a000000000000000"] {
+        let mut world = World::new().await;
+        let path = world.dir.path().join("events.jsonl");
+        world.write(3).await;
+        let old = world.journal.epoch();
+        let line = dead(&world, 2).replace(&old, unknown);
+        std::fs::write(&path, &line).unwrap();
+        world.start(world.plan(), file(&path, None));
+        let row = world.until(|row| row.state == "halted").await;
+        assert!(row.detail.contains(unknown) && row.detail.contains("another output"), "{}", row.detail);
+        assert_eq!((std::fs::read(&path).unwrap(), world.journal.epoch()), (line.into_bytes(), old));
+        world.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -11,8 +11,13 @@ use crate::model::Seq;
 use crate::sink::Position;
 use crate::wire::{self, EntryError};
 
-/// What an output that ends with `held` holds of the journal.
-pub(super) fn compare(reader: &mut Reader, recasts: &[Recast], held: &Position) -> Result<Held, JournalError> {
+/// What an output that ends with `held` holds of the journal. It was given what comes up to `given`, or may have been.
+pub(super) fn compare(
+    reader: &mut Reader,
+    recasts: &[Recast],
+    held: &Position,
+    given: Seq,
+) -> Result<Held, JournalError> {
     if held.seq == Seq(0) {
         return Ok(Held::Upto(Seq(0)));
     }
@@ -34,8 +39,8 @@ pub(super) fn compare(reader: &mut Reader, recasts: &[Recast], held: &Position) 
             let line = if is_recast { wire::recast(&entry.line, &held.epoch) } else { Ok(entry.line) };
             line.and_then(|line| Position::of(&line)).map_or(true, |own| own.is(held))
         }
-        // It is forgotten, or damaged: nobody can tell any more.
-        Ok(None) | Err(JournalError::Corrupt(_)) => true,
+        // It is forgotten, or damaged: nobody can tell any more whether what was never given is the same.
+        Ok(None) | Err(JournalError::Corrupt(_)) => held.seq <= given,
         Err(error) => return Err(error),
     };
     Ok(if same { Held::Upto(held.seq) } else { other("where this journal has another one") })

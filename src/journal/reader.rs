@@ -465,13 +465,16 @@ impl Reader {
         if found.is_empty() {
             return Ok(Vec::new());
         }
-        let (epoch, cluster) = (self.epoch()?, self.cluster()?);
+        let (epochs, cluster) = (self.epochs()?, self.cluster()?);
         let entries = found.into_iter().map(|(seq, version, time, namespace, facts)| {
+            // That of the entry in whose place it stands: in an output no epoch follows a later one.
+            let epoch = epochs.iter().rev().find(|(_, since)| since.0 <= seq).or(epochs.first());
+            let epoch = epoch.map_or("", |(name, _)| name);
             let resource = resource_of(&facts);
             let gap = Gap { why: Why::Expired, from: None, to: version.map(ResourceVersion) };
             let rendered = wire::render(&wire::Draft {
                 seq: Seq(seq),
-                epoch: &epoch,
+                epoch,
                 time: &rfc3339(time),
                 kind: EntryType::Gap,
                 evidence: None,

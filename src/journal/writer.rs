@@ -813,12 +813,22 @@ const SETTLED: &str = "DELETE FROM aside WHERE sink = ? AND seq = ? AND time = ?
 
 /// Names of epochs sort by the time they began, and a new one comes after those that are known, whatever the clock says.
 fn new_epoch(after: &[&str]) -> String {
-    let begun = |epoch: &&str| epoch.get(..12).and_then(|digits| u64::from_str_radix(digits, 16).ok());
-    let earliest = after.iter().filter_map(begun).max().map_or(0, |begun| begun + 1);
+    let earliest = after.iter().filter_map(|epoch| begun(epoch)).max().map_or(0, |begun| begun + 1);
     let millis = u64::try_from(ambient::now().as_millisecond()).unwrap_or_default().max(earliest);
     let random = (u128::from(ambient::random()) << 64 | u128::from(ambient::random())).to_be_bytes();
     let random = random.first_chunk().expect("16 bytes are more than 10");
     uuid::Builder::from_unix_timestamp_millis(millis, random).into_uuid().simple().to_string()
+}
+
+/// The millisecond in which an epoch began.
+fn begun(epoch: &str) -> Option<u64> {
+    epoch.get(..12).and_then(|digits| u64::from_str_radix(digits, 16).ok())
+}
+
+/// Whether this is the name of an epoch, which a later one can follow.
+pub(crate) fn is_epoch(name: &str) -> bool {
+    let is_digit = |digit: u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit);
+    name.len() == 32 && name.bytes().all(is_digit) && begun(name).is_some_and(|begun| begun < (1 << 48) - 1)
 }
 
 fn known_row(row: &Row<'_>) -> rusqlite::Result<Known> {

@@ -343,19 +343,23 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether one of the files holds this very entry.
-    fn holds(&self, entry: &Position) -> Result<bool, SinkError> {
+    /// Whether one of the files holds this very entry. One that none of them reaches back to may be in a file that was
+    /// removed, or that somebody else has compressed.
+    fn holds(&self, entry: &Position) -> Result<Option<bool>, SinkError> {
         let trouble = |error: io::Error| self.trouble("read", &error);
+        let mut held = None;
         for path in self.layout.all().map_err(trouble)? {
             match tail::holds(&path, entry) {
-                Ok(false) => {}
-                Ok(true) => return Ok(true),
+                Ok(found) => held = held.max(found),
                 // Compressed or removed in the meantime.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(trouble(error)),
             }
+            if held == Some(true) {
+                break;
+            }
         }
-        Ok(false)
+        Ok(held)
     }
 
     fn check(&self) -> Result<(), SinkError> {
@@ -460,7 +464,7 @@ impl Sink for FileSink {
         self.blocking(move |writer| writer.position(&cursor)).boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         let entry = entry.clone();
         self.blocking(move |writer| writer.holds(&entry)).boxed()
     }

@@ -153,7 +153,7 @@ impl Sink for KafkaSink {
         self.ask(move |writer, patience| writer.position(cursor, patience)).boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         let entry = entry.clone();
         self.ask(move |writer, patience| writer.holds(&entry, patience)).boxed()
     }

@@ -225,7 +225,7 @@ impl NatsSink {
 
     /// Whether the stream holds this very entry, by bisection: what the messages hold only grows along a stream, also
     /// where they repeat what is older.
-    async fn search(&mut self, wanted: &Position) -> Result<bool, SinkError> {
+    async fn search(&mut self, wanted: &Position) -> Result<Option<bool>, SinkError> {
         let context = self.link.context().await?;
         let stream = self.link.answer(context.get_stream_no_info(&self.stream)).await?;
         let stream = stream.map_err(|error| SinkError::retry(chain(&error)))?;
@@ -234,6 +234,8 @@ impl NatsSink {
         let mut guess = self.hint.map(guess);
         // All before `from` is before the entry; all from `to` on is after it.
         let (mut from, mut to) = (1, last + 1);
+        // Without an entry before it, it may have been removed.
+        let mut held_instead = None;
         while from < to {
             let probe = guess.take().unwrap_or(from + (to - from) / 2);
             let Some((at, held)) = self.first_after(&stream, probe).await? else {
@@ -246,11 +248,15 @@ impl NatsSink {
             };
             if held.entry.is_some() && held.is(wanted) {
                 self.hint = Some((wanted.seq, at));
-                return Ok(true);
+                return Ok(Some(true));
             }
-            if (&held.epoch, held.seq) < (&wanted.epoch, wanted.seq) { from = at + 1 } else { to = probe }
+            let order = (&held.epoch, held.seq).cmp(&(&wanted.epoch, wanted.seq));
+            if order.is_le() {
+                held_instead = Some(false);
+            }
+            if order.is_lt() { from = at + 1 } else { to = probe }
         }
-        Ok(false)
+        Ok(held_instead)
     }
 
     /// The first message of decklog at or after a sequence, and what it says the stream holds.
@@ -599,7 +605,7 @@ impl Sink for NatsSink {
         .boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         async {
             let found = self.search(entry).await;
             if found.is_err() {

@@ -156,14 +156,18 @@ impl PostgresSink {
     }
 
     /// Whether this very entry is there.
-    async fn find(&mut self, entry: &Position) -> Result<bool, SinkError> {
+    async fn find(&mut self, entry: &Position) -> Result<Option<bool>, SinkError> {
         let link = self.take_link().await?;
-        let Ok(seq) = i64::try_from(entry.seq.0) else { return Ok(false) };
+        let Ok(seq) = i64::try_from(entry.seq.0) else { return Ok(None) };
         let looking = async {
             let asked = [text(&entry.epoch), (&seq as &(dyn ToSql + Sync), Type::INT8)];
             let row = link.client.query_typed_opt(&self.door.statements.entry, &asked).await?;
-            let found = row.map(|row| place(entry.epoch.clone(), seq, Some(&row), 0)).transpose()?;
-            Ok(found.is_some_and(|found| found.is(entry)))
+            if let Some(row) = row {
+                return Ok(Some(place(entry.epoch.clone(), seq, Some(&row), 0)?.is(entry)));
+            }
+            // Without an entry before it, it may have been deleted.
+            let before = link.client.query_typed_opt(&self.door.statements.before, &asked).await?;
+            Ok(before.map(|_| false))
         };
         let found = self.door.within(looking).await?.map_err(|error: Error| self.door.trouble(&error))?;
         self.link = Some(link);
@@ -425,7 +429,7 @@ impl Sink for PostgresSink {
         .boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         self.find(entry).boxed()
     }
 

@@ -226,7 +226,8 @@ impl RedisSink {
                 self.known = Some(addition.position.clone());
             }
         }
-        self.unsure = None;
+        // A retry deals with the first entry of the batch alone: what follows it may still be there as well.
+        self.unsure = self.unsure.filter(|unsure| last.is_some_and(|last| last < *unsure));
         Ok(())
     }
 
@@ -331,11 +332,15 @@ impl RedisSink {
     }
 
     /// Whether the stream holds this very entry.
-    async fn has(&mut self, entry: &Position) -> Result<bool, SinkError> {
-        let (Some(stream), Ok(id)) = (self.fixed().map(str::to_owned), Id::of(entry)) else { return Ok(false) };
+    async fn has(&mut self, entry: &Position) -> Result<Option<bool>, SinkError> {
+        let (Some(stream), Ok(id)) = (self.fixed().map(str::to_owned), Id::of(entry)) else { return Ok(None) };
         self.link.ready().await?;
-        let found = self.link.entry(&stream, id).await?;
-        Ok(found.and_then(|(_, fields)| link::position(&fields)).is_some_and(|found| found.is(entry)))
+        if let Some((_, fields)) = self.link.entry(&stream, id).await? {
+            return Ok(Some(link::position(&fields).is_some_and(|found| found.is(entry))));
+        }
+        // Without an entry before it, it may have been trimmed or deleted.
+        let first = self.link.tail(&stream).await?.and_then(|tail| tail.first);
+        Ok(first.filter(|first| *first < id).map(|_| false))
     }
 }
 
@@ -352,7 +357,7 @@ impl Sink for RedisSink {
         self.held(cursor).boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         self.has(entry).boxed()
     }
 

@@ -394,12 +394,14 @@ impl S3Sink {
     }
 
     /// Whether a segment holds this very entry. It is under the date of the entry, as all that one segment has are.
-    async fn find(&mut self, entry: &Position) -> Result<bool, SinkError> {
+    async fn find(&mut self, entry: &Position) -> Result<Option<bool>, SinkError> {
         let objects = self.store.objects().await?;
-        let time = entry.entry.as_ref().map(|mark| mark.time.as_str()).unwrap_or_default();
-        let under = match self.partition {
-            Partition::None => None,
-            Partition::Day | Partition::Hour => Some(Path::from(segment::partition(Partition::Day, time))),
+        let under = match (self.partition, &entry.entry) {
+            (Partition::None, _) => None,
+            (Partition::Day | Partition::Hour, None) => return Ok(None),
+            (Partition::Day | Partition::Hour, Some(mark)) => {
+                Some(Path::from(segment::partition(Partition::Day, &mark.time)))
+            }
         };
         let mut keys = objects.list(under.as_ref());
         let mut found: Option<(Seq, String)> = None;
@@ -408,9 +410,10 @@ impl S3Sink {
             let begins = segment::begins(&key).filter(|begins| begins.epoch == entry.epoch && begins.seq <= entry.seq);
             found = found.max(begins.map(|begins| (begins.seq, key)));
         }
-        let Some((_, key)) = found else { return Ok(false) };
+        // What would have it may have been removed.
+        let Some((_, key)) = found else { return Ok(None) };
         let places = self.looked_at(&key, segment::places).await?.unwrap_or_default();
-        Ok(places.iter().any(|place| place.is(entry)))
+        Ok(Some(places.iter().any(|place| place.is(entry))))
     }
 
     /// Writes the manifest. The first time it is then written once more as nothing may be that is there already: a
@@ -520,7 +523,7 @@ impl Sink for S3Sink {
         async { self.held(cursor).await.map(Some) }.boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         self.find(entry).boxed()
     }
 

@@ -126,7 +126,7 @@ impl Sink for Gated {
         .boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         async move {
             self.gate.pass().await?;
             if !self.alive.load(Ordering::Relaxed) {
@@ -278,12 +278,12 @@ impl Sink for TableSink {
         .boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<bool, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         async move {
             sleep(Duration::from_millis(2)).await;
             let rows = self.table.lock();
             let line = rows.by_key.get(&(entry.epoch.clone(), entry.seq.0));
-            Ok(line.is_some_and(|line| Position::of(line.as_bytes()).is_ok_and(|place| place.is(entry))))
+            Ok(Some(line.is_some_and(|line| Position::of(line.as_bytes()).is_ok_and(|place| place.is(entry)))))
         }
         .boxed()
     }

@@ -208,7 +208,7 @@ async fn redis_ids_grow_over_epochs_and_repeats_change_nothing() {
         let held = other.position(&cursor).await.unwrap().unwrap();
         assert!(held.epoch.as_str() > second && held.epoch[..12] == second[..12] && held.seq == Seq(5), "{held:?}");
     }
-    for (at, held) in [(place(first, 5), false), (place(second, 5), false)] {
+    for (at, held) in [(place(first, 5), None), (place(second, 5), Some(false))] {
         assert_eq!(other.holds(&at).await, Ok(held));
     }
 }
@@ -265,10 +265,10 @@ async fn redis_takes_nothing_of_another_writer_for_its_own() {
     assert_eq!(redis.consumed("log").await.unwrap(), [text(item(epoch, 7, "x"))]);
     // Asked for an entry, it says it of the very one.
     let mut late = open().await;
-    assert_eq!(late.holds(&place(epoch, 7)).await, Ok(true));
-    assert_eq!(late.holds(&place(epoch, 5)).await, Ok(false));
+    assert_eq!(late.holds(&place(epoch, 7)).await, Ok(Some(true)));
+    assert_eq!(late.holds(&place(epoch, 5)).await, Ok(None));
     let mark = sink::Mark { id: "u.8.MODIFIED".into(), time: "2026-11-21T10:15:00.000000Z".into() };
-    assert_eq!(late.holds(&Position { entry: Some(mark), ..place(epoch, 7) }).await, Ok(false));
+    assert_eq!(late.holds(&Position { entry: Some(mark), ..place(epoch, 7) }).await, Ok(Some(false)));
     // What somebody else put behind it is none of the log.
     redis.asked::<String>("XADD log * a b").await;
     let error = late.position(&position(epoch, 7)).await.unwrap_err();

@@ -134,21 +134,25 @@ pub(super) fn last_of(path: &Path) -> io::Result<Option<Position>> {
     Ok(entry.map(|entry| Position::at(&entry)))
 }
 
-/// Whether a file, plain or compressed, holds this very entry.
-pub(super) fn holds(path: &Path, entry: &Position) -> io::Result<bool> {
+/// Whether a file, plain or compressed, holds this very entry; `None` where it begins after it.
+pub(super) fn holds(path: &Path, entry: &Position) -> io::Result<Option<bool>> {
     let file = File::open(path)?;
     if path.extension().is_none_or(|extension| extension != "zst") {
-        return Ok(find(&file, entry)?.is_some_and(|found| found.is(entry)));
+        return Ok(find(&file, entry)?.map(|found| found.is(entry)));
     }
     let mut lines = BufReader::with_capacity(CHUNK, zstd::stream::read::Decoder::new(file)?);
-    let mut line = Vec::new();
+    let (mut line, mut held) = (Vec::new(), None);
     while lines.by_ref().read_until(b'\n', &mut line)? > 0 {
-        if Position::of(&line).is_ok_and(|found| found.is(entry)) {
-            return Ok(true);
+        if let Ok(found) = Position::of(&line) {
+            // Epochs and seqs only grow in a file.
+            if (&found.epoch, found.seq) > (&entry.epoch, entry.seq) {
+                break;
+            }
+            held = Some(found.is(entry));
         }
         line.clear();
     }
-    Ok(false)
+    Ok(held)
 }
 
 /// The place of the last line that does not come after `at`, by bisection: epochs and seqs only grow in a file.

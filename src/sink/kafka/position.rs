@@ -134,9 +134,9 @@ pub(super) fn holds(
     settings: &Settings,
     entry: &Position,
     patience: &mut Patience,
-) -> Result<bool, SinkError> {
+) -> Result<Option<bool>, SinkError> {
     let time = entry.entry.as_ref().and_then(|mark| mark.time.parse::<jiff::Timestamp>().ok());
-    let Some(time) = time.filter(|_| settings.topic.is_fixed()) else { return Ok(false) };
+    let Some(time) = time.filter(|_| settings.topic.is_fixed()) else { return Ok(None) };
     let topic = &settings.config.topic;
     let doing = format!("looking for an entry in the topic {topic:?}");
     let failed = |error: &KafkaError| fault::of(error, &doing, settings);
@@ -153,7 +153,7 @@ pub(super) fn holds(
         left.insert(partition.id());
     }
     if left.is_empty() {
-        return Ok(false);
+        return Ok(None);
     }
     let from = persistently(patience, |slice| consumer.offsets_for_times(from.clone(), slice));
     consumer.assign(&from.map_err(|error| failed(&error))?).map_err(|error| failed(&error))?;
@@ -167,7 +167,7 @@ pub(super) fn holds(
                     continue;
                 }
                 if place.is(entry) {
-                    return Ok(true);
+                    return Ok(Some(true));
                 }
                 left.remove(&record.partition());
             }
@@ -181,7 +181,7 @@ pub(super) fn holds(
             return Err(fault::silence(consumer.client().context(), &doing, settings));
         }
     }
-    Ok(false)
+    Ok(Some(false))
 }
 
 /// Asks again as long as it may go well.

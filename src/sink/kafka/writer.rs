@@ -158,9 +158,9 @@ impl Writer {
     }
 
     /// Whether the output holds this very entry.
-    pub(super) fn holds(&self, entry: &Position, patience: &mut Patience) -> Result<bool, SinkError> {
+    pub(super) fn holds(&self, entry: &Position, patience: &mut Patience) -> Result<Option<bool>, SinkError> {
         if !self.is_transactional() {
-            return Ok(false);
+            return Ok(None);
         }
         position::holds(&self.client, &self.settings, entry, patience)
     }

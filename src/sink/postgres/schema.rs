@@ -56,6 +56,7 @@ pub(super) struct Statements {
     pub(super) last: String,
     pub(super) later: String,
     pub(super) entry: String,
+    pub(super) before: String,
     pub(super) other: String,
     pub(super) move_cursor: String,
     pub(super) insert: String,
@@ -77,6 +78,7 @@ impl Statements {
             last: text(CURSORS_LAST),
             later: text(LATER_CURSOR),
             entry: text(ENTRY),
+            before: text(BEFORE),
             other: text(OTHER),
             move_cursor: text(MOVE_CURSOR),
             insert: text(INSERT),
@@ -136,6 +138,9 @@ const LATER_CURSOR: &str = "SELECT c.epoch, c.seq, left(e.line, STAMP) FROM SCHE
 
 /// The beginning of an entry.
 const ENTRY: &str = "SELECT left(line, STAMP) FROM SCHEMA.entries WHERE epoch = $1 AND seq = $2";
+
+/// Whether there is any entry before a place.
+const BEFORE: &str = "SELECT FROM SCHEMA.entries WHERE epoch COLLATE \"C\" < $1 OR epoch = $1 AND seq < $2 LIMIT 1";
 
 /// Which of these places are given to another entry.
 const OTHER: &str = "SELECT e.seq FROM SCHEMA.entries e
