@@ -362,6 +362,9 @@ impl Running {
             *live = now;
             !known
         });
+        if let Err(error) = self.journal.note_head() {
+            tracing::debug!("how far the journal is cannot be left beside it: {error}");
+        }
         if changed
             && let Some(file) = &self.live_file
             && let Err(error) = self.live.borrow().write(file)

@@ -801,7 +801,17 @@ impl Journal {
     /// Where the database cannot be read.
     pub fn is_copy(&self) -> Result<bool, JournalError> {
         let known = self.reader()?.mark()?;
-        Ok(!known.is_empty() && mark::identity(&self.inner.dir).is_none_or(|found| !known.contains(&found)))
+        let is_known = || mark::identity(&self.inner.dir).is_some_and(|found| known.contains(&found));
+        let is_behind = || mark::noted(&self.inner.dir).is_some_and(|noted| noted > *self.head().borrow());
+        Ok(!known.is_empty() && (!is_known() || is_behind()))
+    }
+
+    /// Leaves beside the journal how far it is, for [`Journal::is_copy`].
+    ///
+    /// # Errors
+    /// Where the file system refuses. Nothing but that depends on it.
+    pub fn note_head(&self) -> std::io::Result<()> {
+        mark::note(&self.inner.dir, *self.head().borrow())
     }
 
     /// Makes another mark for the state directory: a copy from before is known by it. Whatever ends this, the journal

@@ -325,6 +325,7 @@ impl Bench<'_> {
             rate: None,
             on_refused: OnRefused::Halt,
             stats: Arc::clone(&stats),
+            asked: Arc::new(decklog::ambient::watch::Sender::new(false)),
         };
         let stop = CancellationToken::new();
         let begun = Instant::now();

@@ -31,7 +31,7 @@ pub(super) struct Sinks {
     /// Opened, and not delivered to yet.
     opened: Vec<Opened>,
     /// Tasks that were asked to end, by name: a successor may have the same one.
-    leaving: Vec<String>,
+    leaving: Vec<(String, watch::Receiver<bool>)>,
     /// What is counted of those that run.
     counters: Arc<Mutex<SinkCounters>>,
 }
@@ -116,13 +116,18 @@ impl Sinks {
             if let Some(running) = self.running.remove(&name) {
                 // Nobody waits here for those that hang: the next of that name does.
                 running.stop.cancel();
-                self.leaving.push(task_name(&name));
                 self.lock().remove(&name);
                 match opened.iter_mut().find(|opened| opened.config.name == name) {
-                    Some(successor) => successor.after = Some(running.ended),
+                    Some(_) => {}
                     None => journal.retire_sink(&name).await?,
                 }
+                self.leaving.push((name, running.ended));
             }
+        }
+        // Also one that left with an earlier reload may still be at it.
+        for successor in &mut opened {
+            let before = self.leaving.iter().rfind(|(name, _)| *name == successor.config.name);
+            successor.after = before.map(|(_, ended)| ended.clone());
         }
         self.opened = opened;
         self.start(journal, tasks);
@@ -153,7 +158,7 @@ impl Sinks {
 
     /// Passes on the end of a task, but for that of a sink which was asked to end.
     pub(super) fn ended(&mut self, ended: Ended<TaskError>) -> Option<Ended<TaskError>> {
-        match self.leaving.iter().position(|leaving| *leaving == ended.name) {
+        match self.leaving.iter().position(|(leaving, _)| task_name(leaving) == ended.name) {
             Some(at) if ended.result.is_ok() => {
                 self.leaving.swap_remove(at);
                 None

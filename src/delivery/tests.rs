@@ -783,6 +783,22 @@ async fn an_output_that_no_longer_has_the_last_entry_is_not_told_everything_agai
     }
 }
 
+/// The row that says which entry the output ended with was deleted, and the output put back behind it: its number alone is no
+/// reason to leave out what the sink was never given.
+#[tokio::test]
+async fn a_number_alone_proves_nothing_beyond_the_cursor() {
+    let mut world = World::new().await;
+    world.write(6).await;
+    world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
+    world.journal.acknowledge("s", Seq(3)).await.unwrap();
+    let mut fake = Fake::new([]);
+    fake.shared = 4;
+    fake.held = Some(Position { epoch: world.journal.epoch(), seq: Seq(6), entry: None });
+    world.start(world.plan(), fake.clone());
+    assert_eq!(fake.taken(2).await, [5, 6]);
+    world.stop().await;
+}
+
 /// No later epoch can follow, so that nothing could be told behind it in order.
 #[tokio::test]
 async fn an_epoch_that_nothing_can_follow_halts_the_sink() {

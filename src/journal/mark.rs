@@ -1,21 +1,39 @@
 //! A file beside the journal that a copy of the state directory does not bring along: its content is copied, its inode and
 //! the moment it was made are not. The journal knows both, so it notices by itself that it was put back from a copy, or is
 //! one, also where no output can tell. The file is made anew at each start and at each clean end; so it is another one also
-//! where a copy is written over the files that are there.
+//! where a copy is written over the files that are there. It also notes now and then how far the journal is: a journal that
+//! was copied while it ran, and put back alone after a crash, is behind that.
 //!
 //! It cannot tell where a whole file system goes back, as with the snapshot of a disk or of a machine.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+
+use crate::model::Seq;
 
 /// What it is called in the state directory.
 const FILE: &str = "journal.mark";
 
 const TEXT: &str = "decklog tells by this file whether its state directory is a copy. Leave it where it is.\n";
+
+/// What stands before how far the journal is.
+const HEAD: &str = "newest entry: ";
+
+/// Notes how far the journal is. The note stands in the place of the one before it, and may be lost with a power cut.
+pub(super) fn note(dir: &Path, head: Seq) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(dir.join(FILE))?;
+    file.write_all_at(format!("{HEAD}{:020}\n", head.0).as_bytes(), TEXT.len() as u64)
+}
+
+/// What was noted last.
+pub(super) fn noted(dir: &Path) -> Option<Seq> {
+    let text = fs::read_to_string(dir.join(FILE)).ok()?;
+    text.strip_prefix(TEXT)?.strip_prefix(HEAD)?.trim_end().parse().ok().map(Seq)
+}
 
 /// Which file the mark is: a word. None where there is none.
 pub(super) fn identity(dir: &Path) -> Option<String> {

@@ -81,7 +81,7 @@ async fn has_what_the_journal_tells(daemon: &Daemon, path: &Path, since: u64) {
     let told = fs::read_to_string(path).unwrap();
     let told: Vec<String> = told.lines().map(without_epoch).collect();
     let journal = daemon.command(&["tail", "--last", "100000", "-o", "json"]).await.done();
-    let own: Vec<String> = journal.lines().skip(since as usize).map(without_epoch).collect();
+    let own: Vec<String> = journal.lines().skip(usize::try_from(since).unwrap()).map(without_epoch).collect();
     assert!(told.ends_with(&own), "the file ends with {:#?}, the journal with {own:#?}", told.last());
 }
 
@@ -197,6 +197,13 @@ async fn an_output_that_is_away_while_the_journal_is_put_back_loses_nothing() {
     }
 }
 
+/// Epoch and seq of what a collector got.
+fn place(body: &str) -> (String, u64) {
+    let entry: serde_json::Value = serde_json::from_str(body).unwrap();
+    let entry = entry.get("data").unwrap_or(&entry);
+    (entry["epoch"].as_str().unwrap().to_owned(), entry["seq"].as_u64().unwrap())
+}
+
 /// No output can tell: the state directory itself does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_is_noticed_where_no_output_can_tell() {
@@ -228,13 +235,48 @@ async fn a_copy_is_noticed_where_no_output_can_tell() {
         }
         let mut seen: HashMap<(String, u64), String> = HashMap::new();
         for body in collector.bodies() {
-            let entry: serde_json::Value = serde_json::from_str(&body).unwrap();
-            let entry = entry.get("data").unwrap_or(&entry);
-            let place = (entry["epoch"].as_str().unwrap().to_owned(), entry["seq"].as_u64().unwrap());
-            let before = seen.insert(place.clone(), entry.to_string());
-            assert!(before.is_none_or(|before| before == entry.to_string()), "{place:?} names two entries");
+            let place = place(&body);
+            let before = seen.insert(place.clone(), body.clone());
+            assert!(before.is_none_or(|before| before == body), "{place:?} names two entries");
         }
     }
+}
+
+/// The database was copied while the daemon ran, and is put back alone after a crash: the mark is the same one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_behind_its_mark_was_put_back() {
+    let sim = cluster().await;
+    let collector = Collector::start().await;
+    let sink = format!("[[sink]]\nname = \"http\"\ntype = \"http\"\nurl = \"http://{}/\"\n", collector.at);
+    let mut daemon = Daemon::with(&sim, "resources = [\"configmaps\"]", &sink);
+    daemon.start();
+    daemon.ready().await;
+    create(&sim, "a");
+    delivered(&daemon, "http").await;
+    let copied = daemon.path("copy.db");
+    let journal = rusqlite::Connection::open(daemon.state().join("journal.db")).unwrap();
+    journal.execute("VACUUM INTO ?", [copied.to_str().unwrap()]).unwrap();
+    drop(journal);
+    create(&sim, "b");
+    delivered(&daemon, "http").await;
+    let mark = daemon.state().join("journal.mark");
+    until("its note", async || {
+        let text = fs::read_to_string(&mark).unwrap();
+        if text.contains("newest entry: 00000000000000000002\n") { Ok(()) } else { Err(text) }
+    })
+    .await;
+    daemon.kill().await;
+    for name in ["journal.db-wal", "journal.db-shm"] {
+        drop(fs::remove_file(daemon.state().join(name)));
+    }
+    fs::copy(&copied, daemon.state().join("journal.db")).unwrap();
+    daemon.start();
+    daemon.ready().await;
+    delivered(&daemon, "http").await;
+    daemon.stop().await;
+    let places: Vec<(String, u64)> = collector.bodies().iter().map(|body| place(body)).collect();
+    assert_eq!(places.iter().map(|(_, seq)| *seq).collect::<Vec<_>>(), [1, 2, 2], "{places:?}");
+    assert!(places[1].0 == places[0].0 && places[2].0 > places[1].0, "{places:?}");
 }
 
 /// Sinks that hang at the start hold up nobody.

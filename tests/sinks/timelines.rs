@@ -433,7 +433,7 @@ fn a_timeline_is_judged() {
     assert!(right(&[a.clone(), c.clone()], &[a.clone(), b.clone(), line("b2", 2, "z")]));
     assert!(!right(&[a.clone(), c.clone()], &[a.clone(), b.clone()]), "lost");
     assert!(!right(&[a.clone(), c.clone()], &[a.clone(), b.clone(), c.clone()]), "swapped");
-    assert!(!right(&[a.clone()], &[a.clone(), a.clone()]), "twice");
-    assert!(!right(&[a.clone()], &[line("b2", 1, "q"), a.clone()]), "an earlier epoch after a later one");
+    assert!(!right(std::slice::from_ref(&a), &[a.clone(), a.clone()]), "twice");
+    assert!(!right(std::slice::from_ref(&a), &[line("b2", 1, "q"), a.clone()]), "an earlier epoch after a later one");
     assert!(!right(&[a.clone(), b.clone()], &[b, a]), "out of order");
 }

@@ -258,7 +258,7 @@ impl Writer {
         let Some(kept) = &self.kept else { return false };
         patience.renew();
         match position::read(&self.client, &self.settings, patience) {
-            Ok(Some(held)) => held.epoch == kept.epoch && held.seq < kept.seq,
+            Ok(Some(held)) => (held.epoch, held.seq) < (kept.epoch.clone(), kept.seq),
             Ok(None) => true,
             Err(_) => false,
         }
