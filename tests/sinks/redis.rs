@@ -208,8 +208,8 @@ async fn redis_ids_grow_over_epochs_and_repeats_change_nothing() {
         let held = other.position(&cursor).await.unwrap().unwrap();
         assert!(held.epoch.as_str() > second && held.epoch[..12] == second[..12] && held.seq == Seq(5), "{held:?}");
     }
-    for (at, held) in [(place(first, 5), None), (place(second, 5), Some(false))] {
-        assert_eq!(other.holds(&at).await, Ok(held));
+    for at in [place(first, 5), place(second, 5)] {
+        assert_eq!(other.holds(&at).await, Ok(None), "it may have been trimmed");
     }
 }
 

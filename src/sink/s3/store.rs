@@ -238,9 +238,10 @@ impl Store {
         }
         let refused =
             matches!(error, object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. });
-        if refused || says(&["ExpiredToken", "InvalidToken"]) {
+        // Of a list the library does not tell it apart.
+        if refused || says(&["ExpiredToken", "InvalidToken", "403 Forbidden", "401 Unauthorized"]) {
             return SinkError::renew(format!(
-                "cannot {what} {shown}: {said}; renew the credentials or give them the rights to get, put and list: they are read again before each try"
+                "cannot {what} {shown}: {said}; renew the credentials or give them the rights to get, put and list, and to delete below manifest/: they are read again before each try"
             ));
         }
         SinkError::retry(format!("cannot {what} {shown}: {said}"))
