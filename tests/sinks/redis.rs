@@ -434,6 +434,30 @@ async fn redis_losses_are_looked_for_until_there_is_an_answer() {
     assert_eq!(redis.asked::<u64>("EXISTS log").await, 0, "nothing comes after what is missing");
 }
 
+/// The answer to any step of a batch is lost after the server did it: the retry finds what is there, and adds the rest.
+#[tokio::test]
+async fn redis_goes_on_whichever_answer_is_lost() {
+    let redis = Redis::start().await;
+    let all: Vec<String> = items(EPOCHS[0], 1..=6).into_iter().map(text).collect();
+    let mut lost = 0;
+    for answers in 0..6 {
+        redis.asked::<u64>("DEL log").await;
+        let proxy = Proxy::start(redis.server.port()).await;
+        let mut sink = sink(json!({"url": format!("redis://127.0.0.1:{}", proxy.port())}));
+        sink.deliver(&items(EPOCHS[0], [1])).await.unwrap();
+        proxy.close_after(answers);
+        let mut batch = items(EPOCHS[0], 2..=6);
+        while let Err(failure) = sink.deliver(&batch).await {
+            assert!(matches!(&failure.error, SinkError::Retry { .. }), "after {answers} answers: {failure}");
+            batch.drain(..failure.taken);
+            proxy.refuse(false);
+            lost += 1;
+        }
+        assert_eq!(redis.consumed("log").await.unwrap(), all, "after {answers} answers");
+    }
+    assert!(lost >= 2, "both steps of a batch lose their answer");
+}
+
 /// An entry never comes to be after one that is missing.
 #[tokio::test]
 async fn redis_batches_are_all_or_nothing() {
