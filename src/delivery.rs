@@ -550,6 +550,7 @@ impl Driver {
             })
             .await?;
         }
+        self.sink.parted(after);
         Ok(Input::Done)
     }
 

@@ -224,6 +224,9 @@ pub trait Sink: Send {
     /// what the journal believes: everything up to it is in the output for good, what is beyond may be torn.
     fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>>;
 
+    /// What the output has of the log after this seq is of another timeline: what is delivered next takes its place.
+    fn parted(&mut self, _after: Seq) {}
+
     /// Whether the output holds this very entry. Asked only where the last entry of the output is of another timeline
     /// than the journal's, to find what both share. `None` where it cannot look, or where what was there may have been
     /// removed since: an entry that is older than all that is there.

@@ -42,6 +42,8 @@ pub struct PostgresSink {
     cluster: String,
     /// What the row of the cursor said last. None: nobody has looked yet.
     known: Option<Option<Position>>,
+    /// What the output has after this is of another timeline, and what is delivered next takes its place.
+    parted: Option<Seq>,
     /// What it says if the last commit went through, which was not answered.
     pending: Option<Position>,
     /// It is a replay.
@@ -88,6 +90,7 @@ impl PostgresSink {
             objects: config.objects,
             cluster: String::new(),
             known: None,
+            parted: None,
             pending: None,
             again: false,
         })
@@ -198,6 +201,7 @@ impl PostgresSink {
         match done.map_err(|_elapsed| self.door.late())? {
             Ok(()) => {
                 self.link = Some(link);
+                self.parted = None;
                 Ok(())
             }
             Err(Trouble::Server(error)) => Err(self.door.trouble(&error)),
@@ -220,7 +224,9 @@ impl PostgresSink {
         let (sink, statements) = (&self.door.sink, &self.door.statements);
         if first < rows.len() {
             if self.objects && row.at.as_ref().is_some_and(|at| at.epoch != rows.epoch) {
-                let from = (&rows.seq[first] as &(dyn ToSql + Sync), Type::INT8);
+                // The filter may leave out what stands right after it.
+                let parted = self.parted.map_or(i64::MAX, |after| i64::try_from(after.next().0).unwrap_or(i64::MAX));
+                let from = (&rows.seq[first].min(parted) as &(dyn ToSql + Sync), Type::INT8);
                 let values = [text(sink), text(&rows.cluster), text(&rows.epoch), from];
                 client.execute_typed(&statements.take_back, &values).await?;
             }
@@ -421,7 +427,7 @@ impl Sink for PostgresSink {
 
     fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
         async {
-            (self.known, self.pending) = (None, None);
+            (self.known, self.pending, self.parted) = (None, None, None);
             let at = self.look(&cursor.epoch).await?;
             // A database that holds nothing gets everything, whatever was delivered to another one before.
             Ok(Some(at.unwrap_or_else(|| Position::before(&cursor.epoch))))
@@ -431,6 +437,10 @@ impl Sink for PostgresSink {
 
     fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         self.find(entry).boxed()
+    }
+
+    fn parted(&mut self, after: Seq) {
+        self.parted = Some(after);
     }
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {

@@ -371,6 +371,29 @@ fn item(seq: u64, object: &str) -> Item {
     Item { seq: Seq(seq), kind: EntryType::Added, line: line.into() }
 }
 
+/// The journal was put back to 1, and the filter leaves out what comes next: objects of the other timeline are gone all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_objects_of_another_timeline_go_with_it() {
+    let far = Postgres::start().await;
+    let mut sink = far.open(serde_json::json!({"schema": "parted", "objects": true}));
+    sink.init().await.unwrap();
+    let none = Position { epoch: "e".into(), seq: Seq(0), entry: None };
+    sink.position(&none).await.unwrap();
+    sink.deliver(&[1, 2, 3].map(|seq| item(seq, "{}"))).await.unwrap();
+    sink.position(&none).await.unwrap();
+    sink.parted(Seq(1));
+    let of = |epoch: &str, seq| {
+        let line = String::from_utf8(item(seq, "{}").line.to_vec()).unwrap();
+        Item { line: line.replace("\"e\"", &format!("\"{epoch}\"")).into(), ..item(seq, "{}") }
+    };
+    sink.deliver(&[of("f", 4), of("f", 5)]).await.unwrap();
+    let objects = "SELECT string_agg(name, ',' ORDER BY seq) FROM parted.objects";
+    assert_eq!(far.audit(objects).await, ["o1,o4,o5"]);
+    // It is over with that: a later epoch of this timeline takes back nothing of it.
+    sink.deliver(&[of("g", 6)]).await.unwrap();
+    assert_eq!(far.audit(objects).await, ["o1,o4,o5,o6"]);
+}
+
 /// Fault 73: what no jsonb holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_keeps_every_byte_and_refuses_only_what_is_refused() {
