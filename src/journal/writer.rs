@@ -237,12 +237,16 @@ impl Writer {
             Some(epoch) => epoch,
             None => {
                 let epoch = new_epoch(&[]);
-                conn.execute(
-                    "INSERT OR REPLACE INTO meta VALUES ('epoch', ?), ('epoch_since', ?)",
-                    params![epoch, (head + 1).to_string()],
-                )
-                .and_then(|_| conn.execute("INSERT INTO epoch VALUES (?, ?)", params![epoch, head + 1]))
-                .map_err(sql("write its epoch"))?;
+                let named = |conn: &Connection| {
+                    let transaction = conn.unchecked_transaction()?;
+                    transaction.execute(
+                        "INSERT OR REPLACE INTO meta VALUES ('epoch', ?), ('epoch_since', ?)",
+                        params![epoch, (head + 1).to_string()],
+                    )?;
+                    transaction.execute("INSERT INTO epoch VALUES (?, ?)", params![epoch, head + 1])?;
+                    transaction.commit()
+                };
+                named(&conn).map_err(sql("write its epoch"))?;
                 epoch
             }
         };

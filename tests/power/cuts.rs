@@ -172,7 +172,7 @@ impl<'a> Truth<'a> {
             Ok(reader) => reader,
             // Not there yet, or without a schema yet.
             Err(JournalError::Missing(_)) => return Ok(0),
-            Err(JournalError::Corrupt(text)) if text.contains("schema 0") => return Ok(0),
+            Err(JournalError::Corrupt(text)) if text.contains("is being made") => return Ok(0),
             Err(error) => return Err(format!("{cut}: {error}")),
         };
         let text = |error: JournalError| error.to_string();
