@@ -178,6 +178,72 @@ async fn a_server_that_is_not_ready_is_waited_for() {
     assert_eq!(running.gaps(&stage), 0);
 }
 
+/// The API server denies everything until it has read who may do what, and a balancer is there before it and after it.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_denies_everything_when_it_begins_holds_up_nobody() {
+    let deny = || Fault::new(On::any(), Act::refuse(&Refusal::new(403, "Forbidden", "not yet"))).always();
+    for (sources, proxy, denied) in [(7, false, 4), (100, false, 4), (7, true, 4), (100, true, 4), (7, false, 15)] {
+        let stage = Stage::new(sources);
+        let running = stage.start(of_namespaces(sources)).await;
+        stage.sim.wait_for_watches("configmaps", sources).await.unwrap();
+        for outage in 0..3 {
+            if proxy {
+                stage.sim.fault(Fault::new(On::any(), Act::html(503)).always());
+                stage.sim.signal("*", &Signal::Reset);
+            } else {
+                stage.stop();
+            }
+            stage.sim.wait_for_watches("configmaps", 0).await.unwrap();
+            tokio::time::sleep(200 * SECOND).await;
+            stage.sim.heal();
+            stage.sim.fault(deny());
+            stage.down.store(false, Ordering::Relaxed);
+            tokio::time::sleep(denied * SECOND).await;
+            for source in running.handle.overview().sources {
+                let state = source.stats.state();
+                assert!(!matches!(&state, SourceState::Degraded(text) if text.contains("not allowed")), "{state:?}");
+            }
+            stage.sim.heal();
+            let back = Instant::now();
+            stage.sim.wait_for_watches("configmaps", sources).await.unwrap();
+            let took = back.elapsed();
+            assert!(
+                took <= 2 * SECOND,
+                "{took:?} in outage {outage} with {sources} sources, proxy {proxy}, {denied} s"
+            );
+            tokio::time::sleep(12 * SECOND).await;
+            assert!(running.all_watch());
+        }
+        assert_eq!(running.gaps(&stage), 0);
+        assert!(stage.sim.most_within(SECOND, |_| true) <= OF_ALL);
+        for number in 0..sources {
+            assert!(stage.sim.busiest_second("configmaps", Some(&format!("n{number}"))) <= OF_ONE);
+        }
+    }
+}
+
+/// The permission may really have been taken away, and nobody waits for it again.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_never_says_again_who_it_is_is_believed_after_a_while() {
+    let stage = Stage::new(20);
+    let running = stage.start(of_namespaces(20)).await;
+    stage.sim.wait_for_watches("configmaps", 20).await.unwrap();
+    let unsaid = || On::path("/api/v1/namespaces/kube-system");
+    stage.sim.fault(Fault::new(unsaid(), Act::refuse(&Refusal::new(403, "Forbidden", "no"))).always());
+    for longest in [15, 2] {
+        stage.stop();
+        stage.sim.wait_for_watches("configmaps", 0).await.unwrap();
+        tokio::time::sleep(20 * SECOND).await;
+        stage.sim.clear_requests();
+        stage.down.store(false, Ordering::Relaxed);
+        let back = Instant::now();
+        stage.sim.wait_for_watches("configmaps", 20).await.unwrap();
+        assert!(back.elapsed() <= longest * SECOND, "{:?}", back.elapsed());
+        assert!(stage.sim.count(&unsaid()) < 50, "one asks for all");
+    }
+    assert_eq!(running.gaps(&stage), 0);
+}
+
 /// The server says 200 and resets the connection, or resets it before that, or a moment later: it is not asked for ever
 /// faster, does not look well, and is well when it is.
 #[tokio::test(start_paused = true)]

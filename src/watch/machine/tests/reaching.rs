@@ -74,36 +74,67 @@ fn who_is_called_in_vain_waits_by_himself() {
          1 away reset => await #1
          1 rung => probe 12
          1 probed 40 => watch 10
-         2 away reset => degraded (reset), await #2
+         2 away reset => await #1
          2 rung => probe 12
          2 probed 40 => watch 10
-         3 away reset => await #3
+         3 away reset => await #1
          3 rung => probe 12
          3 probed 40 => watch 10
-         4 away reset => await again #4
+         4 away reset => await again #1
          9 waited => probe 12
-         9 away reset => await again #5
+         9 away reset => degraded (reset), await again #2
          20 rung => probe 12
          20 probed 40 => watch 10
          20 opened => watching
          40 cut => wait #1
          40 waited => probe 12
-         40 away reset => degraded (reset), await #6",
+         40 away reset => await #1",
     );
 }
 
-/// It denies everything until it knows who may do what.
+/// It denies everything until it knows who may do what, and how long it was away makes nobody wait for it.
 #[test]
 fn a_server_that_has_just_begun_is_not_taken_at_its_word() {
     check(
         known(),
         "0 start => probe 12
          0 away refused => await #1
-         5 rung => probe 12
-         5 forbidden ask => degraded (ask), wait #2
-         6 waited => probe 12
-         6 probed 40 => watch 10
-         60 forbidden ask => wait #3 at least 30s",
+         1 waited => probe 12
+         1 away refused => degraded (refused), await #2
+         25 waited => probe 12
+         25 away refused => await #3
+         50 rung => probe 12
+         50 forbidden ask => wait #1 at least 0.5s
+         51 waited => probe 12
+         51 server trouble => wait #1 at least 0.5s
+         52 waited => probe 12
+         52 ahead => ask
+         52 unreachable half => wait #1 at least 0.5s
+         53 waited => ask
+         53 latest 40 => wait #1 at least 0.5s
+         54 waited => probe 12
+         54 probed 40 => watch 10
+         81 forbidden ask => degraded (ask), wait #5 at least 30s",
+    );
+    // Away behind a proxy that answers for it.
+    check(
+        known(),
+        "0 start => probe 12
+         0 busy => await again #1
+         1 waited => probe 12
+         1 busy => degraded (the API server is busy), await again #2
+         20 waited => probe 12
+         20 busy => await again #3
+         45 waited => probe 12
+         45 forbidden ask => wait #1 at least 0.5s
+         74 waited => probe 12
+         74 forbidden ask => wait #1 at least 0.5s
+         75 waited => probe 12
+         75 busy => await again #6
+         76 rung => probe 12
+         76 busy 3 => wait #1 at least 3s
+         80 waited => probe 12
+         80 probed 40 => watch 10",
     );
 }
 
