@@ -244,6 +244,34 @@ async fn a_cluster_that_never_says_again_who_it_is_is_believed_after_a_while() {
     assert_eq!(running.gaps(&stage), 0);
 }
 
+/// A balancer that accepts and says nothing holds up one of them for a while, and not one after the other.
+#[tokio::test(start_paused = true)]
+async fn a_question_that_is_never_answered_is_asked_by_one_for_all() {
+    let stage = Stage::new(20);
+    let running = stage.start(of_namespaces(20)).await;
+    stage.sim.wait_for_watches("configmaps", 20).await.unwrap();
+    stage.stop();
+    stage.sim.wait_for_watches("configmaps", 0).await.unwrap();
+    tokio::time::sleep(20 * SECOND).await;
+    let who = || On::path("/api/v1/namespaces/kube-system");
+    stage.sim.clear_requests();
+    stage.sim.fault(Fault::new(who(), Act::Hang).always());
+    let failures = || -> Vec<u64> {
+        let sources = running.handle.overview().sources;
+        sources.iter().map(|source| source.stats.failures().map(|(_, count)| count).sum()).collect()
+    };
+    let before = failures();
+    stage.down.store(false, Ordering::Relaxed);
+    tokio::time::sleep(25 * SECOND).await;
+    assert!(failures().iter().zip(before).all(|(now, then)| *now > then), "each has heard of it");
+    assert!((1..=3).contains(&stage.sim.count(&who())), "{}", stage.sim.count(&who()));
+    stage.sim.heal();
+    let back = Instant::now();
+    stage.sim.wait_for_watches("configmaps", 20).await.unwrap();
+    assert!(back.elapsed() <= 12 * SECOND, "{:?}", back.elapsed());
+    assert_eq!(running.gaps(&stage), 0);
+}
+
 /// The server says 200 and resets the connection, or resets it before that, or a moment later: it is not asked for ever
 /// faster, does not look well, and is well when it is.
 #[tokio::test(start_paused = true)]
