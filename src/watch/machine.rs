@@ -10,6 +10,7 @@
 //! to a [pace], so that no answer of a server can make a hot loop.
 
 mod pace;
+mod quiet;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pace::Pace;
+use quiet::Quiet;
 pub use terms::{Effect, End, Input, Oddity, Patience};
 use trouble::Trouble;
 
@@ -103,8 +105,8 @@ pub struct Machine {
     deaf: u32,
     /// What the API server had before the watch was opened.
     mark: Option<ResourceVersion>,
-    /// What it had before a watch that has ended and brought nothing.
-    quiet: Option<ResourceVersion>,
+    /// The ends of watches that have brought nothing.
+    quiet: Quiet,
     /// Whether the watch before, or this one, has brought a bookmark.
     bookmarks: bool,
     /// The versions without an order that have come, as far as there is room for them.
@@ -140,7 +142,7 @@ impl Machine {
             rung: false,
             deaf: 0,
             mark: None,
-            quiet: None,
+            quiet: Quiet::default(),
             bookmarks: false,
             seen: BTreeSet::new(),
         }
@@ -162,6 +164,12 @@ impl Machine {
     #[must_use]
     pub const fn has_bookmarks(&self) -> bool {
         self.bookmarks
+    }
+
+    /// How long a watch may be, because something between us and the API server cuts what is idle for longer.
+    #[must_use]
+    pub fn longest_watch(&self, now: Duration) -> Option<Duration> {
+        self.quiet.longest(now)
     }
 
     /// After what time an open watch is a good one, where that is not known yet: it is to be told then.
@@ -382,7 +390,8 @@ impl Machine {
         self.fresh_list = true;
         self.trouble.undecodable = 0;
         self.listed = Some(now);
-        (self.rung, self.deaf, self.mark, self.quiet) = (false, 0, None, None);
+        (self.rung, self.deaf, self.mark) = (false, 0, None);
+        self.quiet.news();
         self.proceed(now, out);
     }
 
@@ -439,7 +448,7 @@ impl Machine {
         self.fresh_list = false;
         self.paged = true;
         self.trouble = Trouble::default();
-        self.quiet = None;
+        self.quiet.news();
         (self.rung, self.deaf) = (false, 0);
     }
 
@@ -447,12 +456,12 @@ impl Machine {
     /// the watch was opened, it had that long to send; and because the end came in its place in the stream, nothing was
     /// on its way. When a second watch says the same, nothing happened up to there: the position moves, as a bookmark
     /// would have moved it.
-    fn quiet(&mut self, out: &mut Vec<Effect>) {
+    fn quiet(&mut self, lived: Duration, out: &mut Vec<Effect>) {
         let newest = self.applied.clone();
         let is_newer = |mark: &ResourceVersion| newest.as_ref().is_some_and(|newest| is_before(newest, mark));
         let Some(mark) = self.mark.take().filter(is_newer) else { return };
         self.bookmarks = false;
-        if let Some(mark) = self.quiet.replace(mark).filter(is_newer) {
+        if let Some(mark) = self.quiet.over(mark, lived).filter(is_newer) {
             self.resume = Some(mark.clone());
             self.applied = Some(mark.clone());
             out.push(Effect::Bookmark(mark));
@@ -460,9 +469,9 @@ impl Machine {
     }
 
     fn ended(&mut self, now: Duration, end: End, out: &mut Vec<Effect>) {
-        let (mut news, mut long, mut stable) = (false, false, false);
+        let (mut news, mut long, mut stable, mut lived) = (false, false, false, Duration::ZERO);
         if let Phase::Watching { since, progress } = self.phase {
-            let lived = now.saturating_sub(since);
+            lived = now.saturating_sub(since);
             news = progress;
             long = lived >= self.patience.short_watch;
             stable = progress || lived >= self.patience.stable;
@@ -474,6 +483,10 @@ impl Machine {
             (self.trouble.cut, self.deaf) = (0, 0);
         }
         match end {
+            End::Cut(_) if !news => self.quiet.cut(now, lived),
+            End::Cut(_) | End::Closed | End::Over | End::Silent => self.quiet.not_cut(),
+        }
+        match end {
             End::Closed | End::Over if news || long => {
                 self.trouble.short = 0;
                 if long {
@@ -482,7 +495,7 @@ impl Machine {
                     (self.trouble.due, self.trouble.lists, self.trouble.vain) = (false, 0, 0);
                 }
                 if end == End::Over && !news {
-                    self.quiet(out);
+                    self.quiet(lived, out);
                 }
                 self.proceed(now, out);
             }

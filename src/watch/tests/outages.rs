@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use http::Response;
+use http_body_util::{BodyExt, StreamBody};
 use kube::client::Body;
 
 use super::*;
@@ -17,6 +18,8 @@ struct Stage {
     down: Arc<AtomicBool>,
     /// Requests that nobody was there for.
     refused: Arc<AtomicUsize>,
+    /// Somebody in between cuts what is idle for this long.
+    idle: Option<Duration>,
     _simulation: ambient::Simulation,
 }
 
@@ -35,11 +38,12 @@ impl Stage {
             sim.create_namespace(&format!("n{number}")).unwrap();
         }
         let (down, refused) = (Arc::default(), Arc::default());
-        Self { sim, dir: tempfile::tempdir().unwrap(), down, refused, _simulation }
+        Self { sim, dir: tempfile::tempdir().unwrap(), down, refused, idle: None, _simulation }
     }
 
     async fn start(&self, watches: Vec<config::Watch>) -> Running {
         let (sim, down, refused) = (self.sim.clone(), Arc::clone(&self.down), Arc::clone(&self.refused));
+        let idle = self.idle;
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let (sim, down, refused) = (sim.clone(), Arc::clone(&down), Arc::clone(&refused));
             async move {
@@ -53,7 +57,10 @@ impl Stage {
                 head.headers.insert(http::header::AUTHORIZATION, token);
                 let request = http::Request::from_parts(head, bytes::Bytes::new());
                 let answer: Response<crate::sim::Body> = sim.answer(request).await.map_err(std::io::Error::other)?;
-                Ok(answer)
+                Ok(match idle {
+                    Some(idle) => answer.map(|body| cut_when_idle(body, idle)),
+                    None => answer,
+                })
             }
         });
         let api = Api::over(kube::Client::new(service, "default"), "sim", Limits::default()).await.unwrap();
@@ -103,6 +110,17 @@ impl Running {
             head.changed().await.unwrap();
         }
     }
+}
+
+fn cut_when_idle(body: crate::sim::Body, idle: Duration) -> crate::sim::Body {
+    let frames = futures::stream::unfold(Some(body), move |body| async move {
+        let mut body = body?;
+        match tokio::time::timeout(idle, body.frame()).await {
+            Ok(frame) => Some((frame?, Some(body))),
+            Err(_elapsed) => Some((Err(crate::sim::Broken), None)),
+        }
+    });
+    StreamBody::new(frames).boxed_unsync()
 }
 
 fn of_namespaces(count: usize) -> Vec<config::Watch> {
@@ -320,32 +338,35 @@ async fn watches_that_end_early_make_no_hot_loop() {
     assert_eq!(running.gaps(&stage), 0);
 }
 
-/// Events get no bookmarks, and etcd is compacted every five minutes up to where it was five minutes before.
+/// Events get no bookmarks, and etcd is compacted every five minutes up to where it was five minutes before. Where idle
+/// connections are cut no other resource gets any, either.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_resource_without_bookmarks_has_no_gap() {
-    let stage = Stage::new(1);
-    let running = stage.start(vec![watch(&["events"])]).await;
-    stage.sim.wait_for_watches("events", 1).await.unwrap();
-    let mut before = 0;
-    for minute in 0..300 {
-        stage.map("n0", &format!("m{minute}"));
-        tokio::time::sleep(60 * SECOND).await;
-        if minute % 5 == 0 {
-            stage.sim.compact(before);
-            before = stage.sim.revision();
-        }
-        if minute % 60 == 59 {
-            // It came and went, and the next time while nobody watched.
-            if minute > 100 {
-                stage.sim.fault(Fault::new(On::watch("events"), Act::Delay(30 * SECOND)));
-                stage.sim.signal("events", &Signal::End);
-                stage.sim.wait_for_watches("events", 0).await.unwrap();
+    for idle in [None, Some(35 * SECOND), Some(15 * SECOND)] {
+        let stage = Stage { idle, ..Stage::new(1) };
+        let running = stage.start(vec![watch(&["events", "secrets"])]).await;
+        stage.sim.wait_for_watches("events", 1).await.unwrap();
+        let mut before = 0;
+        for minute in 0..300 {
+            stage.map("n0", &format!("m{minute}"));
+            tokio::time::sleep(60 * SECOND).await;
+            if minute % 5 == 0 {
+                stage.sim.compact(before);
+                before = stage.sim.revision();
             }
-            let name = format!("brief{minute}");
-            stage.sim.create("events", objects::event("n0", &name, "web-1", "Started")).unwrap();
-            stage.sim.delete("events", "n0", &name).unwrap();
-            running.until_told(&stage, &format!("DELETED watched {name}@")).await;
+            if minute % 60 == 59 {
+                // It came and went, and the next time while nobody watched.
+                if minute > 100 {
+                    stage.sim.fault(Fault::new(On::watch("events"), Act::Delay(30 * SECOND)));
+                    stage.sim.signal("events", &Signal::End);
+                    stage.sim.wait_for_watches("events", 0).await.unwrap();
+                }
+                let name = format!("brief{minute}");
+                stage.sim.create("events", objects::event("n0", &name, "web-1", "Started")).unwrap();
+                stage.sim.delete("events", "n0", &name).unwrap();
+                running.until_told(&stage, &format!("DELETED watched {name}@")).await;
+            }
         }
+        assert_eq!(running.log(&stage).len(), 10, "{idle:?}: {:#?}", running.log(&stage));
     }
-    assert_eq!(running.log(&stage).len(), 10, "{:#?}", running.log(&stage));
 }

@@ -241,6 +241,74 @@ fn a_quiet_position_moves_with_the_proper_ends_of_watches() {
     }
 }
 
+/// Shorter watches have the same time together, and two of them are not enough.
+#[test]
+fn a_quiet_position_moves_with_as_many_shorter_watches_as_make_two_minutes() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 opened => watching
+         30 over => probe 12
+         30 probed 50 => watch 10
+         30 opened =>
+         60 over => probe 12
+         60 probed 60 => watch 10
+         60 opened =>
+         90 over => probe 12
+         90 probed 70 => watch 10
+         90 opened =>
+         120 over => bookmark 40, probe 40
+         120 probed 80 => watch 40
+         120 opened =>
+         150 over => bookmark 50, probe 50
+         150 probed 90 => watch 50
+         150 opened =>
+         155 changed 85 =>
+         180 over => probe 85
+         180 probed 95 => watch 50
+         180 opened =>
+         180 changed 85 => replay
+         220 over => probe 85
+         220 probed 99 => watch 50
+         220 opened =>
+         310 over => bookmark 95, probe 95",
+    );
+}
+
+/// Two watches that brought nothing and were cut after the same time were cut because they were idle.
+#[test]
+fn watches_that_are_cut_when_idle_are_asked_for_a_shorter_time() {
+    let seconds = |lives: &[(f64, &str)]| {
+        let mut machine = Machine::new(known(), Patience::default());
+        let mut now = Duration::ZERO;
+        machine.step(now, Input::Start);
+        machine.step(now, Input::Probed(rv("40")));
+        for (lived, line) in lives {
+            machine.step(now, Input::Opened);
+            for word in line.split(',') {
+                now += Duration::from_secs_f64(lived / line.split(',').count() as f64);
+                machine.step(now, parse(&format!("0 {word}")).1);
+            }
+            machine.step(now, Input::Waited);
+            machine.step(now, Input::Probed(rv("400")));
+        }
+        let longest = |now| machine.longest_watch(now).map(|longest| longest.as_secs());
+        assert_eq!(longest(now + Duration::from_secs(3600)), None, "it is tried again");
+        longest(now)
+    };
+    assert_eq!(seconds(&[(35.0, "cut")]), None);
+    assert_eq!(seconds(&[(35.0, "cut"), (34.5, "cut")]), Some(29));
+    assert_eq!(seconds(&[(10.0, "cut"), (10.0, "cut")]), Some(8));
+    assert_eq!(seconds(&[(35.0, "cut"), (30.0, "over"), (30.0, "over")]), None);
+    assert_eq!(seconds(&[(35.0, "cut"), (35.0, "cut"), (29.0, "over"), (29.0, "bookmark 300,over")]), Some(30));
+    assert_eq!(seconds(&[(35.0, "cut"), (9.0, "cut"), (35.0, "cut")]), None);
+    assert_eq!(seconds(&[(35.0, "cut"), (60.0, "closed"), (35.0, "cut")]), None);
+    assert_eq!(seconds(&[(35.0, "cut"), (35.0, "changed 50,cut")]), None, "it was not idle");
+    assert_eq!(seconds(&[(3.0, "cut"), (3.0, "cut")]), None, "that is another trouble");
+    assert_eq!(seconds(&[(200.0, "cut"), (200.0, "cut")]), None);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
     /// The dice never make it wait, and the server answers at once: still it asks no more often than it may.
