@@ -192,7 +192,7 @@ impl Machine {
             }
             Input::Rung => {
                 // What failed while nobody was there says nothing about who is there now, and may still be beginning.
-                (self.rung, self.tries, self.away) = (true, 0, true);
+                (self.rung, self.tries, self.away, self.began) = (true, 0, true, None);
                 self.proceed(now, &mut out);
             }
             Input::Probed(version) => self.probed(now, &version, &mut out),
@@ -680,8 +680,10 @@ impl Machine {
         self.began.is_some_and(|began| now.saturating_sub(began) <= self.patience.slow)
     }
 
+    /// Where nobody has said that it had been away it does not begin again before a while: it may only have too much to do.
     fn answered(&mut self, now: Duration) {
-        if std::mem::take(&mut self.away) {
+        let lately = self.began.is_some_and(|began| now.saturating_sub(began) <= self.patience.forgive);
+        if std::mem::take(&mut self.away) && !lately {
             self.began = Some(now);
         }
     }

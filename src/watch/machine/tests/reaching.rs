@@ -138,6 +138,26 @@ fn a_server_that_has_just_begun_is_not_taken_at_its_word() {
     );
 }
 
+/// One that is busy and fails in turns does not begin each time, unless somebody says that it had been away.
+#[test]
+fn a_server_that_has_too_much_to_do_is_asked_ever_more_rarely() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 busy => await again #1
+         1 waited => probe 12
+         1 server trouble => wait #1 at least 0.5s
+         2 waited => probe 12
+         2 busy => degraded (the API server is busy), await again #3
+         40 waited => probe 12
+         40 server trouble => degraded (trouble), wait #4
+         45 waited => probe 12
+         45 busy => degraded (the API server is busy), await again #5
+         50 rung => probe 12
+         50 server trouble => wait #1 at least 0.5s",
+    );
+}
+
 #[test]
 fn watches_that_break_off_at_once_are_told_and_watching_is_what_has_stood() {
     check(
