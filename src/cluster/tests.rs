@@ -192,6 +192,20 @@ async fn a_client_is_made_anew_only_when_it_is_about_to_run_out() {
 }
 
 #[tokio::test]
+async fn whoever_waits_is_called_when_the_way_has_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("config"), TWO).unwrap();
+    std::fs::write(dir.path().join("token"), "t").unwrap();
+    let api = Api::open(&at(dir.path(), Some("prod")), Limits::default()).await.unwrap();
+    age(&api, LOOK * 2);
+    assert!(!api.answers().await);
+    std::fs::write(dir.path().join("config"), format!("{TWO}\n")).unwrap();
+    assert!(api.answers().await);
+    assert_eq!(api.generation().await, 1);
+    assert!(!api.answers().await, "once");
+}
+
+#[tokio::test]
 async fn another_current_context_is_not_followed() {
     let (one, other) = (crate::sim::Sim::start().await.unwrap(), crate::sim::Sim::start().await.unwrap());
     other.set(|settings| settings.version = "v0.0.0-other".to_owned());
