@@ -4,6 +4,8 @@
 //! a credential runs out and when the API server stops accepting it, because `kube` reads most of them only once.
 
 mod narrow;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -44,6 +46,8 @@ pub struct Limits {
     pub connect: Duration,
     /// From the request to the head of its answer. An API server gives up on its own requests after 60 s.
     pub head: Duration,
+    /// The same for what is small and costs the API server nothing.
+    pub brief: Duration,
     /// Between two parts of an answer that should come in one go.
     pub read: Duration,
     /// Reading the credentials, with all that a plugin does for them.
@@ -55,6 +59,7 @@ impl Default for Limits {
         Self {
             connect: Duration::from_secs(10),
             head: Duration::from_secs(70),
+            brief: Duration::from_secs(10),
             read: Duration::from_secs(60),
             credentials: Duration::from_secs(60),
         }
@@ -302,6 +307,8 @@ fn credential_files(kubeconfig: &Kubeconfig, context: &kube::config::Context) ->
 /// A client, and what it was made of.
 struct Current {
     client: Client,
+    /// The same without credentials of which a program may have to give others in the middle of a request.
+    bare: Client,
     /// Counts the clients. Whoever answers a new one may be another cluster.
     generation: u64,
     /// When it was made, and when the files were last looked at.
@@ -332,6 +339,7 @@ fn stamp(path: &Path) -> Stamp {
 /// A new client.
 struct Built {
     client: Client,
+    bare: Client,
     context: Option<String>,
     cluster: String,
     files: Vec<(PathBuf, Stamp)>,
@@ -357,10 +365,29 @@ async fn build(settings: &config::Cluster, context: Option<&str>, limits: Limits
         })?;
         config.auth_info.token = Some(token.trim().to_owned().into());
     }
+    let bare = connect(bare(&config)).map_err(|error| unusable(file.clone(), &error))?;
+    let client = connect(config).map_err(|error| unusable(file, &error))?;
+    Ok(Built { client, bare, context, cluster, files })
+}
+
+fn connect(config: Config) -> Result<Client, kube::Error> {
     let is_plain = config.cluster_url.scheme_str() == Some("http") && config.proxy_url.is_none();
-    let client = if is_plain { narrow::client(&config) } else { Client::try_from(config) };
-    let client = client.map_err(|error| unusable(file, &error))?;
-    Ok(Built { client, context, cluster, files })
+    if is_plain { narrow::client(&config) } else { Client::try_from(config) }
+}
+
+/// Of the credentials only what TLS shows.
+fn bare(config: &Config) -> Config {
+    let user = &config.auth_info;
+    let shown = AuthInfo {
+        client_certificate: user.client_certificate.clone(),
+        client_certificate_data: user.client_certificate_data.clone(),
+        client_key: user.client_key.clone(),
+        client_key_data: user.client_key_data.clone(),
+        ..AuthInfo::default()
+    };
+    let mut bare = config.clone();
+    bare.auth_info = shown;
+    bare
 }
 
 /// Where a client comes from.
@@ -385,8 +412,8 @@ impl Builder {
         let settings = match &self.way {
             Way::Kubeconfig(settings) => settings.clone(),
             Way::Given(client) => {
-                let client = client.clone();
-                return Ok(Built { client, context: None, cluster: String::new(), files: Vec::new() });
+                let (client, bare) = (client.clone(), client.clone());
+                return Ok(Built { client, bare, context: None, cluster: String::new(), files: Vec::new() });
             }
         };
         let (limits, context) = (self.limits, context.map(str::to_owned));
@@ -454,10 +481,10 @@ impl Api {
 
     async fn begin(way: Way, name: Option<String>, limits: Limits) -> Result<Self, ClusterError> {
         let builder = Builder { way, limits, room: Arc::new(Semaphore::new(1)) };
-        let Built { client, context, cluster, files } = builder.build(None).await?;
+        let Built { client, bare, context, cluster, files } = builder.build(None).await?;
         let name = name.unwrap_or(cluster);
         let now = Instant::now();
-        let current = RwLock::new(Current { client, generation: 0, built: now, looked: now, files });
+        let current = RwLock::new(Current { client, bare, generation: 0, built: now, looked: now, files });
         let inner = Inner { builder, name, context, current, building: Mutex::new(now) };
         Ok(Self { inner: Arc::new(inner), only: None })
     }
@@ -530,10 +557,10 @@ impl Api {
 
     async fn build_again(&self) {
         match self.inner.builder.build(self.inner.context.as_deref()).await {
-            Ok(Built { client, files, .. }) => {
+            Ok(Built { client, bare, files, .. }) => {
                 let mut current = self.inner.current.write().unwrap_or_else(PoisonError::into_inner);
                 let (generation, now) = (current.generation + 1, Instant::now());
-                *current = Current { client, generation, built: now, looked: now, files };
+                *current = Current { client, bare, generation, built: now, looked: now, files };
                 tracing::info!("read the cluster's credentials again");
             }
             // A file may be half written; the old client goes on, and the next look tries again.
@@ -552,7 +579,7 @@ impl Api {
         accept: &str,
         body: Vec<u8>,
     ) -> Result<Response<Body>, Failure> {
-        self.ask(method, path, accept, body, None).await
+        self.ask(method, path, accept, body, None, self.limits().head).await
     }
 
     async fn ask(
@@ -562,6 +589,7 @@ impl Api {
         accept: &str,
         body: Vec<u8>,
         etag: Option<&str>,
+        limit: Duration,
     ) -> Result<Response<Body>, Failure> {
         let mut request = Request::builder()
             .method(method)
@@ -583,7 +611,7 @@ impl Api {
         if self.only.is_some_and(|only| only != generation) {
             return Err(Failure::Unreachable("the cluster's credentials have just been read again".to_owned()));
         }
-        let response = match timeout(self.limits().head, client.send(request)).await {
+        let response = match timeout(limit, client.send(request)).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(classify::no_answer(&error)),
             Err(_elapsed) => return Err(Failure::Away("the API server does not answer".to_owned())),
@@ -625,7 +653,7 @@ impl Api {
     /// # Errors
     /// As [`Api::get`].
     pub async fn fetch(&self, path: &str, accept: &str, limit: usize, etag: Option<&str>) -> Result<Fetched, Failure> {
-        let response = self.ask(Method::GET, path, accept, Vec::new(), etag).await?;
+        let response = self.ask(Method::GET, path, accept, Vec::new(), etag, self.limits().head).await?;
         if response.status() == StatusCode::NOT_MODIFIED {
             return Ok(Fetched::Unchanged);
         }
@@ -644,24 +672,33 @@ impl Api {
         Ok(whole.freeze())
     }
 
+    /// A GET whose answer is small, and made at once: whoever does not give it stands still.
+    async fn brief(&self, path: &str) -> Result<Bytes, Failure> {
+        let limit = self.limits().brief.min(self.limits().head);
+        let response = self.ask(Method::GET, path, "application/json", Vec::new(), None, limit).await?;
+        self.read(response.into_body(), 1 << 20).await
+    }
+
     /// Whether anybody answers who may have an answer. Not everybody may ask, and not everything that speaks for Kubernetes
     /// knows the question; but only an API server that begins or ends, or a proxy without one, says that it is not ready.
+    /// Credentials are not shown: where a program gives them it would be run for each question that nobody waits for
+    /// any more.
     pub async fn answers(&self) -> bool {
-        match self.get("/readyz", "*/*", 1 << 20).await {
-            Err(Failure::Away(_) | Failure::Unreachable(_) | Failure::Busy(_) | Failure::Server(_)) => false,
-            Ok(_)
-            | Err(
-                Failure::Expired
-                | Failure::Ahead
-                | Failure::Unauthorized
-                | Failure::Forbidden(_)
-                | Failure::NotFound
-                | Failure::Refused(_)
-                // Somebody is there, and whoever asks for more reads the credentials again.
-                | Failure::Tls(_)
-                | Failure::Undecodable(_)
-                | Failure::Oversize(_),
-            ) => true,
+        // Whoever asks next goes where the files say now, and finds out.
+        if self.current(|current| current.looked.elapsed() > LOOK && current.files_changed()) {
+            return true;
+        }
+        let request = Request::builder()
+            .uri("/readyz")
+            .header(header::USER_AGENT, HeaderValue::from_static(USER_AGENT))
+            .body(Body::empty())
+            .expect("nothing of it is from elsewhere");
+        let client = self.current(|current| current.bare.clone());
+        match timeout(self.limits().brief, client.send(request)).await {
+            Ok(Ok(response)) => classify::is_answer(response.status()),
+            // Somebody is there, and whoever asks for more reads the credentials again.
+            Ok(Err(error)) => matches!(classify::no_answer(&error), Failure::Tls(_)),
+            Err(_elapsed) => false,
         }
     }
 
@@ -679,7 +716,7 @@ impl Api {
             uid: String,
         }
         let name = self.inner.name.clone();
-        match self.get("/api/v1/namespaces/kube-system", "application/json", 1 << 20).await {
+        match self.brief("/api/v1/namespaces/kube-system").await {
             Ok(bytes) => {
                 let namespace: Namespace = serde_json::from_slice(&bytes)
                     .map_err(|_| Failure::Undecodable("the namespace kube-system has no uid".to_owned()))?;
@@ -701,7 +738,7 @@ impl Api {
             #[serde(rename = "gitVersion")]
             version: String,
         }
-        let bytes = self.get("/version", "application/json", 1 << 20).await?;
+        let bytes = self.brief("/version").await?;
         let version: Version = serde_json::from_slice(&bytes)
             .map_err(|_| Failure::Undecodable("the API server's version cannot be read".to_owned()))?;
         Ok(version.version)
@@ -775,206 +812,5 @@ pub async fn next_part(body: &mut Body, patience: Duration) -> Result<Option<Byt
             Ok(Some(Err(error))) => Err(classify::no_answer(&error)),
             Err(_elapsed) => Err(Failure::Unreachable("the API server stopped in the middle of its answer".to_owned())),
         };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TWO: &str = r#"
-apiVersion: v1
-kind: Config
-contexts:
-- name: prod
-  context: {cluster: prod-eu1, user: me}
-- name: test
-  context: {cluster: prod-eu1, user: me}
-clusters:
-- name: prod-eu1
-  cluster: {server: "http://127.0.0.1:1"}
-users:
-- name: me
-  user: {tokenFile: token}
-"#;
-
-    fn at(dir: &Path, context: Option<&str>) -> config::Cluster {
-        config::Cluster {
-            kubeconfig: Some(dir.join("config")),
-            context: context.map(str::to_owned),
-            ..config::Cluster::default()
-        }
-    }
-
-    #[tokio::test]
-    async fn what_is_wrong_with_a_kubeconfig_is_one_sentence() {
-        let dir = tempfile::tempdir().unwrap();
-        let error =
-            async |context| Api::open(&at(dir.path(), context), Limits::default()).await.unwrap_err().to_string();
-        assert!(error(None).await.contains("config cannot be used: failed to read"), "a missing file");
-        std::fs::write(dir.path().join("config"), TWO).unwrap();
-        assert!(error(Some("prdo")).await.ends_with(r#"has no context "prdo"; it has prod, test"#));
-        assert!(error(None).await.ends_with("has no current-context; set [cluster] context to one of prod, test"));
-        std::fs::write(dir.path().join("config"), "a: [").unwrap();
-        assert!(error(None).await.contains("cannot be used"));
-    }
-
-    /// A kubeconfig whose credentials come from this shell script.
-    fn with_plugin(dir: &Path, script: &str) -> config::Cluster {
-        let text = format!(
-            r#"
-apiVersion: v1
-kind: Config
-current-context: prod
-contexts: [{{name: prod, context: {{cluster: prod, user: me}}}}]
-clusters: [{{name: prod, cluster: {{server: "http://127.0.0.1:1"}}}}]
-users:
-- name: me
-  user:
-    exec:
-      apiVersion: client.authentication.k8s.io/v1
-      command: /bin/sh
-      args: ["-c", "{script}"]
-      env: [{{name: PASSWORD, value: hunter2}}]
-      interactiveMode: Never
-"#
-        );
-        std::fs::write(dir.join("config"), text).unwrap();
-        config::Cluster { allow_exec: true, ..at(dir, None) }
-    }
-
-    /// Fault 85: a kubeconfig runs no program and does without TLS only where that is allowed.
-    #[tokio::test]
-    async fn programs_and_missing_tls_have_to_be_allowed() {
-        let dir = tempfile::tempdir().unwrap();
-        let refused = async |settings: &config::Cluster, says: &[&str]| {
-            let error = Api::open(settings, Limits::default()).await.unwrap_err();
-            let text = error.to_string();
-            assert!(says.iter().all(|says| text.contains(says)) && !error.may_heal(), "{text}");
-            assert!(!text.contains("hunter2"), "{text}");
-        };
-        let marker = dir.path().join("ran");
-        let settings = with_plugin(dir.path(), &format!("echo hunter2 > {}", marker.display()));
-        let closed = config::Cluster { allow_exec: false, ..settings };
-        refused(&closed, &["\"me\"", "exec", "[cluster] allow_exec = true"]).await;
-        assert!(!marker.exists(), "nothing was run");
-        let provider =
-            TWO.replace("{tokenFile: token}", "{auth-provider: {name: gcp, config: {cmd-path: /bin/hunter2}}}");
-        std::fs::write(dir.path().join("config"), provider).unwrap();
-        refused(&at(dir.path(), Some("prod")), &["auth-provider", "allow_exec = true"]).await;
-        std::fs::write(dir.path().join("token"), "hunter2").unwrap();
-        for (from, to, says) in [
-            (
-                "http://127.0.0.1:1\"",
-                "https://127.0.0.1:1\", insecure-skip-tls-verify: true",
-                "insecure-skip-tls-verify",
-            ),
-            ("http://127.0.0.1:1", "http://hunter2@10.0.0.1:1", "http://, so that"),
-            ("http://127.0.0.1:1", "http://prod.example", "http://, so that"),
-        ] {
-            std::fs::write(dir.path().join("config"), TWO.replace(from, to)).unwrap();
-            let settings = at(dir.path(), Some("prod"));
-            refused(&settings, &["\"prod-eu1\"", says, "[cluster] allow_insecure_tls = true"]).await;
-            let open = config::Cluster { allow_insecure_tls: true, ..settings };
-            assert!(Api::open(&open, Limits::default()).await.is_ok(), "{to}");
-        }
-    }
-
-    #[tokio::test]
-    async fn no_text_holds_what_a_plugin_or_a_kubeconfig_does() {
-        let dir = tempfile::tempdir().unwrap();
-        let open = async |settings: &config::Cluster| Api::open(settings, Limits::default()).await.unwrap_err();
-        for (script, said) in [
-            ("echo hunter2; echo hunter2 >&2; exit 3", "the credential plugin sh failed (exit status: 3)"),
-            ("echo '[hunter2'", "what the credential plugin sh printed are no credentials"),
-        ] {
-            let error = open(&with_plugin(dir.path(), script)).await;
-            assert!(error.to_string().contains(said), "{error}");
-            assert!(error.may_heal() && !format!("{error} {error:?}").contains("hunter2"), "{error:?}");
-        }
-        std::fs::write(dir.path().join("config"), "users:\n- name: me\n  user: {token: [hunter2}\n").unwrap();
-        let error = open(&at(dir.path(), None)).await;
-        assert!(error.to_string().contains("it is no kubeconfig (line 3, column"), "{error}");
-        assert!(!error.may_heal() && !format!("{error} {error:?}").contains("hunter2"), "{error:?}");
-        std::fs::write(dir.path().join("config"), TWO).unwrap();
-        assert!(!open(&at(dir.path(), None)).await.may_heal());
-        assert!(!open(&at(dir.path(), Some("prdo"))).await.may_heal());
-    }
-
-    #[tokio::test]
-    async fn a_plugin_that_hangs_holds_nothing_else_up() {
-        let dir = tempfile::tempdir().unwrap();
-        let settings = with_plugin(dir.path(), "sleep 5");
-        let limits = Limits { credentials: Duration::from_millis(200), ..Limits::default() };
-        let begun = Instant::now();
-        let error = Api::open(&settings, limits).await.unwrap_err();
-        assert!(error.to_string().contains("takes too long") && error.may_heal(), "{error}");
-        assert!(begun.elapsed() < Duration::from_secs(4));
-    }
-
-    /// Makes the last look at the credentials, and their making, so much older.
-    fn age(api: &Api, by: Duration) {
-        let mut current = api.inner.current.write().unwrap();
-        current.looked -= by;
-        current.built -= by;
-    }
-
-    #[tokio::test]
-    async fn a_client_is_made_anew_only_when_it_is_about_to_run_out() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("config"), TWO).unwrap();
-        std::fs::write(dir.path().join("token"), "t").unwrap();
-        let api = Api::open(&at(dir.path(), Some("prod")), Limits::default()).await.unwrap();
-        for (left, generation) in [(3600, 0), (30, 1)] {
-            let end = Timestamp::now() + Duration::from_secs(left);
-            let client = api.current(|current| current.client.clone()).with_valid_until(Some(end));
-            api.inner.current.write().unwrap().client = client;
-            age(&api, LOOK * 2);
-            assert_eq!(api.generation().await, generation, "{left} s left");
-        }
-    }
-
-    #[tokio::test]
-    async fn another_current_context_is_not_followed() {
-        let (one, other) = (crate::sim::Sim::start().await.unwrap(), crate::sim::Sim::start().await.unwrap());
-        other.set(|settings| settings.version = "v0.0.0-other".to_owned());
-        let dir = tempfile::tempdir().unwrap();
-        let write = |current: &str| {
-            let text = format!(
-                "apiVersion: v1\nkind: Config\ncurrent-context: {current}\n\
-                 contexts: [{{name: one, context: {{cluster: one, user: me}}}}, {{name: other, context: {{cluster: other, user: me}}}}]\n\
-                 clusters: [{{name: one, cluster: {{server: \"{}\"}}}}, {{name: other, cluster: {{server: \"{}\"}}}}]\n\
-                 users: [{{name: me, user: {{token: {}}}}}]\n",
-                one.url(),
-                other.url(),
-                crate::sim::TOKEN
-            );
-            std::fs::write(dir.path().join("config"), text).unwrap();
-        };
-        write("one");
-        let api = Api::open(&at(dir.path(), None), Limits::default()).await.unwrap();
-        let version = api.version().await.unwrap();
-        write("other");
-        age(&api, LOOK * 2);
-        assert_eq!(api.generation().await, 1, "the file was read again");
-        assert_eq!(api.version().await.unwrap(), version);
-        assert_eq!(other.requests().len(), 0);
-        let failure = api.under(0).version().await.unwrap_err();
-        assert!(matches!(failure, Failure::Unreachable(_)), "a client of another generation is not used");
-    }
-
-    #[tokio::test]
-    async fn the_name_is_the_configured_one_or_the_contexts_cluster() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("config"), TWO).unwrap();
-        std::fs::write(dir.path().join("token"), "t").unwrap();
-        let mut settings = at(dir.path(), Some("prod"));
-        assert_eq!(Api::open(&settings, Limits::default()).await.unwrap().name(), "prod-eu1");
-        settings.name = Some("ours".to_owned());
-        let api = Api::open(&settings, Limits::default()).await.unwrap();
-        assert_eq!(api.name(), "ours");
-        assert_eq!(api.current(|current| current.files.len()), 2, "the kubeconfig and the token are looked after");
-        let failure = api.version().await.unwrap_err();
-        assert!(matches!(&failure, Failure::Away(text) if text.contains("refuses connections")), "{failure}");
     }
 }

@@ -27,6 +27,7 @@ mod source;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod verified;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -48,6 +49,7 @@ use discovery::{Discovered, Discoverer};
 use limiter::Limiter;
 use machine::Patience;
 use prober::Prober;
+use verified::Verified;
 
 /// Every duration and bound of reading a cluster. Only tests need others than the default.
 #[derive(Clone, Debug)]
@@ -128,8 +130,7 @@ struct Shared {
     progress: Arc<AtomicU64>,
     discoverer: Arc<Mutex<Discoverer>>,
     discovered: watch::Sender<Option<Discovered>>,
-    /// When the cluster was last asked who it is, and through which client.
-    verified: Arc<Mutex<Option<(Instant, u64)>>>,
+    verified: Arc<Mutex<Verified>>,
     /// Rings for each rollback of the API server, so that what one source finds makes the others look.
     rollbacks: Bell,
     /// Rings at the moments after which no open connection is trusted: a suspended machine, a stopped process.
@@ -177,20 +178,6 @@ impl Shared {
             changed
         });
         Ok(found)
-    }
-
-    /// Makes sure, once for all who ask, that whom this client speaks with is the cluster of the journal, and was
-    /// after trouble at `since`.
-    async fn verify(&self, since: Option<Instant>, generation: u64) -> Result<(), source::Stop> {
-        let mut verified = self.verified.lock().await;
-        let known = verified.is_some_and(|(at, of)| of == generation && since.is_none_or(|since| at > since));
-        if !known {
-            let now = Instant::now();
-            let cluster = self.api.under(generation).identity().await?;
-            self.journal.set_cluster(cluster).await?;
-            *verified = Some((now, generation));
-        }
-        Ok(())
     }
 
     /// Whether discovery says for certain, now, that the resource is not served.

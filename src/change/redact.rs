@@ -63,6 +63,10 @@ const MASK: &str = "\"***\"";
 const TOKEN: &str = "redacted:token";
 const DIGEST: &str = "hmac:";
 
+/// Counts the changes of what rules do to an object while they stay the same. One more, and whatever was redacted before
+/// is redacted again when it is told once more. 2: rules are followed through managedFields.
+const MEANING: u32 = 2;
+
 /// A path that has matched nothing in so many objects is worth a word: it may be misspelled, and then a secret is kept.
 const MATCHES_NOTHING: u64 = 1000;
 
@@ -185,10 +189,10 @@ impl Redactor {
         self.builtin.contains(&rule)
     }
 
-    /// Names the rules: another name means that others were in force before.
+    /// Names the rules and what they mean: another name means that others were in force before.
     #[must_use]
     pub fn fingerprint(&self) -> String {
-        let mut text = format!("{:?}", self.builtin);
+        let mut text = format!("{MEANING} {:?}", self.builtin);
         for rule in &self.rules {
             let paths: Vec<&str> = rule.paths.iter().map(|path| path.text.as_str()).collect();
             text.push_str(&format!("\n{:?} {paths:?} {:?}", rule.resources, rule.mode));

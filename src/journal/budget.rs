@@ -6,9 +6,12 @@
 //!
 //! Nobody waits for ever. Whoever begins holds nothing yet. Whoever has begun and finds that its piece is larger than
 //! the place it took either gets more, or goes beyond the bound, one at a time; so at any moment one of them can finish.
+//!
+//! Whoever reads one piece for too long gives way to those who wait, and only one does so in that time: where the link is
+//! thin all of them are slow, and if all of them gave way nobody would ever finish.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -34,6 +37,8 @@ struct Inner {
     /// The one place beyond the bound.
     beyond: Arc<Semaphore>,
     waiting: AtomicUsize,
+    /// When somebody last gave way.
+    yielded: Mutex<Option<Instant>>,
     held_kib: AtomicU64,
     peak_kib: AtomicU64,
 }
@@ -46,6 +51,7 @@ impl Default for Budget {
             small: places(SMALL_KIB),
             beyond: places(1),
             waiting: AtomicUsize::default(),
+            yielded: Mutex::default(),
             held_kib: AtomicU64::default(),
             peak_kib: AtomicU64::default(),
         }))
@@ -97,7 +103,7 @@ impl Budget {
 pub(crate) struct Share<'a> {
     budget: &'a Budget,
     held: Option<Held>,
-    /// Since when there is something.
+    /// Since when there is something, as far as that time was for reading.
     since: Option<Instant>,
 }
 
@@ -127,6 +133,7 @@ impl Share<'_> {
             return held.add(more, None);
         }
         let _waiting = Waiting::new(&inner.waiting);
+        let began = Instant::now();
         tokio::select! {
             biased;
             permit = take(&inner.large, more.min(LARGE_KIB)) => held.add(more, Some(permit)),
@@ -135,6 +142,7 @@ impl Share<'_> {
                 held.add(more, None);
             }
         }
+        self.since = self.since.map(|since| since + began.elapsed());
     }
 
     /// Whether anything is held.
@@ -142,9 +150,19 @@ impl Share<'_> {
         self.held.is_some()
     }
 
-    /// Whether others wait for what one holds who has been reading the same piece for this long.
+    /// Whether one who has been reading the same piece for this long has to give way to those who wait. He has to where
+    /// this says so: it is not said to another one before as much time again.
     pub(crate) fn should_yield(&self, after: Duration) -> bool {
-        self.since.is_some_and(|since| since.elapsed() > after) && self.budget.0.waiting.load(Relaxed) > 0
+        let inner = &self.budget.0;
+        if self.since.is_none_or(|since| since.elapsed() <= after) || inner.waiting.load(Relaxed) == 0 {
+            return false;
+        }
+        let mut yielded = inner.yielded.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = yielded.is_none_or(|yielded| yielded.elapsed() > after);
+        if due {
+            *yielded = Some(Instant::now());
+        }
+        due
     }
 
     /// What was held goes along with what was read: `bytes` of it are left, the rest is free for others.
@@ -300,9 +318,69 @@ mod tests {
         let mut other = budget.share();
         let mut waiting = Box::pin(other.hold(100 << 10));
         assert!(futures::poll!(&mut waiting).is_pending());
-        assert!(slow[0].should_yield(long) && !slow[0].should_yield(3 * long));
+        assert!(!slow[0].should_yield(3 * long) && slow[0].should_yield(long));
+        assert!(slow.iter().all(|share| !share.should_yield(long)), "one of them is enough");
+        tokio::time::sleep(2 * long).await;
+        assert!(slow[1].should_yield(long), "for so long");
+        tokio::time::sleep(2 * long).await;
         drop(slow.pop());
         waiting.await;
         assert!(!slow[0].should_yield(long), "nobody waits any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_for_room_is_not_reading() {
+        let budget = Budget::default();
+        let mut slow: Vec<_> = (0..8).map(|_| budget.share()).collect();
+        for share in &mut slow {
+            share.hold(100 << 10).await;
+        }
+        let (mut first, mut second) = (slow.pop().unwrap(), slow.pop().unwrap());
+        first.hold(8 << 20).await;
+        let long = Duration::from_secs(10);
+        let grown = tokio::time::timeout(3 * long, async {
+            let rest = async {
+                tokio::time::sleep(2 * long).await;
+                drop(first);
+            };
+            tokio::join!(second.hold(8 << 20), rest);
+        });
+        grown.await.unwrap();
+        let (mut other, mut last) = (budget.share(), budget.share());
+        other.hold(100 << 10).await;
+        let mut waits = Box::pin(last.hold(100 << 10));
+        assert!(futures::poll!(&mut waits).is_pending());
+        assert!(!second.should_yield(long));
+        tokio::time::sleep(2 * long).await;
+        assert!(second.should_yield(long));
+    }
+
+    /// 64 kB a second for a hundred objects of 1.5 MB. Without anybody giving way that takes 40 minutes.
+    #[tokio::test(start_paused = true)]
+    async fn on_a_thin_link_everybody_finishes_after_a_while() {
+        let (budget, link) = (Budget::default(), Arc::new(tokio::sync::Mutex::new(())));
+        let mut tasks = JoinSet::new();
+        for _ in 0..100 {
+            let (budget, link) = (budget.clone(), Arc::clone(&link));
+            tasks.spawn(async move {
+                let mut share = budget.share();
+                'again: loop {
+                    for read in (0..1_500_000).step_by(16_000) {
+                        share.hold(read).await;
+                        if share.should_yield(Duration::from_secs(150)) {
+                            share.hand_over(0);
+                            continue 'again;
+                        }
+                        let _turn = link.lock().await;
+                        tokio::time::sleep(Duration::from_millis(250)).await;
+                    }
+                    return share.hand_over(0);
+                }
+            });
+        }
+        let begun = Instant::now();
+        let all = tokio::time::timeout(Duration::from_secs(3 * 3600), tasks.join_all()).await;
+        assert_eq!(all.expect("they finish").len(), 100);
+        assert!(begun.elapsed() < Duration::from_secs(3600), "{:?}", begun.elapsed());
     }
 }

@@ -28,9 +28,9 @@ pub enum Failure {
     Server(String),
     /// TLS failed: certificates may have been replaced.
     Tls(String),
-    /// Nobody answered: no connection, or one that broke before there was an answer.
+    /// Nobody answered: no connection, or one that broke, be it in the middle of an answer.
     Away(String),
-    /// There was not all of an answer, or something else is in the way that may pass.
+    /// An answer stopped half way, or something else is in the way that may pass.
     Unreachable(String),
     /// What came is not what it should be.
     Undecodable(String),
@@ -131,6 +131,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// How long a text of the API server may be in a text of ours.
 const TEXT: usize = 300;
+
+/// Whether an answer, whatever it says, is one of somebody who is ready for questions.
+#[must_use]
+pub fn is_answer(code: StatusCode) -> bool {
+    code != StatusCode::TOO_MANY_REQUESTS && !code.is_server_error()
+}
 
 /// What an answer other than 2xx means.
 #[must_use]

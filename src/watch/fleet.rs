@@ -14,7 +14,7 @@ use super::classify::Failure;
 use super::discovery::{Discovered, Discoverer};
 use super::limiter::Limiter;
 use super::select::{Selection, Waiting, select};
-use super::source::{Driver, Outcome};
+use super::source::{Driver, Outcome, Stop};
 use super::stats::SourceStats;
 use super::{Shared, Timings, random_up_to};
 use crate::ambient::Bell;
@@ -435,22 +435,16 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Fle
     let mut trouble = Trouble::default();
     loop {
         shared.progressed();
-        let (now, generation) = (Instant::now(), shared.api.generation().await);
-        match shared.patiently(shared.api.under(generation).identity()).await {
-            Ok(cluster) => {
-                if cluster.uid.is_empty() {
-                    tracing::warn!(
-                        "cannot read the namespace kube-system, so another cluster at the same address would not be noticed; `decklog rbac` prints the permission"
-                    );
-                }
-                shared.journal.set_cluster(cluster).await?;
-                *shared.verified.lock().await = Some((now, generation));
+        let generation = shared.api.generation().await;
+        match shared.patiently(shared.verify(None, generation)).await {
+            Ok(()) => {
                 if let Ok(version) = shared.api.version().await {
                     overview.lock().unwrap_or_else(PoisonError::into_inner).version = version;
                 }
                 return Ok(());
             }
-            Err(failure) => trouble.wait(shared, &failure).await,
+            Err(Stop::Failure(failure)) => trouble.wait(shared, &failure).await,
+            Err(Stop::Journal(error)) => return Err(error.into()),
         }
     }
 }

@@ -10,6 +10,8 @@
 //! to a [pace], so that no answer of a server can make a hot loop.
 
 mod pace;
+mod quiet;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -19,208 +21,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pace::Pace;
+use quiet::Quiet;
+pub use terms::{Effect, End, Input, Oddity, Patience};
 use trouble::Trouble;
 
 use super::classify::{Failure, UNAUTHORIZED};
 use crate::journal::{SourceMemory, SourceState};
 use crate::model::{ResourceVersion, Why};
-
-/// How long the machine bears with what may heal by itself.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// A watch that ends sooner than this and brought nothing new has failed.
-    pub short_watch: Duration,
-    /// A watch that breaks off sooner than this and brought nothing new has not shown that the connection is well.
-    pub stable: Duration,
-    /// Two watches of a source are at least this far apart, however the first one ended.
-    pub apart: Duration,
-    /// This many short watches in a row, and the position is not trusted any more.
-    pub short_watches: u32,
-    /// A line that does not decode is asked for this many times before it is given up for a list.
-    pub undecodable: u32,
-    /// An error that is no known one is borne this long before it is answered with a list.
-    pub server_errors: Duration,
-    /// An API server may lag behind our position this long before it is watched without having shown that it has it.
-    pub ahead: Duration,
-    /// A resource is not found for this long before its absence is confirmed.
-    pub not_found: Duration,
-    /// The least wait where only a person can help: permissions, a refused request.
-    pub slow: Duration,
-    /// A source that gets nothing but failures as answers for this long does not keep the others from being ready.
-    pub settle: Duration,
-    /// Without a failure for this long, waits begin at the shortest again.
-    pub forgive: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        Self {
-            short_watch: Duration::from_secs(1),
-            stable: Duration::from_secs(10),
-            apart: Duration::from_millis(500),
-            short_watches: 5,
-            undecodable: 3,
-            server_errors: Duration::from_secs(30),
-            ahead: Duration::from_secs(60),
-            not_found: Duration::from_secs(30),
-            slow: Duration::from_secs(30),
-            settle: Duration::from_secs(30),
-            forgive: Duration::from_secs(120),
-        }
-    }
-}
-
-/// What the driver brings.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// The source begins.
-    Start,
-    /// The API server has our position, and answered with this version of its own.
-    Probed(ResourceVersion),
-    /// A page of the list is staged; `next` asks for the one after it.
-    Page {
-        /// The version of the whole list.
-        version: ResourceVersion,
-        /// The token of the next page.
-        next: Option<String>,
-        /// An object in it is newer than the list, which cannot be where their versions are of one order.
-        newer: bool,
-    },
-    /// The list is on disk.
-    Committed,
-    /// The API server has accepted the watch.
-    Opened,
-    /// The watch is open for as long as [`Machine::stands_after`] asks for.
-    Stood,
-    /// A change was handed to the journal.
-    Changed(ResourceVersion),
-    /// The API server has sent everything up to here.
-    Bookmark(ResourceVersion),
-    /// The watch ended without an error of the API server.
-    Ended(End),
-    /// What was asked for failed, or the watch did.
-    Failed(Failure),
-    /// The wait is over.
-    Waited,
-    /// The wait is over because the API server answers.
-    Rung,
-    /// Whether fresh discovery says that the resource is not served.
-    Confirmed(bool),
-    /// A consistent answer is of this version.
-    Latest(ResourceVersion),
-    /// A consistent answer is older than what it holds: its version says nothing about objects.
-    Unrelated,
-    /// Another source has found that the API server went back in time. It comes in place of a watch, or ends one.
-    Warned,
-    /// What the API server has is not what the log says it has: an audit found it, or the journal, in what the watch
-    /// brought. It comes in place of a watch, or ends one.
-    Differs,
-    /// The complete list lacks so much of what is known that it was not written: it may be a broken one.
-    Doubtful(String),
-}
-
-/// How a watch ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The server closed it properly.
-    Closed,
-    /// The server closed it properly, and not before it was asked to.
-    Over,
-    /// The connection broke.
-    Cut(String),
-    /// Nothing came for too long.
-    Silent,
-}
-
-/// What the driver is to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Ask whether the API server has this version: a list of at most one object, not older than it.
-    Probe(ResourceVersion),
-    /// Ask which version the API server has: a consistent list of at most one object, and where that is older than what
-    /// was applied, one of some more, whose objects tell whether versions of lists say anything about them.
-    AskLatest,
-    /// List: the first page, which begins a new list, or the one that `token` names.
-    List {
-        /// Of the next page.
-        token: Option<String>,
-        /// Whether to ask for pages at all.
-        paged: bool,
-    },
-    /// The list is complete: write it.
-    Commit {
-        /// The version of the list.
-        version: ResourceVersion,
-        /// The gap that it ends.
-        why: Option<Why>,
-        /// Whether it is to be believed whatever it lacks: a second list in a row says so.
-        sure: bool,
-    },
-    /// Watch from here.
-    Watch(ResourceVersion),
-    /// Wait: a random time that grows with `tries`, and at least this long.
-    Wait {
-        /// Failures in a row.
-        tries: u32,
-        /// What the server asked for, or what makes sense.
-        at_least: Duration,
-    },
-    /// Wait until the API server answers, but not for long: whoever could not reach it says when it can be reached.
-    Await {
-        /// Failures in a row.
-        tries: u32,
-        /// Any answer will do. Otherwise the API server must not have answered before, and this is a wait as any other.
-        any: bool,
-    },
-    /// Wait this long before the action that follows: something like it was asked a moment ago.
-    Rest(Duration),
-    /// Ask discovery whether the resource is still served.
-    Confirm,
-    /// The resource is gone: tell the journal, and end.
-    Gone,
-    /// Read the credentials again.
-    Refresh,
-    /// Ask over new connections from now on.
-    Reconnect,
-    /// Move the position.
-    Bookmark(ResourceVersion),
-    /// Say what the source is doing.
-    Report(SourceState),
-    /// Count it.
-    Count(Oddity),
-}
-
-/// What is counted because it should be rare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Oddity {
-    /// A change that the journal has already: the price of resuming safely.
-    Replay,
-    /// A version lower than one that came before it on the same watch.
-    Disorder,
-    /// A list is needed although there was a position.
-    Desync(Why),
-}
-
-impl Effect {
-    /// Whether an input answers it. The others are done and forgotten.
-    #[must_use]
-    pub const fn is_action(&self) -> bool {
-        match self {
-            Self::Probe(_)
-            | Self::AskLatest
-            | Self::List { .. }
-            | Self::Commit { .. }
-            | Self::Watch(_)
-            | Self::Wait { .. }
-            | Self::Await { .. }
-            | Self::Confirm
-            | Self::Gone => true,
-            Self::Rest(_) | Self::Refresh | Self::Reconnect | Self::Bookmark(_) | Self::Report(_) | Self::Count(_) => {
-                false
-            }
-        }
-    }
-}
 
 /// What the source is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -288,16 +95,18 @@ pub struct Machine {
     pace: Pace,
     /// When a list was last written.
     listed: Option<Duration>,
-    /// When the API server could last not be reached.
-    away: Option<Duration>,
+    /// The API server was away when it was last heard of.
+    away: bool,
+    /// When it first answered after that.
+    began: Option<Duration>,
     /// We were told that it answers, and have not got anything of it since.
     rung: bool,
     /// How often that came to nothing, in a row.
     deaf: u32,
     /// What the API server had before the watch was opened.
     mark: Option<ResourceVersion>,
-    /// What it had before a watch that has ended and brought nothing.
-    quiet: Option<ResourceVersion>,
+    /// The ends of watches that have brought nothing.
+    quiet: Quiet,
     /// Whether the watch before, or this one, has brought a bookmark.
     bookmarks: bool,
     /// The versions without an order that have come, as far as there is room for them.
@@ -328,11 +137,12 @@ impl Machine {
             reported: None,
             pace: Pace::new(patience.apart),
             listed: None,
-            away: None,
+            away: false,
+            began: None,
             rung: false,
             deaf: 0,
             mark: None,
-            quiet: None,
+            quiet: Quiet::default(),
             bookmarks: false,
             seen: BTreeSet::new(),
         }
@@ -356,6 +166,12 @@ impl Machine {
         self.bookmarks
     }
 
+    /// How long a watch may be, because something between us and the API server cuts what is idle for longer.
+    #[must_use]
+    pub fn longest_watch(&self, now: Duration) -> Option<Duration> {
+        self.quiet.longest(now)
+    }
+
     /// After what time an open watch is a good one, where that is not known yet: it is to be told then.
     #[must_use]
     pub fn stands_after(&self) -> Option<Duration> {
@@ -366,13 +182,17 @@ impl Machine {
     /// One step: `now` is when the input came.
     pub fn step(&mut self, now: Duration, input: Input) -> Vec<Effect> {
         let mut out = Vec::new();
+        if matches!(input, Input::Probed(_) | Input::Page { .. } | Input::Latest(_) | Input::Opened) {
+            self.answered(now);
+        }
         match input {
             Input::Start | Input::Waited => {
                 self.rung = false;
                 self.proceed(now, &mut out);
             }
             Input::Rung => {
-                self.rung = true;
+                // What failed while nobody was there says nothing about who is there now, and may still be beginning.
+                (self.rung, self.tries, self.away, self.began) = (true, 0, true, None);
                 self.proceed(now, &mut out);
             }
             Input::Probed(version) => self.probed(now, &version, &mut out),
@@ -570,7 +390,8 @@ impl Machine {
         self.fresh_list = true;
         self.trouble.undecodable = 0;
         self.listed = Some(now);
-        (self.rung, self.deaf, self.mark, self.quiet) = (false, 0, None, None);
+        (self.rung, self.deaf, self.mark) = (false, 0, None);
+        self.quiet.news();
         self.proceed(now, out);
     }
 
@@ -627,7 +448,7 @@ impl Machine {
         self.fresh_list = false;
         self.paged = true;
         self.trouble = Trouble::default();
-        self.quiet = None;
+        self.quiet.news();
         (self.rung, self.deaf) = (false, 0);
     }
 
@@ -635,12 +456,12 @@ impl Machine {
     /// the watch was opened, it had that long to send; and because the end came in its place in the stream, nothing was
     /// on its way. When a second watch says the same, nothing happened up to there: the position moves, as a bookmark
     /// would have moved it.
-    fn quiet(&mut self, out: &mut Vec<Effect>) {
+    fn quiet(&mut self, lived: Duration, out: &mut Vec<Effect>) {
         let newest = self.applied.clone();
         let is_newer = |mark: &ResourceVersion| newest.as_ref().is_some_and(|newest| is_before(newest, mark));
         let Some(mark) = self.mark.take().filter(is_newer) else { return };
         self.bookmarks = false;
-        if let Some(mark) = self.quiet.replace(mark).filter(is_newer) {
+        if let Some(mark) = self.quiet.over(mark, lived).filter(is_newer) {
             self.resume = Some(mark.clone());
             self.applied = Some(mark.clone());
             out.push(Effect::Bookmark(mark));
@@ -648,9 +469,9 @@ impl Machine {
     }
 
     fn ended(&mut self, now: Duration, end: End, out: &mut Vec<Effect>) {
-        let (mut news, mut long, mut stable) = (false, false, false);
+        let (mut news, mut long, mut stable, mut lived) = (false, false, false, Duration::ZERO);
         if let Phase::Watching { since, progress } = self.phase {
-            let lived = now.saturating_sub(since);
+            lived = now.saturating_sub(since);
             news = progress;
             long = lived >= self.patience.short_watch;
             stable = progress || lived >= self.patience.stable;
@@ -662,6 +483,10 @@ impl Machine {
             (self.trouble.cut, self.deaf) = (0, 0);
         }
         match end {
+            End::Cut(_) if !news => self.quiet.cut(now, lived),
+            End::Cut(_) | End::Closed | End::Over | End::Silent => self.quiet.not_cut(),
+        }
+        match end {
             End::Closed | End::Over if news || long => {
                 self.trouble.short = 0;
                 if long {
@@ -670,7 +495,7 @@ impl Machine {
                     (self.trouble.due, self.trouble.lists, self.trouble.vain) = (false, 0, 0);
                 }
                 if end == End::Over && !news {
-                    self.quiet(out);
+                    self.quiet(lived, out);
                 }
                 self.proceed(now, out);
             }
@@ -736,6 +561,7 @@ impl Machine {
             Failure::Busy(Some(after)) => self.retry(now, after, Some("the API server is busy"), out),
             // It may be a proxy that says so, for an API server that is away.
             Failure::Busy(None) => {
+                self.away = true;
                 self.note(now, Some("the API server is busy"), out);
                 self.wait_for(false, out);
             }
@@ -744,10 +570,7 @@ impl Machine {
                 self.blocked(now, Duration::ZERO, UNAUTHORIZED.to_owned(), out);
             }
             Failure::Forbidden(text) => {
-                // An API server that has just begun denies everything until it has read who may do what.
-                let begins = self.away.is_some_and(|away| now.saturating_sub(away) <= self.patience.slow);
-                let at_least = if begins { Duration::ZERO } else { self.patience.slow };
-                self.blocked(now, at_least, text, out);
+                self.blocked(now, self.patience.slow, text, out);
             }
             Failure::NotFound => {
                 let since = *self.trouble.not_found.get_or_insert(now);
@@ -778,7 +601,7 @@ impl Machine {
             }
             Failure::Away(text) => {
                 self.probe = true;
-                self.away = Some(now);
+                self.away = true;
                 // Whoever tells us that it answers may have it from another one than we ask.
                 self.deaf += u32::from(std::mem::take(&mut self.rung));
                 self.note(now, Some(&text), out);
@@ -850,10 +673,26 @@ impl Machine {
         out.push(Effect::Count(Oddity::Desync(why)));
     }
 
+    /// Whether the API server was away a moment ago: one that has just begun denies everything until it has read who may do
+    /// what, and fails in other ways that pass.
+    fn begins(&mut self, now: Duration) -> bool {
+        self.answered(now);
+        self.began.is_some_and(|began| now.saturating_sub(began) <= self.patience.slow)
+    }
+
+    /// Where nobody has said that it had been away it does not begin again before a while: it may only have too much to do.
+    fn answered(&mut self, now: Duration) {
+        let lately = self.began.is_some_and(|began| now.saturating_sub(began) <= self.patience.forgive);
+        if std::mem::take(&mut self.away) && !lately {
+            self.began = Some(now);
+        }
+    }
+
     /// Waits before the next try.
     fn retry(&mut self, now: Duration, at_least: Duration, text: Option<&str>, out: &mut Vec<Effect>) {
-        self.note(now, text, out);
-        self.wait(self.tries, at_least, out);
+        let begins = self.begins(now);
+        self.note(now, text.filter(|_| !begins), out);
+        self.rest(begins && at_least.is_zero(), at_least, out);
     }
 
     /// Counts a failure; from the second one on, status says why.
@@ -866,11 +705,19 @@ impl Machine {
         }
     }
 
-    /// Waits where a person may have to help, and says so at once.
+    /// Waits where a person may have to help, and says so at once, unless it may be a server that begins.
     fn blocked(&mut self, now: Duration, at_least: Duration, text: String, out: &mut Vec<Effect>) {
         self.count_failure(now);
-        self.report(SourceState::Degraded(text), out);
-        self.wait(self.tries, at_least, out);
+        let begins = self.begins(now);
+        if !begins {
+            self.report(SourceState::Degraded(text), out);
+        }
+        self.rest(begins, at_least, out);
+    }
+
+    /// Whoever begins is asked again soon, however often it has failed.
+    fn rest(&mut self, soon: bool, at_least: Duration, out: &mut Vec<Effect>) {
+        if soon { self.wait(1, self.patience.apart, out) } else { self.wait(self.tries, at_least, out) }
     }
 
     fn count_failure(&mut self, now: Duration) {

@@ -55,8 +55,9 @@ impl Prober {
                     let every = shared.timings.prober;
                     *turn = Some(Instant::now() + every + random_up_to(every / 10));
                     self.look(shared).await;
-                    drop(turn);
+                    // Whoever has the turn next has heard of this look.
                     self.looked.ring();
+                    drop(turn);
                 }
             }
         }

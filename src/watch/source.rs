@@ -531,6 +531,9 @@ impl Driver {
         let seconds = if self.machine.has_bookmarks() { &timings.watch_seconds } else { &timings.short_watch_seconds };
         let spread = Duration::from_secs(u64::from(seconds.end() - seconds.start()));
         let seconds = seconds.start() + u32::try_from(random_up_to(spread).as_secs()).unwrap_or_default();
+        let longest = self.machine.longest_watch(self.began.elapsed());
+        let longest = longest.and_then(|longest| u32::try_from(longest.as_secs()).ok());
+        let seconds = longest.map_or(seconds, |longest| seconds.min(longest));
         let params = WatchParams {
             label_selector: selector(&self.spec.label_selector),
             field_selector: selector(&self.spec.field_selector),

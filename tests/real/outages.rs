@@ -33,7 +33,12 @@ pub async fn scenario(version: Version) {
     let few = config::Watch { resources: strings(&RESOURCES), ..config::Watch::default() };
     let namespaces = (0..100).map(|number| format!("n{number}")).chain(["default".to_owned()]).collect();
     let many = config::Watch { resources: strings(&["configmaps"]), namespaces, ..config::Watch::default() };
-    for (user, watch) in [("calm", few), ("paused", many)] {
+    // An API server that begins denies everything to whoever is no administrator.
+    let role = ["create", "clusterrole", "reader", "--verb=get,list,watch", "--resource=namespaces,configmaps"];
+    cluster.kubectl_must(&role).await;
+    let binding = ["create", "clusterrolebinding", "reader", "--clusterrole=reader", "--user=restricted"];
+    cluster.kubectl_must(&binding).await;
+    for (user, watch) in [("calm", few), ("restricted", many)] {
         let reading = Reading::start(&cluster, user, watch, Timings::default()).await;
         let sources = reading.sources();
         let mut times = Vec::new();

@@ -47,6 +47,23 @@ fn apply(redactor: &Redactor, resource: &Resource, raw: &str) -> Redacted {
     redacted
 }
 
+/// What the rules do can change without a change of the rules: then states from before are redacted again, too.
+#[test]
+fn the_name_of_the_rules_tells_what_they_mean() {
+    let rule = RedactRule {
+        resources: vec!["*".to_owned()],
+        paths: vec!["/spec/password".to_owned()],
+        mode: RedactMode::Mask,
+    };
+    let config = Redact { rules: vec![rule], defaults: false, ..Redact::default() };
+    let name = Redactor::new(&config, [1; 32]).unwrap().fingerprint();
+    // As it was made before rules reached into managedFields.
+    let before = Sha256::digest("[]\n[\"*\"] [\"/spec/password\"] Mask");
+    let before: String = before.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    assert_ne!(name, before);
+    assert_eq!(name, Redactor::new(&config, [2; 32]).unwrap().fingerprint());
+}
+
 const CANARY: &str = "Y2FuYXJ5LXZhbHVl";
 
 #[test]

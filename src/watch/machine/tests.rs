@@ -91,7 +91,7 @@ fn show(effect: &Effect) -> String {
         }
         Effect::Watch(version) => format!("watch {version}"),
         Effect::Wait { tries, at_least } if at_least.is_zero() => format!("wait #{tries}"),
-        Effect::Wait { tries, at_least } => format!("wait #{tries} at least {}s", at_least.as_secs()),
+        Effect::Wait { tries, at_least } => format!("wait #{tries} at least {}s", at_least.as_secs_f64()),
         Effect::Await { tries, any: true } => format!("await #{tries}"),
         Effect::Await { tries, any: false } => format!("await again #{tries}"),
         Effect::Rest(rest) => format!("rest {}s", rest.as_secs_f64()),
@@ -312,7 +312,7 @@ fn a_server_that_consistently_has_less_than_the_journal_was_restored() {
          1 ahead => ask
          1 busy => await again #1
          2 waited => ask
-         3 latest 8 => desync rollback, degraded (the API server has gone back in time, as after a restore from a backup), wait #2
+         3 latest 8 => desync rollback, wait #1 at least 0.5s
          4 waited => listing, list
          5 page 9 => commit 9 with a gap: rollback
          6 committed => watch 9",

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use http::Response;
+use http_body_util::{BodyExt, StreamBody};
 use kube::client::Body;
 
 use super::*;
@@ -17,6 +18,8 @@ struct Stage {
     down: Arc<AtomicBool>,
     /// Requests that nobody was there for.
     refused: Arc<AtomicUsize>,
+    /// Somebody in between cuts what is idle for this long.
+    idle: Option<Duration>,
     _simulation: ambient::Simulation,
 }
 
@@ -35,11 +38,12 @@ impl Stage {
             sim.create_namespace(&format!("n{number}")).unwrap();
         }
         let (down, refused) = (Arc::default(), Arc::default());
-        Self { sim, dir: tempfile::tempdir().unwrap(), down, refused, _simulation }
+        Self { sim, dir: tempfile::tempdir().unwrap(), down, refused, idle: None, _simulation }
     }
 
     async fn start(&self, watches: Vec<config::Watch>) -> Running {
         let (sim, down, refused) = (self.sim.clone(), Arc::clone(&self.down), Arc::clone(&self.refused));
+        let idle = self.idle;
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let (sim, down, refused) = (sim.clone(), Arc::clone(&down), Arc::clone(&refused));
             async move {
@@ -53,7 +57,10 @@ impl Stage {
                 head.headers.insert(http::header::AUTHORIZATION, token);
                 let request = http::Request::from_parts(head, bytes::Bytes::new());
                 let answer: Response<crate::sim::Body> = sim.answer(request).await.map_err(std::io::Error::other)?;
-                Ok(answer)
+                Ok(match idle {
+                    Some(idle) => answer.map(|body| cut_when_idle(body, idle)),
+                    None => answer,
+                })
             }
         });
         let api = Api::over(kube::Client::new(service, "default"), "sim", Limits::default()).await.unwrap();
@@ -103,6 +110,17 @@ impl Running {
             head.changed().await.unwrap();
         }
     }
+}
+
+fn cut_when_idle(body: crate::sim::Body, idle: Duration) -> crate::sim::Body {
+    let frames = futures::stream::unfold(Some(body), move |body| async move {
+        let mut body = body?;
+        match tokio::time::timeout(idle, body.frame()).await {
+            Ok(frame) => Some((frame?, Some(body))),
+            Err(_elapsed) => Some((Err(crate::sim::Broken), None)),
+        }
+    });
+    StreamBody::new(frames).boxed_unsync()
 }
 
 fn of_namespaces(count: usize) -> Vec<config::Watch> {
@@ -178,6 +196,100 @@ async fn a_server_that_is_not_ready_is_waited_for() {
     assert_eq!(running.gaps(&stage), 0);
 }
 
+/// The API server denies everything until it has read who may do what, and a balancer is there before it and after it.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_denies_everything_when_it_begins_holds_up_nobody() {
+    let deny = || Fault::new(On::any(), Act::refuse(&Refusal::new(403, "Forbidden", "not yet"))).always();
+    for (sources, proxy, denied) in [(7, false, 4), (100, false, 4), (7, true, 4), (100, true, 4), (7, false, 15)] {
+        let stage = Stage::new(sources);
+        let running = stage.start(of_namespaces(sources)).await;
+        stage.sim.wait_for_watches("configmaps", sources).await.unwrap();
+        for outage in 0..3 {
+            if proxy {
+                stage.sim.fault(Fault::new(On::any(), Act::html(503)).always());
+                stage.sim.signal("*", &Signal::Reset);
+            } else {
+                stage.stop();
+            }
+            stage.sim.wait_for_watches("configmaps", 0).await.unwrap();
+            tokio::time::sleep(200 * SECOND).await;
+            stage.sim.heal();
+            stage.sim.fault(deny());
+            stage.down.store(false, Ordering::Relaxed);
+            tokio::time::sleep(denied * SECOND).await;
+            for source in running.handle.overview().sources {
+                let state = source.stats.state();
+                assert!(!matches!(&state, SourceState::Degraded(text) if text.contains("not allowed")), "{state:?}");
+            }
+            stage.sim.heal();
+            let back = Instant::now();
+            stage.sim.wait_for_watches("configmaps", sources).await.unwrap();
+            let took = back.elapsed();
+            assert!(
+                took <= 2 * SECOND,
+                "{took:?} in outage {outage} with {sources} sources, proxy {proxy}, {denied} s"
+            );
+            tokio::time::sleep(12 * SECOND).await;
+            assert!(running.all_watch());
+        }
+        assert_eq!(running.gaps(&stage), 0);
+        assert!(stage.sim.most_within(SECOND, |_| true) <= OF_ALL);
+        for number in 0..sources {
+            assert!(stage.sim.busiest_second("configmaps", Some(&format!("n{number}"))) <= OF_ONE);
+        }
+    }
+}
+
+/// The permission may really have been taken away, and nobody waits for it again.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_never_says_again_who_it_is_is_believed_after_a_while() {
+    let stage = Stage::new(20);
+    let running = stage.start(of_namespaces(20)).await;
+    stage.sim.wait_for_watches("configmaps", 20).await.unwrap();
+    let unsaid = || On::path("/api/v1/namespaces/kube-system");
+    stage.sim.fault(Fault::new(unsaid(), Act::refuse(&Refusal::new(403, "Forbidden", "no"))).always());
+    for longest in [15, 2] {
+        stage.stop();
+        stage.sim.wait_for_watches("configmaps", 0).await.unwrap();
+        tokio::time::sleep(20 * SECOND).await;
+        stage.sim.clear_requests();
+        stage.down.store(false, Ordering::Relaxed);
+        let back = Instant::now();
+        stage.sim.wait_for_watches("configmaps", 20).await.unwrap();
+        assert!(back.elapsed() <= longest * SECOND, "{:?}", back.elapsed());
+        assert!(stage.sim.count(&unsaid()) < 50, "one asks for all");
+    }
+    assert_eq!(running.gaps(&stage), 0);
+}
+
+/// A balancer that accepts and says nothing holds up one of them for a while, and not one after the other.
+#[tokio::test(start_paused = true)]
+async fn a_question_that_is_never_answered_is_asked_by_one_for_all() {
+    let stage = Stage::new(20);
+    let running = stage.start(of_namespaces(20)).await;
+    stage.sim.wait_for_watches("configmaps", 20).await.unwrap();
+    stage.stop();
+    stage.sim.wait_for_watches("configmaps", 0).await.unwrap();
+    tokio::time::sleep(20 * SECOND).await;
+    let who = || On::path("/api/v1/namespaces/kube-system");
+    stage.sim.clear_requests();
+    stage.sim.fault(Fault::new(who(), Act::Hang).always());
+    let failures = || -> Vec<u64> {
+        let sources = running.handle.overview().sources;
+        sources.iter().map(|source| source.stats.failures().map(|(_, count)| count).sum()).collect()
+    };
+    let before = failures();
+    stage.down.store(false, Ordering::Relaxed);
+    tokio::time::sleep(25 * SECOND).await;
+    assert!(failures().iter().zip(before).all(|(now, then)| *now > then), "each has heard of it");
+    assert!((1..=3).contains(&stage.sim.count(&who())), "{}", stage.sim.count(&who()));
+    stage.sim.heal();
+    let back = Instant::now();
+    stage.sim.wait_for_watches("configmaps", 20).await.unwrap();
+    assert!(back.elapsed() <= 12 * SECOND, "{:?}", back.elapsed());
+    assert_eq!(running.gaps(&stage), 0);
+}
+
 /// The server says 200 and resets the connection, or resets it before that, or a moment later: it is not asked for ever
 /// faster, does not look well, and is well when it is.
 #[tokio::test(start_paused = true)]
@@ -226,32 +338,35 @@ async fn watches_that_end_early_make_no_hot_loop() {
     assert_eq!(running.gaps(&stage), 0);
 }
 
-/// Events get no bookmarks, and etcd is compacted every five minutes up to where it was five minutes before.
+/// Events get no bookmarks, and etcd is compacted every five minutes up to where it was five minutes before. Where idle
+/// connections are cut no other resource gets any, either.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_resource_without_bookmarks_has_no_gap() {
-    let stage = Stage::new(1);
-    let running = stage.start(vec![watch(&["events"])]).await;
-    stage.sim.wait_for_watches("events", 1).await.unwrap();
-    let mut before = 0;
-    for minute in 0..300 {
-        stage.map("n0", &format!("m{minute}"));
-        tokio::time::sleep(60 * SECOND).await;
-        if minute % 5 == 0 {
-            stage.sim.compact(before);
-            before = stage.sim.revision();
-        }
-        if minute % 60 == 59 {
-            // It came and went, and the next time while nobody watched.
-            if minute > 100 {
-                stage.sim.fault(Fault::new(On::watch("events"), Act::Delay(30 * SECOND)));
-                stage.sim.signal("events", &Signal::End);
-                stage.sim.wait_for_watches("events", 0).await.unwrap();
+    for idle in [None, Some(35 * SECOND), Some(15 * SECOND)] {
+        let stage = Stage { idle, ..Stage::new(1) };
+        let running = stage.start(vec![watch(&["events", "secrets"])]).await;
+        stage.sim.wait_for_watches("events", 1).await.unwrap();
+        let mut before = 0;
+        for minute in 0..300 {
+            stage.map("n0", &format!("m{minute}"));
+            tokio::time::sleep(60 * SECOND).await;
+            if minute % 5 == 0 {
+                stage.sim.compact(before);
+                before = stage.sim.revision();
             }
-            let name = format!("brief{minute}");
-            stage.sim.create("events", objects::event("n0", &name, "web-1", "Started")).unwrap();
-            stage.sim.delete("events", "n0", &name).unwrap();
-            running.until_told(&stage, &format!("DELETED watched {name}@")).await;
+            if minute % 60 == 59 {
+                // It came and went, and the next time while nobody watched.
+                if minute > 100 {
+                    stage.sim.fault(Fault::new(On::watch("events"), Act::Delay(30 * SECOND)));
+                    stage.sim.signal("events", &Signal::End);
+                    stage.sim.wait_for_watches("events", 0).await.unwrap();
+                }
+                let name = format!("brief{minute}");
+                stage.sim.create("events", objects::event("n0", &name, "web-1", "Started")).unwrap();
+                stage.sim.delete("events", "n0", &name).unwrap();
+                running.until_told(&stage, &format!("DELETED watched {name}@")).await;
+            }
         }
+        assert_eq!(running.log(&stage).len(), 10, "{idle:?}: {:#?}", running.log(&stage));
     }
-    assert_eq!(running.log(&stage).len(), 10, "{:#?}", running.log(&stage));
 }

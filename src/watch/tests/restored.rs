@@ -133,6 +133,32 @@ async fn another_cluster_that_takes_the_address_over_is_noticed_before_anything_
     assert_eq!(other.count(&On::list("configmaps")) + other.count(&On::watch("configmaps")), 0);
 }
 
+/// The same of one that begins, and denies everything for a moment: that is no proof that it is ours.
+#[tokio::test]
+async fn another_cluster_that_does_not_say_yet_who_it_is_is_asked_again() {
+    for runs in [true, false] {
+        let place = Place::new().await;
+        let mut daemon = place.ready(maps()).await;
+        let other = another_cluster(&place).await;
+        other.create("configmaps", objects::config_map("default", "foreign", "1")).unwrap();
+        let unsaid = || On::path("/api/v1/namespaces/kube-system");
+        let refusal = Refusal::new(403, "Forbidden", "not yet");
+        other.fault(Fault::new(unsaid(), Act::refuse(&refusal)).times(3));
+        if runs {
+            place.sim.stop_listening().await;
+        } else {
+            daemon.stop().await;
+            daemon = place.start(maps()).await;
+        }
+        let ended = tokio::time::timeout(PATIENCE, daemon.tasks.join_next()).await.unwrap().unwrap().unwrap();
+        let error = ended.unwrap_err();
+        assert!(matches!(error, FleetError::Journal(JournalError::OtherCluster { .. })), "{error}");
+        assert_eq!(daemon.log(&place), Vec::<String>::new());
+        assert_eq!(other.count(&unsaid()), 4);
+        assert_eq!(other.count(&On::list("configmaps")) + other.count(&On::watch("configmaps")), 0);
+    }
+}
+
 #[tokio::test]
 async fn a_kubeconfig_that_names_another_cluster_is_noticed_before_anything_of_that_is_read() {
     let place = Place::new().await;

@@ -74,36 +74,87 @@ fn who_is_called_in_vain_waits_by_himself() {
          1 away reset => await #1
          1 rung => probe 12
          1 probed 40 => watch 10
-         2 away reset => degraded (reset), await #2
+         2 away reset => await #1
          2 rung => probe 12
          2 probed 40 => watch 10
-         3 away reset => await #3
+         3 away reset => await #1
          3 rung => probe 12
          3 probed 40 => watch 10
-         4 away reset => await again #4
+         4 away reset => await again #1
          9 waited => probe 12
-         9 away reset => await again #5
+         9 away reset => degraded (reset), await again #2
          20 rung => probe 12
          20 probed 40 => watch 10
          20 opened => watching
          40 cut => wait #1
          40 waited => probe 12
-         40 away reset => degraded (reset), await #6",
+         40 away reset => await #1",
     );
 }
 
-/// It denies everything until it knows who may do what.
+/// It denies everything until it knows who may do what, and how long it was away makes nobody wait for it.
 #[test]
 fn a_server_that_has_just_begun_is_not_taken_at_its_word() {
     check(
         known(),
         "0 start => probe 12
          0 away refused => await #1
-         5 rung => probe 12
-         5 forbidden ask => degraded (ask), wait #2
-         6 waited => probe 12
-         6 probed 40 => watch 10
-         60 forbidden ask => wait #3 at least 30s",
+         1 waited => probe 12
+         1 away refused => degraded (refused), await #2
+         25 waited => probe 12
+         25 away refused => await #3
+         50 rung => probe 12
+         50 forbidden ask => wait #1 at least 0.5s
+         51 waited => probe 12
+         51 server trouble => wait #1 at least 0.5s
+         52 waited => probe 12
+         52 ahead => ask
+         52 unreachable half => wait #1 at least 0.5s
+         53 waited => ask
+         53 latest 40 => wait #1 at least 0.5s
+         54 waited => probe 12
+         54 probed 40 => watch 10
+         81 forbidden ask => degraded (ask), wait #5 at least 30s",
+    );
+    // Away behind a proxy that answers for it.
+    check(
+        known(),
+        "0 start => probe 12
+         0 busy => await again #1
+         1 waited => probe 12
+         1 busy => degraded (the API server is busy), await again #2
+         20 waited => probe 12
+         20 busy => await again #3
+         45 waited => probe 12
+         45 forbidden ask => wait #1 at least 0.5s
+         74 waited => probe 12
+         74 forbidden ask => wait #1 at least 0.5s
+         75 waited => probe 12
+         75 busy => await again #6
+         76 rung => probe 12
+         76 busy 3 => wait #1 at least 3s
+         80 waited => probe 12
+         80 probed 40 => watch 10",
+    );
+}
+
+/// One that is busy and fails in turns does not begin each time, unless somebody says that it had been away.
+#[test]
+fn a_server_that_has_too_much_to_do_is_asked_ever_more_rarely() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 busy => await again #1
+         1 waited => probe 12
+         1 server trouble => wait #1 at least 0.5s
+         2 waited => probe 12
+         2 busy => degraded (the API server is busy), await again #3
+         40 waited => probe 12
+         40 server trouble => degraded (trouble), wait #4
+         45 waited => probe 12
+         45 busy => degraded (the API server is busy), await again #5
+         50 rung => probe 12
+         50 server trouble => wait #1 at least 0.5s",
     );
 }
 
@@ -208,6 +259,74 @@ fn a_quiet_position_moves_with_the_proper_ends_of_watches() {
             ),
         );
     }
+}
+
+/// Shorter watches have the same time together, and two of them are not enough.
+#[test]
+fn a_quiet_position_moves_with_as_many_shorter_watches_as_make_two_minutes() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 opened => watching
+         30 over => probe 12
+         30 probed 50 => watch 10
+         30 opened =>
+         60 over => probe 12
+         60 probed 60 => watch 10
+         60 opened =>
+         90 over => probe 12
+         90 probed 70 => watch 10
+         90 opened =>
+         120 over => bookmark 40, probe 40
+         120 probed 80 => watch 40
+         120 opened =>
+         150 over => bookmark 50, probe 50
+         150 probed 90 => watch 50
+         150 opened =>
+         155 changed 85 =>
+         180 over => probe 85
+         180 probed 95 => watch 50
+         180 opened =>
+         180 changed 85 => replay
+         220 over => probe 85
+         220 probed 99 => watch 50
+         220 opened =>
+         310 over => bookmark 95, probe 95",
+    );
+}
+
+/// Two watches that brought nothing and were cut after the same time were cut because they were idle.
+#[test]
+fn watches_that_are_cut_when_idle_are_asked_for_a_shorter_time() {
+    let seconds = |lives: &[(f64, &str)]| {
+        let mut machine = Machine::new(known(), Patience::default());
+        let mut now = Duration::ZERO;
+        machine.step(now, Input::Start);
+        machine.step(now, Input::Probed(rv("40")));
+        for (lived, line) in lives {
+            machine.step(now, Input::Opened);
+            for word in line.split(',') {
+                now += Duration::from_secs_f64(lived / line.split(',').count() as f64);
+                machine.step(now, parse(&format!("0 {word}")).1);
+            }
+            machine.step(now, Input::Waited);
+            machine.step(now, Input::Probed(rv("400")));
+        }
+        let longest = |now| machine.longest_watch(now).map(|longest| longest.as_secs());
+        assert_eq!(longest(now + Duration::from_secs(3600)), None, "it is tried again");
+        longest(now)
+    };
+    assert_eq!(seconds(&[(35.0, "cut")]), None);
+    assert_eq!(seconds(&[(35.0, "cut"), (34.5, "cut")]), Some(29));
+    assert_eq!(seconds(&[(10.0, "cut"), (10.0, "cut")]), Some(8));
+    assert_eq!(seconds(&[(35.0, "cut"), (30.0, "over"), (30.0, "over")]), None);
+    assert_eq!(seconds(&[(35.0, "cut"), (35.0, "cut"), (29.0, "over"), (29.0, "bookmark 300,over")]), Some(30));
+    assert_eq!(seconds(&[(35.0, "cut"), (9.0, "cut"), (35.0, "cut")]), None);
+    assert_eq!(seconds(&[(35.0, "cut"), (60.0, "closed"), (35.0, "cut")]), None);
+    assert_eq!(seconds(&[(35.0, "cut"), (35.0, "changed 50,cut")]), None, "it was not idle");
+    assert_eq!(seconds(&[(3.0, "cut"), (3.0, "cut")]), None, "that is another trouble");
+    assert_eq!(seconds(&[(200.0, "cut"), (200.0, "cut")]), None);
 }
 
 proptest! {

@@ -1,0 +1,68 @@
+//! What the ends of watches say on which nothing has happened.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::model::ResourceVersion;
+
+/// Nothing is concluded from watches that have lived for less than this together: for two minutes, as the API server and we
+/// see them.
+const TOGETHER: Duration = Duration::from_secs(119);
+/// Whoever cuts what is idle does it after this long at least …
+const SHORTEST: Duration = Duration::from_secs(10);
+/// … and at most. Bookmarks come every minute, and where none come no watch is as long.
+const LONGEST: Duration = Duration::from_secs(120);
+/// Two watches that differ by no more than this were cut by the same clock.
+const ALIKE: Duration = Duration::from_secs(2);
+/// For this long watches are shorter then. Whoever cut them may go, and two more of them tell whether he has.
+const SHORTER: Duration = Duration::from_secs(3600);
+
+/// The ends of quiet watches.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Quiet {
+    /// What the API server had before each of the watches that ended when they were asked to, and how long they lived, the
+    /// oldest first.
+    over: VecDeque<(ResourceVersion, Duration)>,
+    /// How long the watch before this one lived, where it was cut.
+    cut: Option<Duration>,
+    /// How long a watch may be, and until when.
+    shorter: Option<(Duration, Duration)>,
+}
+
+impl Quiet {
+    /// A watch has ended when it was asked to. Returns up to where nothing has happened, where that is known now: two
+    /// watches at least say so, which had time enough.
+    pub(super) fn over(&mut self, mark: ResourceVersion, lived: Duration) -> Option<ResourceVersion> {
+        self.over.push_back((mark, lived));
+        let mut up_to = None;
+        while self.over.len() > 1 && self.over.iter().map(|(_, lived)| *lived).sum::<Duration>() >= TOGETHER {
+            up_to = self.over.pop_front().map(|(mark, _)| mark);
+        }
+        up_to
+    }
+
+    /// A watch was cut. After a second one of the same length the next ones are to end before that.
+    pub(super) fn cut(&mut self, now: Duration, lived: Duration) {
+        let before = self.cut.replace(lived);
+        let alike = before.is_some_and(|before| before.abs_diff(lived) <= ALIKE);
+        if alike && (SHORTEST..=LONGEST).contains(&lived) {
+            self.shorter = Some((lived - lived / 7, now + SHORTER));
+        }
+    }
+
+    /// A watch ended in another way than by a cut.
+    pub(super) const fn not_cut(&mut self) {
+        self.cut = None;
+    }
+
+    /// Something has happened.
+    pub(super) fn news(&mut self) {
+        self.over.clear();
+        self.cut = None;
+    }
+
+    /// How long a watch may be that nobody is to cut.
+    pub(super) fn longest(&self, now: Duration) -> Option<Duration> {
+        self.shorter.filter(|(_, until)| now < *until).map(|(longest, _)| longest)
+    }
+}

@@ -1,0 +1,204 @@
+//! What the machine is told, and what it says.
+
+use std::time::Duration;
+
+use super::Failure;
+use crate::journal::SourceState;
+use crate::model::{ResourceVersion, Why};
+
+/// How long the machine bears with what may heal by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// A watch that ends sooner than this and brought nothing new has failed.
+    pub short_watch: Duration,
+    /// A watch that breaks off sooner than this and brought nothing new has not shown that the connection is well.
+    pub stable: Duration,
+    /// Two watches of a source are at least this far apart, however the first one ended.
+    pub apart: Duration,
+    /// This many short watches in a row, and the position is not trusted any more.
+    pub short_watches: u32,
+    /// A line that does not decode is asked for this many times before it is given up for a list.
+    pub undecodable: u32,
+    /// An error that is no known one is borne this long before it is answered with a list.
+    pub server_errors: Duration,
+    /// An API server may lag behind our position this long before it is watched without having shown that it has it.
+    pub ahead: Duration,
+    /// A resource is not found for this long before its absence is confirmed.
+    pub not_found: Duration,
+    /// The least wait where only a person can help: permissions, a refused request.
+    pub slow: Duration,
+    /// A source that gets nothing but failures as answers for this long does not keep the others from being ready.
+    pub settle: Duration,
+    /// Without a failure for this long, waits begin at the shortest again.
+    pub forgive: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            short_watch: Duration::from_secs(1),
+            stable: Duration::from_secs(10),
+            apart: Duration::from_millis(500),
+            short_watches: 5,
+            undecodable: 3,
+            server_errors: Duration::from_secs(30),
+            ahead: Duration::from_secs(60),
+            not_found: Duration::from_secs(30),
+            slow: Duration::from_secs(30),
+            settle: Duration::from_secs(30),
+            forgive: Duration::from_secs(120),
+        }
+    }
+}
+
+/// What the driver brings.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The source begins.
+    Start,
+    /// The API server has our position, and answered with this version of its own.
+    Probed(ResourceVersion),
+    /// A page of the list is staged; `next` asks for the one after it.
+    Page {
+        /// The version of the whole list.
+        version: ResourceVersion,
+        /// The token of the next page.
+        next: Option<String>,
+        /// An object in it is newer than the list, which cannot be where their versions are of one order.
+        newer: bool,
+    },
+    /// The list is on disk.
+    Committed,
+    /// The API server has accepted the watch.
+    Opened,
+    /// The watch is open for as long as [`Machine::stands_after`](super::Machine::stands_after) asks for.
+    Stood,
+    /// A change was handed to the journal.
+    Changed(ResourceVersion),
+    /// The API server has sent everything up to here.
+    Bookmark(ResourceVersion),
+    /// The watch ended without an error of the API server.
+    Ended(End),
+    /// What was asked for failed, or the watch did.
+    Failed(Failure),
+    /// The wait is over.
+    Waited,
+    /// The wait is over because the API server answers.
+    Rung,
+    /// Whether fresh discovery says that the resource is not served.
+    Confirmed(bool),
+    /// A consistent answer is of this version.
+    Latest(ResourceVersion),
+    /// A consistent answer is older than what it holds: its version says nothing about objects.
+    Unrelated,
+    /// Another source has found that the API server went back in time. It comes in place of a watch, or ends one.
+    Warned,
+    /// What the API server has is not what the log says it has: an audit found it, or the journal, in what the watch
+    /// brought. It comes in place of a watch, or ends one.
+    Differs,
+    /// The complete list lacks so much of what is known that it was not written: it may be a broken one.
+    Doubtful(String),
+}
+
+/// How a watch ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The server closed it properly.
+    Closed,
+    /// The server closed it properly, and not before it was asked to.
+    Over,
+    /// The connection broke.
+    Cut(String),
+    /// Nothing came for too long.
+    Silent,
+}
+
+/// What the driver is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Ask whether the API server has this version: a list of at most one object, not older than it.
+    Probe(ResourceVersion),
+    /// Ask which version the API server has: a consistent list of at most one object, and where that is older than what
+    /// was applied, one of some more, whose objects tell whether versions of lists say anything about them.
+    AskLatest,
+    /// List: the first page, which begins a new list, or the one that `token` names.
+    List {
+        /// Of the next page.
+        token: Option<String>,
+        /// Whether to ask for pages at all.
+        paged: bool,
+    },
+    /// The list is complete: write it.
+    Commit {
+        /// The version of the list.
+        version: ResourceVersion,
+        /// The gap that it ends.
+        why: Option<Why>,
+        /// Whether it is to be believed whatever it lacks: a second list in a row says so.
+        sure: bool,
+    },
+    /// Watch from here.
+    Watch(ResourceVersion),
+    /// Wait: a random time that grows with `tries`, and at least this long.
+    Wait {
+        /// Failures in a row.
+        tries: u32,
+        /// What the server asked for, or what makes sense.
+        at_least: Duration,
+    },
+    /// Wait until the API server answers, but not for long: whoever could not reach it says when it can be reached.
+    Await {
+        /// Failures in a row.
+        tries: u32,
+        /// Any answer will do. Otherwise the API server must not have answered before, and this is a wait as any other.
+        any: bool,
+    },
+    /// Wait this long before the action that follows: something like it was asked a moment ago.
+    Rest(Duration),
+    /// Ask discovery whether the resource is still served.
+    Confirm,
+    /// The resource is gone: tell the journal, and end.
+    Gone,
+    /// Read the credentials again.
+    Refresh,
+    /// Ask over new connections from now on.
+    Reconnect,
+    /// Move the position.
+    Bookmark(ResourceVersion),
+    /// Say what the source is doing.
+    Report(SourceState),
+    /// Count it.
+    Count(Oddity),
+}
+
+/// What is counted because it should be rare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oddity {
+    /// A change that the journal has already: the price of resuming safely.
+    Replay,
+    /// A version lower than one that came before it on the same watch.
+    Disorder,
+    /// A list is needed although there was a position.
+    Desync(Why),
+}
+
+impl Effect {
+    /// Whether an input answers it. The others are done and forgotten.
+    #[must_use]
+    pub const fn is_action(&self) -> bool {
+        match self {
+            Self::Probe(_)
+            | Self::AskLatest
+            | Self::List { .. }
+            | Self::Commit { .. }
+            | Self::Watch(_)
+            | Self::Wait { .. }
+            | Self::Await { .. }
+            | Self::Confirm
+            | Self::Gone => true,
+            Self::Rest(_) | Self::Refresh | Self::Reconnect | Self::Bookmark(_) | Self::Report(_) | Self::Count(_) => {
+                false
+            }
+        }
+    }
+}
