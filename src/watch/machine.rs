@@ -193,6 +193,8 @@ impl Machine {
             Input::Rung => {
                 // What failed while nobody was there says nothing about who is there now, and may still be beginning.
                 (self.rung, self.tries, self.away, self.began) = (true, 0, true, None);
+                // Nor do watches that broke off when it went.
+                self.trouble.cut = 0;
                 self.proceed(now, &mut out);
             }
             Input::Probed(version) => self.probed(now, &version, &mut out),

@@ -194,6 +194,25 @@ fn watches_that_break_off_at_once_are_told_and_watching_is_what_has_stood() {
     );
 }
 
+/// An API server that goes again and again soon after it came: that it was away explains why the watches broke off.
+#[test]
+fn watches_that_broke_off_with_their_server_are_forgotten_when_it_is_back() {
+    check(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 opened => watching
+         0.5 cut => await again #1
+         24 rung => probe 12
+         24 probed 40 => watch 10
+         24 opened =>
+         24.5 cut => await again #1
+         48 rung => probe 12
+         48 probed 40 => watch 10
+         48 opened =>",
+    );
+}
+
 /// Without bookmarks the ends of two watches, each of which was asked for, say that nothing happened.
 #[test]
 fn a_quiet_position_moves_with_the_proper_ends_of_watches() {
