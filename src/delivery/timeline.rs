@@ -61,7 +61,7 @@ pub(super) fn place_of(reader: &mut Reader, recasts: &[Recast], seq: Seq) -> Res
         Err(error) => return Err(error),
     }
     let epochs = reader.epochs()?;
-    let own = epochs.iter().rev().find(|(_, since)| *since <= seq).map(|(name, _)| name);
+    let own = epochs.iter().rev().find(|(_, since)| *since <= seq).or(epochs.first()).map(|(name, _)| name);
     let epoch = recasts.iter().find(|recast| recast.has(seq)).map(|recast| &recast.epoch).or(own);
     Ok(Position { epoch: epoch.cloned().unwrap_or_default(), seq, entry: None })
 }

@@ -175,6 +175,7 @@ impl<'a> Truth<'a> {
         let mut reader = match Reader::open(state) {
             Ok(reader) => reader,
             Err(JournalError::Missing(_)) => return Ok(0),
+            Err(JournalError::Corrupt(text)) if text.contains("is being made") => return Ok(0),
             Err(error) => return Err(format!("{cut}: {error}")),
         };
         let text = |error: JournalError| error.to_string();

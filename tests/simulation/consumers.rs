@@ -181,10 +181,13 @@ impl Consumers {
                 counts.push(line);
             }
             if !counts.iter().map(|line| &line.told).eq(log.iter().map(|line| &line.told)) {
+                let same = counts.iter().zip(log).take_while(|(one, other)| one.told == other.told).count();
                 problems.push(format!(
-                    "{name}: what counts of it are {} entries, the log has {}",
+                    "{name}: what counts of it are {} entries, the log has {}; they part at {:?} and {:?}",
                     counts.len(),
-                    log.len()
+                    log.len(),
+                    counts.get(same).map(|line| &line.key),
+                    log.get(same).map(|line| &line.key)
                 ));
             }
         }
