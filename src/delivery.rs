@@ -11,6 +11,7 @@ pub(crate) mod tests;
 mod timeline;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -169,6 +170,7 @@ pub fn run(
         whole: Vec::new(),
         acknowledged: Instant::now(),
         held: None,
+        epochs: None,
         asked: Arc::clone(&plan.asked),
         pace: plan.rate.map(Pace::new),
         stats: Arc::clone(&plan.stats),
@@ -279,6 +281,8 @@ struct Driver {
     acknowledged: Instant,
     /// What the output ended with when it was asked last.
     held: Option<Position>,
+    /// See [`Sink::epochs`]; not asked again until the position is.
+    epochs: Option<BTreeMap<String, Seq>>,
     /// Set once the output was asked for the first time, whatever came of it.
     asked: Asked,
     pace: Option<Pace>,
@@ -322,7 +326,9 @@ impl Driver {
             }
             Effect::AskWritten(seq) => {
                 let entry = self.place_of(seq).await?;
-                let Some(held) = finish(&self.stop, self.sink.holds(&entry)).await else { return Ok(Outcome::Stop) };
+                let Some(held) = finish(&self.stop.clone(), self.counts(&entry)).await else {
+                    return Ok(Outcome::Stop);
+                };
                 // Where nobody can look any more, an output that ends before it does not have it.
                 let ends_before = |held: &Position| (&held.epoch, held.seq) < (&entry.epoch, entry.seq);
                 let reaches = || !self.held.as_ref().is_some_and(ends_before);
@@ -470,6 +476,7 @@ impl Driver {
     /// What the output holds of this journal, from what it ends with.
     async fn held(&mut self, held: Option<Position>, cursor: Seq) -> Result<Input, DeliveryError> {
         self.held.clone_from(&held);
+        self.epochs = None;
         let Some(held) = held else { return Ok(Input::Held(Held::Unknown)) };
         let given = cursor.max(self.handed);
         let held = self.reading(move |feed| timeline::compare(&mut feed.reader, &feed.recasts, &held, given)).await?;
@@ -478,6 +485,20 @@ impl Driver {
 
     async fn place_of(&mut self, seq: Seq) -> Result<Position, JournalError> {
         self.reading(move |feed| timeline::place_of(&mut feed.reader, &feed.recasts, seq)).await
+    }
+
+    /// Whether the output holds an entry that no later epoch in it has taken back.
+    async fn counts(&mut self, entry: &Position) -> Result<Option<bool>, SinkError> {
+        let held = self.sink.holds(entry).await?;
+        if held != Some(true) {
+            return Ok(held);
+        }
+        let epochs = match &mut self.epochs {
+            Some(epochs) => epochs,
+            unknown => unknown.insert(self.sink.epochs().await?),
+        };
+        let mut later = epochs.range::<str, _>((Bound::Excluded(entry.epoch.as_str()), Bound::Unbounded));
+        Ok(Some(!later.any(|(_, first)| *first <= entry.seq)))
     }
 
     /// How many entries from the beginning of the batch are in the output, up to the newest of them that is.
@@ -502,7 +523,7 @@ impl Driver {
         for at in (self.own..look).rev().take(NEAR) {
             let place = Position::of(&self.batch[at].line);
             let place = place.map_err(|error| SinkError::halt(format!("an entry is {error}")))?;
-            if self.sink.holds(&place).await? == Some(true) {
+            if self.counts(&place).await? == Some(true) {
                 return Ok(Some(at + 1));
             }
         }

@@ -24,6 +24,7 @@ mod template;
 mod tls;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -212,6 +213,14 @@ pub struct Failure {
     pub error: SinkError,
 }
 
+/// Notes the first seq of each epoch that these entries are of.
+pub(crate) fn note_first(epochs: &mut BTreeMap<String, Seq>, entries: impl IntoIterator<Item = Position>) {
+    for Position { epoch, seq, .. } in entries {
+        let first = epochs.entry(epoch).or_insert(seq);
+        *first = seq.min(*first);
+    }
+}
+
 /// A place that the log is delivered to.
 pub trait Sink: Send {
     /// What it promises.
@@ -232,6 +241,12 @@ pub trait Sink: Send {
     /// removed since: an entry that is older than all that is there.
     fn holds<'a>(&'a mut self, _entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
+    }
+
+    /// The epochs that the output holds entries of, and the first seq of each: from there on it takes back what earlier ones
+    /// said. Asked as [`Sink::holds`] is; none where it cannot look.
+    fn epochs(&mut self) -> BoxFuture<'_, Result<BTreeMap<String, Seq>, SinkError>> {
+        std::future::ready(Ok(BTreeMap::new())).boxed()
     }
 
     /// Takes entries in order, all of them or as many as the error says, and has them for good when it returns.

@@ -18,6 +18,7 @@ mod tail;
 mod tests;
 mod tidy;
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -29,9 +30,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use rustix::fs::{Access, FlockOperation, access, flock};
 
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, note_first};
 use crate::ambient;
 use crate::config;
+use crate::model::Seq;
 use layout::Layout;
 use tidy::Tidy;
 
@@ -362,6 +364,20 @@ impl Writer {
         Ok(held)
     }
 
+    /// The epochs of all files, and the first seq of each.
+    fn epochs(&self) -> Result<BTreeMap<String, Seq>, SinkError> {
+        let trouble = |error: io::Error| self.trouble("read", &error);
+        let mut epochs = BTreeMap::new();
+        for path in self.layout.all().map_err(trouble)? {
+            match tail::epochs(&path) {
+                Ok(firsts) => note_first(&mut epochs, firsts),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(trouble(error)),
+            }
+        }
+        Ok(epochs)
+    }
+
     fn check(&self) -> Result<(), SinkError> {
         let dir = &self.layout.dir;
         access(dir, Access::EXISTS).map_err(|error| self.trouble("open", &error.into()))?;
@@ -467,6 +483,10 @@ impl Sink for FileSink {
     fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         let entry = entry.clone();
         self.blocking(move |writer| writer.holds(&entry)).boxed()
+    }
+
+    fn epochs(&mut self) -> BoxFuture<'_, Result<BTreeMap<String, Seq>, SinkError>> {
+        self.blocking(|writer| writer.epochs()).boxed()
     }
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {

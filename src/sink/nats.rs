@@ -19,6 +19,8 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use async_nats::HeaderMap;
 use async_nats::jetstream::context::{GetStreamErrorKind, PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
@@ -31,7 +33,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::link::chain;
-use super::{Class, Failure, Item, LESS, Limits, Mark, Position, Sink, SinkError, UNNAMED};
+use super::{Class, Failure, Item, LESS, Limits, Mark, Position, Sink, SinkError, UNNAMED, note_first};
 use crate::config;
 use crate::model::{Cluster, Seq};
 use crate::wire::Entry;
@@ -257,6 +259,30 @@ impl NatsSink {
             if order.is_lt() { from = at + 1 } else { to = probe }
         }
         Ok(held_instead)
+    }
+
+    /// The first entry of each epoch in the stream, by bisection: epochs only grow in it.
+    async fn firsts(&mut self) -> Result<BTreeMap<String, Seq>, SinkError> {
+        let context = self.link.context().await?;
+        let stream = self.link.answer(context.get_stream_no_info(&self.stream)).await?;
+        let stream = stream.map_err(|error| SinkError::retry(chain(&error)))?;
+        let last = self.known.as_ref().map_or(0, |known| known.last);
+        let (mut epochs, mut from) = (BTreeMap::new(), 1);
+        while let Some((at, Some(first))) = self.first_after(&stream, from).await? {
+            // All before `from` is of this epoch or an earlier one; all from `to` on is later.
+            from = at + 1;
+            let mut to = last + 1;
+            while from < to {
+                let probe = from + (to - from) / 2;
+                match self.first_after(&stream, probe).await? {
+                    Some((at, Some(held))) if held.epoch <= first.epoch => from = at + 1,
+                    Some((at, None)) => from = at + 1,
+                    Some(_) | None => to = probe,
+                }
+            }
+            note_first(&mut epochs, [first]);
+        }
+        Ok(epochs)
     }
 
     /// The first message of decklog at or after a sequence, and what it says the stream holds.
@@ -608,6 +634,17 @@ impl Sink for NatsSink {
     fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         async {
             let found = self.search(entry).await;
+            if found.is_err() {
+                self.link.drop();
+            }
+            found
+        }
+        .boxed()
+    }
+
+    fn epochs(&mut self) -> BoxFuture<'_, Result<BTreeMap<String, Seq>, SinkError>> {
+        async {
+            let found = self.firsts().await;
             if found.is_err() {
                 self.link.drop();
             }

@@ -12,6 +12,7 @@ mod link;
 mod rows;
 mod schema;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -175,6 +176,16 @@ impl PostgresSink {
         let found = self.door.within(looking).await?.map_err(|error: Error| self.door.trouble(&error))?;
         self.link = Some(link);
         Ok(found)
+    }
+
+    /// The first entry of each epoch.
+    async fn firsts(&mut self) -> Result<BTreeMap<String, Seq>, SinkError> {
+        let link = self.take_link().await?;
+        let own = [text(&self.door.sink)];
+        let looking = link.client.query_typed(&self.door.statements.firsts, &own);
+        let rows = self.door.within(looking).await?.map_err(|error: Error| self.door.trouble(&error))?;
+        self.link = Some(link);
+        Ok(rows.iter().map(|row| (row.get(0), Seq(row.get::<_, i64>(1).unsigned_abs()))).collect())
     }
 
     /// Delivers a batch in as few transactions as it needs.
@@ -437,6 +448,10 @@ impl Sink for PostgresSink {
 
     fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         self.find(entry).boxed()
+    }
+
+    fn epochs(&mut self) -> BoxFuture<'_, Result<BTreeMap<String, Seq>, SinkError>> {
+        self.firsts().boxed()
     }
 
     fn parted(&mut self, after: Seq) {

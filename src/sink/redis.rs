@@ -15,6 +15,7 @@ mod link;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -22,7 +23,7 @@ use futures::future::BoxFuture;
 use redis::Value;
 
 use super::template::Template;
-use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, note_first};
 use crate::config;
 use crate::model::Seq;
 use crate::wire::Entry;
@@ -359,6 +360,22 @@ impl Sink for RedisSink {
 
     fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         self.has(entry).boxed()
+    }
+
+    fn epochs(&mut self) -> BoxFuture<'_, Result<BTreeMap<String, Seq>, SinkError>> {
+        async {
+            let mut epochs = BTreeMap::new();
+            let Some(stream) = self.fixed().map(str::to_owned) else { return Ok(epochs) };
+            self.link.ready().await?;
+            let mut from = Id { begun: 0, seq: 0 };
+            while let Some((id, fields)) = self.link.first_from(&stream, from).await? {
+                let Some(id) = Id::parse(&id) else { break };
+                note_first(&mut epochs, link::position(&fields));
+                from = Id { begun: id.begun + 1, seq: 0 };
+            }
+            Ok(epochs)
+        }
+        .boxed()
     }
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {

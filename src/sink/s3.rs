@@ -19,7 +19,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -28,7 +28,7 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 use rustix::fs::{Access, access};
 
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, note_first};
 use crate::ambient;
 use crate::config::{self, Partition};
 use crate::model::{Cluster, Seq};
@@ -416,6 +416,18 @@ impl S3Sink {
         Ok(Some(places.iter().any(|place| place.is(entry))))
     }
 
+    /// The first entry of each epoch, which begins a segment.
+    async fn firsts(&mut self) -> Result<BTreeMap<String, Seq>, SinkError> {
+        let objects = self.store.objects().await?;
+        let mut keys = objects.list(None);
+        let mut epochs = BTreeMap::new();
+        while let Some(object) = keys.next().await {
+            let key = object.map_err(|error| self.store.failed("list", &error))?.location.to_string();
+            note_first(&mut epochs, segment::begins(&key));
+        }
+        Ok(epochs)
+    }
+
     /// Writes the manifest. The first time it is then written once more as nothing may be that is there already: a
     /// server that does so all the same would write over segments.
     async fn tell(&mut self, key: &str, text: PutPayload) -> Result<(), SinkError> {
@@ -525,6 +537,10 @@ impl Sink for S3Sink {
 
     fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         self.find(entry).boxed()
+    }
+
+    fn epochs(&mut self) -> BoxFuture<'_, Result<BTreeMap<String, Seq>, SinkError>> {
+        self.firsts().boxed()
     }
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {

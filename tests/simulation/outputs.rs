@@ -139,6 +139,21 @@ impl Sink for Gated {
         .boxed()
     }
 
+    fn epochs(&mut self) -> BoxFuture<'_, Result<BTreeMap<String, Seq>, SinkError>> {
+        async move {
+            self.gate.pass().await?;
+            if !self.alive.load(Ordering::Relaxed) {
+                return std::future::pending().await;
+            }
+            self.inner.epochs().await
+        }
+        .boxed()
+    }
+
+    fn parted(&mut self, after: Seq) {
+        self.inner.parted(after);
+    }
+
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
         async move {
             self.gate.pass().await.map_err(|error| Failure { taken: 0, error })?;
@@ -284,6 +299,16 @@ impl Sink for TableSink {
             let rows = self.table.lock();
             let line = rows.by_key.get(&(entry.epoch.clone(), entry.seq.0));
             Ok(Some(line.is_some_and(|line| Position::of(line.as_bytes()).is_ok_and(|place| place.is(entry)))))
+        }
+        .boxed()
+    }
+
+    fn epochs(&mut self) -> BoxFuture<'_, Result<BTreeMap<String, Seq>, SinkError>> {
+        async move {
+            sleep(Duration::from_millis(2)).await;
+            let rows = self.table.lock();
+            // Of the keys of an epoch the first comes last.
+            Ok(rows.by_key.keys().rev().map(|(epoch, seq)| (epoch.clone(), Seq(*seq))).collect())
         }
         .boxed()
     }

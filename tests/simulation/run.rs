@@ -394,6 +394,7 @@ impl Run {
         let Some(life) = self.life.take() else { return };
         let stage = Arc::clone(self.stage());
         stage.struck(Fault::Crash, format_args!("life {}", self.lives));
+        stage.moment("stop");
         life.kill();
         let (state, out) = (self.state(), self.out());
         self.generation += 1;
@@ -444,6 +445,7 @@ impl Run {
         let Some(life) = self.life.take() else { return };
         let stage = Arc::clone(self.stage());
         stage.struck(Fault::Stop, format_args!("life {}", self.lives));
+        stage.moment("stop");
         let failed = Arc::clone(&life.disk_failed);
         if let Err(why) = life.stop().await
             && !failed.load(std::sync::atomic::Ordering::Relaxed)

@@ -414,14 +414,16 @@ impl Run {
         /// A healthy sink has its first entry this long after it is on disk.
         const FIRST: Duration = Duration::from_secs(1);
         let stage = self.stage();
-        let (Some(start), now) = (stage.when("start"), Instant::now()) else { return };
-        let asked = stage.when("asked").unwrap_or(now);
+        let Some(start) = stage.when("start") else { return };
+        // Who is told to stop does not begin any more.
+        let end = stage.when("stop").unwrap_or_else(Instant::now);
+        let asked = stage.when("asked").unwrap_or(end);
         if asked - start > START {
             stage.fail(format!("the cluster is read {:?} after the start", asked - start));
         }
         let Some(head) = stage.when("head") else { return };
         for name in ["file", "plain"] {
-            let first = stage.when(name).unwrap_or(now);
+            let first = stage.when(name).unwrap_or(end);
             if first > head + FIRST {
                 stage.fail(format!("the first entry comes to {name} {:?} after it is on disk", first - head));
             }

@@ -155,20 +155,52 @@ pub(super) fn holds(path: &Path, entry: &Position) -> io::Result<Option<bool>> {
     Ok(held)
 }
 
-/// The place of the last line that does not come after `at`, by bisection: epochs and seqs only grow in a file.
+/// The place of the first line of each epoch in a file, plain or compressed.
+pub(super) fn epochs(path: &Path) -> io::Result<Vec<Position>> {
+    let file = File::open(path)?;
+    let mut firsts: Vec<Position> = Vec::new();
+    if path.extension().is_none_or(|extension| extension != "zst") {
+        let mut next = position_at(&file, 0)?;
+        while let Some(first) = next {
+            let (_, end) = split(&file, &Position { seq: Seq(u64::MAX), ..first.clone() })?;
+            next = position_at(&file, end)?;
+            firsts.push(first);
+        }
+        return Ok(firsts);
+    }
+    let mut lines = BufReader::with_capacity(CHUNK, zstd::stream::read::Decoder::new(file)?);
+    let mut line = Vec::new();
+    while lines.by_ref().read_until(b'\n', &mut line)? > 0 {
+        if let Ok(place) = Position::of(&line)
+            && firsts.last().is_none_or(|last| last.epoch != place.epoch)
+        {
+            firsts.push(place);
+        }
+        line.clear();
+    }
+    Ok(firsts)
+}
+
+/// The place of the last line that does not come after `at`.
 fn find(file: &File, at: &Position) -> io::Result<Option<Position>> {
+    Ok(split(file, at)?.0)
+}
+
+/// The place of the last line that does not come after `at`, and where the next one begins, by bisection: epochs and seqs
+/// only grow in a file.
+fn split(file: &File, at: &Position) -> io::Result<(Option<Position>, u64)> {
     let after = |position: &Position| (&position.epoch, position.seq) > (&at.epoch, at.seq);
     let (mut low, mut high) = (0, file.metadata()?.len());
     let mut found = match position_at(file, 0)? {
         Some(first) if !after(&first) => first,
-        _ => return Ok(None),
+        _ => return Ok((None, 0)),
     };
     loop {
         // The line that has the byte in the middle, or the next one where that is the first.
         let middle = line_start(file, low + (high - low) / 2 + 1)?;
         let start = if middle > low { middle } else { line_end(file, low)? };
         if start >= high {
-            return Ok(Some(found));
+            return Ok((Some(found), high));
         }
         match position_at(file, start)? {
             Some(position) if !after(&position) => (low, found) = (start, position),

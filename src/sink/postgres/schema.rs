@@ -57,6 +57,7 @@ pub(super) struct Statements {
     pub(super) later: String,
     pub(super) entry: String,
     pub(super) before: String,
+    pub(super) firsts: String,
     pub(super) other: String,
     pub(super) move_cursor: String,
     pub(super) insert: String,
@@ -79,6 +80,7 @@ impl Statements {
             later: text(LATER_CURSOR),
             entry: text(ENTRY),
             before: text(BEFORE),
+            firsts: text(FIRSTS),
             other: text(OTHER),
             move_cursor: text(MOVE_CURSOR),
             insert: text(INSERT),
@@ -141,6 +143,16 @@ const ENTRY: &str = "SELECT left(line, STAMP) FROM SCHEMA.entries WHERE epoch = 
 
 /// Whether there is any entry before a place.
 const BEFORE: &str = "SELECT FROM SCHEMA.entries WHERE epoch COLLATE \"C\" < $1 OR epoch = $1 AND seq < $2 LIMIT 1";
+
+/// Where each epoch of a sink begins, by one look at the index for each.
+const FIRSTS: &str = "WITH RECURSIVE firsts AS (
+        (SELECT epoch, seq FROM SCHEMA.entries WHERE sink = $1 ORDER BY epoch, seq LIMIT 1)
+        UNION ALL
+        SELECT n.* FROM firsts f CROSS JOIN LATERAL (
+            SELECT epoch, seq FROM SCHEMA.entries WHERE epoch > f.epoch AND sink = $1 ORDER BY epoch, seq LIMIT 1
+        ) n
+    )
+    SELECT epoch, seq FROM firsts";
 
 /// Which of these places are given to another entry.
 const OTHER: &str = "SELECT e.seq FROM SCHEMA.entries e

@@ -208,6 +208,14 @@ impl Link {
         Ok(Some(Tail { last, end, first, deleted: id("max-deleted-entry-id") }))
     }
 
+    /// What a stream has first at an id or after it.
+    pub(super) async fn first_from(&mut self, stream: &str, id: Id) -> Result<Option<Stored>, SinkError> {
+        let mut range = redis::cmd("XRANGE");
+        range.arg(stream).arg(id.to_string()).arg("+").arg("COUNT").arg(1);
+        let found: Vec<Stored> = self.ask(&range).await?;
+        Ok(found.into_iter().next())
+    }
+
     /// What a stream has under an id.
     pub(super) async fn entry(&mut self, stream: &str, id: Id) -> Result<Option<Stored>, SinkError> {
         let mut range = redis::cmd("XRANGE");
