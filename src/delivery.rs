@@ -10,7 +10,7 @@ mod start;
 pub(crate) mod tests;
 mod timeline;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -38,7 +38,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const IDLE_ACKNOWLEDGE: Duration = Duration::from_secs(1);
 /// How long a delivery that is under way may take to finish when delivery is stopped.
 const STOP_WAIT: Duration = Duration::from_secs(5);
-/// How many entries side by side may be missing from an output that holds what follows them.
+/// How many entries side by side have to be in an output before what comes before them is taken to be there too.
 const NEAR: usize = 8;
 
 type Test = Box<dyn Fn(&[u8]) -> bool + Send>;
@@ -305,8 +305,8 @@ impl Driver {
                 return Ok(Outcome::Nothing);
             }
             Effect::AskPosition(cursor) => {
-                let own = self.place_of(cursor).await?;
-                let own = Position { entry: None, ..own };
+                let feed = self.feed.as_ref().expect("nothing is read now");
+                let own = timeline::named(&feed.reader, &feed.recasts, cursor)?;
                 let Some(held) = finish(&self.stop, self.sink.position(&own)).await else {
                     return Ok(Outcome::Stop);
                 };
@@ -335,7 +335,9 @@ impl Driver {
                 held.map_or_else(Input::NotHeld, |held| Input::HasWritten(held.unwrap_or_else(reaches)))
             }
             Effect::Compare => {
-                let Some(held) = finish(&self.stop.clone(), self.in_output()).await else { return Ok(Outcome::Stop) };
+                let Some(held) = finish(&self.stop.clone(), self.in_output(name)).await else {
+                    return Ok(Outcome::Stop);
+                };
                 held.map_or_else(Input::NotHeld, Input::Compared)
             }
             Effect::Part { after } => {
@@ -487,47 +489,63 @@ impl Driver {
         self.reading(move |feed| timeline::place_of(&mut feed.reader, &feed.recasts, seq)).await
     }
 
-    /// Whether the output holds an entry that no later epoch in it has taken back.
+    /// Whether the output holds an entry, and no later epoch in it has taken that back.
     async fn counts(&mut self, entry: &Position) -> Result<Option<bool>, SinkError> {
-        let held = self.sink.holds(entry).await?;
-        if held != Some(true) {
-            return Ok(held);
-        }
         let epochs = match &mut self.epochs {
             Some(epochs) => epochs,
             unknown => unknown.insert(self.sink.epochs().await?),
         };
         let mut later = epochs.range::<str, _>((Bound::Excluded(entry.epoch.as_str()), Bound::Unbounded));
-        Ok(Some(!later.any(|(_, first)| *first <= entry.seq)))
+        if later.any(|(_, first)| *first <= entry.seq) {
+            return Ok(Some(false));
+        }
+        self.sink.holds(entry).await
     }
 
-    /// How many entries from the beginning of the batch are in the output, up to the newest of them that is.
-    async fn in_output(&mut self) -> Result<usize, SinkError> {
+    /// How many entries from the beginning of the batch are in the output, all of them. What was set aside, and GAPs of this
+    /// sink's own, are not asked for.
+    async fn in_output(&mut self, name: &str) -> Result<usize, SinkError> {
+        let aside = self.aside(name).await?;
+        let asked: Vec<usize> =
+            (self.own..self.batch.len()).filter(|at| !aside.contains(&self.batch[*at].seq)).collect();
         // All of them or none, nearly always.
-        let (mut held, mut least, mut most) = (0, self.own, self.batch.len());
+        let (mut least, mut most) = (0, asked.len());
         let mut look = most;
         while least < most {
-            match self.newest_before(look).await? {
-                Some(newest) => (held, least) = (newest, look),
-                None => most = look.saturating_sub(NEAR).max(least),
+            if self.counts_at(asked[look - 1]).await? {
+                least = look
+            } else {
+                most = look - 1
             }
-            let is_first = look == self.batch.len();
-            look = if is_first { most.min(least + NEAR) } else { (least + most).div_ceil(2) };
+            let is_first = look == asked.len();
+            look = if is_first && most > 0 { 1 } else { (least + most).div_ceil(2) };
         }
-        Ok(held)
+        // Two journals can tell the same change in the same moment at the same place: what stands alone proves nothing.
+        let mut near = least;
+        while near > least.saturating_sub(NEAR) {
+            near -= 1;
+            if !self.counts_at(asked[near]).await? {
+                least = near;
+            }
+        }
+        Ok(match asked.get(least) {
+            _ if least == 0 && !asked.is_empty() => 0,
+            Some(at) => *at,
+            None => self.batch.len(),
+        })
     }
 
-    /// How far the output holds the batch, as far as that is shown by one of the last few entries before a place in it. One
-    /// alone says nothing: it may have been set aside, or left out by another `where`.
-    async fn newest_before(&mut self, look: usize) -> Result<Option<usize>, SinkError> {
-        for at in (self.own..look).rev().take(NEAR) {
-            let place = Position::of(&self.batch[at].line);
-            let place = place.map_err(|error| SinkError::halt(format!("an entry is {error}")))?;
-            if self.counts(&place).await? == Some(true) {
-                return Ok(Some(at + 1));
-            }
-        }
-        Ok(None)
+    async fn counts_at(&mut self, at: usize) -> Result<bool, SinkError> {
+        let place = Position::of(&self.batch[at].line);
+        let place = place.map_err(|error| SinkError::halt(format!("an entry is {error}")))?;
+        Ok(self.counts(&place).await? == Some(true))
+    }
+
+    /// What is set aside for this sink.
+    async fn aside(&mut self, name: &str) -> Result<BTreeSet<Seq>, SinkError> {
+        let aside = self.reading(|feed| feed.reader.set_aside()).await;
+        let aside = aside.map_err(|error| SinkError::retry(error.to_string()))?;
+        Ok(aside.into_iter().filter(|aside| aside.sink == name).map(|aside| aside.seq).collect())
     }
 
     async fn later_than(&mut self, epoch: &str) -> Result<Option<(String, Seq)>, JournalError> {

@@ -25,7 +25,7 @@ pub(super) fn compare(
     let place = format!("its output ends with entry {} of the epoch {}", held.seq, held.epoch);
     let Some(at) = epochs.iter().position(|(name, _)| *name == held.epoch) else {
         // Epochs only grow in an output: one that ends with an earlier one than it was given was put back.
-        let given = (given > Seq(0)).then(|| place_of(reader, recasts, given)).transpose()?;
+        let given = (given > Seq(0)).then(|| named(reader, recasts, given)).transpose()?;
         if given.is_some_and(|given| held.epoch < given.epoch) {
             return Ok(Held::Past);
         }
@@ -65,6 +65,11 @@ pub(super) fn place_of(reader: &mut Reader, recasts: &[Recast], seq: Seq) -> Res
         Ok(None) | Err(JournalError::Corrupt(_)) => {}
         Err(error) => return Err(error),
     }
+    named(reader, recasts, seq)
+}
+
+/// The epoch and seq of an entry as the sink got it.
+pub(super) fn named(reader: &Reader, recasts: &[Recast], seq: Seq) -> Result<Position, JournalError> {
     let epochs = reader.epochs()?;
     let own = epochs.iter().rev().find(|(_, since)| *since <= seq).or(epochs.first()).map(|(name, _)| name);
     let epoch = recasts.iter().find(|recast| recast.has(seq)).map(|recast| &recast.epoch).or(own);

@@ -417,13 +417,17 @@ impl Run {
     /// What was written and not acknowledged may be there in part.
     fn tear(&mut self) -> Result<(), String> {
         let cursor = judges::cursors(&self.state())?.get("file").copied().unwrap_or(0);
+        let epoch = decklog::journal::Reader::open(&self.state())
+            .and_then(|reader| reader.epoch())
+            .map_err(|error| error.to_string())?;
         let path = self.out().join("events.jsonl");
         let say = |error: io::Error| error.to_string();
         let Ok(text) = fs::read(&path) else { return Ok(()) };
         let mut kept = 0;
         for line in text.split_inclusive(|byte| *byte == b'\n') {
-            let seq = serde_json::from_slice::<Value>(line).ok().and_then(|value| value["seq"].as_u64());
-            if seq.is_none_or(|seq| seq > cursor) {
+            let entry = serde_json::from_slice::<Value>(line).ok();
+            // What another journal wrote was synced then.
+            if entry.is_none_or(|entry| entry["epoch"] == epoch && entry["seq"].as_u64() > Some(cursor)) {
                 break;
             }
             kept += line.len();
@@ -431,6 +435,9 @@ impl Run {
         if kept < text.len() && !self.past.turned {
             let length = self.dice.between(kept, text.len());
             fs::write(&path, &text[..length]).map_err(say)?;
+        } else if !text.is_empty() && !text.ends_with(b"\n") {
+            // Nothing was written since the last time.
+            return Ok(());
         } else {
             // The beginning of a line that decklog was about to write.
             let mut torn = text;

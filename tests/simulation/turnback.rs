@@ -297,6 +297,9 @@ impl Run {
                 stage.struck(fault, format_args!("{name}"));
                 let out = self.out();
                 self.consumers.move_away(name, &self.place, &out).map_err(io::Error::other)?;
+                if self.past.turned || self.past.losses > 0 {
+                    self.consumers.unordered.insert(name);
+                }
             }
         }
         self.consumers.tampered.insert(name);
