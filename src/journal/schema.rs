@@ -10,6 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, flock};
 
 use super::JournalError;
+use crate::ambient;
 
 /// The database in the state directory.
 pub(super) const DATABASE: &str = "journal.db";
@@ -181,8 +182,11 @@ fn sync_names(conn: &Connection, dir: &Path) -> io::Result<()> {
 pub(super) fn open_reader(dir: &Path) -> Result<Connection, JournalError> {
     let until = Instant::now() + MAKING;
     open_made(dir, || {
-        std::thread::sleep(LOOK_AGAIN);
-        Instant::now() < until
+        // In a simulation nobody else makes it meanwhile.
+        !ambient::is_simulated() && Instant::now() < until && {
+            std::thread::sleep(LOOK_AGAIN);
+            true
+        }
     })
 }
 
