@@ -56,7 +56,7 @@ impl Wanted {
         Self { test: Box::new(test), by_outline: false }
     }
 
-    /// A test that looks at nothing but what [`wire::OUTLINE`] names, and may be given no more.
+    /// A test that looks at nothing but what [`crate::wire::OUTLINE`] names, and may be given no more.
     pub fn by_outline(test: impl Fn(&[u8]) -> bool + Send + 'static) -> Self {
         Self { test: Box::new(test), by_outline: true }
     }
@@ -513,9 +513,9 @@ impl Driver {
         let mut look = most;
         while least < most {
             if self.counts_at(asked[look - 1]).await? {
-                least = look
+                least = look;
             } else {
-                most = look - 1
+                most = look - 1;
             }
             let is_first = look == asked.len();
             look = if is_first && most > 0 { 1 } else { (least + most).div_ceil(2) };

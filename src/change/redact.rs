@@ -2,11 +2,11 @@
 //!
 //! **Built in** (`defaults = true`): in Secrets every value of `data` and `stringData`; the same wherever an object
 //! inside another one, or inside a text of JSON in it, says that it is of kind Secret, or stands in a SecretList; in
-//! Secrets every annotation that is not known to be harmless ([`annotation`]), because programs keep copies there in any
+//! Secrets every annotation that is not known to be harmless (`annotation`), because programs keep copies there in any
 //! form: of kubectl's last-applied-configuration the values, where it can be read, of all others the whole; in every
 //! string of every object what looks like a service account token (a JSON Web Token).
 //!
-//! **Rules** name values by JSON pointers. They hold for the object, for what managedFields repeat of it ([`fields`]), and
+//! **Rules** name values by JSON pointers. They hold for the object, for what managedFields repeat of it (`fields`), and
 //! for every annotation of it that is a text of JSON, because `kubectl apply` keeps a copy of the object there. Where several match a value the strictest counts:
 //! drop, then mask, then hmac. What names the object (apiVersion, kind, and name, namespace, uid and resourceVersion
 //! in its metadata) stays, whatever the rules say.

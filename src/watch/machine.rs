@@ -7,7 +7,7 @@
 //!
 //! What may be concluded from what is decided here and nowhere else: when a list is needed (a *desync*), which gap it
 //! declares, when a resource is gone, and how long to wait. Every failure leads to a wait, and whatever is asked keeps
-//! to a [pace], so that no answer of a server can make a hot loop.
+//! to a pace, so that no answer of a server can make a hot loop.
 
 mod pace;
 mod quiet;
