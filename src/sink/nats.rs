@@ -268,9 +268,10 @@ impl NatsSink {
         let stream = stream.map_err(|error| SinkError::retry(chain(&error)))?;
         let last = self.known.as_ref().map_or(0, |known| known.last);
         let (mut epochs, mut from) = (BTreeMap::new(), 1);
-        while let Some((at, Some(first))) = self.first_after(&stream, from).await? {
+        while let Some((at, first)) = self.first_after(&stream, from).await? {
             // All before `from` is of this epoch or an earlier one; all from `to` on is later.
             from = at + 1;
+            let Some(first) = first else { continue };
             let mut to = last + 1;
             while from < to {
                 let probe = from + (to - from) / 2;

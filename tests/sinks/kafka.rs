@@ -210,6 +210,10 @@ async fn deliver(sink: &mut dyn Sink, items: &[Item]) -> Result<(), (usize, Sink
 }
 
 impl Far for Kafka {
+    fn says_where_epochs_begin(&self) -> bool {
+        false
+    }
+
     fn promise(&self) -> Promise {
         if self.transactional { Promise::ExactlyOnce } else { Promise::AtLeastOnce }
     }

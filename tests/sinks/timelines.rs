@@ -246,6 +246,23 @@ pub(crate) fn judge(promise: Promise, log: &[String], came: &[String]) {
     }
 }
 
+/// What counts of what came is the journal: an epoch takes back what earlier ones said from its first entry on.
+#[track_caller]
+fn counts(log: &[String], came: &[String]) {
+    let mut places: BTreeMap<(String, u64), String> = BTreeMap::new();
+    for line in came {
+        let entry: Value = serde_json::from_str(line).unwrap();
+        let (epoch, seq) = (epoch_of(line), entry["seq"].as_u64().unwrap());
+        if places.last_key_value().is_none_or(|((last, _), _)| *last < epoch) {
+            places.retain(|(_, earlier), _| *earlier < seq);
+        }
+        places.insert((epoch, seq), nameless(line));
+    }
+    let counting: Vec<&String> = places.values().collect();
+    let log: Vec<String> = log.iter().map(|line| nameless(line)).collect();
+    assert_eq!(counting, log.iter().collect::<Vec<_>>(), "what counts of the output is not the journal");
+}
+
 /// The library that gives a process a clock of its own.
 fn clock() -> &'static Path {
     static CLOCK: OnceLock<PathBuf> = OnceLock::new();
@@ -259,8 +276,8 @@ fn clock() -> &'static Path {
     })
 }
 
-/// The journal is put back from a copy, and once more from the same one. The sink has more than the copy's cursor says:
-/// it could not be reached for a while before the copy was made.
+/// The journal is put back from a copy, and once more from the same one, and then from a later one. The sink has more than
+/// the copy's cursor says: it could not be reached for a while before the copy was made.
 pub(crate) async fn put_back_twice<F: Far>(far: &mut F) {
     let mut story = Story::new(far, "twice").await;
     story.start().await;
@@ -275,16 +292,20 @@ pub(crate) async fn put_back_twice<F: Far>(far: &mut F) {
     story.start().await;
     story.write(15);
     story.judged().await;
-    for in_place in [true, false] {
-        story.daemon.stop().await;
-        story.put_back(&copy, in_place);
+    story.daemon.stop().await;
+    let later = story.copy("later");
+    for (copy, in_place) in [(&copy, true), (&copy, false), (&later, true)] {
+        story.put_back(copy, in_place);
         story.start().await;
         story.write(15);
         story.judged().await;
+        story.daemon.stop().await;
+        if story.far.says_where_epochs_begin() {
+            counts(&lines(&story.daemon).await, &story.far.consumed(&story.run).await.unwrap());
+        }
     }
     let epochs: Vec<String> = story.far.consumed(&story.run).await.unwrap().iter().map(|line| epoch_of(line)).collect();
     assert!(epochs.first() < epochs.last(), "nobody found out");
-    story.daemon.stop().await;
 }
 
 /// The journal is put back while the output cannot be reached. It goes on, past what the output holds or not so far;

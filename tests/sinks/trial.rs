@@ -62,6 +62,11 @@ pub(crate) trait Far {
     /// be read now.
     async fn consumed(&self, run: &str) -> Result<Vec<String>, String>;
 
+    /// Whether the sink finds out where each epoch in its output begins.
+    fn says_where_epochs_begin(&self) -> bool {
+        true
+    }
+
     /// The output cannot be reached, or can again.
     fn away(&self, proxy: &Proxy, _run: &str, away: bool) {
         proxy.refuse(away);
