@@ -389,12 +389,24 @@ fn search(run: &Recorded, ops: &[Op], count: usize, seed: u64, samples: usize) -
     (judged, wrong.into_inner().unwrap(), kept.into_inner().unwrap())
 }
 
+/// What a power cut leaves is in the very files that were there; what is laid out here is in others, as in a copy. What the
+/// journal knows of its mark is taken out of it, and nothing else is touched: the log stays as it is.
+fn forget_mark(state: &Path) {
+    if !state.join("journal.db").exists() || !is_made(state) {
+        return;
+    }
+    let journal = rusqlite::Connection::open(state.join("journal.db")).unwrap();
+    journal.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
+    journal.execute("DELETE FROM meta WHERE key = 'mark'", []).unwrap();
+}
+
 /// The real binary starts from an image, against the cluster as it is now, and its log is judged as ever.
 async fn start_again(run: &Recorded, cut: &Cut) {
     let collector = Collector::start(None).await;
     let mut daemon = Daemon::new(&run.sim, &[]);
     let root = daemon.path("").canonicalize().unwrap();
     cut.image.lay(&root);
+    forget_mark(&root.join(STATE));
     fs::create_dir_all(root.join("copies")).unwrap();
     record::configure(&daemon, &root, &collector.sink("http"));
     daemon.start();

@@ -12,7 +12,7 @@ use run::faults::Counts;
 use run::{Outcome, simulate};
 
 /// So many seeds are run.
-const SEEDS: u64 = 2000;
+const SEEDS: u64 = 1000;
 
 /// Faults 1 to 6, 8 to 11, 13 to 15, 18, 23 to 25, 29, 37, 38, 47, 56, 59 to 61, 63, 64 and 96: in any mixture, at any
 /// moment, before every judge.

@@ -66,6 +66,9 @@ use stage::Stage;
 use turnback::Past;
 use world::{NAMESPACES, WATCHED, WIDGETS, World};
 
+/// How the name of the directory of a simulation begins.
+pub(crate) const DIRECTORY: &str = "decklog-simulation-";
+
 /// Once nothing goes wrong any more, everything has to be right after this time, by the simulated clock.
 const CONVERGES: Duration = Duration::from_secs(3600);
 
@@ -207,7 +210,7 @@ impl Run {
         let receiver = Receiver::new(Arc::clone(&stage), setup.on_refused == OnRefused::DeadLetter);
         let memory = Path::new("/dev/shm");
         let mut builder = tempfile::Builder::new();
-        builder.prefix("decklog-simulation-");
+        builder.prefix(DIRECTORY);
         let dir = if memory.is_dir() { builder.tempdir_in(memory)? } else { builder.tempdir()? };
         let outputs = Outputs::default();
         let place = Surroundings { stage, setup, network, receiver, collected: Arc::default(), outputs };

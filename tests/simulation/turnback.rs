@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::consumers::{self, EXACT};
 use super::faults::Fault;
-use super::judges::Log;
+use super::judges::{self, Log};
 use super::life::{BadDisk, Life};
 use super::outputs::{Behind, Rows};
 use super::{CONVERGES, Run, copy};
@@ -277,7 +277,10 @@ impl Run {
             Fault::OutputPutBack | Fault::OutputOlder => {
                 // One from before a loss holds nothing of the journal that there is.
                 let losses = self.past.losses;
-                let fits = |output: &Output| (output.losses == losses) == (fault == Fault::OutputPutBack);
+                // An empty file says nothing: that is one that was emptied.
+                let tells = |output: &Output| name == "table" || holds_a_line(&output.dir);
+                let fits =
+                    |output: &Output| (output.losses == losses) == (fault == Fault::OutputPutBack) && tells(output);
                 let fitting: Vec<usize> =
                     (0..self.past.outputs.len()).filter(|at| fits(&self.past.outputs[*at])).collect();
                 if fitting.is_empty() {
@@ -520,4 +523,9 @@ impl Run {
     pub(super) fn is_comparable(&self) -> bool {
         !self.past.scoped
     }
+}
+
+/// Whether any file of a directory has a line.
+fn holds_a_line(dir: &Path) -> bool {
+    judges::written(dir).is_ok_and(|files| files.iter().any(|text| text.contains('\n')))
 }
