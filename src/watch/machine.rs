@@ -463,7 +463,7 @@ impl Machine {
         let is_newer = |mark: &ResourceVersion| newest.as_ref().is_some_and(|newest| is_before(newest, mark));
         let Some(mark) = self.mark.take().filter(is_newer) else { return };
         self.bookmarks = false;
-        if let Some(mark) = self.quiet.over(mark, lived).filter(is_newer) {
+        if let Some(mark) = self.quiet.over(mark, lived, self.patience.quiet).filter(is_newer) {
             self.resume = Some(mark.clone());
             self.applied = Some(mark.clone());
             out.push(Effect::Bookmark(mark));

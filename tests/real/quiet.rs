@@ -2,6 +2,7 @@
 //! Here watches last two seconds, and the API server has etcd compacted every ten, up to where it was ten seconds before.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use decklog::config;
 use decklog::watch::Timings;
@@ -20,7 +21,8 @@ pub async fn scenario(version: Version) {
     let cluster = Cluster::start_with(version, Parts::Bare, &arguments).await;
     cluster.create(MAPS, &json!({"metadata": {"name": "busy"}})).await;
     let watch = config::Watch { resources: vec!["events".to_owned()], ..config::Watch::default() };
-    let timings = Timings { short_watch_seconds: 2..=2, ..Timings::default() };
+    let mut timings = Timings { short_watch_seconds: 2..=2, ..Timings::default() };
+    timings.patience.quiet = Duration::from_millis(3900);
     let reading = Reading::start(&cluster, "calm", watch, timings).await;
     let source = reading.sources().remove(0);
     let begun = cluster.oracle().revision().await;

@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use crate::model::ResourceVersion;
 
-/// Nothing is concluded from watches that have lived for less than this together: for two minutes, as the API server and we
-/// see them.
-const TOGETHER: Duration = Duration::from_secs(119);
 /// Whoever cuts what is idle does it after this long at least …
 const SHORTEST: Duration = Duration::from_secs(10);
 /// … and at most. Bookmarks come every minute, and where none come no watch is as long.
@@ -32,10 +29,15 @@ pub(super) struct Quiet {
 impl Quiet {
     /// A watch has ended when it was asked to. Returns up to where nothing has happened, where that is known now: two
     /// watches at least say so, which had time enough.
-    pub(super) fn over(&mut self, mark: ResourceVersion, lived: Duration) -> Option<ResourceVersion> {
+    pub(super) fn over(
+        &mut self,
+        mark: ResourceVersion,
+        lived: Duration,
+        together: Duration,
+    ) -> Option<ResourceVersion> {
         self.over.push_back((mark, lived));
         let mut up_to = None;
-        while self.over.len() > 1 && self.over.iter().map(|(_, lived)| *lived).sum::<Duration>() >= TOGETHER {
+        while self.over.len() > 1 && self.over.iter().map(|(_, lived)| *lived).sum::<Duration>() >= together {
             up_to = self.over.pop_front().map(|(mark, _)| mark);
         }
         up_to

@@ -13,6 +13,8 @@ pub struct Patience {
     pub short_watch: Duration,
     /// A watch that breaks off sooner than this and brought nothing new has not shown that the connection is well.
     pub stable: Duration,
+    /// Nothing is concluded from watches that brought nothing and have lived for less than this together.
+    pub quiet: Duration,
     /// Two watches of a source are at least this far apart, however the first one ended.
     pub apart: Duration,
     /// This many short watches in a row, and the position is not trusted any more.
@@ -38,6 +40,8 @@ impl Default for Patience {
         Self {
             short_watch: Duration::from_secs(1),
             stable: Duration::from_secs(10),
+            // Two minutes, as the API server and we see them.
+            quiet: Duration::from_secs(119),
             apart: Duration::from_millis(500),
             short_watches: 5,
             undecodable: 3,
