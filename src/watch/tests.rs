@@ -53,6 +53,7 @@ fn quick() -> Timings {
         patience: Patience {
             short_watch: Duration::from_millis(50),
             stable: Duration::from_millis(100),
+            quiet: Duration::from_secs(119),
             apart: Duration::from_millis(5),
             short_watches: 4,
             undecodable: 3,
