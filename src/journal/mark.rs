@@ -1,8 +1,8 @@
 //! A file beside the journal that a copy of the state directory does not bring along: its content is copied, its inode and
-//! the moment it was made are not. The journal knows both, so it notices by itself that it was put back from a copy, or is
-//! one, also where no output can tell. The file is made anew at each start and at each clean end; so it is another one also
-//! where a copy is written over the files that are there. It also notes now and then how far the journal is: a journal that
-//! was copied while it ran, and put back alone after a crash, is behind that.
+//! the moment it was made are not. The journal knows all three, so it notices by itself that it was put back from a copy, or
+//! is one, also where no output can tell. The file is made anew at each start and at each clean end, and has a name of its
+//! own inside: file systems give an inode out again at once, and their clocks tick in milliseconds. It also notes now and
+//! then how far the journal is: a journal that was copied while it ran, and put back alone after a crash, is behind that.
 //!
 //! It cannot tell where a whole file system goes back, as with the snapshot of a disk or of a machine.
 
@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use uuid::Uuid;
 
 use crate::model::Seq;
 
@@ -23,16 +24,20 @@ const TEXT: &str = "decklog tells by this file whether its state directory is a 
 /// What stands before how far the journal is.
 const HEAD: &str = "newest entry: ";
 
+/// The length of a name: a UUID without hyphens.
+const NAME: usize = 32;
+
 /// Notes how far the journal is. The note stands in the place of the one before it, and may be lost with a power cut.
 pub(super) fn note(dir: &Path, head: Seq) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(dir.join(FILE))?;
-    file.write_all_at(format!("{HEAD}{:020}\n", head.0).as_bytes(), TEXT.len() as u64)
+    file.write_all_at(format!("{HEAD}{:020}\n", head.0).as_bytes(), (TEXT.len() + NAME + 1) as u64)
 }
 
 /// What was noted last.
 pub(super) fn noted(dir: &Path) -> Option<Seq> {
     let text = fs::read_to_string(dir.join(FILE)).ok()?;
-    text.strip_prefix(TEXT)?.strip_prefix(HEAD)?.trim_end().parse().ok().map(Seq)
+    let (_, note) = text.strip_prefix(TEXT)?.split_once('\n')?;
+    note.strip_prefix(HEAD)?.trim_end().parse().ok().map(Seq)
 }
 
 /// Which file the mark is: a word. None where there is none.
@@ -41,14 +46,16 @@ pub(super) fn identity(dir: &Path) -> Option<String> {
 }
 
 fn identity_of(path: &Path) -> io::Result<String> {
+    let text = fs::read_to_string(path)?;
+    let name = text.strip_prefix(TEXT).and_then(|rest| rest.get(..NAME)).unwrap_or_default();
     let stat = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO | StatxFlags::BTIME)?;
     let made = if stat.stx_mask & StatxFlags::BTIME.bits() == 0 {
-        // Some file systems do not know: the inode has to be enough.
+        // Some file systems do not know: inode and name have to be enough.
         String::new()
     } else {
         format!("{}.{:09}", stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec)
     };
-    Ok(format!("{}:{made}", stat.stx_ino))
+    Ok(format!("{}:{made}:{name}", stat.stx_ino))
 }
 
 /// A mark that is made and not in its place yet.
@@ -66,7 +73,7 @@ pub(super) fn make(dir: &Path) -> io::Result<Fresh> {
         _ => {}
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-    file.write_all(TEXT.as_bytes())?;
+    file.write_all(format!("{TEXT}{}\n", Uuid::new_v4().simple()).as_bytes())?;
     file.sync_all()?;
     Ok(Fresh { identity: identity_of(&path)?, path })
 }
@@ -90,14 +97,17 @@ mod tests {
         fs::create_dir(&one).unwrap();
         assert_eq!(identity(&one), None);
         let mut seen = Vec::new();
-        for _ in 0..3 {
+        // Without the name, some of so many had an inode and a moment that another had had.
+        for _ in 0..20 {
             let fresh = make(&one).unwrap();
+            assert!(!seen.contains(&fresh.identity), "{seen:?} {}", fresh.identity);
             seen.push(fresh.identity.clone());
             fresh.place(&one).unwrap();
             assert_eq!(identity(&one).as_ref(), seen.last());
+            note(&one, Seq(seen.len() as u64)).unwrap();
+            assert_eq!((identity(&one).as_ref(), noted(&one)), (seen.last(), Some(Seq(seen.len() as u64))));
         }
         let last = seen.pop().unwrap();
-        assert!(!seen.contains(&last), "{seen:?} {last}");
         fs::rename(&one, &two).unwrap();
         assert_eq!(identity(&two), Some(last.clone()));
         fs::create_dir(&one).unwrap();
