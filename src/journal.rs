@@ -73,6 +73,15 @@ pub struct WatchChange {
     pub object: Observed,
 }
 
+/// What was found in the API server's own history.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// An object as it was in its version.
+    Version(Observed),
+    /// That an object was deleted, under this version. It has no body, and its uid is not looked at.
+    Deletion(Observed),
+}
+
 /// A comparison of what the journal knows of a source with what the API server has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audit {
@@ -102,6 +111,8 @@ pub enum SourceState {
     Waiting,
     /// A list is in progress; how many objects so far.
     Listing(u64),
+    /// What happened since the position was lost is read from the API server's own history.
+    Recovering,
     /// A watch is open.
     Watching,
     /// Waiting before the next try; the text says what failed and what to do.
@@ -117,6 +128,7 @@ impl SourceState {
         match self {
             Self::Waiting => ("waiting", String::new()),
             Self::Listing(objects) => ("listing", format!("{objects} objects so far")),
+            Self::Recovering => ("recovering", String::new()),
             Self::Watching => ("watching", String::new()),
             Self::Degraded(text) => ("degraded", text.clone()),
             Self::Gone => ("gone", String::new()),
@@ -589,6 +601,41 @@ impl Journal {
         why: Option<Why>,
     ) -> Result<(), JournalError> {
         self.ask(|reply| Command::ListDone(source, version, why, reply)).await
+    }
+
+    /// Stages what was found of the time after a position was lost; in any order, and not visible before
+    /// [`Journal::part_done`]. [`Journal::list_begin`] goes before it, and drops what was staged.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn found(&self, source: SourceId, found: Vec<Found>) -> Result<(), JournalError> {
+        self.found_held(source, found, &mut self.inner.budget.share()).await
+    }
+
+    /// As [`Journal::found`], with what was held of the budget while it was read.
+    pub(crate) async fn found_held(
+        &self,
+        source: SourceId,
+        found: Vec<Found>,
+        share: &mut Share<'_>,
+    ) -> Result<(), JournalError> {
+        let bytes = found
+            .iter()
+            .map(|found| match found {
+                Found::Version(object) | Found::Deletion(object) => object.body.bytes.len(),
+            })
+            .sum();
+        self.send_held(Command::Found(source, found), bytes, share.hand_over(bytes)).await
+    }
+
+    /// Everything that happened up to `version` is staged, since the position was lost or since the part before this:
+    /// writes it, in order, with the evidence `recovered`. The position is found again with the last part. Returns when
+    /// it is on disk.
+    ///
+    /// # Errors
+    /// Where the writer has stopped.
+    pub async fn part_done(&self, source: SourceId, version: ResourceVersion, last: bool) -> Result<(), JournalError> {
+        self.ask(|reply| Command::PartDone(source, version, last, reply)).await
     }
 
     /// The resource is confirmed gone from the API: GAP `scope`, an inferred DELETED for every object known of it, and

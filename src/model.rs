@@ -106,6 +106,8 @@ impl EntryType {
 pub enum Evidence {
     /// The API server said so on a watch.
     Watched,
+    /// Read from the API server's own history after a position was lost.
+    Recovered,
     /// Found on a first list.
     Listed,
     /// The difference of two states after a gap.
@@ -113,11 +115,15 @@ pub enum Evidence {
 }
 
 impl Evidence {
+    /// Every kind, in the order of the wire format's documentation.
+    pub const ALL: [Self; 4] = [Self::Watched, Self::Recovered, Self::Listed, Self::Inferred];
+
     /// The word of the wire format.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Watched => "watched",
+            Self::Recovered => "recovered",
             Self::Listed => "listed",
             Self::Inferred => "inferred",
         }
@@ -178,6 +184,8 @@ pub struct Gap {
     pub from: Option<ResourceVersion>,
     /// The resource version of the list that ends the gap, where there is one.
     pub to: Option<ResourceVersion>,
+    /// How many changes could be recovered before it, since the position was lost.
+    pub recovered: u64,
 }
 
 /// A resource as discovery names it.

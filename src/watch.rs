@@ -22,6 +22,7 @@ pub mod frame;
 mod limiter;
 pub mod machine;
 mod prober;
+mod recover;
 pub mod select;
 mod source;
 mod stats;
@@ -31,7 +32,7 @@ mod verified;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify, watch};
@@ -49,6 +50,8 @@ use discovery::{Discovered, Discoverer};
 use limiter::Limiter;
 use machine::Patience;
 use prober::Prober;
+pub use recover::Bounds as RecoverBounds;
+use recover::Revisions;
 use verified::Verified;
 
 /// Every duration and bound of reading a cluster. Only tests need others than the default.
@@ -85,6 +88,8 @@ pub struct Timings {
     pub audit: Option<Duration>,
     /// How long an audit waits for the source to pass the version of its list. Bookmarks come about every minute.
     pub audit_patience: Duration,
+    /// What may be spent on recovering what watches have forgotten; `None` for nothing.
+    pub recover: Option<RecoverBounds>,
     /// How often discovery is asked where one document tells it all. An unchanged one is not sent again.
     pub discovery: Duration,
     /// How often an old server is asked, group by group.
@@ -109,6 +114,7 @@ impl Default for Timings {
             rate: 200,
             audit: None,
             audit_patience: Duration::from_secs(180),
+            recover: Some(RecoverBounds::default()),
             discovery: Duration::from_secs(5),
             legacy_discovery: Duration::from_secs(60),
         }
@@ -131,6 +137,10 @@ struct Shared {
     discoverer: Arc<Mutex<Discoverer>>,
     discovered: watch::Sender<Option<Discovered>>,
     verified: Arc<Mutex<Verified>>,
+    /// What the sources know of the API server's revisions.
+    revisions: Arc<Revisions>,
+    /// How many sources are finding versions that watches have forgotten.
+    walking: Arc<AtomicU32>,
     /// Rings for each rollback of the API server, so that what one source finds makes the others look.
     rollbacks: Bell,
     /// Rings at the moments after which no open connection is trusted: a suspended machine, a stopped process.

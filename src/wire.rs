@@ -123,6 +123,9 @@ pub fn render(draft: &Draft<'_>) -> Rendered {
         if let Some(since) = since {
             text(&mut out, "since", since);
         }
+        if gap.recovered > 0 {
+            out.extend_from_slice(format!(",\"recovered\":{}", gap.recovered).as_bytes());
+        }
         out.push(b'}');
     }
     if !draft.redacted.is_empty() {
@@ -296,6 +299,9 @@ pub struct EntryGap {
     /// Time of the last moment known good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
+    /// Changes that were recovered before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovered: Option<u64>,
 }
 
 /// What is wrong with a line that should be an entry. Never quotes it.
@@ -685,7 +691,7 @@ mod tests {
     #[test]
     fn a_gap_is_named_after_its_place() {
         let cluster = Cluster::default();
-        let gap = Gap { why: Why::Expired, from: Some(ResourceVersion::new("5")), to: Some(ResourceVersion::new("9")) };
+        let gap = Gap { why: Why::Expired, from: Some(ResourceVersion::new("5")), to: Some(ResourceVersion::new("9")), recovered: 0 };
         let line = render(&Draft {
             kind: EntryType::Gap,
             evidence: None,
@@ -739,7 +745,7 @@ mod tests {
     fn an_identity_ends_before_what_happened() {
         let cluster = Cluster { name: "\"change\":{".into(), uid: "\\\"gap\":".into() };
         let change = Some(r#"{"areas":[],"patch":[],"managers":[]}"#);
-        let gap = Gap { why: Why::Expired, from: None, to: None };
+        let gap = Gap { why: Why::Expired, from: None, to: None, recovered: 0 };
         let (gap, pointers, empty): (_, _, &[String]) = (Some((&gap, None)), ["/a".to_owned()], &[]);
         let lines = [
             Draft { change, ..draft(&cluster, &pointers) },

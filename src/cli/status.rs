@@ -263,7 +263,7 @@ mod tests {
             active: true,
         };
         let place = |seq: u64, text: &str| Place { seq: Seq(seq), time: time(text) };
-        let gap = EntryGap { why: "expired".into(), from: None, to: None, since: None };
+        let gap = EntryGap { why: "expired".into(), from: None, to: None, since: None, recovered: None };
         let mut status = Status {
             time: now,
             cluster: ClusterStatus { name: "prod-eu1".into(), uid: "5f1c0c2e-58f0-4c4b-9f0d-0a51c6d2a2d1".into() },

@@ -53,7 +53,7 @@ fn without_null(schema: &mut Value) {
 #[must_use]
 pub fn entry_schema() -> Value {
     let types: Vec<&str> = EntryType::ALL.iter().map(|t| t.as_str()).collect();
-    let evidence = [Evidence::Watched, Evidence::Listed, Evidence::Inferred].map(Evidence::as_str);
+    let evidence = Evidence::ALL.map(Evidence::as_str);
     let why: Vec<&str> = Why::ALL.iter().map(|why| why.as_str()).collect();
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -78,7 +78,7 @@ pub fn entry_schema() -> Value {
             "type": { "enum": types, "description": "What happened." },
             "evidence": {
                 "enum": evidence,
-                "description": "How it is known: the API server said so, it was found on a first list, or it is the difference of two states after a gap. Absent on a GAP.",
+                "description": "How it is known: the API server said so on a watch, it was read from the API server's own history, it was found on a first list, or it is the difference of two states after a gap. Absent on a GAP.",
             },
             "cluster": {
                 "type": "object",
@@ -115,6 +115,10 @@ pub fn entry_schema() -> Value {
                     "since": {
                         "type": "string", "format": "date-time",
                         "description": "The last moment known good.",
+                    },
+                    "recovered": {
+                        "type": "integer", "minimum": 1,
+                        "description": "How many changes were read from the API server's own history before it, since the position was lost.",
                     },
                 },
             },

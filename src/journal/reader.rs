@@ -471,7 +471,7 @@ impl Reader {
             let epoch = epochs.iter().rev().find(|(_, since)| since.0 <= seq).or(epochs.first());
             let epoch = epoch.map_or("", |(name, _)| name);
             let resource = resource_of(&facts);
-            let gap = Gap { why: Why::Expired, from: None, to: version.map(ResourceVersion) };
+            let gap = Gap { why: Why::Expired, from: None, to: version.map(ResourceVersion), recovered: 0 };
             let rendered = wire::render(&wire::Draft {
                 seq: Seq(seq),
                 epoch,

@@ -32,6 +32,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0006_state.sql"),
     include_str!("../../migrations/0007_timelines.sql"),
     include_str!("../../migrations/0008_unread.sql"),
+    include_str!("../../migrations/0009_recovered.sql"),
 ];
 
 /// The first SQLite without the WAL-reset bug that can corrupt a database with several connections.

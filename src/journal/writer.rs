@@ -629,6 +629,15 @@ impl Writer {
                     self.stage(*id, object)?;
                 }
             }
+            Command::Found(SourceId(id), found) => {
+                self.begin()?;
+                for found in found {
+                    self.stage_found(*id, found)?;
+                }
+            }
+            Command::PartDone(SourceId(id), version, last, reply) => {
+                self.complete_part(*id, version, *last, reply.clone())?;
+            }
             Command::ListDone(SourceId(id), version, why, reply) => {
                 self.complete_list(*id, version, *why, reply.clone())?;
             }

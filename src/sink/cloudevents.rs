@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_gap_of_a_whole_source_has_no_subject() {
         let cluster = Cluster::default();
-        let gap = Gap { why: Why::Expired, from: None, to: Some(ResourceVersion::new("9")) };
+        let gap = Gap { why: Why::Expired, from: None, to: Some(ResourceVersion::new("9")), recovered: 0 };
         let gap = Draft {
             kind: EntryType::Gap,
             namespace: "shop",

@@ -408,7 +408,7 @@ mod tests {
         let gap = |at: &str| LastGap {
             place: Place { seq: Seq(3), time: time(at) },
             resource: "pods".into(),
-            gap: EntryGap { why: "expired".into(), from: None, to: None, since: None },
+            gap: EntryGap { why: "expired".into(), from: None, to: None, since: None, recovered: None },
         };
         let jump = |at: &str| Some(Jump { at: time(at), seconds: -3600 });
         let cases: Vec<(&str, Change)> = vec![

@@ -29,7 +29,7 @@ use crate::journal::{Audit, JournalError, KnownObject, SourceId};
 use crate::model::{ResourceVersion, SourceSpec};
 
 /// What is asked for, and what is taken from servers that do not have it.
-const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// Of what is longer only what names it is read.
 const ITEM_LIMIT: usize = 256 << 10;

@@ -46,6 +46,21 @@ pub struct Object<'a> {
 }
 
 impl Object<'_> {
+    /// What names it, without its bytes.
+    #[must_use]
+    pub fn named(self) -> Object<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        Object {
+            kind: owned(self.kind),
+            api_version: owned(self.api_version),
+            namespace: owned(self.namespace),
+            name: owned(self.name),
+            uid: owned(self.uid),
+            version: owned(self.version),
+            bytes: Cow::Borrowed(&[]),
+        }
+    }
+
     /// Whether it is what was asked for, as far as it says what it is.
     #[must_use]
     pub fn is_one_of(&self, resource: &Resource) -> bool {
@@ -266,6 +281,21 @@ fn quote(text: &str, into: &mut Vec<u8>) {
     serde_json::to_writer(into, text).expect("writing a string to memory cannot fail");
 }
 
+/// Gives an object another resourceVersion, as the API server does with the last state of what is deleted. One that has
+/// not the version `old`, because that is redacted for instance, stays as it is.
+pub fn set_version(object: &mut Vec<u8>, old: &str, new: &str) {
+    let place = std::str::from_utf8(object).ok().and_then(|text| {
+        let metadata = serde_json::from_str::<Identity<'_>>(text).ok()?.metadata?;
+        match metadata.version {
+            Some(Cow::Borrowed(version)) if version == old => Some(version.as_ptr().addr() - text.as_ptr().addr()),
+            Some(_) | None => None,
+        }
+    });
+    if let Some(start) = place {
+        object.splice(start..start + old.len(), new.bytes());
+    }
+}
+
 /// The metadata of a list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Page {
@@ -273,6 +303,8 @@ pub struct Page {
     pub version: ResourceVersion,
     /// The token of the next page.
     pub next: Option<String>,
+    /// How many objects come after this page, where the API server says so.
+    pub left: Option<u64>,
 }
 
 /// Reads the envelope of a list.
@@ -290,6 +322,8 @@ pub fn envelope(bytes: &[u8]) -> Result<Page, String> {
         version: String,
         #[serde(default, rename = "continue")]
         next: Option<String>,
+        #[serde(default, rename = "remainingItemCount")]
+        left: serde_json::Value,
     }
     let list: List =
         serde_json::from_slice(bytes).map_err(|error| format!("the answer is not a whole list ({})", place(&error)))?;
@@ -298,7 +332,7 @@ pub fn envelope(bytes: &[u8]) -> Result<Page, String> {
     }
     // An empty token means that there is no next page.
     let next = list.metadata.next.filter(|next| !next.is_empty());
-    Ok(Page { version: ResourceVersion(list.metadata.version), next })
+    Ok(Page { version: ResourceVersion(list.metadata.version), next, left: list.metadata.left.as_u64() })
 }
 
 #[cfg(test)]
@@ -435,7 +469,7 @@ mod tests {
     #[test]
     fn an_envelope_tells_version_and_next_page() {
         let page = |text: &str| envelope(text.as_bytes());
-        let whole = Page { version: ResourceVersion::new("7"), next: Some("abc".into()) };
+        let whole = Page { version: ResourceVersion::new("7"), next: Some("abc".into()), left: Some(3) };
         assert_eq!(
             page(r#"{"metadata":{"resourceVersion":"7","continue":"abc","remainingItemCount":3},"items":[]}"#),
             Ok(whole)

@@ -173,7 +173,7 @@ impl Fleet {
     /// A fleet that has not begun, and the handle to it.
     #[must_use]
     pub fn new(api: Api, journal: Journal, plan: Plan, timings: Timings) -> (Self, FleetHandle) {
-        let limiter = Limiter::new(timings.lists, timings.requests, timings.rate);
+        let limiter = Limiter::new(timings.lists, timings.requests, timings.rate, timings.recover.map_or(1, |bounds| bounds.rate));
         let progress = Arc::new(AtomicU64::new(0));
         let shared = Arc::new(Shared {
             api: api.clone(),
@@ -187,6 +187,8 @@ impl Fleet {
             discoverer: Arc::new(tokio::sync::Mutex::new(Discoverer::default())),
             discovered: watch::Sender::new(None),
             verified: Arc::default(),
+            revisions: Arc::default(),
+            walking: Arc::default(),
             rollbacks: Bell::default(),
             reconnects: Bell::default(),
         });
@@ -401,6 +403,8 @@ impl Fleet {
                 discoverer: Arc::clone(&self.shared.discoverer),
                 discovered: self.shared.discovered.clone(),
                 verified: Arc::clone(&self.shared.verified),
+                revisions: Arc::clone(&self.shared.revisions),
+                walking: Arc::clone(&self.shared.walking),
                 rollbacks: self.shared.rollbacks.clone(),
                 reconnects: self.shared.reconnects.clone(),
             });

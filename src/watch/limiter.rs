@@ -12,30 +12,77 @@ pub(super) struct Limiter {
     lists: Arc<Semaphore>,
     requests: Arc<Semaphore>,
     audits: Arc<Semaphore>,
+    turns: Turns,
+    recoveries: Arc<Semaphore>,
+    recovery_turns: Turns,
+}
+
+/// Turns in time, after a first rush of as many as fit into a second.
+#[derive(Clone, Debug)]
+struct Turns {
     /// When the next turn would be if each had to wait for the one before it.
-    turn: Arc<Mutex<Option<Instant>>>,
+    next: Arc<Mutex<Option<Instant>>>,
     /// Between two turns.
     every: Duration,
 }
 
-impl Limiter {
-    /// `rate` requests a second, after a rush of at most as many.
-    pub(super) fn new(lists: usize, requests: usize, rate: u32) -> Self {
-        let places = |places: usize| Arc::new(Semaphore::new(places.max(1)));
-        let every = Duration::from_secs(1) / rate.max(1);
-        Self { lists: places(lists), requests: places(requests), audits: places(1), turn: Arc::default(), every }
+impl Turns {
+    fn new(rate: u32) -> Self {
+        Self { next: Arc::default(), every: Duration::from_secs(1) / rate.max(1) }
     }
 
-    /// Waits for a turn to ask. Whoever has not asked for a second does not wait.
-    pub(super) async fn turn(&self) {
+    /// Waits for a turn. Whoever has not asked for a second does not wait.
+    async fn turn(&self) {
         let (now, rush) = (Instant::now(), Duration::from_secs(1));
         let turn = {
-            let mut next = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
             let turn = next.map_or(now, |next| next.max(now));
             *next = Some(turn + self.every);
             turn
         };
         sleep_until(turn.checked_sub(rush).unwrap_or(now)).await;
+    }
+
+    /// No turn comes before this is over.
+    fn hold(&self, pause: Duration) {
+        let until = Instant::now() + pause + Duration::from_secs(1);
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        *next = Some(next.map_or(until, |next| next.max(until)));
+    }
+}
+
+/// Questions about the past that are under way at once, of all sources.
+const RECOVERIES: usize = 4;
+
+impl Limiter {
+    /// `rate` requests a second, after a rush of at most as many, and beside them `recoveries` questions about the past.
+    pub(super) fn new(lists: usize, requests: usize, rate: u32, recoveries: u32) -> Self {
+        let places = |places: usize| Arc::new(Semaphore::new(places.max(1)));
+        Self {
+            lists: places(lists),
+            requests: places(requests),
+            audits: places(1),
+            turns: Turns::new(rate),
+            recoveries: places(RECOVERIES),
+            recovery_turns: Turns::new(recoveries),
+        }
+    }
+
+    /// Waits for a turn to ask. Whoever has not asked for a second does not wait.
+    pub(super) async fn turn(&self) {
+        self.turns.turn().await;
+    }
+
+    /// A place for a question about the past, until it is answered.
+    pub(super) async fn recovery(&self) -> OwnedSemaphorePermit {
+        let place = place(&self.recoveries).await;
+        self.recovery_turns.turn().await;
+        place
+    }
+
+    /// The API server wants no question about the past for so long.
+    pub(super) fn hold_recovery(&self, pause: Duration) {
+        self.recovery_turns.hold(pause);
     }
 
     /// A place for a whole list, from its first page until it is written or has failed.
@@ -66,7 +113,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn after_a_rush_turns_come_at_their_rate() {
-        let limiter = Limiter::new(1, 1, 200);
+        let limiter = Limiter::new(1, 1, 200, 1);
         let mut turns = Vec::new();
         for rest in [0, 10, 0] {
             tokio::time::sleep(Duration::from_secs(rest)).await;

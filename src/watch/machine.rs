@@ -42,6 +42,8 @@ enum Phase {
     Listing { version: Option<ResourceVersion>, paged: bool },
     /// The complete list is being written.
     Committing(ResourceVersion),
+    /// What happened since the position was lost is asked for.
+    Recovering,
     /// A watch was asked for.
     Opening,
     /// A watch is open since then; whether it has brought anything new.
@@ -69,6 +71,12 @@ pub struct Machine {
     applied: Option<ResourceVersion>,
     /// The gap that the next list declares.
     why: Option<Why>,
+    /// Whether anything is recovered at all.
+    recovers: bool,
+    /// Whether what happened since the position was lost may be recovered, without a gap.
+    recoverable: bool,
+    /// What is older than this version is gone, so a list of it declares that gap, and what follows can be recovered.
+    at: Option<ResourceVersion>,
     /// Whether the API server must show that it has our position before we watch from it.
     probe: bool,
     /// The API server seems not to have our position: what it consistently has decides between slow and restored. It
@@ -123,6 +131,9 @@ impl Machine {
             resume: memory.resume,
             applied: memory.applied,
             why: memory.why,
+            recovers: false,
+            recoverable: false,
+            at: None,
             probe: true,
             behind: false,
             suspect: false,
@@ -146,6 +157,13 @@ impl Machine {
             bookmarks: false,
             seen: BTreeSet::new(),
         }
+    }
+
+    /// Whether to recover what happened since a position was lost, instead of a gap.
+    #[must_use]
+    pub fn recovering(self, recovers: bool) -> Self {
+        let lost = self.why.filter(|_| self.resume.is_none());
+        Self { recovers, recoverable: recovers && lost.is_some_and(is_recoverable), ..self }
     }
 
     /// Everything up to here was handed to the journal.
@@ -182,7 +200,15 @@ impl Machine {
     /// One step: `now` is when the input came.
     pub fn step(&mut self, now: Duration, input: Input) -> Vec<Effect> {
         let mut out = Vec::new();
-        if matches!(input, Input::Probed(_) | Input::Page { .. } | Input::Latest(_) | Input::Opened) {
+        if matches!(
+            input,
+            Input::Probed(_)
+                | Input::Page { .. }
+                | Input::Latest(_)
+                | Input::Opened
+                | Input::Recovered(_)
+                | Input::Compacted(_)
+        ) {
             self.answered(now);
         }
         match input {
@@ -203,6 +229,15 @@ impl Machine {
                 self.page(now, version, next, &mut out);
             }
             Input::Committed => self.committed(now, &mut out),
+            Input::Recovered(version) => self.settled(now, version, &mut out),
+            Input::Compacted(version) => {
+                self.at = Some(version);
+                self.proceed(now, &mut out);
+            }
+            Input::Unrecoverable => {
+                self.recoverable = false;
+                self.proceed(now, &mut out);
+            }
             Input::Opened => {
                 self.phase = Phase::Watching { since: now, progress: false };
                 self.trouble.not_found = None;
@@ -273,9 +308,14 @@ impl Machine {
                     self.phase = Phase::Opening;
                 }
             }
+            None if self.recoverable && self.at.is_none() && !self.unrelated => {
+                self.report(SourceState::Recovering, out);
+                self.ask(now, Effect::Recover { sure: self.doubtful }, out);
+                self.phase = Phase::Recovering;
+            }
             None => {
                 self.report(SourceState::Listing(0), out);
-                self.ask(now, Effect::List { token: None, paged: self.paged }, out);
+                self.ask(now, Effect::List { token: None, paged: self.paged, at: self.at.clone() }, out);
                 self.phase = Phase::Listing { version: None, paged: self.paged };
             }
         }
@@ -339,6 +379,12 @@ impl Machine {
         self.trouble.not_found = None;
         let Phase::Listing { version: first, paged } = &self.phase else { return };
         let paged = *paged;
+        if self.at.as_ref().is_some_and(|at| *at != version) {
+            // It does not know such lists, whatever it said before.
+            (self.at, self.recoverable) = (None, false);
+            let text = format!("the API server answered with a list of another version, {version}");
+            return self.failed(now, Failure::Server(text), out);
+        }
         match first {
             // Invariant 2: a list is one consistent snapshot, or nothing is concluded from it.
             Some(first) if *first != version => {
@@ -369,7 +415,7 @@ impl Machine {
         match next {
             Some(token) => {
                 self.phase = Phase::Listing { version: Some(version), paged };
-                self.ask(now, Effect::List { token: Some(token), paged }, out);
+                self.ask(now, Effect::List { token: Some(token), paged, at: None }, out);
             }
             None => {
                 out.push(Effect::Commit { version: version.clone(), why: self.why, sure: self.doubtful });
@@ -380,6 +426,17 @@ impl Machine {
 
     fn committed(&mut self, now: Duration, out: &mut Vec<Effect>) {
         let Phase::Committing(version) = &self.phase else { return };
+        let version = version.clone();
+        if self.at.take().is_some() {
+            // What follows the gap is there to be recovered.
+            (self.applied, self.doubtful) = (Some(version), false);
+            return self.proceed(now, out);
+        }
+        self.settled(now, version, out);
+    }
+
+    /// Everything up to this version is in the journal, by a list or because it was recovered.
+    fn settled(&mut self, now: Duration, version: ResourceVersion, out: &mut Vec<Effect>) {
         self.resume = Some(version.clone());
         self.applied = self.resume.clone();
         self.why = None;
@@ -536,6 +593,7 @@ impl Machine {
             Failure::Expired if listing => {
                 // The token that comes with this error would mix two snapshots, so the list begins again.
                 self.broken_list();
+                self.at = None;
                 self.retry(now, Duration::ZERO, Some("the list took longer than the API server remembers"), out);
             }
             Failure::Expired => {
@@ -672,6 +730,9 @@ impl Machine {
         } else {
             return;
         }
+        let ordered = self.applied.as_ref().is_some_and(ResourceVersion::is_ordered);
+        self.recoverable = self.recovers && ordered && is_recoverable(why);
+        self.at = None;
         out.push(Effect::Count(Oddity::Desync(why)));
     }
 
@@ -746,6 +807,15 @@ impl Machine {
             self.reported = Some(state.clone());
             out.push(Effect::Report(state));
         }
+    }
+}
+
+/// What may have happened since a position was lost for this reason is in the API server's own history. After a restore
+/// from a backup that is another one, and of another scope less is known than the history tells.
+const fn is_recoverable(why: Why) -> bool {
+    match why {
+        Why::Expired | Why::Undecodable | Why::Oversize | Why::Paused => true,
+        Why::Audit | Why::Rollback | Why::Scope => false,
     }
 }
 

@@ -23,6 +23,7 @@ use super::classify::{self, Failure};
 use super::decode::{self, Line};
 use super::frame::{Item, Items, Lines, Oversize};
 use super::machine::{Effect, End, Input, Machine, Oddity};
+use super::recover::{self, Recovery, Spent};
 use super::stats::SourceStats;
 use super::{Shared, random_up_to};
 use crate::ambient::{self, Listener, watch};
@@ -34,7 +35,7 @@ use crate::wire;
 /// Staged objects go to the journal when there are this many bytes of them.
 const STAGE_BYTES: usize = 1 << 20;
 /// Fewer objects than this may go at once without a second look, unless none is left.
-const MANY: u64 = 10;
+pub(super) const MANY: u64 = 10;
 /// A watch may end this much before the time that it was opened for, as we see it.
 const AGREED: Duration = Duration::from_millis(500);
 /// A list's progress is reported once in this many objects.
@@ -47,7 +48,7 @@ const GLANCE_LIMIT: usize = 256 << 10;
 /// What is wrong with a server that says so.
 const OTHER_KIND: &str = "the API server sent an object of another kind than was asked for";
 /// Why a large object is given up for the moment.
-const SLOW: &str = "an object comes so slowly that others wait for its memory";
+pub(super) const SLOW: &str = "an object comes so slowly that others wait for its memory";
 
 /// How a source ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +77,8 @@ pub(super) struct Driver {
     failing: Option<Instant>,
     /// How long to rest before the next action.
     rest: Duration,
+    /// What was spent on recovering since the position was lost.
+    spent: Option<Spent>,
     /// Rings for the rollbacks that sources have found by themselves.
     rollbacks: Listener,
     /// Another source told us of the newest rollback, and we have not watched since.
@@ -129,7 +132,8 @@ impl From<JournalError> for Stop {
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>, spec: SourceSpec, memory: SourceMemory, stats: Arc<SourceStats>) -> Self {
         let id = memory.id;
-        let machine = Machine::new(memory, shared.timings.patience);
+        let machine = Machine::new(memory, shared.timings.patience).recovering(shared.timings.recover.is_some());
+        shared.revisions.introduce(id, &spec);
         let rollbacks = shared.rollbacks.listen();
         let contradictions = shared.journal.contradictions();
         let api = shared.api.clone();
@@ -147,6 +151,7 @@ impl Driver {
             api,
             failing: None,
             rest: Duration::ZERO,
+            spent: None,
             rollbacks,
             warned: false,
             contradictions,
@@ -201,6 +206,7 @@ impl Driver {
                 Effect::Probe(_)
                 | Effect::AskLatest
                 | Effect::List { .. }
+                | Effect::Recover { .. }
                 | Effect::Commit { .. }
                 | Effect::Watch(_)
                 | Effect::Wait { .. }
@@ -223,6 +229,7 @@ impl Driver {
         }
         if oddity == Oddity::Desync(Why::Rollback) {
             self.warn_others();
+            self.shared.revisions.forget();
         }
         match oddity {
             Oddity::Replay => {}
@@ -233,7 +240,7 @@ impl Driver {
                 tracing::warn!(
                     source = self.spec.name(),
                     why = why.as_str(),
-                    "changes may be missing: listing again, and the log gets a GAP unless the list shows that none are"
+                    "changes may be missing: asking for them, and the log gets a GAP where they cannot be had"
                 );
             }
         }
@@ -267,7 +274,7 @@ impl Driver {
                 tracing::info!(source = self.spec.name(), "watching");
                 self.stats.settle(&self.shared);
             }
-            SourceState::Listing(_) | SourceState::Waiting | SourceState::Gone => {}
+            SourceState::Listing(_) | SourceState::Recovering | SourceState::Waiting | SourceState::Gone => {}
         }
         self.stats.set_state(&state);
         self.shared.journal.report_source(self.id, state).await
@@ -281,14 +288,20 @@ impl Driver {
         tokio::time::sleep(std::mem::take(&mut self.rest)).await;
         let asks = matches!(
             action,
-            Effect::Probe(_) | Effect::AskLatest | Effect::List { .. } | Effect::Watch(_) | Effect::Confirm
+            Effect::Probe(_)
+                | Effect::AskLatest
+                | Effect::List { .. }
+                | Effect::Recover { .. }
+                | Effect::Watch(_)
+                | Effect::Confirm
         );
         let verified = if asks { self.verify().await } else { Ok(()) };
         let answer = match action {
             _ if verified.is_err() => verified.map(|()| Input::Waited),
             Effect::Probe(version) => self.probe(&version).await.map_err(Stop::from),
             Effect::AskLatest => self.latest().await.map_err(Stop::from),
-            Effect::List { token, paged } => self.list(token, paged).await,
+            Effect::List { token, paged, at } => self.list(token, paged, at).await,
+            Effect::Recover { sure } => self.recover(sure).await,
             Effect::Commit { version, why, sure } => self.commit(version, why, sure).await,
             Effect::Watch(_) if self.warning() => Ok(Input::Warned),
             Effect::Watch(_) if self.contradictions.borrow_and_update().contains(&self.id) => Ok(Input::Differs),
@@ -437,7 +450,51 @@ impl Driver {
         Ok((version, newer))
     }
 
-    async fn list(&mut self, token: Option<String>, paged: bool) -> Result<Input, Stop> {
+    /// Finds out what happened since the position was lost.
+    async fn recover(&mut self, sure: bool) -> Result<Input, Stop> {
+        let Some(bounds) = self.shared.timings.recover else { return Ok(Input::Unrecoverable) };
+        // A list is as good as an audit.
+        self.audit_due = None;
+        let recovery = Recovery {
+            shared: &self.shared,
+            api: &self.api,
+            spec: &self.spec,
+            id: self.id,
+            stats: &self.stats,
+            bounds,
+            spent: self.spent.get_or_insert_with(Spent::new),
+            sure,
+        };
+        let outcome = recovery.recover().await?;
+        let source = self.spec.name();
+        Ok(match outcome {
+            recover::Outcome::Done(version) => {
+                tracing::info!(source, %version, "nothing is missing: what the watch had forgotten is recovered");
+                Input::Recovered(version)
+            }
+            recover::Outcome::Compacted(version) => {
+                tracing::warn!(source, %version, "what happened before this version is compacted: the log gets a GAP");
+                Input::Compacted(version)
+            }
+            recover::Outcome::Hopeless(text) => {
+                tracing::warn!(source, "what the watch has forgotten cannot be recovered: {text}");
+                Input::Unrecoverable
+            }
+            recover::Outcome::Doubtful(text) => {
+                tracing::warn!(source, "{text}");
+                // Whoever answers may be somebody else.
+                self.doubt = Some(Instant::now());
+                Input::Doubtful(text)
+            }
+        })
+    }
+
+    async fn list(
+        &mut self,
+        token: Option<String>,
+        paged: bool,
+        at: Option<ResourceVersion>,
+    ) -> Result<Input, Stop> {
         if self.listing.is_none() {
             self.listing = Some(self.shared.limiter.list().await);
         }
@@ -450,7 +507,10 @@ impl Driver {
         }
         // No version is asked for, which makes the list a consistent one.
         let limit = paged.then_some(self.shared.timings.page);
-        let params = ListParams { limit, continue_token: token, ..list_params(&self.spec) };
+        let version_match = at.is_some().then_some(VersionMatch::Exact);
+        let resource_version = at.map(|at| at.0);
+        let params =
+            ListParams { limit, continue_token: token, version_match, resource_version, ..list_params(&self.spec) };
         let uri = request(&self.spec).list(&params).map_err(unbuilt)?.uri().to_string();
         self.shared.limiter.turn().await;
         let mut body = self.api.stream(&uri).await?;
@@ -546,7 +606,7 @@ impl Driver {
         let body = self.api.send(Method::GET, &uri, "application/json", Vec::new()).await?.into_body();
         drop(room);
         self.stats.opened();
-        self.warned = false;
+        (self.warned, self.spent) = (false, None);
         // Nothing is to be done about an open watch but to read it.
         self.step(Input::Opened).await?;
         if let Some(period) = self.shared.timings.audit
@@ -725,6 +785,7 @@ impl Driver {
         let changes = std::mem::take(changes);
         self.stats.changed(changes.len());
         let versions: Vec<ResourceVersion> = changes.iter().map(|change| change.object.version.clone()).collect();
+        self.shared.revisions.note(self.id, versions.iter());
         self.shared.journal.append_held(self.id, changes, share).await?;
         for version in versions {
             self.step(Input::Changed(version)).await?;
@@ -759,7 +820,7 @@ fn news(shared: &Shared, resource: &Resource, line: &[u8]) -> Result<News, Failu
 
 /// A panic over what a server sent is a bug. It costs this one piece, which is told as undecodable, and not the daemon,
 /// which would meet the same piece again and again.
-fn caught<T>(read: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+pub(super) fn caught<T>(read: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     // Nothing that was half done is seen again: what is read is borrowed and what it gives is dropped.
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_panic| {
         Err(Failure::Undecodable("reading what the API server sent failed; this is a bug, please report it".to_owned()))
@@ -767,7 +828,7 @@ fn caught<T>(read: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
 }
 
 /// The object as the journal takes it: without what must not be kept.
-fn observed(shared: &Shared, resource: &Resource, object: decode::Object<'_>) -> Result<Observed, Failure> {
+pub(super) fn observed(shared: &Shared, resource: &Resource, object: decode::Object<'_>) -> Result<Observed, Failure> {
     if !object.is_one_of(resource) {
         return Err(Failure::Undecodable(OTHER_KIND.to_owned()));
     }

@@ -6,6 +6,7 @@ mod large;
 mod lies;
 mod outages;
 mod reading;
+mod recovering;
 mod refusals;
 mod restored;
 mod scopes;
@@ -262,6 +263,26 @@ impl Daemon {
         }
         drop((self.journal, self.handle));
         self.thread.join().unwrap();
+    }
+}
+
+/// A source of all namespaces, where only its resource matters.
+pub(in crate::watch) fn spec(plural: &str) -> crate::model::SourceSpec {
+    crate::model::SourceSpec {
+        resource: crate::model::Resource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: String::new(),
+            plural: plural.to_owned(),
+            singular: String::new(),
+            short_names: Vec::new(),
+            namespaced: true,
+        },
+        namespace: None,
+        label_selector: String::new(),
+        field_selector: String::new(),
+        ignore: Vec::new(),
+        first_list_silent: false,
     }
 }
 

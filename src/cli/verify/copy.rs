@@ -321,7 +321,7 @@ fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
     let evidence = match entry.evidence.as_deref() {
         None => None,
         Some(word) => Some(
-            [Evidence::Watched, Evidence::Listed, Evidence::Inferred]
+            Evidence::ALL
                 .into_iter()
                 .find(|evidence| evidence.as_str() == word)
                 .ok_or("has an evidence that decklog does not know")?,
@@ -336,6 +336,7 @@ fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
             why: Why::parse(&told.why).ok_or("has a gap for a reason that decklog does not know")?,
             from: told.from.clone().map(ResourceVersion),
             to: told.to.clone().map(ResourceVersion),
+            recovered: told.recovered.unwrap_or(0),
         }),
     };
     let redacted: Vec<String> = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();

@@ -73,6 +73,35 @@ impl Reader {
         rows.collect::<Result<_, _>>().map_err(sql(what))
     }
 
+    /// Up to where nothing of a source was missing when its position was lost, or where it is; and the highest version that
+    /// was written.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn lost_at(&self, source: SourceId) -> Read<(Option<ResourceVersion>, Option<ResourceVersion>)> {
+        let select = "SELECT coalesce(resume, given_up), applied FROM source WHERE id = ?";
+        let row = self.conn.query_row(select, [source.0], |row| {
+            Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<String>>(1)?))
+        });
+        let (from, applied) = row.map_err(sql("where a position was lost"))?;
+        Ok((from.map(ResourceVersion), applied.map(ResourceVersion)))
+    }
+
+    /// How many objects of a source exist.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn objects_of(&self, source: SourceId) -> Read<u64> {
+        self.conn
+            .query_row(
+                "SELECT count(*) FROM source s JOIN object o ON o.resource = s.resource AND o.present = 1
+                 WHERE s.id = ?1 AND (s.namespace = '' OR o.namespace = s.namespace)",
+                [source.0],
+                |row| row.get(0),
+            )
+            .map_err(sql("how many objects there are"))
+    }
+
     /// How many objects of a source are known to exist, and how many of them the list lacks that is staged for it.
     ///
     /// # Errors

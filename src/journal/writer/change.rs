@@ -213,18 +213,21 @@ impl Writer {
         Ok(())
     }
 
-    /// A deletion that nobody saw: told with the last known state.
-    pub(super) fn vanished(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Done {
-        let body = match self.current_state(source, known) {
-            Ok(body) => body,
-            // Damaged: what is told of it is what the table knows.
+    /// What a deletion is told with. Where that is damaged, it is what the table knows.
+    pub(super) fn last_state(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Done<Redacted> {
+        match self.current_state(source, known) {
             Err(JournalError::Corrupt(text)) => {
                 tracing::error!("{text}: the last state of {namespace}/{name} is not told with its deletion");
                 let bytes = self.stub(source, known, namespace, name)?;
-                Redacted { bytes, pointers: Vec::new(), marks: Vec::new() }
+                Ok(Redacted { bytes, pointers: Vec::new(), marks: Vec::new() })
             }
-            Err(error) => return Err(error),
-        };
+            state => state,
+        }
+    }
+
+    /// A deletion that nobody saw: told with the last known state.
+    pub(super) fn vanished(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Done {
+        let body = self.last_state(source, known, namespace, name)?;
         let object = Observed {
             namespace: namespace.to_owned(),
             name: name.to_owned(),

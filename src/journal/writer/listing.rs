@@ -9,9 +9,10 @@ use std::collections::VecDeque;
 use rusqlite::{OptionalExtension, params};
 
 use super::queue::{Command, Reply};
-use super::{Done, Known, SILENT, Writer, known_row, marks_json, marks_of, sql};
-use crate::journal::{JournalError, SourceId};
-use crate::model::{Evidence, Gap, Observed, Redacted, ResourceVersion, Why};
+use super::{Done, Known, SILENT, Writer, before, known_row, marks_json, marks_of, not_after, pointers_json, sql};
+use crate::journal::{Found, JournalError, SourceId};
+use crate::model::{Evidence, Observed, Redacted, ResourceVersion, Why};
+use crate::watch::decode;
 
 /// Objects that one slice looks at or writes.
 const SLICE: usize = 500;
@@ -23,6 +24,11 @@ const GAP_TOLD: i64 = 1;
 const DELETIONS_TOLD: i64 = 2;
 /// `pending_told`: likewise, and something of what was staged is damaged, so that the list is not all that there is.
 const DAMAGED: i64 = 3;
+
+/// `recovering`: what is written is a part of what was recovered …
+const PART: i64 = 1;
+/// … and the last part of it.
+const LAST_PART: i64 = 2;
 
 /// Something long on its way.
 pub(super) struct Job {
@@ -242,6 +248,44 @@ impl Writer {
         if staged { self.add_job(id, Work::Begin, None) } else { Ok(()) }
     }
 
+    /// Keeps aside what was recovered of the API server's history, until a whole part of it is there. What is gone has no
+    /// body: its last state is known by then.
+    pub(super) fn stage_found(&mut self, id: i64, found: &Found) -> Done {
+        let (gone, object) = match found {
+            Found::Version(object) => (false, object),
+            Found::Deletion(object) => (true, object),
+        };
+        let body = if gone { Vec::new() } else { self.codec.compress(None, &object.body.bytes) };
+        self.execute(
+            "stage a recovered version",
+            "INSERT INTO listing (source, namespace, name, uid, version, body, marks, pointers, gone) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            params![
+                id,
+                object.namespace,
+                object.name,
+                object.uid,
+                object.version.as_str(),
+                body,
+                marks_json(&object.body),
+                pointers_json(&object.body),
+                gone
+            ],
+        )?;
+        Ok(())
+    }
+
+    /// Everything up to `version` is staged that happened since the position was lost, or since the part before. Unless it
+    /// is the last part, the position stays lost, from here on.
+    pub(super) fn complete_part(&mut self, id: i64, version: &ResourceVersion, last: bool, reply: Reply<()>) -> Done {
+        self.begin()?;
+        self.execute(
+            "complete what is recovered",
+            "UPDATE source SET pending = ?, pending_told = ?, recovering = ? WHERE id = ?",
+            params![version.as_str(), DELETIONS_TOLD, if last { LAST_PART } else { PART }, id],
+        )?;
+        self.add_job(id, Work::List(Step::Changes), Some(reply))
+    }
+
     /// Drops a slice of what is staged. Says whether that was the last.
     fn clear(&self, id: i64) -> Done<bool> {
         let dropped = self.execute(
@@ -334,11 +378,11 @@ impl Writer {
             } else {
                 self.known_good(id)?
             };
-            self.gap(id, &Gap { why, from, to: Some(version.clone()) })?;
+            self.gap(id, why, from, Some(version.clone()))?;
         }
         if self.note_unread(id)? && why != Some(Why::Oversize) {
             let from = self.known_good(id)?;
-            self.gap(id, &Gap { why: Why::Oversize, from, to: Some(version) })?;
+            self.gap(id, Why::Oversize, from, Some(version))?;
         }
         // In the same transaction, so that a crash does not tell them again.
         self.execute("write a list", "UPDATE source SET pending_told = ? WHERE id = ?", params![GAP_TOLD, id])?;
@@ -420,7 +464,11 @@ impl Writer {
         let (_, why, _) = self.pending(id)?;
         let silent = why.as_deref() == Some(SILENT);
         let gap = why.as_deref().and_then(Why::parse);
-        let evidence = if gap.is_some() { Evidence::Inferred } else { Evidence::Listed };
+        let evidence = match gap {
+            _ if self.recovering(id)? != 0 => Evidence::Recovered,
+            Some(_) => Evidence::Inferred,
+            None => Evidence::Listed,
+        };
         let most = SLICE_BYTES.min(self.room.sizes.group as u64 / 4);
         let staged: Vec<i64> = {
             let mut select = self
@@ -444,7 +492,19 @@ impl Writer {
         for row in &staged {
             self.write_listed(id, *row, evidence, silent, older)?;
         }
+        if evidence == Evidence::Recovered {
+            let what = "count what is recovered";
+            let add = "UPDATE source SET recovered = recovered + ?1, rescued = rescued + ?1 WHERE id = ?2";
+            self.execute(what, add, params![staged.len(), id])?;
+        }
         Ok(!staged.is_empty())
+    }
+
+    fn recovering(&self, id: i64) -> Done<i64> {
+        self.conn
+            .prepare_cached("SELECT recovering FROM source WHERE id = ?")
+            .and_then(|mut select| select.query_row([id], |row| row.get(0)))
+            .map_err(sql("read a source"))
     }
 
     fn end_list(&mut self, id: i64) -> Done {
@@ -457,9 +517,14 @@ impl Writer {
             .conn
             .query_row("SELECT listed_at FROM source WHERE id = ?", [id], |row| row.get(0))
             .map_err(sql("write a list"))?;
+        if self.recovering(id)? == PART {
+            return self.end_part(id, version, at);
+        }
         self.execute(
             "write a list",
-            "UPDATE source SET pending = NULL, pending_why = NULL, pending_told = 0, rescoped = 0, given_up = NULL WHERE id = ?",
+            "UPDATE source SET pending = NULL, pending_why = NULL, pending_told = 0, rescoped = 0, given_up = NULL,
+                 recovering = 0, rescued = 0
+             WHERE id = ?",
             params![id],
         )?;
         if let Some(source) = self.touch(id) {
@@ -474,9 +539,32 @@ impl Writer {
         self.prove(id, version, at)
     }
 
+    /// Nothing is missing up to here, and something may be after it.
+    fn end_part(&mut self, id: i64, version: ResourceVersion, at: i64) -> Done {
+        self.execute(
+            "write what is recovered",
+            "UPDATE source SET pending = NULL, pending_told = 0, recovering = 0,
+                 given_up = CASE WHEN resume IS NULL THEN ?1 ELSE given_up END
+             WHERE id = ?2",
+            params![version.as_str(), id],
+        )?;
+        if let Some(source) = self.touch(id) {
+            // Behind a list of an older version the position is known all the time.
+            let position = if source.resume.is_some() { &mut source.resume } else { &mut source.given_up };
+            *position = Some(version.clone());
+            source.applied = Some(version.clone());
+            source.moved = true;
+        }
+        self.prove(id, version, at)
+    }
+
     /// Everything of a list is told but what is damaged: nothing is proved by it, and the source has to list again.
     fn end_damaged_list(&mut self, id: i64, version: ResourceVersion) -> Done {
-        self.execute("write a list", "UPDATE source SET pending = NULL, pending_told = 0 WHERE id = ?", params![id])?;
+        self.execute(
+            "write a list",
+            "UPDATE source SET pending = NULL, pending_told = 0, recovering = 0 WHERE id = ?",
+            params![id],
+        )?;
         if let Some(source) = self.touch(id) {
             source.applied = Some(version);
             source.moved = true;
@@ -486,9 +574,9 @@ impl Writer {
 
     fn write_listed(&mut self, id: i64, row: i64, evidence: Evidence, silent: bool, older: bool) -> Done {
         let what = "read a staged object";
-        let (mut object, blob): (Observed, Vec<u8>) = self
+        let (mut object, blob, gone): (Observed, Vec<u8>, bool) = self
             .conn
-            .prepare_cached("SELECT namespace, name, uid, version, body, marks, pointers FROM listing WHERE id = ?")
+            .prepare_cached("SELECT namespace, name, uid, version, body, marks, pointers, gone FROM listing WHERE id = ?")
             .and_then(|mut select| {
                 select.query_row([row], |row| {
                     let pointers: Option<String> = row.get(6)?;
@@ -498,10 +586,16 @@ impl Writer {
                         pointers: pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
                     };
                     let (namespace, name, uid) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                    Ok((Observed { namespace, name, uid, version: ResourceVersion(row.get(3)?), body }, row.get(4)?))
+                    let object = Observed { namespace, name, uid, version: ResourceVersion(row.get(3)?), body };
+                    Ok((object, row.get(4)?, row.get(7)?))
                 })
             })
             .map_err(sql(what))?;
+        if gone {
+            self.went(id, &object)?;
+            self.execute("unstage an object", "DELETE FROM listing WHERE id = ?", params![row])?;
+            return Ok(());
+        }
         let body = self
             .codec
             .decompress(None, &blob)
@@ -518,6 +612,11 @@ impl Writer {
         };
         let resource = self.source(id)?.resource;
         match self.known(resource, &object.namespace, &object.name)? {
+            // What is recovered may have been told before a crash, or before the position was lost.
+            Some(known)
+                if evidence == Evidence::Recovered
+                    && known.uid == object.uid
+                    && not_after(&object.version, &known.version) => {}
             Some(known) if known.present && known.uid == object.uid => {
                 if known.version != object.version || self.differs(id, &known, &object)? {
                     self.modified(id, &known, &object, evidence)?;
@@ -536,6 +635,20 @@ impl Writer {
         // It is told: a crash after this commit goes on with the next one.
         self.execute("unstage an object", "DELETE FROM listing WHERE id = ?", params![row])?;
         Ok(())
+    }
+
+    /// A deletion that was recovered: told as the watch would have told it, with the last state under the version of the
+    /// deletion.
+    fn went(&mut self, id: i64, gone: &Observed) -> Done {
+        let resource = self.source(id)?.resource;
+        let known = self.known(resource, &gone.namespace, &gone.name)?;
+        let Some(known) = known.filter(|known| known.present && before(&known.version, &gone.version)) else {
+            return Ok(());
+        };
+        let mut body = self.last_state(id, &known, &gone.namespace, &gone.name)?;
+        decode::set_version(&mut body.bytes, known.version.as_str(), gone.version.as_str());
+        let object = Observed { uid: known.uid.clone(), body, ..gone.clone() };
+        self.deleted(id, &known, &object, Evidence::Recovered)
     }
 
     /// Goes on without an object whose staged body is damaged; the end of the list knows that it lacks something.
@@ -609,7 +722,7 @@ impl Writer {
         }
         if !told {
             let from = self.known_good(id)?;
-            self.gap(id, &Gap { why: Why::Scope, from, to: None })?;
+            self.gap(id, Why::Scope, from, None)?;
         }
         for (known, namespace, name) in &left {
             self.vanished(id, known, namespace, name)?;
@@ -641,7 +754,7 @@ impl Writer {
         };
         // Also without objects something may have come and gone between our last look and the end.
         if known || listed {
-            self.gap(id, &Gap { why: Why::Scope, from, to: None })?;
+            self.gap(id, Why::Scope, from, None)?;
         }
         Ok(known)
     }

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::change::redact::Redactor;
 use crate::journal::retention::Bounds;
 use crate::journal::{
-    Audit, Held, JournalError, Recast, RequestCounts, Settled, SinkStart, SinkState, SourceId, SourceMemory,
+    Audit, Found, Held, JournalError, Recast, RequestCounts, Settled, SinkStart, SinkState, SourceId, SourceMemory,
     SourceState, WatchChange,
 };
 use crate::model::{Cluster, Observed, Resource, ResourceVersion, Seq, SourceSpec, Why};
@@ -49,6 +49,8 @@ pub(in crate::journal) enum Command {
     Bookmark(SourceId, ResourceVersion),
     ListBegin(SourceId),
     ListPage(SourceId, Vec<Observed>),
+    Found(SourceId, Vec<Found>),
+    PartDone(SourceId, ResourceVersion, bool, Reply<()>),
     ListDone(SourceId, ResourceVersion, Option<Why>, Reply<()>),
     Gone(SourceId, Reply<()>),
     Distrust(SourceId, Why),
@@ -96,6 +98,8 @@ impl Command {
             | Self::Bookmark(..)
             | Self::ListBegin(_)
             | Self::ListPage(..)
+            | Self::Found(..)
+            | Self::PartDone(..)
             | Self::ListDone(..)
             | Self::Gone(..)
             | Self::Distrust(..)
@@ -114,6 +118,8 @@ impl Command {
             | Self::Bookmark(SourceId(id), _)
             | Self::ListBegin(SourceId(id))
             | Self::ListPage(SourceId(id), _)
+            | Self::Found(SourceId(id), _)
+            | Self::PartDone(SourceId(id), ..)
             | Self::ListDone(SourceId(id), ..)
             | Self::Gone(SourceId(id), _)
             | Self::Distrust(SourceId(id), _)
@@ -148,6 +154,8 @@ impl Command {
             changes.len()
         } else if let Self::ListPage(_, objects) = self {
             objects.len()
+        } else if let Self::Found(_, found) = self {
+            found.len()
         } else {
             0
         }

@@ -118,8 +118,20 @@ impl Writer {
         Ok(source.resume.as_ref().or(source.given_up.as_ref()).or(source.applied.as_ref()).cloned())
     }
 
-    pub(super) fn gap(&mut self, source_id: i64, gap: &Gap) -> Done {
+    pub(super) fn gap(
+        &mut self,
+        source_id: i64,
+        why: Why,
+        from: Option<ResourceVersion>,
+        to: Option<ResourceVersion>,
+    ) -> Done {
         let now = micros(ambient::now());
+        let recovered = self
+            .conn
+            .prepare_cached("SELECT rescued FROM source WHERE id = ?")
+            .and_then(|mut select| select.query_row([source_id], |row| row.get(0)))
+            .map_err(sql("read a source"))?;
+        let gap = Gap { why, from, to, recovered };
         let source = self.source(source_id)?;
         // What contradicts the journal may have been missing ever since something was last proved.
         let good_at =
@@ -142,13 +154,13 @@ impl Writer {
             version: "",
             change: None,
             object: None,
-            gap: Some((gap, since.as_deref())),
+            gap: Some((&gap, since.as_deref())),
             redacted: &[],
         });
         let blob = self.codec.compress(None, &rendered.line);
         self.insert(seq, now, EntryType::Gap, source_id, None, 0, None, &(0..0), &blob)?;
         self.recent.put(seq, Line { kind: EntryType::Gap, bytes: rendered.line.into(), object: 0..0, shape: None });
-        self.execute("count a gap", "UPDATE source SET gaps = gaps + 1 WHERE id = ?", params![source_id])?;
+        self.execute("count a gap", "UPDATE source SET gaps = gaps + 1, rescued = 0 WHERE id = ?", params![source_id])?;
         Ok(())
     }
 

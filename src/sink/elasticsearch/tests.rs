@@ -130,7 +130,7 @@ async fn whatever_an_object_holds_is_in_one_text() {
     let odd = r#"{"areas":["spec"],"patch":[{"op":"add","path":"/\ud800","value":1}],"managers":[]}"#;
     let object = br#"{"a\u0000b":"\ud800","n":1e400,"n":123456789012345678901234567890,"s":"\u0000"}"#;
     let cluster = Where { name: "Prod/EU 1".into(), uid: "c".into() };
-    let gap = Gap { why: Why::Expired, from: Some(ResourceVersion::new("5")), to: None };
+    let gap = Gap { why: Why::Expired, from: Some(ResourceVersion::new("5")), to: None, recovered: 0 };
     let draft = |seq, change| Draft {
         seq: Seq(seq),
         epoch: "e",

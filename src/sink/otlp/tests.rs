@@ -186,7 +186,7 @@ async fn a_log_record_has_the_line_as_its_body() {
 #[tokio::test]
 async fn a_gap_is_a_warning_and_a_namespace_belongs_to_itself() {
     let cluster = Cluster { name: "n".into(), uid: String::new() };
-    let gap = Gap { why: Why::Expired, from: None, to: None };
+    let gap = Gap { why: Why::Expired, from: None, to: None, recovered: 0 };
     let draft = |kind, resource, namespace, name, gap| Draft {
         seq: Seq(1),
         epoch: "e",

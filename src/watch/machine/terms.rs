@@ -73,6 +73,12 @@ pub enum Input {
     },
     /// The list is on disk.
     Committed,
+    /// Everything up to this version is recovered, and on disk.
+    Recovered(ResourceVersion),
+    /// What is to be recovered is gone, up to this version, which can be had.
+    Compacted(ResourceVersion),
+    /// It cannot be recovered.
+    Unrecoverable,
     /// The API server has accepted the watch.
     Opened,
     /// The watch is open for as long as [`Machine::stands_after`](super::Machine::stands_after) asks for.
@@ -131,6 +137,13 @@ pub enum Effect {
         token: Option<String>,
         /// Whether to ask for pages at all.
         paged: bool,
+        /// The version to ask for; for none, which makes it a consistent list. A token brings its own.
+        at: Option<ResourceVersion>,
+    },
+    /// Find out what happened since the position was lost.
+    Recover {
+        /// Whether a list is to be believed whatever it lacks.
+        sure: bool,
     },
     /// The list is complete: write it.
     Commit {
@@ -194,6 +207,7 @@ impl Effect {
             Self::Probe(_)
             | Self::AskLatest
             | Self::List { .. }
+            | Self::Recover { .. }
             | Self::Commit { .. }
             | Self::Watch(_)
             | Self::Wait { .. }

@@ -57,6 +57,9 @@ fn parse(line: &str) -> (Duration, Input) {
         "rung" => Input::Rung,
         "latest" => Input::Latest(rv(rest[0])),
         "warned" => Input::Warned,
+        "recovered" => Input::Recovered(rv(rest[0])),
+        "compacted" => Input::Compacted(rv(rest[0])),
+        "unrecoverable" => Input::Unrecoverable,
         "differs" => Input::Differs,
         "doubtful" => Input::Doubtful(text()),
         "confirmed" => Input::Confirmed(rest[0] == "yes"),
@@ -82,8 +85,10 @@ fn show(effect: &Effect) -> String {
     match effect {
         Effect::Probe(version) => format!("probe {version}"),
         Effect::AskLatest => "ask".to_owned(),
-        Effect::List { token: None, paged: true } => "list".to_owned(),
-        Effect::List { token: None, paged: false } => "list in one piece".to_owned(),
+        Effect::List { token: None, at: Some(at), .. } => format!("list at {at}"),
+        Effect::List { token: None, paged: true, .. } => "list".to_owned(),
+        Effect::List { token: None, paged: false, .. } => "list in one piece".to_owned(),
+        Effect::Recover { sure } => format!("recover{}", if *sure { " for sure" } else { "" }),
         Effect::List { token: Some(token), .. } => format!("list after {token}"),
         Effect::Commit { version, why: None, .. } => format!("commit {version}"),
         Effect::Commit { version, why: Some(why), sure } => {
@@ -111,7 +116,17 @@ fn show(effect: &Effect) -> String {
 /// Each line of `trace` is `INPUT => EFFECTS`.
 #[track_caller]
 fn check(memory: SourceMemory, trace: &str) {
-    let mut machine = Machine::new(memory, Patience::default());
+    check_machine(Machine::new(memory, Patience::default()), trace);
+}
+
+/// The same of a source that recovers what it has lost.
+#[track_caller]
+fn check_recovering(memory: SourceMemory, trace: &str) {
+    check_machine(Machine::new(memory, Patience::default()).recovering(true), trace);
+}
+
+#[track_caller]
+fn check_machine(mut machine: Machine, trace: &str) {
     let mut actual = String::new();
     let expected: Vec<&str> = trace.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     for line in &expected {
@@ -694,6 +709,7 @@ fn while_watches_end_at_once_what_is_new_is_listed_ever_more_rarely() {
                 Input::Committed
             }
             Effect::AskLatest
+            | Effect::Recover { .. }
             | Effect::Await { .. }
             | Effect::Rest(_)
             | Effect::Confirm
@@ -810,10 +826,13 @@ fn any_input() -> impl Strategy<Value = Input> {
         4 => Just(Input::Opened),
         1 => Just(Input::Stood),
         4 => version.clone().prop_map(Input::Changed),
-        2 => version.prop_map(Input::Bookmark),
+        2 => version.clone().prop_map(Input::Bookmark),
         2 => prop_oneof![Just(End::Closed), Just(End::Over), Just(End::Cut("cut".to_owned())), Just(End::Silent)].prop_map(Input::Ended),
         4 => failure.prop_map(Input::Failed),
         1 => any::<bool>().prop_map(Input::Confirmed),
+        2 => version.clone().prop_map(Input::Recovered),
+        1 => version.prop_map(Input::Compacted),
+        1 => Just(Input::Unrecoverable),
     ]
 }
 
@@ -823,6 +842,10 @@ fn answers(action: &Effect, open: bool, input: &Input) -> bool {
         (Effect::Probe(_), Input::Probed(_) | Input::Failed(_))
         | (Effect::AskLatest, Input::Latest(_) | Input::Unrelated | Input::Failed(_))
         | (Effect::List { .. }, Input::Page { .. } | Input::Failed(_))
+        | (
+            Effect::Recover { .. },
+            Input::Recovered(_) | Input::Compacted(_) | Input::Unrecoverable | Input::Failed(_),
+        )
         | (Effect::Confirm, Input::Confirmed(_)) => true,
         (Effect::Watch(_), Input::Stood | Input::Changed(_) | Input::Bookmark(_) | Input::Ended(_)) => open,
         (Effect::Watch(_), Input::Opened) => !open,
@@ -836,15 +859,15 @@ proptest! {
     #[test]
     fn whatever_a_server_does_the_source_is_never_lost_and_never_hot(
         inputs in prop::collection::vec((0_u64..20_000, any_input()), 0..120),
-        begun in any::<bool>(),
+        begun in any::<bool>(), recovers in any::<bool>(),
     ) {
         let memory = if begun { known() } else { new() };
-        let mut machine = Machine::new(memory, Patience::default());
+        let mut machine = Machine::new(memory, Patience::default()).recovering(recovers);
         let mut now = Duration::ZERO;
         let mut open = false;
         let mut action = machine.step(now, Input::Start).pop().unwrap();
         // What is known to be in the journal, and what a list has to be for.
-        let (mut listed, mut desynced) = (begun, !begun);
+        let (mut listed, mut desynced, mut older) = (begun, !begun, false);
         for (pause, input) in inputs {
             now += Duration::from_millis(pause);
             let input = match &action {
@@ -856,12 +879,18 @@ proptest! {
                     // Invariant 3: only what has no history is listed without a gap.
                     prop_assert_eq!(why.is_none(), !listed);
                     listed = true;
-                    desynced = false;
+                    // What follows a list of an older version is to be recovered.
+                    desynced = std::mem::take(&mut older);
                     Input::Committed
                 }
                 Effect::Gone => break,
                 action if !answers(action, open, &input) => continue,
-                Effect::Probe(_) | Effect::AskLatest | Effect::List { .. } | Effect::Watch(_) | Effect::Confirm => input,
+                Effect::Probe(_)
+                | Effect::AskLatest
+                | Effect::List { .. }
+                | Effect::Recover { .. }
+                | Effect::Watch(_)
+                | Effect::Confirm => input,
                 Effect::Rest(_)
                 | Effect::Refresh
                 | Effect::Reconnect
@@ -870,6 +899,9 @@ proptest! {
                 | Effect::Count(_) => unreachable!(),
             };
             let asked = matches!(action, Effect::AskLatest);
+            if matches!(input, Input::Recovered(_)) {
+                desynced = false;
+            }
             let failing = matches!(input, Input::Failed(_) | Input::Doubtful(_) | Input::Differs | Input::Ended(End::Cut(_) | End::Silent));
             let expired = matches!(input, Input::Failed(Failure::Expired));
             let stays_open = matches!(input, Input::Opened | Input::Stood | Input::Changed(_) | Input::Bookmark(_));
@@ -882,12 +914,15 @@ proptest! {
             if failing {
                 let waits = matches!(next, Effect::Wait { .. } | Effect::Await { .. } | Effect::Confirm)
                     // Once, and not again before a while.
-                    || (expired && matches!(next, Effect::List { .. }))
+                    || (expired && matches!(next, Effect::List { .. } | Effect::Recover { .. }))
                     || (!asked && matches!(next, Effect::AskLatest));
                 prop_assert!(waits, "a failure is followed by a wait, not by {next:?}");
             }
-            if let Effect::List { .. } = next {
+            if let Effect::List { .. } | Effect::Recover { .. } = next {
                 prop_assert!(desynced, "no list while there is a position to resume from");
+            }
+            if let Effect::List { at, token: None, .. } = next {
+                older = at.is_some();
             }
             action = (*next).clone();
         }

@@ -353,11 +353,11 @@ proptest! {
     /// The dice never make it wait, and the server answers at once: still it asks no more often than it may.
     #[test]
     fn no_answer_of_a_server_makes_a_hot_loop(
-        inputs in prop::collection::vec((0_u8..40, any_input()), 0..800), opaque in any::<bool>(),
+        inputs in prop::collection::vec((0_u8..40, any_input()), 0..800), opaque in any::<bool>(), recovers in any::<bool>(),
     ) {
         let memory = if opaque { memory(Some("a"), Some("b"), None) } else { known() };
         let patience = Patience::default();
-        let mut machine = Machine::new(memory, patience);
+        let mut machine = Machine::new(memory, patience).recovering(recovers);
         let (mut now, mut open, mut newest, mut listed) = (Duration::ZERO, false, 100_u32, 100);
         let (mut watches, mut requests, mut pages) = (Vec::new(), Vec::new(), Vec::new());
         let mut effects = machine.step(now, Input::Start);
@@ -379,7 +379,8 @@ proptest! {
                     watches.push(now);
                     requests.push(now);
                 }
-                Effect::Probe(_) | Effect::AskLatest | Effect::Confirm => requests.push(now),
+                // What recovering asks itself is bounded by the limiter.
+                Effect::Probe(_) | Effect::AskLatest | Effect::Recover { .. } | Effect::Confirm => requests.push(now),
                 Effect::Watch(_)
                 | Effect::Commit { .. }
                 | Effect::Wait { .. }
@@ -405,9 +406,12 @@ proptest! {
                 action if dice < 20 && answers(action, open, &input) => input,
                 Effect::Probe(_) => Input::Probed(version),
                 Effect::AskLatest => Input::Latest(version),
-                Effect::List { .. } => {
-                    Input::Page { version: rv(&listed.to_string()), next: (dice != 20).then(|| "t".to_owned()), newer: false }
+                Effect::List { at, .. } => {
+                    let version = at.clone().unwrap_or_else(|| rv(&listed.to_string()));
+                    Input::Page { version, next: (dice != 20).then(|| "t".to_owned()), newer: false }
                 }
+                Effect::Recover { .. } if dice % 2 == 0 => Input::Compacted(version),
+                Effect::Recover { .. } => Input::Recovered(version),
                 Effect::Confirm => Input::Confirmed(false),
                 Effect::Watch(_) if !open => Input::Opened,
                 Effect::Watch(_) if dice % 2 == 0 => {

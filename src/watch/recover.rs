@@ -1,0 +1,733 @@
+//! What the API server's watches have forgotten and etcd has not: recovered by lists of exact versions.
+//!
+//! A watch is answered from a cache that is empty after a restart of the API server. A list with
+//! `resourceVersionMatch=Exact` is answered from etcd, which keeps every revision until it is compacted. So a source that
+//! has lost its position asks what happened since, in windows of revisions, the oldest first, because compaction comes from
+//! there. The [`plan`] says what to ask; what is here asks it, within bounds, and hands what was found to the journal, a
+//! window at a time. Dropping it at any moment is safe: the journal knows how far it is, and drops half a window.
+
+mod plan;
+mod revisions;
+
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream;
+use http::Method;
+use kube::core::params::{ListParams, VersionMatch};
+use tokio::time::Instant;
+
+use super::audit::METADATA;
+use super::classify::Failure;
+use super::decode::{self, Page};
+use super::frame::{Item, Items};
+use super::source::{MANY, SLOW, Stop, caught, list_params, observed, unbuilt};
+use super::stats::SourceStats;
+use super::{Shared, random_up_to};
+use crate::ambient;
+use crate::cluster::{Api, next_part};
+use crate::journal::{Found, KnownObject, SourceId};
+use crate::model::{Observed, Redacted, ResourceVersion, SourceSpec};
+use plan::{Doubt, Key, Plan, Question, State};
+pub(super) use revisions::Revisions;
+use revisions::number;
+
+/// Revisions of a window, and one more for every ten objects, because each window costs a list.
+const WINDOW: u64 = 1000;
+/// Questions under way at once, of one source.
+const AT_ONCE: usize = 4;
+/// Questions after which it is looked again what others have explained.
+const ROUND: usize = 64;
+/// How often a question is asked again that fails in a way that passes.
+const TRIES: u32 = 3;
+/// How long a source waits for others to find their versions, which may explain what it would have to ask for.
+const OTHERS: Duration = Duration::from_secs(10);
+/// Of what is longer only what names it is read, where nothing else is needed.
+const ITEM_LIMIT: usize = 256 << 10;
+
+/// How much may be spent on what watches have forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Requests for one source each time that it has lost its position.
+    pub requests: u32,
+    /// Requests a second, for all sources.
+    pub rate: u32,
+    /// How long it may take.
+    pub within: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { requests: 10_000, rate: 100, within: Duration::from_secs(300) }
+    }
+}
+
+/// What was spent since a position was lost.
+#[derive(Debug)]
+pub(super) struct Spent {
+    since: Instant,
+    requests: AtomicU32,
+}
+
+impl Spent {
+    pub(super) fn new() -> Self {
+        Self { since: Instant::now(), requests: AtomicU32::new(0) }
+    }
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// Everything up to this version is in the journal.
+    Done(ResourceVersion),
+    /// The versions before this one are gone, and this one can be had.
+    Compacted(ResourceVersion),
+    /// It cannot be recovered, or not within the bounds.
+    Hopeless(String),
+    /// So much seems to be gone that whoever answers may be somebody else.
+    Doubtful(String),
+}
+
+/// Why a window came to nothing.
+enum Trouble {
+    Compacted,
+    Hopeless(String),
+    Doubtful(String),
+    Claimed,
+    Stop(Stop),
+}
+
+impl From<Doubt> for Trouble {
+    fn from(doubt: Doubt) -> Self {
+        match doubt {
+            Doubt::Claimed => Self::Claimed,
+            Doubt::Contradiction => {
+                Self::Hopeless("the API server's answers about the past contradict each other, or the log".to_owned())
+            }
+        }
+    }
+}
+
+impl From<Stop> for Trouble {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+impl From<crate::journal::JournalError> for Trouble {
+    fn from(error: crate::journal::JournalError) -> Self {
+        Self::Stop(error.into())
+    }
+}
+
+/// Recovers one source, once.
+pub(super) struct Recovery<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) api: &'a Api,
+    pub(super) spec: &'a SourceSpec,
+    pub(super) id: SourceId,
+    pub(super) stats: &'a SourceStats,
+    pub(super) bounds: Bounds,
+    pub(super) spent: &'a Spent,
+    /// A list that lacks most of what is known is believed.
+    pub(super) sure: bool,
+}
+
+/// One window on its way.
+struct Window {
+    from: u64,
+    to: u64,
+    keys: RandomState,
+    /// Which versions of which objects are staged.
+    staged: Mutex<BTreeSet<(Key, u64)>>,
+}
+
+/// An answer, as the plan takes it.
+enum Answer {
+    Object { key: Key, at: u64, since: u64, state: Option<State> },
+    Count { at: u64, count: Option<u64> },
+    Names { at: u64, count: u64, changed: Vec<(Key, State)> },
+}
+
+impl Recovery<'_> {
+    pub(super) async fn recover(self) -> Result<Outcome, Stop> {
+        match self.windows().await {
+            Ok(outcome) => Ok(outcome),
+            Err(Trouble::Hopeless(text)) => Ok(Outcome::Hopeless(text)),
+            Err(Trouble::Doubtful(text)) => Ok(Outcome::Doubtful(text)),
+            Err(Trouble::Compacted | Trouble::Claimed) => {
+                Ok(Outcome::Hopeless("the API server's history goes while it is read".to_owned()))
+            }
+            Err(Trouble::Stop(stop)) => Err(stop),
+        }
+    }
+
+    async fn windows(&self) -> Result<Outcome, Trouble> {
+        // What was handed over has to be on disk, because that is what it begins with.
+        self.shared.journal.flush().await?;
+        let (journal, id) = (self.shared.journal.clone(), self.id);
+        let read = ambient::blocking(move || {
+            let reader = journal.reader()?;
+            Ok::<_, crate::journal::JournalError>((reader.lost_at(id)?, reader.objects_of(id)?))
+        });
+        let ((from, applied), objects) = read.await.map_err(unreadable)?;
+        let Some(from) = from.as_ref().and_then(number) else {
+            return Err(Trouble::Hopeless("its versions have no order".to_owned()));
+        };
+        // Several objects may have been deleted under the newest version, and some of that may be missing.
+        let mut from = from.max(applied.as_ref().and_then(number).map_or(0, |applied| applied - 1));
+        let newest = self.newest().await?;
+        if newest < from || applied.as_ref().and_then(number).is_some_and(|applied| newest < applied) {
+            return Err(Trouble::Stop(Failure::Ahead.into()));
+        }
+        let size = WINDOW + objects / 10;
+        let mut alone = false;
+        loop {
+            let to = newest.min(from + size);
+            match self.window(from, to, alone).await {
+                Ok(()) => {}
+                Err(Trouble::Compacted) => {
+                    let oldest = self.oldest(from, newest).await?;
+                    return Ok(Outcome::Compacted(version(oldest)));
+                }
+                Err(Trouble::Claimed) if !alone => {
+                    tracing::info!(source = self.spec.name(), "its revisions are not those of other sources");
+                    self.shared.revisions.disown(self.id);
+                    alone = true;
+                    continue;
+                }
+                Err(trouble) => return Err(trouble),
+            }
+            self.shared.journal.part_done(self.id, version(to), to == newest).await?;
+            from = to;
+            if to == newest {
+                return Ok(Outcome::Done(version(newest)));
+            }
+        }
+    }
+
+    /// Finds and stages what happened after `from`, up to `to`.
+    async fn window(&self, from: u64, to: u64, alone: bool) -> Result<(), Trouble> {
+        self.shared.journal.list_begin(self.id).await?;
+        if from == to {
+            return Ok(());
+        }
+        let (keys, staged) = (RandomState::new(), Mutex::default());
+        let window = Window { from, to, keys, staged };
+        let walking = Walking::begin(&self.shared.walking);
+        let mut plan = self.ends(&window).await?;
+        if !alone {
+            self.compare(&window).await;
+            plan.explain(&self.shared.revisions.of_others(self.id, from, to));
+        }
+        let mut walking = Some(walking);
+        loop {
+            let mut questions = plan.next()?;
+            if questions.is_empty() {
+                break;
+            }
+            if !alone && !matches!(questions.first(), Some(Question::Object(..))) {
+                // What follows is asked of every revision that nobody explains: others may be about to.
+                if walking.take().is_some() {
+                    self.wait_for_others().await;
+                    self.compare(&window).await;
+                }
+                plan.explain(&self.shared.revisions.of_others(self.id, from, to));
+                questions = plan.next()?;
+            }
+            questions.truncate(ROUND);
+            let mut answers = stream::iter(questions.into_iter().map(|question| self.ask(&window, question))).buffered(AT_ONCE);
+            while let Some(answer) = answers.next().await {
+                match answer? {
+                    Answer::Object { key, at, since, state } => plan.object(&key, at, since, state)?,
+                    Answer::Count { at, count } => plan.count(at, count),
+                    Answer::Names { at, count, changed } => plan.names(at, count, changed)?,
+                }
+            }
+            drop(answers);
+            self.shared.revisions.note_numbers(self.id, plan.found());
+        }
+        let changes = plan.changes();
+        self.shared.revisions.note_numbers(self.id, changes.iter().map(|change| change.version));
+        tracing::debug!(source = self.spec.name(), from, to, changes = changes.len(), "recovered a part of the history");
+        let deletions = changes.into_iter().filter(|change| change.deleted).map(|change| {
+            let (namespace, name) = change.key;
+            let body = Redacted::default();
+            Found::Deletion(Observed { namespace, name, uid: String::new(), version: version(change.version), body })
+        });
+        let deletions: Vec<Found> = deletions.collect();
+        if !deletions.is_empty() {
+            self.shared.journal.found(self.id, deletions).await?;
+        }
+        Ok(())
+    }
+
+    /// What the journal has at the beginning of a window, and the API server at its end.
+    async fn ends(&self, window: &Window) -> Result<Plan, Trouble> {
+        let mut plan = Plan::new(window.from, window.to);
+        let (known, unread) = self.known(window).await?;
+        let total = known.values().filter(|known| known.2).count() as u64;
+        let mut missing = known;
+        let mut listed = 0;
+        let mut differ = Vec::new();
+        self.list(window.to, |object| {
+            listed += 1;
+            let key = (object.namespace.to_string(), object.name.to_string());
+            let name = window.keys.hash_one(&key);
+            let state = window.state(&object)?;
+            if unread.contains(&(name, state.uid, state.version)) {
+                // It is too large, and told as such.
+                missing.remove(&name);
+                plan.same();
+                return Ok(());
+            }
+            match missing.remove(&name) {
+                Some((uid, version, true)) if state == (State { uid, version }) => plan.same(),
+                before => differ.push((key, before, state)),
+            }
+            Ok(())
+        })
+        .await?;
+        let gone = missing.values().filter(|known| known.2).count() as u64;
+        if !self.sure && gone * 2 > total && (gone >= MANY || listed == 0) {
+            return Err(Trouble::Doubtful(format!("a list lacks {gone} of {total} objects; asking again")));
+        }
+        for (key, before, state) in differ {
+            plan.begins(&key, before.map(|(uid, version, present)| (version, present.then_some(State { uid, version }))))?;
+            plan.ends(&key, Some(state))?;
+        }
+        if missing.is_empty() {
+            return Ok(plan);
+        }
+        // Their names were not kept.
+        let (journal, id, keys, from) = (self.shared.journal.clone(), self.id, window.keys.clone(), version(window.from));
+        let names = ambient::blocking(move || {
+            let mut names = Vec::new();
+            journal.reader()?.each_known(id, &from, |known| {
+                let key = (known.namespace, known.name);
+                if missing.contains_key(&keys.hash_one(&key)) {
+                    names.push(key);
+                }
+            })?;
+            Ok::<_, crate::journal::JournalError>((names, missing))
+        });
+        let (names, missing) = names.await.map_err(unreadable)?;
+        for key in names {
+            let Some((uid, version, present)) = missing.get(&window.keys.hash_one(&key)) else { continue };
+            let state = present.then_some(State { uid: *uid, version: *version });
+            plan.begins(&key, Some((*version, state)))?;
+            plan.ends(&key, None)?;
+        }
+        Ok(plan)
+    }
+
+    /// What the journal knows: for the number of a name its uid's, its version and whether it is there. And what the
+    /// journal knows to be too large.
+    async fn known(
+        &self,
+        window: &Window,
+    ) -> Result<(HashMap<u64, (u64, u64, bool)>, BTreeSet<(u64, u64, u64)>), Trouble> {
+        let (journal, id, keys, from) = (self.shared.journal.clone(), self.id, window.keys.clone(), version(window.from));
+        let read = ambient::blocking(move || {
+            let reader = journal.reader()?;
+            let mut known = HashMap::new();
+            let mut ordered = true;
+            reader.each_known(id, &from, |object| {
+                let KnownObject { namespace, name, uid, version, present } = object;
+                let Some(version) = number(&version) else {
+                    ordered = false;
+                    return;
+                };
+                known.insert(keys.hash_one((namespace, name)), (keys.hash_one(&uid), version, present));
+            })?;
+            let mut unread = BTreeSet::new();
+            for [namespace, name, uid, version] in reader.unread(id)? {
+                let number = number(&ResourceVersion(version)).unwrap_or(0);
+                unread.insert((keys.hash_one((namespace, name)), keys.hash_one(&uid), number));
+            }
+            Ok::<_, crate::journal::JournalError>((ordered.then_some(known), unread))
+        });
+        let (known, unread) = read.await.map_err(unreadable)?;
+        known.map(|known| (known, unread)).ok_or_else(|| Trouble::Hopeless("its versions have no order".to_owned()))
+    }
+
+    async fn ask(&self, window: &Window, question: Question) -> Result<Answer, Trouble> {
+        match question {
+            Question::Object(key, at) => {
+                let state = self.object(window, &key, at).await?;
+                let selected = self.spec.label_selector.is_empty() && self.spec.field_selector.is_empty();
+                let since = match state {
+                    // It may be there and out of what is selected, since one of its versions.
+                    None if !selected => self.outside(window, &key, at).await?.map_or(at, |outside| outside.version),
+                    Some(_) | None => at,
+                };
+                Ok(Answer::Object { key, at, since, state })
+            }
+            Question::Count(at) => {
+                let mut items = 0;
+                let params = ListParams { limit: Some(1), ..list_params(self.spec) };
+                let count = |_: decode::Object<'_>| {
+                    items += 1;
+                    Ok(())
+                };
+                let page = self.page(&self.spec.resource.path(self.spec.namespace.as_deref()), at, params, count).await?;
+                let left = if page.next.is_some() { page.left } else { Some(0) };
+                Ok(Answer::Count { at, count: left.map(|left| items + left) })
+            }
+            Question::Names(at) => {
+                let (mut count, mut changed) = (0, Vec::new());
+                self.list(at, |object| {
+                    count += 1;
+                    let state = window.state(&object)?;
+                    if state.version > window.from {
+                        changed.push(((object.namespace.to_string(), object.name.to_string()), state));
+                    }
+                    Ok(())
+                })
+                .await?;
+                Ok(Answer::Names { at, count, changed })
+            }
+        }
+    }
+
+    /// What an object was at a revision. A version of this window is staged.
+    async fn object(&self, window: &Window, key: &Key, at: u64) -> Result<Option<State>, Trouble> {
+        let path = self.path_of(key);
+        let params = ListParams { field_selector: Some(by_name(key, &self.spec.field_selector)), ..list_params(self.spec) };
+        let mut tries = 0;
+        loop {
+            match self.read_object(window, &path, &exactly(at, &params), at).await {
+                Ok(state) => return Ok(state),
+                Err(Stop::Failure(failure)) => self.bear(&mut tries, failure).await?,
+                Err(stop) => return Err(stop.into()),
+            }
+        }
+    }
+
+    async fn read_object(
+        &self,
+        window: &Window,
+        path: &str,
+        params: &ListParams,
+        at: u64,
+    ) -> Result<Option<State>, Stop> {
+        let journal = &self.shared.journal;
+        let mut share = journal.budget().share();
+        let mut found = None;
+        let mut body = self.send(path, params, "application/json").await?;
+        let mut items = Items::new(self.shared.timings.line_limit);
+        while let Some(part) = next_part(&mut body, self.shared.api.limits().read).await? {
+            self.stats.received(part.len());
+            items.push(&part, |item| -> Result<(), Failure> {
+                let Item::Whole(item) = item else {
+                    return Err(Failure::Oversize("a version is larger than decklog takes".to_owned()));
+                };
+                let object = caught(|| {
+                    let object = decode::item(&self.spec.resource, item).map_err(Failure::Undecodable)?;
+                    observed(self.shared, &self.spec.resource, object)
+                })?;
+                if found.replace(object).is_some() {
+                    return Err(Failure::Refused("the API server does not select by name".to_owned()));
+                }
+                Ok(())
+            })?;
+            drop(part);
+            share.hold(items.pending()).await;
+            if share.should_yield(self.shared.timings.silence) {
+                return Err(Failure::Unreachable(SLOW.to_owned()).into());
+            }
+        }
+        is_of(&decode::envelope(items.envelope()).map_err(Failure::Undecodable)?, at)?;
+        let Some(object) = found else { return Ok(None) };
+        let Some(number) = number(&object.version).filter(|number| *number <= at) else { return Err(newer().into()) };
+        let state = State { uid: window.keys.hash_one(&object.uid), version: number };
+        let key = (object.namespace.clone(), object.name.clone());
+        let is_new = window.staged.lock().unwrap_or_else(PoisonError::into_inner).insert((key, number));
+        if number > window.from && is_new {
+            journal.found_held(self.id, vec![Found::Version(object)], &mut share).await?;
+        }
+        Ok(Some(state))
+    }
+
+    /// What an object was at a revision, whatever is selected.
+    async fn outside(&self, window: &Window, key: &Key, at: u64) -> Result<Option<State>, Trouble> {
+        let params = ListParams { field_selector: Some(by_name(key, "")), ..ListParams::default() };
+        let mut found = None;
+        self.page(&self.path_of(key), at, params, |object| {
+            found = Some(window.state(&object)?);
+            Ok(())
+        })
+        .await?;
+        Ok(found)
+    }
+
+    /// Every object at a revision, by its metadata.
+    async fn list(
+        &self,
+        at: u64,
+        mut each: impl FnMut(decode::Object<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Trouble> {
+        let path = self.spec.resource.path(self.spec.namespace.as_deref());
+        let mut token = None;
+        loop {
+            let params = ListParams {
+                limit: Some(self.shared.timings.page),
+                continue_token: token,
+                ..list_params(self.spec)
+            };
+            let page = self.page(&path, at, params, &mut each).await?;
+            token = page.next;
+            if token.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A page of metadata at a revision.
+    async fn page(
+        &self,
+        path: &str,
+        at: u64,
+        params: ListParams,
+        mut each: impl FnMut(decode::Object<'_>) -> Result<(), Failure>,
+    ) -> Result<Page, Trouble> {
+        let params = exactly(at, &params);
+        let mut tries = 0;
+        loop {
+            // What breaks off is asked for again, so nothing of it counts before all of it is there.
+            let mut objects = Vec::new();
+            let read = async {
+                let mut body = self.send(path, &params, METADATA).await?;
+                let mut items = Items::new(ITEM_LIMIT.min(self.shared.timings.line_limit));
+                while let Some(part) = next_part(&mut body, self.shared.api.limits().read).await? {
+                    self.stats.received(part.len());
+                    items.push(&part, |item| -> Result<(), Failure> {
+                        let (Item::Whole(item) | Item::Outline(item)) = item;
+                        let object = decode::item(&self.spec.resource, item).map_err(Failure::Undecodable)?;
+                        objects.push(object.named());
+                        Ok(())
+                    })?;
+                }
+                let page = decode::envelope(items.envelope()).map_err(Failure::Undecodable)?;
+                is_of(&page, at)?;
+                Ok(page)
+            };
+            match read.await {
+                Ok(page) => {
+                    for object in objects {
+                        each(object).map_err(|failure| hopeless(&failure))?;
+                    }
+                    return Ok(page);
+                }
+                Err(failure) => self.bear(&mut tries, failure).await?,
+            }
+        }
+    }
+
+    /// Sends a request, within the bounds.
+    async fn send(&self, path: &str, params: &ListParams, accept: &str) -> Result<kube::client::Body, Failure> {
+        let spent = self.spent.requests.fetch_add(1, Ordering::Relaxed);
+        if spent >= self.bounds.requests || self.spent.since.elapsed() >= self.bounds.within {
+            return Err(Failure::Refused(format!(
+                "{spent} requests in {} s, and [cluster] recover allows {} in {} s",
+                self.spent.since.elapsed().as_secs(),
+                self.bounds.requests,
+                self.bounds.within.as_secs()
+            )));
+        }
+        let _place = self.shared.limiter.recovery().await;
+        self.shared.progressed();
+        let uri = kube::core::Request::new(path).list(params).map_err(unbuilt)?.uri().to_string();
+        Ok(self.api.send(Method::GET, &uri, accept, Vec::new()).await?.into_body())
+    }
+
+    /// Waits where a failure may pass, for a few times.
+    async fn bear(&self, tries: &mut u32, failure: Failure) -> Result<(), Trouble> {
+        tracing::debug!(source = self.spec.name(), %failure, "a question about the past failed");
+        *tries += 1;
+        let passes = match &failure {
+            Failure::Busy(after) => {
+                if let Some(after) = after {
+                    // It is one API server for all of us.
+                    self.shared.limiter.hold_recovery(*after);
+                }
+                true
+            }
+            Failure::Server(_) | Failure::Unreachable(_) | Failure::Undecodable(_) => true,
+            Failure::Expired => return Err(Trouble::Compacted),
+            Failure::Refused(_) | Failure::Forbidden(_) | Failure::NotFound | Failure::Oversize(_) => {
+                return Err(hopeless(&failure));
+            }
+            Failure::Ahead | Failure::Unauthorized | Failure::Tls(_) | Failure::Away(_) => false,
+        };
+        if passes && *tries <= TRIES {
+            let bound = self.shared.timings.backoff_first.saturating_mul(1 << *tries);
+            self.shared.rest(random_up_to(bound)).await;
+            return Ok(());
+        }
+        match failure {
+            Failure::Server(_) | Failure::Undecodable(_) => Err(hopeless(&failure)),
+            failure => Err(Trouble::Stop(failure.into())),
+        }
+    }
+
+    /// The API server's newest version, which is that of a consistent list.
+    async fn newest(&self) -> Result<u64, Trouble> {
+        self.newest_of(self.spec).await
+    }
+
+    async fn newest_of(&self, spec: &SourceSpec) -> Result<u64, Trouble> {
+        let params = ListParams { limit: Some(1), ..list_params(spec) };
+        let path = spec.resource.path(spec.namespace.as_deref());
+        let mut tries = 0;
+        loop {
+            let read = async {
+                let mut body = self.send(&path, &params, METADATA).await?;
+                let mut items = Items::new(ITEM_LIMIT);
+                while let Some(part) = next_part(&mut body, self.shared.api.limits().read).await? {
+                    items.push(&part, |_| Ok::<(), Failure>(()))?;
+                }
+                decode::envelope(items.envelope()).map_err(Failure::Undecodable)
+            };
+            match read.await {
+                Ok(page) => {
+                    return number(&page.version)
+                        .ok_or_else(|| Trouble::Hopeless("its versions have no order".to_owned()));
+                }
+                Err(failure) => self.bear(&mut tries, failure).await?,
+            }
+        }
+    }
+
+    /// The least revision after `from` that can be had. The newest can, or nothing can.
+    async fn oldest(&self, from: u64, newest: u64) -> Result<u64, Trouble> {
+        let (mut gone, mut there) = (from, newest);
+        let path = self.spec.resource.path(self.spec.namespace.as_deref());
+        while there - gone > 1 {
+            let at = gone + (there - gone) / 2;
+            let params = ListParams { limit: Some(1), ..list_params(self.spec) };
+            match self.page(&path, at, params, |_| Ok(())).await {
+                Ok(_) => there = at,
+                Err(Trouble::Compacted) => gone = at,
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Ok(there)
+    }
+
+    /// Finds out whose revisions say anything about those of this source, of all who have seen some of the window.
+    async fn compare(&self, window: &Window) {
+        let revisions = &self.shared.revisions;
+        for stranger in revisions.strangers(self.id, window.from, window.to) {
+            let compared = async {
+                let before = self.newest_of(&stranger.first).await?;
+                let its = self.newest_of(&stranger.spec).await?;
+                let after = self.newest_of(&stranger.first).await?;
+                // Each is the newest at its time, so in one etcd they only grow.
+                Ok::<bool, Trouble>((before..=after).contains(&its))
+            };
+            match compared.await {
+                Ok(kin) => revisions.judge(stranger.id, kin),
+                // Whom we may not ask explains nothing.
+                Err(Trouble::Hopeless(_)) => revisions.judge(stranger.id, false),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Other sources may be about to find versions that explain what this one would ask for.
+    async fn wait_for_others(&self) {
+        let end = Instant::now() + OTHERS;
+        while self.shared.walking.load(Ordering::Relaxed) > 0 && Instant::now() < end {
+            self.shared.rest(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn path_of(&self, (namespace, _): &Key) -> String {
+        self.spec.resource.path(Some(namespace.as_str()).filter(|namespace| !namespace.is_empty()))
+    }
+}
+
+impl Window {
+    fn state(&self, object: &decode::Object<'_>) -> Result<State, Failure> {
+        let version = number(&ResourceVersion::new(&*object.version)).filter(|version| *version <= self.to);
+        let version = version.ok_or_else(newer)?;
+        Ok(State { uid: self.keys.hash_one(&*object.uid), version })
+    }
+}
+
+/// Counts those who find versions, for as long as this lives.
+struct Walking<'a>(&'a AtomicU32);
+
+impl<'a> Walking<'a> {
+    fn begin(count: &'a AtomicU32) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Walking<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn version(number: u64) -> ResourceVersion {
+    ResourceVersion(number.to_string())
+}
+
+/// Asks for exactly this revision. A token of a page brings its own.
+fn exactly(at: u64, params: &ListParams) -> ListParams {
+    if params.continue_token.is_some() {
+        return params.clone();
+    }
+    ListParams {
+        version_match: Some(VersionMatch::Exact),
+        resource_version: Some(at.to_string()),
+        ..params.clone()
+    }
+}
+
+/// An answer of another version than was asked for is none.
+fn is_of(page: &Page, at: u64) -> Result<(), Failure> {
+    if number(&page.version) == Some(at) {
+        return Ok(());
+    }
+    Err(Failure::Refused(format!("asked for the version {at}, the API server answered with {}", page.version)))
+}
+
+fn newer() -> Failure {
+    Failure::Refused("the API server's list has an object that is newer than the list".to_owned())
+}
+
+fn hopeless(failure: &Failure) -> Trouble {
+    Trouble::Hopeless(failure.to_string())
+}
+
+/// Whoever cannot read now, for want of descriptors for instance, asks again.
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+fn unreadable(error: crate::journal::JournalError) -> Trouble {
+    Trouble::Stop(Failure::Unreachable(format!("the journal cannot be read: {error}")).into())
+}
+
+/// A field selector for one name, beside another one.
+fn by_name((_, name): &Key, other: &str) -> String {
+    let mut text = String::with_capacity(other.len() + name.len() + 16);
+    text.push_str("metadata.name=");
+    for letter in name.chars() {
+        if matches!(letter, '\\' | ',' | '=') {
+            text.push('\\');
+        }
+        text.push(letter);
+    }
+    if !other.is_empty() {
+        text.push(',');
+        text.push_str(other);
+    }
+    text
+}

@@ -1,0 +1,542 @@
+//! What to ask so that every change of a source between two revisions is known: a pure planner.
+//!
+//! Known are the objects at both ends of a *window* of revisions. In between etcd wrote one key with each revision (or
+//! deleted several with one, where a lease ran out), so a revision that is known to be something else needs no question.
+//! From the rest follows what to ask:
+//!
+//! 1. What an object was right before a version of it that is known, back to the version that it had at the beginning.
+//! 2. When an object that is gone was deleted: halfway between where it was there and where it was not, and so on.
+//! 3. Whether anything came and went in between: how many objects there were at each revision that nothing explains, and
+//!    where there were more than are known, which.
+//!
+//! It asks nothing itself: [`Plan::next`] says what to ask, [`Plan::object`], [`Plan::count`] and [`Plan::names`] take the
+//! answers, and [`Plan::changes`] is the result once there is nothing to ask. What cannot be true is a [`Doubt`], and then
+//! nothing of the window counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Namespace and name.
+pub(super) type Key = (String, String);
+
+/// An object at some revision: a number that stands for its uid, and its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) uid: u64,
+    pub(super) version: u64,
+}
+
+/// A question to the API server.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Question {
+    /// What this object was at this revision.
+    Object(Key, u64),
+    /// How many objects there were.
+    Count(u64),
+    /// Which objects there were.
+    Names(u64),
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) version: u64,
+    pub(super) key: Key,
+    pub(super) deleted: bool,
+}
+
+/// Why nothing of a window counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// A change has a revision that another source said is its own: they do not share one etcd.
+    Claimed,
+    /// What the answers say cannot all be true, or not with what the journal knows.
+    Contradiction,
+}
+
+/// What an object was from one revision to another, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fact {
+    from: u64,
+    upto: u64,
+    /// `None`: it was not there.
+    state: Option<State>,
+    /// Nothing of it is to be found: it was before the window, the journal has it, or its content has come.
+    had: bool,
+}
+
+/// The questions about one window, and what their answers tell.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// The revision that the window begins after.
+    from: u64,
+    /// Its last revision.
+    to: u64,
+    /// Revisions that may have changed this source, without those of versions that are known.
+    open: BTreeSet<u64>,
+    /// Those of them that have deleted something, and may have deleted more.
+    deletions: BTreeSet<u64>,
+    /// The versions that are known, and of what.
+    versions: BTreeMap<u64, Key>,
+    /// How many objects are the same at both ends.
+    unchanged: u64,
+    /// What is known of the others, in order and without overlaps.
+    tracks: BTreeMap<Key, Vec<Fact>>,
+    counts: BTreeMap<u64, u64>,
+    /// Where every object was looked at.
+    listed: BTreeSet<u64>,
+    /// Whether the API server counts.
+    counting: bool,
+}
+
+impl Plan {
+    /// The window after `from` up to `to`.
+    pub(super) fn new(from: u64, to: u64) -> Self {
+        Self {
+            from,
+            to,
+            open: (from + 1..=to).collect(),
+            deletions: BTreeSet::new(),
+            versions: BTreeMap::new(),
+            unchanged: 0,
+            tracks: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            listed: BTreeSet::new(),
+            counting: true,
+        }
+    }
+
+    /// An object that is the same at both ends.
+    pub(super) const fn same(&mut self) {
+        self.unchanged += 1;
+    }
+
+    /// These revisions are known to be of something else.
+    pub(super) fn explain(&mut self, others: &BTreeSet<u64>) {
+        let deletions = &self.deletions;
+        // What is found out to be of two is a doubt, so a version that was found is not looked for here.
+        self.open.retain(|revision| !others.contains(revision) || deletions.contains(revision));
+    }
+
+    /// The versions that are known by now.
+    pub(super) fn found(&self) -> impl Iterator<Item = u64> {
+        self.versions.keys().copied()
+    }
+
+    /// What the journal last told of an object that is not the same at both ends: under which version, and whether it was
+    /// there then. `None`: there was never anything under this name, or it was gone before the window.
+    pub(super) fn begins(&mut self, key: &Key, told: Option<(u64, Option<State>)>) -> Result<(), Doubt> {
+        let (version, state) = told.unwrap_or((0, None));
+        if state.is_none() && version > self.from {
+            self.deletions.insert(version);
+        }
+        let at = version.max(self.from);
+        self.learn(key, at, at, state, true)
+    }
+
+    /// What an object is at the end.
+    pub(super) fn ends(&mut self, key: &Key, state: Option<State>) -> Result<(), Doubt> {
+        self.learn(key, self.to, self.to, state, false)
+    }
+
+    /// The answer to [`Question::Object`]. What is not there was not from `since` on.
+    pub(super) fn object(&mut self, key: &Key, at: u64, since: u64, state: Option<State>) -> Result<(), Doubt> {
+        self.learn(key, since.min(at), at, state, true)
+    }
+
+    /// The answer to [`Question::Count`]: `None` where the API server does not count.
+    pub(super) fn count(&mut self, at: u64, count: Option<u64>) {
+        match count {
+            Some(count) => {
+                self.counts.insert(at, count);
+            }
+            None => self.distrust_counts(),
+        }
+    }
+
+    /// The answer to [`Question::Names`]: how many objects there were, and those that have changed in this window.
+    pub(super) fn names(&mut self, at: u64, count: u64, changed: Vec<(Key, State)>) -> Result<(), Doubt> {
+        for (key, state) in changed {
+            if !self.tracks.contains_key(&key) {
+                self.begins(&key, None)?;
+                self.ends(&key, None)?;
+            }
+            self.learn(&key, at, at, Some(state), false)?;
+        }
+        self.listed.insert(at);
+        self.counts.insert(at, count);
+        Ok(())
+    }
+
+    fn distrust_counts(&mut self) {
+        self.counting = false;
+        let listed = &self.listed;
+        self.counts.retain(|at, _| listed.contains(at));
+    }
+
+    /// What to ask next: these do not depend on each other. Nothing, where everything is known.
+    pub(super) fn next(&mut self) -> Result<Vec<Question>, Doubt> {
+        let objects = self.objects()?;
+        if !objects.is_empty() {
+            return Ok(objects);
+        }
+        loop {
+            // Whatever comes needs two revisions, of which the last can only be the end of it.
+            let last = self.open.iter().next_back().copied();
+            let unexplained: Vec<u64> = self.open.difference(&self.deletions).copied().collect();
+            let unknown = unexplained.iter().copied().filter(|at| Some(*at) != last && !self.counts.contains_key(at));
+            let mut questions: Vec<Question> =
+                unknown.map(|at| if self.counting { Question::Count(at) } else { Question::Names(at) }).collect();
+            if !questions.is_empty() {
+                // Every object of the end is known: whether the API server counts them right tells what its counts are worth.
+                if self.counting && !self.counts.contains_key(&self.to) {
+                    questions.push(Question::Count(self.to));
+                }
+                return Ok(questions);
+            }
+            let expected = self.expected();
+            let mut most: Option<(u64, u64)> = None;
+            let mut lies = false;
+            for (at, count) in &self.counts {
+                let known = expected(*at);
+                if *count == known {
+                    continue;
+                }
+                if self.listed.contains(at) {
+                    return Err(Doubt::Contradiction);
+                }
+                lies |= *count < known || *at == self.to;
+                if *count > known && most.is_none_or(|(_, excess)| count - known > excess) {
+                    most = Some((*at, count - known));
+                }
+            }
+            if lies {
+                self.distrust_counts();
+                continue;
+            }
+            return Ok(most.map(|(at, _)| Question::Names(at)).into_iter().collect());
+        }
+    }
+
+    /// What was found, in order. What the journal has told is not among it.
+    pub(super) fn changes(&self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (key, facts) in &self.tracks {
+            for pair in facts.windows(2) {
+                let [before, after] = pair else { continue };
+                let change = |version, deleted| Change { version, key: key.clone(), deleted };
+                match (before.state, after.state) {
+                    (_, Some(state)) => changes.push(change(state.version, false)),
+                    (Some(_), None) => changes.push(change(after.from, true)),
+                    (None, None) => {}
+                }
+            }
+        }
+        changes.sort_by(|one, other| (one.version, &one.key).cmp(&(other.version, &other.key)));
+        changes
+    }
+
+    /// What has to be asked of single objects.
+    fn objects(&mut self) -> Result<Vec<Question>, Doubt> {
+        let (puts, mut questions) = (&self.open - &self.deletions, Vec::new());
+        for (key, facts) in &mut self.tracks {
+            for at in 1..facts.len() {
+                let (before, after) = (facts[at - 1], facts[at]);
+                let asked = match (before.state, after.state) {
+                    (Some(was), Some(is)) if was.uid == is.uid => between(&puts, before.upto + 1, after.from - 1),
+                    (Some(_), Some(_)) if before.upto + 1 == after.from => return Err(Doubt::Contradiction),
+                    (Some(_), Some(_)) => Some(after.from - 1),
+                    (None, Some(_)) => between(&puts, before.upto + 1, after.from - 1),
+                    (Some(_), None) if before.upto + 1 == after.from => None,
+                    (Some(_), None) => {
+                        let found: Vec<u64> = self.open.range(before.upto + 1..=after.from).copied().collect();
+                        match found.as_slice() {
+                            [] => return Err(Doubt::Contradiction),
+                            [deleted] => {
+                                facts[at - 1].upto = deleted - 1;
+                                facts[at].from = *deleted;
+                                self.deletions.insert(*deleted);
+                                None
+                            }
+                            more => Some(more[(more.len() - 1) / 2]),
+                        }
+                    }
+                    (None, None) => None,
+                };
+                questions.extend(asked.map(|at| Question::Object(key.clone(), at)));
+            }
+            let unseen = facts.iter().filter(|fact| !fact.had && fact.state.is_some());
+            questions.extend(unseen.map(|fact| Question::Object(key.clone(), fact.upto)));
+        }
+        questions.sort_unstable();
+        questions.dedup();
+        Ok(questions)
+    }
+
+    /// How many objects there were at a revision, as far as they are known.
+    fn expected(&self) -> impl Fn(u64) -> u64 + use<> {
+        let mut steps: BTreeMap<u64, i64> = BTreeMap::new();
+        for facts in self.tracks.values() {
+            for (at, fact) in facts.iter().enumerate().filter(|(_, fact)| fact.state.is_some()) {
+                *steps.entry(fact.from).or_default() += 1;
+                // Nothing is to be asked about what lies between two versions: it stayed as it was.
+                let end = facts.get(at + 1).filter(|next| next.state.is_some()).map_or(fact.upto + 1, |next| next.from);
+                *steps.entry(end).or_default() -= 1;
+            }
+        }
+        let mut sums = BTreeMap::from([(0, self.unchanged)]);
+        let mut sum = self.unchanged;
+        for (at, step) in steps {
+            sum = sum.saturating_add_signed(step);
+            sums.insert(at, sum);
+        }
+        move |at| sums.range(..=at).next_back().map_or(0, |(_, sum)| *sum)
+    }
+
+    /// An object was this from one revision to another.
+    fn learn(&mut self, key: &Key, from: u64, upto: u64, state: Option<State>, had: bool) -> Result<(), Doubt> {
+        let from = state.map_or(from, |state| state.version);
+        if from > upto || upto > self.to {
+            return Err(Doubt::Contradiction);
+        }
+        if let Some(state) = state.filter(|state| state.version > self.from) {
+            match self.versions.get(&state.version) {
+                Some(of) if of != key => return Err(Doubt::Contradiction),
+                Some(_) => {}
+                None if !self.open.remove(&state.version) => return Err(Doubt::Claimed),
+                None => {
+                    self.versions.insert(state.version, key.clone());
+                }
+            }
+        }
+        let facts = self.tracks.entry(key.clone()).or_default();
+        let mut fact = Fact { from: from.max(self.from), upto, state, had };
+        let mut kept = Vec::with_capacity(facts.len() + 1);
+        for other in facts.drain(..) {
+            let apart = other.upto < fact.from || fact.upto < other.from;
+            // A version is the same wherever it is seen; that something is not there says nothing of the time before.
+            if other.state == fact.state && (!apart || state.is_some()) {
+                fact.from = fact.from.min(other.from);
+                fact.upto = fact.upto.max(other.upto);
+                fact.had |= other.had;
+            } else if apart {
+                kept.push(other);
+            } else {
+                return Err(Doubt::Contradiction);
+            }
+        }
+        let place = kept.partition_point(|other| other.upto < fact.from);
+        if kept.get(place).is_some_and(|next| next.from <= fact.upto) {
+            return Err(Doubt::Contradiction);
+        }
+        kept.insert(place, fact);
+        *facts = kept;
+        Ok(())
+    }
+}
+
+/// The last revision of a stretch, where anything in it is open.
+fn between(open: &BTreeSet<u64>, from: u64, upto: u64) -> Option<u64> {
+    (from <= upto && open.range(from..=upto).next().is_some()).then_some(upto)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What one revision did.
+    #[derive(Clone, Debug)]
+    enum Write {
+        /// Created, or changed where it was there.
+        Put(u8),
+        Delete(u8),
+        /// Several at once, as etcd deletes what hangs on a lease.
+        Expire(Vec<u8>),
+        /// Of another resource: known to be, or not.
+        Other(bool),
+    }
+
+    fn key(name: u8) -> Key {
+        ("shop".to_owned(), format!("o{name}"))
+    }
+
+    /// The states of every object at each revision, and what happened.
+    #[derive(Debug)]
+    struct History {
+        states: Vec<BTreeMap<Key, State>>,
+        changes: Vec<Change>,
+        others: BTreeSet<u64>,
+    }
+
+    impl History {
+        fn of(writes: &[Write], from: u64) -> Self {
+            let (mut states, mut changes, mut others) = (vec![BTreeMap::new()], Vec::new(), BTreeSet::new());
+            let mut uids = 0;
+            for (write, version) in writes.iter().zip(1..) {
+                let mut now: BTreeMap<Key, State> = states.last().cloned().unwrap_or_default();
+                let mut delete = |now: &mut BTreeMap<Key, State>, name: u8| {
+                    if now.remove(&key(name)).is_some() {
+                        changes.push(Change { version, key: key(name), deleted: true });
+                    }
+                };
+                match write {
+                    Write::Put(name) => {
+                        uids += 1;
+                        let uid = now.get(&key(*name)).map_or(uids, |state| state.uid);
+                        now.insert(key(*name), State { uid, version });
+                        changes.push(Change { version, key: key(*name), deleted: false });
+                    }
+                    Write::Delete(name) => delete(&mut now, *name),
+                    Write::Expire(names) => names.iter().for_each(|name| delete(&mut now, *name)),
+                    Write::Other(known) => {
+                        if *known {
+                            others.insert(version);
+                        }
+                    }
+                }
+                states.push(now);
+            }
+            changes.retain(|change| change.version > from);
+            changes.sort_by(|one, other| (one.version, &one.key).cmp(&(other.version, &other.key)));
+            Self { states, changes, others }
+        }
+
+        fn at(&self, revision: u64) -> &BTreeMap<Key, State> {
+            &self.states[usize::try_from(revision).unwrap()]
+        }
+
+        fn plan(&self, from: u64, to: u64) -> Plan {
+            let mut plan = Plan::new(from, to);
+            plan.explain(&self.others);
+            let (before, after) = (self.at(from), self.at(to));
+            for key in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
+                match (before.get(key), after.get(key)) {
+                    (Some(before), Some(after)) if before == after => plan.same(),
+                    (before, after) => {
+                        plan.begins(key, before.map(|state| (state.version, Some(*state)))).unwrap();
+                        plan.ends(key, after.copied()).unwrap();
+                    }
+                }
+            }
+            plan
+        }
+
+        /// Answers until nothing is asked. `count` is what the API server says where it has this many.
+        fn recover(
+            &self,
+            from: u64,
+            to: u64,
+            count: impl Fn(u64, u64) -> Option<u64>,
+        ) -> Result<(Vec<Change>, Vec<Question>), Doubt> {
+            let (mut plan, mut asked, mut contents) = (self.plan(from, to), Vec::new(), BTreeSet::new());
+            loop {
+                let questions = plan.next()?;
+                if questions.is_empty() {
+                    break;
+                }
+                for question in questions {
+                    assert!(!asked.contains(&question), "asked twice: {question:?}");
+                    asked.push(question.clone());
+                    match question {
+                        Question::Object(key, at) => {
+                            let state = self.at(at).get(&key).copied();
+                            plan.object(&key, at, at, state)?;
+                            contents.extend(state.filter(|state| state.version > from).map(|state| (state.version, key)));
+                        }
+                        Question::Count(at) => plan.count(at, count(at, self.at(at).len() as u64)),
+                        Question::Names(at) => {
+                            let now = self.at(at).iter().filter(|(_, state)| state.version > from);
+                            let changed = now.map(|(key, state)| (key.clone(), *state)).collect();
+                            plan.names(at, self.at(at).len() as u64, changed)?;
+                        }
+                    }
+                }
+            }
+            let changes = plan.changes();
+            let needed: BTreeSet<(u64, Key)> = changes
+                .iter()
+                .filter(|change| !change.deleted)
+                .map(|change| (change.version, change.key.clone()))
+                .collect();
+            assert_eq!(contents, needed, "the content of each version is had, and of nothing else");
+            Ok((changes, asked))
+        }
+    }
+
+    fn write() -> impl Strategy<Value = Write> {
+        prop_oneof![
+            6 => (0..6_u8).prop_map(Write::Put),
+            3 => (0..6_u8).prop_map(Write::Delete),
+            1 => proptest::collection::vec(0..6_u8, 2..4).prop_map(Write::Expire),
+            2 => any::<bool>().prop_map(Write::Other),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_change_is_found_and_nothing_else(
+            writes in proptest::collection::vec(write(), 1..60),
+            from in 0..60_usize,
+        ) {
+            let to = writes.len() as u64;
+            let from = from as u64 % (to + 1);
+            let history = History::of(&writes, from);
+            let (found, asked) = history.recover(from, to, |_, count| Some(count)).unwrap();
+            prop_assert_eq!(&found, &history.changes);
+            // One question for each version, a bisection for each deletion, one for each revision that nothing explains,
+            // and a list for what came and went.
+            let window = usize::try_from(to - from).unwrap();
+            let deleted = found.iter().filter(|change| change.deleted).count();
+            let lists = asked.iter().filter(|question| matches!(question, Question::Names(_))).count();
+            prop_assert!(lists <= deleted, "{} lists for {} deletions", lists, deleted);
+            let most = 2 * found.len() + deleted * (window + 2).ilog2() as usize + 2 * window;
+            prop_assert!(asked.len() <= most + 3, "{} questions, {} changes in {}", asked.len(), found.len(), window);
+        }
+
+        #[test]
+        fn without_counts_names_tell_the_same(writes in proptest::collection::vec(write(), 1..40), lie in 0..3_u64) {
+            let to = writes.len() as u64;
+            let history = History::of(&writes, 0);
+            // Absent, or too low where anything is known.
+            let count = |_, count: u64| (lie > 0).then(|| count.saturating_sub(lie));
+            let found = history.recover(0, to, count);
+            // Where nothing is left at the end, too few cannot be told from none.
+            if lie == 0 || !history.at(to).is_empty() {
+                prop_assert_eq!(&found.unwrap().0, &history.changes);
+            }
+        }
+
+        #[test]
+        fn whatever_is_answered_it_ends(
+            answers in proptest::collection::vec((any::<u8>(), 0..40_u64, any::<bool>()), 1..400),
+            writes in proptest::collection::vec(write(), 1..40),
+        ) {
+            let to = writes.len() as u64;
+            let history = History::of(&writes, 0);
+            let mut plan = history.plan(0, to);
+            let mut answers = answers.into_iter().cycle();
+            let mut asked = BTreeSet::new();
+            'ask: while let Ok(questions) = plan.next() {
+                if questions.is_empty() {
+                    break;
+                }
+                for question in questions {
+                    prop_assert!(asked.insert(question.clone()), "asked twice: {:?}", question);
+                    let (uid, version, some) = answers.next().unwrap();
+                    let state = some.then_some(State { uid: uid.into(), version });
+                    let taken = match question {
+                        Question::Object(key, at) => plan.object(&key, at, at, state),
+                        Question::Count(at) => { plan.count(at, some.then_some(version)); Ok(()) }
+                        Question::Names(at) => {
+                            plan.names(at, version, state.map(|state| (key(uid % 8), state)).into_iter().collect())
+                        }
+                    };
+                    if taken.is_err() {
+                        break 'ask;
+                    }
+                }
+            }
+        }
+    }
+}
