@@ -691,7 +691,12 @@ mod tests {
     #[test]
     fn a_gap_is_named_after_its_place() {
         let cluster = Cluster::default();
-        let gap = Gap { why: Why::Expired, from: Some(ResourceVersion::new("5")), to: Some(ResourceVersion::new("9")), recovered: 0 };
+        let gap = Gap {
+            why: Why::Expired,
+            from: Some(ResourceVersion::new("5")),
+            to: Some(ResourceVersion::new("9")),
+            recovered: 0,
+        };
         let line = render(&Draft {
             kind: EntryType::Gap,
             evidence: None,

@@ -310,8 +310,12 @@ mod tests {
 
     fn log() -> Vec<Vec<u8>> {
         let cluster = Cluster::default();
-        let gap =
-            Gap { why: Why::Expired, from: Some(ResourceVersion::new("8121")), to: Some(ResourceVersion::new("9340")), recovered: 0 };
+        let gap = Gap {
+            why: Why::Expired,
+            from: Some(ResourceVersion::new("8121")),
+            to: Some(ResourceVersion::new("9340")),
+            recovered: 0,
+        };
         let bare = r#"{"areas":[],"patch":[],"managers":[]}"#;
         [
             Draft { evidence: Some(Evidence::Listed), ..draft(1, &cluster, "web", None) },

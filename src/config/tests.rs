@@ -905,7 +905,12 @@ fn entries_fit_their_schema() {
     use crate::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
     let schema = entry_schema();
     let cluster = Cluster { name: "n".into(), uid: "u".into() };
-    let gap = Gap { why: Why::Audit, from: Some(ResourceVersion::new("1")), to: Some(ResourceVersion::new("2")), recovered: 0 };
+    let gap = Gap {
+        why: Why::Audit,
+        from: Some(ResourceVersion::new("1")),
+        to: Some(ResourceVersion::new("2")),
+        recovered: 0,
+    };
     let whole = crate::wire::Draft {
         seq: Seq(1),
         epoch: "e",

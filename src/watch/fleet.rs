@@ -173,7 +173,12 @@ impl Fleet {
     /// A fleet that has not begun, and the handle to it.
     #[must_use]
     pub fn new(api: Api, journal: Journal, plan: Plan, timings: Timings) -> (Self, FleetHandle) {
-        let limiter = Limiter::new(timings.lists, timings.requests, timings.rate, timings.recover.map_or(1, |bounds| bounds.rate));
+        let limiter = Limiter::new(
+            timings.lists,
+            timings.requests,
+            timings.rate,
+            timings.recover.map_or(1, |bounds| bounds.rate),
+        );
         let progress = Arc::new(AtomicU64::new(0));
         let shared = Arc::new(Shared {
             api: api.clone(),

@@ -241,7 +241,8 @@ impl Recovery<'_> {
                 questions = plan.next()?;
             }
             questions.truncate(ROUND);
-            let mut answers = stream::iter(questions.into_iter().map(|question| self.ask(&window, question))).buffered(AT_ONCE);
+            let mut answers =
+                stream::iter(questions.into_iter().map(|question| self.ask(&window, question))).buffered(AT_ONCE);
             while let Some(answer) = answers.next().await {
                 match answer? {
                     Answer::Object { key, at, since, state } => plan.object(&key, at, since, state)?,
@@ -254,7 +255,13 @@ impl Recovery<'_> {
         }
         let changes = plan.changes();
         self.shared.revisions.note_numbers(self.id, changes.iter().map(|change| change.version));
-        tracing::debug!(source = self.spec.name(), from, to, changes = changes.len(), "recovered a part of the history");
+        tracing::debug!(
+            source = self.spec.name(),
+            from,
+            to,
+            changes = changes.len(),
+            "recovered a part of the history"
+        );
         let deletions = changes.into_iter().filter(|change| change.deleted).map(|change| {
             let (namespace, name) = change.key;
             let body = Redacted::default();
@@ -298,14 +305,18 @@ impl Recovery<'_> {
             return Err(Trouble::Doubtful(format!("a list lacks {gone} of {total} objects; asking again")));
         }
         for (key, before, state) in differ {
-            plan.begins(&key, before.map(|(uid, version, present)| (version, present.then_some(State { uid, version }))))?;
+            plan.begins(
+                &key,
+                before.map(|(uid, version, present)| (version, present.then_some(State { uid, version }))),
+            )?;
             plan.ends(&key, Some(state))?;
         }
         if missing.is_empty() {
             return Ok(plan);
         }
         // Their names were not kept.
-        let (journal, id, keys, from) = (self.shared.journal.clone(), self.id, window.keys.clone(), version(window.from));
+        let (journal, id, keys, from) =
+            (self.shared.journal.clone(), self.id, window.keys.clone(), version(window.from));
         let names = ambient::blocking(move || {
             let mut names = Vec::new();
             journal.reader()?.each_known(id, &from, |known| {
@@ -332,7 +343,8 @@ impl Recovery<'_> {
         &self,
         window: &Window,
     ) -> Result<(HashMap<u64, (u64, u64, bool)>, BTreeSet<(u64, u64, u64)>), Trouble> {
-        let (journal, id, keys, from) = (self.shared.journal.clone(), self.id, window.keys.clone(), version(window.from));
+        let (journal, id, keys, from) =
+            (self.shared.journal.clone(), self.id, window.keys.clone(), version(window.from));
         let read = ambient::blocking(move || {
             let reader = journal.reader()?;
             let mut known = HashMap::new();
@@ -375,7 +387,8 @@ impl Recovery<'_> {
                     items += 1;
                     Ok(())
                 };
-                let page = self.page(&self.spec.resource.path(self.spec.namespace.as_deref()), at, params, count).await?;
+                let page =
+                    self.page(&self.spec.resource.path(self.spec.namespace.as_deref()), at, params, count).await?;
                 let left = if page.next.is_some() { page.left } else { Some(0) };
                 Ok(Answer::Count { at, count: left.map(|left| items + left) })
             }
@@ -398,7 +411,8 @@ impl Recovery<'_> {
     /// What an object was at a revision. A version of this window is staged.
     async fn object(&self, window: &Window, key: &Key, at: u64) -> Result<Option<State>, Trouble> {
         let path = self.path_of(key);
-        let params = ListParams { field_selector: Some(by_name(key, &self.spec.field_selector)), ..list_params(self.spec) };
+        let params =
+            ListParams { field_selector: Some(by_name(key, &self.spec.field_selector)), ..list_params(self.spec) };
         let mut tries = 0;
         loop {
             match self.read_object(window, &path, &exactly(at, &params), at).await {
@@ -475,11 +489,8 @@ impl Recovery<'_> {
         let path = self.spec.resource.path(self.spec.namespace.as_deref());
         let mut token = None;
         loop {
-            let params = ListParams {
-                limit: Some(self.shared.timings.page),
-                continue_token: token,
-                ..list_params(self.spec)
-            };
+            let params =
+                ListParams { limit: Some(self.shared.timings.page), continue_token: token, ..list_params(self.spec) };
             let page = self.page(&path, at, params, &mut each).await?;
             token = page.next;
             if token.is_none() {
@@ -686,11 +697,7 @@ fn exactly(at: u64, params: &ListParams) -> ListParams {
     if params.continue_token.is_some() {
         return params.clone();
     }
-    ListParams {
-        version_match: Some(VersionMatch::Exact),
-        resource_version: Some(at.to_string()),
-        ..params.clone()
-    }
+    ListParams { version_match: Some(VersionMatch::Exact), resource_version: Some(at.to_string()), ..params.clone() }
 }
 
 /// An answer of another version than was asked for is none.

@@ -489,12 +489,7 @@ impl Driver {
         })
     }
 
-    async fn list(
-        &mut self,
-        token: Option<String>,
-        paged: bool,
-        at: Option<ResourceVersion>,
-    ) -> Result<Input, Stop> {
+    async fn list(&mut self, token: Option<String>, paged: bool, at: Option<ResourceVersion>) -> Result<Input, Stop> {
         if self.listing.is_none() {
             self.listing = Some(self.shared.limiter.list().await);
         }

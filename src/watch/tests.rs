@@ -102,6 +102,13 @@ impl Place {
         Self { sim, dir, timings: quick() }
     }
 
+    /// Nothing is recovered: what is lost is a gap.
+    async fn with_gaps() -> Self {
+        let mut place = Self::new().await;
+        place.timings.recover = None;
+        place
+    }
+
     fn state(&self) -> std::path::PathBuf {
         self.dir.path().join("state")
     }

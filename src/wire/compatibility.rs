@@ -64,7 +64,8 @@ fn rendered() -> Vec<Vec<u8>> {
     lines.push(shaped(deleted(), Payload::Metadata, true));
     for (at, why) in Why::ALL.into_iter().enumerate() {
         // Each of what a gap may have, and none of it.
-        let gap = Gap { why, from: version("40").filter(|_| at != 1), to: version("57").filter(|_| at != 2), recovered: 0 };
+        let gap =
+            Gap { why, from: version("40").filter(|_| at != 1), to: version("57").filter(|_| at != 2), recovered: 0 };
         let since = Some("2026-11-21T10:10:00.5Z").filter(|_| at != 1);
         lines.push(
             render(&Draft {

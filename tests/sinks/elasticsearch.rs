@@ -219,7 +219,12 @@ fn odd(epoch: &str) -> Vec<Item> {
         r#"{"a\u0000b":"\ud800","a":1,"a":2,"s":"\u0000 é 🦀"}"#,
     ];
     let cluster = Cluster { name: "Prod".into(), uid: "c".into() };
-    let gap = Gap { why: Why::Expired, from: Some(ResourceVersion::new("5")), to: Some(ResourceVersion::new("9")), recovered: 0 };
+    let gap = Gap {
+        why: Why::Expired,
+        from: Some(ResourceVersion::new("5")),
+        to: Some(ResourceVersion::new("9")),
+        recovered: 0,
+    };
     let mut lines: Vec<Bytes> = Vec::new();
     let draft = |seq: usize| Draft {
         seq: Seq(seq as u64),

@@ -576,7 +576,9 @@ impl Writer {
         let what = "read a staged object";
         let (mut object, blob, gone): (Observed, Vec<u8>, bool) = self
             .conn
-            .prepare_cached("SELECT namespace, name, uid, version, body, marks, pointers, gone FROM listing WHERE id = ?")
+            .prepare_cached(
+                "SELECT namespace, name, uid, version, body, marks, pointers, gone FROM listing WHERE id = ?",
+            )
             .and_then(|mut select| {
                 select.query_row([row], |row| {
                     let pointers: Option<String> = row.get(6)?;

@@ -442,7 +442,8 @@ mod tests {
                         Question::Object(key, at) => {
                             let state = self.at(at).get(&key).copied();
                             plan.object(&key, at, at, state)?;
-                            contents.extend(state.filter(|state| state.version > from).map(|state| (state.version, key)));
+                            contents
+                                .extend(state.filter(|state| state.version > from).map(|state| (state.version, key)));
                         }
                         Question::Count(at) => plan.count(at, count(at, self.at(at).len() as u64)),
                         Question::Names(at) => {

@@ -7,7 +7,10 @@ impl Place {
     fn recovered(&self, after: u64, upto: u64) -> Vec<String> {
         let truth = self.truth(after);
         let at = |line: &String| line.rsplit('@').next().unwrap().parse::<u64>().unwrap();
-        truth.iter().map(|line| if at(line) <= upto { line.replace("watched", "recovered") } else { line.clone() }).collect()
+        truth
+            .iter()
+            .map(|line| if at(line) <= upto { line.replace("watched", "recovered") } else { line.clone() })
+            .collect()
     }
 
     /// The daemon is stopped meanwhile, and no watch can begin at what it knows.
@@ -27,6 +30,22 @@ impl Place {
             value.to_string()
         };
         entries.iter().map(|stored| line(&stored.line)).collect()
+    }
+
+    /// Each GAP: from, to, and how much was recovered before it.
+    fn gaps(&self) -> Vec<(Option<String>, Option<String>, Option<u64>)> {
+        let mut reader = crate::journal::Reader::open(&self.state()).unwrap();
+        let entries = reader.entries_after(Seq(0), 100_000, usize::MAX).unwrap();
+        let gaps = entries.iter().filter_map(|stored| Entry::parse(&stored.line).unwrap().gap());
+        gaps.map(|gap| (gap.from, gap.to, gap.recovered)).collect()
+    }
+
+    fn live_again(&self) {
+        self.change("a", "5");
+        self.map("y", "1");
+        self.drop("y");
+        self.drop("x");
+        self.map("x", "again");
     }
 
     /// Objects that change, go, come again, and come and go, with others in between.
@@ -79,4 +98,201 @@ async fn what_a_watch_has_forgotten_is_recovered() {
     // But for what says when and how it is known, they are the same to the byte.
     let lines = place.lines();
     assert_eq!(lines[..lines.len() - 1], other.lines());
+}
+
+/// Restarts of decklog and of the API server, one after the other, with what happens in between.
+#[tokio::test]
+async fn whatever_is_forgotten_again_and_again_the_log_has_no_gap() {
+    let place = Place::new().await;
+    for name in ["a", "b", "c"] {
+        place.map(name, "1");
+    }
+    let begun = place.sim.revision();
+    let daemon = place.ready(maps()).await;
+    daemon.until(&place, |log| log.len() == 3).await;
+    daemon.stop().await;
+    for round in 0..5 {
+        for n in 0..8 {
+            place.change("a", &format!("{round}.{n}"));
+            place.map(&format!("r{round}n{n}"), "1");
+            place.drop(&format!("r{round}n{}", n / 2 * 2));
+            place.map(&format!("r{round}n{}", n / 2 * 2), "again");
+        }
+        place.forget().await;
+        let daemon = place.ready(maps()).await;
+        place.sim.wait_for_watches("configmaps", 1).await.unwrap();
+        daemon.stop().await;
+    }
+    let log = log_at(&place.state());
+    assert_eq!(log[3..], place.recovered(begun, u64::MAX));
+}
+
+/// Many objects at once, as etcd deletes them when a lease runs out, and others that came and went with them.
+#[tokio::test]
+async fn many_deletions_of_one_version_are_recovered() {
+    let place = Place::new().await;
+    for n in 0..10 {
+        place.map(&format!("e{n}"), "1");
+    }
+    let daemon = place.ready(maps()).await;
+    daemon.until(&place, |log| log.len() == 10).await;
+    daemon.stop().await;
+    let from = place.sim.revision();
+    place.map("short", "1");
+    let names: Vec<String> = (0..7).map(|n| format!("e{n}")).collect();
+    let mut pairs: Vec<(&str, &str)> = names.iter().map(|name| ("shop", name.as_str())).collect();
+    pairs.push(("shop", "short"));
+    place.sim.expire_together("configmaps", &pairs).unwrap();
+    place.change("e8", "2");
+    place.forget().await;
+    let daemon = place.ready(maps()).await;
+    let mut log = daemon.until(&place, |log| log.len() == 20).await;
+    daemon.stop().await;
+    let mut truth = place.recovered(from, u64::MAX);
+    assert_eq!(log.len(), 10 + truth.len());
+    log[10..].sort_unstable();
+    truth.sort_unstable();
+    assert_eq!(log[10..], truth);
+}
+
+/// What is compacted is a gap, and nothing else is.
+#[tokio::test]
+async fn what_is_compacted_is_a_gap_and_the_rest_is_recovered() {
+    let place = Place::new().await;
+    for name in ["a", "b", "c"] {
+        place.map(name, "1");
+    }
+    let daemon = place.ready(maps()).await;
+    daemon.until(&place, |log| log.len() == 3).await;
+    let from = place.sim.revision();
+    daemon.stop().await;
+    place.live();
+    let compacted = place.sim.revision();
+    place.sim.compact(compacted);
+    place.map("x", "1");
+    place.live_again();
+    place.forget().await;
+    let daemon = place.ready(maps()).await;
+    place.sim.wait_for_watches("configmaps", 1).await.unwrap();
+    daemon.stop().await;
+    let log = log_at(&place.state());
+    let gap = log.iter().position(|line| line.starts_with("GAP")).unwrap();
+    assert_eq!(gap, 3, "{log:#?}");
+    let inferred = log[4..].iter().take_while(|line| line.contains(" inferred ")).count();
+    assert_eq!(log[4 + inferred..], place.recovered(compacted, u64::MAX), "{log:#?}");
+    let told = place.gaps();
+    assert_eq!(told, [(Some(from.to_string()), Some(compacted.to_string()), None)]);
+}
+
+/// The API server compacts while the past is read: what could be had is told, and the gap says how much that was.
+#[tokio::test]
+async fn what_is_compacted_while_it_is_recovered_is_the_gap() {
+    let place = Place::new().await;
+    place.map("a", "1");
+    let daemon = place.ready(maps()).await;
+    daemon.until(&place, |log| log.len() == 1).await;
+    daemon.stop().await;
+    for n in 0..1500 {
+        place.change("a", &format!("a{n}"));
+    }
+    let compacted = place.sim.revision() - 100;
+    place.forget().await;
+    let daemon = place.start(maps()).await;
+    // The first window is told, and the second one has begun.
+    let at = On::list("configmaps").query(&format!("resourceVersion={}&", place.sim.revision()));
+    place.sim.wait_for_count(&at, 1).await.unwrap();
+    place.sim.compact(compacted);
+    place.sim.wait_for_watches("configmaps", 1).await.unwrap();
+    daemon.stop().await;
+    let log = log_at(&place.state());
+    let gap = log.iter().position(|line| line.starts_with("GAP")).unwrap();
+    let [(from, to, recovered)] = place.gaps().try_into().unwrap();
+    assert_eq!((from.unwrap(), to.unwrap()), ((7 + 1000).to_string(), compacted.to_string()));
+    assert_eq!((gap, recovered), (1001, Some(1000)), "what was there before is told, and counted");
+    assert_eq!(log.len(), 1 + 1000 + 1 + 1 + 100);
+    assert!(log[gap + 1].starts_with("MODIFIED inferred a@"), "{:?}", log[gap + 1]);
+}
+
+/// Whatever is wrong with exact lists is a gap, and what is not is none.
+#[tokio::test]
+async fn what_cannot_be_recovered_is_a_gap_as_ever() {
+    let exact = || On::list("configmaps").query("resourceVersionMatch=Exact");
+    let refused = Refusal::bad_request("resourceVersionMatch: unknown");
+    let stale = br#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"3"},"items":[]}"#;
+    let stale =
+        Answer { status: 200, content_type: "application/json", retry_after: None, body: stale.as_slice().into() };
+    for (act, times, gap) in [
+        (Act::refuse(&refused), usize::MAX, true),
+        (Act::Answer(stale), usize::MAX, true),
+        (Act::html(500), usize::MAX, true),
+        (Act::html(500), 2, false),
+        (Act::Reset, 2, false),
+        (Act::flow_control(0), 3, false),
+        (Act::cut_after_bytes(40), 2, false),
+        (Act::empty(), 2, false),
+    ] {
+        let place = Place::new().await;
+        for name in ["a", "b", "c"] {
+            place.map(name, "1");
+        }
+        let daemon = place.ready(maps()).await;
+        daemon.until(&place, |log| log.len() == 3).await;
+        daemon.stop().await;
+        let from = place.sim.revision();
+        place.live();
+        place.forget().await;
+        let name = format!("{act:?}");
+        place.sim.fault(Fault::new(exact(), act).times(times));
+        let daemon = place.ready(maps()).await;
+        place.sim.wait_for_watches("configmaps", 1).await.unwrap();
+        daemon.stop().await;
+        let log = log_at(&place.state());
+        if gap {
+            assert_eq!(log[3], "GAP expired", "{name}: {log:#?}");
+            let (gap_from, to, recovered) = place.gaps().remove(0);
+            assert_eq!((gap_from, recovered), (Some(from.to_string()), None), "{name}");
+            assert_eq!(to, Some(place.sim.revision().to_string()), "{name}");
+        } else {
+            assert_eq!(log[3..], place.recovered(from, u64::MAX), "{name}");
+        }
+    }
+}
+
+/// A budget that is too small leaves a gap, and one that is enough does not.
+#[tokio::test]
+async fn no_more_is_asked_than_the_budget_allows() {
+    let mut most = u32::MAX;
+    for requests in [u32::MAX, 0, 1] {
+        let mut place = Place::new().await;
+        for name in ["a", "b", "c"] {
+            place.map(name, "1");
+        }
+        let daemon = place.ready(maps()).await;
+        daemon.until(&place, |log| log.len() == 3).await;
+        daemon.stop().await;
+        let from = place.sim.revision();
+        place.live();
+        place.forget().await;
+        // Exactly enough, and one less.
+        let requests = if requests == u32::MAX { requests } else { most - requests };
+        place.timings.recover = Some(RecoverBounds { requests, ..RecoverBounds::default() });
+        place.sim.clear_requests();
+        let daemon = place.ready(maps()).await;
+        place.sim.wait_for_watches("configmaps", 1).await.unwrap();
+        daemon.stop().await;
+        let log = log_at(&place.state());
+        if requests >= most || most == u32::MAX {
+            assert_eq!(log[3..], place.recovered(from, u64::MAX));
+        } else {
+            assert_eq!(log[3], "GAP expired");
+        }
+        // Every list without a version, or of an exact one; the last ones are those of the gap, where there is one.
+        let lists = place.sim.requests().into_iter().filter(|seen| seen.is_list("configmaps"));
+        let asked =
+            lists.filter(|seen| seen.accept.contains("PartialObjectMetadata") || seen.query.contains("Exact")).count();
+        assert!(asked <= requests as usize, "{asked} of {requests}");
+        if most == u32::MAX {
+            most = u32::try_from(asked).unwrap();
+        }
+    }
 }

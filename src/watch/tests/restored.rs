@@ -31,7 +31,7 @@ async fn a_restored_server_is_noticed_and_told_as_a_rollback() {
 /// Fault 13: a version that the server says it does not have.
 #[tokio::test]
 async fn a_server_that_was_only_slow_keeps_no_other_source_from_listing() {
-    let mut place = Place::new().await;
+    let mut place = Place::with_gaps().await;
     place.timings.lists = 1;
     place.map("a", "1");
     let both = || vec![watch(&["configmaps", "secrets"])];
