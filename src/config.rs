@@ -320,6 +320,55 @@ pub struct Cluster {
     #[serde(with = "value::period")]
     #[schemars(with = "String", extend("format" = "period"))]
     pub audit_every: Duration,
+    /// What may be spent on reading from the API server's own history what a watch has forgotten; "off" for nothing: then
+    /// that is a GAP.
+    pub recover: Recover,
+}
+
+/// Whether what a watch has forgotten is read from the API server's own history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Recover {
+    /// The word "off".
+    Off(Off),
+    /// Within these bounds.
+    Within(RecoverBounds),
+}
+
+impl Default for Recover {
+    fn default() -> Self {
+        Self::Within(RecoverBounds::default())
+    }
+}
+
+/// Nothing of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Off {
+    /// The word.
+    Off,
+}
+
+/// How much may be spent on recovering what a watch has forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecoverBounds {
+    /// Requests for one source, each time that it has lost its position.
+    #[schemars(range(min = 1))]
+    pub requests: u32,
+    /// Requests a second, for all sources.
+    #[schemars(range(min = 1))]
+    pub rate: u32,
+    /// How long it may take: etcd is compacted every five minutes, unless it is told otherwise.
+    #[serde(with = "value::duration")]
+    #[schemars(with = "String", extend("format" = "time-span"))]
+    pub within: Duration,
+}
+
+impl Default for RecoverBounds {
+    fn default() -> Self {
+        Self { requests: 10_000, rate: 100, within: Duration::from_secs(300) }
+    }
 }
 
 impl Default for Cluster {
@@ -332,6 +381,7 @@ impl Default for Cluster {
             allow_exec: false,
             allow_insecure_tls: false,
             audit_every: Duration::from_secs(600),
+            recover: Recover::default(),
         }
     }
 }

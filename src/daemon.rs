@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::change::redact::Redactor;
 use crate::churn::Meter;
 use crate::cluster::{Api, ClusterError, Limits};
-use crate::config::{Config, Loaded, OnFull};
+use crate::config::{Config, Loaded, OnFull, Recover};
 use crate::delivery::DeliveryError;
 use crate::http::{self, BindError, Endpoints};
 use crate::journal::{Bounds, Journal, JournalError, SourceState, WriterThread};
@@ -155,7 +155,11 @@ struct Running {
 /// How the cluster is read, as far as the configuration has a say.
 fn timings(cluster: &crate::config::Cluster) -> Timings {
     let audit = Some(cluster.audit_every).filter(|period| !period.is_zero());
-    Timings { audit, ..Timings::default() }
+    let recover = match cluster.recover {
+        Recover::Off(_) => None,
+        Recover::Within(bounds) => Some(bounds),
+    };
+    Timings { audit, recover, ..Timings::default() }
 }
 
 /// Begins a new epoch where the state directory is a copy: from where it was copied, entries may have been told otherwise.

@@ -44,13 +44,13 @@ pub use stats::SourceStats;
 use crate::ambient::{self, Bell};
 use crate::change::redact::Redactor;
 use crate::cluster::Api;
+use crate::config::RecoverBounds;
 use crate::journal::Journal;
 use crate::model::Resource;
 use discovery::{Discovered, Discoverer};
 use limiter::Limiter;
 use machine::Patience;
 use prober::Prober;
-pub use recover::Bounds as RecoverBounds;
 use recover::Revisions;
 use verified::Verified;
 

@@ -90,6 +90,14 @@ impl Checker<'_> {
         if is_tagged(&schema) {
             return self.tagged(node, &schema, path, secret);
         }
+        if matches!(node.value, Value::Table(_))
+            && let Some(table) = alternatives(&schema)
+                .into_iter()
+                .map(|alternative| resolve(self.schema, &alternative))
+                .find(|alternative| alternative["type"] == "object" && schema.get("oneOf").is_some())
+        {
+            return self.table(node, &table, path, secret, None);
+        }
         if schema.get("oneOf").is_some() || schema.get("enum").is_some() {
             return self.choice(node, &schema, path);
         }
@@ -146,7 +154,9 @@ impl Checker<'_> {
 
     /// One of some words, or something that is no word.
     fn choice(&mut self, node: &Node, schema: &Json, path: &str) {
-        let fits = alternatives(schema).iter().any(|alternative| match &node.value {
+        let resolved = |alternative: Json| resolve(self.schema, &alternative);
+        let all: Vec<Json> = alternatives(schema).into_iter().map(resolved).collect();
+        let fits = all.iter().any(|alternative| match &node.value {
             Value::Text(text) => words(alternative).contains(&text.as_str()),
             Value::Integer(number) => {
                 alternative["type"] == "integer" && alternative["minimum"].as_i64().is_none_or(|least| *number >= least)
@@ -154,7 +164,6 @@ impl Checker<'_> {
             Value::Boolean(_) | Value::Other(..) | Value::List(_) | Value::Table(_) => false,
         });
         if !fits {
-            let all = alternatives(schema);
             let words = all.iter().flat_map(words);
             let nearest = node.text().and_then(|text| nearest(text, words.clone()).or_else(|| renamed(text, words)));
             self.tell_near(&node.place, path, node.described(false), expected(self.schema, schema), nearest);
@@ -549,6 +558,7 @@ fn expected(root: &Json, schema: &Json) -> String {
     }
     let mut parts: Vec<String> = Vec::new();
     for alternative in alternatives(&schema) {
+        let alternative = resolve(root, &alternative);
         let words = words(&alternative);
         if !words.is_empty() {
             parts.extend(words.iter().map(|word| format!("{word:?}")));

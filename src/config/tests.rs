@@ -41,6 +41,8 @@ fn briefly(text: &str) -> Vec<String> {
 fn the_least_configuration_has_the_defaults() {
     let config = parse(LEAST).unwrap().config;
     assert_eq!(config.cluster.audit_every, Duration::from_secs(600));
+    let recover = RecoverBounds { requests: 10_000, rate: 100, within: Duration::from_secs(300) };
+    assert_eq!(config.cluster.recover, Recover::Within(recover));
     assert_eq!(config.state.max_size, 10 << 30);
     assert_eq!(config.state.max_age, Duration::from_secs(30 * 86400));
     assert_eq!(config.state.path, Path::new("./decklog-state"));
@@ -639,6 +641,34 @@ fn a_name_cannot_play_with_the_terminal() {
 }
 
 #[test]
+fn what_recovering_may_cost_is_a_table_or_off() {
+    let of = |value: &str| format!("cluster.recover = {value}\n{LEAST}");
+    let recover = |value: &str| parse(&of(value)).unwrap().config.cluster.recover;
+    assert_eq!(recover("'off'"), Recover::Off(Off::Off));
+    assert_eq!(recover("{}"), Recover::default());
+    let within = RecoverBounds { within: Duration::from_secs(30), ..RecoverBounds::default() };
+    assert_eq!(recover("{ within = '30s' }"), Recover::Within(within));
+    let told = |value: &str| briefly(&of(value)).join("; ");
+    insta::assert_snapshot!(
+        ["'of'", "false", "{ rate = 0, request = 5 }", "{ within = '5 minutes' }"].map(told).join("\n"),
+        @r#"
+    1:19 cluster.recover: the string "of" → off
+    1:19 cluster.recover: the boolean false
+    1:28 cluster.recover.rate: the integer 0; 1:31 cluster.recover.request: an unknown key → requests
+    1:30 cluster.recover.within: "5 minutes": the unit "minutes" (units: w, d, h, m, s, ms) → 5m
+    "#
+    );
+    let wrong = parse(&of("'on'")).unwrap_err().to_string();
+    assert!(wrong.contains("expected  \"off\" or a table"), "{wrong}");
+    let by_environment = |key: &str, value: &str| {
+        with_environment(LEAST, &[(key, value)]).map(|loaded| loaded.config.cluster.recover)
+    };
+    assert_eq!(by_environment("DECKLOG_CLUSTER_RECOVER", "off").unwrap(), Recover::Off(Off::Off));
+    let slow = RecoverBounds { rate: 5, ..RecoverBounds::default() };
+    assert_eq!(by_environment("DECKLOG_CLUSTER_RECOVER_RATE", "5").unwrap(), Recover::Within(slow));
+}
+
+#[test]
 fn the_environment_overrides_the_file() {
     let text = format!("{LEAST}[[sink]]\nname = 'a'\ntype = 'http'\nurl = 'http://x.example'\n[log]\nlevel = 'warn'\n");
     let config = with_environment(
@@ -882,8 +912,8 @@ fn config_toml_names_every_key_with_its_default() {
             comment.clear();
         }
     }
-    let expected: BTreeSet<String> =
-        known.into_iter().map(|(key, _)| key).filter(|key| !key.starts_with("redact.rules.")).collect();
+    let in_one_line = |key: &String| key.starts_with("redact.rules.") || key.starts_with("cluster.recover.");
+    let expected: BTreeSet<String> = known.into_iter().map(|(key, _)| key).filter(|key| !in_one_line(key)).collect();
     assert_eq!(named, expected);
 }
 
@@ -909,7 +939,7 @@ fn entries_fit_their_schema() {
         why: Why::Audit,
         from: Some(ResourceVersion::new("1")),
         to: Some(ResourceVersion::new("2")),
-        recovered: 0,
+        recovered: 3,
     };
     let whole = crate::wire::Draft {
         seq: Seq(1),

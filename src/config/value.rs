@@ -9,7 +9,7 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{From as Begin, Listen};
+use super::{From as Begin, Listen, Recover, RecoverBounds};
 use crate::wire::Payload;
 
 pub(super) const fn keep() -> u32 {
@@ -309,6 +309,16 @@ impl Serialize for Begin {
             Self::Now => to.serialize_str("now"),
             Self::Seq(seq) => to.serialize_u64(*seq),
         }
+    }
+}
+
+impl JsonSchema for Recover {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Recover".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "oneOf": [{ "enum": ["off"] }, generator.subschema_for::<RecoverBounds>()] })
     }
 }
 

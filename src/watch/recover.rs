@@ -31,6 +31,7 @@ use super::stats::SourceStats;
 use super::{Shared, random_up_to};
 use crate::ambient;
 use crate::cluster::{Api, next_part};
+use crate::config::RecoverBounds;
 use crate::journal::{Found, KnownObject, SourceId};
 use crate::model::{Observed, Redacted, ResourceVersion, SourceSpec};
 use plan::{Doubt, Key, Plan, Question, State};
@@ -49,23 +50,6 @@ const TRIES: u32 = 3;
 const OTHERS: Duration = Duration::from_secs(10);
 /// Of what is longer only what names it is read, where nothing else is needed.
 const ITEM_LIMIT: usize = 256 << 10;
-
-/// How much may be spent on what watches have forgotten.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// Requests for one source each time that it has lost its position.
-    pub requests: u32,
-    /// Requests a second, for all sources.
-    pub rate: u32,
-    /// How long it may take.
-    pub within: Duration,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Self { requests: 10_000, rate: 100, within: Duration::from_secs(300) }
-    }
-}
 
 /// What was spent since a position was lost.
 #[derive(Debug)]
@@ -132,7 +116,7 @@ pub(super) struct Recovery<'a> {
     pub(super) spec: &'a SourceSpec,
     pub(super) id: SourceId,
     pub(super) stats: &'a SourceStats,
-    pub(super) bounds: Bounds,
+    pub(super) bounds: RecoverBounds,
     pub(super) spent: &'a Spent,
     /// A list that lacks most of what is known is believed.
     pub(super) sure: bool,
