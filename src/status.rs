@@ -161,6 +161,8 @@ pub struct GapsStatus {
     /// The newest that is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<LastGap>,
+    /// Changes that would be in gaps, had they not been read from the API server's own history.
+    pub recovered: u64,
 }
 
 /// A gap that was told.
@@ -202,6 +204,8 @@ pub struct SourceStatus {
     pub lag_seconds: Option<i64>,
     /// Gaps told.
     pub gaps: u64,
+    /// Changes that its watch had forgotten, read from the API server's own history instead.
+    pub recovered: u64,
     /// Changes that `ignore` kept out of the log.
     pub withheld: u64,
     /// Comparisons with what the API server has; absent before the first.
@@ -285,6 +289,7 @@ impl Status {
         let sources = reader.sources()?;
         let (oldest, head) = (reader.oldest()?, reader.head()?);
         let count = sources.iter().map(|source| source.gaps).sum();
+        let recovered = sources.iter().map(|source| source.recovered).sum();
         let cluster = reader.cluster()?;
         let retained = reader.retained()?;
         let size = |name: &str| fs::metadata(dir.join(name)).map_or(0, |meta| meta.len());
@@ -313,7 +318,7 @@ impl Status {
                 free_bytes: disk.as_ref().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
                 disk_bytes: disk.as_ref().map(|disk| disk.f_blocks.saturating_mul(disk.f_frsize)),
             },
-            gaps: GapsStatus { count, last: if count > 0 { last_gap(reader)? } else { None } },
+            gaps: GapsStatus { count, last: if count > 0 { last_gap(reader)? } else { None }, recovered },
             sources: sources
                 .into_iter()
                 .map(|source| {
@@ -328,6 +333,7 @@ impl Status {
                         known_good,
                         lag_seconds: known_good.map(|good| seconds(good, now)),
                         gaps: source.gaps,
+                        recovered: source.recovered,
                         withheld: source.withheld,
                         audit: timestamp(source.audited_at).map(|last| AuditStatus {
                             count: source.audits,

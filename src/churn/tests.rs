@@ -526,6 +526,7 @@ fn what_was_dropped_is_told_only_where_requests_and_versions_are_of_the_same() {
         good_at: None,
         objects: 0,
         gaps: 0,
+        recovered: 0,
         active: true,
         audits: 0,
         audit_differences: 0,

@@ -112,13 +112,17 @@ fn head(status: &Status, look: Look) -> Vec<String> {
             )
         }
     };
+    let recovered = match status.gaps.recovered {
+        0 => String::new(),
+        some => format!("; {} recovered that watches had forgotten", plural(some, "change", "changes")),
+    };
     vec![
         line("daemon", Some(ink), &daemon, &facts),
         line("cluster", None, &printable(&cluster), ""),
         line("journal", None, &printable(&journal.path.display().to_string()), &entries),
         line("epoch", None, &printable(&journal.epoch), ""),
         line("disk", None, &disk, ""),
-        line("gaps", ink_gaps, &gaps, &last),
+        line("gaps", ink_gaps, &gaps, &format!("{last}{recovered}")),
     ]
 }
 
@@ -241,6 +245,7 @@ mod tests {
             known_good: Some(time("2026-11-21T10:39:48Z")),
             lag_seconds: Some(12),
             gaps: 0,
+            recovered: 0,
             withheld: 0,
             audit: None,
             active,
@@ -289,6 +294,7 @@ mod tests {
                 disk_bytes: Some(100 << 30),
             },
             gaps: GapsStatus {
+                recovered: 0,
                 count: 2,
                 last: Some(LastGap { place: place(416, "2026-11-20T03:00:00Z"), resource: "pods".into(), gap }),
             },
@@ -370,7 +376,7 @@ mod tests {
     #[test]
     fn it_reads_well_in_80_and_120_columns_and_as_json() {
         let mut quiet = status(true);
-        (quiet.journal.entries, quiet.gaps.count, quiet.gaps.last) = (1, 0, None);
+        (quiet.journal.entries, quiet.gaps.count, quiet.gaps.last, quiet.gaps.recovered) = (1, 0, None, 412);
         quiet.journal.oldest = quiet.journal.head;
         quiet.sources.truncate(1);
         quiet.sources[0].withheld = 1;

@@ -660,9 +660,8 @@ fn what_recovering_may_cost_is_a_table_or_off() {
     );
     let wrong = parse(&of("'on'")).unwrap_err().to_string();
     assert!(wrong.contains("expected  \"off\" or a table"), "{wrong}");
-    let by_environment = |key: &str, value: &str| {
-        with_environment(LEAST, &[(key, value)]).map(|loaded| loaded.config.cluster.recover)
-    };
+    let by_environment =
+        |key: &str, value: &str| with_environment(LEAST, &[(key, value)]).map(|loaded| loaded.config.cluster.recover);
     assert_eq!(by_environment("DECKLOG_CLUSTER_RECOVER", "off").unwrap(), Recover::Off(Off::Off));
     let slow = RecoverBounds { rate: 5, ..RecoverBounds::default() };
     assert_eq!(by_environment("DECKLOG_CLUSTER_RECOVER_RATE", "5").unwrap(), Recover::Within(slow));

@@ -29,7 +29,7 @@ type Float = Family<Labels, Gauge<f64, AtomicU64>>;
 type Count = Family<Labels, Counter>;
 
 /// States of sources, each a time series of 0 or 1 per source.
-const SOURCE_STATES: [&str; 5] = ["waiting", "listing", "watching", "degraded", "gone"];
+const SOURCE_STATES: [&str; 6] = ["waiting", "listing", "recovering", "watching", "degraded", "gone"];
 /// States of sinks, likewise.
 const SINK_STATES: [&str; 3] = ["running", "retrying", "halted"];
 /// What the watchdog looks at.
@@ -159,11 +159,16 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
     let since: Float = register(registry, "source_state_since_timestamp_seconds", "When that state began");
     let objects: Int = register(registry, "source_objects", "Objects known to exist");
     let gaps: Count = register(registry, "source_gaps", "GAP entries written for the source");
+    let recovered: Count = register(
+        registry,
+        "source_recovered",
+        "Changes that the watch of the source had forgotten, read from the API server's own history instead",
+    );
     let withheld: Count =
         register(registry, "source_withheld", "Changes that `ignore` kept out of the log of the source");
     let audits: Count = register(registry, "audits", "Comparisons of the source with what the API server has");
     let differences: Count =
-        register(registry, "audit_differences", "Objects that an audit found to differ; each made the log tell a GAP");
+        register(registry, "audit_differences", "Objects that an audit found to differ from the log");
     let good: Float =
         register(registry, "source_lag_seconds", "Time since the last event, bookmark or list of the source");
     for row in rows.iter().filter(|row| row.active) {
@@ -176,6 +181,7 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
         since.get_or_create(&labels).set(unix(row.state_since));
         objects.get_or_create(&labels).set(int(row.objects));
         gaps.get_or_create(&labels).inc_by(row.gaps);
+        recovered.get_or_create(&labels).inc_by(row.recovered);
         withheld.get_or_create(&labels).inc_by(row.withheld);
         audits.get_or_create(&labels).inc_by(row.audits);
         differences.get_or_create(&labels).inc_by(row.audit_differences);
@@ -191,8 +197,11 @@ fn reading(registry: &mut Registry, process: &Process) {
     let lists: Count = register(registry, "source_lists", "Lists begun since the start");
     let watches: Count = register(registry, "source_watches", "Watches opened since the start");
     let failures: Count = register(registry, "source_failures", "Requests that failed since the start, by reason");
-    let desyncs: Count =
-        register(registry, "source_desyncs", "Positions lost since the start: each makes a list, and most a GAP");
+    let desyncs: Count = register(
+        registry,
+        "source_desyncs",
+        "Positions lost since the start: what happened since is recovered, or makes a list and a GAP",
+    );
     let replays: Count =
         register(registry, "source_replays", "Changes that came again since the start, as after every resume");
     let disorders: Count =

@@ -84,6 +84,8 @@ pub struct SourceRow {
     pub objects: u64,
     /// Gaps told.
     pub gaps: u64,
+    /// Changes that its watch had forgotten, and that were recovered.
+    pub recovered: u64,
     /// Whether it is configured.
     pub active: bool,
     /// Audits done.
@@ -704,7 +706,8 @@ impl Reader {
                      (SELECT count(*) FROM object o WHERE o.resource = s.resource AND o.present = 1
                          AND (s.namespace = '' OR o.namespace = s.namespace)),
                      s.gaps, s.audits, s.audit_differences, s.audited_at, s.pending_why IS NOT NULL, s.withheld,
-                     s.namespace <> '' OR s.label_selector <> '' OR s.field_selector <> ''
+                     s.namespace <> '' OR s.label_selector <> '' OR s.field_selector <> '',
+                     s.recovered
                  FROM source s JOIN resource r ON r.id = s.resource ORDER BY r.plural, r.api_group, s.namespace",
             )
             .map_err(sql(what))?;
@@ -728,6 +731,7 @@ impl Reader {
                     gap_owed: row.get(14)?,
                     withheld: row.get(15)?,
                     scoped: row.get(16)?,
+                    recovered: row.get(17)?,
                 })
             })
             .map_err(sql(what))?;

@@ -436,3 +436,79 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_lost_is_recovered_without_a_gap() {
+    check_recovering(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 opened => watching
+         5 expired => desync expired, recovering, recover
+         9 recovered 60 => watch 60
+         9 opened => watching
+         20 changed 61 =>
+         30 changed 62 =>
+         31 expired => desync expired, recovering, recover
+         31 unreachable => wait #1
+         32 waited => recover
+         33 recovered 70 => watch 70",
+    );
+}
+
+#[test]
+fn what_is_compacted_is_listed_as_it_was_and_the_rest_is_recovered() {
+    check_recovering(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 expired => desync expired, recovering, recover
+         1 compacted 30 => listing, list at 30
+         1 page 30 t => list after t
+         1 page 30 => commit 30 with a gap: expired
+         2 committed => recovering, recover
+         3 recovered 60 => watch 60",
+    );
+    // It is compacted further meanwhile, and then the API server does not do as it is asked.
+    check_recovering(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 expired => desync expired, recovering, recover
+         1 compacted 30 => listing, list at 30
+         1 expired => wait #1
+         2 waited => recovering, recover
+         3 compacted 50 => listing, list at 50
+         4 page 61 => degraded (the API server answered with a list of another version, 61), wait #2
+         6 waited => listing, list
+         7 page 62 => commit 62 with a gap: expired",
+    );
+}
+
+#[test]
+fn what_cannot_be_recovered_is_listed_behind_a_gap() {
+    check_recovering(
+        known(),
+        "0 start => probe 12
+         0 probed 40 => watch 10
+         0 expired => desync expired, recovering, recover
+         1 unrecoverable => listing, list
+         2 page 50 => commit 50 with a gap: expired
+         2 committed => watch 50
+         2 opened => watching
+         20 changed 61 =>
+         90 expired => desync expired, recovering, recover",
+    );
+    // Nothing can be recovered of another timeline, or of another scope.
+    check_recovering(
+        memory(None, Some("12"), Some(Why::Scope)),
+        "0 start => listing, list",
+    );
+    check_recovering(
+        memory(None, Some("12"), Some(Why::Expired)),
+        "0 start => recovering, recover
+         1 ahead => ask
+         2 latest 11 => desync rollback, wait #1
+         3 waited => listing, list",
+    );
+}
