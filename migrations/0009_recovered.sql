@@ -5,4 +5,4 @@ ALTER TABLE listing ADD COLUMN gone INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE source ADD COLUMN recovering INTEGER NOT NULL DEFAULT 0;
 -- Changes ever recovered, and those since the position was lost, which the next gap tells.
 ALTER TABLE source ADD COLUMN recovered INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE source ADD COLUMN rescued INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE source ADD COLUMN recovered_since INTEGER NOT NULL DEFAULT 0;

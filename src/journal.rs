@@ -34,8 +34,8 @@ pub use budget::Budget;
 pub(crate) use budget::{Held, Share};
 pub use codec::Codec;
 pub use reader::{
-    Choice, KnownObject, ObjectRow, Page, Position, Reader, Requests, SetAside, SinkRow, SourceRow, Step, StoredEntry,
-    Verified,
+    Choice, KnownObject, Lost, ObjectRow, Page, Position, Reader, Requests, SetAside, SinkRow, SourceRow, Step,
+    StoredEntry, Verified,
 };
 pub use retention::{Bounds, Pause, PauseReason, Retained};
 pub use settled::Settled;

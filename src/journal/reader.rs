@@ -12,7 +12,7 @@ use std::path::Path;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, params_from_iter};
 
-pub use audit::KnownObject;
+pub use audit::{KnownObject, Lost};
 pub use choice::{Choice, Page};
 pub use history::Step;
 pub use requests::Requests;

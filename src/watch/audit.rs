@@ -247,6 +247,7 @@ mod tests {
                 uid: (*uid).to_owned(),
                 version: ResourceVersion::new(*version),
                 present: *present,
+                added: false,
             });
         }
         let found = judge.differences();

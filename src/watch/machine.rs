@@ -814,8 +814,8 @@ impl Machine {
 /// from a backup that is another one, and of another scope less is known than the history tells.
 const fn is_recoverable(why: Why) -> bool {
     match why {
-        Why::Expired | Why::Undecodable | Why::Oversize | Why::Paused => true,
-        Why::Audit | Why::Rollback | Why::Scope => false,
+        Why::Expired | Why::Undecodable | Why::Oversize | Why::Paused | Why::Audit => true,
+        Why::Rollback | Why::Scope => false,
     }
 }
 

@@ -10,7 +10,7 @@ mod plan;
 mod revisions;
 
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -32,7 +32,7 @@ use super::{Shared, random_up_to};
 use crate::ambient;
 use crate::cluster::{Api, next_part};
 use crate::config::RecoverBounds;
-use crate::journal::{Found, KnownObject, SourceId};
+use crate::journal::{Found, JournalError, KnownObject, SourceId};
 use crate::model::{Observed, Redacted, ResourceVersion, SourceSpec};
 use plan::{Doubt, Key, Plan, Question, State};
 pub(super) use revisions::Revisions;
@@ -48,6 +48,8 @@ const ROUND: usize = 64;
 const TRIES: u32 = 3;
 /// How long a source waits for others to find their versions, which may explain what it would have to ask for.
 const OTHERS: Duration = Duration::from_secs(10);
+/// So many entries may have been told since the log was last proved, where something is missing among them.
+const MOST_TOLD: usize = 20_000;
 /// Of what is longer only what names it is read, where nothing else is needed.
 const ITEM_LIMIT: usize = 256 << 10;
 
@@ -103,8 +105,8 @@ impl From<Stop> for Trouble {
     }
 }
 
-impl From<crate::journal::JournalError> for Trouble {
-    fn from(error: crate::journal::JournalError) -> Self {
+impl From<JournalError> for Trouble {
+    fn from(error: JournalError) -> Self {
         Self::Stop(error.into())
     }
 }
@@ -157,23 +159,29 @@ impl Recovery<'_> {
         let (journal, id) = (self.shared.journal.clone(), self.id);
         let read = ambient::blocking(move || {
             let reader = journal.reader()?;
-            Ok::<_, crate::journal::JournalError>((reader.lost_at(id)?, reader.objects_of(id)?))
+            Ok::<_, JournalError>((reader.lost_at(id)?, reader.objects_of(id)?))
         });
-        let ((from, applied), objects) = read.await.map_err(unreadable)?;
-        let Some(from) = from.as_ref().and_then(number) else {
-            return Err(Trouble::Hopeless("its versions have no order".to_owned()));
+        let (lost, objects) = read.await.map_err(unreadable)?;
+        let numbers = lost.from.as_ref().and_then(number).zip(lost.applied.as_ref().and_then(number));
+        let (mut from, applied) = numbers.ok_or_else(unordered)?;
+        let told = match lost.told_since {
+            Some(since) => self.told(from, since).await?,
+            None => {
+                // Several objects may have been deleted under the newest version, and some of that may be missing.
+                from = from.max(applied - 1);
+                Histories::new()
+            }
         };
-        // Several objects may have been deleted under the newest version, and some of that may be missing.
-        let mut from = from.max(applied.as_ref().and_then(number).map_or(0, |applied| applied - 1));
-        let newest = self.newest().await?;
-        if newest < from || applied.as_ref().and_then(number).is_some_and(|applied| newest < applied) {
+        let newest = self.newest_of(self.spec).await?;
+        if newest < from.max(applied) {
             return Err(Trouble::Stop(Failure::Ahead.into()));
         }
-        let size = WINDOW + objects / 10;
+        // What was told beyond a window could not be told apart from what is missing.
+        let size = if lost.told_since.is_some() { newest } else { WINDOW + objects / 10 };
         let mut alone = false;
         loop {
             let to = newest.min(from + size);
-            match self.window(from, to, alone).await {
+            match self.window(from, to, &told, alone).await {
                 Ok(()) => {}
                 Err(Trouble::Compacted) => {
                     let oldest = self.oldest(from, newest).await?;
@@ -196,7 +204,7 @@ impl Recovery<'_> {
     }
 
     /// Finds and stages what happened after `from`, up to `to`.
-    async fn window(&self, from: u64, to: u64, alone: bool) -> Result<(), Trouble> {
+    async fn window(&self, from: u64, to: u64, told: &Histories, alone: bool) -> Result<(), Trouble> {
         self.shared.journal.list_begin(self.id).await?;
         if from == to {
             return Ok(());
@@ -204,7 +212,7 @@ impl Recovery<'_> {
         let (keys, staged) = (RandomState::new(), Mutex::default());
         let window = Window { from, to, keys, staged };
         let walking = Walking::begin(&self.shared.walking);
-        let mut plan = self.ends(&window).await?;
+        let mut plan = self.ends(&window, told).await?;
         if !alone {
             self.compare(&window).await;
             plan.explain(&self.shared.revisions.of_others(self.id, from, to));
@@ -237,7 +245,7 @@ impl Recovery<'_> {
             drop(answers);
             self.shared.revisions.note_numbers(self.id, plan.found());
         }
-        let changes = plan.changes();
+        let changes = plan.changes()?;
         self.shared.revisions.note_numbers(self.id, changes.iter().map(|change| change.version));
         tracing::debug!(
             source = self.spec.name(),
@@ -258,8 +266,28 @@ impl Recovery<'_> {
         Ok(())
     }
 
+    /// What the log has told since a moment, of versions after this one.
+    async fn told(&self, from: u64, since: i64) -> Result<Histories, Trouble> {
+        let (journal, id) = (self.shared.journal.clone(), self.id);
+        let read = ambient::blocking(move || journal.reader()?.told_since(id, since, MOST_TOLD));
+        let Some(told) = read.await.map_err(unreadable)? else {
+            return Err(Trouble::Hopeless("too much was told since the log was last proved".to_owned()));
+        };
+        let mut histories = Histories::new();
+        for object in told {
+            let KnownObject { namespace, name, uid, version, present, added } = object;
+            let version = number(&version).ok_or_else(unordered)?;
+            if version > from {
+                let there = (!added).then(|| uid.clone());
+                let history = histories.entry((namespace, name)).or_insert_with(|| History { there, told: Vec::new() });
+                history.told.push((version, present.then_some(uid)));
+            }
+        }
+        Ok(histories)
+    }
+
     /// What the journal has at the beginning of a window, and the API server at its end.
-    async fn ends(&self, window: &Window) -> Result<Plan, Trouble> {
+    async fn ends(&self, window: &Window, told: &Histories) -> Result<Plan, Trouble> {
         let mut plan = Plan::new(window.from, window.to);
         let (known, unread) = self.known(window).await?;
         let total = known.values().filter(|known| known.2).count() as u64;
@@ -278,7 +306,9 @@ impl Recovery<'_> {
                 return Ok(());
             }
             match missing.remove(&name) {
-                Some((uid, version, true)) if state == (State { uid, version }) => plan.same(),
+                Some((uid, version, true)) if state == (State { uid, version }) && !told.contains_key(&key) => {
+                    plan.same()
+                }
                 before => differ.push((key, before, state)),
             }
             Ok(())
@@ -289,10 +319,7 @@ impl Recovery<'_> {
             return Err(Trouble::Doubtful(format!("a list lacks {gone} of {total} objects; asking again")));
         }
         for (key, before, state) in differ {
-            plan.begins(
-                &key,
-                before.map(|(uid, version, present)| (version, present.then_some(State { uid, version }))),
-            )?;
+            window.begin(&mut plan, &key, before, told)?;
             plan.ends(&key, Some(state))?;
         }
         if missing.is_empty() {
@@ -309,13 +336,11 @@ impl Recovery<'_> {
                     names.push(key);
                 }
             })?;
-            Ok::<_, crate::journal::JournalError>((names, missing))
+            Ok::<_, JournalError>((names, missing))
         });
         let (names, missing) = names.await.map_err(unreadable)?;
         for key in names {
-            let Some((uid, version, present)) = missing.get(&window.keys.hash_one(&key)) else { continue };
-            let state = present.then_some(State { uid: *uid, version: *version });
-            plan.begins(&key, Some((*version, state)))?;
+            window.begin(&mut plan, &key, missing.get(&window.keys.hash_one(&key)).copied(), told)?;
             plan.ends(&key, None)?;
         }
         Ok(plan)
@@ -334,7 +359,7 @@ impl Recovery<'_> {
             let mut known = HashMap::new();
             let mut ordered = true;
             reader.each_known(id, &from, |object| {
-                let KnownObject { namespace, name, uid, version, present } = object;
+                let KnownObject { namespace, name, uid, version, present, .. } = object;
                 let Some(version) = number(&version) else {
                     ordered = false;
                     return;
@@ -346,10 +371,10 @@ impl Recovery<'_> {
                 let number = number(&ResourceVersion(version)).unwrap_or(0);
                 unread.insert((keys.hash_one((namespace, name)), keys.hash_one(&uid), number));
             }
-            Ok::<_, crate::journal::JournalError>((ordered.then_some(known), unread))
+            Ok::<_, JournalError>((ordered.then_some(known), unread))
         });
         let (known, unread) = read.await.map_err(unreadable)?;
-        known.map(|known| (known, unread)).ok_or_else(|| Trouble::Hopeless("its versions have no order".to_owned()))
+        known.map(|known| (known, unread)).ok_or_else(unordered)
     }
 
     async fn ask(&self, window: &Window, question: Question) -> Result<Answer, Trouble> {
@@ -572,10 +597,6 @@ impl Recovery<'_> {
     }
 
     /// The API server's newest version, which is that of a consistent list.
-    async fn newest(&self) -> Result<u64, Trouble> {
-        self.newest_of(self.spec).await
-    }
-
     async fn newest_of(&self, spec: &SourceSpec) -> Result<u64, Trouble> {
         let params = ListParams { limit: Some(1), ..list_params(spec) };
         let path = spec.resource.path(spec.namespace.as_deref());
@@ -591,8 +612,7 @@ impl Recovery<'_> {
             };
             match read.await {
                 Ok(page) => {
-                    return number(&page.version)
-                        .ok_or_else(|| Trouble::Hopeless("its versions have no order".to_owned()));
+                    return number(&page.version).ok_or_else(unordered);
                 }
                 Err(failure) => self.bear(&mut tries, failure).await?,
             }
@@ -649,12 +669,46 @@ impl Recovery<'_> {
 }
 
 impl Window {
+    /// What the journal knows of an object, whose number of the uid, version and presence are these.
+    fn begin(
+        &self,
+        plan: &mut Plan,
+        key: &Key,
+        known: Option<(u64, u64, bool)>,
+        told: &Histories,
+    ) -> Result<(), Doubt> {
+        let Some(history) = told.get(key) else {
+            let state =
+                |(uid, version, present): (u64, u64, bool)| (version, present.then_some(State { uid, version }));
+            return plan.begins(key, known.map(state));
+        };
+        let number = |uid: &String| self.keys.hash_one(uid);
+        let mut versions: Vec<(u64, Option<u64>)> =
+            history.told.iter().map(|(version, uid)| (*version, uid.as_ref().map(number))).collect();
+        // A version that was withheld is in no entry.
+        let last = versions.last().map_or(0, |(version, _)| *version);
+        versions.extend(
+            known.filter(|known| known.1 > last).map(|(uid, version, present)| (version, present.then_some(uid))),
+        );
+        plan.told(key, history.there.as_ref().map(number), &versions)
+    }
+
     fn state(&self, object: &decode::Object<'_>) -> Result<State, Failure> {
         let version = number(&ResourceVersion::new(&*object.version)).filter(|version| *version <= self.to);
         let version = version.ok_or_else(newer)?;
         Ok(State { uid: self.keys.hash_one(&*object.uid), version })
     }
 }
+
+/// What the log has told of an object in a window already.
+struct History {
+    /// Its uid before that, where it was there.
+    there: Option<String>,
+    /// By version: its uid, and nothing for a deletion.
+    told: Vec<(u64, Option<String>)>,
+}
+
+type Histories = BTreeMap<Key, History>;
 
 /// Counts those who find versions, for as long as this lives.
 struct Walking<'a>(&'a AtomicU32);
@@ -696,13 +750,17 @@ fn newer() -> Failure {
     Failure::Refused("the API server's list has an object that is newer than the list".to_owned())
 }
 
+fn unordered() -> Trouble {
+    Trouble::Hopeless("its versions have no order".to_owned())
+}
+
 fn hopeless(failure: &Failure) -> Trouble {
     Trouble::Hopeless(failure.to_string())
 }
 
 /// Whoever cannot read now, for want of descriptors for instance, asks again.
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-fn unreadable(error: crate::journal::JournalError) -> Trouble {
+fn unreadable(error: JournalError) -> Trouble {
     Trouble::Stop(Failure::Unreachable(format!("the journal cannot be read: {error}")).into())
 }
 

@@ -3,8 +3,9 @@
 use rusqlite::params;
 
 use super::{Read, Reader, sql};
-use crate::journal::SourceId;
-use crate::model::ResourceVersion;
+use crate::journal::{JournalError, SourceId};
+use crate::model::{EntryType, ResourceVersion, Seq, Why};
+use crate::wire::Entry;
 
 /// An object as the journal knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,20 @@ pub struct KnownObject {
     pub version: ResourceVersion,
     /// Whether it exists.
     pub present: bool,
+    /// Whether it came into being with this version, where that is known.
+    pub added: bool,
+}
+
+/// Where the position of a source was lost, or is.
+#[derive(Clone, Debug)]
+pub struct Lost {
+    /// Up to here nothing is missing.
+    pub from: Option<ResourceVersion>,
+    /// The highest version that was written.
+    pub applied: Option<ResourceVersion>,
+    /// After `from` something was told already, all of it since this moment, in microseconds since 1970; and something may
+    /// be missing in between.
+    pub told_since: Option<i64>,
 }
 
 impl Reader {
@@ -51,6 +66,7 @@ impl Reader {
                 uid: row.get(2).map_err(sql(what))?,
                 version: ResourceVersion(row.get(3).map_err(sql(what))?),
                 present: row.get(4).map_err(sql(what))?,
+                added: false,
             };
             each(known);
         }
@@ -73,18 +89,69 @@ impl Reader {
         rows.collect::<Result<_, _>>().map_err(sql(what))
     }
 
-    /// Up to where nothing of a source was missing when its position was lost, or where it is; and the highest version that
-    /// was written.
+    /// Where the position of a source was lost.
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn lost_at(&self, source: SourceId) -> Read<(Option<ResourceVersion>, Option<ResourceVersion>)> {
-        let select = "SELECT coalesce(resume, given_up), applied FROM source WHERE id = ?";
+    pub fn lost_at(&self, source: SourceId) -> Read<Lost> {
+        let select =
+            "SELECT coalesce(resume, given_up), applied, pending_why, proved, proved_at FROM source WHERE id = ?";
         let row = self.conn.query_row(select, [source.0], |row| {
-            Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<String>>(1)?))
+            let (from, applied) = (row.get::<_, Option<String>>(0)?, row.get::<_, Option<String>>(1)?);
+            let (why, proved) = (row.get::<_, Option<String>>(2)?, row.get::<_, Option<String>>(3)?);
+            Ok((from, applied, why, proved.zip(row.get::<_, Option<i64>>(4)?)))
         });
-        let (from, applied) = row.map_err(sql("where a position was lost"))?;
-        Ok((from.map(ResourceVersion), applied.map(ResourceVersion)))
+        let (from, applied, why, proved) = row.map_err(sql("where a position was lost"))?;
+        // What contradicts the journal may have been missing since something was last proved.
+        let proved = proved.filter(|_| why.as_deref().and_then(Why::parse) == Some(Why::Audit));
+        Ok(Lost {
+            from: proved.as_ref().map(|(version, _)| version.clone()).or(from).map(ResourceVersion),
+            applied: applied.map(ResourceVersion),
+            told_since: proved.map(|(_, at)| at),
+        })
+    }
+
+    /// What the log tells of a source since a moment, in microseconds since 1970. `None` where that are more than `most`
+    /// entries, or one of them cannot be read.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn told_since(&mut self, source: SourceId, since: i64, most: usize) -> Read<Option<Vec<KnownObject>>> {
+        let what = "what was told";
+        let after = self.last_before(since)?;
+        let seqs: Vec<u64> = {
+            let mut select = self
+                .conn
+                .prepare_cached(
+                    "SELECT seq FROM entry WHERE seq > ?1 AND source = ?2 AND type <> 3 ORDER BY seq LIMIT ?3",
+                )
+                .map_err(sql(what))?;
+            let rows = select.query_map(params![after.0, source.0, most + 1], |row| row.get(0)).map_err(sql(what))?;
+            rows.collect::<Result<_, _>>().map_err(sql(what))?
+        };
+        if seqs.len() > most {
+            return Ok(None);
+        }
+        let mut told = Vec::new();
+        for seq in seqs {
+            let stored = match self.entry(Seq(seq)) {
+                Ok(stored) => stored,
+                Err(JournalError::Corrupt(_)) => None,
+                Err(error) => return Err(error),
+            };
+            let Some(stored) = stored else { return Ok(None) };
+            let Ok(entry) = Entry::parse(&stored.line) else { return Ok(None) };
+            told.push(KnownObject {
+                namespace: entry.namespace.as_deref().unwrap_or_default().to_owned(),
+                name: entry.name.as_deref().unwrap_or_default().to_owned(),
+                uid: entry.uid.as_deref().unwrap_or_default().to_owned(),
+                version: entry.version(),
+                // An object that comes into being was not there before.
+                present: entry.kind() != EntryType::Deleted,
+                added: entry.kind() == EntryType::Added,
+            });
+        }
+        Ok(Some(told))
     }
 
     /// How many objects of a source exist.

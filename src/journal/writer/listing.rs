@@ -494,7 +494,8 @@ impl Writer {
         }
         if evidence == Evidence::Recovered {
             let what = "count what is recovered";
-            let add = "UPDATE source SET recovered = recovered + ?1, rescued = rescued + ?1 WHERE id = ?2";
+            let add =
+                "UPDATE source SET recovered = recovered + ?1, recovered_since = recovered_since + ?1 WHERE id = ?2";
             self.execute(what, add, params![staged.len(), id])?;
         }
         Ok(!staged.is_empty())
@@ -523,7 +524,7 @@ impl Writer {
         self.execute(
             "write a list",
             "UPDATE source SET pending = NULL, pending_why = NULL, pending_told = 0, rescoped = 0, given_up = NULL,
-                 recovering = 0, rescued = 0
+                 recovering = 0, recovered_since = 0
              WHERE id = ?",
             params![id],
         )?;

@@ -128,7 +128,7 @@ impl Writer {
         let now = micros(ambient::now());
         let recovered = self
             .conn
-            .prepare_cached("SELECT rescued FROM source WHERE id = ?")
+            .prepare_cached("SELECT recovered_since FROM source WHERE id = ?")
             .and_then(|mut select| select.query_row([source_id], |row| row.get(0)))
             .map_err(sql("read a source"))?;
         let gap = Gap { why, from, to, recovered };
@@ -160,7 +160,11 @@ impl Writer {
         let blob = self.codec.compress(None, &rendered.line);
         self.insert(seq, now, EntryType::Gap, source_id, None, 0, None, &(0..0), &blob)?;
         self.recent.put(seq, Line { kind: EntryType::Gap, bytes: rendered.line.into(), object: 0..0, shape: None });
-        self.execute("count a gap", "UPDATE source SET gaps = gaps + 1, rescued = 0 WHERE id = ?", params![source_id])?;
+        self.execute(
+            "count a gap",
+            "UPDATE source SET gaps = gaps + 1, recovered_since = 0 WHERE id = ?",
+            params![source_id],
+        )?;
         Ok(())
     }
 

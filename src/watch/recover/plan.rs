@@ -84,6 +84,8 @@ pub(super) struct Plan {
     counts: BTreeMap<u64, u64>,
     /// Where every object was looked at.
     listed: BTreeSet<u64>,
+    /// What the journal has told already.
+    told: BTreeSet<(Key, u64)>,
     /// Whether the API server counts.
     counting: bool,
 }
@@ -101,6 +103,7 @@ impl Plan {
             tracks: BTreeMap::new(),
             counts: BTreeMap::new(),
             listed: BTreeSet::new(),
+            told: BTreeSet::new(),
             counting: true,
         }
     }
@@ -131,6 +134,24 @@ impl Plan {
         }
         let at = version.max(self.from);
         self.learn(key, at, at, state, true)
+    }
+
+    /// What the journal has told of an object in this window already, by version: its uid, and nothing for a deletion.
+    /// Before that it was there with the uid `there`, or it was not; whatever is missing in between can be told no more.
+    pub(super) fn told(&mut self, key: &Key, there: Option<u64>, told: &[(u64, Option<u64>)]) -> Result<(), Doubt> {
+        let (mut from, mut state) = (self.from, there.map(|uid| State { uid, version: self.from }));
+        for (version, uid) in told {
+            if *version <= from {
+                return Err(Doubt::Contradiction);
+            }
+            self.learn(key, from, version - 1, state, true)?;
+            (from, state) = (*version, uid.map(|uid| State { uid, version: *version }));
+            if uid.is_none() {
+                self.deletions.insert(*version);
+            }
+            self.told.insert((key.clone(), *version));
+        }
+        self.learn(key, from, from, state, true)
     }
 
     /// What an object is at the end.
@@ -218,7 +239,7 @@ impl Plan {
     }
 
     /// What was found, in order. What the journal has told is not among it.
-    pub(super) fn changes(&self) -> Vec<Change> {
+    pub(super) fn changes(&self) -> Result<Vec<Change>, Doubt> {
         let mut changes = Vec::new();
         for (key, facts) in &self.tracks {
             for pair in facts.windows(2) {
@@ -231,8 +252,16 @@ impl Plan {
                 }
             }
         }
+        let told = |change: &Change| self.told.contains(&(change.key.clone(), change.version));
+        changes.retain(|change| !told(change));
+        // What an object was before something that was told can be told no more: its changes come in order.
+        let is_late =
+            |change: &Change| self.told.iter().any(|(key, version)| *key == change.key && *version > change.version);
+        if changes.iter().any(is_late) {
+            return Err(Doubt::Contradiction);
+        }
         changes.sort_by(|one, other| (one.version, &one.key).cmp(&(other.version, &other.key)));
-        changes
+        Ok(changes)
     }
 
     /// What has to be asked of single objects.
@@ -454,7 +483,7 @@ mod tests {
                     }
                 }
             }
-            let changes = plan.changes();
+            let changes = plan.changes()?;
             let needed: BTreeSet<(u64, Key)> = changes
                 .iter()
                 .filter(|change| !change.deleted)

@@ -6,6 +6,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 
 async fn audited_place() -> Place {
     let mut place = Place::with(|settings| settings.bookmarks_every = Duration::from_millis(20)).await;
+    place.timings.recover = None;
     place.timings.audit = Some(PERIOD);
     place.timings.page = 3;
     place

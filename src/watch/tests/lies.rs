@@ -96,7 +96,7 @@ async fn what_is_older_than_the_position_never_moves_it_back() {
 /// told with a gap.
 #[tokio::test]
 async fn events_that_change_places_are_told_behind_a_gap() {
-    let place = Place::new().await;
+    let place = Place::with_gaps().await;
     let daemon = place.ready(maps()).await;
     place.watch_again_with(Fault::new(On::watch("configmaps"), Act::swap(0))).await;
     place.map("first", "1");
@@ -127,7 +127,7 @@ async fn events_that_change_places_are_told_behind_a_gap() {
 /// predecessor's end was withheld.
 #[tokio::test]
 async fn an_added_for_a_known_object_is_what_the_state_says() {
-    let place = Place::new().await;
+    let place = Place::with_gaps().await;
     let daemon = place.ready(maps()).await;
     place.map("a", "1");
     let at = place.sim.revision();
@@ -163,7 +163,7 @@ async fn an_added_for_a_known_object_is_what_the_state_says() {
 /// is not claimed.
 #[tokio::test]
 async fn a_deleted_for_an_unknown_object_is_a_gap() {
-    let place = Place::new().await;
+    let place = Place::with_gaps().await;
     let daemon = place.ready(maps()).await;
     place.watch_again_with(withheld()).await;
     place.map("never seen", "1");

@@ -296,3 +296,94 @@ async fn no_more_is_asked_than_the_budget_allows() {
         }
     }
 }
+
+/// What a watch leaves out, and an audit finds, is recovered as well: what was told meanwhile is not told again.
+#[tokio::test]
+async fn what_an_audit_finds_is_recovered() {
+    let nothing =
+        "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"ConfigMap\",\"metadata\":{\"resourceVersion\":\"1\"}}}\n";
+    for withheld in ["new", "a", "b", "short"] {
+        let mut place = Place::new().await;
+        place.timings.audit = Some(Duration::from_millis(200));
+        for name in ["a", "b", "c"] {
+            place.map(name, "1");
+        }
+        let daemon = place.ready(maps()).await;
+        daemon.until(&place, |log| log.len() == 3).await;
+        let from = place.sim.revision();
+        place.watch_again_with(Fault::new(On::watch("configmaps"), Act::replace(0, nothing))).await;
+        match withheld {
+            "a" => place.change("a", "2"),
+            "b" => place.drop("b"),
+            _ => place.map(withheld, "1"),
+        }
+        if withheld == "short" {
+            // Its deletion comes, and contradicts the log before an audit does.
+            place.drop("short");
+        }
+        place.map("told", "1");
+        place.change("c", "2");
+        place.drop("told");
+        place.sim.signal("configmaps", &Signal::Bookmark);
+        let like = |log: &[String]| log.iter().any(|line| line.contains("recovered") && line.contains(withheld));
+        daemon.until(&place, like).await;
+        place.sim.wait_for_watches("configmaps", 1).await.unwrap();
+        place.map("last", "1");
+        let mut log = daemon.until(&place, |log| log.iter().any(|line| line.contains(" last@"))).await;
+        daemon.stop().await;
+        log.drain(..3);
+        let plain = |lines: &[String]| {
+            let mut lines: Vec<String> = lines.iter().map(|line| line.replace("recovered", "watched")).collect();
+            lines.sort_unstable();
+            lines
+        };
+        assert_eq!(plain(&log), plain(&place.truth(from)), "{withheld}: {log:#?}");
+    }
+}
+
+/// A source of some objects alone: what leaves it while the watch is away is told as the watch would have told it.
+#[tokio::test]
+async fn of_a_selection_what_enters_and_leaves_is_recovered() {
+    let place = Place::new().await;
+    let other = Place { sim: place.sim.clone(), dir: tempfile::tempdir().unwrap(), timings: quick() };
+    place.sim.write_kubeconfig(&other.dir.path().join("kubeconfig")).unwrap();
+    let some = || vec![config::Watch { label_selector: "tier=web".to_owned(), ..watch(&["configmaps"]) }];
+    let tier = |name: &str, tier: &str| {
+        place.sim.update("configmaps", "shop", name, |map| map["metadata"]["labels"]["tier"] = tier.into()).unwrap();
+    };
+    for name in ["a", "b", "c", "d"] {
+        place.map(name, "1");
+        tier(name, "web");
+    }
+    let daemon = place.ready(some()).await;
+    let watching = other.ready(some()).await;
+    daemon.until(&place, |log| log.len() == 4).await;
+    watching.until(&other, |log| log.len() == 4).await;
+    daemon.stop().await;
+    tier("a", "db");
+    place.change("a", "2");
+    tier("b", "db");
+    place.change("b", "2");
+    tier("b", "web");
+    place.map("new", "1");
+    tier("new", "web");
+    place.map("short", "1");
+    tier("short", "web");
+    place.change("short", "2");
+    tier("short", "db");
+    place.map("never", "1");
+    place.drop("never");
+    tier("c", "db");
+    place.drop("c");
+    place.drop("d");
+    place.change("new", "2");
+    watching.until_last(&other, &format!("new@{}", place.sim.revision())).await;
+    watching.stop().await;
+    place.forget().await;
+    let daemon = place.ready(some()).await;
+    place.sim.wait_for_watches("configmaps", 1).await.unwrap();
+    daemon.stop().await;
+    let log: Vec<String> = log_at(&place.state()).iter().map(|line| line.replace("recovered", "watched")).collect();
+    assert_eq!(log, log_at(&other.state()));
+    assert_eq!(place.lines(), other.lines());
+}

@@ -500,10 +500,7 @@ fn what_cannot_be_recovered_is_listed_behind_a_gap() {
          90 expired => desync expired, recovering, recover",
     );
     // Nothing can be recovered of another timeline, or of another scope.
-    check_recovering(
-        memory(None, Some("12"), Some(Why::Scope)),
-        "0 start => listing, list",
-    );
+    check_recovering(memory(None, Some("12"), Some(Why::Scope)), "0 start => listing, list");
     check_recovering(
         memory(None, Some("12"), Some(Why::Expired)),
         "0 start => recovering, recover
