@@ -22,6 +22,7 @@ mod path;
 #[allow(clippy::unwrap_used, reason = "shared with the tests")]
 mod ports;
 mod process;
+mod recovery;
 #[path = "../../tests/sinks/server.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the sinks, which use more of it")]
 mod server;
@@ -78,6 +79,9 @@ fn main() {
             }
             if wanted("throughput") {
                 throughput::compare(&mut table, &words);
+            }
+            if wanted("recovery") {
+                recovery::compare(&mut table);
             }
             if wanted("memory") {
                 memory::measure(&mut table);
