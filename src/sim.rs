@@ -648,6 +648,14 @@ impl Sim {
         }
     }
 
+    /// The API server starts again, with empty watch caches: every watch breaks, and none can begin before the newest
+    /// revision. etcd still has what came before, and gives it to exact lists and to watches of Events, which are not
+    /// cached.
+    pub fn restart_api_server(&self) {
+        self.shared.lock().store.empty_caches();
+        self.shared.tell();
+    }
+
     /// etcd comes back as it was at this revision; what came later never happened. Watches end.
     pub fn restore(&self, revision: u64) {
         self.shared.lock().store.restore(revision);

@@ -26,6 +26,7 @@ use super::faults::{Act, Answer, Asked, Refusal, Seen, Tamper};
 use super::list::{self, Decided, Options, is_true};
 use super::object::{Form, Object, Row};
 use super::resources::Served;
+use super::store::EVENTS;
 use super::watching::{self, Start, Watcher};
 use super::wire::{Body, Broken, Line, Source, Wire, body};
 use super::{Shared, State, discovery};
@@ -430,7 +431,7 @@ async fn watch(
     {
         let oldest = state.store.oldest(&asked.served.storage);
         // Events are not cached: etcd itself says no, in its own words.
-        let refusal = if asked.served.storage == "events" {
+        let refusal = if asked.served.storage == EVENTS {
             Refusal::new(410, "Expired", "The resourceVersion for the provided watch is too old.")
         } else {
             Refusal::expired(revision, oldest)
@@ -443,7 +444,7 @@ async fn watch(
     let every = state.settings.bookmarks_every;
     let opened = asked.served.resource.full_name();
     // Events get no bookmarks but the one that ends the initial state.
-    let asked = watching::Asked { bookmarks: asked.bookmarks && asked.served.storage != "events", ..asked };
+    let asked = watching::Asked { bookmarks: asked.bookmarks && asked.served.storage != EVENTS, ..asked };
     let watcher = Watcher::open(shared, &mut state.store, every, asked, &begin);
     *state.open.entry(opened).or_default() += 1;
     Ok(Reply::ok(Source::Watch(Box::new(watcher))))

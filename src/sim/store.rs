@@ -13,6 +13,8 @@ use super::resources::{self, Served};
 use crate::ambient::Bell;
 
 pub(super) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+/// Both groups of Events live here. The API server does not cache them: etcd itself answers their watches.
+pub(super) const EVENTS: &str = "events";
 
 /// The objects of one resource.
 #[derive(Debug)]
@@ -441,6 +443,16 @@ impl Store {
             storage.cut_after(revision);
         }
         self.serve();
+    }
+
+    /// The watch caches are empty and begin with what etcd has now; every watch breaks.
+    pub(super) fn empty_caches(&mut self) {
+        for (name, storage) in &mut self.storages {
+            if name != EVENTS {
+                storage.oldest = self.revision;
+            }
+            storage.signal(Signal::Cut);
+        }
     }
 
     /// The oldest revision that a watch of this storage can begin at.

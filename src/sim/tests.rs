@@ -242,6 +242,58 @@ async fn what_is_forgotten_is_gone_in_both_forms() {
     assert_eq!(get(&sim, MAPS).await.1["items"].as_array().unwrap().len(), 2, "the present is kept");
 }
 
+/// A list that has to be of exactly this revision.
+fn exact(revision: u64) -> String {
+    format!("resourceVersion={revision}&resourceVersionMatch=Exact")
+}
+
+/// Names and versions of the objects of a list.
+fn objects_of(list: &Value) -> Vec<(&str, u64)> {
+    let version = |item: &Value| item["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    let items = list["items"].as_array().unwrap().iter();
+    items.map(|item| (item["metadata"]["name"].as_str().unwrap(), version(item))).collect()
+}
+
+#[tokio::test]
+async fn a_restart_empties_the_watch_caches_and_etcd_keeps_all() {
+    let sim = sim().await;
+    let event_of =
+        |name: &str| sim.create("events", objects::event("shop", name, "web-1", "Started")).unwrap().revision;
+    let first = event_of("e1");
+    let made = sim.create("configmaps", map("a", "1")).unwrap().revision;
+    let second = event_of("e2");
+    let gone = sim.delete("configmaps", "shop", "a").unwrap().revision;
+    let maps = format!("{MAPS}?watch=true&resourceVersion={}", made - 1);
+    let events = format!("/api/v1/events?watch=true&resourceVersion={first}");
+    let mut open = [Lines::open(&sim, &maps).await, Lines::open(&sim, &events).await];
+    sim.restart_api_server();
+    for lines in &mut open {
+        lines.all().await;
+        assert!(lines.broken, "a server that goes away does not end its watches");
+    }
+    assert_eq!(Lines::open(&sim, &maps).await.all().await, [event("ERROR", "", 410).unwrap()]);
+    sim.set(|settings| settings.http_410 = true);
+    let (_, refusal) = get(&sim, &maps).await;
+    assert_eq!(refusal["message"], format!("too old resource version: {} ({gone})", made - 1));
+    let mut newest = Lines::open(&sim, &format!("{MAPS}?watch=true&resourceVersion={gone}")).await;
+    let third = event_of("e3");
+    let next = sim.create("configmaps", map("b", "1")).unwrap().revision;
+    assert_eq!(newest.event().await, event("ADDED", "b", next), "a watch can begin at the newest revision");
+    let mut lines = Lines::open(&sim, &events).await;
+    assert_eq!(lines.event().await, event("ADDED", "e2", second), "etcd answers watches of Events");
+    assert_eq!(lines.event().await, event("ADDED", "e3", third));
+    // What came and went is in the lists of its time.
+    for (revision, expected) in
+        [(made - 1, vec![]), (made, vec![("a", made)]), (second, vec![("a", made)]), (gone, vec![])]
+    {
+        let (status, list) = get(&sim, &format!("{MAPS}?{}", exact(revision))).await;
+        assert_eq!((status, objects_of(&list)), (200, expected));
+        assert_eq!(list["metadata"]["resourceVersion"], revision.to_string());
+    }
+    sim.compact(second);
+    assert_eq!(get(&sim, &events).await.0, 410, "and no longer where etcd was compacted");
+}
+
 #[tokio::test]
 async fn bookmarks_carry_the_position_through_quiet_times() {
     let sim = sim().await;
