@@ -68,6 +68,12 @@ pub struct Settings {
     pub http_410: bool,
     /// How long a request waits for a revision in the future before it gets 504.
     pub too_large_wait: Duration,
+    /// `resourceVersionMatch=Exact` is honoured; else it is taken for `NotOlderThan`, as some aggregated API servers do.
+    pub exact: bool,
+    /// An exact list of a revision in the future gets 500 at once, in etcd's words, as from Kubernetes 1.33; else 504.
+    pub future_is_internal: bool,
+    /// Lists say how many items are left (`remainingItemCount`).
+    pub counts: bool,
     /// Discovery has only the old form.
     pub legacy_discovery: bool,
     /// API groups whose backend does not answer.
@@ -86,6 +92,9 @@ impl Default for Settings {
             watch_list: true,
             http_410: false,
             too_large_wait: list::TOO_LARGE_WAIT,
+            exact: true,
+            future_is_internal: false,
+            counts: true,
             legacy_discovery: false,
             stale_groups: BTreeSet::new(),
             drop_compacted: false,
