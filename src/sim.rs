@@ -3,7 +3,7 @@
 //! It speaks real HTTP/1.1 on a loopback port, so that a client meets it as it meets a cluster, and
 //! it can do on demand what a cluster does rarely: forget, go back in time, break off in the middle
 //! of a line. What it answers follows `kube-apiserver`; what it does not do is listed here, not hidden:
-//! one etcd and one API server, no TLS, no HTTP/2, no compression, no admission, no garbage collection.
+//! one API server, one etcd (but for resources that get one of their own), no TLS, no HTTP/2, no compression, no admission, no garbage collection.
 //!
 //! ```text
 //!   Sim ── writes ──→ store (revisions, history)  ←── list, watch ── server ←── HTTP
@@ -44,7 +44,7 @@ use object::Pattern;
 pub use object::{Kind, Object, Row};
 use resources::Served;
 use server::Listening;
-use store::{CRDS, Store};
+use store::{CRDS, MAIN, Store};
 use wire::Line;
 pub use wire::{Body, Broken};
 
@@ -78,6 +78,9 @@ pub struct Settings {
     pub legacy_discovery: bool,
     /// API groups whose backend does not answer.
     pub stale_groups: BTreeSet<String>,
+    /// Resources that have an etcd each of their own, with revisions of its own (`--etcd-servers-overrides`). Counts when
+    /// the server starts.
+    pub own_etcd: BTreeSet<String>,
     /// Compaction also drops the rows from memory and from [`Sim::history`].
     pub drop_compacted: bool,
 }
@@ -97,6 +100,7 @@ impl Default for Settings {
             counts: true,
             legacy_discovery: false,
             stale_groups: BTreeSet::new(),
+            own_etcd: BTreeSet::new(),
             drop_compacted: false,
         }
     }
@@ -158,13 +162,13 @@ impl Shared {
         self.tick.ring();
     }
 
-    /// Waits for a revision in the future.
-    async fn reach(&self, revision: u64) -> Result<(), Refusal> {
+    /// Waits for a revision of this storage in the future.
+    async fn reach(&self, storage: &str, revision: u64) -> Result<(), Refusal> {
         let wait = self.lock().settings.too_large_wait;
-        let reached = self.until(|| self.lock().store.revision >= revision);
+        let reached = self.until(|| self.lock().store.etcd(storage).revision >= revision);
         match tokio::time::timeout(wait, reached).await {
             Ok(()) => Ok(()),
-            Err(_) => Err(Refusal::too_large(revision, self.lock().store.revision)),
+            Err(_) => Err(Refusal::too_large(revision, self.lock().store.etcd(storage).revision)),
         }
     }
 
@@ -254,7 +258,7 @@ impl Sim {
     /// Starts an empty cluster that behaves like this.
     ///
     /// # Errors
-    /// Where no port can be opened on loopback.
+    /// Where no port can be opened on loopback, or a resource that is to have an etcd of its own is not built in.
     pub async fn start_with(settings: Settings) -> io::Result<Self> {
         let shared = Self::begin(settings)?;
         let listening = Listening::open(&shared, 0).await?;
@@ -265,7 +269,7 @@ impl Sim {
     /// A cluster without a port: only [`Sim::answer`] reaches it.
     ///
     /// # Errors
-    /// Never, as long as namespaces are served.
+    /// Where a resource that is to have an etcd of its own is not built in.
     pub fn unconnected(settings: Settings) -> io::Result<Self> {
         Ok(Self { shared: Self::begin(settings)?, listening: Arc::default(), port: 0 })
     }
@@ -282,6 +286,10 @@ impl Sim {
 
     fn begin(settings: Settings) -> io::Result<Arc<Shared>> {
         let mut store = Store::new(settings.seed);
+        for resource in &settings.own_etcd {
+            let served = store.resource(resource).map_err(io::Error::other)?;
+            store.set_apart(&served.storage);
+        }
         let namespaces = store.resource("namespaces").map_err(io::Error::other)?;
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
             let mut namespace = objects::namespace(name);
@@ -480,7 +488,7 @@ impl Sim {
             .map(|(namespace, name)| state.store.find(&served, namespace, name))
             .collect::<Result<Vec<_>, _>>()?;
         state.store.expire(&rows);
-        let revision = state.store.revision;
+        let revision = state.store.etcd(&served.storage).revision;
         drop(state);
         self.shared.tell();
         Ok(revision)
@@ -585,7 +593,16 @@ impl Sim {
     /// The newest revision.
     #[must_use]
     pub fn revision(&self) -> u64 {
-        self.shared.lock().store.revision
+        self.shared.lock().store.etcd(MAIN).revision
+    }
+
+    /// The newest revision of the etcd that this resource is in, where that is one of its own.
+    ///
+    /// # Errors
+    /// Where the resource is not served.
+    pub fn revision_of(&self, resource: &str) -> Result<u64, Refusal> {
+        let state = self.shared.lock();
+        Ok(state.store.etcd(&state.store.resource(resource)?.storage).revision)
     }
 
     /// Everything that ever happened, in order. A restore takes what it undoes out of it.
@@ -594,12 +611,10 @@ impl Sim {
         self.shared.lock().store.truth.clone()
     }
 
-    /// What happened after this revision, in order.
+    /// What happened after this revision, in order, but for what is in an etcd of its own.
     #[must_use]
     pub fn history_after(&self, revision: u64) -> Vec<Arc<Row>> {
-        let state = self.shared.lock();
-        let truth = &state.store.truth;
-        truth[truth.partition_point(|row| row.revision <= revision)..].to_vec()
+        self.shared.lock().store.truth_after(revision)
     }
 
     /// What happened to one resource, in order.
@@ -636,16 +651,19 @@ impl Sim {
 
     // --- time ---
 
-    /// Forgets everything before this revision: it is still true, but can no longer be had.
+    /// Forgets everything before this revision: it is still true, but can no longer be had. What is in an etcd of its
+    /// own stays.
     pub fn compact(&self, revision: u64) {
         let mut state = self.shared.lock();
         let drop_rows = state.settings.drop_compacted;
-        state.store.compact(revision, drop_rows);
+        state.store.compact(MAIN, revision, drop_rows);
     }
 
-    /// Forgets everything before the newest revision.
+    /// Forgets everything before the newest revision, in every etcd.
     pub fn compact_all(&self) {
-        self.compact(self.revision());
+        let mut state = self.shared.lock();
+        let drop_rows = state.settings.drop_compacted;
+        state.store.compact_all(drop_rows);
     }
 
     /// Watches of this resource can no longer begin before this revision; lists can: the window of

@@ -146,26 +146,27 @@ pub(super) fn decide(
         }
     };
     let asked = asked.filter(|_| manner.lie != Some(Lie::Newest));
+    let etcd = store.etcd(&served.storage);
     let mut start = String::new();
     let revision = if options.token.is_empty() {
         match asked {
-            Some(revision) if exact && manner.future_is_internal && revision > store.revision => {
+            Some(revision) if exact && manner.future_is_internal && revision > etcd.revision => {
                 return Err(Refusal::future_revision());
             }
-            Some(revision) if revision > store.revision => return Ok(Decided::Later(revision)),
-            Some(revision) if exact && revision < store.compacted => {
+            Some(revision) if revision > etcd.revision => return Ok(Decided::Later(revision)),
+            Some(revision) if exact && revision < etcd.compacted => {
                 return Err(Refusal::new(410, "Expired", "The resourceVersion for the provided list is too old."));
             }
             Some(revision) if exact => revision,
-            Some(_) | None => store.revision,
+            Some(_) | None => etcd.revision,
         }
     } else {
         let (revision, after) = Token::read(&options.token)?;
         start = after;
         match u64::try_from(revision) {
             // The inconsistent token: whatever there is now.
-            Err(_) => store.revision,
-            Ok(revision) if revision < store.compacted || revision > store.revision => {
+            Err(_) => etcd.revision,
+            Ok(revision) if revision < etcd.compacted || revision > etcd.revision => {
                 return Err(Refusal { token: Some(Token::write(-1, &start)), ..too_old_token() });
             }
             Ok(revision) => revision,

@@ -403,11 +403,13 @@ async fn list(
         list::decide(store, served, namespace, options, metadata_only, manner)
     };
     if let Decided::Later(revision) = decide()? {
-        shared.reach(revision).await?;
+        shared.reach(&served.storage, revision).await?;
     }
     match decide()? {
         Decided::Pages(pages) => Ok(Reply::ok(Source::Pages(pages))),
-        Decided::Later(revision) => Err(Refusal::too_large(revision, shared.lock().store.revision)),
+        Decided::Later(revision) => {
+            Err(Refusal::too_large(revision, shared.lock().store.etcd(&served.storage).revision))
+        }
     }
 }
 
@@ -428,10 +430,11 @@ async fn watch(
     };
     let start = || {
         let state = shared.lock();
-        watching::start(&state.store, options, state.settings.watch_list)
+        let newest = state.store.etcd(&asked.served.storage).revision;
+        watching::start(newest, options, state.settings.watch_list)
     };
     if let Start::Later(revision) = start()?
-        && let Err(refusal) = shared.reach(revision).await
+        && let Err(refusal) = shared.reach(&asked.served.storage, revision).await
     {
         return Ok(Reply::ok(Source::Whole(Some(refusal.event_line()))));
     }
