@@ -206,7 +206,8 @@ impl Network {
         }
         let accept = request.headers().get(http::header::ACCEPT).cloned();
         let fault = self.stage.draw(possible(ask));
-        if ask == Ask::Exact && fault.is_some() {
+        // Which version is the newest, and further pages, are asked for on the same way to what was forgotten.
+        if matches!(ask, Ask::Exact | Ask::Latest | Ask::Continue) && fault.is_some() {
             self.stage.may_lose(&source, "exact");
         }
         if let Some(fault) = fault
