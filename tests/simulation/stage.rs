@@ -30,6 +30,13 @@ pub(crate) struct Owed {
     pub(crate) upto: u64,
 }
 
+/// etcd has forgotten what was before this version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Compaction {
+    pub(crate) before: u64,
+    pub(crate) head: u64,
+}
+
 pub(crate) struct Stage {
     began: Instant,
     verbose: bool,
@@ -47,6 +54,7 @@ struct Inner {
     reasons: Vec<Reason>,
     expired: BTreeMap<String, u64>,
     owed: Vec<Owed>,
+    compactions: Vec<Compaction>,
     /// Texts in lines of watches that are garbled whenever they come.
     poison: Vec<String>,
     failures: Vec<String>,
@@ -70,6 +78,7 @@ impl Stage {
             reasons: Vec::new(),
             expired: BTreeMap::new(),
             owed: Vec::new(),
+            compactions: Vec::new(),
             poison: Vec::new(),
             failures: Vec::new(),
             over: false,
@@ -203,6 +212,16 @@ impl Stage {
     pub(crate) fn may_lose(&self, source: &str, why: &'static str) {
         let head = self.head();
         self.lock().reasons.push(Reason { source: source.to_owned(), why, head });
+    }
+
+    /// etcd forgets what was before this version.
+    pub(crate) fn compacts(&self, before: u64) {
+        let head = self.head();
+        self.lock().compactions.push(Compaction { before, head });
+    }
+
+    pub(crate) fn compactions(&self) -> Vec<Compaction> {
+        self.lock().compactions.clone()
     }
 
     /// This source was told that its position is too old.
