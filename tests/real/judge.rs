@@ -97,6 +97,8 @@ pub struct Gap {
     pub from: Option<String>,
     pub to: Option<String>,
     pub since: Option<String>,
+    /// How many changes were recovered before it.
+    pub recovered: Option<u64>,
 }
 
 /// The keys of an entry in the order of the contract.
@@ -197,6 +199,11 @@ impl Entry {
         self.kind == "GAP"
     }
 
+    /// Whether it is told as the API server saw it: on a watch, or in its own history.
+    pub fn is_seen(&self) -> bool {
+        self.evidence == "watched" || self.evidence == "recovered"
+    }
+
     fn is_rollback(&self) -> bool {
         self.gap.as_ref().is_some_and(|gap| gap.why == "rollback")
     }
@@ -205,9 +212,9 @@ impl Entry {
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seq, kind, evidence, namespace, name, resource_version, .. } = self;
-        write!(f, "seq {seq:<6} {kind:<8} {evidence:<8} rv {resource_version:<8} {namespace}/{name}")?;
+        write!(f, "seq {seq:<6} {kind:<8} {evidence:<9} rv {resource_version:<8} {namespace}/{name}")?;
         if let Some(gap) = &self.gap {
-            write!(f, " ({}, {:?} to {:?})", gap.why, gap.from, gap.to)?;
+            write!(f, " ({}, {:?} to {:?}, {:?} recovered)", gap.why, gap.from, gap.to, gap.recovered)?;
         }
         Ok(())
     }
@@ -344,7 +351,7 @@ fn contents(name: &str, entries: &[&Entry], wrong: &mut Vec<String>) {
                 }
             }
             (Some(Kind::Modified), None, _) => say("no change"),
-            (Some(Kind::Deleted), None, Some(before)) if entry.evidence == "watched" => {
+            (Some(Kind::Deleted), None, Some(before)) if entry.is_seen() => {
                 // The API server gives the last state the version of the deletion.
                 if before["apiVersion"] == object["apiVersion"] && without_version(before) != without_version(object) {
                     say("the deletion does not carry the last state");
@@ -474,7 +481,8 @@ fn whole_log(log: &[Entry], wrong: &mut Vec<String>) {
             }
             continue;
         }
-        if entry.type_of().is_none() || !["watched", "listed", "inferred"].contains(&entry.evidence.as_str()) {
+        if entry.type_of().is_none() || !(entry.is_seen() || ["listed", "inferred"].contains(&entry.evidence.as_str()))
+        {
             say("unknown type or evidence");
         }
         if entry.id != format!("{}.{}.{}", entry.uid, entry.resource_version, entry.kind) {
@@ -652,6 +660,10 @@ impl<'a> Source<'a> {
         let gap = entry.gap.clone().unwrap_or_default();
         let number = |text: &Option<String>| text.as_deref().map(|text| text.parse::<u64>().unwrap_or(0));
         let (from, to) = (number(&gap.from), number(&gap.to));
+        let before = self.entries[..self.at - 1].iter().rev().take_while(|entry| entry.evidence == "recovered").count();
+        if gap.recovered.is_some_and(|recovered| recovered == 0 || recovered > before as u64) {
+            verdict.wrong.push(format!("{}: {before} changes were recovered before {entry}", self.name));
+        }
         if from == Some(0) || to == Some(0) {
             verdict.wrong.push(format!("{}: a gap between what are no versions: {entry}", self.name));
         }
@@ -736,7 +748,7 @@ impl<'a> Source<'a> {
     /// An entry outside of lists and gaps is the next row, and nothing else.
     fn watched(&mut self, entry: &'a Entry, verdict: &mut Verdict) {
         self.at += 1;
-        if entry.evidence != "watched" {
+        if !entry.is_seen() {
             verdict.wrong.push(format!("{}: {} without a list or a gap: {entry}", self.name, entry.evidence));
         }
         let is_it = |row: &&Row| {
@@ -753,6 +765,14 @@ impl<'a> Source<'a> {
             };
             verdict.wrong.push(format!("{}: {why}: {entry}{}", self.name, self.context()));
             return;
+        };
+        // Several objects may be deleted at one revision, and what is read of it later has no order.
+        let ahead = match &mut self.rows[self.next..=self.next + ahead] {
+            together if entry.evidence == "recovered" && together.iter().all(|row| row.rev == entry.rv()) => {
+                together.rotate_right(1);
+                0
+            }
+            _ => ahead,
         };
         for row in self.rows[self.next..self.next + ahead].iter().filter(|row| !self.is_covered(row)) {
             verdict.wrong.push(format!("{}: missing {row}{}", self.name, self.context()));
