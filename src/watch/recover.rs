@@ -243,10 +243,10 @@ impl Recovery<'_> {
                 }
             }
             drop(answers);
-            self.shared.revisions.note_numbers(self.id, plan.found());
+            self.shared.revisions.note_numbers(self.id, plan.found().map(|revision| (revision, false)));
         }
         let changes = plan.changes()?;
-        self.shared.revisions.note_numbers(self.id, changes.iter().map(|change| change.version));
+        self.shared.revisions.note_numbers(self.id, changes.iter().map(|change| (change.version, change.deleted)));
         tracing::debug!(
             source = self.spec.name(),
             from,
@@ -306,8 +306,11 @@ impl Recovery<'_> {
                 return Ok(());
             }
             match missing.remove(&name) {
-                Some((uid, version, true)) if state == (State { uid, version }) && !told.contains_key(&key) => {
-                    plan.same()
+                // What was told in this window has not been there all the time.
+                Some((uid, version, true))
+                    if state == (State { uid, version }) && version <= window.from && !told.contains_key(&key) =>
+                {
+                    plan.same();
                 }
                 before => differ.push((key, before, state)),
             }
@@ -580,10 +583,14 @@ impl Recovery<'_> {
             }
             Failure::Server(_) | Failure::Unreachable(_) | Failure::Undecodable(_) => true,
             Failure::Expired => return Err(Trouble::Compacted),
-            Failure::Refused(_) | Failure::Forbidden(_) | Failure::NotFound | Failure::Oversize(_) => {
-                return Err(hopeless(&failure));
-            }
-            Failure::Ahead | Failure::Unauthorized | Failure::Tls(_) | Failure::Away(_) => false,
+            Failure::Refused(_) | Failure::Oversize(_) => return Err(hopeless(&failure)),
+            // Whoever bears with it asks again, as long as there is time.
+            Failure::Ahead
+            | Failure::Unauthorized
+            | Failure::Forbidden(_)
+            | Failure::NotFound
+            | Failure::Tls(_)
+            | Failure::Away(_) => false,
         };
         if passes && *tries <= TRIES {
             let bound = self.shared.timings.backoff_first.saturating_mul(1 << *tries);
@@ -638,20 +645,25 @@ impl Recovery<'_> {
     /// Finds out whose revisions say anything about those of this source, of all who have seen some of the window.
     async fn compare(&self, window: &Window) {
         let revisions = &self.shared.revisions;
-        for stranger in revisions.strangers(self.id, window.from, window.to) {
-            let compared = async {
-                let before = self.newest_of(&stranger.first).await?;
-                let its = self.newest_of(&stranger.spec).await?;
-                let after = self.newest_of(&stranger.first).await?;
-                // Each is the newest at its time, so in one etcd they only grow.
-                Ok::<bool, Trouble>((before..=after).contains(&its))
-            };
-            match compared.await {
-                Ok(kin) => revisions.judge(stranger.id, kin),
-                // Whom we may not ask explains nothing.
-                Err(Trouble::Hopeless(_)) => revisions.judge(stranger.id, false),
-                Err(_) => {}
+        let Some((first, strangers)) = revisions.strangers(self.id, window.from, window.to) else { return };
+        let compared = async {
+            let before = self.newest_of(&first).await?;
+            let mut theirs = Vec::new();
+            for stranger in strangers {
+                match self.newest_of(&stranger.spec).await {
+                    Ok(newest) => theirs.push((stranger.id, Some(newest))),
+                    // Whom we may not ask explains nothing.
+                    Err(Trouble::Hopeless(_)) => theirs.push((stranger.id, None)),
+                    Err(trouble) => return Err(trouble),
+                }
             }
+            let after = self.newest_of(&first).await?;
+            Ok::<_, Trouble>((before..=after, theirs))
+        };
+        // Each is the newest at its time, so in one etcd they only grow.
+        let Ok((span, theirs)) = compared.await else { return };
+        for (id, newest) in theirs {
+            revisions.judge(id, newest.is_some_and(|newest| span.contains(&newest)));
         }
     }
 

@@ -732,9 +732,6 @@ impl Flow {
             }
             return true;
         }
-        if event || self.lines == 0 {
-            stage.watches(&self.source);
-        }
         if !event && self.no_bookmarks && !stage.is_calm() {
             return true;
         }

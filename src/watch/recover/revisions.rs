@@ -15,7 +15,8 @@ pub(in crate::watch) struct Revisions(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    of: BTreeMap<u64, SourceId>,
+    /// Whose each is, and whether it deleted something: a lease that runs out takes several objects with it.
+    of: BTreeMap<u64, (SourceId, bool)>,
     sources: HashMap<SourceId, SourceSpec>,
     /// Resources may be kept in an etcd of their own (`--etcd-servers-overrides`), whose revisions are others. Whether those
     /// of a source are of the same etcd as those of the first source that was looked at.
@@ -27,8 +28,6 @@ struct Known {
 pub(super) struct Stranger {
     pub(super) id: SourceId,
     pub(super) spec: SourceSpec,
-    /// Whose revisions are compared with its own.
-    pub(super) first: SourceSpec,
 }
 
 impl Revisions {
@@ -48,14 +47,14 @@ impl Revisions {
         *known = Known { sources, ..Known::default() };
     }
 
-    /// A source has seen a change under this version.
-    pub(in crate::watch) fn note<'a>(&self, id: SourceId, versions: impl Iterator<Item = &'a ResourceVersion>) {
-        self.note_numbers(id, versions.filter_map(number));
+    /// A source has seen changes under these versions, and whether each was a deletion.
+    pub(in crate::watch) fn note<'a>(&self, id: SourceId, versions: impl Iterator<Item = (&'a ResourceVersion, bool)>) {
+        self.note_numbers(id, versions.filter_map(|(version, deleted)| Some((number(version)?, deleted))));
     }
 
-    pub(super) fn note_numbers(&self, id: SourceId, revisions: impl Iterator<Item = u64>) {
+    pub(super) fn note_numbers(&self, id: SourceId, revisions: impl Iterator<Item = (u64, bool)>) {
         let mut known = self.known();
-        known.of.extend(revisions.map(|revision| (revision, id)));
+        known.of.extend(revisions.map(|(revision, deleted)| (revision, (id, deleted))));
         while known.of.len() > MOST {
             known.of.pop_first();
         }
@@ -67,27 +66,33 @@ impl Revisions {
         if from >= to || known.kin.get(&me) != Some(&true) {
             return BTreeSet::new();
         }
-        let is_of_kin = |id: &SourceId| *id != me && known.kin.get(id) == Some(&true);
-        known.of.range(from + 1..=to).filter(|(_, id)| is_of_kin(id)).map(|(revision, _)| *revision).collect()
+        let plural = |id: &SourceId| known.sources.get(id).map(|spec| spec.resource.plural.as_str());
+        let mine = plural(&me);
+        // What one deletion took with it may be of another namespace, and of Events under their other name.
+        let explains = |(id, deleted): &(SourceId, bool)| {
+            *id != me && known.kin.get(id) == Some(&true) && !(*deleted && plural(id) == mine)
+        };
+        known.of.range(from + 1..=to).filter(|(_, seen)| explains(seen)).map(|(revision, _)| *revision).collect()
     }
 
-    /// Who has to be looked at before the revisions of others explain any of this source's.
-    pub(super) fn strangers(&self, me: SourceId, from: u64, to: u64) -> Vec<Stranger> {
+    /// Who has to be compared with whom before the revisions of others explain any of this source's.
+    pub(super) fn strangers(&self, me: SourceId, from: u64, to: u64) -> Option<(SourceSpec, Vec<Stranger>)> {
         let mut known = self.known();
         if from >= to {
-            return Vec::new();
+            return None;
         }
-        let seen: BTreeSet<SourceId> = known.of.range(from + 1..=to).map(|(_, id)| *id).chain([me]).collect();
+        let seen: BTreeSet<SourceId> = known.of.range(from + 1..=to).map(|(_, (id, _))| *id).chain([me]).collect();
         if seen.len() < 2 {
-            return Vec::new();
+            return None;
         }
         let first = *known.first.get_or_insert(me);
         known.kin.insert(first, true);
         let stranger = |id: &SourceId| {
-            let (spec, first) = (known.sources.get(id)?.clone(), known.sources.get(&first)?.clone());
-            (!known.kin.contains_key(id)).then_some(Stranger { id: *id, spec, first })
+            let spec = known.sources.get(id)?.clone();
+            (!known.kin.contains_key(id)).then_some(Stranger { id: *id, spec })
         };
-        seen.iter().filter_map(stranger).collect()
+        let strangers: Vec<Stranger> = seen.iter().filter_map(stranger).collect();
+        (!strangers.is_empty()).then(|| Some((known.sources.get(&first)?.clone(), strangers))).flatten()
     }
 
     /// Whether the revisions of a source are those of the first one.
@@ -127,19 +132,26 @@ mod tests {
         for (id, plural) in [(pods, "pods"), (nodes, "nodes"), (events, "events")] {
             revisions.introduce(id, &spec(plural));
         }
-        revisions.note_numbers(pods, [5, 8].into_iter());
-        revisions.note_numbers(nodes, [6].into_iter());
-        revisions.note_numbers(events, [7].into_iter());
+        revisions.note_numbers(pods, [(5, false), (8, true)].into_iter());
+        revisions.note_numbers(nodes, [(6, false)].into_iter());
+        revisions.note_numbers(events, [(7, false)].into_iter());
         assert!(revisions.of_others(pods, 4, 8).is_empty(), "nobody was looked at");
-        let strangers: Vec<_> = revisions.strangers(pods, 4, 8).into_iter().map(|stranger| stranger.id).collect();
+        let (first, strangers) = revisions.strangers(pods, 4, 8).unwrap();
+        assert_eq!(first, spec("pods"));
+        let strangers: Vec<_> = strangers.into_iter().map(|stranger| stranger.id).collect();
         assert_eq!(strangers, [nodes, events]);
         revisions.judge(nodes, true);
         revisions.judge(events, false);
-        assert!(revisions.strangers(pods, 4, 8).is_empty());
+        assert!(revisions.strangers(pods, 4, 8).is_none());
         assert_eq!(revisions.of_others(pods, 4, 8), BTreeSet::from([6]));
         assert_eq!(revisions.of_others(nodes, 4, 8), BTreeSet::from([5, 8]));
         assert_eq!(revisions.of_others(nodes, 5, 7), BTreeSet::new());
         assert_eq!(revisions.of_others(events, 4, 8), BTreeSet::new());
+        // A lease deletes in several namespaces at once.
+        let elsewhere = SourceId(4);
+        revisions.introduce(elsewhere, &spec("pods"));
+        revisions.judge(elsewhere, true);
+        assert_eq!(revisions.of_others(elsewhere, 4, 8), BTreeSet::from([5, 6]));
         revisions.disown(pods);
         assert_eq!(revisions.of_others(pods, 4, 8), BTreeSet::new());
         assert_eq!(revisions.of_others(nodes, 4, 8), BTreeSet::new());
