@@ -192,6 +192,12 @@ impl Daemon {
         fs::write(self.path("config.toml"), text).unwrap();
     }
 
+    /// Nothing is recovered: what is lost is a gap.
+    pub(crate) fn with_gaps(&self, resources: &[&str]) {
+        let config = self.config(&format!("resources = {resources:?}\n"), "");
+        self.configure(&config.replace("[cluster]\n", "[cluster]\nrecover = \"off\"\n"));
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

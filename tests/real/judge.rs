@@ -312,7 +312,8 @@ pub fn judge(truth: &[Row], restored: Option<&[Row]>, log: &[Entry], scope: &Sco
             Some(_) => (after, None),
         };
         contents(&name, &entries, &mut verdict.wrong);
-        Source { name, rows, restored, entries, scope, at: 0, next: 0, known: BTreeMap::new() }.judge(&mut verdict);
+        Source { name, rows, restored, entries, scope, at: 0, next: 0, late: Vec::new(), known: BTreeMap::new() }
+            .judge(&mut verdict);
     }
     verdict
 }
@@ -530,6 +531,8 @@ struct Source<'a> {
     at: usize,
     /// The next row that the log has to tell.
     next: usize,
+    /// Rows before that which come later.
+    late: Vec<&'a Row>,
     known: State,
 }
 
@@ -544,6 +547,7 @@ impl<'a> Source<'a> {
                 self.watched(entry, verdict);
             }
         }
+        verdict.wrong.extend(self.late.iter().map(|row| format!("{}: missing {row}", self.name)));
         let late: Vec<String> = self.rows[self.next..]
             .iter()
             .take_while(|row| row.rev <= self.scope.upto)
@@ -758,6 +762,17 @@ impl<'a> Source<'a> {
                 && row.key.1 == entry.name
         };
         let Some(ahead) = self.rows[self.next..].iter().position(is_it) else {
+            // What a watch left out, and an audit found, comes behind what was told meanwhile of other objects.
+            if let Some(late) = self.late.iter().position(|row| is_it(&row)).filter(|_| entry.evidence == "recovered") {
+                let row = self.late.remove(late);
+                let newer = |told: &&&Row| told.key == row.key && told.rev > row.rev && !self.late.contains(*told);
+                if let Some(newer) = self.rows[..self.next].iter().find(newer) {
+                    verdict.wrong.push(format!("{}: told behind {newer}: {entry}", self.name));
+                }
+                self.bind(entry, &row.uid, verdict);
+                apply(&mut self.known, row);
+                return;
+            }
             let why = if self.rows[..self.next].iter().any(is_it) {
                 "twice or out of order"
             } else {
@@ -774,14 +789,27 @@ impl<'a> Source<'a> {
             }
             _ => ahead,
         };
-        for row in self.rows[self.next..self.next + ahead].iter().filter(|row| !self.is_covered(row)) {
-            verdict.wrong.push(format!("{}: missing {row}{}", self.name, self.context()));
+        for row in &self.rows[self.next..self.next + ahead] {
+            if entry.evidence == "watched" && self.comes_late(row) {
+                self.late.push(row);
+            } else if !self.is_covered(row) {
+                verdict.wrong.push(format!("{}: missing {row}{}", self.name, self.context()));
+            }
         }
         self.next += ahead;
         let row = self.rows[self.next];
         self.next += 1;
         self.bind(entry, &row.uid, verdict);
         apply(&mut self.known, row);
+    }
+
+    /// Whether the row is told later, because its watch left it out and an audit found it.
+    fn comes_late(&self, row: &Row) -> bool {
+        self.entries[self.at..].iter().any(|entry| {
+            entry.evidence == "recovered"
+                && entry.rv() == row.rev
+                && (&entry.namespace, &entry.name) == (&row.key.0, &row.key.1)
+        })
     }
 
     /// Whether an audit's gap, which comes later, says that the row may be missing.
