@@ -294,7 +294,10 @@ impl Recovery<'_> {
                 return Ok(());
             }
             match missing.remove(&name) {
-                Some((uid, version, true)) if state == (State { uid, version }) => plan.same(),
+                // The newest that was told may be of this window, and then it is among what is listed in between.
+                Some((uid, version, true)) if state == (State { uid, version }) && version <= window.from => {
+                    plan.same()
+                }
                 before => differ.push((key, before, state)),
             }
             Ok(())
