@@ -368,7 +368,7 @@ pub async fn stops(version: Version) {
     let gaps = gaps(&mut daemon);
     assert_eq!(gaps.len(), SOURCES, "one for each source: {gaps:?}");
     for (seq, source, from, to) in gaps {
-        let last = newest(&daemon.entries()[..told], &source);
+        let last = complete(&daemon.entries()[..told], &source);
         assert!(last <= from && from <= stopped, "{source} had everything between {last} and {stopped}: {from}");
         assert_eq!(to, compacted, "the oldest revision of {source} that could be had: {seq}");
     }
@@ -542,12 +542,12 @@ fn source(entry: &Entry) -> String {
     }
 }
 
-/// Up to where a source has been told for certain: where its newest entry is a deletion, more may have been deleted with it.
-fn newest(log: &[Entry], of: &str) -> u64 {
-    let mut told: Vec<&Entry> = log.iter().filter(|entry| source(entry) == of).collect();
-    let last = told.iter().map(|entry| entry.rv()).max().unwrap_or(0);
-    told.retain(|entry| entry.rv() < last || entry.kind != "DELETED");
-    told.iter().map(|entry| entry.rv()).max().unwrap_or(0)
+/// Up to where nothing is missing of a source for certain: more may have been deleted with the newest version that is told.
+fn complete(log: &[Entry], of: &str) -> u64 {
+    let mut told: Vec<u64> = log.iter().filter(|entry| source(entry) == of).map(Entry::rv).collect();
+    told.sort_unstable();
+    told.dedup();
+    told.iter().rev().nth(1).copied().unwrap_or(0)
 }
 
 /// Waits until a daemon has told what the witness has.
