@@ -16,7 +16,7 @@ use crate::sim::faults::On;
 use crate::sim::world::World;
 use crate::sim::{Settings, Sim, objects};
 use crate::wire::Entry;
-use stage::{Excerpt, Stage};
+use stage::{Excerpt, Stage, WATCHED};
 
 /// Arguments of `decklog demo`.
 #[derive(Args, Debug)]
@@ -90,18 +90,32 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
 
     stage.chapter(
         "A server that forgets",
-        "The daemon is killed. Meanwhile a Secret is deleted, a ConfigMap is deleted and made anew under the same name, and\nthe API server forgets its history, as every one does after some minutes:",
+        "The daemon is killed. Meanwhile a ConfigMap changes, another one comes and goes, a Secret is replaced, and the API server\nis restarted. What it answers watches from is empty then, and every one of them has lost its place:",
     )?;
     stage.kill_daemon().await?;
-    forget(&sim)?;
-    let (forgotten, from) = (sim.revision(), stage.seen());
+    let from = stage.seen();
+    restart(&sim)?;
     stage.start_daemon()?;
-    stage.tell_all_to(forgotten).await?;
-    // Behind the GAP comes what it brought.
-    stage.tell_life(from, "Secret", "db-credentials", 1).await?;
-    stage.tell_life(from, "ConfigMap", "feature-flags", 2).await?;
+    stage.tell_to(&sim).await?;
+    stage.settle(sim.revision()).await?;
+    let recovered = stage.recovered_after(from)?;
+    stage.say(&format!(
+        "etcd keeps every version until it is compacted, and decklog has asked for them: {} recovered, and no GAP.",
+        plural(recovered, "change is", "changes are")
+    ))?;
+    stage.blank()?;
     stage.say(
-        "The log does not pretend: GAP says where changes may be missing, and the difference follows, marked inferred.",
+        "The daemon is killed again. A ConfigMap is deleted and made anew under the same name, etcd is compacted, as it is\nevery few minutes, and the ConfigMap is changed once more:",
+    )?;
+    stage.kill_daemon().await?;
+    let from = stage.seen();
+    compact(&sim)?;
+    stage.start_daemon()?;
+    // Behind the GAP comes what it brought, and what is younger.
+    stage.tell_life(from, "ConfigMap", "feature-flags", 3).await?;
+    stage.settle(sim.revision()).await?;
+    stage.say(
+        "The log does not pretend: GAP says where changes may be missing, the difference follows, marked inferred, and what\ncame after that is recovered.",
     )?;
 
     stage.chapter(
@@ -184,15 +198,38 @@ fn rotate(sim: &Sim) -> Result<(), Failure> {
     sim.patch("secrets", "pay", "db-credentials", &patch).map(drop).map_err(|refusal| broken(&refusal.message))
 }
 
-fn forget(sim: &Sim) -> Result<(), Failure> {
+/// What nobody watches, and a restart of the API server behind it: no watch can begin before it.
+fn restart(sim: &Sim) -> Result<(), Failure> {
     let work = || {
+        let fewer = json!({ "data": { "value": "checkout-v2" } });
+        sim.patch("configmaps", "shop", "feature-flags", &fewer)?;
+        sim.create("secrets", objects::secret("pay", "db-user", &[("user", "ledger"), ("password", "s3cr3t-1")]))?;
+        sim.create("configmaps", objects::config_map("shop", "maintenance", "checkout is closed"))?;
         sim.delete("secrets", "pay", "db-credentials")?;
-        sim.delete("configmaps", "shop", "feature-flags")?;
-        sim.create("configmaps", objects::config_map("shop", "feature-flags", "checkout-v3"))
+        sim.delete("configmaps", "shop", "maintenance")
     };
     work().map_err(|refusal| broken(&refusal.message))?;
-    sim.compact_all();
+    for resource in WATCHED {
+        sim.forget_watch_history(resource, sim.revision());
+    }
     Ok(())
+}
+
+/// What nobody watches and is compacted, and what comes after it.
+fn compact(sim: &Sim) -> Result<(), Failure> {
+    let work = || {
+        sim.delete("configmaps", "shop", "feature-flags")?;
+        sim.create("configmaps", objects::config_map("shop", "feature-flags", "checkout-v3"))?;
+        // Nothing watches Leases here, so nothing tells of what these versions are.
+        for n in 1..=3 {
+            let renewed = json!({ "spec": { "leaseTransitions": n } });
+            sim.patch("leases.coordination.k8s.io", "kube-system", "kube-scheduler", &renewed)?;
+        }
+        sim.compact_all();
+        let more = json!({ "data": { "value": "checkout-v3,fast-cart" } });
+        sim.patch("configmaps", "shop", "feature-flags", &more).map(drop)
+    };
+    work().map_err(|refusal| broken(&refusal.message))
 }
 
 /// Reads the life of a Deployment, and undoes its rollout.

@@ -169,7 +169,7 @@ fn journal(status: &Status) -> Vec<Alarm> {
             about: String::new(),
             since: paused.since,
             what: format!("reading the cluster is paused: {}", paused.detail),
-            remedy: "make room as it says: decklog then goes on by itself, and what the API server has forgotten meanwhile becomes a GAP `paused`"
+            remedy: "make room as it says: decklog then goes on by itself, and what etcd has compacted meanwhile becomes a GAP `paused`"
                 .to_owned(),
         });
     }
@@ -221,9 +221,13 @@ fn sources(status: &Status) -> Vec<Alarm> {
                 format!("watched, but nothing has come for {lag} s, not even a bookmark"),
                 "compare with `kubectl get --raw` of the same resource; an API without bookmarks that is not audited is silent when nothing changes",
             )),
-            ("waiting" | "listing", _) if lasts(STARTING) => all.push(alarm(
+            ("waiting" | "listing" | "recovering", _) if lasts(STARTING) => all.push(alarm(
                 SOURCE_STARTING,
-                if source.detail.is_empty() { "it has not begun".to_owned() } else { source.detail.clone() },
+                match (source.state.as_str(), source.detail.as_str()) {
+                    ("recovering", _) => "what its watch has forgotten is still being recovered".to_owned(),
+                    (_, "") => "it has not begun".to_owned(),
+                    (_, detail) => detail.to_owned(),
+                },
                 "where the number of objects grows, wait; otherwise look at the API server and the network",
             )),
             _ => {}
@@ -436,6 +440,7 @@ mod tests {
                 }),
             ),
             (SOURCE_STARTING, Box::new(|status| status.sources[0].state = "listing".into())),
+            (SOURCE_STARTING, Box::new(|status| status.sources[0].state = "recovering".into())),
             (
                 "",
                 Box::new(|status| {

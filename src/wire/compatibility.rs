@@ -83,6 +83,25 @@ fn rendered() -> Vec<Vec<u8>> {
             .line,
         );
     }
+    for draft in [base(), modified(), deleted()] {
+        lines.push(render(&Draft { evidence: Some(Evidence::Recovered), ..draft }).line);
+    }
+    let gap = Gap { why: Why::Expired, from: version("40"), to: version("57"), recovered: 12 };
+    lines.push(
+        render(&Draft {
+            seq: Seq(27),
+            kind: EntryType::Gap,
+            evidence: None,
+            namespace: "",
+            name: "",
+            uid: "",
+            version: "",
+            object: None,
+            gap: Some((&gap, Some("2026-11-21T10:10:00.5Z"))),
+            ..base()
+        })
+        .line,
+    );
     lines
 }
 
@@ -123,9 +142,9 @@ fn golden_entries_are_read_and_fit_the_schema() {
     let expected = |word: &str, evidence: &[&str]| {
         evidence.iter().map(|evidence| (word.to_owned(), Some((*evidence).to_owned()))).collect::<Vec<_>>()
     };
-    let mut all = expected("ADDED", &["watched", "listed", "inferred"]);
-    all.extend(expected("MODIFIED", &["watched", "inferred"]));
-    all.extend(expected("DELETED", &["watched", "inferred"]));
+    let mut all = expected("ADDED", &["watched", "recovered", "listed", "inferred"]);
+    all.extend(expected("MODIFIED", &["watched", "recovered", "inferred"]));
+    all.extend(expected("DELETED", &["watched", "recovered", "inferred"]));
     all.push(("GAP".to_owned(), None));
     assert_eq!(kinds, all.into_iter().collect());
 }

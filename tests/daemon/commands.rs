@@ -175,11 +175,25 @@ async fn the_demo_ends_by_itself_and_leaves_nothing() {
         assert!(told.contains(says), "{says}: {told}");
     }
     let (_, forgets) = told.split_once("A server that forgets").unwrap();
-    let (forgets, _) = forgets.split_once("The log does not pretend").unwrap();
+    let (restarted, compacted) = forgets.split_once("The daemon is killed again").unwrap();
+    let (compacted, _) = compacted.split_once("The log does not pretend").unwrap();
+    for (part, says) in [
+        (restarted, "MODIFIED configmaps shop/feature-flags"),
+        (restarted, "ADDED    secrets pay/db-user"),
+        (restarted, "DELETED  secrets pay/db-credentials"),
+        (restarted, "ADDED    configmaps shop/maintenance"),
+        (restarted, "DELETED  configmaps shop/maintenance"),
+        (compacted, "MODIFIED configmaps shop/feature-flags"),
+    ] {
+        let line = part.lines().find(|line| line.contains(says)).unwrap_or_else(|| panic!("{says}: {part}"));
+        assert!(line.ends_with("recovered"), "{line}");
+    }
+    assert!(!restarted.contains(" GAP "), "{restarted}");
+    assert!(restarted.contains("5 changes are recovered, and no GAP"), "{restarted}");
     for says in
-        ["DELETED  secrets pay/db-c", "DELETED  configmaps shop/feature-f", "ADDED    configmaps shop/feature-f"]
+        ["GAP      configmaps", "DELETED  configmaps shop/feature-flags", "ADDED    configmaps shop/feature-flags"]
     {
-        assert!(forgets.contains(says), "the difference comes too late, {says}: {forgets}");
+        assert!(compacted.contains(says), "the difference comes too late, {says}: {compacted}");
     }
     // What a change means: each command says its decisive words, after its own line and before the next one's.
     let printed = |command: &str| {

@@ -187,14 +187,33 @@ impl Stage {
         self.tell_versions(WATCHED.map(|resource| (resource, newest(resource)))).await
     }
 
-    /// Prints the log until every watched resource has reached this revision.
-    pub(super) async fn tell_all_to(&mut self, revision: u64) -> Result<(), Failure> {
-        self.tell_versions(WATCHED.map(|resource| (resource, revision))).await
-    }
-
     /// Prints the log until it has so many entries of an object after `after`.
     pub(super) async fn tell_life(&mut self, after: Seq, kind: &str, name: &str, count: usize) -> Result<(), Failure> {
         self.tell_until(|stage| Ok(stage.entries_of(after, kind, name)?.len() >= count)).await
+    }
+
+    /// Prints the log until every source knows its position, which is not before this revision.
+    pub(super) async fn settle(&mut self, revision: u64) -> Result<(), Failure> {
+        self.tell_until(|stage| {
+            let there =
+                |resume: Option<&String>| resume.and_then(|at| at.parse().ok()).is_some_and(|at: u64| at >= revision);
+            let sources = Reader::open(&stage.state())?.sources()?;
+            Ok(sources.iter().all(|source| there(source.resume.as_ref())))
+        })
+        .await
+    }
+
+    /// How many changes after `after` were recovered, where nothing is missing.
+    pub(super) fn recovered_after(&self, after: Seq) -> Result<u64, Failure> {
+        let mut recovered = 0;
+        for line in self.entries_after(after)? {
+            let Ok(entry) = Entry::parse(&line) else { continue };
+            if entry.gap().is_some() {
+                return Err(self.lost("there is a GAP where etcd has everything"));
+            }
+            recovered += u64::from(entry.evidence.as_deref() == Some("recovered"));
+        }
+        Ok(recovered)
     }
 
     async fn tell_versions(&mut self, newest: [(&'static str, u64); WATCHED.len()]) -> Result<(), Failure> {
@@ -358,7 +377,7 @@ impl Stage {
     }
 }
 
-const WATCHED: [&str; 5] = ["deployments.apps", "replicasets.apps", "pods", "configmaps", "secrets"];
+pub(super) const WATCHED: [&str; 5] = ["deployments.apps", "replicasets.apps", "pods", "configmaps", "secrets"];
 
 fn config(dir: &Path) -> String {
     let quoted = |path: &Path| format!("{:?}", path.display().to_string());
