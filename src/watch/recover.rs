@@ -597,10 +597,9 @@ impl Recovery<'_> {
             self.shared.rest(random_up_to(bound)).await;
             return Ok(());
         }
-        match failure {
-            Failure::Server(_) | Failure::Undecodable(_) => Err(hopeless(&failure)),
-            failure => Err(Trouble::Stop(failure.into())),
-        }
+        // What fails without a reason that passes is given up; the rest is waited for.
+        let lasts = matches!(failure, Failure::Server(_) | Failure::Undecodable(_));
+        Err(if lasts { hopeless(&failure) } else { Trouble::Stop(failure.into()) })
     }
 
     /// The API server's newest version, which is that of a consistent list.

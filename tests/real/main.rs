@@ -63,13 +63,13 @@ macro_rules! against {
                 Box::pin(outages::scenario($version)).await;
             }
 
-            /// The API server is killed and started again while another one goes on writing.
+            /// Fault 5: the API server is killed and started again while another one goes on writing.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn what_happened_while_the_api_server_was_away_is_recovered() {
                 Box::pin(recovering::restarts($version)).await;
             }
 
-            /// Watches have forgotten what etcd knows, and etcd some of it.
+            /// Fault 5, 10, 23: watches have forgotten what etcd knows, and etcd some of it; a right is taken back meanwhile.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn what_is_recovered_is_what_a_watch_would_have_told() {
                 Box::pin(recovering::stops($version)).await;

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use decklog::config;
-use decklog::watch::{RecoverBounds, Timings};
+use decklog::config::RecoverBounds;
+use decklog::watch::Timings;
 use serde_json::{Value, json};
 
 use crate::harness::{Cluster, LIMIT, Parts, Version, until};
