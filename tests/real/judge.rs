@@ -763,7 +763,7 @@ impl<'a> Source<'a> {
         };
         let Some(ahead) = self.rows[self.next..].iter().position(is_it) else {
             // What a watch left out, and an audit found, comes behind what was told meanwhile of other objects.
-            if let Some(late) = self.late.iter().position(|row| is_it(&row)).filter(|_| entry.evidence == "recovered") {
+            if let Some(late) = self.late.iter().position(&is_it).filter(|_| entry.evidence == "recovered") {
                 let row = self.late.remove(late);
                 let newer = |told: &&&Row| told.key == row.key && told.rev > row.rev && !self.late.contains(*told);
                 if let Some(newer) = self.rows[..self.next].iter().find(newer) {
