@@ -48,8 +48,12 @@ const ROUND: usize = 64;
 const TRIES: u32 = 3;
 /// How long a source waits for others to find their versions, which may explain what it would have to ask for.
 const OTHERS: Duration = Duration::from_secs(10);
+/// Where a window took longer than this, the newest version is asked for again before the source goes on to watch.
+const FRESH: Duration = Duration::from_secs(5);
 /// So many entries may have been told since the log was last proved, where something is missing among them.
 const MOST_TOLD: usize = 20_000;
+/// … and how long one that has found nothing waits for those that have, until they have found everything.
+const FINDERS: Duration = Duration::from_secs(120);
 /// Of what is longer only what names it is read, where nothing else is needed.
 const ITEM_LIMIT: usize = 256 << 10;
 
@@ -164,7 +168,7 @@ impl Recovery<'_> {
         let (lost, objects) = read.await.map_err(unreadable)?;
         let numbers = lost.from.as_ref().and_then(number).zip(lost.applied.as_ref().and_then(number));
         let (mut from, applied) = numbers.ok_or_else(unordered)?;
-        let told = match lost.told_since {
+        let mut told = match lost.told_since {
             Some(since) => self.told(from, since).await?,
             None => {
                 // Several objects may have been deleted under the newest version, and some of that may be missing.
@@ -172,13 +176,14 @@ impl Recovery<'_> {
                 Histories::new()
             }
         };
-        let newest = self.newest_of(self.spec).await?;
+        let mut newest = self.newest_of(self.spec).await?;
         if newest < from.max(applied) {
             return Err(Trouble::Stop(Failure::Ahead.into()));
         }
         // What was told beyond a window could not be told apart from what is missing.
         let size = if lost.told_since.is_some() { newest } else { WINDOW + objects / 10 };
         let mut alone = false;
+        let mut asked = Instant::now();
         loop {
             let to = newest.min(from + size);
             match self.window(from, to, &told, alone).await {
@@ -195,8 +200,14 @@ impl Recovery<'_> {
                 }
                 Err(trouble) => return Err(trouble),
             }
+            let began = std::mem::replace(&mut asked, Instant::now());
+            if to == newest && began.elapsed() > FRESH {
+                // A watch may have forgotten by now what happened meanwhile.
+                newest = self.newest_of(self.spec).await?.max(to);
+            }
             self.shared.journal.part_done(self.id, version(to), to == newest).await?;
             from = to;
+            told.clear();
             if to == newest {
                 return Ok(Outcome::Done(version(newest)));
             }
@@ -212,12 +223,19 @@ impl Recovery<'_> {
         let (keys, staged) = (RandomState::new(), Mutex::default());
         let window = Window { from, to, keys, staged };
         let walking = Walking::begin(&self.shared.walking);
+        // Whether etcd still has the beginning is known before anything else is asked for.
+        let first = self.count(from + 1).await?;
         let mut plan = self.ends(&window, told).await?;
+        plan.count(from + 1, first);
         if !alone {
             self.compare(&window).await;
             plan.explain(&self.shared.revisions.of_others(self.id, from, to));
         }
+        // Who has found changes explains them to the others, who ask for what is left when it is done.
+        let is_busy = matches!(plan.next()?.first(), Some(Question::Object(..)));
         let mut walking = Some(walking);
+        let finding = is_busy.then(|| Walking::begin(&self.shared.finding));
+        let mut turn = None;
         loop {
             let mut questions = plan.next()?;
             if questions.is_empty() {
@@ -225,8 +243,13 @@ impl Recovery<'_> {
             }
             if !alone && !matches!(questions.first(), Some(Question::Object(..))) {
                 // What follows is asked of every revision that nobody explains: others may be about to.
-                if walking.take().is_some() {
-                    self.wait_for_others().await;
+                if turn.is_none() {
+                    drop(walking.take());
+                    self.wait_for(&self.shared.walking, OTHERS).await;
+                    if finding.is_none() {
+                        self.wait_for(&self.shared.finding, FINDERS).await;
+                    }
+                    turn = self.shared.counting.acquire().await.ok();
                     self.compare(&window).await;
                 }
                 plan.explain(&self.shared.revisions.of_others(self.id, from, to));
@@ -302,7 +325,11 @@ impl Recovery<'_> {
             if unread.contains(&(name, state.uid, state.version)) {
                 // It is too large, and told as such.
                 missing.remove(&name);
-                plan.same();
+                if state.version <= window.from {
+                    plan.same();
+                } else {
+                    differ.push((key, Some((state.uid, state.version, true)), state));
+                }
                 return Ok(());
             }
             match missing.remove(&name) {
@@ -392,18 +419,7 @@ impl Recovery<'_> {
                 };
                 Ok(Answer::Object { key, at, since, state })
             }
-            Question::Count(at) => {
-                let mut items = 0;
-                let params = ListParams { limit: Some(1), ..list_params(self.spec) };
-                let count = |_: decode::Object<'_>| {
-                    items += 1;
-                    Ok(())
-                };
-                let page =
-                    self.page(&self.spec.resource.path(self.spec.namespace.as_deref()), at, params, count).await?;
-                let left = if page.next.is_some() { page.left } else { Some(0) };
-                Ok(Answer::Count { at, count: left.map(|left| items + left) })
-            }
+            Question::Count(at) => Ok(Answer::Count { at, count: self.count(at).await? }),
             Question::Names(at) => {
                 let (mut count, mut changed) = (0, Vec::new());
                 self.list(at, |object| {
@@ -418,6 +434,19 @@ impl Recovery<'_> {
                 Ok(Answer::Names { at, count, changed })
             }
         }
+    }
+
+    /// How many objects there were at a revision, where the API server says so.
+    async fn count(&self, at: u64) -> Result<Option<u64>, Trouble> {
+        let mut items = 0;
+        let params = ListParams { limit: Some(1), ..list_params(self.spec) };
+        let count = |_: decode::Object<'_>| {
+            items += 1;
+            Ok(())
+        };
+        let page = self.page(&self.spec.resource.path(self.spec.namespace.as_deref()), at, params, count).await?;
+        let left = if page.next.is_some() { page.left } else { Some(0) };
+        Ok(left.map(|left| items + left))
     }
 
     /// What an object was at a revision. A version of this window is staged.
@@ -666,10 +695,10 @@ impl Recovery<'_> {
         }
     }
 
-    /// Other sources may be about to find versions that explain what this one would ask for.
-    async fn wait_for_others(&self) {
-        let end = Instant::now() + OTHERS;
-        while self.shared.walking.load(Ordering::Relaxed) > 0 && Instant::now() < end {
+    /// Other sources may be about to find what explains what this one would ask for.
+    async fn wait_for(&self, others: &AtomicU32, most: Duration) {
+        let end = Instant::now() + most;
+        while others.load(Ordering::Relaxed) > 0 && Instant::now() < end {
             self.shared.rest(Duration::from_millis(50)).await;
         }
     }

@@ -19,8 +19,8 @@ struct Known {
     of: BTreeMap<u64, (SourceId, bool)>,
     sources: HashMap<SourceId, SourceSpec>,
     /// Resources may be kept in an etcd of their own (`--etcd-servers-overrides`), whose revisions are others. Whether those
-    /// of a source are of the same etcd as those of the first source that was looked at.
-    kin: HashMap<SourceId, bool>,
+    /// of a resource are of the same etcd as those of the first source that was looked at.
+    kin: HashMap<String, bool>,
     first: Option<SourceId>,
 }
 
@@ -28,6 +28,16 @@ struct Known {
 pub(super) struct Stranger {
     pub(super) id: SourceId,
     pub(super) spec: SourceSpec,
+}
+
+impl Known {
+    fn resource(&self, id: SourceId) -> Option<String> {
+        self.sources.get(&id).map(|spec| spec.resource.full_name())
+    }
+
+    fn is_kin(&self, id: SourceId) -> bool {
+        self.resource(id).is_some_and(|resource| self.kin.get(&resource) == Some(&true))
+    }
 }
 
 impl Revisions {
@@ -63,15 +73,14 @@ impl Revisions {
     /// Revisions after `from`, up to `to`, that are of other sources than this one.
     pub(super) fn of_others(&self, me: SourceId, from: u64, to: u64) -> BTreeSet<u64> {
         let known = self.known();
-        if from >= to || known.kin.get(&me) != Some(&true) {
+        if from >= to || !known.is_kin(me) {
             return BTreeSet::new();
         }
         let plural = |id: &SourceId| known.sources.get(id).map(|spec| spec.resource.plural.as_str());
         let mine = plural(&me);
         // What one deletion took with it may be of another namespace, and of Events under their other name.
-        let explains = |(id, deleted): &(SourceId, bool)| {
-            *id != me && known.kin.get(id) == Some(&true) && !(*deleted && plural(id) == mine)
-        };
+        let explains =
+            |(id, deleted): &(SourceId, bool)| *id != me && known.is_kin(*id) && !(*deleted && plural(id) == mine);
         known.of.range(from + 1..=to).filter(|(_, seen)| explains(seen)).map(|(revision, _)| *revision).collect()
     }
 
@@ -86,28 +95,35 @@ impl Revisions {
             return None;
         }
         let first = *known.first.get_or_insert(me);
-        known.kin.insert(first, true);
+        let of_first = known.resource(first)?;
+        known.kin.insert(of_first, true);
+        let mut asked = BTreeSet::new();
         let stranger = |id: &SourceId| {
-            let spec = known.sources.get(id)?.clone();
-            (!known.kin.contains_key(id)).then_some(Stranger { id: *id, spec })
+            let spec = known.sources.get(id)?;
+            let resource = spec.resource.full_name();
+            let is_new = !known.kin.contains_key(&resource) && asked.insert(resource);
+            is_new.then(|| Stranger { id: *id, spec: spec.clone() })
         };
         let strangers: Vec<Stranger> = seen.iter().filter_map(stranger).collect();
         (!strangers.is_empty()).then(|| Some((known.sources.get(&first)?.clone(), strangers))).flatten()
     }
 
-    /// Whether the revisions of a source are those of the first one.
+    /// Whether the revisions of a source's resource are those of the first one.
     pub(super) fn judge(&self, id: SourceId, kin: bool) {
-        self.known().kin.insert(id, kin);
+        let mut known = self.known();
+        if let Some(resource) = known.resource(id) {
+            known.kin.insert(resource, kin);
+        }
     }
 
     /// A revision was of two sources: they have nothing to say to each other, and who of them is the odd one is not known.
     pub(super) fn disown(&self, id: SourceId) {
+        self.judge(id, false);
         let mut known = self.known();
-        known.kin.insert(id, false);
-        if known.first == Some(id) {
+        let of_first = known.first.and_then(|first| known.resource(first));
+        if of_first.is_some() && of_first == known.resource(id) {
             known.first = None;
-            known.kin.clear();
-            known.kin.insert(id, false);
+            known.kin.retain(|_, kin| !*kin);
         }
     }
 }
