@@ -367,7 +367,7 @@ pub struct RecoverBounds {
 
 impl Default for RecoverBounds {
     fn default() -> Self {
-        Self { requests: 10_000, rate: 100, within: Duration::from_secs(300) }
+        Self { requests: 50_000, rate: 200, within: Duration::from_secs(300) }
     }
 }
 

@@ -314,6 +314,11 @@ impl Running {
             0 => {}
             lists => line.push_str(&format!(", {lists} listing")),
         }
+        let recovering = |view: &&SourceView| view.stats.state() == SourceState::Recovering;
+        match overview.sources.iter().filter(recovering).count() {
+            0 => {}
+            some => line.push_str(&format!(", {some} recovering")),
+        }
         line
     }
 

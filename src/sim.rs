@@ -3,7 +3,7 @@
 //! It speaks real HTTP/1.1 on a loopback port, so that a client meets it as it meets a cluster, and
 //! it can do on demand what a cluster does rarely: forget, go back in time, break off in the middle
 //! of a line. What it answers follows `kube-apiserver`; what it does not do is listed here, not hidden:
-//! one etcd and one API server, no TLS, no HTTP/2, no compression, no admission, no garbage collection.
+//! one API server, one etcd (but for resources that get one of their own), no TLS, no HTTP/2, no compression, no admission, no garbage collection.
 //!
 //! ```text
 //!   Sim ── writes ──→ store (revisions, history)  ←── list, watch ── server ←── HTTP
@@ -44,7 +44,7 @@ use object::Pattern;
 pub use object::{Kind, Object, Row};
 use resources::Served;
 use server::Listening;
-use store::{CRDS, Store};
+use store::{CRDS, MAIN, Store};
 use wire::Line;
 pub use wire::{Body, Broken};
 
@@ -68,10 +68,19 @@ pub struct Settings {
     pub http_410: bool,
     /// How long a request waits for a revision in the future before it gets 504.
     pub too_large_wait: Duration,
+    /// `resourceVersionMatch=Exact` is honoured; else it is taken for `NotOlderThan`, as some aggregated API servers do.
+    pub exact: bool,
+    /// An exact list of a revision in the future gets 500 at once, in etcd's words, as from Kubernetes 1.33; else 504.
+    pub future_is_internal: bool,
+    /// Lists say how many items are left (`remainingItemCount`).
+    pub counts: bool,
     /// Discovery has only the old form.
     pub legacy_discovery: bool,
     /// API groups whose backend does not answer.
     pub stale_groups: BTreeSet<String>,
+    /// Resources that have an etcd each of their own, with revisions of its own (`--etcd-servers-overrides`). Counts when
+    /// the server starts.
+    pub own_etcd: BTreeSet<String>,
     /// Compaction also drops the rows from memory and from [`Sim::history`].
     pub drop_compacted: bool,
 }
@@ -86,8 +95,12 @@ impl Default for Settings {
             watch_list: true,
             http_410: false,
             too_large_wait: list::TOO_LARGE_WAIT,
+            exact: true,
+            future_is_internal: false,
+            counts: true,
             legacy_discovery: false,
             stale_groups: BTreeSet::new(),
+            own_etcd: BTreeSet::new(),
             drop_compacted: false,
         }
     }
@@ -149,13 +162,13 @@ impl Shared {
         self.tick.ring();
     }
 
-    /// Waits for a revision in the future.
-    async fn reach(&self, revision: u64) -> Result<(), Refusal> {
+    /// Waits for a revision of this storage in the future.
+    async fn reach(&self, storage: &str, revision: u64) -> Result<(), Refusal> {
         let wait = self.lock().settings.too_large_wait;
-        let reached = self.until(|| self.lock().store.revision >= revision);
+        let reached = self.until(|| self.lock().store.etcd(storage).revision >= revision);
         match tokio::time::timeout(wait, reached).await {
             Ok(()) => Ok(()),
-            Err(_) => Err(Refusal::too_large(revision, self.lock().store.revision)),
+            Err(_) => Err(Refusal::too_large(revision, self.lock().store.etcd(storage).revision)),
         }
     }
 
@@ -245,7 +258,7 @@ impl Sim {
     /// Starts an empty cluster that behaves like this.
     ///
     /// # Errors
-    /// Where no port can be opened on loopback.
+    /// Where no port can be opened on loopback, or a resource that is to have an etcd of its own is not built in.
     pub async fn start_with(settings: Settings) -> io::Result<Self> {
         let shared = Self::begin(settings)?;
         let listening = Listening::open(&shared, 0).await?;
@@ -256,7 +269,7 @@ impl Sim {
     /// A cluster without a port: only [`Sim::answer`] reaches it.
     ///
     /// # Errors
-    /// Never, as long as namespaces are served.
+    /// Where a resource that is to have an etcd of its own is not built in.
     pub fn unconnected(settings: Settings) -> io::Result<Self> {
         Ok(Self { shared: Self::begin(settings)?, listening: Arc::default(), port: 0 })
     }
@@ -273,6 +286,10 @@ impl Sim {
 
     fn begin(settings: Settings) -> io::Result<Arc<Shared>> {
         let mut store = Store::new(settings.seed);
+        for resource in &settings.own_etcd {
+            let served = store.resource(resource).map_err(io::Error::other)?;
+            store.set_apart(&served.storage);
+        }
         let namespaces = store.resource("namespaces").map_err(io::Error::other)?;
         for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
             let mut namespace = objects::namespace(name);
@@ -471,7 +488,7 @@ impl Sim {
             .map(|(namespace, name)| state.store.find(&served, namespace, name))
             .collect::<Result<Vec<_>, _>>()?;
         state.store.expire(&rows);
-        let revision = state.store.revision;
+        let revision = state.store.etcd(&served.storage).revision;
         drop(state);
         self.shared.tell();
         Ok(revision)
@@ -576,7 +593,16 @@ impl Sim {
     /// The newest revision.
     #[must_use]
     pub fn revision(&self) -> u64 {
-        self.shared.lock().store.revision
+        self.shared.lock().store.etcd(MAIN).revision
+    }
+
+    /// The newest revision of the etcd that this resource is in, where that is one of its own.
+    ///
+    /// # Errors
+    /// Where the resource is not served.
+    pub fn revision_of(&self, resource: &str) -> Result<u64, Refusal> {
+        let state = self.shared.lock();
+        Ok(state.store.etcd(&state.store.resource(resource)?.storage).revision)
     }
 
     /// Everything that ever happened, in order. A restore takes what it undoes out of it.
@@ -585,12 +611,10 @@ impl Sim {
         self.shared.lock().store.truth.clone()
     }
 
-    /// What happened after this revision, in order.
+    /// What happened after this revision, in order, but for what is in an etcd of its own.
     #[must_use]
     pub fn history_after(&self, revision: u64) -> Vec<Arc<Row>> {
-        let state = self.shared.lock();
-        let truth = &state.store.truth;
-        truth[truth.partition_point(|row| row.revision <= revision)..].to_vec()
+        self.shared.lock().store.truth_after(revision)
     }
 
     /// What happened to one resource, in order.
@@ -627,16 +651,19 @@ impl Sim {
 
     // --- time ---
 
-    /// Forgets everything before this revision: it is still true, but can no longer be had.
+    /// Forgets everything before this revision: it is still true, but can no longer be had. What is in an etcd of its
+    /// own stays.
     pub fn compact(&self, revision: u64) {
         let mut state = self.shared.lock();
         let drop_rows = state.settings.drop_compacted;
-        state.store.compact(revision, drop_rows);
+        state.store.compact(MAIN, revision, drop_rows);
     }
 
-    /// Forgets everything before the newest revision.
+    /// Forgets everything before the newest revision, in every etcd.
     pub fn compact_all(&self) {
-        self.compact(self.revision());
+        let mut state = self.shared.lock();
+        let drop_rows = state.settings.drop_compacted;
+        state.store.compact_all(drop_rows);
     }
 
     /// Watches of this resource can no longer begin before this revision; lists can: the window of
@@ -646,6 +673,14 @@ impl Sim {
         if let Ok(served) = state.store.resource(resource) {
             state.store.storage_mut(&served.storage).oldest = revision;
         }
+    }
+
+    /// The API server starts again, with empty watch caches: every watch breaks, and none can begin before the newest
+    /// revision. etcd still has what came before, and gives it to exact lists and to watches of Events, which are not
+    /// cached.
+    pub fn restart_api_server(&self) {
+        self.shared.lock().store.empty_caches();
+        self.shared.tell();
     }
 
     /// etcd comes back as it was at this revision; what came later never happened. Watches end.

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, Notify, watch};
+use tokio::sync::{Mutex, Notify, Semaphore, watch};
 use tokio::time::Instant;
 
 pub use fleet::{Fleet, FleetError, FleetHandle, Overview, Plan, SourceView};
@@ -139,8 +139,12 @@ struct Shared {
     verified: Arc<Mutex<Verified>>,
     /// What the sources know of the API server's revisions.
     revisions: Arc<Revisions>,
-    /// How many sources are finding versions that watches have forgotten.
+    /// How many sources are finding versions that watches have forgotten, and so explain revisions to others.
     walking: Arc<AtomicU32>,
+    /// Those of them that have found any, until they have found everything.
+    finding: Arc<AtomicU32>,
+    /// Of those with revisions that nothing explains, one asks at a time: what it finds the next one need not ask for.
+    counting: Arc<Semaphore>,
     /// Rings for each rollback of the API server, so that what one source finds makes the others look.
     rollbacks: Bell,
     /// Rings at the moments after which no open connection is trusted: a suspended machine, a stopped process.

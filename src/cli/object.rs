@@ -280,7 +280,7 @@ pub(super) fn not_yet(reader: &mut Reader, row: &ObjectRow) -> Result<String, Fa
     let entry = parse(&stored)?;
     let (time, seq) = (time_of(&entry), first.seq);
     Ok(match (entry.kind(), entry.evidence.as_deref()) {
-        (EntryType::Added, Some("watched")) => {
+        (EntryType::Added, Some("watched" | "recovered")) => {
             format!("{name} did not exist yet: it came to be at {time} (entry {seq})")
         }
         (EntryType::Added, _) => format!("nothing is known of {name} then: it was first seen at {time} (entry {seq})"),

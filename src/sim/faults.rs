@@ -213,6 +213,23 @@ pub enum Act {
     Chop(usize),
     /// The right answer begins, and something happens to its body.
     Tamper(Tamper),
+    /// A list says what is not so; other requests are answered.
+    Lie(Lie),
+}
+
+/// What a list says that is not so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// The newest state under its own resourceVersion, whatever was asked for: some aggregated API servers ignore the
+    /// parameters.
+    Newest,
+    /// Under the resourceVersion asked for, the state of so many revisions later (or earlier).
+    Shifted(i64),
+    /// `remainingItemCount` is not there.
+    NoCount,
+    /// `remainingItemCount` is so many too high (or too low, not below 0), also where it would not be there because
+    /// nothing is left.
+    Miscount(isize),
 }
 
 /// Where in a body, what is changed, and how it goes on.
@@ -433,7 +450,7 @@ pub enum Signal {
 pub struct Refusal {
     /// HTTP status code.
     pub code: u16,
-    /// CamelCase reason, such as `Expired`.
+    /// CamelCase reason, such as `Expired`; empty for what the API server passes on from others.
     pub reason: &'static str,
     /// For people.
     pub message: String,
@@ -531,6 +548,12 @@ impl Refusal {
         Self { cause, ..Self::new(504, "Timeout", message).retry_after(1) }
     }
 
+    /// 500: the version asked for is in the future, in the words of etcd.
+    #[must_use]
+    pub fn future_revision() -> Self {
+        Self::new(500, "", "etcdserver: mvcc: required revision is a future revision")
+    }
+
     /// 422: the options of a list or watch contradict each other.
     #[must_use]
     pub fn invalid_options(problem: &str) -> Self {
@@ -582,10 +605,11 @@ impl Refusal {
         }
         let details =
             if details.is_empty() { String::new() } else { format!(r#","details":{}"#, Value::from(details)) };
+        let reason =
+            if self.reason.is_empty() { String::new() } else { format!(r#","reason":{}"#, quoted(self.reason)) };
         format!(
-            r#"{{"kind":"Status","apiVersion":"v1","metadata":{metadata},"status":"Failure","message":{},"reason":{}{details},"code":{}}}"#,
+            r#"{{"kind":"Status","apiVersion":"v1","metadata":{metadata},"status":"Failure","message":{}{reason}{details},"code":{}}}"#,
             quoted(&self.message),
-            quoted(self.reason),
             self.code
         )
     }

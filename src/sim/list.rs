@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::faults::Refusal;
+use super::faults::{Lie, Refusal};
 use super::object::{Form, Row};
 use super::resources::Served;
 use super::selector::Selector;
@@ -83,6 +83,16 @@ impl Token {
     }
 }
 
+/// How this server answers lists, where servers differ.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    /// See [`Settings`](super::Settings).
+    pub(super) exact: bool,
+    pub(super) future_is_internal: bool,
+    pub(super) counts: bool,
+    pub(super) lie: Option<Lie>,
+}
+
 /// A LIST that has to be answered, or has to wait for a revision in the future.
 pub(super) enum Decided {
     Pages(Pages),
@@ -96,6 +106,7 @@ pub(super) fn decide(
     namespace: Option<&str>,
     options: &Options,
     metadata_only: bool,
+    manner: Manner,
 ) -> Result<Decided, Refusal> {
     let selector = options.selector(served)?;
     let asked = options.revision()?;
@@ -126,7 +137,7 @@ pub(super) fn decide(
                 "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
             ));
         }
-        ("Exact", Some(_)) => true,
+        ("Exact", Some(_)) => manner.exact,
         ("NotOlderThan", Some(_)) => false,
         (other, Some(_)) => {
             return Err(Refusal::invalid_options(&format!(
@@ -134,45 +145,68 @@ pub(super) fn decide(
             )));
         }
     };
+    let asked = asked.filter(|_| manner.lie != Some(Lie::Newest));
+    let etcd = store.etcd(&served.storage);
     let mut start = String::new();
     let revision = if options.token.is_empty() {
         match asked {
-            Some(revision) if revision > store.revision => return Ok(Decided::Later(revision)),
-            Some(revision) if exact && revision < store.compacted => {
+            Some(revision) if exact && manner.future_is_internal && revision > etcd.revision => {
+                return Err(Refusal::future_revision());
+            }
+            Some(revision) if revision > etcd.revision => return Ok(Decided::Later(revision)),
+            Some(revision) if exact && revision < etcd.compacted => {
                 return Err(Refusal::new(410, "Expired", "The resourceVersion for the provided list is too old."));
             }
             Some(revision) if exact => revision,
-            Some(_) | None => store.revision,
+            Some(_) | None => etcd.revision,
         }
     } else {
         let (revision, after) = Token::read(&options.token)?;
         start = after;
         match u64::try_from(revision) {
             // The inconsistent token: whatever there is now.
-            Err(_) => store.revision,
-            Ok(revision) if revision < store.compacted || revision > store.revision => {
+            Err(_) => etcd.revision,
+            Ok(revision) if revision < etcd.compacted || revision > etcd.revision => {
                 return Err(Refusal { token: Some(Token::write(-1, &start)), ..too_old_token() });
             }
             Ok(revision) => revision,
         }
     };
     let limit = if asked == Some(0) || limit == 0 { usize::MAX } else { limit };
-    let mut rows = store
+    let state = match manner.lie {
+        Some(Lie::Shifted(by)) => revision.saturating_add_signed(by),
+        Some(Lie::Newest | Lie::NoCount | Lie::Miscount(_)) | None => revision,
+    };
+    // The one object of a name is looked up by its key, where the path says enough to know it.
+    let name = selector.name().filter(|_| namespace.is_some() || !served.resource.namespaced);
+    let rows = store
         .storage(&served.storage)
         .into_iter()
-        .flat_map(|storage| storage.view(revision, &start))
+        .flat_map(|storage| storage.view(state, &start))
         .filter(|row| namespace.is_none_or(|namespace| *row.namespace == *namespace))
-        .filter(|row| selector.matches(row));
-    let page: Vec<Arc<Row>> = rows.by_ref().take(limit).cloned().collect();
-    let left = rows.count();
+        .filter(|row| name.is_none_or(|name| *row.name == *name));
+    // etcd knows no selectors: keys behind a full page are more to come, whether they match or not.
+    let (mut page, mut left): (Vec<Arc<Row>>, usize) = (Vec::new(), 0);
+    for row in rows {
+        if page.len() == limit {
+            left += 1;
+        } else if selector.matches(row) {
+            page.push(Arc::clone(row));
+        }
+    }
     let mut metadata = format!(r#""resourceVersion":"{revision}""#);
     if let (true, Some(last)) = (left > 0, page.last()) {
         let token = Token::write(i64::try_from(revision).unwrap_or(i64::MAX), &last.key());
         metadata.push_str(&format!(r#","continue":"{token}""#));
-        // With selectors the real server does not count what is left.
-        if selector.is_empty() {
-            metadata.push_str(&format!(r#","remainingItemCount":{left}"#));
-        }
+    }
+    let count = match manner.lie {
+        Some(Lie::Miscount(by)) => Some(left.saturating_add_signed(by)),
+        Some(Lie::NoCount) => None,
+        Some(Lie::Newest | Lie::Shifted(_)) | None => Some(left).filter(|left| *left > 0),
+    };
+    // Of keys that may not match the real server gives no number.
+    if let Some(count) = count.filter(|_| manner.counts && selector.is_empty()) {
+        metadata.push_str(&format!(r#","remainingItemCount":{count}"#));
     }
     let kind = format!("{}List", served.resource.kind);
     let (kind, version) = if metadata_only {

@@ -58,6 +58,12 @@ impl Selector {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
+    /// The one name that objects have to have.
+    pub(super) fn name(&self) -> Option<&str> {
+        let named = self.fields.iter().find(|(field, equal, _)| matches!(field, Field::Name) && *equal);
+        named.map(|(_, _, name)| name.as_str())
+    }
+
     /// Whether the object is one of those meant. Its JSON is only read where a requirement needs it.
     pub(super) fn matches(&self, row: &Row) -> bool {
         self.fields.iter().all(|(field, equal, value)| {

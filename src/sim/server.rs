@@ -22,13 +22,14 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::faults::{Act, Answer, Asked, Refusal, Seen, Tamper};
-use super::list::{self, Decided, Options, is_true};
+use super::faults::{Act, Answer, Asked, Lie, Refusal, Seen, Tamper};
+use super::list::{self, Decided, Manner, Options, is_true};
 use super::object::{Form, Object, Row};
 use super::resources::Served;
+use super::store::EVENTS;
 use super::watching::{self, Start, Watcher};
 use super::wire::{Body, Broken, Line, Source, Wire, body};
-use super::{Shared, State, discovery};
+use super::{Settings, Shared, State, discovery};
 
 /// The body of a request, from a connection or not.
 type Incoming = UnsyncBoxBody<Bytes, hyper::Error>;
@@ -175,7 +176,7 @@ fn note(state: &mut State, seen: &Seen) -> (usize, Script) {
             Some(Act::Delay(delay)) => script.delay += delay,
             Some(Act::Chop(most)) => script.chop = Some(most),
             Some(Act::Tamper(tamper)) => script.tamper = Some(tamper),
-            Some(act @ (Act::Answer(_) | Act::Reset | Act::Hang)) => script.act = Some(act),
+            Some(act @ (Act::Answer(_) | Act::Reset | Act::Hang | Act::Lie(_))) => script.act = Some(act),
         }
     }
     state.faults.retain(|fault| !fault.is_spent());
@@ -204,7 +205,11 @@ pub(super) async fn serve(
         }
         Some(Act::Hang) => std::future::pending::<Reply>().await,
         Some(Act::Answer(answer)) => Reply::from(answer),
-        _ => answer(shared, request, &route, &seen, options).await.unwrap_or_else(|refusal| refusal.answer().into()),
+        act => {
+            let lie = if let Some(Act::Lie(lie)) = act { Some(lie) } else { None };
+            let answered = answer(shared, request, &route, &seen, options, lie).await;
+            answered.unwrap_or_else(|refusal| refusal.answer().into())
+        }
     };
     shared.lock().answered(number, reply.status);
     shared.tell();
@@ -266,6 +271,7 @@ async fn answer(
     route: &Route,
     seen: &Seen,
     options: Options,
+    lie: Option<Lie>,
 ) -> Result<Reply, Refusal> {
     shared.lock().authenticate(seen)?;
     let Route::Resource { group, version, namespace, plural, name, sub } = route else {
@@ -303,7 +309,7 @@ async fn answer(
     };
     let metadata_only = seen.accept.contains("as=PartialObjectMetadata");
     match seen.asked {
-        Asked::List => list(shared, &served, namespace.as_deref(), &options, metadata_only).await,
+        Asked::List => list(shared, &served, namespace.as_deref(), &options, metadata_only, lie).await,
         Asked::Watch => watch(shared, served, namespace.clone(), &options, metadata_only).await,
         Asked::Get => {
             let row = shared.lock().store.find(&served, namespace.as_deref().unwrap_or_default(), name)?;
@@ -388,14 +394,22 @@ async fn list(
     namespace: Option<&str>,
     options: &Options,
     metadata_only: bool,
+    lie: Option<Lie>,
 ) -> Result<Reply, Refusal> {
-    let decide = || list::decide(&shared.lock().store, served, namespace, options, metadata_only);
+    let decide = || {
+        let State { store, settings, .. } = &*shared.lock();
+        let &Settings { exact, future_is_internal, counts, .. } = settings;
+        let manner = Manner { exact, future_is_internal, counts, lie };
+        list::decide(store, served, namespace, options, metadata_only, manner)
+    };
     if let Decided::Later(revision) = decide()? {
-        shared.reach(revision).await?;
+        shared.reach(&served.storage, revision).await?;
     }
     match decide()? {
         Decided::Pages(pages) => Ok(Reply::ok(Source::Pages(pages))),
-        Decided::Later(revision) => Err(Refusal::too_large(revision, shared.lock().store.revision)),
+        Decided::Later(revision) => {
+            Err(Refusal::too_large(revision, shared.lock().store.etcd(&served.storage).revision))
+        }
     }
 }
 
@@ -416,10 +430,11 @@ async fn watch(
     };
     let start = || {
         let state = shared.lock();
-        watching::start(&state.store, options, state.settings.watch_list)
+        let newest = state.store.etcd(&asked.served.storage).revision;
+        watching::start(newest, options, state.settings.watch_list)
     };
     if let Start::Later(revision) = start()?
-        && let Err(refusal) = shared.reach(revision).await
+        && let Err(refusal) = shared.reach(&asked.served.storage, revision).await
     {
         return Ok(Reply::ok(Source::Whole(Some(refusal.event_line()))));
     }
@@ -430,7 +445,7 @@ async fn watch(
     {
         let oldest = state.store.oldest(&asked.served.storage);
         // Events are not cached: etcd itself says no, in its own words.
-        let refusal = if asked.served.storage == "events" {
+        let refusal = if asked.served.storage == EVENTS {
             Refusal::new(410, "Expired", "The resourceVersion for the provided watch is too old.")
         } else {
             Refusal::expired(revision, oldest)
@@ -443,7 +458,7 @@ async fn watch(
     let every = state.settings.bookmarks_every;
     let opened = asked.served.resource.full_name();
     // Events get no bookmarks but the one that ends the initial state.
-    let asked = watching::Asked { bookmarks: asked.bookmarks && asked.served.storage != "events", ..asked };
+    let asked = watching::Asked { bookmarks: asked.bookmarks && asked.served.storage != EVENTS, ..asked };
     let watcher = Watcher::open(shared, &mut state.store, every, asked, &begin);
     *state.open.entry(opened).or_default() += 1;
     Ok(Reply::ok(Source::Watch(Box::new(watcher))))

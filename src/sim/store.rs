@@ -13,6 +13,10 @@ use super::resources::{self, Served};
 use crate::ambient::Bell;
 
 pub(super) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+/// Both groups of Events live here. The API server does not cache them: etcd itself answers their watches.
+pub(super) const EVENTS: &str = "events";
+/// In place of a storage, for the etcd of all that have none of their own.
+pub(super) const MAIN: &str = "";
 
 /// The objects of one resource.
 #[derive(Debug)]
@@ -122,11 +126,39 @@ impl Storage {
     }
 }
 
+/// One etcd: its newest revision, and before which one it has forgotten.
+#[derive(Debug)]
+pub(super) struct Etcd {
+    pub(super) revision: u64,
+    pub(super) compacted: u64,
+}
+
+/// The etcd of almost everything, and those of storages that have one of their own.
+#[derive(Debug)]
+struct Etcds {
+    main: Etcd,
+    apart: BTreeMap<String, Etcd>,
+}
+
+impl Etcds {
+    fn of(&self, storage: &str) -> &Etcd {
+        self.apart.get(storage).unwrap_or(&self.main)
+    }
+
+    fn of_mut(&mut self, storage: &str) -> &mut Etcd {
+        self.apart.get_mut(storage).unwrap_or(&mut self.main)
+    }
+
+    /// Whether the two storages are in one, so that their revisions can be compared.
+    fn share(&self, one: &str, other: &str) -> bool {
+        one == other || !(self.apart.contains_key(one) || self.apart.contains_key(other))
+    }
+}
+
 /// Everything that is kept.
 #[derive(Debug)]
 pub(super) struct Store {
-    pub(super) revision: u64,
-    pub(super) compacted: u64,
+    etcds: Etcds,
     /// Counts restores; a watch does not outlive one.
     pub(super) timeline: u64,
     storages: BTreeMap<String, Storage>,
@@ -141,8 +173,7 @@ pub(super) struct Store {
 impl Store {
     pub(super) fn new(seed: u64) -> Self {
         let mut store = Self {
-            revision: 0,
-            compacted: 0,
+            etcds: Etcds { main: Etcd { revision: 0, compacted: 0 }, apart: BTreeMap::new() },
             timeline: 0,
             storages: BTreeMap::new(),
             served: Vec::new(),
@@ -152,6 +183,26 @@ impl Store {
         };
         store.serve();
         store
+    }
+
+    /// Gives this storage, which is empty still, an etcd of its own. A fresh one is at revision 1.
+    pub(super) fn set_apart(&mut self, storage: &str) {
+        self.etcds.apart.insert(storage.to_owned(), Etcd { revision: 1, compacted: 0 });
+    }
+
+    /// The etcd of this storage; of no storage, the main one.
+    pub(super) fn etcd(&self, storage: &str) -> &Etcd {
+        self.etcds.of(storage)
+    }
+
+    /// The rows of the main etcd after this revision.
+    pub(super) fn truth_after(&self, revision: u64) -> Vec<Arc<Row>> {
+        let later = |row: &&Arc<Row>| row.revision > revision && self.etcds.share(MAIN, &row.resource);
+        self.truth.iter().filter(later).cloned().collect()
+    }
+
+    fn next(&self, storage: &str) -> u64 {
+        self.etcd(storage).revision + 1
     }
 
     /// The resource of this kubectl spelling, such as `deployments.apps`, in its first served version.
@@ -244,7 +295,7 @@ impl Store {
         }
         if old.metadata.contains_key("deletionTimestamp") && old.has_finalizers() && !object.has_finalizers() {
             // As the real server does it, the write itself is not kept: what goes is the object as it was.
-            let row = current.deleted_at(self.revision + 1);
+            let row = current.deleted_at(self.next(&served.storage));
             return Ok(self.commit(vec![row]).remove(0));
         }
         Ok(self.keep(served, &object, Kind::Modified))
@@ -258,7 +309,7 @@ impl Store {
         }
         let mut object = current.object();
         if !object.has_finalizers() {
-            let row = current.deleted_at(self.revision + 1);
+            let row = current.deleted_at(self.next(&served.storage));
             return Ok(self.commit(vec![row]).remove(0));
         }
         if object.metadata.contains_key("deletionTimestamp") {
@@ -291,7 +342,7 @@ impl Store {
 
     /// Deletes many objects in one revision, as etcd does when a lease runs out.
     pub(super) fn expire(&mut self, gone: &[Arc<Row>]) -> Vec<Arc<Row>> {
-        let revision = self.revision + 1;
+        let Some(revision) = gone.first().map(|row| self.next(&row.resource)) else { return Vec::new() };
         self.commit(gone.iter().map(|row| row.deleted_at(revision)).collect())
     }
 
@@ -304,7 +355,7 @@ impl Store {
             spec["group"].as_str().unwrap_or_default()
         );
         for row in self.all(&storage) {
-            let revision = self.revision + 1;
+            let revision = self.next(&storage);
             self.commit(vec![row.deleted_at(revision)]);
         }
     }
@@ -317,9 +368,10 @@ impl Store {
     /// Makes `count` objects of one pattern, each in a revision of its own.
     pub(super) fn create_bulk(&mut self, served: &Served, namespace: &str, pattern: &Arc<Pattern>, count: usize) {
         let (resource, namespace): (Arc<str>, Arc<str>) = (served.storage.as_str().into(), namespace.into());
+        let first = self.next(&resource);
         let rows = (0..count)
             .map(|index| Row {
-                revision: self.revision + 1 + index as u64,
+                revision: first + index as u64,
                 kind: Kind::Added,
                 resource: Arc::clone(&resource),
                 namespace: Arc::clone(&namespace),
@@ -333,7 +385,7 @@ impl Store {
 
     /// A new form of the next `count` objects of a pattern, round and round.
     pub(super) fn touch_bulk(&mut self, storage: &str, count: usize, turn: u64) {
-        let first = self.revision + 1;
+        let first = self.next(storage);
         let Some(kept) = self.storages.get(storage) else { return };
         let bulk: Vec<_> = kept
             .view(u64::MAX, "")
@@ -358,7 +410,7 @@ impl Store {
     }
 
     fn keep(&mut self, served: &Served, object: &Object, kind: Kind) -> Arc<Row> {
-        let revision = self.revision + 1;
+        let revision = self.next(&served.storage);
         let row = Row {
             revision,
             kind,
@@ -380,7 +432,7 @@ impl Store {
     fn commit(&mut self, rows: Vec<Row>) -> Vec<Arc<Row>> {
         let rows: Vec<Arc<Row>> = rows.into_iter().map(Arc::new).collect();
         let Some(last) = rows.last() else { return rows };
-        self.revision = last.revision;
+        self.etcds.of_mut(&last.resource).revision = last.revision;
         let storage = self.storage_mut(&Arc::clone(&last.resource));
         for row in &rows {
             storage.push(row);
@@ -416,36 +468,55 @@ impl Store {
         }
     }
 
-    /// Forgets what happened before this revision: it can neither be listed nor watched from.
-    pub(super) fn compact(&mut self, revision: u64, and_drop: bool) {
-        self.compacted = self.compacted.max(revision.min(self.revision));
+    /// Forgets what happened before this revision in the etcd of this storage: it can neither be listed nor watched from.
+    pub(super) fn compact(&mut self, storage: &str, revision: u64, and_drop: bool) {
+        let etcd = self.etcds.of_mut(storage);
+        etcd.compacted = etcd.compacted.max(revision.min(etcd.revision));
         if and_drop {
-            let compacted = self.compacted;
-            let gone = self.truth.partition_point(|row| row.revision <= compacted);
-            self.truth.drain(..gone);
-            for storage in self.storages.values_mut() {
-                storage.forget_before(compacted);
+            let compacted = etcd.compacted;
+            let etcds = &self.etcds;
+            self.truth.retain(|row| row.revision > compacted || !etcds.share(storage, &row.resource));
+            for (_, kept) in self.storages.iter_mut().filter(|(name, _)| etcds.share(storage, name)) {
+                kept.forget_before(compacted);
             }
         }
     }
 
-    /// Goes back to what was at this revision; the next write makes the one after it.
+    /// The same for each etcd, before its newest revision.
+    pub(super) fn compact_all(&mut self, and_drop: bool) {
+        let apart: Vec<String> = self.etcds.apart.keys().cloned().collect();
+        for storage in apart.iter().map(String::as_str).chain([MAIN]) {
+            self.compact(storage, u64::MAX, and_drop);
+        }
+    }
+
+    /// Goes back to what was at this revision; the next write makes the one after it. What is apart stays.
     pub(super) fn restore(&mut self, revision: u64) {
-        self.revision = self.revision.min(revision);
-        self.compacted = self.compacted.min(revision);
+        let main = &mut self.etcds.main;
+        (main.revision, main.compacted) = (main.revision.min(revision), main.compacted.min(revision));
         self.timeline += 1;
-        let kept = self.truth.partition_point(|row| row.revision <= revision);
-        let undone = self.truth.split_off(kept);
-        self.undone.extend(undone);
-        for storage in self.storages.values_mut() {
+        let etcds = &self.etcds;
+        let later = |row: &mut Arc<Row>| row.revision > revision && etcds.share(MAIN, &row.resource);
+        self.undone.extend(self.truth.extract_if(.., later));
+        for (_, storage) in self.storages.iter_mut().filter(|(name, _)| etcds.share(MAIN, name)) {
             storage.cut_after(revision);
         }
         self.serve();
     }
 
+    /// The watch caches are empty and begin with what etcd has now; every watch breaks.
+    pub(super) fn empty_caches(&mut self) {
+        for (name, storage) in &mut self.storages {
+            if name != EVENTS {
+                storage.oldest = self.etcds.of(name).revision;
+            }
+            storage.signal(Signal::Cut);
+        }
+    }
+
     /// The oldest revision that a watch of this storage can begin at.
     pub(super) fn oldest(&self, storage: &str) -> u64 {
-        self.storages.get(storage).map_or(0, |s| s.oldest).max(self.compacted)
+        self.storages.get(storage).map_or(0, |s| s.oldest).max(self.etcd(storage).compacted)
     }
 }
 

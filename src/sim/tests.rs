@@ -1,5 +1,7 @@
 //! The simulated server through real HTTP, read by a plain client and by kube's own.
 
+mod exact;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -31,6 +33,13 @@ async fn get(sim: &Sim, path: &str) -> (u16, Value) {
     let response = ask(sim, path).await;
     let status = response.status().as_u16();
     (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or_default())
+}
+
+/// A list of metadata only.
+async fn metadata(sim: &Sim, path: &str) -> Value {
+    let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    let request = client().get(format!("{}{path}", sim.url())).bearer_auth(TOKEN).header("accept", accept);
+    serde_json::from_slice(&request.send().await.unwrap().bytes().await.unwrap()).unwrap()
 }
 
 /// The lines of a watch, until it ends or breaks; the unfinished rest comes last.
@@ -629,10 +638,7 @@ async fn bulk_pods_are_real_pods() {
     sim.patch("pods", "bulk", "bulk-0000003", &json!({"metadata": {"labels": {"odd": "yes"}}})).unwrap();
     let (_, odd) = get(&sim, "/api/v1/pods?labelSelector=odd&fieldSelector=status.phase%3DRunning").await;
     assert_eq!(odd["items"].as_array().unwrap().len(), 1);
-    let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-    let request = client().get(format!("{}/api/v1/pods?limit=2", sim.url())).bearer_auth(TOKEN);
-    let text = request.header("accept", accept).send().await.unwrap().text().await.unwrap();
-    let list: Value = serde_json::from_str(&text).unwrap();
+    let list = metadata(&sim, "/api/v1/pods?limit=2").await;
     assert_eq!(list["kind"], "PartialObjectMetadataList");
     assert_eq!(list["items"][1]["metadata"]["name"], "bulk-0000001");
     assert_eq!(list["items"][1].get("spec"), None);

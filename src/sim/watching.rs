@@ -28,8 +28,8 @@ pub(super) enum Start {
     Later(u64),
 }
 
-/// Decides how a watch begins, or that it does not.
-pub(super) fn start(store: &Store, options: &Options, watch_list: bool) -> Result<Start, Refusal> {
+/// Decides how a watch begins where this revision is the newest, or that it does not.
+pub(super) fn start(newest: u64, options: &Options, watch_list: bool) -> Result<Start, Refusal> {
     let asked = options.revision()?;
     let forbidden = |problem: &str| Err(Refusal::invalid_options(problem));
     let initial = !options.send_initial_events.is_empty();
@@ -61,13 +61,13 @@ pub(super) fn start(store: &Store, options: &Options, watch_list: bool) -> Resul
     }
     if initial && is_true(&options.send_initial_events) {
         return Ok(match asked {
-            Some(revision) if revision > store.revision => Start::Later(revision),
+            Some(revision) if revision > newest => Start::Later(revision),
             Some(_) | None => Start::State { end: is_true(&options.allow_watch_bookmarks) },
         });
     }
     Ok(match asked {
         None | Some(0) if !initial => Start::State { end: false },
-        None | Some(0) => Start::After(store.revision),
+        None | Some(0) => Start::After(newest),
         Some(revision) => Start::After(revision),
     })
 }
@@ -124,7 +124,7 @@ impl Watcher {
             // The real server sends one two seconds before the end.
             last: asked.timeout.map(|timeout| now + timeout - (timeout / 5).min(Duration::from_secs(2))),
         });
-        let (revision, timeline) = (store.revision, store.timeline);
+        let (revision, timeline) = (store.etcd(&asked.served.storage).revision, store.timeline);
         let (after, initial, end_due) = match begin {
             Start::After(revision) | Start::Later(revision) => (*revision, Vec::new(), None),
             Start::State { end } => (revision, store.all(&asked.served.storage), end.then_some(revision)),
@@ -223,6 +223,7 @@ impl Watcher {
             }
         }
         let drained = taken == rows.len();
+        let revision = store.etcd(&self.served.storage).revision;
         self.position += taken;
         if !out.is_empty() {
             return Some(Step::Send(out.into()));
@@ -232,7 +233,7 @@ impl Watcher {
         }
         if let Some((_, signal)) = signal {
             self.signal += 1;
-            return Some(self.obey(signal, store.revision));
+            return Some(self.obey(signal, revision));
         }
         let defined = store
             .served
@@ -241,7 +242,6 @@ impl Watcher {
         if !defined {
             return Some(Step::Then(Then::End));
         }
-        let revision = store.revision;
         let due = self.bookmarks.as_mut().is_some_and(|bookmarks| bookmarks.due(now));
         (due && revision > self.after).then(|| Step::Send(self.bookmark(revision, false)))
     }

@@ -194,6 +194,8 @@ impl Fleet {
             verified: Arc::default(),
             revisions: Arc::default(),
             walking: Arc::default(),
+            finding: Arc::default(),
+            counting: Arc::new(tokio::sync::Semaphore::new(1)),
             rollbacks: Bell::default(),
             reconnects: Bell::default(),
         });
@@ -410,6 +412,8 @@ impl Fleet {
                 verified: Arc::clone(&self.shared.verified),
                 revisions: Arc::clone(&self.shared.revisions),
                 walking: Arc::clone(&self.shared.walking),
+                finding: Arc::clone(&self.shared.finding),
+                counting: Arc::clone(&self.shared.counting),
                 rollbacks: self.shared.rollbacks.clone(),
                 reconnects: self.shared.reconnects.clone(),
             });

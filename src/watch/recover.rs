@@ -48,8 +48,12 @@ const ROUND: usize = 64;
 const TRIES: u32 = 3;
 /// How long a source waits for others to find their versions, which may explain what it would have to ask for.
 const OTHERS: Duration = Duration::from_secs(10);
+/// Where a window took longer than this, the newest version is asked for again before the source goes on to watch.
+const FRESH: Duration = Duration::from_secs(5);
 /// So many entries may have been told since the log was last proved, where something is missing among them.
 const MOST_TOLD: usize = 20_000;
+/// … and how long one that has found nothing waits for those that have, until they have found everything.
+const FINDERS: Duration = Duration::from_secs(120);
 /// Of what is longer only what names it is read, where nothing else is needed.
 const ITEM_LIMIT: usize = 256 << 10;
 
@@ -115,6 +119,8 @@ impl From<JournalError> for Trouble {
 pub(super) struct Recovery<'a> {
     pub(super) shared: &'a Shared,
     pub(super) api: &'a Api,
+    /// Of the client that asks.
+    pub(super) generation: u64,
     pub(super) spec: &'a SourceSpec,
     pub(super) id: SourceId,
     pub(super) stats: &'a SourceStats,
@@ -164,7 +170,7 @@ impl Recovery<'_> {
         let (lost, objects) = read.await.map_err(unreadable)?;
         let numbers = lost.from.as_ref().and_then(number).zip(lost.applied.as_ref().and_then(number));
         let (mut from, applied) = numbers.ok_or_else(unordered)?;
-        let told = match lost.told_since {
+        let mut told = match lost.told_since {
             Some(since) => self.told(from, since).await?,
             None => {
                 // Several objects may have been deleted under the newest version, and some of that may be missing.
@@ -172,13 +178,14 @@ impl Recovery<'_> {
                 Histories::new()
             }
         };
-        let newest = self.newest_of(self.spec).await?;
+        let mut newest = self.newest_of(self.spec).await?;
         if newest < from.max(applied) {
             return Err(Trouble::Stop(Failure::Ahead.into()));
         }
         // What was told beyond a window could not be told apart from what is missing.
         let size = if lost.told_since.is_some() { newest } else { WINDOW + objects / 10 };
         let mut alone = false;
+        let mut asked = Instant::now();
         loop {
             let to = newest.min(from + size);
             match self.window(from, to, &told, alone).await {
@@ -195,8 +202,14 @@ impl Recovery<'_> {
                 }
                 Err(trouble) => return Err(trouble),
             }
+            let began = std::mem::replace(&mut asked, Instant::now());
+            if to == newest && began.elapsed() > FRESH {
+                // A watch may have forgotten by now what happened meanwhile.
+                newest = self.newest_of(self.spec).await?.max(to);
+            }
             self.shared.journal.part_done(self.id, version(to), to == newest).await?;
             from = to;
+            told.clear();
             if to == newest {
                 return Ok(Outcome::Done(version(newest)));
             }
@@ -212,12 +225,19 @@ impl Recovery<'_> {
         let (keys, staged) = (RandomState::new(), Mutex::default());
         let window = Window { from, to, keys, staged };
         let walking = Walking::begin(&self.shared.walking);
+        // Whether etcd still has the beginning is known before anything else is asked for.
+        let first = self.count(from + 1).await?;
         let mut plan = self.ends(&window, told).await?;
+        plan.count(from + 1, first);
         if !alone {
             self.compare(&window).await;
             plan.explain(&self.shared.revisions.of_others(self.id, from, to));
         }
+        // Who has found changes explains them to the others, who ask for what is left when it is done.
+        let is_busy = matches!(plan.next()?.first(), Some(Question::Object(..)));
         let mut walking = Some(walking);
+        let finding = is_busy.then(|| Walking::begin(&self.shared.finding));
+        let mut turn = None;
         loop {
             let mut questions = plan.next()?;
             if questions.is_empty() {
@@ -225,8 +245,13 @@ impl Recovery<'_> {
             }
             if !alone && !matches!(questions.first(), Some(Question::Object(..))) {
                 // What follows is asked of every revision that nobody explains: others may be about to.
-                if walking.take().is_some() {
-                    self.wait_for_others().await;
+                if turn.is_none() {
+                    drop(walking.take());
+                    self.wait_for(&self.shared.walking, OTHERS).await;
+                    if finding.is_none() {
+                        self.wait_for(&self.shared.finding, FINDERS).await;
+                    }
+                    turn = self.shared.counting.acquire().await.ok();
                     self.compare(&window).await;
                 }
                 plan.explain(&self.shared.revisions.of_others(self.id, from, to));
@@ -243,10 +268,10 @@ impl Recovery<'_> {
                 }
             }
             drop(answers);
-            self.shared.revisions.note_numbers(self.id, plan.found());
+            self.shared.revisions.note_numbers(self.id, plan.found().map(|revision| (revision, false)));
         }
         let changes = plan.changes()?;
-        self.shared.revisions.note_numbers(self.id, changes.iter().map(|change| change.version));
+        self.shared.revisions.note_numbers(self.id, changes.iter().map(|change| (change.version, change.deleted)));
         tracing::debug!(
             source = self.spec.name(),
             from,
@@ -302,12 +327,19 @@ impl Recovery<'_> {
             if unread.contains(&(name, state.uid, state.version)) {
                 // It is too large, and told as such.
                 missing.remove(&name);
-                plan.same();
+                if state.version <= window.from {
+                    plan.same();
+                } else {
+                    differ.push((key, Some((state.uid, state.version, true)), state));
+                }
                 return Ok(());
             }
             match missing.remove(&name) {
-                Some((uid, version, true)) if state == (State { uid, version }) && !told.contains_key(&key) => {
-                    plan.same()
+                // What was told in this window has not been there all the time.
+                Some((uid, version, true))
+                    if state == (State { uid, version }) && version <= window.from && !told.contains_key(&key) =>
+                {
+                    plan.same();
                 }
                 before => differ.push((key, before, state)),
             }
@@ -389,18 +421,7 @@ impl Recovery<'_> {
                 };
                 Ok(Answer::Object { key, at, since, state })
             }
-            Question::Count(at) => {
-                let mut items = 0;
-                let params = ListParams { limit: Some(1), ..list_params(self.spec) };
-                let count = |_: decode::Object<'_>| {
-                    items += 1;
-                    Ok(())
-                };
-                let page =
-                    self.page(&self.spec.resource.path(self.spec.namespace.as_deref()), at, params, count).await?;
-                let left = if page.next.is_some() { page.left } else { Some(0) };
-                Ok(Answer::Count { at, count: left.map(|left| items + left) })
-            }
+            Question::Count(at) => Ok(Answer::Count { at, count: self.count(at).await? }),
             Question::Names(at) => {
                 let (mut count, mut changed) = (0, Vec::new());
                 self.list(at, |object| {
@@ -415,6 +436,19 @@ impl Recovery<'_> {
                 Ok(Answer::Names { at, count, changed })
             }
         }
+    }
+
+    /// How many objects there were at a revision, where the API server says so.
+    async fn count(&self, at: u64) -> Result<Option<u64>, Trouble> {
+        let mut items = 0;
+        let params = ListParams { limit: Some(1), ..list_params(self.spec) };
+        let count = |_: decode::Object<'_>| {
+            items += 1;
+            Ok(())
+        };
+        let page = self.page(&self.spec.resource.path(self.spec.namespace.as_deref()), at, params, count).await?;
+        let left = if page.next.is_some() { page.left } else { Some(0) };
+        Ok(left.map(|left| items + left))
     }
 
     /// What an object was at a revision. A version of this window is staged.
@@ -570,6 +604,10 @@ impl Recovery<'_> {
     async fn bear(&self, tries: &mut u32, failure: Failure) -> Result<(), Trouble> {
         tracing::debug!(source = self.spec.name(), %failure, "a question about the past failed");
         *tries += 1;
+        // Under other credentials everything is asked anew.
+        if self.shared.api.generation().await != self.generation {
+            return Err(Trouble::Stop(failure.into()));
+        }
         let passes = match &failure {
             Failure::Busy(after) => {
                 if let Some(after) = after {
@@ -580,20 +618,23 @@ impl Recovery<'_> {
             }
             Failure::Server(_) | Failure::Unreachable(_) | Failure::Undecodable(_) => true,
             Failure::Expired => return Err(Trouble::Compacted),
-            Failure::Refused(_) | Failure::Forbidden(_) | Failure::NotFound | Failure::Oversize(_) => {
-                return Err(hopeless(&failure));
-            }
-            Failure::Ahead | Failure::Unauthorized | Failure::Tls(_) | Failure::Away(_) => false,
+            Failure::Refused(_) | Failure::Oversize(_) => return Err(hopeless(&failure)),
+            // Whoever bears with it asks again, as long as there is time.
+            Failure::Ahead
+            | Failure::Unauthorized
+            | Failure::Forbidden(_)
+            | Failure::NotFound
+            | Failure::Tls(_)
+            | Failure::Away(_) => false,
         };
         if passes && *tries <= TRIES {
             let bound = self.shared.timings.backoff_first.saturating_mul(1 << *tries);
             self.shared.rest(random_up_to(bound)).await;
             return Ok(());
         }
-        match failure {
-            Failure::Server(_) | Failure::Undecodable(_) => Err(hopeless(&failure)),
-            failure => Err(Trouble::Stop(failure.into())),
-        }
+        // What fails without a reason that passes is given up; the rest is waited for.
+        let lasts = matches!(failure, Failure::Server(_) | Failure::Undecodable(_));
+        Err(if lasts { hopeless(&failure) } else { Trouble::Stop(failure.into()) })
     }
 
     /// The API server's newest version, which is that of a consistent list.
@@ -638,27 +679,32 @@ impl Recovery<'_> {
     /// Finds out whose revisions say anything about those of this source, of all who have seen some of the window.
     async fn compare(&self, window: &Window) {
         let revisions = &self.shared.revisions;
-        for stranger in revisions.strangers(self.id, window.from, window.to) {
-            let compared = async {
-                let before = self.newest_of(&stranger.first).await?;
-                let its = self.newest_of(&stranger.spec).await?;
-                let after = self.newest_of(&stranger.first).await?;
-                // Each is the newest at its time, so in one etcd they only grow.
-                Ok::<bool, Trouble>((before..=after).contains(&its))
-            };
-            match compared.await {
-                Ok(kin) => revisions.judge(stranger.id, kin),
-                // Whom we may not ask explains nothing.
-                Err(Trouble::Hopeless(_)) => revisions.judge(stranger.id, false),
-                Err(_) => {}
+        let Some((first, strangers)) = revisions.strangers(self.id, window.from, window.to) else { return };
+        let compared = async {
+            let before = self.newest_of(&first).await?;
+            let mut theirs = Vec::new();
+            for stranger in strangers {
+                match self.newest_of(&stranger.spec).await {
+                    Ok(newest) => theirs.push((stranger.id, Some(newest))),
+                    // Whom we may not ask explains nothing.
+                    Err(Trouble::Hopeless(_)) => theirs.push((stranger.id, None)),
+                    Err(trouble) => return Err(trouble),
+                }
             }
+            let after = self.newest_of(&first).await?;
+            Ok::<_, Trouble>((before..=after, theirs))
+        };
+        // Each is the newest at its time, so in one etcd they only grow.
+        let Ok((span, theirs)) = compared.await else { return };
+        for (id, newest) in theirs {
+            revisions.judge(id, newest.is_some_and(|newest| span.contains(&newest)));
         }
     }
 
-    /// Other sources may be about to find versions that explain what this one would ask for.
-    async fn wait_for_others(&self) {
-        let end = Instant::now() + OTHERS;
-        while self.shared.walking.load(Ordering::Relaxed) > 0 && Instant::now() < end {
+    /// Other sources may be about to find what explains what this one would ask for.
+    async fn wait_for(&self, others: &AtomicU32, most: Duration) {
+        let end = Instant::now() + most;
+        while others.load(Ordering::Relaxed) > 0 && Instant::now() < end {
             self.shared.rest(Duration::from_millis(50)).await;
         }
     }

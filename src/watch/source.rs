@@ -458,6 +458,7 @@ impl Driver {
         let recovery = Recovery {
             shared: &self.shared,
             api: &self.api,
+            generation: self.generation.unwrap_or_default(),
             spec: &self.spec,
             id: self.id,
             stats: &self.stats,
@@ -780,7 +781,8 @@ impl Driver {
         let changes = std::mem::take(changes);
         self.stats.changed(changes.len());
         let versions: Vec<ResourceVersion> = changes.iter().map(|change| change.object.version.clone()).collect();
-        self.shared.revisions.note(self.id, versions.iter());
+        let seen = changes.iter().map(|change| (&change.object.version, change.verb == Verb::Delete));
+        self.shared.revisions.note(self.id, seen);
         self.shared.journal.append_held(self.id, changes, share).await?;
         for version in versions {
             self.step(Input::Changed(version)).await?;

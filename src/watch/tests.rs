@@ -25,7 +25,7 @@ use crate::change::redact::Redactor;
 use crate::cluster::{Api, Limits};
 use crate::config;
 use crate::journal::{Journal, JournalError, SourceState, WriterThread};
-use crate::model::Seq;
+use crate::model::{Seq, SourceSpec};
 use crate::sim::faults::{Act, Answer, Fault, On, Refusal, Signal};
 use crate::sim::{Kind, Settings, Sim, objects};
 use crate::wire::Entry;
@@ -274,9 +274,9 @@ impl Daemon {
 }
 
 /// A source of all namespaces, where only its resource matters.
-pub(in crate::watch) fn spec(plural: &str) -> crate::model::SourceSpec {
-    crate::model::SourceSpec {
-        resource: crate::model::Resource {
+pub(in crate::watch) fn spec(plural: &str) -> SourceSpec {
+    SourceSpec {
+        resource: Resource {
             group: String::new(),
             version: "v1".to_owned(),
             kind: String::new(),

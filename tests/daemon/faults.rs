@@ -7,6 +7,7 @@ use decklog::sim::world::World;
 use decklog::sim::{Sim, objects};
 use serde_json::json;
 
+use crate::judge::Scope;
 use crate::support::{Daemon, Dice, cluster, lists, scope, until};
 
 /// One source each, so that the waits after failures add up for none of them.
@@ -166,6 +167,7 @@ async fn a_list_after_a_gap_deletes_only_what_a_whole_list_lacks() {
     sim.bulk_pods(700).unwrap();
     let started = sim.revision();
     let mut daemon = Daemon::new(&sim, &["pods"]);
+    daemon.with_gaps(&["pods"]);
     daemon.start();
     daemon.ready().await;
     daemon.stop().await;
@@ -189,9 +191,9 @@ fn deleted(entry: &crate::judge::Entry) -> String {
     format!("inferred DELETED {}/{}", entry.namespace, entry.name)
 }
 
-/// What cannot be read is never passed over in silence: it comes again whole, or there is a GAP that says so.
+/// What cannot be read is never passed over in silence: it comes again whole, or it is asked for in another way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_read_is_asked_for_again_or_a_gap() {
+async fn what_cannot_be_read_is_asked_for_again_or_in_another_way() {
     let sim = cluster().await;
     let started = sim.revision();
     let resources = ["configmaps", "services"];
@@ -203,22 +205,22 @@ async fn what_cannot_be_read_is_asked_for_again_or_a_gap() {
     sim.create("configmaps", objects::config_map("default", "once", "1")).unwrap();
     daemon.knows(&sim, "configmaps", "default", "once").await;
     assert_eq!(daemon.story("configmaps"), ["watched ADDED default/once"]);
-    // Always: given up for a list.
+    // Always: given up for what etcd has.
     spoil(&sim, "configmaps", Act::undecodable(0), usize::MAX).await;
     sim.create("configmaps", objects::config_map("default", "never", "1")).unwrap();
-    daemon.tells("why", |entry| entry.gap.as_ref().is_some_and(|gap| gap.why == "undecodable")).await;
+    daemon.tells("it", |entry| entry.name == "never").await;
     sim.heal();
     // Too large: at once.
     spoil(&sim, "services", Act::oversize(0, 33 << 20), usize::MAX).await;
     sim.create("services", objects::service("default", "huge")).unwrap();
-    daemon.tells("why", |entry| entry.gap.as_ref().is_some_and(|gap| gap.why == "oversize")).await;
+    daemon.tells("it", |entry| entry.name == "huge").await;
     sim.heal();
     let done = scope(&sim, started, &resources);
     daemon.catch_up(&sim, &done).await;
     daemon.stop().await;
     daemon.judged(&sim, &done).await;
-    assert_eq!(daemon.story("configmaps")[1..], ["GAP undecodable", "inferred ADDED default/never"]);
-    assert_eq!(daemon.story("services"), ["GAP oversize", "inferred ADDED default/huge"]);
+    assert_eq!(daemon.story("configmaps")[1..], ["recovered ADDED default/never"]);
+    assert_eq!(daemon.story("services"), ["recovered ADDED default/huge"]);
 }
 
 /// The next watches of a resource meet this.
@@ -305,14 +307,12 @@ async fn what_a_server_withholds_is_found_in_a_busy_cluster() {
         spoil(&sim, "configmaps", Act::replace(0, "\n"), 1).await;
         sim.create("configmaps", objects::config_map("default", name, "1")).unwrap();
         tokio::select! {
-            () = daemon.tells("what was withheld", |entry| entry.name == name && entry.evidence == "inferred") => {}
+            () = daemon.tells("what was withheld", |entry| entry.name == name && entry.evidence == "recovered") => {}
             refusal = world.live(Duration::from_millis(5)) => panic!("{refusal}"),
         }
-        let gaps: Vec<String> =
-            daemon.entries().iter().filter_map(|entry| Some(entry.gap.as_ref()?.why.clone())).collect();
-        assert_eq!(gaps, vec!["audit"; round + 1]);
+        assert!(daemon.entries().iter().all(|entry| entry.gap.is_none()), "etcd has it");
     }
-    let done = scope(&sim, started, &resources);
+    let done = Scope { late: true, ..scope(&sim, started, &resources) };
     daemon.catch_up(&sim, &done).await;
     daemon.stop().await;
     daemon.judged(&sim, &done).await;

@@ -158,6 +158,7 @@ async fn what_cannot_be_kept_is_a_gap_and_the_watch_goes_on() {
     ];
     let resources = cases.each_ref().map(|case| case.0);
     let mut daemon = Daemon::new(&sim, &resources);
+    daemon.with_gaps(&resources);
     daemon.start();
     daemon.ready().await;
     for (resource, object, ..) in &cases {

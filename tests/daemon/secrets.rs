@@ -366,7 +366,9 @@ async fn no_byte_of_a_secret_is_anywhere() {
     daemon.knows(&sim, "secrets", "default", "planted").await;
     daemon.knows(&sim, "configmaps", "default", "ruled").await;
     daemon.kill().await;
-    sim.patch("secrets", "default", "planted", &json!({"data": {"password": coded(CANARIES[0])}})).unwrap();
+    for canary in [CANARIES[1], CANARIES[0]] {
+        sim.patch("secrets", "default", "planted", &json!({"data": {"password": coded(canary)}})).unwrap();
+    }
     sim.delete("secrets", "default", "token").unwrap();
     sim.compact_all();
     daemon.start();

@@ -192,6 +192,12 @@ impl Daemon {
         fs::write(self.path("config.toml"), text).unwrap();
     }
 
+    /// Nothing is recovered: what is lost is a gap.
+    pub(crate) fn with_gaps(&self, resources: &[&str]) {
+        let config = self.config(&format!("resources = {resources:?}\n"), "");
+        self.configure(&config.replace("[cluster]\n", "[cluster]\nrecover = \"off\"\n"));
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -611,7 +617,7 @@ pub(crate) fn truth(sim: &Sim) -> Vec<Row> {
 /// Everything of these resources, from a first list after `started` up to now; no resources for all.
 pub(crate) fn scope(sim: &Sim, started: u64, resources: &[&str]) -> Scope {
     let resources = (!resources.is_empty()).then(|| resources.iter().map(|name| (*name).to_owned()).collect());
-    Scope { started, upto: sim.revision(), namespaces: None, resources }
+    Scope { late: false, started, upto: sim.revision(), namespaces: None, resources }
 }
 
 /// The lists that were asked for: neither further pages, nor the question whether the server has a version already

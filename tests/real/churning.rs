@@ -165,6 +165,7 @@ pub async fn scenario(version: Version) {
     subresources(&cluster).await;
 
     let scope = Scope {
+        late: false,
         started,
         upto: cluster.oracle().sync().await,
         namespaces: None,

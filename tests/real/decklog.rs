@@ -1,5 +1,6 @@
 //! The daemon under test: the real binary, with a directory, a user and a log file of its own.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -50,18 +51,41 @@ impl Decklog {
 
     /// It reads the API server's own request counters, and has metrics.
     pub fn counts_requests(&self) {
+        self.has_metrics();
         let path = self.dir.join("config.toml");
         let config = fs::read_to_string(&path).unwrap();
-        fs::write(
-            path,
-            config.replace("[cluster]\n", "[cluster]\nrequest_metrics = true\n")
-                + &format!("\n[http]\nlisten = {:?}\n", self.socket()),
-        )
-        .unwrap();
+        fs::write(path, config.replace("[cluster]\n", "[cluster]\nrequest_metrics = true\n")).unwrap();
+    }
+
+    /// It has metrics.
+    pub fn has_metrics(&self) {
+        let path = self.dir.join("config.toml");
+        let config = fs::read_to_string(&path).unwrap();
+        fs::write(path, config + &format!("\n[http]\nlisten = {:?}\n", self.socket())).unwrap();
     }
 
     fn socket(&self) -> PathBuf {
         self.dir.join("http")
+    }
+
+    /// Of each source, how many watches it has opened since the start and the state that it is in.
+    pub fn sources(&self) -> BTreeMap<String, (u64, String)> {
+        let mut sources: BTreeMap<String, (u64, String)> = BTreeMap::new();
+        for line in self.metrics().lines() {
+            let Some((name, value)) = line.rsplit_once(' ') else { continue };
+            let label = |label: &str| {
+                let (_, rest) = name.split_once(&format!("{label}=\""))?;
+                Some(rest.split_once('"')?.0.to_owned())
+            };
+            let (Some(resource), Some(namespace)) = (label("resource"), label("namespace")) else { continue };
+            let source = sources.entry(format!("{resource} {namespace}")).or_default();
+            if name.starts_with("decklog_source_watches_total") {
+                source.0 = value.parse().unwrap();
+            } else if name.starts_with("decklog_source_state{") && value == "1" {
+                source.1 = label("state").unwrap();
+            }
+        }
+        sources
     }
 
     /// Its metrics.

@@ -16,6 +16,7 @@ pub async fn scenario(version: Version) {
     let cluster = Cluster::start(version, Parts::Bare).await;
     let started = cluster.oracle().sync().await;
     let scope = |upto| Scope {
+        late: false,
         started,
         upto,
         namespaces: None,
@@ -97,7 +98,7 @@ fn version_of(name: &str, served: bool, storage: bool) -> Value {
 }
 
 /// Creates a definition and waits until its objects are served.
-async fn define(cluster: &Cluster, plural: &str, scope: &str) {
+pub async fn define(cluster: &Cluster, plural: &str, scope: &str) {
     let kind = format!("{}{}", plural[..1].to_uppercase(), &plural[1..plural.len() - 1]);
     let definition = json!({
         "metadata": {"name": format!("{plural}.example.com")},

@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{LazyLock, OnceLock};
+use std::sync::{LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
@@ -149,6 +149,9 @@ pub struct Cluster {
     ports: [u16; 2],
     others: Vec<Process>,
     api: Option<Process>,
+    /// Another API server over the same etcd.
+    second: Mutex<Option<Process>>,
+    second_port: u16,
     etcd: Option<Process>,
     client: OnceLock<kube::Client>,
     oracle: Option<Oracle>,
@@ -193,6 +196,8 @@ impl Cluster {
             ports: [free_port(), free_port()],
             others: Vec::new(),
             api: None,
+            second: Mutex::new(None),
+            second_port: free_port(),
             etcd: None,
             client: OnceLock::new(),
             oracle: None,
@@ -204,7 +209,7 @@ impl Cluster {
         let output = Command::new("openssl").args(["genrsa", "-out"]).arg(&key).arg("2048").output().unwrap();
         assert!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
         for user in ["admin", "calm", "paused", "killed", "restricted", "confined"] {
-            fs::write(cluster.kubeconfig(user), cluster.kubeconfig_text(user)).unwrap();
+            fs::write(cluster.kubeconfig(user), cluster.kubeconfig_text(user, cluster.port)).unwrap();
         }
         cluster.start_etcd(None).await;
         cluster.start_api().await;
@@ -224,12 +229,12 @@ impl Cluster {
         self.path(&format!("{user}.kubeconfig"))
     }
 
-    fn kubeconfig_text(&self, user: &str) -> String {
+    fn kubeconfig_text(&self, user: &str, port: u16) -> String {
         let ca = self.path("certs/apiserver.crt");
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
             "clusters": [{"name": "test", "cluster": {
-                "server": format!("https://127.0.0.1:{}", self.port), "certificate-authority": ca,
+                "server": format!("https://127.0.0.1:{port}"), "certificate-authority": ca,
             }}],
             "users": [{"name": user, "user": {"token": format!("{user}-token")}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
@@ -274,12 +279,12 @@ impl Cluster {
         self.oracle = Some(Oracle::follow(&client, known).await);
     }
 
-    async fn start_api(&mut self) {
+    fn spawn_api(&self, name: &str, port: u16) -> Process {
         let path = |name: &str| self.path(name).display().to_string();
         let mut arguments = vec![
             "kube-apiserver".to_owned(),
             format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
-            format!("--secure-port={}", self.port),
+            format!("--secure-port={port}"),
             "--bind-address=127.0.0.1".to_owned(),
             format!("--cert-dir={}", path("certs")),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
@@ -294,12 +299,46 @@ impl Cluster {
             // Without it a stop takes a minute as long as anybody watches.
             "--shutdown-watch-termination-grace-period=5s".to_owned(),
             format!("--audit-policy-file={}", path("audit.yaml")),
-            format!("--audit-log-path={}", path("audit.log")),
+            format!("--audit-log-path={}", path(&format!("{name}-audit.log"))),
             "--audit-log-mode=blocking".to_owned(),
         ];
         arguments.extend(self.arguments.iter().cloned());
-        self.api = Some(self.spawn("kube-apiserver", self.kube(), &arguments));
+        self.spawn(name, self.kube(), &arguments)
+    }
+
+    async fn start_api(&mut self) {
+        self.api = Some(self.spawn_api("kube-apiserver", self.port));
         self.ready().await;
+    }
+
+    /// Starts another API server over the same etcd, to which the daemons of these users talk from now on.
+    pub async fn start_second(&self, users: &[&str]) {
+        for user in users {
+            fs::write(self.kubeconfig(user), self.kubeconfig_text(user, self.second_port)).unwrap();
+        }
+        fs::write(self.path("second.kubeconfig"), self.kubeconfig_text("admin", self.second_port)).unwrap();
+        self.start_second_again().await;
+    }
+
+    /// Kills the other API server.
+    pub fn kill_second(&self) {
+        self.second.lock().unwrap().take().unwrap().kill();
+    }
+
+    /// Starts the other API server again, and waits until it answers.
+    pub async fn start_second_again(&self) {
+        *self.second.lock().unwrap() = Some(self.spawn_api("second-apiserver", self.second_port));
+        let client = client_of(&self.path("second.kubeconfig")).await.unwrap();
+        until("the other API server", LIMIT, async || is_ready(&client).await).await;
+    }
+
+    /// The processor time that the other API server has used since it was started.
+    pub fn second_time(&self) -> Duration {
+        let id = self.second.lock().unwrap().as_ref().unwrap().id();
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+        // The second field is the name, and may have spaces. Times are in hundredths of a second, everywhere.
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split(' ').collect();
+        Duration::from_millis(10 * fields[12..14].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum::<u64>())
     }
 
     /// Waits until the API server answers.
@@ -308,17 +347,11 @@ impl Cluster {
             let client = match self.client.get() {
                 Some(client) => client,
                 None => {
-                    let config = kube::config::Kubeconfig::read_from(self.kubeconfig("admin")).unwrap();
-                    let config = kube::Config::from_custom_kubeconfig(config, &Default::default())
-                        .await
-                        .map_err(|error| error.to_string())?;
-                    let client = kube::Client::try_from(config).map_err(|error| error.to_string())?;
+                    let client = client_of(&self.kubeconfig("admin")).await?;
                     self.client.get_or_init(|| client)
                 }
             };
-            let request = http::Request::get("/readyz").body(Body::empty()).unwrap();
-            let answer = client.send(request).await.map_err(|error| error.to_string())?;
-            if answer.status().is_success() { Ok(()) } else { Err(answer.status().to_string()) }
+            is_ready(client).await
         })
         .await;
     }
@@ -474,6 +507,12 @@ impl Cluster {
         answer.into_body()
     }
 
+    /// Reads what is no JSON document, to its end, as the administrator.
+    pub async fn text(&self, path: &str) -> String {
+        let bytes = self.open(path).await.collect().await.unwrap().to_bytes();
+        String::from_utf8(bytes.into()).unwrap()
+    }
+
     /// Sends a request that has to succeed.
     pub async fn must(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
         let (status, answer) = self.call(method, path, body).await;
@@ -529,8 +568,10 @@ impl Cluster {
 
     /// The requests of a user that the API server has answered or is done with.
     pub fn audit(&self, user: &str) -> Vec<Value> {
-        let text = fs::read_to_string(self.path("audit.log")).unwrap_or_default();
-        text.lines()
+        let log = |name: &str| fs::read_to_string(self.path(&format!("{name}-audit.log"))).unwrap_or_default();
+        [log("kube-apiserver"), log("second-apiserver")]
+            .iter()
+            .flat_map(|text| text.lines())
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())
             .filter(|event| event["user"]["username"] == user)
             .collect()
@@ -545,6 +586,18 @@ impl Drop for Cluster {
             eprintln!("the cluster's files are kept in {}", self.dir.path().display());
         }
     }
+}
+
+async fn client_of(kubeconfig: &Path) -> Result<kube::Client, String> {
+    let config = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await;
+    kube::Client::try_from(config.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
+}
+
+async fn is_ready(client: &kube::Client) -> Result<(), String> {
+    let request = http::Request::get("/readyz").body(Body::empty()).unwrap();
+    let answer = client.send(request).await.map_err(|error| error.to_string())?;
+    if answer.status().is_success() { Ok(()) } else { Err(answer.status().to_string()) }
 }
 
 /// A client for etcd's health.

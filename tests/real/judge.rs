@@ -97,6 +97,8 @@ pub struct Gap {
     pub from: Option<String>,
     pub to: Option<String>,
     pub since: Option<String>,
+    /// How many changes were recovered before it.
+    pub recovered: Option<u64>,
 }
 
 /// The keys of an entry in the order of the contract.
@@ -197,6 +199,11 @@ impl Entry {
         self.kind == "GAP"
     }
 
+    /// Whether it is told as the API server saw it: on a watch, or in its own history.
+    pub fn is_seen(&self) -> bool {
+        self.evidence == "watched" || self.evidence == "recovered"
+    }
+
     fn is_rollback(&self) -> bool {
         self.gap.as_ref().is_some_and(|gap| gap.why == "rollback")
     }
@@ -205,9 +212,9 @@ impl Entry {
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seq, kind, evidence, namespace, name, resource_version, .. } = self;
-        write!(f, "seq {seq:<6} {kind:<8} {evidence:<8} rv {resource_version:<8} {namespace}/{name}")?;
+        write!(f, "seq {seq:<6} {kind:<8} {evidence:<9} rv {resource_version:<8} {namespace}/{name}")?;
         if let Some(gap) = &self.gap {
-            write!(f, " ({}, {:?} to {:?})", gap.why, gap.from, gap.to)?;
+            write!(f, " ({}, {:?} to {:?}, {:?} recovered)", gap.why, gap.from, gap.to, gap.recovered)?;
         }
         Ok(())
     }
@@ -259,6 +266,8 @@ pub struct Scope {
     pub namespaces: Option<BTreeSet<String>>,
     /// The resources watched; `None` for all.
     pub resources: Option<BTreeSet<String>>,
+    /// A watch leaves changes out, and an audit finds them: they come behind what was told meanwhile of other objects.
+    pub late: bool,
 }
 
 impl Scope {
@@ -305,7 +314,8 @@ pub fn judge(truth: &[Row], restored: Option<&[Row]>, log: &[Entry], scope: &Sco
             Some(_) => (after, None),
         };
         contents(&name, &entries, &mut verdict.wrong);
-        Source { name, rows, restored, entries, scope, at: 0, next: 0, known: BTreeMap::new() }.judge(&mut verdict);
+        Source { name, rows, restored, entries, scope, at: 0, next: 0, late: Vec::new(), known: BTreeMap::new() }
+            .judge(&mut verdict);
     }
     verdict
 }
@@ -344,7 +354,7 @@ fn contents(name: &str, entries: &[&Entry], wrong: &mut Vec<String>) {
                 }
             }
             (Some(Kind::Modified), None, _) => say("no change"),
-            (Some(Kind::Deleted), None, Some(before)) if entry.evidence == "watched" => {
+            (Some(Kind::Deleted), None, Some(before)) if entry.is_seen() => {
                 // The API server gives the last state the version of the deletion.
                 if before["apiVersion"] == object["apiVersion"] && without_version(before) != without_version(object) {
                     say("the deletion does not carry the last state");
@@ -474,7 +484,8 @@ fn whole_log(log: &[Entry], wrong: &mut Vec<String>) {
             }
             continue;
         }
-        if entry.type_of().is_none() || !["watched", "listed", "inferred"].contains(&entry.evidence.as_str()) {
+        if entry.type_of().is_none() || !(entry.is_seen() || ["listed", "inferred"].contains(&entry.evidence.as_str()))
+        {
             say("unknown type or evidence");
         }
         if entry.id != format!("{}.{}.{}", entry.uid, entry.resource_version, entry.kind) {
@@ -522,6 +533,8 @@ struct Source<'a> {
     at: usize,
     /// The next row that the log has to tell.
     next: usize,
+    /// Rows before that which come later.
+    late: Vec<&'a Row>,
     known: State,
 }
 
@@ -536,6 +549,7 @@ impl<'a> Source<'a> {
                 self.watched(entry, verdict);
             }
         }
+        verdict.wrong.extend(self.late.iter().map(|row| format!("{}: missing {row}", self.name)));
         let late: Vec<String> = self.rows[self.next..]
             .iter()
             .take_while(|row| row.rev <= self.scope.upto)
@@ -652,6 +666,10 @@ impl<'a> Source<'a> {
         let gap = entry.gap.clone().unwrap_or_default();
         let number = |text: &Option<String>| text.as_deref().map(|text| text.parse::<u64>().unwrap_or(0));
         let (from, to) = (number(&gap.from), number(&gap.to));
+        let before = self.entries[..self.at - 1].iter().rev().take_while(|entry| entry.evidence == "recovered").count();
+        if gap.recovered.is_some_and(|recovered| recovered == 0 || recovered > before as u64) {
+            verdict.wrong.push(format!("{}: {before} changes were recovered before {entry}", self.name));
+        }
         if from == Some(0) || to == Some(0) {
             verdict.wrong.push(format!("{}: a gap between what are no versions: {entry}", self.name));
         }
@@ -736,7 +754,7 @@ impl<'a> Source<'a> {
     /// An entry outside of lists and gaps is the next row, and nothing else.
     fn watched(&mut self, entry: &'a Entry, verdict: &mut Verdict) {
         self.at += 1;
-        if entry.evidence != "watched" {
+        if !entry.is_seen() {
             verdict.wrong.push(format!("{}: {} without a list or a gap: {entry}", self.name, entry.evidence));
         }
         let is_it = |row: &&Row| {
@@ -746,6 +764,17 @@ impl<'a> Source<'a> {
                 && row.key.1 == entry.name
         };
         let Some(ahead) = self.rows[self.next..].iter().position(is_it) else {
+            // What a watch left out, and an audit found, comes behind what was told meanwhile of other objects.
+            if let Some(late) = self.late.iter().position(&is_it).filter(|_| entry.evidence == "recovered") {
+                let row = self.late.remove(late);
+                let newer = |told: &&&Row| told.key == row.key && told.rev > row.rev && !self.late.contains(*told);
+                if let Some(newer) = self.rows[..self.next].iter().find(newer) {
+                    verdict.wrong.push(format!("{}: told behind {newer}: {entry}", self.name));
+                }
+                self.bind(entry, &row.uid, verdict);
+                apply(&mut self.known, row);
+                return;
+            }
             let why = if self.rows[..self.next].iter().any(is_it) {
                 "twice or out of order"
             } else {
@@ -754,14 +783,35 @@ impl<'a> Source<'a> {
             verdict.wrong.push(format!("{}: {why}: {entry}{}", self.name, self.context()));
             return;
         };
-        for row in self.rows[self.next..self.next + ahead].iter().filter(|row| !self.is_covered(row)) {
-            verdict.wrong.push(format!("{}: missing {row}{}", self.name, self.context()));
+        // Several objects may be deleted at one revision, and what is read of it later has no order.
+        let ahead = match &mut self.rows[self.next..=self.next + ahead] {
+            together if entry.evidence == "recovered" && together.iter().all(|row| row.rev == entry.rv()) => {
+                together.rotate_right(1);
+                0
+            }
+            _ => ahead,
+        };
+        for row in &self.rows[self.next..self.next + ahead] {
+            if self.scope.late && self.comes_late(row) {
+                self.late.push(row);
+            } else if !self.is_covered(row) {
+                verdict.wrong.push(format!("{}: missing {row}{}", self.name, self.context()));
+            }
         }
         self.next += ahead;
         let row = self.rows[self.next];
         self.next += 1;
         self.bind(entry, &row.uid, verdict);
         apply(&mut self.known, row);
+    }
+
+    /// Whether the row is told later, because its watch left it out and an audit found it.
+    fn comes_late(&self, row: &Row) -> bool {
+        self.entries[self.at..].iter().any(|entry| {
+            entry.evidence == "recovered"
+                && entry.rv() == row.rev
+                && (&entry.namespace, &entry.name) == (&row.key.0, &row.key.1)
+        })
     }
 
     /// Whether an audit's gap, which comes later, says that the row may be missing.

@@ -45,7 +45,11 @@ fn uid(resource: &str, key: &Key, created: u64) -> String {
     format!("{resource}-{}-{created}", key.1)
 }
 
-/// The entries of a log that lists at `first`, watches up to `lost`, and lists again at `found`.
+/// How many of the rows before and after a gap were recovered.
+const RECOVERED: usize = 5;
+
+/// The entries of a log that lists at `first`, watches up to `lost`, and lists again at `found`. What comes right before
+/// the gap and right after it is recovered.
 fn log(rows: &[Row], first: u64, lost: u64, found: u64) -> Vec<Entry> {
     let mut log = Vec::new();
     for resource in ["deployments.apps", "pods"] {
@@ -62,16 +66,20 @@ fn log(rows: &[Row], first: u64, lost: u64, found: u64) -> Vec<Entry> {
         for (key, known) in state(first) {
             log.push(entry(resource, &key, Kind::Added, "listed", &known.uid, known.rev));
         }
-        for row in of(first + 1..=lost) {
-            log.push(entry(resource, &row.key, row.kind, "watched", &row.uid, row.rev));
+        let watched = of(first + 1..=lost).count().saturating_sub(if found > lost { RECOVERED } else { 0 });
+        for (index, row) in of(first + 1..=lost).enumerate() {
+            let evidence = if index < watched { "watched" } else { "recovered" };
+            log.push(entry(resource, &row.key, row.kind, evidence, &row.uid, row.rev));
         }
+        let recovered = of(first + 1..=lost).count() - watched;
         if found > lost {
             log.push(Entry {
                 gap: Some(Gap {
                     why: "expired".to_owned(),
                     from: Some(lost.to_string()),
                     to: Some(found.to_string()),
-                    since: None,
+                    recovered: (recovered > 0).then_some(recovered as u64),
+                    ..Gap::default()
                 }),
                 ..entry(resource, &Key::default(), Kind::Added, "", "", 0)
             });
@@ -90,8 +98,9 @@ fn log(rows: &[Row], first: u64, lost: u64, found: u64) -> Vec<Entry> {
                 }
             }
         }
-        for row in of(lost.max(found) + 1..=u64::MAX) {
-            log.push(entry(resource, &row.key, row.kind, "watched", &row.uid, row.rev));
+        for (index, row) in of(lost.max(found) + 1..=u64::MAX).enumerate() {
+            let evidence = if index < RECOVERED && found > lost { "recovered" } else { "watched" };
+            log.push(entry(resource, &row.key, row.kind, evidence, &row.uid, row.rev));
         }
     }
     number(&mut log);
@@ -164,7 +173,7 @@ fn raw(value: &Value) -> Box<RawValue> {
 }
 
 fn scope() -> Scope {
-    Scope { started: 10, upto: u64::MAX, namespaces: None, resources: None }
+    Scope { late: false, started: 10, upto: u64::MAX, namespaces: None, resources: None }
 }
 
 fn caught(rows: &[Row], log: &[Entry], what: &str) {
@@ -223,6 +232,8 @@ fn every_break_of_a_true_log_is_caught() {
                 caught(&rows, &gap(&|gap| gap.from = Some("75".to_owned())), &name("gap begins too late"));
                 caught(&rows, &gap(&|gap| gap.to = Some("200".to_owned())), &name("gap ends too late"));
                 caught(&rows, &gap(&|gap| gap.to = None), &name("gap without end"));
+                caught(&rows, &gap(&|gap| gap.recovered = Some(6)), &name("more was recovered"));
+                caught(&rows, &gap(&|gap| gap.recovered = Some(0)), &name("nothing was recovered"));
                 continue;
             }
             let kinds = ["ADDED", "MODIFIED", "DELETED"];
@@ -235,9 +246,12 @@ fn every_break_of_a_true_log_is_caught() {
                     .and_then(|index| good.get(index))
                     .is_none_or(|other| other.evidence != evidence || other.resource != victim.resource)
             };
-            let first_watched = victim.evidence == "watched" && !edge(at.checked_sub(1), "listed");
+            let first_watched = victim.is_seen() && !edge(at.checked_sub(1), "listed");
             let last_listed = victim.evidence == "listed" && edge(Some(at + 1), "listed");
-            let others = ["watched", "listed", "inferred"].into_iter().filter(|word| *word != victim.evidence);
+            // What was recovered is told as if it was watched.
+            let same =
+                |word: &str| word == victim.evidence || victim.is_seen() && ["watched", "recovered"].contains(&word);
+            let others = ["watched", "recovered", "listed", "inferred"].into_iter().filter(|word| !same(word));
             for evidence in others.filter(|word| *word == "inferred" || !(first_watched || last_listed)) {
                 caught(&rows, &broken(&|log| log[at].evidence = evidence.to_owned()), &name(evidence));
             }
@@ -245,7 +259,7 @@ fn every_break_of_a_true_log_is_caught() {
             caught(&rows, &broken(&|log| log[at].resource_version = "9999".to_owned()), &name("other version"));
             // Inside one list or one difference only the order per object matters.
             let neighbour = good.get(at + 1).filter(|next| next.resource == victim.resource);
-            if neighbour.is_some_and(|next| next.evidence != victim.evidence || next.evidence == "watched") {
+            if neighbour.is_some_and(|next| next.evidence != victim.evidence || next.is_seen()) {
                 caught(&rows, &broken(&|log| log.swap(at, at + 1)), &name("reordered"));
             }
         }
@@ -295,7 +309,7 @@ fn breaks_of_what_entries_carry_are_caught() {
         edit(log.iter_mut().rfind(|entry| entry.kind == kind && entry.evidence == evidence).unwrap());
         caught(&rows, &log, what);
     };
-    for evidence in ["watched", "inferred"] {
+    for evidence in ["watched", "recovered", "inferred"] {
         spoil("DELETED", evidence, "an older state", |entry| {
             let mut object = entry.value().unwrap();
             object["data"] = json!({"n": 0});
@@ -367,7 +381,7 @@ fn a_restore_leads_from_one_truth_to_the_other() {
             why: "rollback".to_owned(),
             from: Some("15".to_owned()),
             to: Some("13".to_owned()),
-            since: None,
+            ..Gap::default()
         }),
         ..line("", Kind::Added, "", "", 0)
     };
@@ -418,7 +432,7 @@ fn a_resource_that_went_and_came_again_is_judged() {
         entry("widgets.example.com", &key, kind, evidence, &format!("{name}{created}"), rev)
     };
     let gone = Entry {
-        gap: Some(Gap { why: "scope".to_owned(), from: Some("13".to_owned()), to: None, since: None }),
+        gap: Some(Gap { why: "scope".to_owned(), from: Some("13".to_owned()), ..Gap::default() }),
         ..line("", Kind::Added, "", 0, 0)
     };
     let mut log = vec![

@@ -53,7 +53,7 @@ pub async fn scenario(version: Version) {
     tokio::join!(load::run(&cluster, seed, &stop), disturbed);
 
     let upto = cluster.oracle().sync().await;
-    let all = Scope { started, upto, namespaces: None, resources: None };
+    let all = Scope { late: false, started, upto, namespaces: None, resources: None };
     let some = Scope { resources: Some(BUSY.iter().map(|name| (*name).to_owned()).collect()), ..all.clone() };
     for (daemon, scope) in [(&mut calm, &all), (&mut paused, &some), (&mut killed, &some)] {
         daemon.catch_up(&cluster, None, scope).await;

@@ -19,6 +19,7 @@ mod outages;
 mod ports;
 mod quiet;
 mod reading;
+mod recovering;
 mod returning;
 mod rights;
 mod second;
@@ -28,7 +29,7 @@ macro_rules! against {
     ($module:ident, $version:ident) => {
         mod $module {
             use crate::harness::Version::$version;
-            use crate::{churning, extensions, forgetting, living, outages, quiet, returning, rights};
+            use crate::{churning, extensions, forgetting, living, outages, quiet, recovering, returning, rights};
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_living_cluster_undisturbed_stopped_and_killed() {
@@ -60,6 +61,18 @@ macro_rules! against {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn every_source_is_back_two_seconds_after_the_api_server() {
                 Box::pin(outages::scenario($version)).await;
+            }
+
+            /// Fault 5: the API server is killed and started again while another one goes on writing.
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn what_happened_while_the_api_server_was_away_is_recovered() {
+                Box::pin(recovering::restarts($version)).await;
+            }
+
+            /// Fault 5, 10, 23: watches have forgotten what etcd knows, and etcd some of it; a right is taken back meanwhile.
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn what_is_recovered_is_what_a_watch_would_have_told() {
+                Box::pin(recovering::stops($version)).await;
             }
 
             /// Nothing happens, and etcd is compacted all the time.

@@ -172,11 +172,12 @@ impl Oracle {
         history.rows.clone()
     }
 
-    /// Makes etcd forget everything before the revision it is at.
-    pub async fn compact(&self) {
+    /// Makes etcd forget everything before the revision it is at, which is the oldest that can be had then.
+    pub async fn compact(&self) -> u64 {
         let revision = self.sync().await;
         post(&self.http, &self.url, "/v3/kv/compaction", &json!({"revision": revision.to_string(), "physical": true}))
             .await;
+        revision
     }
 }
 

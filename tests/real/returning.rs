@@ -364,7 +364,7 @@ fn get(daemon: &Decklog, kind: &Kind, more: &[&str]) -> String {
 async fn caught_up(cluster: &Cluster, daemon: &mut Decklog, started: u64, kinds: &[Kind]) {
     let resources: BTreeSet<String> = kinds.iter().map(|kind| kind.resource.to_owned()).collect();
     let upto = cluster.oracle().sync().await;
-    let scope = Scope { started, upto, namespaces: None, resources: Some(resources) };
+    let scope = Scope { late: false, started, upto, namespaces: None, resources: Some(resources) };
     daemon.catch_up(cluster, None, &scope).await;
 }
 

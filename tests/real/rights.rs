@@ -46,6 +46,7 @@ async fn prove(cluster: &Cluster, user: &str, resources: &[&str], namespace: Opt
         cluster.create(&secrets, &json!({"metadata": {"name": user}, "stringData": {"key": "value"}})).await;
     }
     let scope = Scope {
+        late: false,
         started,
         upto: cluster.oracle().sync().await,
         namespaces: namespace.map(|name| BTreeSet::from([name.to_owned()])),

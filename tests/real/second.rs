@@ -43,7 +43,7 @@ pub async fn scenario(version: Version) {
             "" => plural.to_owned(),
             group => format!("{plural}.{group}"),
         });
-        let scope = Scope { started, upto, namespaces: None, resources: Some(BTreeSet::from(names)) };
+        let scope = Scope { late: false, started, upto, namespaces: None, resources: Some(BTreeSet::from(names)) };
         until("the watches to tell everything", LIMIT, async || {
             let log = entries(&seen);
             cluster.oracle().sync().await;

@@ -131,6 +131,7 @@ impl Class {
                     F::SinkFails,
                     F::SinkPartial,
                     F::Compaction,
+                    F::RestartEmpty,
                 ],
             ),
             Self::Writers => (
@@ -142,9 +143,9 @@ impl Class {
             Self::Servers => (
                 &[],
                 &[F::EndsEarly, F::FreshBookmark, F::Opaque, F::PagesDiffer],
-                &[F::Crash, F::Stop, F::Reset, F::CutAfterLine, F::Restart, F::SinkPartial],
+                &[F::Crash, F::Stop, F::Reset, F::CutAfterLine, F::Restart, F::RestartEmpty, F::SinkPartial],
             ),
-            Self::Outages => (&[F::LongOutage], &[F::Stop, F::SinkPartial], &[F::Stop, F::Crash]),
+            Self::Outages => (&[F::LongOutage], &[F::Stop, F::SinkPartial], &[F::Stop, F::Crash, F::RestartEmpty]),
             Self::Scopes => (
                 &[F::DropsRepeats],
                 &[F::Selector, F::Undefined, F::Redefined],
@@ -157,7 +158,8 @@ impl Class {
         if !one.is_empty() {
             enabled.insert(*dice.pick(&one));
         }
-        enabled.extend(some.iter().copied().filter(|_| dice.percent(40)));
+        // What is not on throws no dice, so that it moves nothing.
+        enabled.extend(some.iter().copied().filter(|fault| fault.is_on() && dice.percent(40)));
         enabled.retain(|fault| fault.is_on());
         enabled
     }
@@ -168,7 +170,7 @@ fn mixed(dice: &mut Dice, clean: bool) -> BTreeSet<Fault> {
     let none = dice.percent(4);
     // Few kinds at a time leave room for each of them; sometimes all come together.
     let share = *dice.pick(&[15, 35, 60, 100]);
-    let enabled = Fault::ALL.iter().copied().filter(|fault| {
+    let enabled = Fault::ALL.iter().copied().filter(|fault| fault.is_on()).filter(|fault| {
         let chosen = dice.percent(share);
         chosen && !none && *fault < Fault::PutBack && !(clean && fault.may_lose())
     });

@@ -65,6 +65,11 @@ faults! {
     TimeOut "end of the watch's time" false,
     NoBookmarks "bookmarks withheld" false,
     Restart "API server restarted" false,
+    RestartEmpty "API server restarted with empty watch caches" false,
+    ExactGone "exact list: 410" true,
+    ExactNewest "exact list: another version" true,
+    ExactUncounted "exact list: no count" true,
+    ExactMiscounted "exact list: one too many or too few" true,
     Rollback "etcd put back from a backup" true,
     Undefined "definition deleted" true,
     Redefined "definition deleted and made anew" true,
@@ -116,7 +121,8 @@ faults! {
     AtLimit "all objects at the limit change at once" false,
 }
 
-/// Found by the machine and not repaired yet: they strike only where that is asked for ([`show`]).
+/// Found by the machine and not repaired yet, or not yet to be borne: they strike only where that is asked for
+/// ([`show`]).
 pub(crate) const AWAITING_REPAIR: &[Fault] = &[];
 
 static SHOWN: OnceLock<Vec<Fault>> = OnceLock::new();

@@ -15,7 +15,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::Setup;
 use super::judge::{self, Entry, Kind, Row, Scope};
 use super::outputs::Line;
-use super::stage::{Owed, Reason};
+use super::stage::{Compaction, Reason};
 
 /// The log as it is on disk: each line, and what it says.
 #[derive(Default)]
@@ -157,6 +157,7 @@ pub(crate) fn log_is_history(
         }
     };
     let scope = Scope {
+        late: false,
         started: setup.started,
         upto,
         namespaces: setup.namespaces.clone(),
@@ -267,7 +268,7 @@ pub(crate) fn past_is_the_servers(log: &Log, histories: &Histories, state: &Path
         for (id, resource) in reader.resources()? {
             objects.extend(reader.objects(id, None, None)?.into_iter().map(|row| (resource.full_name(), row)));
         }
-        for entry in log.entries.iter().filter(|entry| entry.evidence == "watched") {
+        for entry in log.entries.iter().filter(|entry| entry.is_seen()) {
             let (resource, version) = (entry.full_resource(), entry.rv());
             let in_a_gap = log.entries.iter().any(|gap| {
                 let from = |gap: &judge::Gap| gap.from.as_ref().and_then(|from| from.parse::<u64>().ok()).unwrap_or(0);
@@ -335,11 +336,15 @@ fn without_type_of(bytes: &[u8]) -> String {
 /// A time for entries whose own is not to be judged.
 const ALWAYS: &str = "2000-01-01T00:00:00.000000Z";
 
-/// Each GAP has a reason of its own, and where a source was told that its position is too old there is one.
-pub(crate) fn gaps_are_justified(log: &Log, reasons: &[Reason], owed: &[Owed]) -> Vec<String> {
+/// Each GAP has a reason of its own, and what could be had is in none. (That what is missing is in one, the history tells.)
+pub(crate) fn gaps_are_justified(
+    log: &Log,
+    reasons: &[Reason],
+    compactions: &[Compaction],
+    exact: bool,
+) -> Vec<String> {
     let mut problems = Vec::new();
     let mut last: BTreeMap<String, u64> = BTreeMap::new();
-    let mut gaps: Vec<(String, u64)> = Vec::new();
     let mut told: BTreeMap<(String, String), usize> = BTreeMap::new();
     for entry in &log.entries {
         let Some(gap) = &entry.gap else { continue };
@@ -349,24 +354,29 @@ pub(crate) fn gaps_are_justified(log: &Log, reasons: &[Reason], owed: &[Owed]) -
         }
         let since = last.insert(source.clone(), entry.seq).unwrap_or(0);
         let lasting = matches!(gap.why.as_str(), "rollback" | "scope");
+        let recoverable = exact && matches!(gap.why.as_str(), "expired" | "undecodable" | "oversize" | "paused");
         let justifies = |reason: &&Reason| {
             // What befalls a resource befalls all sources of it.
             let is_of = reason.source == source || source.starts_with(&format!("{}/", reason.source));
             // That a cluster was put back or a definition deleted may be found out after another gap.
-            let in_time = if lasting { 0..entry.seq } else { since..entry.seq };
+            // What was lost once is told in several gaps, where some of it could be recovered in between.
+            let in_time = if lasting || recoverable { 0..entry.seq } else { since..entry.seq };
             is_of && reason.why == gap.why && in_time.contains(&reason.head)
         };
         let told = told.entry((source.clone(), gap.why.clone())).or_default();
         *told += 1;
         let allowed = reasons.iter().filter(justifies).count();
+        let from = gap.from.as_deref().and_then(|from| from.parse::<u64>().ok()).unwrap_or(0);
+        let compacted = compactions.iter().any(|compaction| compaction.before > from && compaction.head < entry.seq);
+        let hit = reasons.iter().any(|reason| {
+            let is_of = reason.source == source || source.starts_with(&format!("{}/", reason.source));
+            is_of && reason.why == "exact" && (since..entry.seq).contains(&reason.head)
+        });
+        if recoverable && !compacted && !hit {
+            problems.push(format!("a GAP although etcd had everything since {from}: {entry}"));
+        }
         if allowed == 0 || (lasting && *told > allowed) {
             problems.push(format!("a GAP for no reason since seq {since}: {entry}"));
-        }
-        gaps.push((source, entry.seq));
-    }
-    for Owed { source, after, upto } in owed {
-        if !gaps.iter().any(|(of, seq)| of == source && (*after + 1..=*upto).contains(seq)) {
-            problems.push(format!("{source} lost its position after seq {after}, and up to {upto} there is no GAP"));
         }
     }
     problems

@@ -1,6 +1,9 @@
 //! The way from decklog to the simulated API server, in one process and one thread, and everything that can happen on
 //! it and in the server's name.
 
+#[path = "exact.rs"]
+mod exact;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,6 +23,7 @@ use hyper::body::Frame;
 use kube::client::Body;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::Setup;
 use super::faults::Fault;
 use super::stage::Stage;
 
@@ -37,6 +41,8 @@ enum Ask {
     Probe,
     /// Which version is there.
     Latest,
+    /// What there was at a version: everything, one object, or how many.
+    Exact,
     /// Who the cluster is, what it serves.
     Other,
 }
@@ -51,6 +57,8 @@ pub(crate) struct Network {
     /// Sources whose last list was an old one.
     stale: Arc<Mutex<BTreeSet<String>>>,
     line_limit: usize,
+    /// Sources are of one namespace each.
+    namespaced: bool,
     /// No list is older than this.
     oldest: Arc<AtomicU64>,
     /// What the server does wrong all the time, until everything is well.
@@ -82,10 +90,11 @@ const SPAN: Duration = Duration::from_secs(3);
 const MOST: usize = 30;
 
 impl Network {
-    pub(crate) fn new(stage: Arc<Stage>, sim: Sim, line_limit: usize, habit: Option<Fault>) -> Self {
+    pub(crate) fn new(stage: Arc<Stage>, sim: Sim, setup: &Setup, habit: Option<Fault>) -> Self {
         let oldest = Arc::new(AtomicU64::new(sim.revision()));
         let (power, stale, seen) = (Bell::default(), Arc::default(), Arc::default());
-        Self { stage, sim, power, stale, line_limit, oldest, habit, seen, taken: Arc::default() }
+        let (line_limit, namespaced) = (setup.line_limit, setup.namespaces.is_some());
+        Self { stage, sim, power, stale, line_limit, namespaced, oldest, habit, seen, taken: Arc::default() }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -113,7 +122,8 @@ impl Network {
             return;
         }
         self.stage.moment("asked");
-        if ask == Ask::Continue {
+        // Of versions that a watch has forgotten as many are asked for as there are.
+        if matches!(ask, Ask::Continue | Ask::Exact) {
             return;
         }
         let mut seen = self.seen();
@@ -184,7 +194,11 @@ impl Network {
         }
         let mut power = self.power.listen();
         let uri = request.uri().clone();
-        let (ask, source) = meaning(&uri);
+        let (ask, mut source) = meaning(&uri);
+        if ask == Ask::Exact && !self.namespaced {
+            // One object is asked for in its namespace, whatever the source is.
+            source.truncate(source.find('/').unwrap_or(source.len()));
+        }
         self.count(ask, &source);
         if !self.is_up() {
             self.stage.note(format_args!("{ask:?} {uri}: refused, the server is down"));
@@ -192,6 +206,10 @@ impl Network {
         }
         let accept = request.headers().get(http::header::ACCEPT).cloned();
         let fault = self.stage.draw(possible(ask));
+        // Which version is the newest, and further pages, are asked for on the same way to what was forgotten.
+        if matches!(ask, Ask::Exact | Ask::Latest | Ask::Continue) && fault.is_some() {
+            self.stage.may_lose(&source, "exact");
+        }
         if let Some(fault) = fault
             && let Some(answer) = self.instead(fault, ask, &source, &uri, accept.clone()).await
         {
@@ -201,6 +219,9 @@ impl Network {
         let asked = if habit == Some(Fault::Opaque) { ordered(&uri) } else { uri.to_string() };
         if ask == Ask::Watch && habit == Some(Fault::FreshBookmark) {
             self.something_else_changes();
+        }
+        if let Some(fault) = fault.filter(|_| ask == Ask::Exact) {
+            self.lie(fault, &source, &uri);
         }
         let answer = self.ask(&asked, accept, &mut power).await?;
         let status = answer.status();
@@ -262,7 +283,11 @@ impl Network {
         let request = request.body(Bytes::new()).map_err(io::Error::other)?;
         tokio::select! {
             biased;
-            () = power.rung() => Err(reset()),
+            () = power.rung() => {
+                // It may not have come to what waits for it.
+                self.sim.heal();
+                Err(reset())
+            }
             answer = self.sim.answer(request) => answer.map_err(io::Error::other),
         }
     }
@@ -296,6 +321,9 @@ impl Network {
                 let gone = Refusal::expired(1, 2);
                 stage.expired(source);
                 if stage.throw(|dice| dice.percent(50)) { Ok(refusal(&gone)) } else { Ok(whole(gone.event_line())) }
+            }
+            Fault::ExactGone => {
+                Ok(refusal(&Refusal::new(410, "Expired", "The resourceVersion for the provided list is too old.")))
             }
             Fault::ExpiredContinue => Ok(refusal(&Refusal {
                 token: Some("inconsistent".to_owned()),
@@ -373,6 +401,8 @@ fn meaning(uri: &http::Uri) -> (Ask, String) {
         Ask::Watch
     } else if query.contains("resourceVersionMatch=NotOlderThan") {
         Ask::Probe
+    } else if query.contains("resourceVersionMatch=Exact") {
+        Ask::Exact
     } else if query.contains("continue=") {
         Ask::Continue
     } else if query.split('&').any(|part| part == "limit=1") {
@@ -401,6 +431,7 @@ fn possible(ask: Ask) -> &'static [Fault] {
             F::StaleProbe,
         ],
         Ask::Latest => &[F::Refused, F::Reset, F::Hang, F::SlowHead, F::TooMany, F::Unavailable, F::Unauthorized],
+        Ask::Exact => exact::FAULTS,
         Ask::List | Ask::Continue => &[
             F::Refused,
             F::Reset,
@@ -700,9 +731,6 @@ impl Flow {
                 self.steps.push_back(Step::Send(line));
             }
             return true;
-        }
-        if event || self.lines == 0 {
-            stage.watches(&self.source);
         }
         if !event && self.no_bookmarks && !stage.is_calm() {
             return true;

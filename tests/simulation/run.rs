@@ -206,7 +206,7 @@ impl Run {
         stage.note(format_args!("{setup:?}"));
         let habits = [Fault::EndsEarly, Fault::FreshBookmark, Fault::Opaque, Fault::PagesDiffer];
         let habit = habits.into_iter().find(|habit| setup.enables(*habit));
-        let network = Network::new(Arc::clone(&stage), sim.clone(), setup.line_limit, habit);
+        let network = Network::new(Arc::clone(&stage), sim.clone(), &setup, habit);
         let receiver = Receiver::new(Arc::clone(&stage), setup.on_refused == OnRefused::DeadLetter);
         let memory = Path::new("/dev/shm");
         let mut builder = tempfile::Builder::new();
@@ -468,10 +468,11 @@ impl Run {
 
     /// Something goes wrong that no request has to be there for.
     async fn trouble(&mut self) {
-        const TROUBLE: [Fault; 14] = [
+        const TROUBLE: [Fault; 15] = [
             Fault::Compaction,
             Fault::Forgets,
             Fault::Restart,
+            Fault::RestartEmpty,
             Fault::Rollback,
             Fault::Undefined,
             Fault::Redefined,
@@ -492,6 +493,7 @@ impl Run {
         match *self.dice.pick(&possible) {
             Fault::Compaction => {
                 stage.struck(Fault::Compaction, format_args!("at {}", self.sim.revision()));
+                stage.compacts(self.sim.revision());
                 self.sim.compact_all();
             }
             Fault::Forgets => {
@@ -506,6 +508,7 @@ impl Run {
                 self.pass(pause).await;
                 self.place.network.up();
             }
+            Fault::RestartEmpty => self.restart_empty().await,
             Fault::Rollback => self.roll_back().await,
             Fault::LongOutage => self.outage().await,
             Fault::Selector => self.select().await,
@@ -554,6 +557,19 @@ impl Run {
         }
     }
 
+    /// The API server starts again and remembers nothing, while others write through another one.
+    async fn restart_empty(&mut self) {
+        self.place.network.down();
+        for _ in 0..self.dice.between(0, 40) {
+            self.world.step();
+        }
+        let pause = self.dice.millis(0, 20_000);
+        self.pass(pause).await;
+        self.stage().struck(Fault::RestartEmpty, format_args!("at {}", self.sim.revision()));
+        self.sim.restart_api_server();
+        self.place.network.up();
+    }
+
     fn define(&mut self) {
         self.redefine = None;
         match self.sim.define(objects::crd(WIDGETS, "Widget", true, &["v1"])) {
@@ -579,6 +595,7 @@ impl Run {
         }
         self.before = Some(self.sim.history());
         self.sim.restore(to);
+        stage.restores(to);
         self.place.network.forget_before(to);
         self.world.look_again();
         let until = Instant::now() + CONVERGES;
@@ -755,7 +772,12 @@ impl Run {
                 }
                 // After a put-back reasons and heads are of different journals.
                 if !self.past.turned && !setup.enables(Fault::Opaque) {
-                    problems.extend(judges::gaps_are_justified(&log, &stage.reasons(), &stage.owed()));
+                    problems.extend(judges::gaps_are_justified(
+                        &log,
+                        &stage.reasons(),
+                        &stage.compactions(),
+                        !setup.enables(Fault::PagesDiffer),
+                    ));
                 }
                 problems.extend(judges::replay_is_the_table(&log, &state, &self.sim, &setup));
                 if setup.has_receivers() {
@@ -765,7 +787,10 @@ impl Run {
                     problems.extend(self.consumers.judge(&log, &self.place, &out));
                 }
                 outcome.gaps = log.entries.iter().filter(|entry| entry.gap.is_some()).count();
-                if setup.clean && outcome.gaps > 0 {
+                // What passes by itself may pass too late for what is asked of the past.
+                let hit =
+                    setup.enables(Fault::PagesDiffer) || stage.reasons().iter().any(|reason| reason.why == "exact");
+                if setup.clean && outcome.gaps > 0 && !hit {
                     problems.push(format!("{} GAPs although nothing could be lost", outcome.gaps));
                 }
                 for problem in problems {

@@ -22,12 +22,11 @@ pub(crate) struct Reason {
     pub(crate) head: u64,
 }
 
-/// A source was told that its position is too old, and later watches again: a GAP has to be in between.
-#[derive(Clone, Debug)]
-pub(crate) struct Owed {
-    pub(crate) source: String,
-    pub(crate) after: u64,
-    pub(crate) upto: u64,
+/// etcd has forgotten what was before this version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Compaction {
+    pub(crate) before: u64,
+    pub(crate) head: u64,
 }
 
 pub(crate) struct Stage {
@@ -45,8 +44,7 @@ struct Inner {
     hash: DefaultHasher,
     head: Option<watch::Receiver<Seq>>,
     reasons: Vec<Reason>,
-    expired: BTreeMap<String, u64>,
-    owed: Vec<Owed>,
+    compactions: Vec<Compaction>,
     /// Texts in lines of watches that are garbled whenever they come.
     poison: Vec<String>,
     failures: Vec<String>,
@@ -68,8 +66,7 @@ impl Stage {
             hash: DefaultHasher::new(),
             head: None,
             reasons: Vec::new(),
-            expired: BTreeMap::new(),
-            owed: Vec::new(),
+            compactions: Vec::new(),
             poison: Vec::new(),
             failures: Vec::new(),
             over: false,
@@ -176,7 +173,6 @@ impl Stage {
         let mut inner = self.lock();
         inner.head = Some(head);
         // What a life before this one was told, it may have taken with it.
-        inner.expired.clear();
         inner.moments.clear();
         inner.moments.insert("start".to_owned(), Instant::now());
     }
@@ -205,28 +201,30 @@ impl Stage {
         self.lock().reasons.push(Reason { source: source.to_owned(), why, head });
     }
 
-    /// This source was told that its position is too old.
-    pub(crate) fn expired(&self, source: &str) {
+    /// etcd forgets what was before this version.
+    pub(crate) fn compacts(&self, before: u64) {
         let head = self.head();
-        self.may_lose(source, "expired");
-        self.lock().expired.entry(source.to_owned()).or_insert(head);
+        self.lock().compactions.push(Compaction { before, head });
     }
 
-    /// A watch of this source has begun to bring changes.
-    pub(crate) fn watches(&self, source: &str) {
-        let upto = self.head();
-        let mut inner = self.lock();
-        if let Some(after) = inner.expired.remove(source) {
-            inner.owed.push(Owed { source: source.to_owned(), after, upto });
+    /// etcd is put back to this version, and what it had forgotten after it comes again.
+    pub(crate) fn restores(&self, to: u64) {
+        for compaction in &mut self.lock().compactions {
+            compaction.before = compaction.before.min(to);
         }
+    }
+
+    pub(crate) fn compactions(&self) -> Vec<Compaction> {
+        self.lock().compactions.clone()
+    }
+
+    /// This source was told that its position is too old.
+    pub(crate) fn expired(&self, source: &str) {
+        self.may_lose(source, "expired");
     }
 
     pub(crate) fn reasons(&self) -> Vec<Reason> {
         self.lock().reasons.clone()
-    }
-
-    pub(crate) fn owed(&self) -> Vec<Owed> {
-        self.lock().owed.clone()
     }
 
     /// Lines with this text cannot be decoded from now on, however often they come.

@@ -115,7 +115,12 @@ async fn states_of_an_older_journal_stand_alone_and_read_the_same() {
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
     let alone = Codec::default().compress(None, &heavy(1, "2", 11).body.bytes);
     assert_eq!(conn.execute("UPDATE object SET state = ?", [alone]).unwrap(), 1);
-    conn.execute_batch("DROP TABLE unread; DROP TABLE epoch; DROP TABLE recast; PRAGMA user_version = 5").unwrap();
+    conn.execute_batch(
+        "DROP TABLE unread; DROP TABLE epoch; DROP TABLE recast; ALTER TABLE listing DROP COLUMN gone;
+         ALTER TABLE source DROP COLUMN recovering; ALTER TABLE source DROP COLUMN recovered;
+         ALTER TABLE source DROP COLUMN recovered_since; PRAGMA user_version = 5",
+    )
+    .unwrap();
     drop(conn);
     let old = Reader::open(dir.path()).unwrap_err().to_string();
     assert!(old.contains("older decklog (schema 5)"), "{old}");

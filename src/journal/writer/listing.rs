@@ -489,6 +489,7 @@ impl Writer {
             }
             staged
         };
+        let before = self.head;
         for row in &staged {
             self.write_listed(id, *row, evidence, silent, older)?;
         }
@@ -496,7 +497,7 @@ impl Writer {
             let what = "count what is recovered";
             let add =
                 "UPDATE source SET recovered = recovered + ?1, recovered_since = recovered_since + ?1 WHERE id = ?2";
-            self.execute(what, add, params![staged.len(), id])?;
+            self.execute(what, add, params![self.head - before, id])?;
         }
         Ok(!staged.is_empty())
     }

@@ -15,11 +15,12 @@ pub(in crate::watch) struct Revisions(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    of: BTreeMap<u64, SourceId>,
+    /// Whose each is, and whether it deleted something: a lease that runs out takes several objects with it.
+    of: BTreeMap<u64, (SourceId, bool)>,
     sources: HashMap<SourceId, SourceSpec>,
     /// Resources may be kept in an etcd of their own (`--etcd-servers-overrides`), whose revisions are others. Whether those
-    /// of a source are of the same etcd as those of the first source that was looked at.
-    kin: HashMap<SourceId, bool>,
+    /// of a resource are of the same etcd as those of the first source that was looked at.
+    kin: HashMap<String, bool>,
     first: Option<SourceId>,
 }
 
@@ -27,8 +28,16 @@ struct Known {
 pub(super) struct Stranger {
     pub(super) id: SourceId,
     pub(super) spec: SourceSpec,
-    /// Whose revisions are compared with its own.
-    pub(super) first: SourceSpec,
+}
+
+impl Known {
+    fn resource(&self, id: SourceId) -> Option<String> {
+        self.sources.get(&id).map(|spec| spec.resource.full_name())
+    }
+
+    fn is_kin(&self, id: SourceId) -> bool {
+        self.resource(id).is_some_and(|resource| self.kin.get(&resource) == Some(&true))
+    }
 }
 
 impl Revisions {
@@ -48,14 +57,14 @@ impl Revisions {
         *known = Known { sources, ..Known::default() };
     }
 
-    /// A source has seen a change under this version.
-    pub(in crate::watch) fn note<'a>(&self, id: SourceId, versions: impl Iterator<Item = &'a ResourceVersion>) {
-        self.note_numbers(id, versions.filter_map(number));
+    /// A source has seen changes under these versions, and whether each was a deletion.
+    pub(in crate::watch) fn note<'a>(&self, id: SourceId, versions: impl Iterator<Item = (&'a ResourceVersion, bool)>) {
+        self.note_numbers(id, versions.filter_map(|(version, deleted)| Some((number(version)?, deleted))));
     }
 
-    pub(super) fn note_numbers(&self, id: SourceId, revisions: impl Iterator<Item = u64>) {
+    pub(super) fn note_numbers(&self, id: SourceId, revisions: impl Iterator<Item = (u64, bool)>) {
         let mut known = self.known();
-        known.of.extend(revisions.map(|revision| (revision, id)));
+        known.of.extend(revisions.map(|(revision, deleted)| (revision, (id, deleted))));
         while known.of.len() > MOST {
             known.of.pop_first();
         }
@@ -64,45 +73,57 @@ impl Revisions {
     /// Revisions after `from`, up to `to`, that are of other sources than this one.
     pub(super) fn of_others(&self, me: SourceId, from: u64, to: u64) -> BTreeSet<u64> {
         let known = self.known();
-        if from >= to || known.kin.get(&me) != Some(&true) {
+        if from >= to || !known.is_kin(me) {
             return BTreeSet::new();
         }
-        let is_of_kin = |id: &SourceId| *id != me && known.kin.get(id) == Some(&true);
-        known.of.range(from + 1..=to).filter(|(_, id)| is_of_kin(id)).map(|(revision, _)| *revision).collect()
+        let plural = |id: &SourceId| known.sources.get(id).map(|spec| spec.resource.plural.as_str());
+        let mine = plural(&me);
+        // What one deletion took with it may be of another namespace, and of Events under their other name.
+        let explains =
+            |(id, deleted): &(SourceId, bool)| *id != me && known.is_kin(*id) && !(*deleted && plural(id) == mine);
+        known.of.range(from + 1..=to).filter(|(_, seen)| explains(seen)).map(|(revision, _)| *revision).collect()
     }
 
-    /// Who has to be looked at before the revisions of others explain any of this source's.
-    pub(super) fn strangers(&self, me: SourceId, from: u64, to: u64) -> Vec<Stranger> {
+    /// Who has to be compared with whom before the revisions of others explain any of this source's.
+    pub(super) fn strangers(&self, me: SourceId, from: u64, to: u64) -> Option<(SourceSpec, Vec<Stranger>)> {
         let mut known = self.known();
         if from >= to {
-            return Vec::new();
+            return None;
         }
-        let seen: BTreeSet<SourceId> = known.of.range(from + 1..=to).map(|(_, id)| *id).chain([me]).collect();
+        let seen: BTreeSet<SourceId> = known.of.range(from + 1..=to).map(|(_, (id, _))| *id).chain([me]).collect();
         if seen.len() < 2 {
-            return Vec::new();
+            return None;
         }
         let first = *known.first.get_or_insert(me);
-        known.kin.insert(first, true);
+        let of_first = known.resource(first)?;
+        known.kin.insert(of_first, true);
+        let mut asked = BTreeSet::new();
         let stranger = |id: &SourceId| {
-            let (spec, first) = (known.sources.get(id)?.clone(), known.sources.get(&first)?.clone());
-            (!known.kin.contains_key(id)).then_some(Stranger { id: *id, spec, first })
+            let spec = known.sources.get(id)?;
+            let resource = spec.resource.full_name();
+            let is_new = !known.kin.contains_key(&resource) && asked.insert(resource);
+            is_new.then(|| Stranger { id: *id, spec: spec.clone() })
         };
-        seen.iter().filter_map(stranger).collect()
+        let strangers: Vec<Stranger> = seen.iter().filter_map(stranger).collect();
+        (!strangers.is_empty()).then(|| Some((known.sources.get(&first)?.clone(), strangers))).flatten()
     }
 
-    /// Whether the revisions of a source are those of the first one.
+    /// Whether the revisions of a source's resource are those of the first one.
     pub(super) fn judge(&self, id: SourceId, kin: bool) {
-        self.known().kin.insert(id, kin);
+        let mut known = self.known();
+        if let Some(resource) = known.resource(id) {
+            known.kin.insert(resource, kin);
+        }
     }
 
     /// A revision was of two sources: they have nothing to say to each other, and who of them is the odd one is not known.
     pub(super) fn disown(&self, id: SourceId) {
+        self.judge(id, false);
         let mut known = self.known();
-        known.kin.insert(id, false);
-        if known.first == Some(id) {
+        let of_first = known.first.and_then(|first| known.resource(first));
+        if of_first.is_some() && of_first == known.resource(id) {
             known.first = None;
-            known.kin.clear();
-            known.kin.insert(id, false);
+            known.kin.retain(|_, kin| !*kin);
         }
     }
 }
@@ -127,19 +148,26 @@ mod tests {
         for (id, plural) in [(pods, "pods"), (nodes, "nodes"), (events, "events")] {
             revisions.introduce(id, &spec(plural));
         }
-        revisions.note_numbers(pods, [5, 8].into_iter());
-        revisions.note_numbers(nodes, [6].into_iter());
-        revisions.note_numbers(events, [7].into_iter());
+        revisions.note_numbers(pods, [(5, false), (8, true)].into_iter());
+        revisions.note_numbers(nodes, [(6, false)].into_iter());
+        revisions.note_numbers(events, [(7, false)].into_iter());
         assert!(revisions.of_others(pods, 4, 8).is_empty(), "nobody was looked at");
-        let strangers: Vec<_> = revisions.strangers(pods, 4, 8).into_iter().map(|stranger| stranger.id).collect();
+        let (first, strangers) = revisions.strangers(pods, 4, 8).unwrap();
+        assert_eq!(first, spec("pods"));
+        let strangers: Vec<_> = strangers.into_iter().map(|stranger| stranger.id).collect();
         assert_eq!(strangers, [nodes, events]);
         revisions.judge(nodes, true);
         revisions.judge(events, false);
-        assert!(revisions.strangers(pods, 4, 8).is_empty());
+        assert!(revisions.strangers(pods, 4, 8).is_none());
         assert_eq!(revisions.of_others(pods, 4, 8), BTreeSet::from([6]));
         assert_eq!(revisions.of_others(nodes, 4, 8), BTreeSet::from([5, 8]));
         assert_eq!(revisions.of_others(nodes, 5, 7), BTreeSet::new());
         assert_eq!(revisions.of_others(events, 4, 8), BTreeSet::new());
+        // A lease deletes in several namespaces at once.
+        let elsewhere = SourceId(4);
+        revisions.introduce(elsewhere, &spec("pods"));
+        revisions.judge(elsewhere, true);
+        assert_eq!(revisions.of_others(elsewhere, 4, 8), BTreeSet::from([5, 6]));
         revisions.disown(pods);
         assert_eq!(revisions.of_others(pods, 4, 8), BTreeSet::new());
         assert_eq!(revisions.of_others(nodes, 4, 8), BTreeSet::new());

@@ -387,3 +387,42 @@ async fn of_a_selection_what_enters_and_leaves_is_recovered() {
     assert_eq!(log, log_at(&other.state()));
     assert_eq!(place.lines(), other.lines());
 }
+
+/// No more is asked in a second than is allowed, and nothing at all for as long as the API server asks to wait.
+#[tokio::test]
+async fn questions_about_the_past_keep_to_their_rate_and_to_retry_after() {
+    let mut place = Place::new().await;
+    place.timings.recover = Some(RecoverBounds { rate: 40, ..RecoverBounds::default() });
+    place.map("a", "1");
+    let both = || vec![watch(&["configmaps", "secrets"])];
+    let daemon = place.ready(both()).await;
+    daemon.until(&place, |log| log.len() == 1).await;
+    daemon.stop().await;
+    let from = place.sim.revision();
+    for n in 0..60 {
+        place.change("a", &format!("a{n}"));
+        place.sim.create("secrets", objects::secret("shop", &format!("s{n}"), &[])).unwrap();
+    }
+    place.forget().await;
+    place.sim.forget_watch_history("secrets", place.sim.revision());
+    place.sim.clear_requests();
+    let exact = || On::list("configmaps").query("Exact");
+    place.sim.fault(Fault::new(exact(), Act::flow_control(1)).after(20));
+    let daemon = place.ready(both()).await;
+    place.sim.wait_for_watches("*", 2).await.unwrap();
+    daemon.stop().await;
+    let told = log_at(&place.state());
+    let of_maps: Vec<String> = told.iter().filter(|line| line.contains(" a@")).cloned().collect();
+    assert_eq!(of_maps[1..], place.recovered(from, u64::MAX));
+    assert_eq!(told.len(), 1 + 2 * 60, "{told:#?}");
+    let asked: Vec<_> = place.sim.requests().into_iter().filter(|seen| seen.query.contains("Exact")).collect();
+    assert!(asked.len() > 120, "{}", asked.len());
+    let busy = asked.iter().position(|seen| seen.status == Some(429)).unwrap();
+    // What was on its way then still came.
+    let rest = asked[busy..].windows(2).map(|pair| pair[1].at - pair[0].at).max().unwrap();
+    assert!(rest >= Duration::from_millis(900), "{rest:?}");
+    for (at, first) in asked.iter().enumerate() {
+        let within = asked[at..].partition_point(|seen| seen.at - first.at <= Duration::from_millis(900));
+        assert!(within <= 2 * 40 + 4, "{within} in a second");
+    }
+}
