@@ -134,6 +134,8 @@ pub(super) struct Recovery<'a> {
 struct Window {
     from: u64,
     to: u64,
+    /// What the journal has of later versions is of a time that a restore from a backup has undone.
+    applied: u64,
     keys: RandomState,
     /// Which versions of which objects are staged.
     staged: Mutex<BTreeSet<(Key, u64)>>,
@@ -188,7 +190,7 @@ impl Recovery<'_> {
         let mut asked = Instant::now();
         loop {
             let to = newest.min(from + size);
-            match self.window(from, to, &told, alone).await {
+            match self.window(from, to, from.max(applied), &told, alone).await {
                 Ok(()) => {}
                 Err(Trouble::Compacted) => {
                     let oldest = self.oldest(from, newest).await?;
@@ -217,13 +219,13 @@ impl Recovery<'_> {
     }
 
     /// Finds and stages what happened after `from`, up to `to`.
-    async fn window(&self, from: u64, to: u64, told: &Histories, alone: bool) -> Result<(), Trouble> {
+    async fn window(&self, from: u64, to: u64, applied: u64, told: &Histories, alone: bool) -> Result<(), Trouble> {
         self.shared.journal.list_begin(self.id).await?;
         if from == to {
             return Ok(());
         }
         let (keys, staged) = (RandomState::new(), Mutex::default());
-        let window = Window { from, to, keys, staged };
+        let window = Window { from, to, applied, keys, staged };
         let walking = Walking::begin(&self.shared.walking);
         // Whether etcd still has the beginning is known before anything else is asked for.
         let first = self.count(from + 1).await?;
@@ -386,6 +388,7 @@ impl Recovery<'_> {
     ) -> Result<(HashMap<u64, (u64, u64, bool)>, BTreeSet<(u64, u64, u64)>), Trouble> {
         let (journal, id, keys, from) =
             (self.shared.journal.clone(), self.id, window.keys.clone(), version(window.from));
+        let applied = window.applied;
         let read = ambient::blocking(move || {
             let reader = journal.reader()?;
             let mut known = HashMap::new();
@@ -396,7 +399,9 @@ impl Recovery<'_> {
                     ordered = false;
                     return;
                 };
-                known.insert(keys.hash_one((namespace, name)), (keys.hash_one(&uid), version, present));
+                if present || version <= applied {
+                    known.insert(keys.hash_one((namespace, name)), (keys.hash_one(&uid), version, present));
+                }
             })?;
             let mut unread = BTreeSet::new();
             for [namespace, name, uid, version] in reader.unread(id)? {

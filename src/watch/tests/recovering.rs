@@ -426,3 +426,39 @@ async fn questions_about_the_past_keep_to_their_rate_and_to_retry_after() {
         assert!(within <= 2 * 40 + 4, "{within} in a second");
     }
 }
+
+/// What a restore of etcd has undone, and the journal still knows, says nothing about what happened instead.
+#[tokio::test]
+async fn what_a_restore_has_undone_is_no_part_of_the_past() {
+    let place = Place::new().await;
+    for name in ["a", "b", "c"] {
+        place.map(name, "1");
+    }
+    let daemon = place.ready(maps()).await;
+    daemon.until(&place, |log| log.len() == 3).await;
+    let then = place.sim.revision();
+    for n in 0..5 {
+        place.change("a", &format!("undone {n}"));
+    }
+    place.map("undone", "1");
+    place.drop("undone");
+    daemon.until(&place, |log| log.len() == 10).await;
+    daemon.stop().await;
+    place.sim.restore(then);
+    let daemon = place.ready(maps()).await;
+    place.sim.wait_for_watches("configmaps", 1).await.unwrap();
+    place.map("new", "1");
+    let before = daemon.until_last(&place, "new@").await.len();
+    daemon.stop().await;
+    let from = place.sim.revision();
+    // The deletion that never was lies between this and the end.
+    place.map("undone", "again");
+    for n in 0..12 {
+        place.change("b", &format!("b{n}"));
+    }
+    place.forget().await;
+    let daemon = place.ready(maps()).await;
+    place.sim.wait_for_watches("configmaps", 1).await.unwrap();
+    daemon.stop().await;
+    assert_eq!(log_at(&place.state())[before..], place.recovered(from, u64::MAX));
+}
