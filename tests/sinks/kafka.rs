@@ -124,6 +124,16 @@ impl Kafka {
     }
 
     /// The seqs of a topic with one partition.
+    /// Waits until a topic has these: a transaction is committed a moment before who reads committed ones sees it.
+    async fn has(&self, topic: &str, expected: std::ops::RangeInclusive<u64>) {
+        let expected: Vec<u64> = expected.collect();
+        let told = async || {
+            let seqs = self.seqs(topic).await;
+            if seqs == expected { Ok(()) } else { Err(format!("{topic} has {seqs:?}")) }
+        };
+        until(&format!("{topic} to have {expected:?}"), told).await;
+    }
+
     async fn seqs(&self, topic: &str) -> Vec<u64> {
         let records = until("a consumer to read", async || self.read(topic)).await;
         let lines = records.into_values().flatten();
@@ -375,7 +385,7 @@ async fn kafka_topics_sizes_and_takeovers() {
     trying("a check", async || beside.check().await).await.unwrap();
     beside.init().await.unwrap();
     deliver(sink.as_mut(), &items(37..=37)).await.unwrap();
-    assert_eq!(kafka.seqs("made").await, (1..=37).collect::<Vec<_>>());
+    kafka.has("made", 1..=37).await;
 
     // Attempts that were given up after the position, more than are read at once.
     kafka.give_up("made", 60);
@@ -484,7 +494,7 @@ async fn kafka_commit_without_an_answer() {
         assert!(matches!(failure.error, SinkError::Retry { .. }), "{failure:?}");
         deliver(sink.as_mut(), &next).await.unwrap();
     }
-    assert_eq!(kafka.seqs("cut").await, (1..=seq).collect::<Vec<_>>());
+    kafka.has("cut", 1..=seq).await;
 }
 
 /// The brokers are put back to an earlier state: what they lost is delivered again, also without a restart of decklog.
@@ -508,7 +518,7 @@ async fn kafka_put_back() {
             position(sink.as_mut()).await;
         }
         deliver(sink.as_mut(), &items(if began_anew { 10 } else { 6 }..=last)).await.unwrap();
-        assert_eq!(kafka.seqs("back").await, (1..=last).collect::<Vec<_>>());
+        kafka.has("back", 1..=last).await;
         kafka.server.stop().await;
         fs::remove_dir_all(&data).unwrap();
         copy(&kafka.dir.path().join("copy"), &data);
@@ -518,7 +528,7 @@ async fn kafka_put_back() {
         assert!(matches!(lost, (0, SinkError::Lost { .. })), "{lost:?}");
         assert_eq!(position(sink.as_mut()).await, Some(5));
         deliver(sink.as_mut(), &items(6..=last)).await.unwrap();
-        assert_eq!(kafka.seqs("back").await, (1..=last).collect::<Vec<_>>());
+        kafka.has("back", 1..=last).await;
     }
     // They have nothing at all: it is not taken on top of a hole either, and begins anew.
     for restarted in [false, true] {
@@ -535,7 +545,7 @@ async fn kafka_put_back() {
         }
         assert_eq!(position_after(sink.as_mut(), 11).await, Some(0));
         deliver(sink.as_mut(), &items(1..=12)).await.unwrap();
-        assert_eq!(kafka.seqs("back").await, (1..=12).collect::<Vec<_>>());
+        kafka.has("back", 1..=12).await;
     }
     // A position alone that is gone says nothing of the entries: the cursor counts.
     let mut moved = kafka.ready(json!({"topic": "back", "transactional_id": "moved"})).await;
@@ -825,7 +835,7 @@ async fn kafka_rights() {
     fails(says, async || sink(exact.clone()).position(&cursor).await).await;
     rights.change(&[format!("+ {}", all[1])]);
     assert_eq!(position(sink(exact.clone()).as_mut()).await, Some(seq));
-    assert_eq!(kafka.seqs("log").await, (1..=seq).collect::<Vec<_>>());
+    kafka.has("log", 1..=seq).await;
 
     // Without transactions: Write on the topic is enough.
     rights.change(&all.map(|right| format!("- {right}")));
