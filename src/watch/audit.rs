@@ -247,7 +247,6 @@ mod tests {
                 uid: (*uid).to_owned(),
                 version: ResourceVersion::new(*version),
                 present: *present,
-                added: false,
             });
         }
         let found = judge.differences();

@@ -20,8 +20,6 @@ pub struct KnownObject {
     pub version: ResourceVersion,
     /// Whether it exists.
     pub present: bool,
-    /// Whether it came into being with this version, where that is known.
-    pub added: bool,
 }
 
 /// Where the position of a source was lost, or is.
@@ -66,7 +64,6 @@ impl Reader {
                 uid: row.get(2).map_err(sql(what))?,
                 version: ResourceVersion(row.get(3).map_err(sql(what))?),
                 present: row.get(4).map_err(sql(what))?,
-                added: false,
             };
             each(known);
         }
@@ -111,12 +108,12 @@ impl Reader {
         })
     }
 
-    /// What the log tells of a source since a moment, in microseconds since 1970. `None` where that are more than `most`
-    /// entries, or one of them cannot be read.
+    /// What the log tells of a source since a moment, in microseconds since 1970: each object as an entry left it, and
+    /// whether it came into being with that. `None` where that are more than `most` entries, or one of them cannot be read.
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn told_since(&mut self, source: SourceId, since: i64, most: usize) -> Read<Option<Vec<KnownObject>>> {
+    pub fn told_since(&mut self, source: SourceId, since: i64, most: usize) -> Read<Option<Vec<(KnownObject, bool)>>> {
         let what = "what was told";
         let after = self.last_before(since)?;
         let seqs: Vec<u64> = {
@@ -141,15 +138,14 @@ impl Reader {
             };
             let Some(stored) = stored else { return Ok(None) };
             let Ok(entry) = Entry::parse(&stored.line) else { return Ok(None) };
-            told.push(KnownObject {
+            let object = KnownObject {
                 namespace: entry.namespace.as_deref().unwrap_or_default().to_owned(),
                 name: entry.name.as_deref().unwrap_or_default().to_owned(),
                 uid: entry.uid.as_deref().unwrap_or_default().to_owned(),
                 version: entry.version(),
-                // An object that comes into being was not there before.
                 present: entry.kind() != EntryType::Deleted,
-                added: entry.kind() == EntryType::Added,
-            });
+            };
+            told.push((object, entry.kind() == EntryType::Added));
         }
         Ok(Some(told))
     }

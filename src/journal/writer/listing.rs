@@ -251,27 +251,13 @@ impl Writer {
     /// Keeps aside what was recovered of the API server's history, until a whole part of it is there. What is gone has no
     /// body: its last state is known by then.
     pub(super) fn stage_found(&mut self, id: i64, found: &Found) -> Done {
-        let (gone, object) = match found {
-            Found::Version(object) => (false, object),
-            Found::Deletion(object) => (true, object),
-        };
-        let body = if gone { Vec::new() } else { self.codec.compress(None, &object.body.bytes) };
-        self.execute(
-            "stage a recovered version",
-            "INSERT INTO listing (source, namespace, name, uid, version, body, marks, pointers, gone) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            params![
-                id,
-                object.namespace,
-                object.name,
-                object.uid,
-                object.version.as_str(),
-                body,
-                marks_json(&object.body),
-                pointers_json(&object.body),
-                gone
-            ],
-        )?;
-        Ok(())
+        match found {
+            Found::Version(object) => {
+                let body = self.codec.compress(None, &object.body.bytes);
+                self.keep_aside(id, object, Some(&body), false)
+            }
+            Found::Deletion(object) => self.keep_aside(id, object, Some(&[]), true),
+        }
     }
 
     /// Everything up to `version` is staged that happened since the position was lost, or since the part before. Unless it
@@ -313,10 +299,14 @@ impl Writer {
             )?;
         }
         let body = (!same && !unread).then(|| self.codec.compress(None, &object.body.bytes));
-        let pointers = serde_json::to_string(&object.body.pointers).expect("strings always serialise");
+        self.keep_aside(id, object, body.as_deref(), false)
+    }
+
+    fn keep_aside(&self, id: i64, object: &Observed, body: Option<&[u8]>, gone: bool) -> Done {
         self.execute(
-            "stage a listed object",
-            "INSERT INTO listing (source, namespace, name, uid, version, body, marks, pointers) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "stage an object",
+            "INSERT INTO listing (source, namespace, name, uid, version, body, marks, pointers, gone)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             params![
                 id,
                 object.namespace,
@@ -325,7 +315,8 @@ impl Writer {
                 object.version.as_str(),
                 body,
                 marks_json(&object.body),
-                pointers
+                pointers_json(&object.body),
+                gone
             ],
         )?;
         Ok(())
@@ -619,7 +610,7 @@ impl Writer {
             // What is recovered may have been told before a crash, or before the position was lost.
             Some(known)
                 if evidence == Evidence::Recovered
-                    && known.uid == object.uid
+                    && (known.present || known.uid == object.uid)
                     && not_after(&object.version, &known.version) => {}
             Some(known) if known.present && known.uid == object.uid => {
                 if known.version != object.version || self.differs(id, &known, &object)? {

@@ -13,6 +13,24 @@ impl Place {
             .collect()
     }
 
+    /// Three objects are told, and the daemon is stopped; up to this revision everything is known.
+    async fn knows_three(&self) -> u64 {
+        for name in ["a", "b", "c"] {
+            self.map(name, "1");
+        }
+        let daemon = self.ready(maps()).await;
+        daemon.until(self, |log| log.len() == 3).await;
+        daemon.stop().await;
+        self.sim.revision()
+    }
+
+    /// A daemon is started, and stopped when it watches.
+    async fn catches_up(&self) {
+        let daemon = self.ready(maps()).await;
+        self.sim.wait_for_watches("configmaps", 1).await.unwrap();
+        daemon.stop().await;
+    }
+
     /// The daemon is stopped meanwhile, and no watch can begin at what it knows.
     async fn forget(&self) {
         self.sim.forget_watch_history("configmaps", self.sim.revision());
@@ -104,13 +122,7 @@ async fn what_a_watch_has_forgotten_is_recovered() {
 #[tokio::test]
 async fn whatever_is_forgotten_again_and_again_the_log_has_no_gap() {
     let place = Place::new().await;
-    for name in ["a", "b", "c"] {
-        place.map(name, "1");
-    }
-    let begun = place.sim.revision();
-    let daemon = place.ready(maps()).await;
-    daemon.until(&place, |log| log.len() == 3).await;
-    daemon.stop().await;
+    let begun = place.knows_three().await;
     for round in 0..5 {
         for n in 0..8 {
             place.change("a", &format!("{round}.{n}"));
@@ -119,9 +131,7 @@ async fn whatever_is_forgotten_again_and_again_the_log_has_no_gap() {
             place.map(&format!("r{round}n{}", n / 2 * 2), "again");
         }
         place.forget().await;
-        let daemon = place.ready(maps()).await;
-        place.sim.wait_for_watches("configmaps", 1).await.unwrap();
-        daemon.stop().await;
+        place.catches_up().await;
     }
     let log = log_at(&place.state());
     assert_eq!(log[3..], place.recovered(begun, u64::MAX));
@@ -159,22 +169,14 @@ async fn many_deletions_of_one_version_are_recovered() {
 #[tokio::test]
 async fn what_is_compacted_is_a_gap_and_the_rest_is_recovered() {
     let place = Place::new().await;
-    for name in ["a", "b", "c"] {
-        place.map(name, "1");
-    }
-    let daemon = place.ready(maps()).await;
-    daemon.until(&place, |log| log.len() == 3).await;
-    let from = place.sim.revision();
-    daemon.stop().await;
+    let from = place.knows_three().await;
     place.live();
     let compacted = place.sim.revision();
     place.sim.compact(compacted);
     place.map("x", "1");
     place.live_again();
     place.forget().await;
-    let daemon = place.ready(maps()).await;
-    place.sim.wait_for_watches("configmaps", 1).await.unwrap();
-    daemon.stop().await;
+    place.catches_up().await;
     let log = log_at(&place.state());
     let gap = log.iter().position(|line| line.starts_with("GAP")).unwrap();
     assert_eq!(gap, 3, "{log:#?}");
@@ -232,20 +234,12 @@ async fn what_cannot_be_recovered_is_a_gap_as_ever() {
         (Act::empty(), 2, false),
     ] {
         let place = Place::new().await;
-        for name in ["a", "b", "c"] {
-            place.map(name, "1");
-        }
-        let daemon = place.ready(maps()).await;
-        daemon.until(&place, |log| log.len() == 3).await;
-        daemon.stop().await;
-        let from = place.sim.revision();
+        let from = place.knows_three().await;
         place.live();
         place.forget().await;
         let name = format!("{act:?}");
         place.sim.fault(Fault::new(exact(), act).times(times));
-        let daemon = place.ready(maps()).await;
-        place.sim.wait_for_watches("configmaps", 1).await.unwrap();
-        daemon.stop().await;
+        place.catches_up().await;
         let log = log_at(&place.state());
         if gap {
             assert_eq!(log[3], "GAP expired", "{name}: {log:#?}");
@@ -264,22 +258,14 @@ async fn no_more_is_asked_than_the_budget_allows() {
     let mut most = u32::MAX;
     for requests in [u32::MAX, 0, 1] {
         let mut place = Place::new().await;
-        for name in ["a", "b", "c"] {
-            place.map(name, "1");
-        }
-        let daemon = place.ready(maps()).await;
-        daemon.until(&place, |log| log.len() == 3).await;
-        daemon.stop().await;
-        let from = place.sim.revision();
+        let from = place.knows_three().await;
         place.live();
         place.forget().await;
         // Exactly enough, and one less.
         let requests = if requests == u32::MAX { requests } else { most - requests };
         place.timings.recover = Some(RecoverBounds { requests, ..RecoverBounds::default() });
         place.sim.clear_requests();
-        let daemon = place.ready(maps()).await;
-        place.sim.wait_for_watches("configmaps", 1).await.unwrap();
-        daemon.stop().await;
+        place.catches_up().await;
         let log = log_at(&place.state());
         if requests >= most || most == u32::MAX {
             assert_eq!(log[3..], place.recovered(from, u64::MAX));
@@ -457,8 +443,6 @@ async fn what_a_restore_has_undone_is_no_part_of_the_past() {
         place.change("b", &format!("b{n}"));
     }
     place.forget().await;
-    let daemon = place.ready(maps()).await;
-    place.sim.wait_for_watches("configmaps", 1).await.unwrap();
-    daemon.stop().await;
+    place.catches_up().await;
     assert_eq!(log_at(&place.state())[before..], place.recovered(from, u64::MAX));
 }

@@ -1,0 +1,325 @@
+//! Questions about the past as requests: exact lists, within the bounds, asked again where a failure passes.
+
+use std::hash::BuildHasher;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use http::Method;
+use kube::client::Body;
+use kube::core::params::{ListParams, VersionMatch};
+
+use super::plan::{Key, Question, State};
+use super::revisions::number;
+use super::{Answer, Recovery, Trouble, Window, unordered};
+use crate::cluster::next_part;
+use crate::journal::Found;
+use crate::model::SourceSpec;
+use crate::watch::audit::METADATA;
+use crate::watch::classify::Failure;
+use crate::watch::decode::{self, Page};
+use crate::watch::frame::{Item, Items};
+use crate::watch::random_up_to;
+use crate::watch::source::{SLOW, Stop, caught, list_params, observed, unbuilt};
+
+/// How often a question is asked again that fails in a way that passes.
+const TRIES: u32 = 3;
+/// Of what is longer only what names it is read, where nothing else is needed.
+const ITEM_LIMIT: usize = 256 << 10;
+
+impl Recovery<'_> {
+    pub(super) async fn ask(&self, window: &Window, question: Question) -> Result<Answer, Trouble> {
+        match question {
+            Question::Object(key, at) => {
+                let state = self.object(window, &key, at).await?;
+                let selects = !self.spec.label_selector.is_empty() || !self.spec.field_selector.is_empty();
+                let since = match state {
+                    // It may be there and out of what is selected, since one of its versions.
+                    None if selects => self.outside(window, &key, at).await?.map_or(at, |outside| outside.version),
+                    Some(_) | None => at,
+                };
+                Ok(Answer::Object { key, at, since, state })
+            }
+            Question::Count(at) => Ok(Answer::Count { at, count: self.count(at).await? }),
+            Question::Names(at) => {
+                let (mut count, mut changed) = (0, Vec::new());
+                self.list(at, |object| {
+                    count += 1;
+                    let state = window.state(&object)?;
+                    if state.version > window.from {
+                        changed.push(((object.namespace.to_string(), object.name.to_string()), state));
+                    }
+                    Ok(())
+                })
+                .await?;
+                Ok(Answer::Names { at, count, changed })
+            }
+        }
+    }
+
+    /// How many objects there were at a revision, where the API server says so.
+    pub(super) async fn count(&self, at: u64) -> Result<Option<u64>, Trouble> {
+        let mut items = 0;
+        let params = ListParams { limit: Some(1), ..list_params(self.spec) };
+        let count = |_: decode::Object<'_>| {
+            items += 1;
+            Ok(())
+        };
+        let page = self.page(&self.spec.resource.path(self.spec.namespace.as_deref()), Some(at), params, count).await?;
+        let left = if page.next.is_some() { page.left } else { Some(0) };
+        Ok(left.map(|left| items + left))
+    }
+
+    /// What an object was at a revision. A version of this window is staged.
+    async fn object(&self, window: &Window, key: &Key, at: u64) -> Result<Option<State>, Trouble> {
+        let path = self.path_of(key);
+        let params =
+            ListParams { field_selector: Some(by_name(key, &self.spec.field_selector)), ..list_params(self.spec) };
+        let mut tries = 0;
+        loop {
+            match self.read_object(window, &path, &exactly(at, &params), at).await {
+                Ok(state) => return Ok(state),
+                Err(Stop::Failure(failure)) => self.bear(&mut tries, failure).await?,
+                Err(stop) => return Err(stop.into()),
+            }
+        }
+    }
+
+    async fn read_object(
+        &self,
+        window: &Window,
+        path: &str,
+        params: &ListParams,
+        at: u64,
+    ) -> Result<Option<State>, Stop> {
+        let journal = &self.shared.journal;
+        let mut share = journal.budget().share();
+        let mut found = None;
+        let mut body = self.send(path, params, "application/json").await?;
+        let mut items = Items::new(self.shared.timings.line_limit);
+        while let Some(part) = next_part(&mut body, self.shared.api.limits().read).await? {
+            self.stats.received(part.len());
+            items.push(&part, |item| -> Result<(), Failure> {
+                let Item::Whole(item) = item else {
+                    return Err(Failure::Oversize("a version is larger than decklog takes".to_owned()));
+                };
+                let object = caught(|| {
+                    let object = decode::item(&self.spec.resource, item).map_err(Failure::Undecodable)?;
+                    observed(self.shared, &self.spec.resource, object)
+                })?;
+                if found.replace(object).is_some() {
+                    return Err(Failure::Refused("the API server does not select by name".to_owned()));
+                }
+                Ok(())
+            })?;
+            drop(part);
+            share.hold(items.pending()).await;
+            if share.should_yield(self.shared.timings.silence) {
+                return Err(Failure::Unreachable(SLOW.to_owned()).into());
+            }
+        }
+        is_of(&decode::envelope(items.envelope()).map_err(Failure::Undecodable)?, at)?;
+        let Some(object) = found else { return Ok(None) };
+        let Some(number) = number(&object.version).filter(|number| *number <= at) else { return Err(newer().into()) };
+        let state = State { uid: window.keys.hash_one(&object.uid), version: number };
+        let key = (object.namespace.clone(), object.name.clone());
+        let is_new = window.staged.lock().unwrap_or_else(PoisonError::into_inner).insert((key, number));
+        if number > window.from && is_new {
+            journal.found_held(self.id, vec![Found::Version(object)], &mut share).await?;
+        }
+        Ok(Some(state))
+    }
+
+    /// What an object was at a revision, whatever is selected.
+    async fn outside(&self, window: &Window, key: &Key, at: u64) -> Result<Option<State>, Trouble> {
+        let params = ListParams { field_selector: Some(by_name(key, "")), ..ListParams::default() };
+        let mut found = None;
+        self.page(&self.path_of(key), Some(at), params, |object| {
+            found = Some(window.state(&object)?);
+            Ok(())
+        })
+        .await?;
+        Ok(found)
+    }
+
+    /// Every object at a revision, by its metadata.
+    pub(super) async fn list(
+        &self,
+        at: u64,
+        mut each: impl FnMut(decode::Object<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Trouble> {
+        let path = self.spec.resource.path(self.spec.namespace.as_deref());
+        let mut token = None;
+        loop {
+            let params =
+                ListParams { limit: Some(self.shared.timings.page), continue_token: token, ..list_params(self.spec) };
+            let page = self.page(&path, Some(at), params, &mut each).await?;
+            token = page.next;
+            if token.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A page of metadata, at a revision or of now.
+    async fn page(
+        &self,
+        path: &str,
+        at: Option<u64>,
+        params: ListParams,
+        mut each: impl FnMut(decode::Object<'_>) -> Result<(), Failure>,
+    ) -> Result<Page, Trouble> {
+        let params = at.map_or_else(|| params.clone(), |at| exactly(at, &params));
+        let mut tries = 0;
+        loop {
+            // What breaks off is asked for again, so nothing of it counts before all of it is there.
+            let mut objects = Vec::new();
+            let read = async {
+                let mut body = self.send(path, &params, METADATA).await?;
+                let mut items = Items::new(ITEM_LIMIT.min(self.shared.timings.line_limit));
+                while let Some(part) = next_part(&mut body, self.shared.api.limits().read).await? {
+                    self.stats.received(part.len());
+                    items.push(&part, |item| -> Result<(), Failure> {
+                        let (Item::Whole(item) | Item::Outline(item)) = item;
+                        let object = decode::item(&self.spec.resource, item).map_err(Failure::Undecodable)?;
+                        objects.push(object.named());
+                        Ok(())
+                    })?;
+                }
+                let page = decode::envelope(items.envelope()).map_err(Failure::Undecodable)?;
+                at.map_or(Ok(()), |at| is_of(&page, at))?;
+                Ok(page)
+            };
+            match read.await {
+                Ok(page) => {
+                    for object in objects {
+                        each(object).map_err(|failure| hopeless(&failure))?;
+                    }
+                    return Ok(page);
+                }
+                Err(failure) => self.bear(&mut tries, failure).await?,
+            }
+        }
+    }
+
+    /// Sends a request, within the bounds.
+    async fn send(&self, path: &str, params: &ListParams, accept: &str) -> Result<Body, Failure> {
+        let spent = self.spent.requests.fetch_add(1, Ordering::Relaxed);
+        if spent >= self.bounds.requests || self.spent.since.elapsed() >= self.bounds.within {
+            return Err(Failure::Refused(format!(
+                "{spent} requests in {} s, and [cluster] recover allows {} in {} s",
+                self.spent.since.elapsed().as_secs(),
+                self.bounds.requests,
+                self.bounds.within.as_secs()
+            )));
+        }
+        let _place = self.shared.limiter.recovery().await;
+        self.shared.progressed();
+        let uri = kube::core::Request::new(path).list(params).map_err(unbuilt)?.uri().to_string();
+        Ok(self.api.send(Method::GET, &uri, accept, Vec::new()).await?.into_body())
+    }
+
+    /// Waits where a failure may pass, for a few times.
+    async fn bear(&self, tries: &mut u32, failure: Failure) -> Result<(), Trouble> {
+        tracing::debug!(source = self.spec.name(), %failure, "a question about the past failed");
+        *tries += 1;
+        // Under other credentials everything is asked anew.
+        if self.shared.api.generation().await != self.generation {
+            return Err(Trouble::Stop(failure.into()));
+        }
+        let passes = match &failure {
+            Failure::Busy(after) => {
+                if let Some(after) = after {
+                    // It is one API server for all of us.
+                    self.shared.limiter.hold_recovery(*after);
+                }
+                true
+            }
+            Failure::Server(_) | Failure::Unreachable(_) | Failure::Undecodable(_) => true,
+            Failure::Expired => return Err(Trouble::Compacted),
+            Failure::Refused(_) | Failure::Oversize(_) => return Err(hopeless(&failure)),
+            // Whoever bears with it asks again, as long as there is time.
+            Failure::Ahead
+            | Failure::Unauthorized
+            | Failure::Forbidden(_)
+            | Failure::NotFound
+            | Failure::Tls(_)
+            | Failure::Away(_) => false,
+        };
+        if passes && *tries <= TRIES {
+            let bound = self.shared.timings.backoff_first.saturating_mul(1 << *tries);
+            self.shared.rest(random_up_to(bound)).await;
+            return Ok(());
+        }
+        // What fails without a reason that passes is given up; the rest is waited for.
+        let lasts = matches!(failure, Failure::Server(_) | Failure::Undecodable(_));
+        Err(if lasts { hopeless(&failure) } else { Trouble::Stop(failure.into()) })
+    }
+
+    /// The API server's newest version, which is that of a consistent list.
+    pub(super) async fn newest_of(&self, spec: &SourceSpec) -> Result<u64, Trouble> {
+        let params = ListParams { limit: Some(1), ..list_params(spec) };
+        let page = self.page(&spec.resource.path(spec.namespace.as_deref()), None, params, |_| Ok(())).await?;
+        number(&page.version).ok_or_else(unordered)
+    }
+
+    /// The least revision after `from` that can be had. The newest can, or nothing can.
+    pub(super) async fn oldest(&self, from: u64, newest: u64) -> Result<u64, Trouble> {
+        let (mut gone, mut there) = (from, newest);
+        let path = self.spec.resource.path(self.spec.namespace.as_deref());
+        while there - gone > 1 {
+            let at = gone + (there - gone) / 2;
+            let params = ListParams { limit: Some(1), ..list_params(self.spec) };
+            match self.page(&path, Some(at), params, |_| Ok(())).await {
+                Ok(_) => there = at,
+                Err(Trouble::Compacted) => gone = at,
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Ok(there)
+    }
+
+    fn path_of(&self, (namespace, _): &Key) -> String {
+        self.spec.resource.path(Some(namespace.as_str()).filter(|namespace| !namespace.is_empty()))
+    }
+}
+
+fn hopeless(failure: &Failure) -> Trouble {
+    Trouble::Hopeless(failure.to_string())
+}
+
+/// Asks for exactly this revision. A token of a page brings its own.
+fn exactly(at: u64, params: &ListParams) -> ListParams {
+    if params.continue_token.is_some() {
+        return params.clone();
+    }
+    ListParams { version_match: Some(VersionMatch::Exact), resource_version: Some(at.to_string()), ..params.clone() }
+}
+
+/// An answer of another version than was asked for is none.
+fn is_of(page: &Page, at: u64) -> Result<(), Failure> {
+    if number(&page.version) == Some(at) {
+        return Ok(());
+    }
+    Err(Failure::Refused(format!("asked for the version {at}, the API server answered with {}", page.version)))
+}
+
+pub(super) fn newer() -> Failure {
+    Failure::Refused("the API server's list has an object that is newer than the list".to_owned())
+}
+
+/// A field selector for one name, beside another one.
+fn by_name((_, name): &Key, other: &str) -> String {
+    let mut text = String::with_capacity(other.len() + name.len() + 16);
+    text.push_str("metadata.name=");
+    for letter in name.chars() {
+        if matches!(letter, '\\' | ',' | '=') {
+            text.push('\\');
+        }
+        text.push(letter);
+    }
+    if !other.is_empty() {
+        text.push(',');
+        text.push_str(other);
+    }
+    text
+}
