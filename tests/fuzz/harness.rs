@@ -33,7 +33,11 @@ pub(crate) fn fuzz(target: &str, runs: usize, dictionary: &[&str], check: impl F
         }
         guard(target, &input, &format!("seed {seed}, run {run}"), &check);
     }
-    println!("{target}: {} files and {runs} mutations in {:.1?}", corpus.len(), begun.elapsed());
+    println!(
+        "DECKLOG_FUZZ_SEED={seed} DECKLOG_FUZZ_RUNS={runs}: {target}, {} files and {runs} mutations in {:.1?}",
+        corpus.len(),
+        begun.elapsed()
+    );
 }
 
 /// Where the files of a target are.

@@ -1,0 +1,200 @@
+//! The house rules that no compiler keeps: which room may use which, who alone knows what, how long a file may be, and
+//! that every dependency is used. `cargo run --example house` prints what this looks at.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod house;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use house::{House, Module};
+use proc_macro2::{Literal, TokenStream, TokenTree};
+
+/// A file has fewer lines than this.
+const LONGEST: usize = 900;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The floors that ARCHITECTURE.md draws, from the ground up: a line of the drawing is a floor, its first words are the
+/// rooms there.
+fn floors() -> Vec<Vec<String>> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let drawn =
+        text.split_once("<!-- floors").unwrap().1.split_once("```text\n").unwrap().1.split_once("```").unwrap().0;
+    let rooms = |line: &str| line.split("  ").next().unwrap().split_whitespace().map(str::to_owned).collect();
+    drawn.lines().rev().map(rooms).collect()
+}
+
+#[test]
+fn no_module_uses_what_uses_it() {
+    let house = House::read(root());
+    assert_eq!(house.circles_of_rooms(), Vec::<Vec<String>>::new(), "these rooms use each other in a circle");
+    assert_eq!(house.circles(), Vec::<Vec<Module>>::new(), "these modules use each other in a circle");
+}
+
+#[test]
+fn a_room_uses_what_stands_below_it_or_beside_it() {
+    let house = House::read(root());
+    let floors = floors();
+    let floor_of = |room: &str| {
+        let floor = floors.iter().position(|floor| floor.iter().any(|name| name == room));
+        floor.unwrap_or_else(|| panic!("ARCHITECTURE.md draws no room {room:?}"))
+    };
+    let mut upward = Vec::new();
+    for (room, used) in house.rooms() {
+        upward.extend(
+            used.into_iter().filter(|used| floor_of(used) > floor_of(&room)).map(|used| format!("{room} uses {used}")),
+        );
+    }
+    assert_eq!(upward, Vec::<String>::new(), "a room uses nothing that stands above it");
+    for room in floors.iter().flatten() {
+        assert!(house.rooms().contains_key(room), "ARCHITECTURE.md draws the room {room:?}, which is not there");
+    }
+}
+
+/// Calls `look` with each literal of the code, but for those of attributes.
+fn literals(tokens: TokenStream, look: &mut impl FnMut(&Literal)) {
+    let mut hash = false;
+    for token in tokens {
+        match token {
+            TokenTree::Literal(literal) => look(&literal),
+            TokenTree::Group(group) if !hash => literals(group.stream(), look),
+            TokenTree::Punct(punct) if punct.as_char() == '#' => {
+                hash = true;
+                continue;
+            }
+            TokenTree::Punct(punct) if hash && punct.as_char() == '!' => continue,
+            _ => {}
+        }
+        hash = false;
+    }
+}
+
+/// The modules but those below `owners` whose code has a literal that `is` one of those that only the owners may have.
+fn elsewhere(owners: &[&str], within: &[&str], is: impl Fn(&str) -> bool) -> BTreeMap<String, Vec<String>> {
+    let house = House::read(root());
+    let below = |module: &str, rooms: &[&str]| {
+        rooms.iter().any(|room| module == *room || module.starts_with(&format!("{room}::")))
+    };
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (module, code) in house.code {
+        let name = module.join("::");
+        if below(&name, owners) || !within.is_empty() && !below(&name, within) {
+            continue;
+        }
+        literals(code, &mut |literal| {
+            let text = literal.to_string();
+            if is(&text) {
+                found.entry(name.clone()).or_default().push(text);
+            }
+        });
+    }
+    found
+}
+
+/// Invariant 8. What a room other than these writes goes to another database than the journal.
+#[test]
+fn only_the_writer_writes() {
+    let writes = |text: &str| {
+        let sql = text.trim_start_matches(|c: char| {
+            c == '"' || c == 'r' || c == '#' || c == '\\' || c == 'n' || c.is_whitespace()
+        });
+        ["INSERT ", "UPDATE ", "DELETE FROM", "REPLACE ", "DROP ", "ALTER "].iter().any(|verb| sql.starts_with(verb))
+    };
+    let found = elsewhere(&["journal::writer", "journal::schema", "sink::postgres"], &[], writes);
+    assert_eq!(found, BTreeMap::new(), "only journal::writer writes, and journal::schema migrates");
+}
+
+/// Invariant 8. Sinks over HTTP know the codes of their own servers, and the simulated API server those that it gives.
+#[test]
+fn only_failure_knows_what_an_api_server_means_by_its_codes() {
+    let is_code = |text: &str| {
+        text.trim_end_matches("_u16").trim_end_matches("u16").parse().is_ok_and(|code: u16| CODES.contains(&code))
+    };
+    let found = elsewhere(&["cluster::failure"], &["cluster", "watch", "journal", "daemon", "cli"], is_code);
+    assert_eq!(found, BTreeMap::new(), "only cluster::failure knows what HTTP codes mean");
+}
+
+/// The codes that mean something to a client of the API server.
+const CODES: [u16; 13] = [400, 401, 403, 404, 405, 409, 410, 413, 422, 429, 503, 504, 507];
+
+/// Invariant 8. The keys that nothing but an entry has: who has one of them in a text reads or writes entries by hand.
+#[test]
+fn only_wire_knows_entries() {
+    let keys = ["evidence", "areas", "managers", "epoch"];
+    let is_key = |text: &str| {
+        keys.iter().any(|key| {
+            text == format!("\"{key}\"")
+                || text.contains(&format!("\\\"{key}\\\""))
+                || text.contains(&format!("\"{key}\":"))
+        })
+    };
+    let found = elsewhere(&["wire"], &[], is_key);
+    assert_eq!(found, BTreeMap::new(), "only wire knows the JSON of entries");
+}
+
+#[test]
+fn files_are_short() {
+    let mut long = Vec::new();
+    let mut folders: Vec<PathBuf> =
+        ["src", "tests", "benches", "examples"].iter().map(|folder| root().join(folder)).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let lines = fs::read_to_string(&path).unwrap().lines().count();
+                if lines >= LONGEST {
+                    long.push(format!("{} has {lines} lines", path.strip_prefix(root()).unwrap().display()));
+                }
+            }
+        }
+    }
+    assert_eq!(long, Vec::<String>::new(), "a file has fewer than {LONGEST} lines: divide it");
+}
+
+#[test]
+fn every_dependency_is_used() {
+    let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();
+    let names = |section: &str| {
+        manifest[section].as_table().unwrap().keys().map(|name| name.replace('-', "_")).collect::<Vec<_>>()
+    };
+    let text_of = |folders: &[&str]| {
+        let mut text = String::new();
+        let mut folders: Vec<PathBuf> = folders.iter().map(|folder| root().join(folder)).collect();
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
+                let path = entry.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    text.push_str(&fs::read_to_string(&path).unwrap());
+                }
+            }
+        }
+        text
+    };
+    let is_used = |text: &str, name: &str| {
+        text.match_indices(name).any(|(at, _)| {
+            let before = text[..at].chars().next_back();
+            let after = &text[at + name.len()..];
+            !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
+                && (after.starts_with("::") || after.starts_with(" as ") || after.starts_with(';'))
+        })
+    };
+    let unused = |section: &str, folders: &[&str]| {
+        let text = text_of(folders);
+        names(section).into_iter().filter(|name| !is_used(&text, name)).collect::<Vec<_>>()
+    };
+    assert_eq!(unused("dependencies", &["src"]), Vec::<String>::new(), "dependencies that src does not use");
+    assert_eq!(
+        unused("dev-dependencies", &["src", "tests", "benches", "examples"]),
+        Vec::<String>::new(),
+        "dev-dependencies that no test uses"
+    );
+}
