@@ -3,6 +3,7 @@
 //! An [`Api`] lives as long as the daemon. The client behind it is built anew when a credential file changes, before
 //! a credential runs out and when the API server stops accepting it, because `kube` reads most of them only once.
 
+pub mod failure;
 mod narrow;
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::config;
 use crate::model::Cluster;
-use crate::watch::classify::{self, Failure};
+pub use failure::Failure;
 
 /// How often credential files are looked at, at most.
 const LOOK: Duration = Duration::from_secs(5);
@@ -137,7 +138,7 @@ fn kubeconfig_text(error: &KubeconfigError) -> String {
         },
         KubeconfigError::ReadConfig(error, _) => format!("failed to read it: {error}"),
         KubeconfigError::ParseCertificates(_) => "its certificates are not PEM".to_owned(),
-        other => classify::bounded(&other.to_string()),
+        other => failure::bounded(&other.to_string()),
     }
 }
 
@@ -145,12 +146,12 @@ fn kubeconfig_text(error: &KubeconfigError) -> String {
 #[expect(clippy::wildcard_enum_match_arm, reason = "another crate's list of errors: those that quote credentials")]
 fn client_text(error: &kube::Error, plugin: Option<&str>) -> String {
     match error {
-        kube::Error::Auth(error) => classify::auth_text(error, plugin),
+        kube::Error::Auth(error) => failure::auth_text(error, plugin),
         // The address may have a password in it.
         kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. } => {
             "the protocol of its proxy-url is not supported".to_owned()
         }
-        other => classify::bounded(&other.to_string()),
+        other => failure::bounded(&other.to_string()),
     }
 }
 
@@ -265,14 +266,14 @@ fn forbidden(settings: &config::Cluster, kubeconfig: &Kubeconfig, context: &kube
         return Some(format!(
             "its user {:?} has credentials that a program gives ({what}), and decklog runs no program unless it is told \
              to: set [cluster] allow_exec = true, or give it a token or a client certificate",
-            classify::bounded(context.user.as_deref().unwrap_or_default())
+            failure::bounded(context.user.as_deref().unwrap_or_default())
         ));
     }
     let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()?;
     if settings.allow_insecure_tls {
         return None;
     }
-    let name = classify::bounded(&context.cluster);
+    let name = failure::bounded(&context.cluster);
     if cluster.insecure_skip_tls_verify == Some(true) {
         return Some(format!(
             "its cluster {name:?} has insecure-skip-tls-verify, so that anyone in between could read the credentials and \
@@ -613,7 +614,7 @@ impl Api {
         }
         let response = match timeout(limit, client.send(request)).await {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(classify::no_answer(&error)),
+            Ok(Err(error)) => return Err(failure::no_answer(&error)),
             Err(_elapsed) => return Err(Failure::Away("the API server does not answer".to_owned())),
         };
         let unchanged = etag.is_some() && response.status() == StatusCode::NOT_MODIFIED;
@@ -628,7 +629,7 @@ impl Api {
         let (head, body) = response.into_parts();
         // What cannot be read of an error's text does not change what its code means.
         let text = self.read(body, ERROR_BODY).await.unwrap_or_default();
-        Err(classify::answer(head.status, &head.headers, &text))
+        Err(failure::answer(head.status, &head.headers, &text))
     }
 
     /// A GET whose answer is open-ended.
@@ -695,9 +696,9 @@ impl Api {
             .expect("nothing of it is from elsewhere");
         let client = self.current(|current| current.bare.clone());
         match timeout(self.limits().brief, client.send(request)).await {
-            Ok(Ok(response)) => classify::is_answer(response.status()),
+            Ok(Ok(response)) => failure::is_answer(response.status()),
             // Somebody is there, and whoever asks for more reads the credentials again.
-            Ok(Err(error)) => matches!(classify::no_answer(&error), Failure::Tls(_)),
+            Ok(Err(error)) => matches!(failure::no_answer(&error), Failure::Tls(_)),
             Err(_elapsed) => false,
         }
     }
@@ -809,7 +810,7 @@ pub async fn next_part(body: &mut Body, patience: Duration) -> Result<Option<Byt
                 Ok(data) => Ok(Some(data)),
                 Err(_trailers) => continue,
             },
-            Ok(Some(Err(error))) => Err(classify::no_answer(&error)),
+            Ok(Some(Err(error))) => Err(failure::no_answer(&error)),
             Err(_elapsed) => Err(Failure::Unreachable("the API server stopped in the middle of its answer".to_owned())),
         };
     }

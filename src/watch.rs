@@ -7,14 +7,13 @@
 //! ```text
 //!  bytes ─ frame ─→ lines ─ decode ─→ identity + bytes ─ redact ─→ journal
 //!                                  ╲
-//!                       answers ─ classify ─→ machine ─→ what to do next
+//!                       answers ─ failure ──→ machine ─→ what to do next
 //! ```
 //!
 //! The watch is read by ourselves and not by `kube_runtime`, because that one cannot begin at a version, shows no
 //! bookmarks, goes past what it cannot decode, and keeps no bytes.
 
 mod audit;
-pub mod classify;
 pub mod decode;
 pub mod discovery;
 mod fleet;
@@ -43,7 +42,7 @@ pub use stats::SourceStats;
 
 use crate::ambient::{self, Bell};
 use crate::change::redact::Redactor;
-use crate::cluster::Api;
+use crate::cluster::{Api, Failure};
 use crate::config::RecoverBounds;
 use crate::journal::Journal;
 use crate::model::Resource;
@@ -181,7 +180,7 @@ impl Shared {
     }
 
     /// Asks discovery now, and tells the fleet what it says.
-    async fn discover(&self) -> Result<Discovered, classify::Failure> {
+    async fn discover(&self) -> Result<Discovered, Failure> {
         let found = self.discoverer.lock().await.discover(&self.api).await?;
         self.progressed();
         self.discovered.send_if_modified(|last| {

@@ -19,12 +19,11 @@ use http::Method;
 use tokio::time::{MissedTickBehavior, timeout};
 
 use super::Shared;
-use super::classify::Failure;
 use super::decode;
 use super::frame::{Item, Items};
 use super::source::{Stop, list_params, request, unbuilt};
 use crate::ambient::{self, watch};
-use crate::cluster::next_part;
+use crate::cluster::{Failure, next_part};
 use crate::journal::{Audit, JournalError, KnownObject, SourceId};
 use crate::model::{ResourceVersion, SourceSpec};
 

@@ -10,7 +10,6 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::classify::Failure;
 use super::discovery::{Discovered, Discoverer};
 use super::limiter::Limiter;
 use super::select::{Selection, Waiting, select};
@@ -19,7 +18,7 @@ use super::stats::SourceStats;
 use super::{Shared, Timings, random_up_to};
 use crate::ambient::Bell;
 use crate::change::redact::Redactor;
-use crate::cluster::Api;
+use crate::cluster::{Api, Failure};
 use crate::config;
 use crate::journal::{Journal, JournalError, SourceId, SourceRow};
 use crate::model::{Resource, SourceSpec};

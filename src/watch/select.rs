@@ -6,9 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::classify::Failure;
 use super::discovery::Discovered;
-use crate::cluster::Api;
+use crate::cluster::{Api, Failure};
 use crate::config::{FirstList, Watch};
 use crate::model::{Resource, SourceSpec};
 

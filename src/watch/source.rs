@@ -19,7 +19,6 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::audit::Auditor;
-use super::classify::{self, Failure};
 use super::decode::{self, Line};
 use super::frame::{Item, Items, Lines, Oversize};
 use super::machine::{Effect, End, Input, Machine, Oddity};
@@ -27,6 +26,7 @@ use super::recover::{self, Recovery, Spent};
 use super::stats::SourceStats;
 use super::{Shared, random_up_to};
 use crate::ambient::{self, Listener, watch};
+use crate::cluster::failure::{self, Failure};
 use crate::cluster::{Api, next_part};
 use crate::journal::{Audit, JournalError, Share, SourceId, SourceMemory, SourceState, WatchChange};
 use crate::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
@@ -810,7 +810,7 @@ fn news(shared: &Shared, resource: &Resource, line: &[u8]) -> Result<News, Failu
         Line::Upsert(object) => (Verb::Upsert, object),
         Line::Delete(object) => (Verb::Delete, object),
         Line::Bookmark(version) => return Ok(News::Bookmark(version)),
-        Line::Error(status) => return Err(classify::error_event(status)),
+        Line::Error(status) => return Err(failure::error_event(status)),
     };
     Ok(News::Change(WatchChange { verb, object: observed(shared, resource, object)? }))
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::classify::Failure;
 use super::machine::Oddity;
 use crate::ambient;
+use crate::cluster::Failure;
 use crate::journal::SourceState;
 
 /// Counters of one source since the daemon began. Every read is of one number; there is no moment that all are of.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::classify::Failure;
 use super::source::Stop;
 use crate::ambient;
+use crate::cluster::Failure;
 use crate::model::Cluster;
 
 /// How long a cluster that has said who it is may keep it to itself before that is taken for a permission that is gone. An

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::classify::Failure;
 use super::*;
+use crate::cluster::Failure;
 
 /// Faults 11 and 12: definitions that come and go.
 #[tokio::test]
