@@ -46,14 +46,6 @@ pub fn random() -> u64 {
     })
 }
 
-/// A random number from 0 to below 1.
-#[must_use]
-pub fn fraction() -> f64 {
-    // The highest 53 bits, which is what a float holds.
-    const STEPS: f64 = (1_u64 << 53) as f64;
-    (random() >> 11) as f64 / STEPS
-}
-
 /// Does work that blocks on a thread for such work. A caller that stops waiting does not stop the work.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     if is_simulated() {
@@ -143,7 +135,6 @@ mod tests {
     async fn without_one_they_are_the_real_ones() {
         assert!(now() > "2026-01-01T00:00:00Z".parse().unwrap());
         assert_ne!(random(), random());
-        assert!((0..1000).map(|_| fraction()).all(|part| (0.0..1.0).contains(&part)));
         let thread = std::thread::current().id();
         assert_ne!(blocking(move || std::thread::current().id()).await, thread);
     }

@@ -18,6 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::apiserver_counters;
 use crate::change::redact::Redactor;
 use crate::churn::Meter;
 use crate::cluster::{Api, ClusterError, Limits};
@@ -25,8 +26,7 @@ use crate::config::{Config, Loaded, OnFull, Recover};
 use crate::delivery::DeliveryError;
 use crate::http::{self, BindError, Endpoints};
 use crate::journal::{Bounds, Journal, JournalError, SourceState, WriterThread};
-use crate::requests;
-use crate::status::Live;
+use crate::status::{Live, Part};
 use crate::supervise::{Ended, Failed, Supervisor};
 use crate::systemd::{Notifier, Watchdog};
 use crate::telemetry::Telemetry;
@@ -41,10 +41,6 @@ const MARK_LIMIT: Duration = Duration::from_secs(2);
 const RELOAD_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the tasks may take to end when the daemon is told to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
-/// What the watchdog looks at, by name.
-pub(crate) const READING: &str = "reading the cluster";
-/// The other one.
-pub(crate) const WRITING: &str = "the journal";
 /// How often progress is looked at, for systemd's watchdog and its status line.
 const LOOK: Duration = Duration::from_secs(2);
 /// How long the journal's thread may take to answer before its turns alone have to prove that it lives.
@@ -202,10 +198,13 @@ impl Running {
         let counted = config.cluster.request_metrics.then(|| api.clone());
         let (fleet, handle) = Fleet::new(api, journal.clone(), plan, timings(&config.cluster));
         let stop = tasks.stop();
-        tasks.spawn(READING, async move { Ok(fleet.run(stop).await?) });
+        tasks.spawn(Part::Reading.name(), async move { Ok(fleet.run(stop).await?) });
         if let Some(api) = counted {
             let (fleet, journal, stop) = (handle.clone(), journal.clone(), tasks.stop());
-            tasks.spawn("request counters", async move { Ok(requests::run(api, fleet, journal, stop).await?) });
+            tasks.spawn(
+                "request counters",
+                async move { Ok(apiserver_counters::run(api, fleet, journal, stop).await?) },
+            );
         }
         let live = watch::Sender::new(Live {
             pid: std::process::id(),
@@ -252,7 +251,7 @@ impl Running {
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let watchdog = Watchdog::new(notifier);
         let mut clock = ClockWatch::new(Timestamp::now(), Instant::now());
-        let (reading, writing) = (watchdog.watch(READING), watchdog.watch(WRITING));
+        let (reading, writing) = (watchdog.watch(Part::Reading.name()), watchdog.watch(Part::Writing.name()));
         let reason = loop {
             tokio::select! {
                 Some(ended) = self.tasks.ended() => match self.sinks.ended(ended) {
@@ -289,7 +288,7 @@ impl Running {
                     // Where the writer has stopped, that is told elsewhere.
                     drop(tokio::time::timeout(PING, self.journal.settle_left()).await);
                     if let Err(error) = self.journal.check_place() {
-                        break Some(Ended { name: "the journal".to_owned(), result: Err(Failed::Error(error.into())) });
+                        break Some(Ended { name: Part::Writing.name().to_owned(), result: Err(Failed::Error(error.into())) });
                     }
                 }
             }

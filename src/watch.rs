@@ -18,10 +18,13 @@ pub mod decode;
 pub mod discovery;
 mod fleet;
 pub mod frame;
+mod intake;
 mod limiter;
+mod lister;
 pub mod machine;
 mod prober;
 mod recover;
+mod requests;
 pub mod select;
 mod source;
 mod stats;
@@ -40,7 +43,8 @@ use tokio::time::Instant;
 pub use fleet::{Fleet, FleetError, FleetHandle, Overview, Plan, SourceView};
 pub use stats::SourceStats;
 
-use crate::ambient::{self, Bell};
+use crate::ambient::Bell;
+use crate::backoff::Backoff;
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Failure};
 use crate::config::RecoverBounds;
@@ -65,10 +69,8 @@ pub struct Timings {
     pub short_watch_seconds: RangeInclusive<u32>,
     /// A watch on which nothing comes for this long is taken for dead. Bookmarks come about every minute.
     pub silence: Duration,
-    /// The bound on the first wait after a failure; it doubles with each further one …
-    pub backoff_first: Duration,
-    /// … up to this.
-    pub backoff_most: Duration,
+    /// How long to wait after failures.
+    pub backoff: Backoff,
     /// How often an API server that does not answer is asked whether it does, at most …
     pub prober: Duration,
     /// … and over which time the sources come back once it does.
@@ -102,8 +104,7 @@ impl Default for Timings {
             watch_seconds: 300..=600,
             short_watch_seconds: 60..=70,
             silence: Duration::from_secs(150),
-            backoff_first: Duration::from_millis(800),
-            backoff_most: Duration::from_secs(30),
+            backoff: Backoff { first: Duration::from_millis(800), most: Duration::from_secs(30) },
             prober: Duration::from_secs(1),
             scatter: Duration::from_millis(200),
             page: 500,
@@ -197,10 +198,4 @@ impl Shared {
     async fn lacks(&self, resource: &Resource) -> bool {
         self.discover().await.is_ok_and(|found| found.lacks(resource))
     }
-}
-
-/// Any time up to `bound`.
-fn random_up_to(bound: Duration) -> Duration {
-    let bound = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
-    Duration::from_millis(ambient::random() % bound.saturating_add(1))
 }

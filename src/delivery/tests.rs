@@ -313,10 +313,8 @@ async fn a_sink_that_is_down_for_long_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn the_wait_grows_and_is_never_below_what_the_server_asks() {
-    assert_eq!(backoff(1, 1.0), FIRST_WAIT);
-    assert_eq!(backoff(3, 1.0), 4 * FIRST_WAIT);
-    assert_eq!(backoff(u32::MAX, 1.0), LONGEST_WAIT);
-    assert_eq!(backoff(9, 0.0), Duration::ZERO);
+    assert!((0..100).all(|_| wait(1, None) <= BACKOFF.first && wait(u32::MAX, None) <= BACKOFF.most));
+    assert!((0..100).any(|_| wait(3, None) > BACKOFF.first));
     let mut world = World::new().await;
     world.write(1).await;
     let after = Some(Duration::from_secs(600));

@@ -12,10 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::discovery::{Discovered, Discoverer};
 use super::limiter::Limiter;
+use super::requests::Stop;
 use super::select::{Selection, Waiting, select};
-use super::source::{Driver, Outcome, Stop};
+use super::source::{Driver, Outcome};
 use super::stats::SourceStats;
-use super::{Shared, Timings, random_up_to};
+use super::{Shared, Timings};
 use crate::ambient::Bell;
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Failure};
@@ -507,10 +508,8 @@ impl Trouble {
             tracing::warn!("waiting for the API server: {failure}");
         }
         let at_least = if let Failure::Busy(Some(after)) = failure { *after } else { Duration::ZERO };
-        let timings = &shared.timings;
-        let bound = timings.backoff_first.saturating_mul(1 << self.tries.min(16)).min(timings.backoff_most);
         self.tries = self.tries.saturating_add(1);
-        let pause = shared.rest(at_least + random_up_to(bound));
+        let pause = shared.rest(at_least + shared.timings.backoff.wait(self.tries));
         if let Failure::Away(_) = failure {
             // The first try may have met an API server that is just being replaced.
             let back = shared.prober.answers(shared, self.tries <= 1);
@@ -572,7 +571,7 @@ mod tests {
     async fn waiting_for_as_long_as_is_wanted_is_progress() {
         for (name, answer) in [("legacy", legacy as fn(&str) -> Response<Body>), ("busy", busy)] {
             let asked = Arc::new(AtomicUsize::new(0));
-            let api = Api::over(server(Arc::clone(&asked), answer), "test", Limits::default()).await.unwrap();
+            let api = Api::with_client(server(Arc::clone(&asked), answer), "test", Limits::default()).await.unwrap();
             let dir = tempfile::tempdir().unwrap();
             let (journal, thread) = Journal::open(dir.path()).unwrap();
             let redactor = Arc::new(Redactor::new(&config::Redact::default(), [7; 32]).unwrap());

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Shared, random_up_to};
+use super::Shared;
 use crate::ambient::Bell;
+use crate::backoff::random_up_to;
 
 /// How long an answer may take: this, then twice and four times as long, and this again. A connection that was begun before
 /// the network came back would keep us from the one that is answered; but some networks are slow.

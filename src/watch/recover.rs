@@ -23,7 +23,8 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::decode;
-use super::source::{MANY, Stop};
+use super::lister::MANY;
+use super::requests::Stop;
 use super::stats::SourceStats;
 use crate::ambient;
 use crate::cluster::{Api, Failure};

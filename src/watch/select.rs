@@ -202,7 +202,7 @@ pub async fn check_access(api: &Api, sources: &[SourceSpec]) -> Result<Vec<Acces
     for source in sources {
         for verb in ["list", "watch"] {
             let Resource { group, plural, .. } = &source.resource;
-            let allowed = api.may(verb, group, plural, source.namespace.as_deref()).await?;
+            let allowed = api.can_i(verb, group, plural, source.namespace.as_deref()).await?;
             found.push(Access { verb, source: source.clone(), allowed });
         }
     }

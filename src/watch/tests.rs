@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::machine::Patience;
 use super::*;
+use crate::backoff::Backoff;
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Limits};
 use crate::config;
@@ -66,8 +67,7 @@ fn quick() -> Timings {
             forgive: Duration::from_secs(10),
         },
         silence: Duration::from_secs(30),
-        backoff_first: Duration::from_millis(10),
-        backoff_most: Duration::from_millis(100),
+        backoff: Backoff { first: Duration::from_millis(10), most: Duration::from_millis(100) },
         prober: Duration::from_millis(20),
         scatter: Duration::from_millis(5),
         rate: 100_000,

@@ -136,7 +136,7 @@ impl Life {
             full.fetch_or(written.as_ref().is_err_and(is_full), Ordering::Relaxed);
             Part::Ended("journal", written.map_err(|error| error.to_string()))
         });
-        let api = Api::over(place.network.client(&alive), "sim", Limits::default()).await;
+        let api = Api::with_client(place.network.client(&alive), "sim", Limits::default()).await;
         let api = api.map_err(|error| (error.to_string(), false))?;
         let redactor = Redactor::new(&config::Redact::default(), [7; 32]).map_err(|why| (why.join("\n"), false))?;
         let redactor = Arc::new(redactor);

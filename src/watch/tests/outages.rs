@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, StreamBody};
 use kube::client::Body;
 
 use super::*;
+use crate::ambient;
 use crate::journal::JournalError;
 use crate::sim::faults::{At, How, Then};
 
@@ -63,7 +64,7 @@ impl Stage {
                 })
             }
         });
-        let api = Api::over(kube::Client::new(service, "default"), "sim", Limits::default()).await.unwrap();
+        let api = Api::with_client(kube::Client::new(service, "default"), "sim", Limits::default()).await.unwrap();
         let (journal, writing) = Journal::inline(&self.dir.path().join("state"), |_| Ok(())).unwrap();
         let mut written = JoinSet::new();
         written.spawn(writing);
