@@ -5,7 +5,7 @@
 //! decides everything, everything happens on one thread, and the same seed does it again. Nothing of it is on while the
 //! daemon runs.
 
-mod bell;
+mod signal;
 pub mod watch;
 
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-pub use bell::{Bell, Listener};
+pub use signal::{Listener, Signal};
 
 thread_local! {
     static SIMULATED: RefCell<Option<Simulated>> = const { RefCell::new(None) };

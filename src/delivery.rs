@@ -393,7 +393,7 @@ impl Driver {
                 tokio::select! {
                     biased;
                     () = self.stop.cancelled() => return Ok(Outcome::Stop),
-                    () = self.reopen.rung() => Input::Reopen,
+                    () = self.reopen.notified() => Input::Reopen,
                     () = tokio::time::sleep_until(due), if owed => Input::Due,
                     more = async { head.wait_for(|head| *head > after).await.is_ok() } => {
                         if !more {
@@ -410,14 +410,14 @@ impl Driver {
                 tokio::select! {
                     biased;
                     () = self.stop.cancelled() => return Ok(Outcome::Stop),
-                    () = self.reopen.rung() => Input::Reopen,
+                    () = self.reopen.notified() => Input::Reopen,
                     () = tokio::time::sleep(wait) => Input::Woken,
                 }
             }
             Effect::AwaitOperator => tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Ok(Outcome::Stop),
-                () = self.reopen.rung() => Input::Reopen,
+                () = self.reopen.notified() => Input::Reopen,
             },
         };
         Ok(Outcome::Input(input))
@@ -448,7 +448,7 @@ impl Driver {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Some(Outcome::Stop),
-            () = self.reopen.rung() => Some(Outcome::Input(Input::Reopen)),
+            () = self.reopen.notified() => Some(Outcome::Input(Input::Reopen)),
             () = ready => None,
         }
     }
@@ -469,8 +469,8 @@ impl Driver {
     }
 
     fn asked_to_reopen(&mut self) -> bool {
-        let asked = self.reopen.has_rung();
-        self.reopen.forget();
+        let asked = self.reopen.is_notified();
+        self.reopen.mark_seen();
         asked
     }
 

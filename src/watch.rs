@@ -1,7 +1,7 @@
 //! Reading the cluster.
 //!
 //! Every watched resource and scope is a *source*: a pure [`machine`] that decides, and a thin driver that carries
-//! out. The [`Fleet`] owns all of them, follows what the API server serves and what the configuration asks for, and
+//! out. The [`SourceManager`] owns all of them, follows what the API server serves and what the configuration asks for, and
 //! ends when one of them ends unasked.
 //!
 //! ```text
@@ -16,12 +16,12 @@
 mod audit;
 pub mod decode;
 pub mod discovery;
-mod fleet;
 pub mod frame;
 mod intake;
 mod limiter;
 mod lister;
 pub mod machine;
+mod manager;
 mod prober;
 mod recover;
 mod requests;
@@ -34,16 +34,16 @@ mod verified;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify, Semaphore, watch};
 use tokio::time::Instant;
 
-pub use fleet::{Fleet, FleetError, FleetHandle, Overview, Plan, SourceView};
+pub use manager::{Overview, Plan, SourceManager, SourceManagerError, SourceManagerHandle, SourceView};
 pub use stats::SourceStats;
 
-use crate::ambient::Bell;
+use crate::ambient::Signal;
 use crate::backoff::Backoff;
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Failure};
@@ -133,7 +133,7 @@ struct Shared {
     /// Told when a source has settled for the first time.
     settled: Arc<Notify>,
     /// Counts steps of every source and of discovery: proof of life for a watchdog.
-    progress: Arc<AtomicU64>,
+    progress: Signal,
     discoverer: Arc<Mutex<Discoverer>>,
     discovered: watch::Sender<Option<Discovered>>,
     verified: Arc<Mutex<Verified>>,
@@ -145,15 +145,15 @@ struct Shared {
     finding: Arc<AtomicU32>,
     /// Of those with revisions that nothing explains, one asks at a time: what it finds the next one need not ask for.
     counting: Arc<Semaphore>,
-    /// Rings for each rollback of the API server, so that what one source finds makes the others look.
-    rollbacks: Bell,
-    /// Rings at the moments after which no open connection is trusted: a suspended machine, a stopped process.
-    reconnects: Bell,
+    /// Notified of each rollback of the API server, so that what one source finds makes the others look.
+    rollbacks: Signal,
+    /// Notified at the moments after which no open connection is trusted: a suspended machine, a stopped process.
+    reconnects: Signal,
 }
 
 impl Shared {
     fn progressed(&self) {
-        self.progress.fetch_add(1, Ordering::Relaxed);
+        self.progress.notify();
     }
 
     /// Waits for answers of the API server. A server that stands still is waited for, each time for as long as a request may
@@ -180,7 +180,7 @@ impl Shared {
         }
     }
 
-    /// Asks discovery now, and tells the fleet what it says.
+    /// Asks discovery now, and lets the source manager know what it says.
     async fn discover(&self) -> Result<Discovered, Failure> {
         let found = self.discoverer.lock().await.discover(&self.api).await?;
         self.progressed();

@@ -46,7 +46,7 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn of(endpoints: &Endpoints) -> Self {
-        let sources = endpoints.fleet.overview().sources.into_iter().map(|view| {
+        let sources = endpoints.sources.overview().sources.into_iter().map(|view| {
             let namespace = view.spec.namespace.clone().unwrap_or_default();
             let labels = vec![("resource", view.spec.resource.full_name()), ("namespace", namespace)];
             (labels, view.stats, endpoints.backlog.of(view.id))

@@ -54,7 +54,7 @@ pub(super) struct Driver {
     rest: Duration,
     /// What was spent on recovering since the position was lost.
     spent: Option<Spent>,
-    /// Rings for the rollbacks that sources have found by themselves.
+    /// Notified of the rollbacks that sources have found by themselves.
     rollbacks: Listener,
     /// Another source told us of the newest rollback, and we have not watched since.
     warned: bool,
@@ -193,17 +193,17 @@ impl Driver {
 
     /// Tells the other sources of a rollback that nobody has told us of, as their open watches would not.
     fn warn_others(&mut self) {
-        if !self.warned && !self.rollbacks.has_rung() {
-            self.shared.rollbacks.ring();
+        if !self.warned && !self.rollbacks.is_notified() {
+            self.shared.rollbacks.notify();
         }
-        self.rollbacks.forget();
+        self.rollbacks.mark_seen();
     }
 
     /// Whether another source has found a rollback that we have not looked for yet.
     fn warning(&mut self) -> bool {
-        let warning = self.rollbacks.has_rung();
+        let warning = self.rollbacks.is_notified();
         if warning {
-            self.rollbacks.forget();
+            self.rollbacks.mark_seen();
             self.warned = true;
         }
         warning

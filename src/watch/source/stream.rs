@@ -96,8 +96,8 @@ impl Driver {
                     self.step(Input::Stood).await?;
                     continue;
                 }
-                () = reconnects.rung() => return Ok(Input::Ended(End::Silent)),
-                () = rollbacks.rung() => {
+                () = reconnects.notified() => return Ok(Input::Ended(End::Silent)),
+                () = rollbacks.notified() => {
                     self.rollbacks = rollbacks;
                     self.warned = true;
                     return Ok(Input::Warned);

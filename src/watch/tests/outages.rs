@@ -26,8 +26,8 @@ struct Stage {
 
 struct Running {
     journal: Journal,
-    handle: FleetHandle,
-    _tasks: JoinSet<Result<(), FleetError>>,
+    handle: SourceManagerHandle,
+    _tasks: JoinSet<Result<(), SourceManagerError>>,
     _writing: JoinSet<Result<(), JournalError>>,
 }
 
@@ -70,9 +70,9 @@ impl Stage {
         written.spawn(writing);
         // Discovery has its own pace, and is not what is counted here.
         let timings = Timings { discovery: Duration::from_secs(3600), ..Timings::default() };
-        let (fleet, handle) = Fleet::new(api, journal.clone(), plan(watches), timings);
+        let (manager, handle) = SourceManager::new(api, journal.clone(), plan(watches), timings);
         let mut tasks = JoinSet::new();
-        tasks.spawn(fleet.run(CancellationToken::new()));
+        tasks.spawn(manager.run(CancellationToken::new()));
         let mut ready = handle.ready();
         ready.wait_for(|ready| *ready).await.unwrap();
         Running { journal, handle, _tasks: tasks, _writing: written }
