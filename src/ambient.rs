@@ -5,7 +5,7 @@
 //! decides everything, everything happens on one thread, and the same seed does it again. Nothing of it is on while the
 //! daemon runs.
 
-mod bell;
+mod signal;
 pub mod watch;
 
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-pub use bell::{Bell, Listener};
+pub use signal::{Listener, Signal};
 
 thread_local! {
     static SIMULATED: RefCell<Option<Simulated>> = const { RefCell::new(None) };
@@ -44,14 +44,6 @@ pub fn random() -> u64 {
         // The bits of a half that are the same in every UUID stand elsewhere in the other.
         first ^ second.rotate_left(32)
     })
-}
-
-/// A random number from 0 to below 1.
-#[must_use]
-pub fn fraction() -> f64 {
-    // The highest 53 bits, which is what a float holds.
-    const STEPS: f64 = (1_u64 << 53) as f64;
-    (random() >> 11) as f64 / STEPS
 }
 
 /// Does work that blocks on a thread for such work. A caller that stops waiting does not stop the work.
@@ -143,7 +135,6 @@ mod tests {
     async fn without_one_they_are_the_real_ones() {
         assert!(now() > "2026-01-01T00:00:00Z".parse().unwrap());
         assert_ne!(random(), random());
-        assert!((0..1000).map(|_| fraction()).all(|part| (0.0..1.0).contains(&part)));
         let thread = std::thread::current().id();
         assert_ne!(blocking(move || std::thread::current().id()).await, thread);
     }

@@ -18,6 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::apiserver_counters;
 use crate::change::redact::Redactor;
 use crate::churn::Meter;
 use crate::cluster::{Api, ClusterError, Limits};
@@ -25,12 +26,11 @@ use crate::config::{Config, Loaded, OnFull, Recover};
 use crate::delivery::DeliveryError;
 use crate::http::{self, BindError, Endpoints};
 use crate::journal::{Bounds, Journal, JournalError, SourceState, WriterThread};
-use crate::requests;
-use crate::status::Live;
+use crate::status::{Live, Part};
 use crate::supervise::{Ended, Failed, Supervisor};
 use crate::systemd::{Notifier, Watchdog};
 use crate::telemetry::Telemetry;
-use crate::watch::{Fleet, FleetError, FleetHandle, Plan, SourceView, Timings};
+use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, SourceView, Timings};
 use clock::{ClockWatch, Seen};
 use sinks::Sinks;
 
@@ -41,10 +41,6 @@ const MARK_LIMIT: Duration = Duration::from_secs(2);
 const RELOAD_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the tasks may take to end when the daemon is told to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
-/// What the watchdog looks at, by name.
-pub(crate) const READING: &str = "reading the cluster";
-/// The other one.
-pub(crate) const WRITING: &str = "the journal";
 /// How often progress is looked at, for systemd's watchdog and its status line.
 const LOOK: Duration = Duration::from_secs(2);
 /// How long the journal's thread may take to answer before its turns alone have to prove that it lives.
@@ -85,7 +81,7 @@ pub enum DaemonError {
 #[derive(Debug, thiserror::Error)]
 enum TaskError {
     #[error(transparent)]
-    Fleet(#[from] FleetError),
+    SourceManager(#[from] SourceManagerError),
     #[error(transparent)]
     Delivery(#[from] DeliveryError),
     #[error(transparent)]
@@ -97,10 +93,10 @@ enum TaskError {
 impl TaskError {
     fn into_daemon(self, name: String) -> DaemonError {
         match self {
-            Self::Fleet(FleetError::Journal(error))
+            Self::SourceManager(SourceManagerError::Journal(error))
             | Self::Delivery(DeliveryError::Journal(error))
             | Self::Journal(error) => error.into(),
-            other @ (Self::Fleet(_) | Self::Http(_)) => DaemonError::Task { name, why: other.to_string() },
+            other @ (Self::SourceManager(_) | Self::Http(_)) => DaemonError::Task { name, why: other.to_string() },
         }
     }
 }
@@ -144,7 +140,7 @@ struct Running {
     journal: Journal,
     tasks: Supervisor<TaskError>,
     sinks: Sinks,
-    fleet: FleetHandle,
+    sources: SourceManagerHandle,
     redactor: Arc<Redactor>,
     /// What others are told of this process.
     live: watch::Sender<Live>,
@@ -200,12 +196,15 @@ impl Running {
         sinks.asked().await;
         let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
         let counted = config.cluster.request_metrics.then(|| api.clone());
-        let (fleet, handle) = Fleet::new(api, journal.clone(), plan, timings(&config.cluster));
+        let (manager, handle) = SourceManager::new(api, journal.clone(), plan, timings(&config.cluster));
         let stop = tasks.stop();
-        tasks.spawn(READING, async move { Ok(fleet.run(stop).await?) });
+        tasks.spawn(Part::Reading.name(), async move { Ok(manager.run(stop).await?) });
         if let Some(api) = counted {
-            let (fleet, journal, stop) = (handle.clone(), journal.clone(), tasks.stop());
-            tasks.spawn("request counters", async move { Ok(requests::run(api, fleet, journal, stop).await?) });
+            let (sources, journal, stop) = (handle.clone(), journal.clone(), tasks.stop());
+            tasks.spawn(
+                "request counters",
+                async move { Ok(apiserver_counters::run(api, sources, journal, stop).await?) },
+            );
         }
         let live = watch::Sender::new(Live {
             pid: std::process::id(),
@@ -216,7 +215,7 @@ impl Running {
         if let Some(bound) = bound {
             let endpoints = Endpoints {
                 state: Arc::new(config.state.path.clone()),
-                fleet: handle.clone(),
+                sources: handle.clone(),
                 backlog: journal.backlog(),
                 live: live.subscribe(),
                 sinks: sinks.counters(),
@@ -236,7 +235,7 @@ impl Running {
             head = journal.head().borrow().0,
             "decklog has started"
         );
-        Ok(Self { config, journal, tasks, sinks, fleet: handle, redactor, live, live_file })
+        Ok(Self { config, journal, tasks, sinks, sources: handle, redactor, live, live_file })
     }
 
     async fn follow(
@@ -246,13 +245,13 @@ impl Running {
         signals: &mut Signals,
     ) -> Result<(), DaemonError> {
         let notifier = &setting.notifier;
-        let mut ready = self.fleet.ready();
+        let mut ready = self.sources.ready();
         let mut told_ready = false;
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let watchdog = Watchdog::new(notifier);
         let mut clock = ClockWatch::new(Timestamp::now(), Instant::now());
-        let (reading, writing) = (watchdog.watch(READING), watchdog.watch(WRITING));
+        let (reading, writing) = (watchdog.watch(Part::Reading.name()), watchdog.watch(Part::Writing.name()));
         let reason = loop {
             tokio::select! {
                 Some(ended) = self.tasks.ended() => match self.sinks.ended(ended) {
@@ -277,7 +276,7 @@ impl Running {
                         // Nothing is taken from it, and that is told.
                         reading.rest();
                     } else {
-                        reading.at(self.fleet.progress());
+                        reading.at(self.sources.progress());
                     }
                     // It may be writing a long list, which counts its turns too.
                     drop(tokio::time::timeout(PING, self.journal.ping()).await);
@@ -289,7 +288,7 @@ impl Running {
                     // Where the writer has stopped, that is told elsewhere.
                     drop(tokio::time::timeout(PING, self.journal.settle_left()).await);
                     if let Err(error) = self.journal.check_place() {
-                        break Some(Ended { name: "the journal".to_owned(), result: Err(Failed::Error(error.into())) });
+                        break Some(Ended { name: Part::Writing.name().to_owned(), result: Err(Failed::Error(error.into())) });
                     }
                 }
             }
@@ -300,7 +299,7 @@ impl Running {
 
     /// One line for `systemctl status`.
     fn line(&self) -> String {
-        let overview = self.fleet.overview();
+        let overview = self.sources.overview();
         let head = self.journal.head().borrow().0;
         let mut line = format!("seq {head}; {} sources", overview.sources.len());
         if !overview.waiting.is_empty() {
@@ -337,7 +336,7 @@ impl Running {
                 "this process stood still: it was stopped, or the machine was; every watch is opened anew"
             ),
         }
-        self.fleet.reconnect();
+        self.sources.reconnect();
     }
 
     /// Keeps what others are told of this process as it is.
@@ -345,9 +344,9 @@ impl Running {
         let files = descriptors::look();
         let changed = self.live.send_if_modified(|live| {
             let mut now = Live {
-                ready: *self.fleet.ready().borrow(),
+                ready: *self.sources.ready().borrow(),
                 stalled,
-                waiting: self.fleet.overview().waiting.into_iter().map(|waiting| waiting.name).collect(),
+                waiting: self.sources.overview().waiting.into_iter().map(|waiting| waiting.name).collect(),
                 tries: self.sinks.tries(),
                 paused: self.journal.paused().borrow().clone(),
                 open_files: files.open,
@@ -385,7 +384,7 @@ impl Running {
     /// A source that needs a person does not keep the others from being ready.
     fn tell_ready(&self) {
         let degraded = |view: &SourceView| matches!(view.stats.state(), SourceState::Degraded(_));
-        let sources = self.fleet.overview().sources;
+        let sources = self.sources.overview().sources;
         let degraded: Vec<String> = sources.iter().filter(|view| degraded(view)).map(|view| view.spec.name()).collect();
         if degraded.is_empty() {
             tracing::info!("ready: every source has resumed or finished its first list");
@@ -402,7 +401,7 @@ impl Running {
         if !std::io::stderr().is_terminal() {
             return;
         }
-        for view in self.fleet.overview().sources {
+        for view in self.sources.overview().sources {
             if let SourceState::Listing(objects) = view.stats.state() {
                 tracing::info!(source = view.spec.name(), "listing: {objects} objects so far");
             }
@@ -449,7 +448,7 @@ impl Running {
         setting.telemetry.reload(&config.log)?;
         if config.watch != self.config.watch || config.redact != self.config.redact {
             let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
-            if tokio::time::timeout(RELOAD_PATIENCE, self.fleet.reload(plan)).await.is_err() {
+            if tokio::time::timeout(RELOAD_PATIENCE, self.sources.reload(plan)).await.is_err() {
                 tracing::warn!(
                     "what is watched goes on by the configuration before until the journal takes changes again"
                 );
@@ -474,7 +473,7 @@ impl Running {
         writer: WriterThread,
         signals: &mut Signals,
     ) -> Result<(), DaemonError> {
-        let Self { journal, tasks, sinks, fleet, .. } = self;
+        let Self { journal, tasks, sinks, sources, .. } = self;
         let ending = async move {
             let (failed, late) = tasks.shut_down(STOP_LIMIT).await;
             for ended in failed {
@@ -487,7 +486,7 @@ impl Running {
             }
             // What is copied from here on is known by its mark. It is no reason to stay.
             drop(tokio::time::timeout(MARK_LIMIT, journal.renew_mark()).await);
-            drop((sinks, fleet, journal));
+            drop((sinks, sources, journal));
             // The last handle is gone: the thread commits what it was given, and ends.
             match tokio::task::spawn_blocking(move || writer.join()).await {
                 Ok(result) => result.map_err(DaemonError::from),

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::ambient::{self, Listener, watch};
+use crate::backoff::Backoff;
 use crate::config::{self, OnRefused};
 use crate::journal::{self, Choice, Journal, JournalError, Reader, Recast, SinkStart, SinkState, StoredEntry};
 use crate::model::Seq;
@@ -30,10 +31,8 @@ use machine::{Effect, Held, Input, State};
 pub use start::{Asked, asked, register};
 pub(crate) use timeline::line_for;
 
-/// The first wait after a failure is drawn from nothing up to this, each later one from twice as much.
-const FIRST_WAIT: Duration = Duration::from_millis(200);
-/// The longest wait that is drawn.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// How long to wait after failed deliveries.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), most: Duration::from_secs(30) };
 /// How often at most the cursor moves when it only passes entries that the filter leaves out.
 const IDLE_ACKNOWLEDGE: Duration = Duration::from_secs(1);
 /// How long a delivery that is under way may take to finish when delivery is stopped.
@@ -394,7 +393,7 @@ impl Driver {
                 tokio::select! {
                     biased;
                     () = self.stop.cancelled() => return Ok(Outcome::Stop),
-                    () = self.reopen.rung() => Input::Reopen,
+                    () = self.reopen.notified() => Input::Reopen,
                     () = tokio::time::sleep_until(due), if owed => Input::Due,
                     more = async { head.wait_for(|head| *head > after).await.is_ok() } => {
                         if !more {
@@ -411,14 +410,14 @@ impl Driver {
                 tokio::select! {
                     biased;
                     () = self.stop.cancelled() => return Ok(Outcome::Stop),
-                    () = self.reopen.rung() => Input::Reopen,
+                    () = self.reopen.notified() => Input::Reopen,
                     () = tokio::time::sleep(wait) => Input::Woken,
                 }
             }
             Effect::AwaitOperator => tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Ok(Outcome::Stop),
-                () = self.reopen.rung() => Input::Reopen,
+                () = self.reopen.notified() => Input::Reopen,
             },
         };
         Ok(Outcome::Input(input))
@@ -449,7 +448,7 @@ impl Driver {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Some(Outcome::Stop),
-            () = self.reopen.rung() => Some(Outcome::Input(Input::Reopen)),
+            () = self.reopen.notified() => Some(Outcome::Input(Input::Reopen)),
             () = ready => None,
         }
     }
@@ -470,8 +469,8 @@ impl Driver {
     }
 
     fn asked_to_reopen(&mut self) -> bool {
-        let asked = self.reopen.has_rung();
-        self.reopen.forget();
+        let asked = self.reopen.is_notified();
+        self.reopen.mark_seen();
         asked
     }
 
@@ -667,13 +666,7 @@ async fn finish<T>(stop: &CancellationToken, work: impl Future<Output = T>) -> O
 
 /// How long to wait before a try after so many that failed, and at least what the server asked for.
 pub(crate) fn wait(attempt: u32, after: Option<Duration>) -> Duration {
-    backoff(attempt, ambient::fraction()).max(after.unwrap_or_default())
-}
-
-/// Full jitter: any time up to a bound that doubles with each attempt.
-fn backoff(attempt: u32, random: f64) -> Duration {
-    let bound = FIRST_WAIT.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(LONGEST_WAIT);
-    bound.mul_f64(random)
+    BACKOFF.wait(attempt).max(after.unwrap_or_default())
 }
 
 fn tell(name: &str, state: &SinkState) {

@@ -36,7 +36,7 @@ use crate::config::Listen;
 use crate::delivery::SinkCounters;
 use crate::journal::{Backlog, JournalError, Reader};
 use crate::status::{Live, Status};
-use crate::watch::FleetHandle;
+use crate::watch::SourceManagerHandle;
 
 /// What the endpoints read.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct Endpoints {
     /// The state directory.
     pub state: Arc<PathBuf>,
     /// What reads the cluster.
-    pub fleet: FleetHandle,
+    pub sources: SourceManagerHandle,
     /// What waits for the disk.
     pub backlog: Backlog,
     /// What the daemon knows of itself.
@@ -245,7 +245,7 @@ async fn livez(State(served): State<Served>) -> Response {
 }
 
 async fn readyz(State(served): State<Served>) -> Response {
-    if *served.endpoints.fleet.ready().borrow() {
+    if *served.endpoints.sources.ready().borrow() {
         return "ok\n".into_response();
     }
     let waiting = read(&served, |state| {

@@ -1,6 +1,8 @@
 //! decklog keeps the deck log of a Kubernetes cluster.
 
 pub mod ambient;
+pub mod apiserver_counters;
+pub mod backoff;
 pub mod change;
 pub mod churn;
 pub mod cli;
@@ -12,7 +14,6 @@ pub mod filter;
 pub mod http;
 pub mod journal;
 pub mod model;
-pub mod requests;
 pub mod sim;
 pub mod sink;
 pub mod status;

@@ -48,7 +48,7 @@ use store::{CRDS, MAIN, Store};
 use wire::Line;
 pub use wire::{Body, Broken};
 
-use crate::ambient::Bell;
+use crate::ambient;
 
 /// How the server behaves; can be changed while it runs with [`Sim::set`].
 #[derive(Clone, Debug)]
@@ -126,7 +126,7 @@ pub const TOKEN: &str = "simulated-token";
 pub(crate) struct Shared {
     state: Mutex<State>,
     /// Told of everything that a condition can be about.
-    tick: Bell,
+    tick: ambient::Signal,
 }
 
 #[derive(Debug)]
@@ -159,7 +159,7 @@ impl Shared {
     }
 
     fn tell(&self) {
-        self.tick.ring();
+        self.tick.notify();
     }
 
     /// Waits for a revision of this storage in the future.
@@ -176,11 +176,11 @@ impl Shared {
     async fn until(&self, holds: impl Fn() -> bool) {
         let mut tick = self.tick.listen();
         loop {
-            tick.forget();
+            tick.mark_seen();
             if holds() {
                 return;
             }
-            tick.rung().await;
+            tick.notified().await;
         }
     }
 
@@ -309,7 +309,7 @@ impl Sim {
             counters: BTreeMap::new(),
             turn: 0,
         };
-        Ok(Arc::new(Shared { state: Mutex::new(state), tick: Bell::default() }))
+        Ok(Arc::new(Shared { state: Mutex::new(state), tick: ambient::Signal::default() }))
     }
 
     /// Changes how the server behaves.

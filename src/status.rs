@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use alarm::{Alarm, NAMES as ALARMS};
-pub use live::{Jump, Live};
+pub use live::{Jump, Live, Part};
 
 use crate::journal::{JournalError, Reader};
 use crate::model::Seq;

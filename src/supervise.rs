@@ -15,19 +15,19 @@ use crate::telemetry::panic_text;
 
 /// The tasks of one owner.
 #[derive(Debug)]
-pub struct Supervisor<E> {
-    tasks: JoinSet<Result<(), E>>,
+pub struct Supervisor<E, T = ()> {
+    tasks: JoinSet<Result<T, E>>,
     names: HashMap<Id, String>,
     stop: CancellationToken,
 }
 
 /// How a task ended.
 #[derive(Debug)]
-pub struct Ended<E> {
+pub struct Ended<E, T = ()> {
     /// Its name.
     pub name: String,
     /// What it said.
-    pub result: Result<(), Failed<E>>,
+    pub result: Result<T, Failed<E>>,
 }
 
 /// A task that did not end well.
@@ -48,7 +48,7 @@ impl<E: fmt::Display> fmt::Display for Failed<E> {
     }
 }
 
-impl<E: Send + 'static> Supervisor<E> {
+impl<E: Send + 'static, T: Send + 'static> Supervisor<E, T> {
     /// An owner without tasks; its tasks are asked to end when `stop` or a parent of it is cancelled.
     #[must_use]
     pub fn new(stop: CancellationToken) -> Self {
@@ -62,13 +62,13 @@ impl<E: Send + 'static> Supervisor<E> {
     }
 
     /// Starts a task under a name.
-    pub fn spawn(&mut self, name: impl Into<String>, task: impl Future<Output = Result<(), E>> + Send + 'static) {
+    pub fn spawn(&mut self, name: impl Into<String>, task: impl Future<Output = Result<T, E>> + Send + 'static) {
         let id = self.tasks.spawn(task).id();
         self.names.insert(id, name.into());
     }
 
     /// The next task that ends; `None` when there is none left. Dropping the future loses nothing.
-    pub async fn ended(&mut self) -> Option<Ended<E>> {
+    pub async fn ended(&mut self) -> Option<Ended<E, T>> {
         let (id, result) = match self.tasks.join_next_with_id().await? {
             Ok((id, result)) => (id, result.map_err(Failed::Error)),
             Err(error) => {
@@ -83,9 +83,15 @@ impl<E: Send + 'static> Supervisor<E> {
         Some(Ended { name: self.names.remove(&id).unwrap_or_default(), result })
     }
 
+    /// Drops every task, and returns when each of them is gone.
+    pub async fn abort(&mut self) {
+        self.tasks.shutdown().await;
+        self.names.clear();
+    }
+
     /// Asks every task to end and waits for them, up to `limit`; gives those that failed and the names of those that
     /// did not end in time, which are then dropped.
-    pub async fn shut_down(mut self, limit: Duration) -> (Vec<Ended<E>>, Vec<String>) {
+    pub async fn shut_down(mut self, limit: Duration) -> (Vec<Ended<E, T>>, Vec<String>) {
         self.stop.cancel();
         let mut failed = Vec::new();
         let all = async {

@@ -1,28 +1,30 @@
 //! Reading the cluster.
 //!
 //! Every watched resource and scope is a *source*: a pure [`machine`] that decides, and a thin driver that carries
-//! out. The [`Fleet`] owns all of them, follows what the API server serves and what the configuration asks for, and
+//! out. The [`SourceManager`] owns all of them, follows what the API server serves and what the configuration asks for, and
 //! ends when one of them ends unasked.
 //!
 //! ```text
 //!  bytes ─ frame ─→ lines ─ decode ─→ identity + bytes ─ redact ─→ journal
 //!                                  ╲
-//!                       answers ─ classify ─→ machine ─→ what to do next
+//!                       answers ─ failure ──→ machine ─→ what to do next
 //! ```
 //!
 //! The watch is read by ourselves and not by `kube_runtime`, because that one cannot begin at a version, shows no
 //! bookmarks, goes past what it cannot decode, and keeps no bytes.
 
 mod audit;
-pub mod classify;
 pub mod decode;
 pub mod discovery;
-mod fleet;
 pub mod frame;
+mod intake;
 mod limiter;
+mod lister;
 pub mod machine;
+mod manager;
 mod prober;
 mod recover;
+mod requests;
 pub mod select;
 mod source;
 mod stats;
@@ -32,18 +34,19 @@ mod verified;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify, Semaphore, watch};
 use tokio::time::Instant;
 
-pub use fleet::{Fleet, FleetError, FleetHandle, Overview, Plan, SourceView};
+pub use manager::{Overview, Plan, SourceManager, SourceManagerError, SourceManagerHandle, SourceView};
 pub use stats::SourceStats;
 
-use crate::ambient::{self, Bell};
+use crate::ambient::Signal;
+use crate::backoff::Backoff;
 use crate::change::redact::Redactor;
-use crate::cluster::Api;
+use crate::cluster::{Api, Failure};
 use crate::config::RecoverBounds;
 use crate::journal::Journal;
 use crate::model::Resource;
@@ -66,10 +69,8 @@ pub struct Timings {
     pub short_watch_seconds: RangeInclusive<u32>,
     /// A watch on which nothing comes for this long is taken for dead. Bookmarks come about every minute.
     pub silence: Duration,
-    /// The bound on the first wait after a failure; it doubles with each further one …
-    pub backoff_first: Duration,
-    /// … up to this.
-    pub backoff_most: Duration,
+    /// How long to wait after failures.
+    pub backoff: Backoff,
     /// How often an API server that does not answer is asked whether it does, at most …
     pub prober: Duration,
     /// … and over which time the sources come back once it does.
@@ -103,8 +104,7 @@ impl Default for Timings {
             watch_seconds: 300..=600,
             short_watch_seconds: 60..=70,
             silence: Duration::from_secs(150),
-            backoff_first: Duration::from_millis(800),
-            backoff_most: Duration::from_secs(30),
+            backoff: Backoff { first: Duration::from_millis(800), most: Duration::from_secs(30) },
             prober: Duration::from_secs(1),
             scatter: Duration::from_millis(200),
             page: 500,
@@ -133,7 +133,7 @@ struct Shared {
     /// Told when a source has settled for the first time.
     settled: Arc<Notify>,
     /// Counts steps of every source and of discovery: proof of life for a watchdog.
-    progress: Arc<AtomicU64>,
+    progress: Signal,
     discoverer: Arc<Mutex<Discoverer>>,
     discovered: watch::Sender<Option<Discovered>>,
     verified: Arc<Mutex<Verified>>,
@@ -145,15 +145,15 @@ struct Shared {
     finding: Arc<AtomicU32>,
     /// Of those with revisions that nothing explains, one asks at a time: what it finds the next one need not ask for.
     counting: Arc<Semaphore>,
-    /// Rings for each rollback of the API server, so that what one source finds makes the others look.
-    rollbacks: Bell,
-    /// Rings at the moments after which no open connection is trusted: a suspended machine, a stopped process.
-    reconnects: Bell,
+    /// Notified of each rollback of the API server, so that what one source finds makes the others look.
+    rollbacks: Signal,
+    /// Notified at the moments after which no open connection is trusted: a suspended machine, a stopped process.
+    reconnects: Signal,
 }
 
 impl Shared {
     fn progressed(&self) {
-        self.progress.fetch_add(1, Ordering::Relaxed);
+        self.progress.notify();
     }
 
     /// Waits for answers of the API server. A server that stands still is waited for, each time for as long as a request may
@@ -180,8 +180,8 @@ impl Shared {
         }
     }
 
-    /// Asks discovery now, and tells the fleet what it says.
-    async fn discover(&self) -> Result<Discovered, classify::Failure> {
+    /// Asks discovery now, and lets the source manager know what it says.
+    async fn discover(&self) -> Result<Discovered, Failure> {
         let found = self.discoverer.lock().await.discover(&self.api).await?;
         self.progressed();
         self.discovered.send_if_modified(|last| {
@@ -198,10 +198,4 @@ impl Shared {
     async fn lacks(&self, resource: &Resource) -> bool {
         self.discover().await.is_ok_and(|found| found.lacks(resource))
     }
-}
-
-/// Any time up to `bound`.
-fn random_up_to(bound: Duration) -> Duration {
-    let bound = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
-    Duration::from_millis(ambient::random() % bound.saturating_add(1))
 }

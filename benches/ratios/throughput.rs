@@ -38,7 +38,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use decklog::ambient::Bell;
+use decklog::ambient::Signal;
 use decklog::config::{OnRefused, SinkKind};
 use decklog::delivery::{self, Plan, SinkStats};
 use decklog::journal::{Journal, Reader, SinkStart, WatchChange};
@@ -329,7 +329,7 @@ impl Bench<'_> {
         };
         let stop = CancellationToken::new();
         let begun = Instant::now();
-        let running = delivery::run(self.log.journal.clone(), plan, sink, Bell::default().listen(), stop.clone());
+        let running = delivery::run(self.log.journal.clone(), plan, sink, Signal::default().listen(), stop.clone());
         let delivered = || usize::try_from(stats.delivered.load(Relaxed)).expect("it fits");
         let watching = async {
             while delivered() < case.entries {

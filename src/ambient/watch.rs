@@ -1,11 +1,11 @@
 //! A value that many wait on, woken in the order in which they began to wait: a watch channel of tokio, which wakes its
-//! receivers in an order of chance, with a [`Bell`] beside it.
+//! receivers in an order of chance, with a [`Signal`] beside it.
 
 use tokio::sync::watch;
 pub use tokio::sync::watch::Ref;
 pub use tokio::sync::watch::error::RecvError;
 
-use super::{Bell, Listener};
+use super::{Listener, Signal};
 
 /// A channel that holds this value at first.
 pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
@@ -19,7 +19,7 @@ pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
 pub struct Sender<T> {
     value: watch::Sender<T>,
     // Dropped last: whoever is woken by it finds the channel closed.
-    changed: Ring,
+    changed: Ending,
 }
 
 /// Looks at the value. As the one of tokio in every method.
@@ -29,20 +29,20 @@ pub struct Receiver<T> {
     changed: Listener,
 }
 
-/// Rings at its end, too.
+/// Notified of its end, too.
 #[derive(Debug, Default)]
-struct Ring(Bell);
+struct Ending(Signal);
 
-impl Drop for Ring {
+impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.ring();
+        self.0.notify();
     }
 }
 
 impl<T> Sender<T> {
     /// A channel that nobody listens to yet.
     pub fn new(value: T) -> Self {
-        Self { value: watch::Sender::new(value), changed: Ring::default() }
+        Self { value: watch::Sender::new(value), changed: Ending::default() }
     }
 
     /// A receiver that has seen the value of this moment.
@@ -58,21 +58,21 @@ impl<T> Sender<T> {
     /// Replaces the value, and gives the one before.
     pub fn send_replace(&self, value: T) -> T {
         let before = self.value.send_replace(value);
-        self.changed.0.ring();
+        self.changed.0.notify();
         before
     }
 
     /// Changes the value.
     pub fn send_modify(&self, change: impl FnOnce(&mut T)) {
         self.value.send_modify(change);
-        self.changed.0.ring();
+        self.changed.0.notify();
     }
 
     /// Changes the value; nobody is told of it where that says `false`.
     pub fn send_if_modified(&self, change: impl FnOnce(&mut T) -> bool) -> bool {
         let changed = self.value.send_if_modified(change);
         if changed {
-            self.changed.0.ring();
+            self.changed.0.notify();
         }
         changed
     }
@@ -109,7 +109,7 @@ impl<T> Receiver<T> {
     async fn until(&mut self, mut reached: impl FnMut(&T, bool) -> bool) -> Result<(), RecvError> {
         loop {
             // What changes from here on is heard below.
-            self.changed.forget();
+            self.changed.mark_seen();
             let done = {
                 let value = self.value.borrow_and_update();
                 reached(&value, value.has_changed())
@@ -118,7 +118,7 @@ impl<T> Receiver<T> {
                 return Ok(());
             }
             self.value.has_changed()?;
-            self.changed.rung().await;
+            self.changed.notified().await;
         }
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::output::{Ink, Look, Out, Row, plural, printable};
 use super::{Exit, Failure, Format, Global, Outcome};
+use crate::apiserver_counters;
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Limits};
 use crate::config::{Config, SinkKind};
@@ -15,7 +16,6 @@ use crate::filter::Filter;
 use crate::http;
 use crate::journal::{JournalError, Reader};
 use crate::model::{Cluster, SourceSpec};
-use crate::requests;
 use crate::sink;
 use crate::status;
 use crate::watch::discovery::Discoverer;
@@ -248,13 +248,13 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
 
 /// Whether the API server's own counters may be read.
 async fn counters(api: &Api, found: &mut Findings) {
-    match api.may_read(requests::PATH).await {
+    match api.can_i_read(apiserver_counters::PATH).await {
         Ok(true) => found.good("rights", "the API server's request counters may be read"),
         Ok(false) => found.bad(
             "rights",
             format!(
                 "{} may not be read, which [cluster] request_metrics asks for; `decklog rbac | kubectl apply -f -` and a binding grant it",
-                requests::PATH
+                apiserver_counters::PATH
             ),
         ),
         Err(error) => found.bad("rights", format!("the API server does not tell what is granted: {error}")),

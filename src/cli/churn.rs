@@ -74,7 +74,7 @@ fn report(args: &ChurnArgs, reader: &mut Reader, now: Timestamp) -> Result<Repor
              [cluster] request_metrics = true, and need a right that `decklog rbac` then prints{}",
             moment(since),
             moment(until),
-            crate::requests::PERIOD.as_secs(),
+            crate::apiserver_counters::PERIOD.as_secs(),
             why.unwrap_or_default()
         )));
     }

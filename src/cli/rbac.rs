@@ -146,7 +146,7 @@ fn manifests(rights: &Rights) -> String {
         out.push_str(
             "# For `decklog churn --requests`: the counters of the API server, which say nothing about any object.\n",
         );
-        writeln!(out, "- nonResourceURLs: [{:?}]\n  verbs: [\"get\"]", crate::requests::PATH)
+        writeln!(out, "- nonResourceURLs: [{:?}]\n  verbs: [\"get\"]", crate::apiserver_counters::PATH)
             .expect("a String takes all text");
     }
     rules(&mut out, &rights.everywhere);

@@ -1,10 +1,19 @@
 //! Kubeconfigs, plugins and clients.
 
 use std::io;
+use std::path::Path;
 
+use bytes::Bytes;
+use http::{Request, Response};
 use hyper::body::Frame;
+use jiff::Timestamp;
+use kube::Client;
+use kube::client::Body;
+use tokio::time::{Instant, timeout};
 
+use super::credentials::LOOK;
 use super::*;
+use crate::config;
 
 const TWO: &str = r#"
 apiVersion: v1
@@ -163,7 +172,7 @@ async fn any_status_but_that_of_nobody_behind_it_is_an_answer() {
             let body = http_body_util::StreamBody::new(futures::stream::pending::<io::Result<Frame<Bytes>>>());
             io::Result::Ok(Response::builder().status(status).body(body).unwrap())
         });
-        let api = Api::over(Client::new(service, "default"), "sim", Limits::default()).await.unwrap();
+        let api = Api::with_client(Client::new(service, "default"), "sim", Limits::default()).await.unwrap();
         let said = timeout(Duration::from_secs(5), api.answers()).await;
         assert_eq!(said.ok(), Some(answers), "{status}");
     }
@@ -230,7 +239,7 @@ async fn another_current_context_is_not_followed() {
     assert_eq!(api.generation().await, 1, "the file was read again");
     assert_eq!(api.version().await.unwrap(), version);
     assert_eq!(other.requests().len(), 0);
-    let failure = api.under(0).version().await.unwrap_err();
+    let failure = api.pinned(0).version().await.unwrap_err();
     assert!(matches!(failure, Failure::Unreachable(_)), "a client of another generation is not used");
 }
 

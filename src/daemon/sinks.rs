@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{DaemonError, TaskError};
-use crate::ambient::Bell;
+use crate::ambient::Signal;
 use crate::config;
 use crate::delivery::{self, SinkCounters, Wanted};
 use crate::filter::Filter;
@@ -27,7 +27,7 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 pub(super) struct Sinks {
     running: HashMap<String, Running>,
     /// Counts the requests to open files anew.
-    reopen: Bell,
+    reopen: Signal,
     /// Opened, and not delivered to yet.
     opened: Vec<Opened>,
     /// Tasks that were asked to end, by name: a successor may have the same one.
@@ -153,7 +153,7 @@ impl Sinks {
 
     /// Asks every sink to open its files anew, and to try again what it has halted at.
     pub(super) fn reopen(&self) {
-        self.reopen.ring();
+        self.reopen.notify();
     }
 
     /// Passes on the end of a task, but for that of a sink which was asked to end.

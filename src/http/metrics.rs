@@ -19,7 +19,7 @@ use super::Endpoints;
 use crate::churn::OfResource;
 use crate::delivery::SinkStats;
 use crate::journal::{JournalError, PauseReason, Reader, Requests, SinkRow, SourceRow};
-use crate::status::{ALARMS, Live, Status};
+use crate::status::{ALARMS, Live, Part, Status};
 use crate::watch::SourceStats;
 
 type Labels = Vec<(&'static str, String)>;
@@ -32,8 +32,6 @@ type Count = Family<Labels, Counter>;
 const SOURCE_STATES: [&str; 6] = ["waiting", "listing", "recovering", "watching", "degraded", "gone"];
 /// States of sinks, likewise.
 const SINK_STATES: [&str; 3] = ["running", "retrying", "halted"];
-/// What the watchdog looks at.
-const PARTS: [&str; 2] = [crate::daemon::READING, crate::daemon::WRITING];
 
 /// What only the running daemon knows.
 #[derive(Debug)]
@@ -48,7 +46,7 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn of(endpoints: &Endpoints) -> Self {
-        let sources = endpoints.fleet.overview().sources.into_iter().map(|view| {
+        let sources = endpoints.sources.overview().sources.into_iter().map(|view| {
             let namespace = view.spec.namespace.clone().unwrap_or_default();
             let labels = vec![("resource", view.spec.resource.full_name()), ("namespace", namespace)];
             (labels, view.stats, endpoints.backlog.of(view.id))
@@ -117,7 +115,7 @@ fn daemon(registry: &mut Registry, live: &Live) {
     let ready: Gauge = register(registry, "ready", "1 once every source has resumed or finished its first list");
     ready.set(i64::from(live.ready));
     let stalled: Int = register(registry, "stalled", "1 where a part makes no progress, and the watchdog is not fed");
-    for part in PARTS {
+    for part in Part::ALL.map(Part::name) {
         stalled.get_or_create(&vec![("part", part.to_owned())]).set(i64::from(live.stalled.iter().any(|p| p == part)));
     }
     let waiting: Gauge =

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::faults::{Refusal, Signal};
 use super::object::{Content, Kind, Object, Pattern, Row, key};
 use super::resources::{self, Served};
-use crate::ambient::Bell;
+use crate::ambient;
 
 pub(super) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// Both groups of Events live here. The API server does not cache them: etcd itself answers their watches.
@@ -31,7 +31,7 @@ pub(super) struct Storage {
     /// A watch from an older revision than this is refused.
     pub(super) oldest: u64,
     /// Told of every new row and signal.
-    pub(super) changed: Bell,
+    pub(super) changed: ambient::Signal,
     /// Each with the position in the log that it came at.
     signals: Vec<(usize, Signal)>,
 }
@@ -44,7 +44,7 @@ impl Storage {
             forgotten: 0,
             keys: BTreeMap::new(),
             oldest: 0,
-            changed: Bell::default(),
+            changed: ambient::Signal::default(),
             signals: Vec::new(),
         }
     }
@@ -52,7 +52,7 @@ impl Storage {
     /// Does this to the watches that are open.
     pub(super) fn signal(&mut self, signal: Signal) {
         self.signals.push((self.forgotten + self.log.len(), signal));
-        self.changed.ring();
+        self.changed.notify();
     }
 
     /// How many signals there were.
@@ -437,7 +437,7 @@ impl Store {
         for row in &rows {
             storage.push(row);
         }
-        storage.changed.ring();
+        storage.changed.notify();
         let definitions = *last.resource == *CRDS;
         self.truth.extend(rows.iter().cloned());
         if definitions {
@@ -459,12 +459,12 @@ impl Store {
             served.extend(resources::defined_by(&value, edition));
         }
         for one in &served {
-            self.storage_mut(&one.storage).changed.ring();
+            self.storage_mut(&one.storage).changed.notify();
         }
         self.served = served.into_iter().map(Arc::new).collect();
         // Watches of what is no longer served have to notice.
         for storage in self.storages.values() {
-            storage.changed.ring();
+            storage.changed.notify();
         }
     }
 
@@ -528,7 +528,7 @@ impl Storage {
 
 /// Now, as Kubernetes writes it: whole seconds, UTC.
 pub(super) fn now() -> Value {
-    json!(crate::ambient::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    json!(ambient::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
 /// A small generator (splitmix64): the same seed gives the same names.

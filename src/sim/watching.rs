@@ -158,14 +158,14 @@ impl Watcher {
     /// The next step: bytes of about 64 KiB (or one line), or the end.
     pub(super) async fn next(&mut self, one_line: bool) -> Step {
         loop {
-            self.changed.forget();
+            self.changed.mark_seen();
             if let Some(step) = self.ready(one_line) {
                 return step;
             }
             let wake = self.wake_at();
             tokio::select! {
                 biased;
-                () = self.changed.rung() => {}
+                () = self.changed.notified() => {}
                 () = async { sleep_until(wake.unwrap_or_else(Instant::now)).await }, if wake.is_some() => {}
             }
         }

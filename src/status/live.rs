@@ -14,6 +14,29 @@ use crate::journal::Pause;
 
 const FILE: &str = "daemon.json";
 
+/// What has to make progress, for systemd to hear that the daemon is alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The sources and discovery.
+    Reading,
+    /// The journal's thread.
+    Writing,
+}
+
+impl Part {
+    /// Every part.
+    pub const ALL: [Self; 2] = [Self::Reading, Self::Writing];
+
+    /// Its name for people, in metrics and in the log.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reading => "reading the cluster",
+            Self::Writing => "the journal",
+        }
+    }
+}
+
 /// What the daemon says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

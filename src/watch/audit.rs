@@ -19,12 +19,11 @@ use http::Method;
 use tokio::time::{MissedTickBehavior, timeout};
 
 use super::Shared;
-use super::classify::Failure;
 use super::decode;
 use super::frame::{Item, Items};
-use super::source::{Stop, list_params, request, unbuilt};
+use super::requests::{Stop, list_params, request, unbuilt};
 use crate::ambient::{self, watch};
-use crate::cluster::next_part;
+use crate::cluster::{Failure, next_part};
 use crate::journal::{Audit, JournalError, KnownObject, SourceId};
 use crate::model::{ResourceVersion, SourceSpec};
 
@@ -121,7 +120,7 @@ impl Auditor {
         let shared = &self.shared;
         let generation = shared.api.generation().await;
         shared.verify(None, generation).await?;
-        let api = shared.api.under(generation);
+        let api = shared.api.pinned(generation);
         let _room = shared.limiter.audit().await;
         let mut listed = Listed::default();
         let (mut token, mut accept) = (None, METADATA);

@@ -13,8 +13,7 @@ use kube::core::discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::classify::Failure;
-use crate::cluster::{Api, Fetched};
+use crate::cluster::{Api, Failure, Fetched};
 use crate::model::Resource;
 
 /// What we take, in this order.

@@ -25,7 +25,8 @@ use quiet::Quiet;
 pub use terms::{Effect, End, Input, Oddity, Patience};
 use trouble::Trouble;
 
-use super::classify::{Failure, UNAUTHORIZED};
+use crate::cluster::Failure;
+use crate::cluster::failure::UNAUTHORIZED;
 use crate::journal::{SourceMemory, SourceState};
 use crate::model::{ResourceVersion, Why};
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Shared, random_up_to};
-use crate::ambient::Bell;
+use super::Shared;
+use crate::ambient::Signal;
+use crate::backoff::random_up_to;
 
 /// How long an answer may take: this, then twice and four times as long, and this again. A connection that was begun before
 /// the network came back would keep us from the one that is answered; but some networks are slow.
@@ -16,8 +17,8 @@ const ANSWER: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Prober {
     seen: Mutex<Seen>,
-    /// Rings for each look.
-    looked: Bell,
+    /// Notified of each look.
+    looked: Signal,
     /// Held by who looks: when the next look may be.
     turn: tokio::sync::Mutex<Option<Instant>>,
 }
@@ -40,14 +41,14 @@ impl Prober {
         let mut looked = self.looked.listen();
         let before = self.seen().looks;
         loop {
-            looked.forget();
+            looked.mark_seen();
             let seen = self.seen();
             if before < if any { seen.answered } else { seen.back } {
                 return;
             }
             tokio::select! {
                 biased;
-                () = looked.rung() => {}
+                () = looked.notified() => {}
                 mut turn = self.turn.lock() => {
                     if let Some(turn) = *turn {
                         sleep_until(turn).await;
@@ -56,7 +57,7 @@ impl Prober {
                     *turn = Some(Instant::now() + every + random_up_to(every / 10));
                     self.look(shared).await;
                     // Whoever has the turn next has heard of this look.
-                    self.looked.ring();
+                    self.looked.notify();
                     drop(turn);
                 }
             }

@@ -22,12 +22,12 @@ use futures::stream;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::classify::Failure;
 use super::decode;
-use super::source::{MANY, Stop};
+use super::lister::MANY;
+use super::requests::Stop;
 use super::stats::SourceStats;
 use crate::ambient;
-use crate::cluster::Api;
+use crate::cluster::{Api, Failure};
 use crate::config::RecoverBounds;
 use crate::journal::{Found, JournalError, KnownObject, SourceId};
 use crate::model::{Observed, Redacted, ResourceVersion, SourceSpec};

@@ -6,9 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::classify::Failure;
 use super::discovery::Discovered;
-use crate::cluster::Api;
+use crate::cluster::{Api, Failure};
 use crate::config::{FirstList, Watch};
 use crate::model::{Resource, SourceSpec};
 
@@ -203,7 +202,7 @@ pub async fn check_access(api: &Api, sources: &[SourceSpec]) -> Result<Vec<Acces
     for source in sources {
         for verb in ["list", "watch"] {
             let Resource { group, plural, .. } = &source.resource;
-            let allowed = api.may(verb, group, plural, source.namespace.as_deref()).await?;
+            let allowed = api.can_i(verb, group, plural, source.namespace.as_deref()).await?;
             found.push(Access { verb, source: source.clone(), allowed });
         }
     }

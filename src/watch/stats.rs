@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::classify::Failure;
 use super::machine::Oddity;
 use crate::ambient;
-use crate::journal::SourceState;
+use crate::cluster::Failure;
+use crate::journal::{JournalError, SourceId, SourceState};
 
 /// Counters of one source since the daemon began. Every read is of one number; there is no moment that all are of.
 #[derive(Debug)]
@@ -93,8 +93,10 @@ impl SourceStats {
         }
     }
 
-    pub(super) fn set_state(&self, state: &SourceState) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone_from(state);
+    /// Notes what the source is doing, here and in the journal.
+    pub(super) async fn report(&self, shared: &Shared, id: SourceId, state: SourceState) -> Result<(), JournalError> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&state);
+        shared.journal.report_source(id, state).await
     }
 
     pub(super) fn failed(&self, failure: &Failure) {

@@ -1,4 +1,4 @@
-//! The sources over the simulated API server: a real fleet, a real journal, real HTTP on loopback.
+//! The sources over the simulated API server: a real manager, a real journal, real HTTP on loopback.
 
 mod audit;
 mod chaos;
@@ -13,6 +13,7 @@ mod scopes;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::machine::Patience;
 use super::*;
+use crate::backoff::Backoff;
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Limits};
 use crate::config;
@@ -40,13 +42,13 @@ struct Place {
     timings: Timings,
 }
 
-/// A fleet and its journal.
+/// A manager and its journal.
 struct Daemon {
     journal: Journal,
     thread: WriterThread,
-    handle: FleetHandle,
+    handle: SourceManagerHandle,
     cancel: CancellationToken,
-    tasks: JoinSet<Result<(), FleetError>>,
+    tasks: JoinSet<Result<(), SourceManagerError>>,
 }
 
 fn quick() -> Timings {
@@ -66,8 +68,7 @@ fn quick() -> Timings {
             forgive: Duration::from_secs(10),
         },
         silence: Duration::from_secs(30),
-        backoff_first: Duration::from_millis(10),
-        backoff_most: Duration::from_millis(100),
+        backoff: Backoff { first: Duration::from_millis(10), most: Duration::from_millis(100) },
         prober: Duration::from_millis(20),
         scatter: Duration::from_millis(5),
         rate: 100_000,
@@ -122,10 +123,11 @@ impl Place {
 
     async fn start(&self, watches: Vec<config::Watch>) -> Daemon {
         let (journal, thread) = Journal::open(&self.state()).unwrap();
-        let (fleet, handle) = Fleet::new(self.api().await, journal.clone(), plan(watches), self.timings.clone());
+        let (manager, handle) =
+            SourceManager::new(self.api().await, journal.clone(), plan(watches), self.timings.clone());
         let cancel = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(fleet.run(cancel.clone()));
+        tasks.spawn(manager.run(cancel.clone()));
         Daemon { journal, thread, handle, cancel, tasks }
     }
 
@@ -255,6 +257,19 @@ impl Daemon {
         match tokio::time::timeout(PATIENCE, waiting).await {
             Ok(state) => state,
             Err(_) => panic!("{name} is never like that: {:#?}", self.handle.overview()),
+        }
+    }
+
+    /// Waits until this holds, and looks again after each step of a source or of discovery.
+    async fn until_holds(&self, what: &str, holds: impl Fn() -> bool) {
+        let mut steps = self.handle.steps();
+        let waiting = async {
+            while !holds() {
+                steps.notified().await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+            panic!("it never holds that {what}: {:#?}", self.handle.overview());
         }
     }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::classify::Failure;
-use super::source::Stop;
+use super::requests::Stop;
 use crate::ambient;
+use crate::cluster::Failure;
 use crate::model::Cluster;
 
 /// How long a cluster that has said who it is may keep it to itself before that is taken for a permission that is gone. An
@@ -69,7 +69,7 @@ impl Shared {
         loop {
             self.progressed();
             let now = Instant::now();
-            let cluster = self.api.under(generation).identity().await?;
+            let cluster = self.api.pinned(generation).identity().await?;
             let since = *kept.get_or_insert(now);
             if !cluster.uid.is_empty() || nameless || now - since >= KEPT || !self.is_known().await {
                 return Ok((now, cluster));

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use decklog::cluster::failure::{self, Failure};
 use decklog::model::Resource;
-use decklog::watch::classify::{self, Failure};
 use decklog::watch::decode::{self, Line};
 use decklog::watch::frame::{Item, Items, Lines, Oversize};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -141,7 +141,7 @@ fn event() {
                     assert_eq!(value["object"]["metadata"]["resourceVersion"], version.as_str());
                 }
             }
-            Ok(Line::Error(status)) => drop(classify::error_event(status)),
+            Ok(Line::Error(status)) => drop(failure::error_event(status)),
             Err(text) => {
                 assert!(text.len() < 200, "{text}");
                 // What names an object in the way that Kubernetes does is read.
@@ -180,7 +180,7 @@ fn answer() {
         if let Ok(value) = HeaderValue::from_bytes(retry) {
             headers.insert(header::RETRY_AFTER, value);
         }
-        for failure in [classify::answer(code, &headers, body), classify::error_event(body)] {
+        for failure in [failure::answer(code, &headers, body), failure::error_event(body)] {
             if let Failure::Busy(Some(after)) = &failure {
                 assert!(*after <= Duration::from_secs(300), "{after:?}");
             }

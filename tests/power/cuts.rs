@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use decklog::ambient::Bell;
+use decklog::ambient::Signal;
 use decklog::config;
 use decklog::delivery;
 use decklog::journal::{Journal, JournalError, Reader, SinkRow};
@@ -253,7 +253,7 @@ impl<'a> Truth<'a> {
         let text = |error: JournalError| error.to_string();
         let state = dir.join(STATE);
         let (journal, thread) = Journal::open(&state).map_err(text)?;
-        let (stop, reopen) = (CancellationToken::new(), Bell::default());
+        let (stop, reopen) = (CancellationToken::new(), Signal::default());
         // A list that was complete is written out by whoever opens the journal.
         let now = journal.head().borrow().0;
         let mut running = tokio::task::JoinSet::new();

@@ -8,7 +8,7 @@ use decklog::cluster::{Api, Limits};
 use decklog::config;
 use decklog::journal::{Journal, Reader, SourceState, WriterThread};
 use decklog::model::Seq;
-use decklog::watch::{Fleet, FleetError, FleetHandle, Plan, SourceStats, Timings};
+use decklog::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, SourceStats, Timings};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -18,9 +18,9 @@ use crate::judge::Entry;
 
 /// See the module.
 pub struct Reading {
-    handle: FleetHandle,
+    handle: SourceManagerHandle,
     cancel: CancellationToken,
-    tasks: JoinSet<Result<(), FleetError>>,
+    tasks: JoinSet<Result<(), SourceManagerError>>,
     thread: WriterThread,
     dir: TempDir,
 }
@@ -33,10 +33,10 @@ impl Reading {
         let api = Api::open(&settings, Limits::default()).await.unwrap();
         let (journal, thread) = Journal::open(&dir.path().join("state")).unwrap();
         let redactor = Arc::new(Redactor::new(&config::Redact::default(), [7; 32]).unwrap());
-        let (fleet, handle) = Fleet::new(api, journal, Plan { watch: vec![watch], redactor }, timings);
+        let (manager, handle) = SourceManager::new(api, journal, Plan { watch: vec![watch], redactor }, timings);
         let cancel = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(fleet.run(cancel.clone()));
+        tasks.spawn(manager.run(cancel.clone()));
         let mut ready = handle.ready();
         tokio::time::timeout(LIMIT, ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
         Self { handle, cancel, tasks, thread, dir }

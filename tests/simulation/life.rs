@@ -1,4 +1,4 @@
-//! One life of decklog: the real journal, fleet, delivery and sinks, from a start to an end of whatever kind.
+//! One life of decklog: the real journal, sources, delivery and sinks, from a start to an end of whatever kind.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use decklog::ambient::Bell;
+use decklog::ambient::Signal;
 use decklog::change::redact::Redactor;
 use decklog::cluster::{Api, Limits};
 use decklog::config;
@@ -16,7 +16,7 @@ use decklog::journal::{Budget, Journal, JournalError, SinkStart};
 use decklog::sink::Sink;
 use decklog::sink::file::FileSink;
 use decklog::sink::http::HttpSink;
-use decklog::watch::{Fleet, FleetHandle, Plan, Timings};
+use decklog::watch::{Plan, SourceManager, SourceManagerHandle, Timings};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
@@ -47,7 +47,7 @@ type Opened = Vec<(delivery::Plan, Box<dyn Sink>)>;
 /// What a part of decklog has come to.
 enum Part {
     /// The outputs were asked: everything begins.
-    Asked(Opened, Box<Fleet>),
+    Asked(Opened, Box<SourceManager>),
     /// It has ended.
     Ended(&'static str, Ended),
 }
@@ -68,9 +68,9 @@ pub(crate) struct Life {
     alive: Arc<AtomicBool>,
     journal: Journal,
     stop: CancellationToken,
-    reopen: Bell,
+    reopen: Signal,
     tasks: JoinSet<Part>,
-    pub(crate) fleet: FleetHandle,
+    pub(crate) sources: SourceManagerHandle,
     redactor: Arc<Redactor>,
     /// Whoever only looks at what it does.
     _looking: JoinSet<()>,
@@ -107,7 +107,7 @@ impl Life {
         let (journal, writing) = opened.map_err(|error| told(&error))?;
         place.stage.follow(journal.head());
         let alive = Arc::new(AtomicBool::new(true));
-        let (stop, reopen) = (CancellationToken::new(), Bell::default());
+        let (stop, reopen) = (CancellationToken::new(), Signal::default());
         let mut tasks = JoinSet::new();
         let full = Arc::clone(&failed);
         let stage = Arc::clone(&place.stage);
@@ -136,7 +136,7 @@ impl Life {
             full.fetch_or(written.as_ref().is_err_and(is_full), Ordering::Relaxed);
             Part::Ended("journal", written.map_err(|error| error.to_string()))
         });
-        let api = Api::over(place.network.client(&alive), "sim", Limits::default()).await;
+        let api = Api::with_client(place.network.client(&alive), "sim", Limits::default()).await;
         let api = api.map_err(|error| (error.to_string(), false))?;
         let redactor = Redactor::new(&config::Redact::default(), [7; 32]).map_err(|why| (why.join("\n"), false))?;
         let redactor = Arc::new(redactor);
@@ -148,14 +148,14 @@ impl Life {
             audit: place.setup.audit,
             ..Timings::default()
         };
-        let (fleet, handle) = Fleet::new(api, journal.clone(), plan, timings);
+        let (manager, handle) = SourceManager::new(api, journal.clone(), plan, timings);
         let opened = sinks(place, out, &alive).map_err(|why| (why, false))?;
         let (asks, stopped) = (journal.clone(), stop.clone());
         let entries = opened.iter().map(|(plan, _)| plan.registration()).collect();
         tasks.spawn(async move {
             let started = stopped.run_until_cancelled(delivery::register(&asks, entries)).await;
             match started {
-                Some(Ok(())) => Part::Asked(opened, Box::new(fleet)),
+                Some(Ok(())) => Part::Asked(opened, Box::new(manager)),
                 Some(Err(error)) => Part::Ended("start", Err(error.to_string())),
                 None => Part::Ended("start", Ok(())),
             }
@@ -166,7 +166,7 @@ impl Life {
             stop,
             reopen,
             tasks,
-            fleet: handle,
+            sources: handle,
             redactor,
             _looking: looking,
             disk_failed: failed,
@@ -174,7 +174,7 @@ impl Life {
     }
 
     /// The outputs were asked: delivery and reading begin.
-    fn go_on(&mut self, opened: Opened, fleet: Fleet) {
+    fn go_on(&mut self, opened: Opened, manager: SourceManager) {
         let turns = (opened.len() + 1).max(4) as u128;
         let asked: Vec<_> = opened.iter().map(|(plan, _)| Arc::clone(&plan.asked)).collect();
         for ((plan, sink), turn) in opened.into_iter().zip(1..) {
@@ -185,13 +185,13 @@ impl Life {
         let stopped = self.stop.clone();
         self.tasks.spawn(async move {
             delivery::asked(asked).await;
-            Part::Ended("fleet", fleet.run(stopped).await.map_err(|error| error.to_string()))
+            Part::Ended("sources", manager.run(stopped).await.map_err(|error| error.to_string()))
         });
     }
 
     /// SIGHUP with another configuration of what is watched.
     pub(crate) async fn reload(&self, setup: &Setup) {
-        self.fleet.reload(Plan { watch: vec![setup.watch()], redactor: Arc::clone(&self.redactor) }).await;
+        self.sources.reload(Plan { watch: vec![setup.watch()], redactor: Arc::clone(&self.redactor) }).await;
         self.reopen();
     }
 
@@ -199,7 +199,7 @@ impl Life {
     pub(crate) async fn ended(&mut self) -> String {
         loop {
             match self.tasks.join_next().await {
-                Some(Ok(Part::Asked(opened, fleet))) => self.go_on(opened, *fleet),
+                Some(Ok(Part::Asked(opened, manager))) => self.go_on(opened, *manager),
                 Some(Ok(Part::Ended(name, result))) => return format!("{name} ended: {result:?}"),
                 Some(Err(error)) => return format!("a part of decklog panicked: {error}"),
                 None => return "everything has ended".to_owned(),
@@ -209,19 +209,19 @@ impl Life {
 
     /// SIGHUP.
     pub(crate) fn reopen(&self) {
-        self.reopen.ring();
+        self.reopen.notify();
     }
 
     /// SIGTERM, and the wait for the end.
     pub(crate) async fn stop(self) -> Result<(), String> {
-        let Self { alive, journal, stop, reopen, mut tasks, fleet, .. } = self;
+        let Self { alive, journal, stop, reopen, mut tasks, sources, .. } = self;
         stop.cancel();
         let mut problems = Vec::new();
         let (held, bound) = (journal.budget().peak(), Budget::bound(LONGEST));
         if held > bound {
             problems.push(format!("{held} bytes were read and not on disk, more than {bound}"));
         }
-        drop((journal, reopen, fleet));
+        drop((journal, reopen, sources));
         let ending = async {
             while let Some(joined) = tasks.join_next().await {
                 match joined {

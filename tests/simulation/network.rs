@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use decklog::ambient::{Bell, Listener};
+use decklog::ambient::{Listener, Signal};
 use decklog::sim::faults::Refusal;
 use decklog::sim::{self, Sim};
 use futures::stream;
@@ -53,7 +53,7 @@ pub(crate) struct Network {
     stage: Arc<Stage>,
     sim: Sim,
     /// Rings when the server goes down and when it comes up; both break every connection.
-    power: Bell,
+    power: Signal,
     /// Sources whose last list was an old one.
     stale: Arc<Mutex<BTreeSet<String>>>,
     line_limit: usize,
@@ -92,7 +92,7 @@ const MOST: usize = 30;
 impl Network {
     pub(crate) fn new(stage: Arc<Stage>, sim: Sim, setup: &Setup, habit: Option<Fault>) -> Self {
         let oldest = Arc::new(AtomicU64::new(sim.revision()));
-        let (power, stale, seen) = (Bell::default(), Arc::default(), Arc::default());
+        let (power, stale, seen) = (Signal::default(), Arc::default(), Arc::default());
         let (line_limit, namespaced) = (setup.line_limit, setup.namespaces.is_some());
         Self { stage, sim, power, stale, line_limit, namespaced, oldest, habit, seen, taken: Arc::default() }
     }
@@ -156,18 +156,18 @@ impl Network {
     pub(crate) fn down(&self) {
         if self.is_up() {
             self.seen().watching.clear();
-            self.power.ring();
+            self.power.notify();
         }
     }
 
     pub(crate) fn up(&self) {
         if !self.is_up() {
-            self.power.ring();
+            self.power.notify();
         }
     }
 
     fn is_up(&self) -> bool {
-        self.power.times().is_multiple_of(2)
+        self.power.count().is_multiple_of(2)
     }
 
     /// A client for one life of decklog. What a dead process still asks for reaches nobody.
@@ -283,7 +283,7 @@ impl Network {
         let request = request.body(Bytes::new()).map_err(io::Error::other)?;
         tokio::select! {
             biased;
-            () = power.rung() => {
+            () = power.notified() => {
                 // It may not have come to what waits for it.
                 self.sim.heal();
                 Err(reset())
@@ -617,7 +617,7 @@ impl Flow {
                 Step::Wait(time) => {
                     tokio::select! {
                         biased;
-                        () = self.power.rung() => self.steps.push_front(Step::Break),
+                        () = self.power.notified() => self.steps.push_front(Step::Break),
                         () = sleep(time) => {}
                     }
                 }
@@ -651,7 +651,7 @@ impl Flow {
         let late = self.late.unwrap_or_else(Instant::now);
         let frame = tokio::select! {
             biased;
-            () = self.power.rung() => {
+            () = self.power.notified() => {
                 self.steps.push_back(Step::Break);
                 return;
             }

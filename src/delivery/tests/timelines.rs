@@ -130,7 +130,7 @@ async fn a_second_writer_halts_the_sink_until_its_output_is_its_own() {
     assert!(std::fs::read(&path).unwrap() == foreign, "nothing was written behind it");
     std::fs::create_dir(world.dir.path().join("away")).unwrap();
     std::fs::rename(&path, world.dir.path().join("away/events.jsonl")).unwrap();
-    world.reopen.ring();
+    world.reopen.notify();
     world.until(|row| row.cursor == Seq(6) && row.state == "running").await;
     assert!(std::fs::read(&path).unwrap() == world.lines(4..=6));
     // The other one is stopped, and the file is this sink's from now on.
@@ -139,7 +139,7 @@ async fn a_second_writer_halts_the_sink_until_its_output_is_its_own() {
     world.write(2).await;
     world.until(|row| row.state == "halted").await;
     let old = world.journal.epoch();
-    world.reopen.ring();
+    world.reopen.notify();
     world.until(|row| row.cursor == Seq(8) && row.state == "running").await;
     let own = String::from_utf8(world.lines(7..=8)).unwrap().replace(&old, &world.journal.epoch());
     assert!(world.journal.epoch() > old && std::fs::read(&path).unwrap() == [&foreign, own.as_bytes()].concat());

@@ -11,15 +11,14 @@ use kube::core::params::{ListParams, VersionMatch};
 use super::plan::{Key, Question, State};
 use super::revisions::number;
 use super::{Answer, Recovery, Trouble, Window, unordered};
-use crate::cluster::next_part;
+use crate::cluster::{Failure, next_part};
 use crate::journal::Found;
 use crate::model::SourceSpec;
 use crate::watch::audit::METADATA;
-use crate::watch::classify::Failure;
 use crate::watch::decode::{self, Page};
 use crate::watch::frame::{Item, Items};
-use crate::watch::random_up_to;
-use crate::watch::source::{SLOW, Stop, caught, list_params, observed, unbuilt};
+use crate::watch::intake::{SLOW, caught, observed};
+use crate::watch::requests::{Stop, list_params, unbuilt};
 
 /// How often a question is asked again that fails in a way that passes.
 const TRIES: u32 = 3;
@@ -246,8 +245,7 @@ impl Recovery<'_> {
             | Failure::Away(_) => false,
         };
         if passes && *tries <= TRIES {
-            let bound = self.shared.timings.backoff_first.saturating_mul(1 << *tries);
-            self.shared.rest(random_up_to(bound)).await;
+            self.shared.rest(self.shared.timings.backoff.wait(*tries + 1)).await;
             return Ok(());
         }
         // What fails without a reason that passes is given up; the rest is waited for.

@@ -24,13 +24,13 @@ impl Daemon {
         (sources.iter().map(|row| row.audits).sum(), sources.iter().map(|row| row.audit_differences).sum())
     }
 
+    async fn until_undecided(&self, times: u64) {
+        let undecided = || self.stats("configmaps").audits_undecided.load(Ordering::Relaxed);
+        self.until_holds("audits come to nothing", || undecided() >= times).await;
+    }
+
     async fn until_audited(&self, times: u64) {
-        let waiting = async {
-            while self.audits().0 < times {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, waiting).await.expect("audits are done");
+        self.until_holds("audits are done", || self.audits().0 >= times).await;
     }
 }
 
@@ -165,12 +165,7 @@ async fn an_audit_asks_for_every_page_as_for_the_first() {
     daemon.until_audited(1).await;
     // What is refused in the middle of a list ends it.
     place.sim.fault(Fault::new(On::list("configmaps").query("continue="), refuse()));
-    let ended = async {
-        while daemon.stats("configmaps").audits_undecided.load(Ordering::Relaxed) < 1 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, ended).await.expect("an audit comes to nothing");
+    daemon.until_undecided(1).await;
     let (done, _) = daemon.audits();
     daemon.until_audited(done + 1).await;
     let metadata = |seen: &crate::sim::faults::Seen| seen.accept.contains("PartialObjectMetadataList");
@@ -195,14 +190,8 @@ async fn an_audit_that_cannot_read_the_journal_says_nothing() {
     let (here, away) = (place.state().join("journal.db"), place.state().join("away"));
     std::fs::rename(&here, &away).unwrap();
     let before = stats.audits_undecided.load(Ordering::Relaxed);
-    let undecided = async {
-        while stats.audits_undecided.load(Ordering::Relaxed) < before + 2 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let undecided = tokio::time::timeout(PATIENCE, undecided).await;
+    daemon.until_undecided(before + 2).await;
     std::fs::rename(&away, &here).unwrap();
-    undecided.expect("audits come to nothing");
     let (done, _) = daemon.audits();
     daemon.until_audited(done + 1).await;
     assert_eq!(daemon.audits().1, 0);
@@ -239,12 +228,7 @@ async fn an_audit_that_the_watch_does_not_catch_up_with_says_nothing() {
     // The version of every list is ahead of what the watch has heard of.
     place.sim.create("secrets", objects::secret("shop", "s", &[])).unwrap();
     place.sim.signal("configmaps", &Signal::Line("\n".into()));
-    let undecided = async {
-        while daemon.stats("configmaps").audits_undecided.load(Ordering::Relaxed) < 2 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, undecided).await.expect("audits come to nothing");
+    daemon.until_undecided(2).await;
     assert_eq!(daemon.audits().1, 0);
     assert_eq!(daemon.log(&place).len(), 1);
     daemon.stop().await;

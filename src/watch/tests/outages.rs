@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, StreamBody};
 use kube::client::Body;
 
 use super::*;
+use crate::ambient;
 use crate::journal::JournalError;
 use crate::sim::faults::{At, How, Then};
 
@@ -25,8 +26,8 @@ struct Stage {
 
 struct Running {
     journal: Journal,
-    handle: FleetHandle,
-    _tasks: JoinSet<Result<(), FleetError>>,
+    handle: SourceManagerHandle,
+    _tasks: JoinSet<Result<(), SourceManagerError>>,
     _writing: JoinSet<Result<(), JournalError>>,
 }
 
@@ -63,15 +64,15 @@ impl Stage {
                 })
             }
         });
-        let api = Api::over(kube::Client::new(service, "default"), "sim", Limits::default()).await.unwrap();
+        let api = Api::with_client(kube::Client::new(service, "default"), "sim", Limits::default()).await.unwrap();
         let (journal, writing) = Journal::inline(&self.dir.path().join("state"), |_| Ok(())).unwrap();
         let mut written = JoinSet::new();
         written.spawn(writing);
         // Discovery has its own pace, and is not what is counted here.
         let timings = Timings { discovery: Duration::from_secs(3600), ..Timings::default() };
-        let (fleet, handle) = Fleet::new(api, journal.clone(), plan(watches), timings);
+        let (manager, handle) = SourceManager::new(api, journal.clone(), plan(watches), timings);
         let mut tasks = JoinSet::new();
-        tasks.spawn(fleet.run(CancellationToken::new()));
+        tasks.spawn(manager.run(CancellationToken::new()));
         let mut ready = handle.ready();
         ready.wait_for(|ready| *ready).await.unwrap();
         Running { journal, handle, _tasks: tasks, _writing: written }

@@ -116,7 +116,7 @@ async fn another_cluster_at_the_same_address_is_refused() {
     let _other = another_cluster(&place).await;
     let mut daemon = place.start(maps()).await;
     let error = daemon.tasks.join_next().await.unwrap().unwrap().unwrap_err();
-    assert!(matches!(error, FleetError::Journal(JournalError::OtherCluster { .. })), "{error}");
+    assert!(matches!(error, SourceManagerError::Journal(JournalError::OtherCluster { .. })), "{error}");
 }
 
 /// Fault 17: the same, while the daemon runs.
@@ -128,7 +128,7 @@ async fn another_cluster_that_takes_the_address_over_is_noticed_before_anything_
     other.create("configmaps", objects::config_map("default", "foreign", "1")).unwrap();
     place.sim.stop_listening().await;
     let error = tokio::time::timeout(PATIENCE, daemon.tasks.join_next()).await.unwrap().unwrap().unwrap().unwrap_err();
-    assert!(matches!(error, FleetError::Journal(JournalError::OtherCluster { .. })), "{error}");
+    assert!(matches!(error, SourceManagerError::Journal(JournalError::OtherCluster { .. })), "{error}");
     assert_eq!(daemon.log(&place), Vec::<String>::new());
     assert_eq!(other.count(&On::list("configmaps")) + other.count(&On::watch("configmaps")), 0);
 }
@@ -152,7 +152,7 @@ async fn another_cluster_that_does_not_say_yet_who_it_is_is_asked_again() {
         }
         let ended = tokio::time::timeout(PATIENCE, daemon.tasks.join_next()).await.unwrap().unwrap().unwrap();
         let error = ended.unwrap_err();
-        assert!(matches!(error, FleetError::Journal(JournalError::OtherCluster { .. })), "{error}");
+        assert!(matches!(error, SourceManagerError::Journal(JournalError::OtherCluster { .. })), "{error}");
         assert_eq!(daemon.log(&place), Vec::<String>::new());
         assert_eq!(other.count(&unsaid()), 4);
         assert_eq!(other.count(&On::list("configmaps")) + other.count(&On::watch("configmaps")), 0);
@@ -170,7 +170,7 @@ async fn a_kubeconfig_that_names_another_cluster_is_noticed_before_anything_of_t
     other.wait_until("be asked", |other| !other.requests().is_empty()).await.unwrap();
     place.sim.signal("configmaps", &Signal::End);
     let error = tokio::time::timeout(PATIENCE, daemon.tasks.join_next()).await.unwrap().unwrap().unwrap().unwrap_err();
-    assert!(matches!(error, FleetError::Journal(JournalError::OtherCluster { .. })), "{error}");
+    assert!(matches!(error, SourceManagerError::Journal(JournalError::OtherCluster { .. })), "{error}");
     assert_eq!(daemon.log(&place), Vec::<String>::new());
     assert_eq!(other.count(&On::list("configmaps")) + other.count(&On::watch("configmaps")), 0);
 }

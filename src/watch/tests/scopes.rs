@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::classify::Failure;
 use super::*;
+use crate::cluster::Failure;
 
 /// Faults 11 and 12: definitions that come and go.
 #[tokio::test]
@@ -19,12 +19,8 @@ async fn custom_resources_come_go_and_come_again() {
         daemon.until_state("widgets.example.com", |state| *state == SourceState::Watching).await;
         place.sim.undefine("widgets.example.com").unwrap();
         daemon.until(&place, |log| log.last().is_some_and(|last| last.starts_with("DELETED"))).await;
-        let gone = async {
-            while daemon.handle.overview().sources.iter().any(|source| source.spec.resource.plural == "widgets") {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, gone).await.expect("its source ends");
+        let is_gone = || daemon.handle.overview().sources.iter().all(|view| view.spec.resource.plural != "widgets");
+        daemon.until_holds("its source has ended", is_gone).await;
     }
     let log = daemon.log(&place);
     let words: Vec<&str> =

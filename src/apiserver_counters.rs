@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ambient;
 use crate::cluster::{Api, next_part};
 use crate::journal::{Journal, JournalError, RequestCounts};
-use crate::watch::FleetHandle;
+use crate::watch::SourceManagerHandle;
 
 /// What is read, which takes a right of its own.
 pub const PATH: &str = "/metrics";
@@ -136,8 +136,13 @@ fn starts_after(started: &str, moment: Timestamp) -> bool {
 ///
 /// # Errors
 /// Where the journal's writer has stopped.
-pub async fn run(api: Api, fleet: FleetHandle, journal: Journal, stop: CancellationToken) -> Result<(), JournalError> {
-    let mut ready = fleet.ready();
+pub async fn run(
+    api: Api,
+    sources: SourceManagerHandle,
+    journal: Journal,
+    stop: CancellationToken,
+) -> Result<(), JournalError> {
+    let mut ready = sources.ready();
     tokio::select! {
         biased;
         () = stop.cancelled() => return Ok(()),
@@ -153,7 +158,7 @@ pub async fn run(api: Api, fleet: FleetHandle, journal: Journal, stop: Cancellat
             () = stop.cancelled() => return Ok(()),
             _ = ticks.tick() => {}
         }
-        let watched = fleet.overview().sources.into_iter().map(|view| {
+        let watched = sources.overview().sources.into_iter().map(|view| {
             let resource = &view.spec.resource;
             (resource.group.clone(), resource.plural.clone())
         });

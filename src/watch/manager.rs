@@ -1,32 +1,31 @@
 //! All sources of the daemon: begun, followed and ended as the configuration and the API server say.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::classify::Failure;
 use super::discovery::{Discovered, Discoverer};
 use super::limiter::Limiter;
+use super::requests::Stop;
 use super::select::{Selection, Waiting, select};
-use super::source::{Driver, Outcome, Stop};
+use super::source::{Driver, Outcome};
 use super::stats::SourceStats;
-use super::{Shared, Timings, random_up_to};
-use crate::ambient::Bell;
+use super::{Shared, Timings};
+use crate::ambient::Signal;
 use crate::change::redact::Redactor;
-use crate::cluster::Api;
+use crate::cluster::{Api, Failure};
 use crate::config;
 use crate::journal::{Journal, JournalError, SourceId, SourceRow};
 use crate::model::{Resource, SourceSpec};
+use crate::supervise::{Ended, Failed, Supervisor};
 
 /// Why reading the cluster ended.
 #[derive(Debug, thiserror::Error)]
-pub enum FleetError {
+pub enum SourceManagerError {
     /// The journal cannot go on, or belongs to another cluster.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -60,7 +59,7 @@ pub struct SourceView {
     pub stats: Arc<SourceStats>,
 }
 
-/// What the fleet is doing, for status and metrics.
+/// What the sources are doing, for status and metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Overview {
     /// The running sources, by name.
@@ -75,31 +74,31 @@ pub struct Overview {
     pub version: String,
 }
 
-/// Speaks with a running fleet; cheap to clone.
+/// Speaks with a running source manager; cheap to clone.
 #[derive(Clone, Debug)]
-pub struct FleetHandle {
+pub struct SourceManagerHandle {
     plan: watch::Sender<Plan>,
     in_force: watch::Receiver<Option<Arc<Redactor>>>,
     ready: watch::Receiver<bool>,
     overview: Arc<Mutex<Overview>>,
-    progress: Arc<AtomicU64>,
-    reconnects: Bell,
+    progress: Signal,
+    reconnects: Signal,
 }
 
-impl FleetHandle {
+impl SourceManagerHandle {
     /// Reads by another plan: what changes is ended and begun, the rest goes on undisturbed. Returns when nothing is
     /// read by other rules of redaction any more.
     pub async fn reload(&self, plan: Plan) {
         let redactor = Arc::clone(&plan.redactor);
         self.plan.send_replace(plan);
         let holds = |rules: &Option<Arc<Redactor>>| rules.as_ref().is_none_or(|rules| Arc::ptr_eq(rules, &redactor));
-        // Where the fleet has ended, nothing is read at all.
+        // Where the manager has ended, nothing is read at all.
         _ = self.in_force.clone().wait_for(holds).await;
     }
 
     /// Opens every watch anew from where it is, because nobody may be at the other end of its connection any more.
     pub fn reconnect(&self) {
-        self.reconnects.ring();
+        self.reconnects.notify();
     }
 
     /// Whether every source has resumed, finished its first list, or needs a person. It stays true once it is.
@@ -108,16 +107,22 @@ impl FleetHandle {
         self.ready.clone()
     }
 
-    /// What the fleet is doing.
+    /// What the sources are doing.
     #[must_use]
     pub fn overview(&self) -> Overview {
         self.overview.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Counts what the fleet does. It grows at least with every look at discovery, also when all is quiet.
+    /// Notified of every step that a source or discovery makes.
+    #[cfg(test)]
+    pub(super) fn steps(&self) -> crate::ambient::Listener {
+        self.progress.listen()
+    }
+
+    /// Counts what the sources do. It grows at least with every look at discovery, also when all is quiet.
     #[must_use]
     pub fn progress(&self) -> u64 {
-        self.progress.load(Ordering::Relaxed)
+        self.progress.count()
     }
 }
 
@@ -135,15 +140,14 @@ struct Running {
 }
 
 /// What a task has come to.
+#[derive(Debug)]
 enum Finished {
     Source(Key, Option<Outcome>),
     Discovery,
 }
 
-type Joined = Result<(Id, Result<Finished, FleetError>), JoinError>;
-
 /// All sources.
-pub struct Fleet {
+pub struct SourceManager {
     api: Api,
     journal: Journal,
     timings: Timings,
@@ -157,29 +161,28 @@ pub struct Fleet {
     running: BTreeMap<Key, Running>,
     /// The rules that the journal has been told of.
     redacting: Option<Arc<Redactor>>,
-    /// What the journal knew when the fleet began.
+    /// What the journal knew when the manager began.
     remembered: Vec<Resource>,
-    tasks: JoinSet<Result<Finished, FleetError>>,
-    names: HashMap<Id, String>,
+    tasks: Supervisor<JournalError, Finished>,
 }
 
-impl std::fmt::Debug for Fleet {
+impl std::fmt::Debug for SourceManager {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fleet").field("running", &self.running.len()).finish_non_exhaustive()
+        f.debug_struct("SourceManager").field("running", &self.running.len()).finish_non_exhaustive()
     }
 }
 
-impl Fleet {
-    /// A fleet that has not begun, and the handle to it.
+impl SourceManager {
+    /// A source manager that has not begun, and the handle to it.
     #[must_use]
-    pub fn new(api: Api, journal: Journal, plan: Plan, timings: Timings) -> (Self, FleetHandle) {
+    pub fn new(api: Api, journal: Journal, plan: Plan, timings: Timings) -> (Self, SourceManagerHandle) {
         let limiter = Limiter::new(
             timings.lists,
             timings.requests,
             timings.rate,
             timings.recover.map_or(1, |bounds| bounds.rate),
         );
-        let progress = Arc::new(AtomicU64::new(0));
+        let progress = Signal::default();
         let shared = Arc::new(Shared {
             api: api.clone(),
             journal: journal.clone(),
@@ -188,7 +191,7 @@ impl Fleet {
             limiter: limiter.clone(),
             prober: Arc::default(),
             settled: Arc::new(Notify::new()),
-            progress: Arc::clone(&progress),
+            progress: progress.clone(),
             discoverer: Arc::new(tokio::sync::Mutex::new(Discoverer::default())),
             discovered: watch::Sender::new(None),
             verified: Arc::default(),
@@ -196,15 +199,15 @@ impl Fleet {
             walking: Arc::default(),
             finding: Arc::default(),
             counting: Arc::new(tokio::sync::Semaphore::new(1)),
-            rollbacks: Bell::default(),
-            reconnects: Bell::default(),
+            rollbacks: Signal::default(),
+            reconnects: Signal::default(),
         });
         let reconnects = shared.reconnects.clone();
         let (plan_sender, plan) = watch::channel(plan);
         let (in_force, in_force_receiver) = watch::channel(None);
         let (ready, ready_receiver) = watch::channel(false);
         let overview = Arc::new(Mutex::new(Overview::default()));
-        let handle = FleetHandle {
+        let handle = SourceManagerHandle {
             plan: plan_sender,
             in_force: in_force_receiver,
             ready: ready_receiver,
@@ -212,7 +215,7 @@ impl Fleet {
             progress,
             reconnects,
         };
-        let fleet = Self {
+        let manager = Self {
             api,
             journal,
             timings,
@@ -225,20 +228,19 @@ impl Fleet {
             running: BTreeMap::new(),
             redacting: None,
             remembered: Vec::new(),
-            tasks: JoinSet::new(),
-            names: HashMap::new(),
+            tasks: Supervisor::new(CancellationToken::new()),
         };
-        (fleet, handle)
+        (manager, handle)
     }
 
     /// Reads the cluster until `cancel`. An API server that does not answer is waited for.
     ///
     /// # Errors
     /// Where the journal fails or belongs to another cluster, or a task ends unasked.
-    pub async fn run(mut self, cancel: CancellationToken) -> Result<(), FleetError> {
+    pub async fn run(mut self, cancel: CancellationToken) -> Result<(), SourceManagerError> {
         let result = cancel.clone().run_until_cancelled(self.follow()).await;
         // Dropping the tasks ends them; waiting for it makes sure that none of them holds the journal.
-        self.tasks.shutdown().await;
+        self.tasks.abort().await;
         match result {
             Some(Err(error)) => Err(error),
             Some(Ok(never)) => match never {},
@@ -246,26 +248,25 @@ impl Fleet {
         }
     }
 
-    async fn follow(&mut self) -> Result<std::convert::Infallible, FleetError> {
+    async fn follow(&mut self) -> Result<std::convert::Infallible, SourceManagerError> {
         let shared = Arc::clone(&self.shared);
         identify(&shared, &self.overview).await?;
         let is_known = |row: &SourceRow| row.resume.is_some() || row.objects > 0 || row.gap_owed;
         let known = self.journal.reader()?.sources()?.into_iter().filter(is_known);
         self.remembered = known.map(|row| row.resource).collect();
         let mut discovered = shared.discovered.subscribe();
-        let task = self.tasks.spawn({
+        self.tasks.spawn("discovery", {
             let shared = Arc::clone(&shared);
             async move {
                 keep_discovering(&shared).await;
                 Ok(Finished::Discovery)
             }
         });
-        self.names.insert(task.id(), "discovery".to_owned());
         loop {
             tokio::select! {
                 biased;
-                Some(joined) = self.tasks.join_next_with_id() => {
-                    if self.joined(joined).await? {
+                Some(ended) = self.tasks.ended() => {
+                    if self.ended(ended)? {
                         self.reconcile().await?;
                     }
                 }
@@ -278,17 +279,10 @@ impl Fleet {
     }
 
     /// Takes note of the end of a task. Says whether what runs may not be what is wanted any more.
-    async fn joined(&mut self, joined: Joined) -> Result<bool, FleetError> {
-        let (id, result) = match joined {
-            Ok((id, result)) => (id, result),
-            Err(error) => {
-                let name = self.names.remove(&error.id()).unwrap_or_default();
-                return Err(FleetError::Task { name, why: error.to_string() });
-            }
-        };
-        let name = self.names.remove(&id).unwrap_or_default();
-        match result? {
-            Finished::Source(key, outcome) => {
+    fn ended(&mut self, ended: Ended<JournalError, Finished>) -> Result<bool, SourceManagerError> {
+        let Ended { name, result } = ended;
+        match result {
+            Ok(Finished::Source(key, outcome)) => {
                 self.running.remove(&key);
                 let gone = outcome == Some(Outcome::Gone);
                 if gone {
@@ -298,17 +292,19 @@ impl Fleet {
                 // It may have come back while its source was ending.
                 Ok(gone)
             }
-            Finished::Discovery => Err(FleetError::Task { name, why: "it returned".to_owned() }),
+            Ok(Finished::Discovery) => Err(SourceManagerError::Task { name, why: "it returned".to_owned() }),
+            Err(Failed::Error(error)) => Err(error.into()),
+            Err(Failed::Panicked(text)) => Err(SourceManagerError::Task { name, why: format!("it panicked ({text})") }),
         }
     }
 
     /// Ends and begins sources until what runs is what is wanted.
-    async fn reconcile(&mut self) -> Result<(), FleetError> {
+    async fn reconcile(&mut self) -> Result<(), SourceManagerError> {
         while self.reconcile_once().await? {}
         Ok(())
     }
 
-    async fn reconcile_once(&mut self) -> Result<bool, FleetError> {
+    async fn reconcile_once(&mut self) -> Result<bool, SourceManagerError> {
         let mut again = false;
         let Some(discovered) = self.shared.discovered.borrow().clone() else { return Ok(false) };
         let plan = self.take_plan();
@@ -328,8 +324,8 @@ impl Fleet {
         }
         // Whatever takes a source's place begins after it has ended.
         while ending.iter().any(|(key, ..)| self.running.contains_key(key)) {
-            match self.tasks.join_next_with_id().await {
-                Some(joined) => again |= self.joined(joined).await?,
+            match self.tasks.ended().await {
+                Some(ended) => again |= self.ended(ended)?,
                 None => break,
             }
         }
@@ -376,21 +372,20 @@ impl Fleet {
         select(&plan.watch, &discovered.with_in_use(in_use))
     }
 
-    async fn begin(&mut self, key: Key, spec: SourceSpec, redactor: &Arc<Redactor>) -> Result<(), FleetError> {
+    async fn begin(&mut self, key: Key, spec: SourceSpec, redactor: &Arc<Redactor>) -> Result<(), SourceManagerError> {
         let memory = self.journal.source(&spec).await?;
         let stats = Arc::new(SourceStats::default());
         let view = SourceView { spec: spec.clone(), id: memory.id, stats: Arc::clone(&stats) };
         let cancel = CancellationToken::new();
         let shared = self.shared_with(redactor);
         let driver = Driver::new(shared, spec, memory, stats);
-        let task = self.tasks.spawn({
+        self.tasks.spawn(view.spec.name(), {
             let (cancel, key) = (cancel.clone(), key.clone());
             async move {
                 let ended = cancel.run_until_cancelled(driver.run()).await.transpose()?;
                 Ok(Finished::Source(key, ended))
             }
         });
-        self.names.insert(task.id(), view.spec.name());
         self.running.insert(key, Running { view, redactor: Arc::clone(redactor), cancel });
         Ok(())
     }
@@ -406,7 +401,7 @@ impl Fleet {
                 limiter: self.limiter.clone(),
                 prober: Arc::clone(&self.shared.prober),
                 settled: Arc::clone(&self.shared.settled),
-                progress: Arc::clone(&self.shared.progress),
+                progress: self.shared.progress.clone(),
                 discoverer: Arc::clone(&self.shared.discoverer),
                 discovered: self.shared.discovered.clone(),
                 verified: Arc::clone(&self.shared.verified),
@@ -444,8 +439,8 @@ impl Fleet {
 }
 
 /// Learns which cluster this is, however long that takes.
-async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), FleetError> {
-    let mut trouble = Trouble::default();
+async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), SourceManagerError> {
+    let mut retries = Retries::default();
     loop {
         shared.progressed();
         let generation = shared.api.generation().await;
@@ -456,7 +451,7 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Fle
                 }
                 return Ok(());
             }
-            Err(Stop::Failure(failure)) => trouble.wait(shared, &failure).await,
+            Err(Stop::Failure(failure)) => retries.wait(shared, &failure).await,
             Err(Stop::Journal(error)) => return Err(error.into()),
         }
     }
@@ -464,16 +459,16 @@ async fn identify(shared: &Shared, overview: &Mutex<Overview>) -> Result<(), Fle
 
 /// Looks at discovery again and again; never returns.
 async fn keep_discovering(shared: &Shared) {
-    let mut trouble = Trouble::default();
+    let mut retries = Retries::default();
     loop {
         match shared.patiently(shared.discover()).await {
             Ok(_) => {
-                trouble = Trouble::default();
+                retries = Retries::default();
                 let cheap = shared.discoverer.lock().await.is_cheap();
                 let pause = if cheap { shared.timings.discovery } else { shared.timings.legacy_discovery };
                 shared.rest(pause).await;
             }
-            Err(failure) => trouble.wait(shared, &failure).await,
+            Err(failure) => retries.wait(shared, &failure).await,
         }
     }
 }
@@ -483,12 +478,12 @@ const REMIND: Duration = Duration::from_secs(180);
 
 /// Failures in a row, and what was logged of them.
 #[derive(Debug, Default)]
-struct Trouble {
+struct Retries {
     tries: u32,
-    said: Option<(String, Instant)>,
+    logged: Option<(String, Instant)>,
 }
 
-impl Trouble {
+impl Retries {
     async fn wait(&mut self, shared: &Shared, failure: &Failure) {
         match failure {
             Failure::Unauthorized | Failure::Tls(_) => shared.api.refresh().await,
@@ -508,10 +503,8 @@ impl Trouble {
             tracing::warn!("waiting for the API server: {failure}");
         }
         let at_least = if let Failure::Busy(Some(after)) = failure { *after } else { Duration::ZERO };
-        let timings = &shared.timings;
-        let bound = timings.backoff_first.saturating_mul(1 << self.tries.min(16)).min(timings.backoff_most);
         self.tries = self.tries.saturating_add(1);
-        let pause = shared.rest(at_least + random_up_to(bound));
+        let pause = shared.rest(at_least + shared.timings.backoff.wait(self.tries));
         if let Failure::Away(_) = failure {
             // The first try may have met an API server that is just being replaced.
             let back = shared.prober.answers(shared, self.tries <= 1);
@@ -525,12 +518,14 @@ impl Trouble {
         }
     }
 
-    /// Whether a person should be told: of each new trouble, and now and then of one that lasts.
+    /// Whether to log it: each new failure, and now and then one that lasts.
     fn is_news(&mut self, text: &str, now: Instant) -> bool {
-        let known =
-            self.said.as_ref().is_some_and(|(said, at)| said == text && now.saturating_duration_since(*at) < REMIND);
+        let known = self
+            .logged
+            .as_ref()
+            .is_some_and(|(logged, at)| logged == text && now.saturating_duration_since(*at) < REMIND);
         if !known {
-            self.said = Some((text.to_owned(), now));
+            self.logged = Some((text.to_owned(), now));
         }
         !known
     }
@@ -538,7 +533,7 @@ impl Trouble {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use http::Response;
     use kube::client::Body;
@@ -573,13 +568,13 @@ mod tests {
     async fn waiting_for_as_long_as_is_wanted_is_progress() {
         for (name, answer) in [("legacy", legacy as fn(&str) -> Response<Body>), ("busy", busy)] {
             let asked = Arc::new(AtomicUsize::new(0));
-            let api = Api::over(server(Arc::clone(&asked), answer), "test", Limits::default()).await.unwrap();
+            let api = Api::with_client(server(Arc::clone(&asked), answer), "test", Limits::default()).await.unwrap();
             let dir = tempfile::tempdir().unwrap();
             let (journal, thread) = Journal::open(dir.path()).unwrap();
             let redactor = Arc::new(Redactor::new(&config::Redact::default(), [7; 32]).unwrap());
             let plan = Plan { watch: Vec::new(), redactor };
             let timings = Timings { legacy_discovery: Duration::from_secs(300), ..Timings::default() };
-            let (fleet, handle) = Fleet::new(api, journal, plan, timings);
+            let (manager, handle) = SourceManager::new(api, journal, plan, timings);
             let watchdog = async {
                 for second in (0..1000).step_by(10) {
                     let before = handle.progress();
@@ -590,20 +585,20 @@ mod tests {
             tokio::select! {
                 biased;
                 () = watchdog => {}
-                () = keep_discovering(&fleet.shared) => unreachable!("it never returns"),
+                () = keep_discovering(&manager.shared) => unreachable!("it never returns"),
             }
             // Three requests each time where it answers, and one where it does not.
             assert!((4..=12).contains(&asked.load(Ordering::Relaxed)), "{name}: {asked:?}");
-            drop(fleet);
+            drop(manager);
             thread.join().unwrap();
         }
     }
 
     #[test]
-    fn each_new_trouble_is_told_and_one_that_lasts_now_and_then() {
-        let mut trouble = Trouble::default();
+    fn each_new_failure_is_logged_and_one_that_lasts_now_and_then() {
+        let mut retries = Retries::default();
         let begin = Instant::now();
-        for (seconds, text, told) in [
+        for (seconds, text, reported) in [
             (0, "refused", true),
             (1, "refused", false),
             (100, "refused", false),
@@ -613,7 +608,7 @@ mod tests {
             (282, "refused", true),
         ] {
             let now = begin + Duration::from_secs(seconds);
-            assert_eq!(trouble.is_news(text, now), told, "{text} after {seconds} s");
+            assert_eq!(retries.is_news(text, now), reported, "{text} after {seconds} s");
         }
     }
 }

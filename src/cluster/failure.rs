@@ -123,7 +123,7 @@ impl Status {
 
 /// What a person has to know where the credentials are not accepted. An expired client certificate is told in this way
 /// too, because API servers look at it only after TLS.
-pub(super) const UNAUTHORIZED: &str =
+pub(crate) const UNAUTHORIZED: &str =
     "the API server does not accept the credentials (401); renew the token or the client certificate in the kubeconfig";
 
 /// An API server may ask us to wait, but not for longer than this.

@@ -1,0 +1,166 @@
+//! Clients, made of what a kubeconfig gives, and how long they may be used.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::client::AuthError;
+use kube::config::AuthInfo;
+use kube::{Client, Config};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, timeout};
+
+use super::kubeconfig::{Found, Stamp, find, stamp};
+use super::{ClusterError, Limits, failure, narrow};
+use crate::config;
+
+/// How often credential files are looked at, at most.
+pub(super) const LOOK: Duration = Duration::from_secs(5);
+/// A client is built anew this long before its credentials run out.
+const BEFORE_EXPIRY: Duration = Duration::from_secs(60);
+
+/// Why no client can be made, without what a plugin said or was given.
+#[expect(clippy::wildcard_enum_match_arm, reason = "another crate's list of errors: those that quote credentials")]
+fn client_text(error: &kube::Error, plugin: Option<&str>) -> String {
+    match error {
+        kube::Error::Auth(error) => failure::auth_text(error, plugin),
+        // The address may have a password in it.
+        kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. } => {
+            "the protocol of its proxy-url is not supported".to_owned()
+        }
+        other => failure::bounded(&other.to_string()),
+    }
+}
+
+/// A client, and what it was made of.
+pub(super) struct Current {
+    pub(super) client: Client,
+    /// The same without credentials of which a program may have to give others in the middle of a request.
+    pub(super) bare: Client,
+    /// Counts the clients. Whoever answers a new one may be another cluster.
+    pub(super) generation: u64,
+    /// When it was made, and when the files were last looked at.
+    pub(super) built: Instant,
+    pub(super) looked: Instant,
+    pub(super) files: Vec<(PathBuf, Stamp)>,
+}
+
+impl Current {
+    pub(super) fn files_changed(&self) -> bool {
+        self.files.iter().any(|(path, seen)| stamp(path) != *seen)
+    }
+
+    /// Whether the credentials run out soon, and others were not just asked for.
+    pub(super) fn expires(&self) -> bool {
+        self.client.valid_until().is_some_and(|end| {
+            let left = end.as_second().saturating_sub(Timestamp::now().as_second());
+            left < i64::try_from(BEFORE_EXPIRY.as_secs()).unwrap_or(i64::MAX) && self.built.elapsed() > LOOK
+        })
+    }
+}
+
+/// A new client.
+pub(super) struct Built {
+    pub(super) client: Client,
+    pub(super) bare: Client,
+    pub(super) context: Option<String>,
+    pub(super) cluster: String,
+    pub(super) files: Vec<(PathBuf, Stamp)>,
+}
+
+async fn build(settings: &config::Cluster, context: Option<&str>, limits: Limits) -> Result<Built, ClusterError> {
+    let Found { mut config, file, context, cluster, plugin, files } = find(settings, context).await?;
+    // We retry ourselves: kube's own retries would hide for minutes what the API server says.
+    config.default_retry = false;
+    config.connect_timeout = Some(limits.connect);
+    // A write that takes longer has no one at the other end. Reading has its own bounds, here and in the watch.
+    config.write_timeout = Some(limits.read);
+    config.read_timeout = None;
+    let unusable =
+        |file: String, error: &kube::Error| ClusterError::Client { file, why: client_text(error, plugin.as_deref()) };
+    // kube would send a line end that somebody left after the token, and no header may hold one. The file is looked at
+    // by us whenever it changes.
+    if let Some(path) = config.auth_info.token_file.take()
+        && config.auth_info.token.is_none()
+    {
+        let token = tokio::fs::read_to_string(&path).await.map_err(|error| {
+            unusable(file.clone(), &kube::Error::Auth(AuthError::ReadTokenFile(error, PathBuf::from(&path))))
+        })?;
+        config.auth_info.token = Some(token.trim().to_owned().into());
+    }
+    let bare = connect(bare(&config)).map_err(|error| unusable(file.clone(), &error))?;
+    let client = connect(config).map_err(|error| unusable(file, &error))?;
+    Ok(Built { client, bare, context, cluster, files })
+}
+
+fn connect(config: Config) -> Result<Client, kube::Error> {
+    let is_plain = config.cluster_url.scheme_str() == Some("http") && config.proxy_url.is_none();
+    if is_plain { narrow::client(&config) } else { Client::try_from(config) }
+}
+
+/// Of the credentials only what TLS shows.
+fn bare(config: &Config) -> Config {
+    let user = &config.auth_info;
+    let shown = AuthInfo {
+        client_certificate: user.client_certificate.clone(),
+        client_certificate_data: user.client_certificate_data.clone(),
+        client_key: user.client_key.clone(),
+        client_key_data: user.client_key_data.clone(),
+        ..AuthInfo::default()
+    };
+    let mut bare = config.clone();
+    bare.auth_info = shown;
+    bare
+}
+
+/// Where clients come from.
+pub(super) enum ClientSource {
+    Kubeconfig(config::Cluster),
+    /// Always the same one.
+    Given(Client),
+}
+
+/// Makes clients, one at a time.
+pub(super) struct Builder {
+    pub(super) source: ClientSource,
+    pub(super) limits: Limits,
+    pub(super) room: Arc<Semaphore>,
+}
+
+impl Builder {
+    /// kube runs credential plugins without a bound and in the middle of its work, so a client is made on a thread of
+    /// its own. One that hangs is left alone, and no other is begun before it ends.
+    pub(super) async fn build(&self, context: Option<&str>) -> Result<Built, ClusterError> {
+        let failed = |why: &str| ClusterError::Client { file: "the credentials".to_owned(), why: why.to_owned() };
+        let settings = match &self.source {
+            ClientSource::Kubeconfig(settings) => settings.clone(),
+            ClientSource::Given(client) => {
+                let (client, bare) = (client.clone(), client.clone());
+                return Ok(Built { client, bare, context: None, cluster: String::new(), files: Vec::new() });
+            }
+        };
+        let (limits, context) = (self.limits, context.map(str::to_owned));
+        let room = Arc::clone(&self.room);
+        let building = async move {
+            let room = room.acquire_owned().await.map_err(|_closed| failed("decklog ends"))?;
+            let (sender, receiver) = oneshot::channel();
+            let runtime = Handle::current();
+            std::thread::Builder::new()
+                .name("credentials".to_owned())
+                .spawn(move || {
+                    let built = runtime.block_on(build(&settings, context.as_deref(), limits));
+                    // Nobody waits for it any more: the time is over.
+                    drop(sender.send(built));
+                    drop(room);
+                })
+                .map_err(|error| failed(&format!("no thread can be begun: {error}")))?;
+            receiver.await.map_err(|_ended| failed("reading them broke off"))?
+        };
+        match timeout(self.limits.credentials, building).await {
+            Ok(built) => built,
+            Err(_elapsed) => Err(failed("reading them takes too long; a credential plugin may hang")),
+        }
+    }
+}

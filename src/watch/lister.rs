@@ -1,0 +1,220 @@
+//! Lists of one source: the whole of it, or as little as says which version the API server has.
+
+use std::cmp::Ordering;
+
+use kube::core::params::{ListParams, VersionMatch};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Shared;
+use super::decode;
+use super::frame::{Item, Items};
+use super::intake::{SLOW, caught, observed, unread};
+use super::machine::{Input, Machine};
+use super::requests::{Stop, list_params, request, unbuilt};
+use super::stats::SourceStats;
+use crate::ambient;
+use crate::cluster::{Api, Failure, next_part};
+use crate::journal::{SourceId, SourceState};
+use crate::model::{ResourceVersion, SourceSpec, Why};
+
+/// Staged objects go to the journal when there are this many bytes of them.
+const STAGE_BYTES: usize = 1 << 20;
+/// Fewer objects than this may go at once without a second look, unless none is left.
+pub(super) const MANY: u64 = 10;
+/// A list's progress is reported once in this many objects.
+const PROGRESS: u64 = 5000;
+/// So many objects tell whether the versions of lists say anything about objects.
+const SOME: u32 = 100;
+/// Of what is longer a short list reads only what names it.
+const GLANCE_LIMIT: usize = 256 << 10;
+
+/// The newest version that objects of a list have.
+#[derive(Debug, Default)]
+struct Newest(Option<ResourceVersion>);
+
+impl Newest {
+    fn meet(&mut self, version: &str) {
+        let version = ResourceVersion::new(version);
+        if self.0.as_ref().is_none_or(|newest| version.compare(newest).is_some_and(Ordering::is_gt)) {
+            self.0 = Some(version);
+        }
+    }
+
+    fn is_after(&self, version: &ResourceVersion) -> bool {
+        self.0.as_ref().is_some_and(|newest| newest.compare(version).is_some_and(Ordering::is_gt))
+    }
+}
+
+/// A list in progress.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    /// Held from its first page until it is written, or given up.
+    permit: Option<OwnedSemaphorePermit>,
+    /// Objects so far.
+    objects: u64,
+}
+
+/// Which page to ask for.
+pub(super) struct ListRequest {
+    /// The token of a further one.
+    pub(super) token: Option<String>,
+    /// Whether to ask for pages at all.
+    pub(super) paged: bool,
+    /// The version to ask for, if not for a consistent list.
+    pub(super) at: Option<ResourceVersion>,
+}
+
+/// Asks for lists of one source.
+pub(super) struct Lister<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) api: &'a Api,
+    pub(super) spec: &'a SourceSpec,
+    pub(super) id: SourceId,
+    pub(super) stats: &'a SourceStats,
+}
+
+impl Lister<'_> {
+    /// A list of at most one object, not older than `version`: the API server must have that version to answer.
+    pub(super) async fn probe(&self, version: &ResourceVersion) -> Result<Input, Failure> {
+        let params = ListParams {
+            limit: Some(1),
+            version_match: Some(VersionMatch::NotOlderThan),
+            resource_version: Some(version.to_string()),
+            ..list_params(&self.spec)
+        };
+        match self.glance(&params).await {
+            Ok((found, _)) => Ok(Input::Probed(found)),
+            // An API that does not know the question, or whose only object is huge, has not said no.
+            Err(Failure::Refused(_) | Failure::Oversize(_)) => Ok(Input::Probed(version.clone())),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The version of a list of at most one object for which no version is asked, which makes it a consistent one.
+    pub(super) async fn latest(&self, machine: &Machine) -> Result<Input, Failure> {
+        let short = |limit| ListParams { limit: Some(limit), ..list_params(&self.spec) };
+        let (one, some) = (short(1), short(SOME));
+        let (version, mut newer) = self.glance(&one).await?;
+        if machine.is_past(&version) && !newer {
+            // What cannot be looked at proves nothing, and what was found stands.
+            newer = self.glance(&some).await.is_ok_and(|(_, newer)| newer);
+        }
+        Ok(if newer { Input::Unrelated } else { Input::Latest(version) })
+    }
+
+    /// The version of a short list, and whether an object in it is newer.
+    async fn glance(&self, params: &ListParams) -> Result<(ResourceVersion, bool), Failure> {
+        let _room = self.shared.limiter.request().await;
+        let uri = request(&self.spec).list(params).map_err(unbuilt)?.uri().to_string();
+        let mut body = self.api.stream(&uri).await?;
+        let mut items = Items::new(GLANCE_LIMIT.min(self.shared.timings.line_limit));
+        let mut newest = Newest::default();
+        while let Some(part) = next_part(&mut body, self.shared.api.limits().read).await? {
+            items.push(&part, |item| -> Result<(), Failure> {
+                let (Item::Whole(item) | Item::Outline(item)) = item;
+                if let Ok(object) = decode::item(&self.spec.resource, item) {
+                    newest.meet(&object.version);
+                }
+                Ok(())
+            })?;
+        }
+        self.stats.contact();
+        let version = decode::envelope(items.envelope()).map_err(Failure::Undecodable)?.version;
+        let newer = newest.is_after(&version);
+        Ok((version, newer))
+    }
+
+    /// A page of the list, which goes to the journal and counts only when the whole list is written.
+    pub(super) async fn list(&self, listing: &mut Listing, page: ListRequest) -> Result<Input, Stop> {
+        let ListRequest { token, paged, at } = page;
+        if listing.permit.is_none() {
+            listing.permit = Some(self.shared.limiter.list().await);
+        }
+        if token.is_none() {
+            self.stats.listed();
+            listing.objects = 0;
+            self.shared.journal.list_begin(self.id).await?;
+        }
+        // No version is asked for, which makes the list a consistent one.
+        let limit = paged.then_some(self.shared.timings.page);
+        let version_match = at.is_some().then_some(VersionMatch::Exact);
+        let resource_version = at.map(|at| at.0);
+        let params =
+            ListParams { limit, continue_token: token, version_match, resource_version, ..list_params(&self.spec) };
+        let uri = request(&self.spec).list(&params).map_err(unbuilt)?.uri().to_string();
+        self.shared.limiter.turn().await;
+        let mut body = self.api.stream(&uri).await?;
+        let mut items = Items::new(self.shared.timings.line_limit);
+        let journal = self.shared.journal.clone();
+        let mut share = journal.budget().share();
+        let mut newest = Newest::default();
+        let mut staged = Vec::new();
+        let mut bytes = 0;
+        while let Some(part) = next_part(&mut body, self.shared.api.limits().read).await? {
+            self.stats.received(part.len());
+            let (shared, resource, before) = (self.shared, &self.spec.resource, staged.len());
+            items.push(&part, |item| -> Result<(), Failure> {
+                let object = caught(|| match item {
+                    Item::Whole(item) => {
+                        let object = decode::item(resource, item).map_err(Failure::Undecodable)?;
+                        newest.meet(&object.version);
+                        observed(shared, resource, object)
+                    }
+                    Item::Outline(item) => unread(resource, item),
+                })?;
+                bytes += object.body.bytes.len();
+                staged.push(object);
+                Ok(())
+            })?;
+            drop(part);
+            let reported = listing.objects / PROGRESS;
+            listing.objects += (staged.len() - before) as u64;
+            // What a large object holds goes with it, before anything more is read.
+            if bytes >= STAGE_BYTES || share.is_holding() && !staged.is_empty() {
+                journal.list_page_held(self.id, std::mem::take(&mut staged), &mut share).await?;
+                bytes = 0;
+            }
+            share.hold(items.pending()).await;
+            if share.should_yield(self.shared.timings.silence) {
+                return Err(Failure::Unreachable(SLOW.to_owned()).into());
+            }
+            if listing.objects / PROGRESS > reported {
+                self.stats.report(self.shared, self.id, SourceState::Listing(listing.objects)).await?;
+            }
+        }
+        // A list that broke off has no whole envelope.
+        let page = decode::envelope(items.envelope()).map_err(Failure::Undecodable)?;
+        if !staged.is_empty() {
+            journal.list_page_held(self.id, staged, &mut share).await?;
+        }
+        let newer = newest.is_after(&page.version);
+        Ok(Input::Page { version: page.version, next: page.next, newer })
+    }
+
+    /// Writes the complete list, unless it lacks so much that it has to be asked for again first: a broken server's
+    /// list may well be empty.
+    pub(super) async fn commit(
+        &self,
+        listing: &Listing,
+        version: ResourceVersion,
+        why: Option<Why>,
+        sure: bool,
+    ) -> Result<Input, Stop> {
+        // Without a gap it is a first list, and nothing is known that it could lack.
+        if !sure && why.is_some() {
+            self.shared.journal.flush().await?;
+            let (journal, id) = (self.shared.journal.clone(), self.id);
+            let losses = ambient::blocking(move || journal.reader()?.losses(id)).await;
+            // Whoever cannot read now, for want of descriptors for instance, asks again.
+            let (known, lost) =
+                losses.map_err(|error| Failure::Unreachable(format!("the journal cannot be read: {error}")))?;
+            if lost * 2 > known && (lost >= MANY || listing.objects == 0) {
+                let text = format!("a list lacks {lost} of {known} objects; asking again before they are told as gone");
+                tracing::warn!(source = self.spec.name(), "{text}");
+                return Ok(Input::Doubtful(text));
+            }
+        }
+        self.shared.journal.list_done(self.id, version, why).await?;
+        Ok(Input::Committed)
+    }
+}

@@ -1,0 +1,46 @@
+//! What every request for the objects of a source has in common, and why it came to nothing.
+
+use kube::core::params::ListParams;
+
+use crate::cluster::Failure;
+use crate::journal::JournalError;
+use crate::model::SourceSpec;
+
+/// Either what was asked for failed, or the journal did and everything ends.
+pub(super) enum Stop {
+    Failure(Failure),
+    Journal(JournalError),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+impl From<JournalError> for Stop {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
+    }
+}
+
+pub(super) fn request(spec: &SourceSpec) -> kube::core::Request {
+    kube::core::Request::new(spec.resource.path(spec.namespace.as_deref()))
+}
+
+pub(super) fn list_params(spec: &SourceSpec) -> ListParams {
+    ListParams {
+        label_selector: selector(&spec.label_selector),
+        field_selector: selector(&spec.field_selector),
+        ..ListParams::default()
+    }
+}
+
+pub(super) fn selector(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+pub(super) fn unbuilt(error: kube::core::request::Error) -> Failure {
+    Failure::Refused(format!("the request cannot be made: {error}"))
+}

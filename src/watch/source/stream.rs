@@ -1,0 +1,211 @@
+//! An open watch: its lines, and what else may end it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use http::Method;
+use kube::client::Body;
+use kube::core::params::WatchParams;
+use tokio::time::Instant;
+
+use super::Driver;
+use crate::ambient::watch;
+use crate::backoff::random_up_to;
+use crate::cluster::failure::{self, Failure};
+use crate::cluster::next_part;
+use crate::journal::{JournalError, Share, SourceId, WatchChange};
+use crate::model::{Resource, ResourceVersion, Verb};
+use crate::watch::Shared;
+use crate::watch::decode::{self, Line};
+use crate::watch::frame::{Lines, Oversize};
+use crate::watch::intake::{SLOW, caught, observed};
+use crate::watch::machine::{End, Input};
+use crate::watch::requests::{Stop, request, selector, unbuilt};
+
+/// A watch may end this much before the time that it was opened for, as we see it.
+const AGREED: Duration = Duration::from_millis(500);
+
+impl Driver {
+    /// Opens a watch and reads it to its end, which is the answer.
+    pub(super) async fn watch(&mut self, from: &ResourceVersion) -> Result<Input, Stop> {
+        let timings = &self.shared.timings;
+        let seconds = if self.machine.has_bookmarks() { &timings.watch_seconds } else { &timings.short_watch_seconds };
+        let spread = Duration::from_secs(u64::from(seconds.end() - seconds.start()));
+        let seconds = seconds.start() + u32::try_from(random_up_to(spread).as_secs()).unwrap_or_default();
+        let longest = self.machine.longest_watch(self.began.elapsed());
+        let longest = longest.and_then(|longest| u32::try_from(longest.as_secs()).ok());
+        let seconds = longest.map_or(seconds, |longest| seconds.min(longest));
+        let params = WatchParams {
+            label_selector: selector(&self.spec.label_selector),
+            field_selector: selector(&self.spec.field_selector),
+            timeout: Some(seconds),
+            bookmarks: true,
+            ..WatchParams::default()
+        };
+        let uri = request(&self.spec).watch(&params, from.as_str()).map_err(unbuilt)?.uri().to_string();
+        let room = self.shared.limiter.request().await;
+        let body = self.api.send(Method::GET, &uri, "application/json", Vec::new()).await?.into_body();
+        drop(room);
+        self.stats.opened();
+        (self.warned, self.spent) = (false, None);
+        // Nothing is to be done about an open watch but to read it.
+        self.step(Input::Opened).await?;
+        if let Some(period) = self.shared.timings.audit
+            && self.audit_due.is_none()
+        {
+            // Spread, so that the sources do not come all at once, and not at the start, which lists or resumes.
+            self.audit_due = Some(Instant::now() + period / 2 + random_up_to(period / 2));
+        }
+        self.read(body, Instant::now() + Duration::from_secs(u64::from(seconds)) - AGREED).await
+    }
+
+    /// Lets the audit know how far we are.
+    fn tell_position(&self) {
+        let position = self.machine.position();
+        self.position.send_if_modified(|told| {
+            let moved = told.as_ref() != position;
+            if moved {
+                *told = position.cloned();
+            }
+            moved
+        });
+    }
+
+    /// A watch that ends after `over` was ended by the API server because its time was over.
+    async fn read(&mut self, mut body: Body, over: Instant) -> Result<Input, Stop> {
+        let timings = &self.shared.timings;
+        let opened = Instant::now();
+        let mut lines = Lines::new(timings.line_limit);
+        let journal = self.shared.journal.clone();
+        let mut share = journal.budget().share();
+        let (silence, pause) = (timings.silence, self.shared.api.limits().read.min(timings.silence));
+        let mut reconnects = self.shared.reconnects.listen();
+        let id = self.id;
+        let (mut contradictions, mut rollbacks) = (self.contradictions.clone(), self.rollbacks.clone());
+        // It ends with the watch, and then begins again with the next one.
+        let mut audit = None;
+        loop {
+            self.tell_position();
+            // Others may wait for what a line in the middle holds.
+            let patience = if share.is_holding() { pause } else { silence };
+            let stands = self.machine.stands_after().map(|after| opened + after);
+            let part = tokio::select! {
+                biased;
+                part = next_part(&mut body, patience) => part,
+                () = tokio::time::sleep_until(stands.unwrap_or(opened)), if stands.is_some() => {
+                    self.step(Input::Stood).await?;
+                    continue;
+                }
+                () = reconnects.notified() => return Ok(Input::Ended(End::Silent)),
+                () = rollbacks.notified() => {
+                    self.rollbacks = rollbacks;
+                    self.warned = true;
+                    return Ok(Input::Warned);
+                }
+                Ok(()) = contradicted(&mut contradictions, id) => return Ok(Input::Differs),
+                found = self.audit(&mut audit) => {
+                    audit = None;
+                    if self.audited(found).await? {
+                        return Ok(Input::Differs);
+                    }
+                    continue;
+                }
+            };
+            let part = match part {
+                Ok(Some(part)) => part,
+                Ok(None) if Instant::now() >= over => return Ok(Input::Ended(End::Over)),
+                Ok(None) => return Ok(Input::Ended(End::Closed)),
+                Err(Failure::Unreachable(_)) if self.stats.silent_for() >= silence => {
+                    return Ok(Input::Ended(End::Silent));
+                }
+                Err(failure) => return Ok(Input::Ended(End::Cut(failure.to_string()))),
+            };
+            self.stats.received(part.len());
+            lines.push(&part);
+            drop(part);
+            if let Err(failure) = self.take_lines(&mut lines, &mut share).await? {
+                return Err(failure.into());
+            }
+            share.hold(lines.pending()).await;
+            // However long that took: it was not the API server that was silent.
+            self.stats.contact();
+            if share.should_yield(silence) {
+                return Ok(Input::Ended(End::Cut(SLOW.to_owned())));
+            }
+        }
+    }
+
+    /// Hands over what the whole lines say. The inner error ends the watch; what came before it is handed over.
+    async fn take_lines(
+        &mut self,
+        lines: &mut Lines,
+        share: &mut Share<'_>,
+    ) -> Result<Result<(), Failure>, JournalError> {
+        let mut changes = Vec::new();
+        let mut result = Ok(());
+        loop {
+            let line = match lines.take() {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                Err(Oversize) => {
+                    result = Err(Failure::from(Oversize));
+                    break;
+                }
+            };
+            match caught(|| news(&self.shared, &self.spec.resource, &line)) {
+                Ok(News::Change(change)) => changes.push(change),
+                Ok(News::Bookmark(version)) => {
+                    self.append(&mut changes, share).await?;
+                    self.step(Input::Bookmark(version)).await?;
+                }
+                // Nothing moves past a line that is not understood.
+                Err(failure) => {
+                    result = Err(failure);
+                    break;
+                }
+            }
+        }
+        self.append(&mut changes, share).await?;
+        Ok(result)
+    }
+
+    async fn append(&mut self, changes: &mut Vec<WatchChange>, share: &mut Share<'_>) -> Result<(), JournalError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let changes = std::mem::take(changes);
+        self.stats.changed(changes.len());
+        let versions: Vec<ResourceVersion> = changes.iter().map(|change| change.object.version.clone()).collect();
+        let seen = changes.iter().map(|change| (&change.object.version, change.verb == Verb::Delete));
+        self.shared.revisions.note(self.id, seen);
+        self.shared.journal.append_held(self.id, changes, share).await?;
+        for version in versions {
+            self.step(Input::Changed(version)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Ends when the journal finds that the watch of a source contradicts it.
+async fn contradicted(
+    contradictions: &mut watch::Receiver<BTreeSet<SourceId>>,
+    id: SourceId,
+) -> Result<(), watch::RecvError> {
+    contradictions.wait_for(|sources| sources.contains(&id)).await
+}
+
+/// What a line of a watch brings.
+enum News {
+    Change(WatchChange),
+    Bookmark(ResourceVersion),
+}
+
+fn news(shared: &Shared, resource: &Resource, line: &[u8]) -> Result<News, Failure> {
+    let (verb, object) = match decode::line(line).map_err(Failure::Undecodable)? {
+        Line::Upsert(object) => (Verb::Upsert, object),
+        Line::Delete(object) => (Verb::Delete, object),
+        Line::Bookmark(version) => return Ok(News::Bookmark(version)),
+        Line::Error(status) => return Err(failure::error_event(status)),
+    };
+    Ok(News::Change(WatchChange { verb, object: observed(shared, resource, object)? }))
+}
