@@ -11,6 +11,8 @@ pub mod delivery;
 pub mod filter;
 pub mod http;
 pub mod journal;
+pub mod json;
+pub mod k8s;
 pub mod model;
 pub mod requests;
 pub mod sim;

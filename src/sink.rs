@@ -3,7 +3,6 @@
 //! A sink takes a batch in order and says how many entries of it it has for good. It never decides what to do about a
 //! failure: it only says of which of three sorts it is ([`SinkError`]), and delivery retries, sets aside or halts.
 
-pub mod cloudevents;
 mod dial;
 pub mod elasticsearch;
 pub mod file;

@@ -4,12 +4,17 @@
 //! an upgrade of decklog never changes an entry that exists. Keys come in one fixed order and are absent where they
 //! do not apply.
 
+pub mod cloudevents;
+mod schema;
+
 use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+
+pub use schema::entry_schema;
 
 use crate::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq};
 

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use super::Change;
 use super::diff::{IDENTITIES, ROOM, area_of, insert, write_json, write_manager};
-use super::pattern::push_segment;
-use super::span::{Id, Kind, Leaf, Shape, Tree, View};
+use crate::json::pointer::push_segment;
+use crate::json::tree::{Id, Kind, Leaf, Shape, Tree, View};
 
 /// More values than this are left to the comparison of everything, …
 const MANY: usize = 32;

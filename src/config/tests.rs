@@ -932,7 +932,7 @@ fn defaults_of_the_types_are_those_of_the_schema() {
 #[test]
 fn entries_fit_their_schema() {
     use crate::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
-    let schema = entry_schema();
+    let schema = crate::wire::entry_schema();
     let cluster = Cluster { name: "n".into(), uid: "u".into() };
     let gap = Gap {
         why: Why::Audit,

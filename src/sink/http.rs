@@ -15,13 +15,13 @@ use futures::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Method, StatusCode};
 
-use super::cloudevents::Event;
 pub use super::link::Wire;
 use super::link::{Link, Login, Reach, first_part};
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::ambient;
 use crate::config::{self, CloudEvents};
 use crate::wire::Entry;
+use crate::wire::cloudevents::Event;
 use sign::Signer;
 
 /// About how many bytes of entries that go one by one are read at once.

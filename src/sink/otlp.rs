@@ -15,11 +15,11 @@ use prost::Message;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, TE};
 use reqwest::{Method, StatusCode};
 
-use super::cloudevents::event_type;
 use super::link::{Answer, Link, Login, Reach, first_part, gzip};
 use super::{CREDENTIALS_WAIT, Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config::{self, Gzip, Protocol};
 use crate::model::EntryType;
+use crate::wire::cloudevents::event_type;
 use crate::wire::{Entry, EntryError};
 use grpc::Code;
 use proto::{KeyValue, LogRecord, Value};

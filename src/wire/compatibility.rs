@@ -4,9 +4,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::entry_schema;
 use crate::model::Why;
-use crate::sink::cloudevents::Event;
+use crate::wire::cloudevents::Event;
 
 const ENTRIES: &str = include_str!("../../tests/golden/entries.jsonl");
 const EVENTS: &str = include_str!("../../tests/golden/entries.cloudevents.jsonl");

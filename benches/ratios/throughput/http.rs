@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use bytes::Bytes;
 use decklog::sink::Item;
-use decklog::sink::cloudevents::Event;
+use decklog::wire::cloudevents::Event;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, StatusCode};
 use serde_json::json;

@@ -16,8 +16,8 @@ use super::Failure;
 use crate::delivery::line_for;
 use crate::filter::Filter;
 use crate::journal::{Reader, Recast, StoredEntry, Verified};
+use crate::k8s::identity::Identity;
 use crate::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
-use crate::watch::decode::Identity;
 use crate::wire::{self, Draft, Entry, Payload};
 
 /// What a copy holds.

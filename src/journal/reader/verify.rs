@@ -10,8 +10,8 @@ use rusqlite::{ErrorCode, params};
 
 use super::{OLDEST, Read, Reader, Stored, StoredEntry, rfc3339, sql, stored_row};
 use crate::journal::{JournalError, schema};
+use crate::k8s::identity::Identity;
 use crate::model::{EntryType, Seq};
-use crate::watch::decode::Identity;
 use crate::wire;
 
 /// Entries or objects that are read at one moment.

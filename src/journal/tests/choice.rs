@@ -269,7 +269,7 @@ async fn an_id_may_come_again_and_epoch_and_seq_never_do() {
     let entries = reader.entries_after(Seq(0), 99, usize::MAX).unwrap();
     let events: Vec<Value> = entries
         .iter()
-        .map(|entry| crate::sink::cloudevents::Event::of(&entry.line).unwrap().structured())
+        .map(|entry| crate::wire::cloudevents::Event::of(&entry.line).unwrap().structured())
         .map(|event| serde_json::from_slice(&event).unwrap())
         .collect();
     let of_a: Vec<&Value> = events.iter().filter(|event| event["type"] != "io.decklog.gap.v1").collect();
