@@ -3,9 +3,11 @@
 
 mod members;
 pub(crate) mod pointer;
+pub(crate) mod scan;
 mod text;
 pub(crate) mod tree;
 
 pub(crate) use members::Members;
+pub use scan::one_line;
 pub(crate) use text::Text;
 pub use tree::Shape;

@@ -546,7 +546,7 @@ impl<'a> Differ<'a> {
         json.extend_from_slice(b"],\"managers\":[");
         json.extend_from_slice(&managers);
         json.extend_from_slice(b"]}");
-        let json = String::from_utf8(crate::wire::one_line(json)).expect("it is made of parts of valid texts");
+        let json = String::from_utf8(crate::json::one_line(json)).expect("it is made of parts of valid texts");
         (Change { areas: self.areas, touched: self.touched, json }, self.new.into_shape())
     }
 

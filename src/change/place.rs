@@ -94,7 +94,7 @@ fn tell(
     }
     json.extend_from_slice(b"]}");
     paths.retain(|path| path != "/metadata/resourceVersion");
-    let json = String::from_utf8(crate::wire::one_line(json)).expect("it is made of parts of valid texts");
+    let json = String::from_utf8(crate::json::one_line(json)).expect("it is made of parts of valid texts");
     Change { areas, touched: paths, json }
 }
 

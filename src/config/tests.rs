@@ -940,15 +940,15 @@ fn entries_fit_their_schema() {
         to: Some(ResourceVersion::new("2")),
         recovered: 3,
     };
-    let whole = crate::wire::Draft {
+    let whole = crate::wire::EntryBuilder {
         seq: Seq(1),
         epoch: "e",
         time: "2026-11-21T00:00:00.000000Z",
-        kind: EntryType::Modified,
+        op: EntryType::Modified,
         evidence: Some(Evidence::Watched),
         cluster: &cluster,
         api_version: "v1",
-        kind_name: "Pod",
+        kind: "Pod",
         resource: "pods",
         namespace: "x",
         name: "y",

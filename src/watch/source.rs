@@ -30,7 +30,6 @@ use crate::ambient::{self, Listener, watch};
 use crate::cluster::{Api, next_part};
 use crate::journal::{Audit, JournalError, Share, SourceId, SourceMemory, SourceState, WatchChange};
 use crate::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
-use crate::wire;
 
 /// Staged objects go to the journal when there are this many bytes of them.
 const STAGE_BYTES: usize = 1 << 20;
@@ -833,7 +832,7 @@ pub(super) fn observed(shared: &Shared, resource: &Resource, object: decode::Obj
     assert!(memchr::memmem::find(&object.bytes, b"what makes decklog panic").is_none(), "as the test asks for");
     // A server that writes for people breaks lines between tokens; an entry is one line.
     let bytes = match memchr::memchr2(b'\n', b'\r', &object.bytes) {
-        Some(_) => Cow::Owned(wire::one_line(object.bytes.into_owned())),
+        Some(_) => Cow::Owned(crate::json::one_line(object.bytes.into_owned())),
         None => object.bytes,
     };
     let body = shared.redactor.apply(resource, &object.uid, &bytes).map_err(Failure::Undecodable)?;

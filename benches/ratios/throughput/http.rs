@@ -25,7 +25,7 @@ pub(super) fn client() -> Client {
 }
 
 fn event(item: &Item) -> Event<'_> {
-    Event::of(&item.line).expect("an entry")
+    Event::of(item.header().expect("an entry"), &item.line)
 }
 
 impl Plain for Posts {
