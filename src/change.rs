@@ -8,13 +8,12 @@ mod noise;
 mod pattern;
 mod place;
 pub mod redact;
-mod span;
 #[cfg(test)]
 mod tests;
 
+pub use crate::json::Shape;
 pub use noise::{Noise, Preset};
 pub use pattern::Pattern;
-pub use span::Shape;
 
 /// The difference of two versions of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -155,7 +155,7 @@ impl Churn {
         self.entries += 1;
         self.first.get_or_insert(entry.seq);
         self.last = entry.seq;
-        if entry.kind() == EntryType::Gap {
+        if entry.op == EntryType::Gap {
             self.gaps += 1;
             return Ok(());
         }
@@ -172,7 +172,7 @@ impl Churn {
         let bytes = body.len() as u64;
         let time: Option<Timestamp> = entry.time.parse().ok();
         let change = Change::of(entry);
-        let (class, manager) = match entry.kind() {
+        let (class, manager) = match entry.op {
             EntryType::Added => (Class::Created, read::creator(body)),
             EntryType::Modified => (self.classes.of(&resource, &change, time), change.writer(body)),
             // Nobody is named in the books for a deletion.

@@ -31,7 +31,7 @@ mod tests;
 
 pub(crate) use problem::nearest;
 pub use problem::{Place, Problem, Problems};
-pub use schema::{config_schema, entry_schema};
+pub use schema::config_schema;
 pub use sink::{
     CloudEvents, Compress, ElasticsearchSink, Facility, FileSink, From, Gzip, HttpSink, JournaldSink, KafkaCompression,
     KafkaMode, KafkaSink, NatsSink, OnRefused, OtlpSink, Partition, PostgresSink, Protocol, RedisSink, S3Sink, Sasl,

@@ -55,7 +55,7 @@ impl Wanted {
         Self { test: Box::new(test), by_outline: false }
     }
 
-    /// A test that looks at nothing but what [`crate::wire::OUTLINE`] names, and may be given no more.
+    /// A test that looks at nothing but what [`crate::wire::ROW`] names, and may be given no more.
     pub fn by_outline(test: impl Fn(&[u8]) -> bool + Send + 'static) -> Self {
         Self { test: Box::new(test), by_outline: true }
     }
@@ -249,11 +249,12 @@ impl Feed {
         };
         let (mut items, mut whole) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
         for entry in entries.into_iter().filter(wanted) {
-            let line = line_for(&self.recasts, entry.seq, entry.line.clone()).and_then(|line| self.shape.apply(&line));
+            let line = line_for(&self.recasts, entry.seq, entry.line.clone())
+                .and_then(|line| self.shape.apply(entry.kind, &line));
             let line = line.map_err(|error| {
                 JournalError::Corrupt(format!("entry {} is {error}; run `decklog verify`", entry.seq))
             })?;
-            items.push(Item { seq: entry.seq, kind: entry.kind, line });
+            items.push(Item::new(entry.seq, entry.kind, line));
             whole.push(entry.line);
         }
         let own = page.own.map_or(0, |last| items.partition_point(|item| item.seq <= last));
@@ -535,8 +536,10 @@ impl Driver {
     }
 
     async fn counts_at(&mut self, at: usize) -> Result<bool, SinkError> {
-        let place = Position::of(&self.batch[at].line);
-        let place = place.map_err(|error| SinkError::halt(format!("an entry is {error}")))?;
+        let place = self.batch[at]
+            .header()
+            .map(Position::at)
+            .map_err(|error| SinkError::halt(format!("an entry is {error}")))?;
         Ok(self.counts(&place).await? == Some(true))
     }
 

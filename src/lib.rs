@@ -13,6 +13,8 @@ pub mod delivery;
 pub mod filter;
 pub mod http;
 pub mod journal;
+pub mod json;
+pub mod k8s;
 pub mod model;
 pub mod sim;
 pub mod sink;

@@ -3,7 +3,6 @@
 //! A sink takes a batch in order and says how many entries of it it has for good. It never decides what to do about a
 //! failure: it only says of which of three sorts it is ([`SinkError`]), and delivery retries, sets aside or halts.
 
-pub mod cloudevents;
 mod dial;
 pub mod elasticsearch;
 pub mod file;
@@ -25,6 +24,7 @@ mod tls;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,7 +33,7 @@ use futures::future::BoxFuture;
 
 use crate::config;
 use crate::model::{Cluster, EntryType, Seq};
-use crate::wire::{self, EntryError, Stamp};
+use crate::wire::{self, EntryError, Header};
 pub(crate) use template::Template;
 
 /// What stands for the name of a sink in a sentence before [`Sink::of`] has told it.
@@ -82,18 +82,17 @@ impl Position {
         Self { epoch: epoch.to_owned(), seq: Seq(0), entry: None }
     }
 
-    /// The place of an entry, from the beginning of its line.
+    /// The place of an entry, from its line.
     ///
     /// # Errors
     /// Where the line does not begin as an entry does.
     pub fn of(line: &[u8]) -> Result<Self, EntryError> {
-        let stamp = Stamp::of(line)?;
-        Ok(Self { epoch: stamp.epoch, seq: stamp.seq, entry: Some(Mark { id: stamp.id, time: stamp.time }) })
+        Header::parse(line).map(|header| Self::at(&header))
     }
 
-    /// The place of an entry that is read already.
+    /// The place of an entry whose header is read already.
     #[must_use]
-    pub fn at(entry: &wire::Entry<'_>) -> Self {
+    pub fn at(entry: &Header<'_>) -> Self {
         let mark = Mark { id: entry.id.to_string(), time: entry.time.to_string() };
         Self { epoch: entry.epoch.to_string(), seq: entry.seq(), entry: Some(mark) }
     }
@@ -115,25 +114,36 @@ pub struct Item {
     /// Its place in the journal.
     pub seq: Seq,
     /// What it says happened.
-    pub kind: EntryType,
+    pub op: EntryType,
     /// The entry after `payload`, without a newline: the same bytes at every delivery.
     pub line: Bytes,
+    /// Read when somebody asks for it, and then once.
+    header: OnceLock<Result<Header<'static>, EntryError>>,
 }
 
 /// What to do about an entry that is too large, besides raising a limit.
 pub(crate) const LESS: &str = "deliver less with payload = \"diff\" or \"metadata\"";
 
 impl Item {
-    /// The entry without its object, which is read much faster than all of it.
+    /// An entry to be delivered.
     #[must_use]
-    pub fn head(&self) -> Cow<'_, [u8]> {
-        wire::apart(&self.line).0
+    pub const fn new(seq: Seq, op: EntryType, line: Bytes) -> Self {
+        Self { seq, op, line, header: OnceLock::new() }
     }
 
-    /// What tells the entry from others, which is read faster still: see [`wire::identity`].
+    /// Which entry it is, and what happened to which object. It is read once, however often it is asked for: a sink that
+    /// only needs bytes costs no reading.
+    ///
+    /// # Errors
+    /// Where the line does not begin as an entry does.
+    pub fn header(&self) -> Result<&Header<'static>, EntryError> {
+        self.header.get_or_init(|| Header::parse(&self.line)).as_ref().map_err(|error| *error)
+    }
+
+    /// The entry without its object, which is read much faster than all of it.
     #[must_use]
-    pub fn identity(&self) -> Cow<'_, [u8]> {
-        wire::identity(&self.line)
+    pub fn without_object(&self) -> Cow<'_, [u8]> {
+        wire::apart(&self.line).0
     }
 }
 
@@ -328,7 +338,7 @@ pub const fn kind(config: &config::SinkKind) -> &'static str {
 pub(crate) mod tests {
     use super::*;
     use crate::model::{Cluster, Evidence};
-    use crate::wire::{Draft, render};
+    use crate::wire::{EntryBuilder, render};
 
     /// An entry of epoch `e`, whose length varies with its seq.
     pub(crate) fn item(seq: u64) -> Item {
@@ -338,15 +348,15 @@ pub(crate) mod tests {
     /// An entry of any epoch.
     pub(crate) fn item_of(epoch: &str, seq: u64) -> Item {
         let object = format!(r#"{{"metadata":{{"name":"web"}},"spec":"{}"}}"#, "é".repeat((seq % 5) as usize));
-        let line = render(&Draft {
+        let line = render(&EntryBuilder {
             seq: Seq(seq),
             epoch,
             time: "2026-11-21T10:15:00.000000Z",
-            kind: EntryType::Modified,
+            op: EntryType::Modified,
             evidence: Some(Evidence::Watched),
             cluster: &Cluster { name: "prod".into(), uid: "c".into() },
             api_version: "apps/v1",
-            kind_name: "Deployment",
+            kind: "Deployment",
             resource: "deployments",
             namespace: "shop",
             name: "web",
@@ -358,7 +368,7 @@ pub(crate) mod tests {
             redacted: &[],
         })
         .line;
-        Item { seq: Seq(seq), kind: EntryType::Modified, line: line.into() }
+        Item::new(Seq(seq), EntryType::Modified, line.into())
     }
 
     #[cfg(not(feature = "kafka"))]

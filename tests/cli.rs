@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use decklog::journal::{Journal, SinkStart, SourceMemory, WatchChange, WriterThread};
+use decklog::journal::{Journal, SinkStart, SourceMemory, StoredEntry, WatchChange, WriterThread};
 use decklog::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
 use tempfile::TempDir;
 
@@ -710,10 +710,9 @@ async fn smaller_payloads_are_compared_as_what_they_are() {
     let mut reader = state.journal.reader().unwrap();
     let entries = reader.entries_after(decklog::model::Seq(0), 100, usize::MAX).unwrap();
     for payload in [decklog::wire::Payload::Diff, decklog::wire::Payload::Metadata] {
-        let copy: Vec<u8> = entries
-            .iter()
-            .flat_map(|entry| [&decklog::wire::payload(&entry.line, payload).unwrap()[..], b"\n"].concat())
-            .collect();
+        let shape = decklog::wire::Shape { payload, managed_fields: true };
+        let shaped = |entry: &StoredEntry| shape.apply(entry.kind, &entry.line).unwrap();
+        let copy: Vec<u8> = entries.iter().flat_map(|entry| [&shaped(entry)[..], b"\n"].concat()).collect();
         fs::write(state.dir.path().join("copy.jsonl"), &copy).unwrap();
         let text = state.run(&["verify", "copy.jsonl"]).done();
         assert!(text.contains("every entry is byte for byte"), "{text}");

@@ -112,15 +112,15 @@ fn entries() -> Vec<Vec<u8>> {
         .map(|(index, (old, new))| {
             let (object, version) = (new.bytes(), new.revision.to_string());
             let change = compare(&old.bytes(), &object, &[], &[]).expect("objects");
-            let draft = wire::Draft {
+            let draft = wire::EntryBuilder {
                 seq: Seq(index as u64 + 1),
                 epoch: "01997d0e-0000-7000-8000-000000000000",
                 time: "2026-11-21T00:00:00.000000Z",
-                kind: EntryType::Modified,
+                op: EntryType::Modified,
                 evidence: None,
                 cluster: &cluster,
                 api_version: "v1",
-                kind_name: "Pod",
+                kind: "Pod",
                 resource: "pods",
                 namespace: &new.namespace,
                 name: &new.name,

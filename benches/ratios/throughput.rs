@@ -44,7 +44,7 @@ use decklog::delivery::{self, Plan, SinkStats};
 use decklog::journal::{Journal, Reader, SinkStart, WatchChange};
 use decklog::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb};
 use decklog::sink::{self, Item, Limits, Position, Sink};
-use decklog::wire::{Payload, Shape};
+use decklog::wire::Shape;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -188,7 +188,7 @@ fn read(reader: &mut Reader) -> Vec<Item> {
         if page.entries.is_empty() {
             return items;
         }
-        items.extend(page.entries.into_iter().map(|entry| Item { seq: entry.seq, kind: entry.kind, line: entry.line }));
+        items.extend(page.entries.into_iter().map(|entry| Item::new(entry.seq, entry.kind, entry.line)));
     }
 }
 
@@ -321,7 +321,7 @@ impl Bench<'_> {
             kind,
             start: SinkStart::Start,
             filter: None,
-            shape: Shape { payload: Payload::Full, managed_fields: true },
+            shape: Shape::WHOLE,
             rate: None,
             on_refused: OnRefused::Halt,
             stats: Arc::clone(&stats),

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::pattern::push_segment;
-use super::span::{Id, Kind, Shape, Tree, View};
 use super::{Change, place};
+use crate::json::pointer::{push_segment, unescape};
+use crate::json::tree::{Id, Kind, Shape, Tree, View};
 
 /// Below this depth a value that differs is replaced as a whole.
 const MAX_DEPTH: usize = 256;
@@ -546,7 +546,7 @@ impl<'a> Differ<'a> {
         json.extend_from_slice(b"],\"managers\":[");
         json.extend_from_slice(&managers);
         json.extend_from_slice(b"]}");
-        let json = String::from_utf8(crate::wire::one_line(json)).expect("it is made of parts of valid texts");
+        let json = String::from_utf8(crate::json::one_line(json)).expect("it is made of parts of valid texts");
         (Change { areas: self.areas, touched: self.touched, json }, self.new.into_shape())
     }
 
@@ -591,7 +591,7 @@ pub(super) fn area_of(path: &str) -> Option<Cow<'_, str>> {
     }
     let name = &path[1..];
     let name = &name[..first(name)];
-    Some(super::pattern::unescape(name).unwrap_or(Cow::Borrowed(name)))
+    Some(unescape(name).unwrap_or(Cow::Borrowed(name)))
 }
 
 /// The area that a member of metadata belongs to; resourceVersion is none.

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
+use crate::json::pointer::{push_segment, unescape};
+
 /// A JSON pointer (RFC 6901) whose segments may hold `*`.
 ///
 /// `*` stands for any run of characters inside one segment, so a whole `*` is any one member or element, and `**`
@@ -152,40 +154,6 @@ impl FromStr for Pattern {
 
     fn from_str(text: &str) -> Result<Self, String> {
         Self::parse(text)
-    }
-}
-
-/// The name that a segment of a JSON pointer stands for; nothing where an escape is wrong.
-pub(super) fn unescape(segment: &str) -> Option<Cow<'_, str>> {
-    if !segment.contains('~') {
-        return Some(Cow::Borrowed(segment));
-    }
-    let mut parts = segment.split('~');
-    let mut name = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        name.push(match part.as_bytes().first()? {
-            b'0' => '~',
-            b'1' => '/',
-            _ => return None,
-        });
-        name.push_str(&part[1..]);
-    }
-    Some(Cow::Owned(name))
-}
-
-/// Appends a member name to a JSON pointer.
-pub(super) fn push_segment(pointer: &mut String, name: &str) {
-    pointer.push('/');
-    if memchr::memchr2(b'~', b'/', name.as_bytes()).is_some() {
-        for character in name.chars() {
-            match character {
-                '~' => pointer.push_str("~0"),
-                '/' => pointer.push_str("~1"),
-                other => pointer.push(other),
-            }
-        }
-    } else {
-        pointer.push_str(name);
     }
 }
 

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use super::Change;
 use super::diff::{IDENTITIES, ROOM, area_of, insert, write_json, write_manager};
-use super::pattern::push_segment;
-use super::span::{Id, Kind, Leaf, Shape, Tree, View};
+use crate::json::pointer::push_segment;
+use crate::json::tree::{Id, Kind, Leaf, Shape, Tree, View};
 
 /// More values than this are left to the comparison of everything, …
 const MANY: usize = 32;
@@ -94,7 +94,7 @@ fn tell(
     }
     json.extend_from_slice(b"]}");
     paths.retain(|path| path != "/metadata/resourceVersion");
-    let json = String::from_utf8(crate::wire::one_line(json)).expect("it is made of parts of valid texts");
+    let json = String::from_utf8(crate::json::one_line(json)).expect("it is made of parts of valid texts");
     Change { areas, touched: paths, json }
 }
 

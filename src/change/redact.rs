@@ -39,9 +39,10 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use memchr::memmem;
 use sha2::{Digest as _, Sha256};
 
-use super::pattern::{Pattern, push_segment};
-use super::span::{Id, Kind, Tree};
+use super::pattern::Pattern;
 use crate::config::{Redact, RedactMode};
+use crate::json::pointer::push_segment;
+use crate::json::tree::{Id, Kind, Tree};
 use crate::model::{Redacted, Resource};
 
 /// Texts of JSON inside texts of JSON are read this deep. What lies deeper is redacted as a whole where it could

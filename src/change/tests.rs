@@ -16,7 +16,7 @@ fn apply(document: &mut Value, patch: &Value) {
             *document = operation["value"].clone();
             continue;
         };
-        let name = pattern::unescape(name).unwrap();
+        let name = crate::json::pointer::unescape(name).unwrap();
         let parent = document.pointer_mut(parent).unwrap_or_else(|| panic!("no parent of {path}"));
         match (parent, kind) {
             (Value::Object(map), "remove") => assert!(map.remove(name.as_ref()).is_some(), "{path}"),

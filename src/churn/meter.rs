@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::churn::{Class, OTHERS};
     use crate::model::{Cluster, EntryType, Evidence};
-    use crate::wire::{Draft, render};
+    use crate::wire::{EntryBuilder, render};
 
     /// Whatever is watched and whoever writes: the time series are those of a bounded number of resources.
     #[test]
@@ -100,15 +100,15 @@ mod tests {
             let object = format!(
                 r#"{{"metadata":{{"managedFields":[{{"manager":"{manager}","operation":"Update","time":"2026-11-21T00:00:00Z"}}]}}}}"#
             );
-            let draft = Draft {
+            let draft = EntryBuilder {
                 seq: Seq(seq),
                 epoch: "e",
                 time: "2026-11-21T00:00:00.000000Z",
-                kind: EntryType::Added,
+                op: EntryType::Added,
                 evidence: Some(Evidence::Watched),
                 cluster: &cluster,
                 api_version: "example.com/v1",
-                kind_name: "Thing",
+                kind: "Thing",
                 resource,
                 namespace: manager,
                 name: manager,

@@ -46,7 +46,7 @@ impl Versions {
         }
         let of = self.counts.entry(super::resource_of(&entry)).or_default();
         if entry.evidence.as_deref() == Some("watched") {
-            match entry.kind() {
+            match entry.op {
                 EntryType::Added => of.added += 1,
                 EntryType::Modified => of.modified += 1,
                 EntryType::Deleted => of.deleted += 1,

@@ -152,7 +152,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
     let newest_entry = newest.as_ref().map(object::parse).transpose()?;
     let (text, uid) = match (&untold, &newest_entry) {
         (Some((object, _)), _) => (String::from_utf8_lossy(object).into_owned(), row.uid.clone()),
-        (None, Some(entry)) if entry.kind() == EntryType::Deleted => {
+        (None, Some(entry)) if entry.op == EntryType::Deleted => {
             let before = first.as_ref().map_or(Ok(None), |step| reader.previous(step))?;
             let before = before.map_or_else(String::new, |step| format!("; --at {} tells who had set what", step.seq));
             return Err(Failure::no(format!(
@@ -175,7 +175,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
     let now = newest_entry.as_ref().map_or_else(String::new, |entry| entry.time.to_string());
     // What changed since the newest entry and is not told.
     if untold.is_some() {
-        let told = newest_entry.as_ref().filter(|entry| entry.kind() != EntryType::Deleted);
+        let told = newest_entry.as_ref().filter(|entry| entry.op != EntryType::Deleted);
         origins.push(Origin {
             seq: None,
             time: now.clone(),
@@ -209,7 +209,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
         };
         let at = origins.len();
         // A forgotten one tells what was so by then, and not what it changed.
-        let credited = if entry.kind() == EntryType::Modified && step.kept {
+        let credited = if entry.op == EntryType::Modified && step.kept {
             tree.revert_to(&change.patch, at)
         } else {
             tree.credit(at)
@@ -227,7 +227,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
                 writers: Writers::of(object),
             });
         }
-        if entry.kind() == EntryType::Modified && step.previous == Seq(0) {
+        if entry.op == EntryType::Modified && step.previous == Seq(0) {
             // It was found on a first list that is not told.
             tree.credit(origins.len());
             origins.push(Origin {

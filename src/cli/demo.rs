@@ -285,7 +285,7 @@ fn who_wrote(name: &str, lines: &[Vec<u8>]) -> String {
             .and_then(|change| change["managers"][0]["manager"].as_str())
             .or_else(|| last.as_ref().and_then(|entry| entry["manager"].as_str()))
             .unwrap_or("somebody");
-        let verb = match &*entry.type_name {
+        let verb = match entry.op.as_str() {
             "ADDED" => "created it",
             "MODIFIED" => "wrote over it",
             _ => "deleted it",

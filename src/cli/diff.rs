@@ -313,14 +313,14 @@ fn differs(reader: &mut Reader, row: &ObjectRow, from: Seq, steps: &[Step]) -> R
         (None, true) => {
             let first = object::parse(&first)?;
             // What a first list found, or what changed before it was ever told, was there earlier.
-            let seen = first.kind() != EntryType::Added || first.evidence.as_deref() == Some("listed");
+            let seen = first.op != EntryType::Added || first.evidence.as_deref() == Some("listed");
             if seen && !known { Became::FirstSeen } else { Became::Added }
         }
     };
     let mut found = Differs {
         became,
         api_version: entry.api_version.to_string(),
-        kind: entry.kind_name.to_string(),
+        kind: entry.kind.to_string(),
         resource: entry.resource.to_string(),
         namespace: row.namespace.clone(),
         name: row.name.clone(),
@@ -345,7 +345,7 @@ fn differs(reader: &mut Reader, row: &ObjectRow, from: Seq, steps: &[Step]) -> R
     };
     let telling = telling.map_or(Ok(None), |step| reader.told(step))?;
     let evidence = match &telling {
-        Some(stored) => object::parse(stored)?.evidence,
+        Some(stored) => object::parse(stored)?.header.evidence,
         None => entry.evidence.clone(),
     };
     found.evidence = evidence.unwrap_or_default().into_owned();

@@ -152,7 +152,7 @@ fn look(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<K
     };
     let Some(told) = told else { return Ok(Known::Not(object::not_yet(reader, row)?)) };
     let entry = object::parse(&told)?;
-    if entry.kind() == EntryType::Deleted {
+    if entry.op == EntryType::Deleted {
         let before = reader.step(row, Seq(told.seq.0 - 1))?;
         let before = before.map_or_else(String::new, |step| format!("; --at {} shows it as it was before", step.seq));
         return Ok(Known::Not(format!(

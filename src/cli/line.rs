@@ -61,7 +61,7 @@ impl Lines {
         } else {
             row.put(Some(Ink::Faint), &format!("{:>width$} {day}T{time}Z", entry.seq, width = self.seq_width));
         }
-        let kind = entry.kind();
+        let kind = entry.op;
         if kind == EntryType::Gap {
             // Never cut: it tells what the log does not know.
             row.uncut();
@@ -281,18 +281,18 @@ pub(super) fn day_and_time(time: &str) -> (String, Cow<'_, str>) {
 mod tests {
     use super::*;
     use crate::model::{Cluster, Evidence, Gap, ResourceVersion, Seq, Why};
-    use crate::wire::{Draft, render};
+    use crate::wire::{EntryBuilder, render};
 
-    fn draft<'a>(seq: u64, cluster: &'a Cluster, name: &'a str, change: Option<&'a str>) -> Draft<'a> {
-        Draft {
+    fn draft<'a>(seq: u64, cluster: &'a Cluster, name: &'a str, change: Option<&'a str>) -> EntryBuilder<'a> {
+        EntryBuilder {
             seq: Seq(seq),
             epoch: "e",
             time: "2026-11-21T10:32:01.123456Z",
-            kind: if change.is_some() { EntryType::Modified } else { EntryType::Added },
+            op: if change.is_some() { EntryType::Modified } else { EntryType::Added },
             evidence: Some(Evidence::Watched),
             cluster,
             api_version: "apps/v1",
-            kind_name: "Deployment",
+            kind: "Deployment",
             resource: "deployments",
             namespace: "shop",
             name,
@@ -318,17 +318,17 @@ mod tests {
         };
         let bare = r#"{"areas":[],"patch":[],"managers":[]}"#;
         [
-            Draft { evidence: Some(Evidence::Listed), ..draft(1, &cluster, "web", None) },
+            EntryBuilder { evidence: Some(Evidence::Listed), ..draft(1, &cluster, "web", None) },
             draft(2, &cluster, "web", Some(SCALED)),
             draft(3, &cluster, "web", Some(ROLLED)),
-            Draft {
+            EntryBuilder {
                 api_version: "v1",
                 resource: "nodes",
                 namespace: "",
                 ..draft(4, &cluster, "worker-1", Some(bare))
             },
-            Draft {
-                kind: EntryType::Gap,
+            EntryBuilder {
+                op: EntryType::Gap,
                 evidence: None,
                 time: "2026-11-22T00:00:07Z",
                 namespace: "",
@@ -336,8 +336,8 @@ mod tests {
                 object: None,
                 ..draft(5, &cluster, "", None)
             },
-            Draft {
-                kind: EntryType::Deleted,
+            EntryBuilder {
+                op: EntryType::Deleted,
                 evidence: Some(Evidence::Inferred),
                 time: "2026-11-22T00:00:07.000001Z",
                 ..draft(6, &cluster, "a-name-that-is-longer-than-most-names-one-sees-in-a-cluster", None)

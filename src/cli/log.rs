@@ -16,7 +16,7 @@ use super::yaml::{self, Sign, View};
 use super::{Exit, Failure, Format, Global, Outcome, complain, object};
 use crate::journal::{Choice, ObjectRow, Position, Reader, Step, StoredEntry};
 use crate::model::{EntryType, Seq};
-use crate::wire::{Entry, OUTLINE};
+use crate::wire::{Entry, ROW};
 
 /// Arguments of `decklog log`.
 #[derive(Args, Debug)]
@@ -61,7 +61,7 @@ enum Event {
 pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     let (mut reader, _) = global.reader()?;
     let filter = args.only.compile()?;
-    let choice = filter.as_ref().filter(|filter| filter.asks_only_for(&OUTLINE));
+    let choice = filter.as_ref().filter(|filter| filter.asks_only_for(&ROW));
     let choice = choice.map(|filter| |line: &[u8]| filter.is_true_for(line));
     args.only.check(&mut reader)?;
     let rows = object::find(&reader, "log", &args.object, args.only.namespace.as_deref())?;
@@ -189,7 +189,7 @@ fn family(reader: &mut Reader, root: ObjectRow) -> Result<Vec<ObjectRow>, Failur
         reader.history(&root, Seq(0), Seq(u64::MAX), usize::MAX)?.iter().filter(|step| step.kind != EntryType::Modified)
     {
         if let Some(stored) = reader.told(step)? {
-            uids.extend(object::parse(&stored)?.uid.map(std::borrow::Cow::into_owned));
+            uids.extend(object::parse(&stored)?.header.uid.map(std::borrow::Cow::into_owned));
         }
     }
     let namespace = root.resource.namespaced.then(|| root.namespace.clone());
@@ -316,7 +316,7 @@ impl<'o> Printer<'o> {
         } else {
             row.put(Some(Ink::Faint), &format!("{:>width$} {day}T{time}Z", entry.seq));
         }
-        let kind = entry.kind();
+        let kind = entry.op;
         let ink = match kind {
             EntryType::Added => Ink::Good,
             EntryType::Modified => Ink::Change,
@@ -426,7 +426,7 @@ impl<'e> Told<'e> {
         let damaged = |error: serde_json::Error| object::damaged(seq, &error);
         let object = entry.object.ok_or_else(|| object::damaged(seq, &"it has no object"))?.get();
         let tree = Node::parse(object.as_bytes()).map_err(damaged)?;
-        Ok(match (entry.kind(), entry.evidence.as_deref()) {
+        Ok(match (entry.op, entry.evidence.as_deref()) {
             (EntryType::Modified, _) => {
                 let change: Change<'e> = match entry.change {
                     Some(change) => serde_json::from_str(change.get()).map_err(damaged)?,

@@ -279,7 +279,7 @@ pub(super) fn not_yet(reader: &mut Reader, row: &ObjectRow) -> Result<String, Fa
     let Some(stored) = reader.told(first)? else { return Ok(format!("nothing is known of {name} then")) };
     let entry = parse(&stored)?;
     let (time, seq) = (time_of(&entry), first.seq);
-    Ok(match (entry.kind(), entry.evidence.as_deref()) {
+    Ok(match (entry.op, entry.evidence.as_deref()) {
         (EntryType::Added, Some("watched" | "recovered")) => {
             format!("{name} did not exist yet: it came to be at {time} (entry {seq})")
         }

@@ -134,11 +134,12 @@ async fn redeliver(
         for entry in entries.into_iter().filter(|entry| entry.seq <= to) {
             // As in delivery: what cannot be told is delivered.
             if filter.as_ref().is_none_or(|filter| filter.matches(&entry.line).unwrap_or(true)) {
-                let line = line_for(&recasts, entry.seq, entry.line).and_then(|line| config.shape().apply(&line));
+                let line =
+                    line_for(&recasts, entry.seq, entry.line).and_then(|line| config.shape().apply(entry.kind, &line));
                 let line = line.map_err(|error| {
                     Failure::new(Exit::Io, format!("entry {} is {error}; run `decklog verify`", entry.seq))
                 })?;
-                items.push(Item { seq: entry.seq, kind: entry.kind, line });
+                items.push(Item::new(entry.seq, entry.kind, line));
             }
         }
         refused += deliver(sink.as_mut(), &items, &mut taken).await.map_err(wrong)?;

@@ -29,7 +29,7 @@ pub enum Of {
 pub fn main(args: SchemaArgs, global: &Global) -> Outcome {
     let schema = match args.of {
         Of::Config => crate::config::config_schema(),
-        Of::Entry => crate::config::entry_schema(),
+        Of::Entry => crate::wire::entry_schema(),
     };
     let mut out = Out::new(global);
     out.document(global.output.unwrap_or(Format::Json), &schema)?;

@@ -9,7 +9,7 @@ use super::{Failure, object};
 use crate::filter::Filter;
 use crate::journal::{Choice, Position, Reader, StoredEntry};
 use crate::model::{EntryType, Resource, Seq};
-use crate::wire::OUTLINE;
+use crate::wire::ROW;
 
 /// What `tail` and its siblings take to choose objects and entries.
 #[derive(Args, Clone, Debug, Default)]
@@ -371,12 +371,12 @@ impl Selection {
 
     /// The filter, where it does not need the entries themselves.
     fn choice(&self) -> Option<impl Fn(&[u8]) -> bool + '_> {
-        let filter = self.filter.as_ref().filter(|filter| filter.asks_only_for(&OUTLINE))?;
+        let filter = self.filter.as_ref().filter(|filter| filter.asks_only_for(&ROW))?;
         Some(|line: &[u8]| filter.is_true_for(line))
     }
 
     fn keep(&self, mut entries: Vec<StoredEntry>) -> Vec<StoredEntry> {
-        if let Some(filter) = self.filter.as_ref().filter(|filter| !filter.asks_only_for(&OUTLINE)) {
+        if let Some(filter) = self.filter.as_ref().filter(|filter| !filter.asks_only_for(&ROW)) {
             entries.retain(|entry| filter.is_true_for(&entry.line));
         }
         entries

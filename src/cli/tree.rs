@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::yaml::{Members, Text};
+use crate::json::{Members, Text};
 
 /// Values deeper than this are kept as the JSON that they are, which YAML reads as well.
 const MAX_DEPTH: usize = 256;

@@ -4,11 +4,7 @@
 //! infinity. An object of the journal is shown as it is, so the JSON is walked here and its scalars are copied.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
-
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_json::value::RawValue;
+use std::fmt::Write as _;
 
 use super::output::{is_unprintable, json_text};
 use super::tree::{Body, Mark, Node};
@@ -238,58 +234,6 @@ fn text_of<'n>(node: &'n Node<'_>) -> Option<Cow<'n, str>> {
 
 fn indent(depth: usize) -> String {
     "  ".repeat(depth)
-}
-
-/// The members of an object in the order they came, doubles included.
-pub(super) struct Members<'a>(pub(super) Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Walk;
-        impl<'de> Visitor<'de> for Walk {
-            type Value = Members<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some((Text(key), value)) = map.next_entry::<Text<'de>, &'de RawValue>()? {
-                    members.push((key, value));
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(Walk)
-    }
-}
-
-/// What a JSON string says. A lone surrogate, which no text can hold, reads as U+FFFD.
-pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
-            type Value = Text<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Self::Value, E> {
-                Ok(Text(match String::from_utf8_lossy(bytes) {
-                    Cow::Borrowed(text) => Cow::Borrowed(text),
-                    Cow::Owned(text) => Cow::Owned(once_each(&text)),
-                }))
-            }
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(once_each(&String::from_utf8_lossy(bytes)))))
-            }
-        }
-        /// Each of the three bytes of a surrogate was replaced.
-        fn once_each(text: &str) -> String {
-            text.replace("\u{fffd}\u{fffd}\u{fffd}", "\u{fffd}")
-        }
-        deserializer.deserialize_bytes(Read)
-    }
 }
 
 /// The header of a literal block, for a text of several lines that one can hold unchanged.

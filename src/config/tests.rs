@@ -932,7 +932,7 @@ fn defaults_of_the_types_are_those_of_the_schema() {
 #[test]
 fn entries_fit_their_schema() {
     use crate::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
-    let schema = entry_schema();
+    let schema = crate::wire::entry_schema();
     let cluster = Cluster { name: "n".into(), uid: "u".into() };
     let gap = Gap {
         why: Why::Audit,
@@ -940,15 +940,15 @@ fn entries_fit_their_schema() {
         to: Some(ResourceVersion::new("2")),
         recovered: 3,
     };
-    let whole = crate::wire::Draft {
+    let whole = crate::wire::EntryBuilder {
         seq: Seq(1),
         epoch: "e",
         time: "2026-11-21T00:00:00.000000Z",
-        kind: EntryType::Modified,
+        op: EntryType::Modified,
         evidence: Some(Evidence::Watched),
         cluster: &cluster,
         api_version: "v1",
-        kind_name: "Pod",
+        kind: "Pod",
         resource: "pods",
         namespace: "x",
         name: "y",

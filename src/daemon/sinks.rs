@@ -179,7 +179,7 @@ fn open(config: &config::Sink, cluster: &Cluster) -> Result<Opened, DaemonError>
         Some(text) => {
             let filter = Filter::compile(text).map_err(|error| wrong(error.to_string()))?;
             let name = config.name.clone();
-            let by_outline = filter.asks_only_for(&wire::OUTLINE);
+            let by_outline = filter.asks_only_for(&wire::ROW);
             let test = move |line: &[u8]| wanted(&filter, &name, line);
             Some(if by_outline { Wanted::by_outline(test) } else { Wanted::by_entry(test) })
         }

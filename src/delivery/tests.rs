@@ -102,7 +102,7 @@ impl World {
             kind: "fake",
             start: SinkStart::Start,
             filter: None,
-            shape: Shape { payload: Payload::Full, managed_fields: true },
+            shape: Shape::WHOLE,
             rate: None,
             on_refused: OnRefused::Halt,
             stats: Arc::default(),
@@ -409,7 +409,7 @@ impl Sink for Slow {
             self.given.send_modify(|given| given.extend(batch.iter().cloned()));
             if batch[0].seq > Seq(1) {
                 // The gap that stands for what is forgotten has a seq that the log has forgotten as well.
-                let refused = if batch[0].kind == crate::model::EntryType::Gap { refused(0) } else { return Ok(()) };
+                let refused = if batch[0].op == crate::model::EntryType::Gap { refused(0) } else { return Ok(()) };
                 return Err(refused);
             }
             // Nothing waits for a sink that is not configured.
@@ -446,7 +446,7 @@ async fn what_is_forgotten_before_it_is_refused_can_be_delivered_again() {
     world.start(Plan { on_refused: OnRefused::DeadLetter, shape: METADATA, ..world.plan() }, slow);
     world.until(|row| row.cursor == Seq(12)).await;
     world.stop().await;
-    let gap = given.borrow().iter().find(|item| item.kind == crate::model::EntryType::Gap).unwrap().clone();
+    let gap = given.borrow().iter().find(|item| item.op == crate::model::EntryType::Gap).unwrap().clone();
     let mut reader = world.journal.reader().unwrap();
     let aside: Vec<u64> = reader.set_aside().unwrap().iter().map(|aside| aside.seq.0).collect();
     assert_eq!(aside, [2, gap.seq.0]);

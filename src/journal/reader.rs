@@ -474,15 +474,15 @@ impl Reader {
             let epoch = epoch.map_or("", |(name, _)| name);
             let resource = resource_of(&facts);
             let gap = Gap { why: Why::Expired, from: None, to: version.map(ResourceVersion), recovered: 0 };
-            let rendered = wire::render(&wire::Draft {
+            let rendered = wire::render(&wire::EntryBuilder {
                 seq: Seq(seq),
                 epoch,
                 time: &rfc3339(time),
-                kind: EntryType::Gap,
+                op: EntryType::Gap,
                 evidence: None,
                 cluster: &cluster,
                 api_version: &resource.api_version(),
-                kind_name: &resource.kind,
+                kind: &resource.kind,
                 resource: &resource.plural,
                 namespace: &namespace,
                 name: "",
@@ -527,7 +527,7 @@ impl Reader {
                 JournalError::Corrupt(format!("entry {seq}, set aside, is damaged ({why})"))
             };
             let line: Bytes = self.codec.decompress(None, &blob).map_err(|error| damaged(&error))?.into();
-            let kind = wire::Entry::parse(&line).map_err(|error| damaged(&error))?.kind();
+            let kind = wire::Entry::parse(&line).map_err(|error| damaged(&error))?.op;
             entries.push(StoredEntry { seq: Seq(seq), kind, line });
         }
         Ok(entries)

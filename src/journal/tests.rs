@@ -121,7 +121,7 @@ fn log(reader: &mut Reader) -> Vec<String> {
                 None => format!(
                     "{} {} {} {}/{}@{}",
                     entry.seq,
-                    entry.type_name,
+                    entry.op.as_str(),
                     entry.evidence.as_deref().unwrap(),
                     entry.name.as_deref().unwrap(),
                     entry.uid.as_deref().unwrap(),
@@ -515,7 +515,7 @@ async fn a_damaged_entry_holds_up_nothing_that_follows_it() {
     let mut reader = open.journal.reader().unwrap();
     let told: Vec<_> = reader.entries_after(Seq(4), 100, usize::MAX).unwrap();
     let told: Vec<Entry<'_>> = told.iter().map(|entry| Entry::parse(&entry.line).unwrap()).collect();
-    let kinds: Vec<&str> = told.iter().map(|entry| &*entry.type_name).collect();
+    let kinds: Vec<&str> = told.iter().map(|entry| entry.op.as_str()).collect();
     assert_eq!(kinds, ["MODIFIED", "MODIFIED", "MODIFIED", "DELETED", "GAP", "DELETED"]);
     let change = |at: usize| serde_json::from_str::<serde_json::Value>(told[at].change.unwrap().get()).unwrap();
     let object = |at: usize| serde_json::from_str::<serde_json::Value>(told[at].object.unwrap().get()).unwrap();
@@ -674,7 +674,7 @@ async fn a_new_epoch_names_what_follows_and_leaves_what_exists() {
     journal.flush().await.unwrap();
     let mut reader = journal.reader().unwrap();
     let entries = reader.entries_after(Seq(0), 10, usize::MAX).unwrap();
-    let epochs: Vec<_> = entries.iter().map(|stored| Entry::parse(&stored.line).unwrap().epoch.into_owned()).collect();
+    let epochs: Vec<_> = entries.iter().map(|stored| Entry::parse(&stored.line).unwrap().epoch.to_string()).collect();
     assert_eq!(epochs, [old.clone(), new]);
     assert_whole(&mut reader);
     drop((reader, journal));

@@ -29,7 +29,7 @@ use super::link::{Answer, Link, Login, Reach, first_part, gzip};
 use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, Template, UNNAMED};
 use crate::config::{self, Gzip};
 use crate::model::Seq;
-use crate::wire::{Entry, EntryError};
+use crate::wire::{Entry, EntryError, Header};
 use answer::{Bulk, Found, Granted, Outcome, Refusal, Why};
 use document::{Action, Create, Document};
 
@@ -158,7 +158,7 @@ impl ElasticsearchSink {
         let mut out = Vec::with_capacity(part.iter().map(|item| item.line.len() * 5 / 4 + 512).sum());
         for (at, item) in part.iter().enumerate() {
             let wrong = |text: &dyn std::fmt::Display| (at, format!("it is {text}"));
-            let head = item.head();
+            let head = item.without_object();
             let entry = Entry::parse(&head).map_err(|error| wrong(&error))?;
             let line = std::str::from_utf8(&item.line).map_err(|_| wrong(&"no text"))?;
             let id = match apart.contains(&item.seq) {
@@ -175,7 +175,7 @@ impl ElasticsearchSink {
         Ok(out.into())
     }
 
-    fn index_of(&self, entry: &Entry<'_>) -> String {
+    fn index_of(&self, entry: &Header<'_>) -> String {
         let mut name = self.index.render(entry, |value| {
             let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.');
             value.to_lowercase().chars().map(|c| if fits(c) { c } else { '-' }).collect()
@@ -245,7 +245,7 @@ impl ElasticsearchSink {
     async fn others(&self, part: &[Item], held: &[(usize, &str)]) -> Result<Vec<usize>, SinkError> {
         let url = &self.link.shown;
         let wrong = |error: EntryError| SinkError::retry(error.to_string());
-        let entries = held.iter().map(|(at, _)| Entry::parse(&part[*at].line)).collect::<Result<Vec<_>, _>>();
+        let entries = held.iter().map(|(at, _)| part[*at].header()).collect::<Result<Vec<_>, _>>();
         let entries = entries.map_err(wrong)?;
         let docs = held.iter().zip(&entries).map(|((_, index), entry)| json!({ "_index": index, "_id": entry.id }));
         let body = json!({ "docs": docs.collect::<Vec<_>>() }).to_string();

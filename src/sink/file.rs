@@ -272,7 +272,7 @@ impl Writer {
     fn run(&mut self, batch: &[Item]) -> Result<usize, SinkError> {
         self.ready()?;
         let place = |item: &Item| {
-            Position::of(&item.line).map_err(|error| SinkError::Refused { text: format!("it is {error}") })
+            item.header().map(Position::at).map_err(|error| SinkError::Refused { text: format!("it is {error}") })
         };
         // Whatever hands an entry over a second time, it is in the file once. Of another epoch nothing is known here.
         let first = place(&batch[0])?;

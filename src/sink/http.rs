@@ -15,13 +15,12 @@ use futures::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Method, StatusCode};
 
-use super::cloudevents::Event;
 pub use super::link::Wire;
 use super::link::{Link, Login, Reach, first_part};
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::ambient;
 use crate::config::{self, CloudEvents};
-use crate::wire::Entry;
+use crate::wire::cloudevents::Event;
 use sign::Signer;
 
 /// About how many bytes of entries that go one by one are read at once.
@@ -122,8 +121,8 @@ impl HttpSink {
         let mut headers = HeaderMap::new();
         let mut body = Vec::with_capacity(part.iter().map(|item| item.line.len() + 512).sum());
         for item in part {
-            let event = match Event::of(&item.line) {
-                Ok(event) => event,
+            let event = match item.header() {
+                Ok(header) => Event::of(header, &item.line),
                 Err(error) => return Answer::Refused(format!("it is {error}")),
             };
             match self.format {
@@ -174,7 +173,7 @@ impl HttpSink {
 
 /// What a request is called where it is signed: the id of its only entry, or what it reaches from and to.
 fn name_of(part: &[Item]) -> String {
-    let Some(Ok(first)) = part.first().map(|item| Entry::parse(&item.line)) else { return String::new() };
+    let Some(Ok(first)) = part.first().map(Item::header) else { return String::new() };
     match part {
         [_] => format!("{}_{}", first.epoch, first.seq),
         [.., last] => format!("{}_{}_{}", first.epoch, first.seq, last.seq),

@@ -97,15 +97,15 @@ async fn post(socket: &UnixDatagram, fields: &[u8]) -> io::Result<()> {
 
 /// An entry as fields. What is between people and machines: MESSAGE is short, DECKLOG_ENTRY is the line.
 fn fields(identifier: &str, item: &Item) -> Result<Vec<u8>, String> {
-    let head = item.head();
+    let head = item.without_object();
     let entry = Entry::parse(&head).map_err(|error| format!("it is {error}"))?;
-    let kind = item.kind.as_str();
+    let kind = item.op.as_str();
     let resource = match entry.group() {
         "" => entry.resource.to_string(),
         group => format!("{}.{group}", entry.resource),
     };
     let (namespace, name) = (entry.namespace.as_deref().unwrap_or_default(), entry.name.as_deref().unwrap_or_default());
-    let message = match (item.kind, entry.gap()) {
+    let message = match (item.op, entry.gap()) {
         (EntryType::Gap, Some(gap)) => format!("{kind} {resource} {}", gap.why),
         _ if namespace.is_empty() => format!("{kind} {resource} {name}"),
         _ => format!("{kind} {resource} {namespace}/{name}"),
@@ -113,7 +113,7 @@ fn fields(identifier: &str, item: &Item) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(item.line.len() + 1024);
     field(&mut out, "MESSAGE", message.as_bytes());
     // As syslog counts: a warning, or information.
-    field(&mut out, "PRIORITY", if item.kind == EntryType::Gap { b"4" } else { b"6" });
+    field(&mut out, "PRIORITY", if item.op == EntryType::Gap { b"4" } else { b"6" });
     field(&mut out, "SYSLOG_IDENTIFIER", identifier.as_bytes());
     field(&mut out, "DECKLOG_ID", entry.id.as_bytes());
     field(&mut out, "DECKLOG_SEQ", item.seq.to_string().as_bytes());
@@ -122,7 +122,7 @@ fn fields(identifier: &str, item: &Item) -> Result<Vec<u8>, String> {
     for (name, value) in [
         ("KUBERNETES_CLUSTER", &*entry.cluster.name),
         ("KUBERNETES_RESOURCE", &resource),
-        ("KUBERNETES_KIND", &entry.kind_name),
+        ("KUBERNETES_KIND", &entry.kind),
         ("KUBERNETES_NAMESPACE", namespace),
         ("KUBERNETES_NAME", name),
         ("KUBERNETES_UID", entry.uid.as_deref().unwrap_or_default()),

@@ -36,7 +36,6 @@ use super::link::chain;
 use super::{Class, Failure, Item, LESS, Limits, Mark, Position, Sink, SinkError, UNNAMED, note_first};
 use crate::config;
 use crate::model::{Cluster, Seq};
-use crate::wire::Entry;
 use link::Link;
 pub(crate) use subject::{Subject, meet};
 
@@ -378,7 +377,7 @@ impl NatsSink {
             return Err(self.lost());
         }
         let is_it = |item: &Item| {
-            Position::of(&item.line).is_ok_and(|own| own.is(held))
+            item.header().is_ok_and(|own| Position::at(own).is(held))
                 && line.as_ref().is_none_or(|line| *line == item.line)
         };
         // A later message than was known, and not from here.
@@ -459,14 +458,13 @@ impl NatsSink {
 
     /// What is sent for an entry.
     fn message(&self, item: &Item, tail: &Tail) -> Result<Message, SinkError> {
-        let identity = item.identity();
-        let entry = Entry::parse(&identity).map_err(|error| SinkError::Refused { text: format!("it is {error}") })?;
-        let position = Position::at(&entry);
+        let entry = item.header().map_err(|error| SinkError::Refused { text: format!("it is {error}") })?;
+        let position = Position::at(entry);
         let mut headers = HeaderMap::new();
         headers.insert(EPOCH, &*position.epoch);
         headers.insert(SEQ, position.seq.to_string());
         headers.insert(ID, &*entry.id);
-        headers.insert(TYPE, &*entry.type_name);
+        headers.insert(TYPE, entry.op.as_str());
         // Not the entry's own id alone: in a cluster that was put back that may name a second change. Nor the place alone: a
         // journal that was put back may give that out a second time.
         let mut id = format!("{}.{}.{}", name(&position), entry.time, entry.id);
@@ -479,7 +477,7 @@ impl NatsSink {
             // This one is no repeat to the server.
             id = format!("{id}.{}", tail.last);
         }
-        Ok(Message { subject: self.subject.of(&entry), id, position, headers, payload: item.line.clone() })
+        Ok(Message { subject: self.subject.of(entry), id, position, headers, payload: item.line.clone() })
     }
 
     /// What it means that a publish failed.

@@ -15,12 +15,12 @@ use prost::Message;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, TE};
 use reqwest::{Method, StatusCode};
 
-use super::cloudevents::event_type;
 use super::link::{Answer, Link, Login, Reach, first_part, gzip};
 use super::{CREDENTIALS_WAIT, Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config::{self, Gzip, Protocol};
 use crate::model::EntryType;
-use crate::wire::{Entry, EntryError};
+use crate::wire::cloudevents::event_type;
+use crate::wire::{EntryError, Header};
 use grpc::Code;
 use proto::{KeyValue, LogRecord, Value};
 
@@ -297,10 +297,9 @@ impl OtlpSink {
 fn request(part: &[Item]) -> Result<proto::ExportLogsServiceRequest, EntryError> {
     let mut resource_logs: Vec<proto::ResourceLogs> = Vec::new();
     for item in part {
-        let identity = item.identity();
-        let entry = Entry::parse(&identity)?;
-        let record = record(&entry, &item.line)?;
-        let resource = Some(resource(&entry));
+        let entry = item.header()?;
+        let record = record(entry, &item.line)?;
+        let resource = Some(resource(entry));
         match resource_logs.last_mut().filter(|last| last.resource == resource) {
             Some(last) => last.scope_logs[0].log_records.push(record),
             None => {
@@ -315,7 +314,7 @@ fn request(part: &[Item]) -> Result<proto::ExportLogsServiceRequest, EntryError>
 }
 
 /// Who tells it, and of which cluster.
-fn resource(entry: &Entry<'_>) -> proto::Resource {
+fn resource(entry: &Header<'_>) -> proto::Resource {
     proto::Resource {
         attributes: vec![
             text("service.name", "decklog"),
@@ -326,9 +325,9 @@ fn resource(entry: &Entry<'_>) -> proto::Resource {
     }
 }
 
-fn record(entry: &Entry<'_>, line: &[u8]) -> Result<LogRecord, EntryError> {
+fn record(entry: &Header<'_>, line: &[u8]) -> Result<LogRecord, EntryError> {
     let line = std::str::from_utf8(line).map_err(|error| EntryError::Json(error.valid_up_to()))?;
-    let (severity_number, severity) = match entry.kind() {
+    let (severity_number, severity) = match entry.op {
         EntryType::Added | EntryType::Modified | EntryType::Deleted => INFO,
         EntryType::Gap => WARN,
     };
@@ -339,10 +338,10 @@ fn record(entry: &Entry<'_>, line: &[u8]) -> Result<LogRecord, EntryError> {
         text("decklog.id", &entry.id),
         KeyValue { key: "decklog.seq".to_owned(), value: Some(Value::Integer(seq).into()) },
         text("decklog.epoch", &entry.epoch),
-        text("decklog.type", &entry.type_name),
+        text("decklog.type", entry.op.as_str()),
         text("k8s.resource.name", &entry.resource),
         text("k8s.object.api_version", &entry.api_version),
-        text("k8s.object.kind", &entry.kind_name),
+        text("k8s.object.kind", &entry.kind),
     ];
     let namespace = match own_name(entry) {
         // A namespace lives in none; what belongs to it is found by its name.
@@ -371,13 +370,13 @@ fn record(entry: &Entry<'_>, line: &[u8]) -> Result<LogRecord, EntryError> {
         severity_text: severity.to_owned(),
         body: Some(Value::Text(line.to_owned()).into()),
         attributes,
-        event_name: event_type(entry.kind()).to_owned(),
+        event_name: event_type(entry.op).to_owned(),
     })
 }
 
 /// The word of the semantic conventions for a kind that has attributes of its own there, which join what is told of an
 /// object with its metrics, traces and logs.
-fn own_name(entry: &Entry<'_>) -> Option<&'static str> {
+fn own_name(entry: &Header<'_>) -> Option<&'static str> {
     Some(match (entry.group(), &*entry.resource) {
         ("", "namespaces") => "namespace",
         ("", "nodes") => "node",

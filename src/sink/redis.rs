@@ -26,7 +26,6 @@ use super::template::Template;
 use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, note_first};
 use crate::config;
 use crate::model::Seq;
-use crate::wire::Entry;
 use link::{End, Link, Tail};
 
 /// About how many bytes one transaction carries, unless a single entry is larger.
@@ -103,14 +102,13 @@ struct Addition<'b> {
 
 impl<'b> Addition<'b> {
     fn of(template: &Template, item: &'b Item) -> Result<Self, String> {
-        let identity = item.identity();
-        let entry = Entry::parse(&identity).map_err(|error| format!("it is {error}"))?;
+        let entry = item.header().map_err(|error| format!("it is {error}"))?;
         Ok(Self {
-            stream: template.render(&entry, str::to_owned),
+            stream: template.render(entry, str::to_owned),
             id: Id { begun: Id::begun(&entry.epoch)?, seq: item.seq.0 },
-            kind: entry.kind().as_str(),
-            position: Position::at(&entry),
-            name: entry.id.into_owned(),
+            kind: entry.op.as_str(),
+            position: Position::at(entry),
+            name: entry.id.to_string(),
             line: &item.line,
         })
     }

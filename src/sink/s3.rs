@@ -32,7 +32,7 @@ use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, note_first}
 use crate::ambient;
 use crate::config::{self, Partition};
 use crate::model::{Cluster, Seq};
-use crate::wire::{EntryError, Stamp};
+use crate::wire::EntryError;
 use segment::{Ends, Manifest};
 pub(crate) use store::Place;
 use store::Store;
@@ -259,9 +259,8 @@ impl S3Sink {
     async fn write(&mut self, batch: &[Item]) -> Result<usize, Failure> {
         let nothing = |error| Failure { taken: 0, error };
         let place = |item: &Item| {
-            let stamp = Stamp::of(&item.line)?;
-            let partition = segment::partition(self.partition, &stamp.time);
-            Ok((stamp.epoch, partition))
+            let header = item.header()?;
+            Ok((header.epoch.to_string(), segment::partition(self.partition, &header.time)))
         };
         let first = place(&batch[0])
             .map_err(|error: EntryError| nothing(SinkError::Refused { text: format!("it is {error}") }))?;
@@ -380,7 +379,7 @@ impl S3Sink {
     async fn held_by(&mut self, key: &str, items: &[Item]) -> Result<Seq, SinkError> {
         let last = self.ends(key).await?.last;
         let held = self.looked_at(key, segment::places).await?.unwrap_or_default();
-        let own = |item: &Item| Position::of(&item.line).ok();
+        let own = |item: &Item| item.header().ok().map(Position::at);
         if held.iter().zip(items).any(|(held, item)| own(item).is_none_or(|own| !own.is(held))) {
             return Err(self.another());
         }

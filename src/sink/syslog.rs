@@ -20,7 +20,6 @@ use super::dial::{self, Server, Stream};
 use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
 use crate::config::{self, Facility};
 use crate::model::EntryType;
-use crate::wire::Stamp;
 
 /// A batch is repeated as a whole when its connection breaks, so it is small.
 const BATCH: Limits = Limits { entries: 64, bytes: 256 << 10, linger: Duration::ZERO };
@@ -84,14 +83,14 @@ struct Head {
 impl Head {
     /// What stands before the entry in its message.
     fn of(&self, item: &Item) -> Result<String, String> {
-        let stamp = Stamp::of(&item.line).map_err(|error| format!("it is {error}"))?;
+        let header = item.header().map_err(|error| format!("it is {error}"))?;
         let Self { facility, hostname, app_name, sd_id } = self;
-        let severity = if item.kind == EntryType::Gap { WARNING } else { INFORMATIONAL };
+        let severity = if item.op == EntryType::Gap { WARNING } else { INFORMATIONAL };
         let priority = *facility as u8 * 8 + severity;
-        let kind = item.kind.as_str();
-        let mut text = format!("<{priority}>1 {} {hostname} {app_name} - {kind} [{sd_id}", stamp.time);
+        let kind = item.op.as_str();
+        let mut text = format!("<{priority}>1 {} {hostname} {app_name} - {kind} [{sd_id}", header.time);
         let seq = item.seq.to_string();
-        for (name, value) in [("id", &*stamp.id), ("seq", &seq), ("epoch", &stamp.epoch), ("type", kind)] {
+        for (name, value) in [("id", &*header.id), ("seq", &seq), ("epoch", &header.epoch), ("type", kind)] {
             write!(text, " {name}=\"").expect("a String takes everything");
             let mut rest = value;
             while let Some(at) = rest.find(['"', '\\', ']']) {
@@ -350,7 +349,7 @@ mod tests {
         assert_eq!(message, wanted);
         // What would end a value is escaped; a gap is louder.
         let mut item = item_of(r#"a"b\]c"#, 7);
-        item.kind = EntryType::Gap;
+        item.op = EntryType::Gap;
         let message = head.of(&item).unwrap();
         assert!(message.starts_with("<156>1 ") && message.contains(r#"epoch="a\"b\\\]c""#), "{message}");
     }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use crate::config::nearest;
-use crate::wire::Entry;
+use crate::wire::Header;
 
 /// The fields that a template may name.
 pub(crate) const FIELDS: [&str; 11] =
@@ -84,7 +84,7 @@ impl Template {
     }
 
     /// The name for an entry. `clean` makes of a field's value what may stand in such a name.
-    pub(crate) fn render(&self, entry: &Entry<'_>, clean: impl Fn(&str) -> String) -> String {
+    pub(crate) fn render(&self, entry: &Header<'_>, clean: impl Fn(&str) -> String) -> String {
         let mut out = String::new();
         for part in &self.0 {
             match part {
@@ -99,17 +99,17 @@ impl Template {
     }
 }
 
-fn value<'e>(field: &str, entry: &'e Entry<'_>) -> &'e str {
+fn value<'e>(field: &str, entry: &'e Header<'_>) -> &'e str {
     let optional = |value: &'e Option<Cow<'_, str>>| value.as_deref().unwrap_or_default();
     match field {
         "cluster" => &entry.cluster.name,
         "group" => entry.group(),
         "version" => entry.api_version.rsplit('/').next().unwrap_or_default(),
         "resource" => &entry.resource,
-        "kind" => &entry.kind_name,
+        "kind" => &entry.kind,
         "namespace" => optional(&entry.namespace),
         "name" => optional(&entry.name),
-        "type" => &entry.type_name,
+        "type" => entry.op.as_str(),
         "epoch" => &entry.epoch,
         // 2026-11-21T10:15:00.000000Z
         "date" => entry.time.get(..10).unwrap_or_default(),
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn every_field_is_rendered() {
         let item = item(7);
-        let entry = Entry::parse(&item.line).unwrap();
+        let entry = Header::parse(&item.line).unwrap();
         let all = FIELDS.map(|field| format!("{{{field}}}")).join("/");
         let template = Template::parse(&all).unwrap();
         assert!(!template.is_fixed());
@@ -143,7 +143,7 @@ mod tests {
     fn what_an_entry_lacks_is_an_underscore() {
         let line = String::from_utf8(item(7).line.to_vec()).unwrap();
         let line = line.replace(r#""namespace":"shop","#, "").replace("apps/v1", "v1");
-        let entry = Entry::parse(line.as_bytes()).unwrap();
+        let entry = Header::parse(line.as_bytes()).unwrap();
         let template = Template::parse("{group}.{version}.{namespace}").unwrap();
         assert_eq!(template.render(&entry, str::to_owned), "_.v1._");
     }

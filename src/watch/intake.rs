@@ -8,7 +8,7 @@ use super::decode;
 use super::frame::Oversize;
 use crate::cluster::Failure;
 use crate::model::{Observed, Redacted, Resource, ResourceVersion};
-use crate::wire;
+use crate::json;
 
 /// What is wrong with a server that says so.
 const OTHER_KIND: &str = "the API server sent an object of another kind than was asked for";
@@ -33,7 +33,7 @@ pub(super) fn observed(shared: &Shared, resource: &Resource, object: decode::Obj
     assert!(memchr::memmem::find(&object.bytes, b"what makes decklog panic").is_none(), "as the test asks for");
     // A server that writes for people breaks lines between tokens; an entry is one line.
     let bytes = match memchr::memchr2(b'\n', b'\r', &object.bytes) {
-        Some(_) => Cow::Owned(wire::one_line(object.bytes.into_owned())),
+        Some(_) => Cow::Owned(json::one_line(object.bytes.into_owned())),
         None => object.bytes,
     };
     let body = shared.redactor.apply(resource, &object.uid, &bytes).map_err(Failure::Undecodable)?;

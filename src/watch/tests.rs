@@ -197,7 +197,7 @@ fn log_at(dir: &Path) -> Vec<String> {
                 Some(gap) => format!("GAP {}", gap.why),
                 None => format!(
                     "{} {} {}@{}",
-                    entry.type_name,
+                    entry.op.as_str(),
                     entry.evidence.as_deref().unwrap_or_default(),
                     entry.name.as_deref().unwrap_or_default(),
                     entry.version()

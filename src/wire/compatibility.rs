@@ -1,12 +1,12 @@
 //! What `docs/compatibility.md` promises of wire version 1, held to entries of every kind in `tests/golden`. These files
 //! are added to and never changed: an entry that was written once is read for ever.
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::cloudevents::Event;
 use super::*;
-use crate::config::entry_schema;
-use crate::model::Why;
-use crate::sink::cloudevents::Event;
+use crate::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
 
 const ENTRIES: &str = include_str!("../../tests/golden/entries.jsonl");
 const EVENTS: &str = include_str!("../../tests/golden/entries.cloudevents.jsonl");
@@ -21,15 +21,15 @@ fn rendered() -> Vec<Vec<u8>> {
     let nameless = Cluster { name: "a \"quoted\" né".into(), uid: String::new() };
     let version = |text: &str| Some(ResourceVersion::new(text));
     let pointers = ["/data/password".to_owned(), "/metadata/annotations/a~1b".to_owned()];
-    let base = || Draft {
+    let base = || EntryBuilder {
         seq: Seq(1),
         epoch: "01a1ff40808b70e285b03b36cc9807ca",
         time: "2026-11-21T10:15:00.123456Z",
-        kind: EntryType::Added,
+        op: EntryType::Added,
         evidence: Some(Evidence::Watched),
         cluster: &cluster,
         api_version: "apps/v1",
-        kind_name: "Deployment",
+        kind: "Deployment",
         resource: "deployments",
         namespace: "shop",
         name: "web",
@@ -40,23 +40,23 @@ fn rendered() -> Vec<Vec<u8>> {
         gap: None,
         redacted: &[],
     };
-    let modified = || Draft { kind: EntryType::Modified, change: Some(CHANGE), ..base() };
-    let deleted = || Draft { kind: EntryType::Deleted, ..base() };
+    let modified = || EntryBuilder { op: EntryType::Modified, change: Some(CHANGE), ..base() };
+    let deleted = || EntryBuilder { op: EntryType::Deleted, ..base() };
     let core =
-        || Draft { api_version: "v1", kind_name: "Node", resource: "nodes", namespace: "", name: "n1", ..base() };
-    let shaped = |draft: Draft<'_>, payload, managed_fields| {
+        || EntryBuilder { api_version: "v1", kind: "Node", resource: "nodes", namespace: "", name: "n1", ..base() };
+    let shaped = |draft: EntryBuilder<'_>, payload, managed_fields| {
         let line: Bytes = render(&draft).line.into();
-        Shape { payload, managed_fields }.apply(&line).unwrap().to_vec()
+        Shape { payload, managed_fields }.apply(draft.op, &line).unwrap().to_vec()
     };
     let plain = [
         base(),
-        Draft { evidence: Some(Evidence::Listed), ..core() },
-        Draft { evidence: Some(Evidence::Inferred), redacted: &pointers, ..base() },
+        EntryBuilder { evidence: Some(Evidence::Listed), ..core() },
+        EntryBuilder { evidence: Some(Evidence::Inferred), redacted: &pointers, ..base() },
         modified(),
-        Draft { change: Some(r#"{"areas":[],"patch":[],"managers":[]}"#), ..modified() },
-        Draft { evidence: Some(Evidence::Inferred), object: Some(ODD), cluster: &nameless, ..modified() },
+        EntryBuilder { change: Some(r#"{"areas":[],"patch":[],"managers":[]}"#), ..modified() },
+        EntryBuilder { evidence: Some(Evidence::Inferred), object: Some(ODD), cluster: &nameless, ..modified() },
         deleted(),
-        Draft { evidence: Some(Evidence::Inferred), ..deleted() },
+        EntryBuilder { evidence: Some(Evidence::Inferred), ..deleted() },
     ];
     let mut lines: Vec<Vec<u8>> = plain.iter().map(|draft| render(draft).line).collect();
     lines.push(shaped(modified(), Payload::Diff, false));
@@ -68,9 +68,9 @@ fn rendered() -> Vec<Vec<u8>> {
             Gap { why, from: version("40").filter(|_| at != 1), to: version("57").filter(|_| at != 2), recovered: 0 };
         let since = Some("2026-11-21T10:10:00.5Z").filter(|_| at != 1);
         lines.push(
-            render(&Draft {
+            render(&EntryBuilder {
                 seq: Seq(20 + at as u64),
-                kind: EntryType::Gap,
+                op: EntryType::Gap,
                 evidence: None,
                 namespace: if at == 0 { "" } else { "shop" },
                 name: if at == 3 { "web" } else { "" },
@@ -84,13 +84,13 @@ fn rendered() -> Vec<Vec<u8>> {
         );
     }
     for draft in [base(), modified(), deleted()] {
-        lines.push(render(&Draft { evidence: Some(Evidence::Recovered), ..draft }).line);
+        lines.push(render(&EntryBuilder { evidence: Some(Evidence::Recovered), ..draft }).line);
     }
     let gap = Gap { why: Why::Expired, from: version("40"), to: version("57"), recovered: 12 };
     lines.push(
-        render(&Draft {
+        render(&EntryBuilder {
             seq: Seq(27),
-            kind: EntryType::Gap,
+            op: EntryType::Gap,
             evidence: None,
             namespace: "",
             name: "",
@@ -109,8 +109,8 @@ fn rendered() -> Vec<Vec<u8>> {
 #[test]
 fn entries_are_rendered_as_they_always_were() {
     let now: Vec<String> = rendered().into_iter().map(|line| String::from_utf8(line).unwrap()).collect();
-    let events: Vec<String> =
-        now.iter().map(|line| String::from_utf8(Event::of(line.as_bytes()).unwrap().structured()).unwrap()).collect();
+    let event = |line: &String| Event::of(&Header::parse(line.as_bytes()).unwrap(), line.as_bytes()).structured();
+    let events: Vec<String> = now.iter().map(|line| String::from_utf8(event(line)).unwrap()).collect();
     for (now, golden) in [(now, ENTRIES), (events, EVENTS)] {
         let golden: Vec<&str> = golden.lines().collect();
         for (now, golden) in now.iter().zip(&golden) {
@@ -126,7 +126,7 @@ fn golden_entries_are_read_and_fit_the_schema() {
     let mut kinds = std::collections::BTreeSet::new();
     for line in ENTRIES.lines() {
         let entry = Entry::parse(line.as_bytes()).unwrap();
-        kinds.insert((entry.type_name.to_string(), entry.evidence.as_deref().map(str::to_owned)));
+        kinds.insert((entry.op.as_str().to_owned(), entry.evidence.as_deref().map(str::to_owned)));
         let value: Value = serde_json::from_str(&readable(line)).unwrap();
         assert_eq!(objections(&schema, &value, ""), [""; 0], "{line}");
         // Every key that is written is described.

@@ -7,7 +7,6 @@ use decklog::change::{self, Pattern};
 use decklog::config::{Config, Files, Redact, RedactMode, RedactRule};
 use decklog::watch::decode;
 use decklog::watch::frame::{Item, Items, Lines, Oversize};
-use decklog::wire;
 
 use crate::json::pods;
 
@@ -117,7 +116,7 @@ fn hostile_objects_cost_no_more_than_their_length() {
                 items.push(part, read).unwrap_or_default();
             }
         });
-        bounded(&format!("{name}: one line"), || drop(wire::one_line(object.clone().into_bytes())));
+        bounded(&format!("{name}: one line"), || drop(decklog::json::one_line(object.clone().into_bytes())));
         bounded(&format!("{name}: redaction"), || drop(redactor.apply(&pods(), "u", object.as_bytes())));
         let hidden = redactor.apply(&pods(), "u", object.as_bytes());
         let Ok(hidden) = hidden else { continue };

@@ -206,11 +206,11 @@ fn entry() {
     fuzz("entry", 6000, JSON, |input| {
         let line = bytes::Bytes::copy_from_slice(input);
         if let Ok(entry) = wire::Entry::parse(input) {
-            drop((entry.gap(), entry.version(), entry.group().to_owned(), entry.kind()));
+            drop((entry.gap(), entry.version(), entry.group().to_owned(), entry.op));
             // Payloads are made of what decklog has rendered itself, without a blank.
             let ours = !input.iter().any(|byte| byte.is_ascii_whitespace() || *byte == b'\\');
             for payload in [wire::Payload::Diff, wire::Payload::Metadata] {
-                if let Ok(less) = wire::payload(&line, payload)
+                if let Ok(less) = (wire::Shape { payload, managed_fields: true }).apply(entry.op, &line)
                     && ours
                 {
                     assert!(less.len() <= line.len());
@@ -226,7 +226,7 @@ fn entry() {
             let now = jiff::Timestamp::UNIX_EPOCH;
             assert!(churn.report(now, now, 9).writes.writes <= 1);
         }
-        let flat = wire::one_line(input.to_vec());
+        let flat = decklog::json::one_line(input.to_vec());
         if is_json(input) {
             assert!(!flat.contains(&b'\n') && !flat.contains(&b'\r'));
             if let Ok(value) = serde_json::from_slice::<Value>(input) {

@@ -38,7 +38,7 @@ fn tail() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log.jsonl");
     let kind: SinkKind = serde_json::from_value(json!({"type": "file", "path": path})).unwrap();
-    let next = Item { seq: Seq(1 << 40), kind: EntryType::Added, line: line(1 << 40).into() };
+    let next = Item::new(Seq(1 << 40), EntryType::Added, line(1 << 40).into());
     fuzz("tail", 700, &words, |input| {
         fs::write(&path, input).unwrap();
         let mut sink = sink::open(&kind).unwrap();

@@ -259,7 +259,7 @@ fn sinks(place: &Surroundings, out: &Path, alive: &Arc<AtomicBool>) -> Result<Op
         kind: "simulated",
         start: SinkStart::Start,
         filter,
-        shape: decklog::wire::Shape { payload: decklog::wire::Payload::Full, managed_fields: true },
+        shape: decklog::wire::Shape::WHOLE,
         rate: None,
         on_refused: place.setup.on_refused,
         stats: Arc::default(),

@@ -11,7 +11,7 @@ use decklog::config::SinkKind;
 use decklog::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
 use decklog::sim::objects;
 use decklog::sink::{self, Failure, Item, Sink, SinkError};
-use decklog::wire::{Draft, render};
+use decklog::wire::{EntryBuilder, render};
 use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -226,15 +226,15 @@ fn odd(epoch: &str) -> Vec<Item> {
         recovered: 0,
     };
     let mut lines: Vec<Bytes> = Vec::new();
-    let draft = |seq: usize| Draft {
+    let draft = |seq: usize| EntryBuilder {
         seq: Seq(seq as u64),
         epoch,
         time: "2026-11-21T10:15:00.123456Z",
-        kind: EntryType::Modified,
+        op: EntryType::Modified,
         evidence: Some(Evidence::Watched),
         cluster: &cluster,
         api_version: "example.com/v1",
-        kind_name: "Thing",
+        kind: "Thing",
         resource: "things",
         namespace: "shop",
         name: "thing",
@@ -247,7 +247,7 @@ fn odd(epoch: &str) -> Vec<Item> {
     };
     for (at, object) in objects.iter().enumerate() {
         let version = at.to_string();
-        let draft = Draft {
+        let draft = EntryBuilder {
             version: &version,
             change: Some(&change),
             object: Some(object.as_bytes()),
@@ -258,15 +258,15 @@ fn odd(epoch: &str) -> Vec<Item> {
     }
     for name in [long.as_str(), "gap"] {
         let since = Some("2026-11-20T00:00:00Z");
-        let draft = Draft {
-            kind: EntryType::Gap,
+        let draft = EntryBuilder {
+            op: EntryType::Gap,
             name,
             gap: Some((&gap, if name == "gap" { since } else { Some("never") })),
             ..draft(lines.len() + 1)
         };
         lines.push(render(&draft).line.into());
     }
-    let item = |(at, line): (usize, Bytes)| Item { seq: Seq(at as u64 + 1), kind: EntryType::Modified, line };
+    let item = |(at, line): (usize, Bytes)| Item::new(Seq(at as u64 + 1), EntryType::Modified, line);
     lines.into_iter().enumerate().map(item).collect()
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use decklog::config::SinkKind;
 use decklog::model::{Cluster, EntryType, Evidence, Seq};
 use decklog::sink::{self, Class, Item, Position, Sink, SinkError};
-use decklog::wire::{Draft, render};
+use decklog::wire::{EntryBuilder, render};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Headers, Message};
@@ -158,15 +158,15 @@ fn item(seq: u64, name: &str, size: usize) -> Item {
     let mut dice = fastrand::Rng::with_seed(seq);
     let text: String = std::iter::repeat_with(|| dice.alphanumeric()).take(size).collect();
     let object = json!({"metadata": {"name": name}, "data": {"value": text}}).to_string();
-    let line = render(&Draft {
+    let line = render(&EntryBuilder {
         seq: Seq(seq),
         epoch: "e",
         time: "2026-11-21T10:15:00.000000Z",
-        kind: EntryType::Added,
+        op: EntryType::Added,
         evidence: Some(Evidence::Watched),
         cluster: &Cluster { name: "prod".into(), uid: "c".into() },
         api_version: "v1",
-        kind_name: "ConfigMap",
+        kind: "ConfigMap",
         resource: "configmaps",
         namespace: "default",
         name,
@@ -178,7 +178,7 @@ fn item(seq: u64, name: &str, size: usize) -> Item {
         redacted: &[],
     })
     .line;
-    Item { seq: Seq(seq), kind: EntryType::Added, line: line.into() }
+    Item::new(Seq(seq), EntryType::Added, line.into())
 }
 
 fn items(seqs: std::ops::RangeInclusive<u64>) -> Vec<Item> {

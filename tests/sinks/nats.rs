@@ -501,7 +501,7 @@ fn item(epoch: &str, seq: u64, life: &str) -> Item {
          \"kind\":\"ConfigMap\",\"resource\":\"configmaps\",\"namespace\":\"n\",\"name\":\"x\",\"uid\":\"u\",\
          \"resourceVersion\":\"{seq}\"}}"
     );
-    Item { seq: Seq(seq), kind: EntryType::Modified, line: line.into() }
+    Item::new(Seq(seq), EntryType::Modified, line.into())
 }
 
 /// An entry is found among all that a stream holds, beside repeats, messages of others and holes, and no other is taken for it.

@@ -9,7 +9,7 @@ use std::process::Command;
 use decklog::config::SinkKind;
 use decklog::model::{Cluster, EntryType, Seq};
 use decklog::sink::{self, Failure, Item, Sink, SinkError};
-use decklog::wire::{Draft, render};
+use decklog::wire::{EntryBuilder, render};
 use serde_json::{Value, json};
 
 use crate::server::free_port;
@@ -127,15 +127,15 @@ fn open(protocol: &str, url: &str, keys: &Value) -> Box<dyn Sink> {
 
 fn item(seq: u64, bytes: usize) -> Item {
     let (cluster, object) = (Cluster { name: "n".into(), uid: "u".into() }, json!({ "a": "x".repeat(bytes) }));
-    let line = render(&Draft {
+    let line = render(&EntryBuilder {
         seq: Seq(seq),
         epoch: "e",
         time: "2026-11-21T10:15:00.000000Z",
-        kind: EntryType::Added,
+        op: EntryType::Added,
         evidence: None,
         cluster: &cluster,
         api_version: "v1",
-        kind_name: "ConfigMap",
+        kind: "ConfigMap",
         resource: "configmaps",
         namespace: "shop",
         name: "a",
@@ -147,7 +147,7 @@ fn item(seq: u64, bytes: usize) -> Item {
         redacted: &[],
     })
     .line;
-    Item { seq: Seq(seq), kind: EntryType::Added, line: line.into() }
+    Item::new(Seq(seq), EntryType::Added, line.into())
 }
 
 /// An entry that is larger than the server takes is refused, and those around it are taken.

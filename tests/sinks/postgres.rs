@@ -368,7 +368,7 @@ fn item(seq: u64, object: &str) -> Item {
          \"resource\":\"configmaps\",\"namespace\":\"default\",\"name\":\"o{seq}\",\"uid\":\"u\",\"resourceVersion\":\"{seq}\",\
          \"object\":{object}}}"
     );
-    Item { seq: Seq(seq), kind: EntryType::Added, line: line.into() }
+    Item::new(Seq(seq), EntryType::Added, line.into())
 }
 
 /// The journal was put back to 1, and the filter leaves out what comes next: objects of the other timeline are gone all the same.
@@ -383,8 +383,9 @@ async fn postgres_objects_of_another_timeline_go_with_it() {
     sink.position(&none).await.unwrap();
     sink.parted(Seq(1));
     let of = |epoch: &str, seq| {
-        let line = String::from_utf8(item(seq, "{}").line.to_vec()).unwrap();
-        Item { line: line.replace("\"e\"", &format!("\"{epoch}\"")).into(), ..item(seq, "{}") }
+        let item = item(seq, "{}");
+        let line = String::from_utf8(item.line.to_vec()).unwrap();
+        Item::new(item.seq, item.op, line.replace("\"e\"", &format!("\"{epoch}\"")).into())
     };
     sink.deliver(&[of("f", 4), of("f", 5)]).await.unwrap();
     let objects = "SELECT string_agg(name, ',' ORDER BY seq) FROM parted.objects";
@@ -454,7 +455,7 @@ async fn postgres_keeps_every_byte_and_refuses_only_what_is_refused() {
     // Nor does it bring back what is gone since.
     let gone = String::from_utf8(item(10, "{}").line.to_vec()).unwrap();
     let gone = gone.replace("ADDED", "DELETED").replace("\"o10\"", "\"o5\"");
-    sink.deliver(&[Item { seq: Seq(10), kind: EntryType::Deleted, line: gone.into() }]).await.unwrap();
+    sink.deliver(&[Item::new(Seq(10), EntryType::Deleted, gone.into())]).await.unwrap();
     assert_eq!(far.audit("SELECT count(*) FROM bytes.objects WHERE name = 'o5'").await, ["0"]);
     replay.deliver(&items).await.unwrap();
     assert_eq!(far.audit("SELECT count(*) FROM bytes.objects WHERE name = 'o5'").await, ["0"]);
@@ -487,7 +488,7 @@ async fn postgres_needs_no_session_of_its_own_and_no_other_rights() {
     let gone = |seq, name: &str| {
         let line = String::from_utf8(item(seq, "{}").line.to_vec()).unwrap();
         let line = line.replace("ADDED", "DELETED").replace(&format!("\"o{seq}\""), &format!("{name:?}"));
-        Item { seq: Seq(seq), kind: EntryType::Deleted, line: line.into() }
+        Item::new(Seq(seq), EntryType::Deleted, line.into())
     };
     // Another client gets the session in between.
     for seq in 1..=5 {
@@ -497,12 +498,9 @@ async fn postgres_needs_no_session_of_its_own_and_no_other_rights() {
     sink.deliver(&[gone(6, "o1"), gone(7, "o2")]).await.unwrap();
     assert_eq!(far.audit("SELECT string_agg(name, ' ' ORDER BY seq) FROM least.objects").await, ["o3 o4 o5"]);
     // What was deleted because it was old is not there to tell that a replay is older still.
-    sink.deliver(&[Item {
-        line: String::from_utf8(item(8, "{}").line.to_vec()).unwrap().replace("\"o8\"", "\"o3\"").into(),
-        ..item(8, "{}")
-    }])
-    .await
-    .unwrap();
+    let older = item(8, "{}");
+    let line = String::from_utf8(older.line.to_vec()).unwrap().replace("\"o8\"", "\"o3\"");
+    sink.deliver(&[Item::new(older.seq, older.op, line.into())]).await.unwrap();
     far.audit("DELETE FROM least.entries WHERE seq = 8").await;
     other.again();
     other.deliver(&[item(3, "{}")]).await.unwrap();

@@ -124,7 +124,7 @@ fn item(epoch: &str, seq: u64, value: &str) -> Item {
          \"kind\":\"ConfigMap\",\"resource\":\"configmaps\",\"namespace\":\"n\",\"name\":\"x\",\"uid\":\"u\",\
          \"resourceVersion\":\"{seq}\",\"object\":{{\"value\":\"{value}\"}}}}"
     );
-    Item { seq: Seq(seq), kind: EntryType::Modified, line: line.into() }
+    Item::new(Seq(seq), EntryType::Modified, line.into())
 }
 
 fn items(epoch: &str, seqs: impl IntoIterator<Item = u64>) -> Vec<Item> {

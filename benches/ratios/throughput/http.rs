@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use bytes::Bytes;
 use decklog::sink::Item;
-use decklog::sink::cloudevents::Event;
+use decklog::wire::cloudevents::Event;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, StatusCode};
 use serde_json::json;
@@ -25,7 +25,7 @@ pub(super) fn client() -> Client {
 }
 
 fn event(item: &Item) -> Event<'_> {
-    Event::of(&item.line).expect("an entry")
+    Event::of(item.header().expect("an entry"), &item.line)
 }
 
 impl Plain for Posts {

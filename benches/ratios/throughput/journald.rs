@@ -34,9 +34,9 @@ impl Plain for Datagrams {
                 entry.seq,
                 entry.epoch,
                 entry.cluster.name,
-                entry.kind_name,
+                entry.kind,
                 text(&entry.uid),
-                kind = entry.type_name,
+                kind = entry.op.as_str(),
                 resource = entry.resource,
             );
             [head.as_bytes(), &item.line, b"\n"].concat()

@@ -74,7 +74,7 @@ impl Plain for Records {
             let part = |part: &Option<Cow<'_, str>>| part.as_deref().unwrap_or("_").to_owned();
             let key = [entry.resource.to_string(), part(&entry.namespace), part(&entry.name)].join("/");
             let seq = entry.seq.to_string();
-            let headers = [("id", &*entry.id), ("seq", &*seq), ("epoch", &*entry.epoch), ("type", &*entry.type_name)];
+            let headers = [("id", &*entry.id), ("seq", &*seq), ("epoch", &*entry.epoch), ("type", entry.op.as_str())];
             let headers = headers
                 .into_iter()
                 .fold(OwnedHeaders::new(), |headers, (key, value)| headers.insert(Header { key, value: Some(value) }));

@@ -32,7 +32,7 @@ impl Plain for Publishes {
             headers.insert("Decklog-Epoch", &*entry.epoch);
             headers.insert("Decklog-Seq", entry.seq.to_string());
             headers.insert("Decklog-Id", &*entry.id);
-            headers.insert("Decklog-Type", &*entry.type_name);
+            headers.insert("Decklog-Type", entry.op.as_str());
             let name = entry.name.as_deref().unwrap_or("_");
             let message = PublishMessage::build()
                 .payload(item.line.clone())

@@ -29,7 +29,7 @@ impl Plain for Additions {
             let begun = u64::from_str_radix(&entry.epoch[..12], 16).expect("a time");
             pipeline.cmd("XADD").arg(&self.stream).arg(format!("{begun}-{}", entry.seq));
             pipeline.arg("id").arg(&*entry.id).arg("seq").arg(entry.seq).arg("epoch").arg(&*entry.epoch);
-            pipeline.arg("type").arg(&*entry.type_name).arg("entry").arg(&item.line[..]);
+            pipeline.arg("type").arg(entry.op.as_str()).arg("entry").arg(&item.line[..]);
         }
         pipeline
     }

@@ -27,7 +27,12 @@ impl Plain for Frames {
             let entry = Entry::parse(&item.line).expect("an entry");
             let head = format!(
                 "<30>1 {} here plain - {} [decklog@32473 id=\"{}\" seq=\"{}\" epoch=\"{}\" type=\"{}\"] ",
-                entry.time, entry.type_name, entry.id, entry.seq, entry.epoch, entry.type_name
+                entry.time,
+                entry.op.as_str(),
+                entry.id,
+                entry.seq,
+                entry.epoch,
+                entry.op.as_str()
             );
             out.extend_from_slice(format!("{} {head}", head.len() + item.line.len()).as_bytes());
             out.extend_from_slice(&item.line);

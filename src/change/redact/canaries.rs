@@ -315,15 +315,15 @@ fn everything(redactor: &Redactor, carrier: &Carrier, escaped: bool) -> Vec<u8> 
     let change = change::compare(&before.bytes, &after.bytes, &before.marks, &after.marks).unwrap();
     out.extend_from_slice(format!("{change:?}").as_bytes());
     let cluster = Cluster::default();
-    let entry = wire::render(&wire::Draft {
+    let entry = wire::render(&wire::EntryBuilder {
         seq: Seq(1),
         epoch: "e",
         time: "t",
-        kind: EntryType::Modified,
+        op: EntryType::Modified,
         evidence: Some(Evidence::Watched),
         cluster: &cluster,
         api_version: "v1",
-        kind_name: "Kind",
+        kind: "Kind",
         resource: carrier.resource.1,
         namespace: "n",
         name: "n",

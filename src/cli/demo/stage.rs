@@ -311,7 +311,7 @@ impl Stage {
     pub(super) fn entries_of(&self, after: Seq, kind: &str, name: &str) -> Result<Vec<Vec<u8>>, Failure> {
         let mut lines = self.entries_after(after)?;
         lines.retain(|line| {
-            Entry::parse(line).is_ok_and(|entry| entry.kind_name == kind && entry.name.as_deref() == Some(name))
+            Entry::parse(line).is_ok_and(|entry| entry.kind == kind && entry.name.as_deref() == Some(name))
         });
         Ok(lines)
     }

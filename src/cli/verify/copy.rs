@@ -16,9 +16,9 @@ use super::Failure;
 use crate::delivery::line_for;
 use crate::filter::Filter;
 use crate::journal::{Reader, Recast, StoredEntry, Verified};
+use crate::k8s::identity::Identity;
 use crate::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
-use crate::watch::decode::Identity;
-use crate::wire::{self, Draft, Entry, Payload};
+use crate::wire::{self, Entry, EntryBuilder, Payload, Shape};
 
 /// What a copy holds.
 #[derive(Debug, Default, Serialize)]
@@ -137,7 +137,7 @@ impl Checker {
             }
         };
         self.found.entries += 1;
-        self.found.gaps += u64::from(entry.kind() == EntryType::Gap);
+        self.found.gaps += u64::from(entry.op == EntryType::Gap);
         if let Err(why) = check_form(&entry, line) {
             self.problem(format!("{place}: entry {} {why}", entry.seq));
         }
@@ -242,17 +242,17 @@ impl Checker {
     /// may begin anywhere.
     fn check_story(&mut self, place: &str, entry: &Entry<'_>) {
         let Some(uid) = entry.uid.as_deref() else { return };
-        let change = self.hasher.hash_one((&entry.resource_version, &entry.type_name));
-        let exists = entry.kind() != EntryType::Deleted;
+        let change = self.hasher.hash_one((&entry.resource_version, entry.op.as_str()));
+        let exists = entry.op != EntryType::Deleted;
         // One object can be served as two resources, and each has its own log.
         let object = self.hasher.hash_one((entry.group(), &entry.resource, uid));
         let Some(before) = self.objects.insert(object, Told { exists, change }) else { return };
         let seq = entry.seq;
         if before.change == change {
             self.problem(format!("{place}: entry {seq} tells a change that was told before"));
-        } else if entry.kind() == EntryType::Added && before.exists {
+        } else if entry.op == EntryType::Added && before.exists {
             self.problem(format!("{place}: entry {seq} adds an object that exists"));
-        } else if entry.kind() != EntryType::Added && !before.exists {
+        } else if entry.op != EntryType::Added && !before.exists {
             self.problem(format!("{place}: entry {seq} changes an object that was deleted"));
         }
     }
@@ -270,13 +270,12 @@ impl Checker {
             return Ok(());
         };
         // Where the line does not tell, the payloads that are left look the same.
-        match wire::payload(&stored, payload_of(entry).unwrap_or_default()) {
-            Ok(expected)
-                if expected == line || wire::without_managed_fields(&expected).is_ok_and(|less| less == line) =>
-            {
-                self.found.compared += 1;
-            }
-            Ok(_) => self.problem(format!("{place}: entry {seq} is not what the journal gives for it")),
+        let payload = payload_of(entry).unwrap_or_default();
+        let is =
+            |managed_fields| Shape { payload, managed_fields }.apply(entry.op, &stored).map(|shaped| shaped == line);
+        match is(true).and_then(|same| if same { Ok(true) } else { is(false) }) {
+            Ok(true) => self.found.compared += 1,
+            Ok(false) => self.problem(format!("{place}: entry {seq} is not what the journal gives for it")),
             Err(error) => self.problem(format!("the journal's own entry {seq} is damaged: {error}")),
         }
         Ok(())
@@ -285,7 +284,7 @@ impl Checker {
 
 /// What a line says of how much its copy carries: nothing on a GAP and wherever two payloads look the same.
 fn payload_of(entry: &Entry<'_>) -> Option<Payload> {
-    match (entry.kind(), entry.object.is_some()) {
+    match (entry.op, entry.object.is_some()) {
         (EntryType::Modified, true) => Some(Payload::Full),
         (EntryType::Added | EntryType::Deleted, false) => Some(Payload::Metadata),
         (EntryType::Modified, false) => {
@@ -340,15 +339,15 @@ fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
         }),
     };
     let redacted: Vec<String> = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-    let expected = wire::render(&Draft {
+    let expected = wire::render(&EntryBuilder {
         seq: Seq(entry.seq),
         epoch: &entry.epoch,
         time: &entry.time,
-        kind: entry.kind(),
+        op: entry.op,
         evidence,
         cluster: &cluster,
         api_version: &entry.api_version,
-        kind_name: &entry.kind_name,
+        kind: &entry.kind,
         resource: &entry.resource,
         namespace: entry.namespace.as_deref().unwrap_or_default(),
         name: entry.name.as_deref().unwrap_or_default(),

@@ -6,9 +6,9 @@ use super::*;
 fn told(path: &Path) -> Vec<(String, u64, String)> {
     let text = std::fs::read_to_string(path).unwrap();
     let line = |line: &str| {
-        let stamp = crate::wire::Stamp::of(line.as_bytes()).unwrap();
+        let stamp = crate::wire::Header::parse(line.as_bytes()).unwrap();
         let rest = line.split_once("\"id\":").unwrap().1.to_owned();
-        (stamp.epoch, stamp.seq.0, rest)
+        (stamp.epoch.into_owned(), stamp.seq, rest)
     };
     text.lines().map(line).collect()
 }

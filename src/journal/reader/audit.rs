@@ -143,9 +143,9 @@ impl Reader {
                 name: entry.name.as_deref().unwrap_or_default().to_owned(),
                 uid: entry.uid.as_deref().unwrap_or_default().to_owned(),
                 version: entry.version(),
-                present: entry.kind() != EntryType::Deleted,
+                present: entry.op != EntryType::Deleted,
             };
-            told.push((object, entry.kind() == EntryType::Added));
+            told.push((object, entry.op == EntryType::Added));
         }
         Ok(Some(told))
     }

@@ -7,8 +7,8 @@ use crate::journal::writer::rfc3339;
 use crate::model::{EntryType, Seq};
 use crate::wire;
 
-/// Whether an entry is wanted, by what its outline tells ([`wire::outline`]). It is asked with the whole entry where that
-/// is at hand, and has to say the same.
+/// Whether an entry is wanted, by what its row tells ([`wire::row_header`]). It is asked with the whole entry where that is
+/// at hand, and has to say the same.
 pub type Choice<'c> = &'c dyn Fn(&[u8]) -> bool;
 
 /// A part of the log.
@@ -106,17 +106,10 @@ impl Reader {
 /// Whether a row with [`COLUMNS`] is chosen by its outline; `None` where that would not tell all that is asked for.
 pub(super) fn chosen(row: &Row<'_>, choice: Choice<'_>) -> rusqlite::Result<Option<bool>> {
     let text = |at: usize| -> rusqlite::Result<Option<&str>> { Ok(row.get_ref(at)?.as_str_or_null()?) };
-    let (Some(kind), Some(resource)) = (type_of(row.get(1)?), text(5)?) else { return Ok(None) };
-    let (namespace, name) = if kind == EntryType::Gap { (text(6)?, Some("")) } else { (text(7)?, text(8)?) };
-    let (Some(namespace), Some(name), Some(kind_name)) = (namespace, name, text(9)?) else { return Ok(None) };
-    let outline = wire::Outline {
-        seq: Seq(row.get(0)?),
-        time: &rfc3339(row.get(4)?),
-        kind,
-        kind_name,
-        resource,
-        namespace,
-        name,
-    };
-    Ok(Some(choice(&wire::outline(&outline))))
+    let (Some(op), Some(resource)) = (type_of(row.get(1)?), text(5)?) else { return Ok(None) };
+    let (namespace, name) = if op == EntryType::Gap { (text(6)?, Some("")) } else { (text(7)?, text(8)?) };
+    let (Some(namespace), Some(name), Some(kind)) = (namespace, name, text(9)?) else { return Ok(None) };
+    let header =
+        wire::RowHeader { seq: Seq(row.get(0)?), time: &rfc3339(row.get(4)?), op, kind, resource, namespace, name };
+    Ok(Some(choice(&wire::row_header(&header))))
 }

@@ -10,8 +10,8 @@ use rusqlite::{ErrorCode, params};
 
 use super::{OLDEST, Read, Reader, Stored, StoredEntry, rfc3339, sql, stored_row};
 use crate::journal::{JournalError, schema};
+use crate::k8s::identity::Identity;
 use crate::model::{EntryType, Seq};
-use crate::watch::decode::Identity;
 use crate::wire;
 
 /// Entries or objects that are read at one moment.
@@ -455,7 +455,7 @@ fn told(entry: &wire::Entry<'_>) -> Told {
         entry.name.as_deref().unwrap_or_default(),
         uid,
     ));
-    Told { kind: entry.kind(), uid: hash(&uid), incarnation }
+    Told { kind: entry.op, uid: hash(&uid), incarnation }
 }
 
 /// Whether an entry can follow what was told before of its row in the table, or else of the same incarnation.
@@ -525,14 +525,14 @@ fn check_row(row: &Row, entry: &StoredEntry, parsed: &wire::Entry<'_>) -> Result
 }
 
 fn check_entry(entry: &StoredEntry, parsed: &wire::Entry<'_>, time: i64, epochs: &Epochs) -> Result<(), &'static str> {
-    if parsed.seq() != entry.seq || parsed.kind() != entry.kind {
+    if parsed.seq() != entry.seq || parsed.op != entry.kind {
         return Err("it says another seq or type than its row");
     }
-    let id = if parsed.kind() == EntryType::Gap {
+    let id = if parsed.op == EntryType::Gap {
         format!("{}.{}", parsed.epoch, parsed.seq)
     } else {
         let uid = parsed.uid.as_deref().unwrap_or_default();
-        wire::change_id(uid, parsed.version().as_str(), parsed.kind())
+        wire::change_id(uid, parsed.version().as_str(), parsed.op)
     };
     if parsed.id != id {
         return Err("its id does not follow from what it tells");

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::filter::Filter;
-use crate::wire::OUTLINE;
+use crate::wire::ROW;
 
 /// Dice of a seed.
 struct Dice(u64);
@@ -155,15 +155,15 @@ async fn rows_and_lines_choose_the_same() {
                 continue;
             }
             outlines += 1;
-            for key in OUTLINE {
+            for key in ROW {
                 assert_eq!(told.get(key), line.get(key), "{key} of {line}");
             }
-            assert!(told.as_object().unwrap().keys().all(|key| OUTLINE.contains(&key.as_str())), "{told}");
+            assert!(told.as_object().unwrap().keys().all(|key| ROW.contains(&key.as_str())), "{told}");
         }
         let seqs = |entries: &[StoredEntry]| entries.iter().map(|entry| entry.seq).collect::<Vec<_>>();
         for text in FILTERS {
             let filter = Filter::compile(text).unwrap();
-            assert!(filter.asks_only_for(&OUTLINE), "{text}");
+            assert!(filter.asks_only_for(&ROW), "{text}");
             // As a sink chooses, with what has no answer, and as a command does, without.
             for otherwise in [true, false] {
                 let choice = |line: &[u8]| filter.matches(line).unwrap_or(otherwise);
@@ -210,7 +210,7 @@ async fn what_is_left_out_by_its_row_is_not_put_together() {
     let chosen = |reader: &mut Reader, text: &str| {
         let filter = Filter::compile(text).unwrap();
         let choice = |line: &[u8]| filter.is_true_for(line);
-        let choice = filter.asks_only_for(&OUTLINE).then_some(&choice as Choice<'_>);
+        let choice = filter.asks_only_for(&ROW).then_some(&choice as Choice<'_>);
         let delivered = reader.deliverable_after(Seq(0), 10, usize::MAX, choice)?.entries.len();
         Ok::<_, JournalError>((
             delivered,
@@ -269,7 +269,10 @@ async fn an_id_may_come_again_and_epoch_and_seq_never_do() {
     let entries = reader.entries_after(Seq(0), 99, usize::MAX).unwrap();
     let events: Vec<Value> = entries
         .iter()
-        .map(|entry| crate::sink::cloudevents::Event::of(&entry.line).unwrap().structured())
+        .map(|entry| {
+            crate::wire::cloudevents::Event::of(&crate::wire::Header::parse(&entry.line).unwrap(), &entry.line)
+                .structured()
+        })
         .map(|event| serde_json::from_slice(&event).unwrap())
         .collect();
     let of_a: Vec<&Value> = events.iter().filter(|event| event["type"] != "io.decklog.gap.v1").collect();

@@ -183,8 +183,7 @@ async fn whatever_is_forgotten_the_rest_stays_what_it_was() {
                         let entry = reader.told_at(&row, Seq(at)).unwrap();
                         let object = entry.and_then(|entry| {
                             let entry = Entry::parse(&entry.line).unwrap();
-                            (entry.kind() != EntryType::Deleted)
-                                .then(|| entry.object.unwrap().get().as_bytes().to_vec())
+                            (entry.op != EntryType::Deleted).then(|| entry.object.unwrap().get().as_bytes().to_vec())
                         });
                         let expected =
                             told.iter().rev().find(|(seq, _)| *seq <= at).and_then(|(_, state)| state.clone());
@@ -225,10 +224,10 @@ async fn who_lacks_what_is_forgotten_gets_a_gap_of_each_source() {
         assert!(entries.iter().map(|entry| &entry.line).eq(again.iter().map(|entry| &entry.line)));
         let tell = |entry: &StoredEntry| {
             let parsed = Entry::parse(&entry.line).unwrap();
-            assert_eq!((parsed.seq(), parsed.kind()), (entry.seq, entry.kind));
+            assert_eq!((parsed.seq(), parsed.op), (entry.seq, entry.kind));
             match parsed.gap() {
                 Some(gap) => format!("{} GAP {} {} ..{}", entry.seq, parsed.resource, gap.why, gap.to.unwrap()),
-                None => format!("{} {}", entry.seq, parsed.type_name),
+                None => format!("{} {}", entry.seq, parsed.op.as_str()),
             }
         };
         entries.iter().map(tell).collect()
@@ -537,7 +536,7 @@ async fn a_long_list_holds_up_nobody_but_its_source() {
         .iter()
         .map(|entry| {
             let entry = Entry::parse(&entry.line).unwrap();
-            (entry.resource.to_string(), entry.type_name.to_string(), entry.version().to_string())
+            (entry.resource.to_string(), entry.op.as_str().to_owned(), entry.version().to_string())
         })
         .collect();
     let pods: Vec<_> = told.iter().filter(|(resource, ..)| resource == "pods").collect();

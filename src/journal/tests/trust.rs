@@ -342,7 +342,7 @@ async fn after_a_rollback_what_is_damaged_is_told_anew() {
     let told = open.journal.reader().unwrap().entries_after(Seq(2), 10, usize::MAX).unwrap();
     let told: Vec<Entry<'_>> = told.iter().map(|entry| Entry::parse(&entry.line).unwrap()).collect();
     let names: Vec<_> =
-        told.iter().map(|entry| (&*entry.type_name, entry.name.as_deref().unwrap_or_default())).collect();
+        told.iter().map(|entry| (entry.op.as_str(), entry.name.as_deref().unwrap_or_default())).collect();
     assert_eq!(names, [("GAP", ""), ("MODIFIED", "b")]);
     assert!(told[1].change.unwrap().get().contains(r#""op":"replace","path":"""#), "as a whole");
     open.close();

@@ -81,7 +81,7 @@ async fn a_withheld_state_is_a_small_difference_and_stays_exact() {
     open.list(20, Some(Why::Expired), &[]).await;
     let line = last_entry(&open);
     let entry = Entry::parse(&line).unwrap();
-    assert_eq!(entry.type_name, "DELETED");
+    assert_eq!(entry.op.as_str(), "DELETED");
     assert_eq!(entry.object.unwrap().get().as_bytes(), heavy(3, "7", 17).body.bytes);
     assert_whole(&mut open.journal.reader().unwrap());
 }

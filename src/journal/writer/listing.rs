@@ -11,8 +11,8 @@ use rusqlite::{OptionalExtension, params};
 use super::queue::{Command, Reply};
 use super::{Done, Known, SILENT, Writer, before, known_row, marks_json, marks_of, not_after, pointers_json, sql};
 use crate::journal::{Found, JournalError, SourceId};
+use crate::k8s::identity;
 use crate::model::{Evidence, Observed, Redacted, ResourceVersion, Why};
-use crate::watch::decode;
 
 /// Objects that one slice looks at or writes.
 const SLICE: usize = 500;
@@ -641,7 +641,7 @@ impl Writer {
             return Ok(());
         };
         let mut body = self.last_state(id, &known, &gone.namespace, &gone.name)?;
-        decode::set_version(&mut body.bytes, known.version.as_str(), gone.version.as_str());
+        identity::set_version(&mut body.bytes, known.version.as_str(), gone.version.as_str());
         let object = Observed { uid: known.uid.clone(), body, ..gone.clone() };
         self.deleted(id, &known, &object, Evidence::Recovered)
     }

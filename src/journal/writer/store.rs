@@ -9,7 +9,7 @@ use crate::change::Shape;
 use crate::journal::JournalError;
 use crate::journal::recent::{Line, Packed};
 use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, ResourceVersion, Seq, Why};
-use crate::wire::{self, Draft};
+use crate::wire::{self, EntryBuilder};
 
 /// The seq of a new entry, and that of the entry which the next version is stored as a difference of.
 #[derive(Clone, Copy)]
@@ -42,15 +42,15 @@ impl Writer {
         let time = rfc3339(now);
         let source = self.source(source_id)?;
         let seq = self.head + 1;
-        let rendered = wire::render(&Draft {
+        let rendered = wire::render(&EntryBuilder {
             seq: Seq(seq),
             epoch: &self.epoch,
             time: &time,
-            kind,
+            op: kind,
             evidence: Some(evidence),
             cluster: &self.cluster,
             api_version: &source.api_version,
-            kind_name: &source.facts.kind,
+            kind: &source.facts.kind,
             resource: &source.facts.plural,
             namespace: &object.namespace,
             name: &object.name,
@@ -138,15 +138,15 @@ impl Writer {
             if gap.why == Why::Audit { source.proved.as_ref().map_or(0, |(_, at)| *at) } else { source.good_at };
         let since = (good_at > 0).then(|| rfc3339(good_at));
         let seq = self.head + 1;
-        let rendered = wire::render(&Draft {
+        let rendered = wire::render(&EntryBuilder {
             seq: Seq(seq),
             epoch: &self.epoch,
             time: &rfc3339(now),
-            kind: EntryType::Gap,
+            op: EntryType::Gap,
             evidence: None,
             cluster: &self.cluster,
             api_version: &source.api_version,
-            kind_name: &source.facts.kind,
+            kind: &source.facts.kind,
             resource: &source.facts.plural,
             namespace: &source.namespace,
             name: "",

@@ -11,7 +11,7 @@ use super::*;
 use crate::model::{Cluster as Where, EntryType, Gap, ResourceVersion, Seq, Why};
 use crate::sink::CREDENTIALS_WAIT;
 use crate::sink::tests::item;
-use crate::wire::{Draft, render};
+use crate::wire::{EntryBuilder, render};
 
 /// A request that was made.
 #[derive(Clone, Debug)]
@@ -131,15 +131,15 @@ async fn whatever_an_object_holds_is_in_one_text() {
     let object = br#"{"a\u0000b":"\ud800","n":1e400,"n":123456789012345678901234567890,"s":"\u0000"}"#;
     let cluster = Where { name: "Prod/EU 1".into(), uid: "c".into() };
     let gap = Gap { why: Why::Expired, from: Some(ResourceVersion::new("5")), to: None, recovered: 0 };
-    let draft = |seq, change| Draft {
+    let draft = |seq, change| EntryBuilder {
         seq: Seq(seq),
         epoch: "e",
         time: "2026-11-21T10:15:00.000000Z",
-        kind: EntryType::Modified,
+        op: EntryType::Modified,
         evidence: None,
         cluster: &cluster,
         api_version: "v1",
-        kind_name: "X",
+        kind: "X",
         resource: "xs",
         namespace: "",
         name: "x",
@@ -151,11 +151,10 @@ async fn whatever_an_object_holds_is_in_one_text() {
         redacted: &[],
     };
     let since = Some((&gap, Some("2026-11-20T00:00:00Z")));
-    let gap = Draft { kind: EntryType::Gap, change: None, object: None, gap: since, ..draft(3, change) };
+    let gap = EntryBuilder { op: EntryType::Gap, change: None, object: None, gap: since, ..draft(3, change) };
     let drafts = [draft(1, change), draft(2, odd), gap];
     let lines: Vec<Bytes> = drafts.iter().map(|draft| render(draft).line.into()).collect();
-    let batch: Vec<Item> =
-        lines.iter().map(|line| Item { seq: Seq(1), kind: EntryType::Modified, line: line.clone() }).collect();
+    let batch: Vec<Item> = lines.iter().map(|line| Item::new(Seq(1), EntryType::Modified, line.clone())).collect();
     let config = config::ElasticsearchSink { index: "log-{cluster}-{namespace}-{date}".into(), ..config() };
     let (mut sink, seen) = sink(&config, |_, seen| (200, bulk(&vec![MADE; seen.seqs().len()])));
     sink.deliver(&batch).await.unwrap();

@@ -18,6 +18,7 @@ use super::*;
 use crate::sink::CREDENTIALS_WAIT;
 use crate::sink::link::LONGEST_WAIT;
 use crate::sink::tests::item;
+use crate::wire::tests::parsed;
 
 /// What a request carried.
 #[derive(Clone, Debug)]
@@ -187,6 +188,19 @@ async fn structured_and_batched_modes_carry_the_entry_byte_for_byte() {
     for (request, seq) in [(0, 1), (1, 2), (1, 3), (1, 4)] {
         let line = item(seq).line;
         assert!(memchr::memmem::find(&seen[request].body, &line).is_some(), "entry {seq}");
+    }
+}
+
+#[tokio::test]
+async fn an_entry_is_read_once() {
+    let server = Server::start(|_, _| Does::Answers(200)).await;
+    for format in [CloudEvents::Binary, CloudEvents::Structured, CloudEvents::Batched] {
+        let (batch, mut sink, before) = (items(1..=3), sink(&server, format), parsed());
+        // As after an answer that was lost.
+        for _ in 0..2 {
+            sink.deliver(&batch).await.unwrap();
+        }
+        assert_eq!(parsed() - before, batch.len());
     }
 }
 

@@ -3,7 +3,6 @@
 use rdkafka::message::{Header, OwnedHeaders};
 
 use crate::sink::{Item, Position, Template};
-use crate::wire::Entry;
 
 /// The longest name that a topic can have.
 const LONGEST_NAME: usize = 249;
@@ -28,9 +27,8 @@ impl Record {
     /// # Errors
     /// Why this entry can never be taken.
     pub(super) fn of(item: &Item, topic: &Template) -> Result<Self, String> {
-        let identity = item.identity();
-        let entry = Entry::parse(&identity).map_err(|error| format!("it is {error}"))?;
-        let topic = topic.render(&entry, clean);
+        let entry = item.header().map_err(|error| format!("it is {error}"))?;
+        let topic = topic.render(entry, clean);
         if topic.len() > LONGEST_NAME {
             return Err(format!("the name of its topic has {} bytes, and Kafka takes {LONGEST_NAME}", topic.len()));
         }
@@ -43,8 +41,8 @@ impl Record {
             topic,
             key,
             id: entry.id.to_string(),
-            kind: entry.type_name.to_string(),
-            place: Position::at(&entry),
+            kind: entry.op.as_str().to_owned(),
+            place: Position::at(entry),
             line: item.line.clone(),
         })
     }
@@ -75,6 +73,17 @@ mod tests {
     use super::*;
     use crate::model::EntryType;
     use crate::sink::tests::item;
+    use crate::wire::tests::parsed;
+
+    #[test]
+    fn an_entry_is_read_once() {
+        let (item, topic, before) = (item(7), Template::parse("{resource}").unwrap(), parsed());
+        // As after an answer that was lost.
+        for _ in 0..2 {
+            assert_eq!(Record::of(&item, &topic).unwrap().place.seq, item.seq);
+        }
+        assert_eq!(parsed() - before, 1);
+    }
 
     fn changed(from: &str, to: &str) -> Item {
         let item = item(7);
@@ -113,7 +122,7 @@ mod tests {
         let topic = Template::parse("log").unwrap();
         let record = Record::of(&changed(r#""namespace":"shop","#, ""), &topic).unwrap();
         assert_eq!(record.key, "deployments/_/web");
-        let broken = Item { seq: crate::model::Seq(1), kind: EntryType::Gap, line: "{}".into() };
+        let broken = Item::new(crate::model::Seq(1), EntryType::Gap, "{}".into());
         assert!(Record::of(&broken, &topic).unwrap_err().starts_with("it is "));
     }
 }

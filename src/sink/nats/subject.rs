@@ -1,7 +1,7 @@
 //! Subjects: where in a stream an entry goes.
 
 use crate::sink::Template;
-use crate::wire::Entry;
+use crate::wire::Header;
 
 /// A subject that is made from an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Subject {
     }
 
     /// The subject of an entry. What no part of a subject can have is `_`.
-    pub(super) fn of(&self, entry: &Entry<'_>) -> String {
+    pub(super) fn of(&self, entry: &Header<'_>) -> String {
         let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>');
         self.template.render(entry, |value| value.replace(odd, "_"))
     }
@@ -74,7 +74,7 @@ mod tests {
         let line = String::from_utf8(item(1).line.to_vec()).unwrap();
         // Names of RBAC are anything that a path takes.
         let line = line.replace(r#""name":"web""#, r#""name":"a.b *>\u00a0é:1""#);
-        let entry = Entry::parse(line.as_bytes()).unwrap();
+        let entry = Header::parse(line.as_bytes()).unwrap();
         assert_eq!(subject.of(&entry), "decklog.deployments.x-a_b____é:1");
         assert_eq!(Subject::parse("fixed").unwrap().pattern(), "fixed");
     }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::sink::tests::{item, item_of};
+use crate::wire::tests::parsed;
 
 fn config(change: Value) -> config::NatsSink {
     let mut config = json!({"addresses": ["nats://127.0.0.1:1"], "stream": "decklog"});
@@ -54,6 +55,17 @@ fn what_can_never_work_is_told() {
         assert!(error.contains(says), "{error}");
         assert!(!error.contains("s3cret"), "{error}");
     }
+}
+
+#[test]
+fn an_entry_is_read_once() {
+    let (sink, tail, item) = (sink(), tail(0, None), item(7));
+    let before = parsed();
+    // As after an answer that was lost.
+    for _ in 0..2 {
+        assert_eq!(sink.message(&item, &tail).unwrap().position.seq, item.seq);
+    }
+    assert_eq!(parsed() - before, 1);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::*;
 use crate::model::{Cluster, Gap, Seq, Why};
 use crate::sink::tests::item;
-use crate::wire::{Draft, render};
+use crate::wire::{EntryBuilder, render};
 
 /// A request that was made.
 #[derive(Clone, Debug)]
@@ -187,15 +187,15 @@ async fn a_log_record_has_the_line_as_its_body() {
 async fn a_gap_is_a_warning_and_a_namespace_belongs_to_itself() {
     let cluster = Cluster { name: "n".into(), uid: String::new() };
     let gap = Gap { why: Why::Expired, from: None, to: None, recovered: 0 };
-    let draft = |kind, resource, namespace, name, gap| Draft {
+    let draft = |kind, resource, namespace, name, gap| EntryBuilder {
         seq: Seq(1),
         epoch: "e",
         time: "2026-11-21T10:15:00.000000Z",
-        kind,
+        op: kind,
         evidence: None,
         cluster: &cluster,
         api_version: "v1",
-        kind_name: "X",
+        kind: "X",
         resource,
         namespace,
         name,
@@ -211,7 +211,7 @@ async fn a_gap_is_a_warning_and_a_namespace_belongs_to_itself() {
         draft(EntryType::Deleted, "namespaces", "", "shop", None),
         draft(EntryType::Added, "things", "shop", "x", None),
     ];
-    let batch = drafts.map(|draft| Item { seq: Seq(1), kind: draft.kind, line: render(&draft).line.into() });
+    let batch = drafts.map(|draft| Item::new(Seq(1), draft.op, render(&draft).line.into()));
     let (mut sink, seen) = sink(&config(Protocol::Http), |_, _| taken(Protocol::Http, 0));
     sink.deliver(&batch).await.unwrap();
     let records = seen.lock().unwrap()[0].records();

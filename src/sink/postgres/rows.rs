@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::model::{EntryType, Seq};
+use crate::model::EntryType;
 use crate::sink::{Item, Position, SinkError};
-use crate::wire::Entry;
+use crate::wire::Header;
 
 /// Entries of one epoch and one cluster, column by column.
 #[derive(Debug, Default)]
@@ -16,6 +16,7 @@ pub(super) struct Rows<'i> {
     /// See [`COLUMNS`].
     pub(super) columns: [Vec<String>; COLUMNS],
     pub(super) line: Vec<&'i str>,
+    headers: Vec<&'i Header<'static>>,
     /// The seqs of those that are the last word on their object, in these rows.
     pub(super) last: Vec<i64>,
 }
@@ -41,8 +42,7 @@ impl<'i> Rows<'i> {
         let mut last = HashMap::new();
         for item in items {
             let refused = |text: String| SinkError::Refused { text };
-            let identity = item.identity();
-            let read = Entry::parse(&identity).map_err(|error| format!("it is {error}"));
+            let read = item.header().map_err(|error| format!("it is {error}"));
             let read = read.and_then(|entry| Ok((entry, text_of(item)?)));
             let (entry, line) = match read {
                 Ok(read) => read,
@@ -61,25 +61,26 @@ impl<'i> Rows<'i> {
             let columns = [
                 plain(&entry.id),
                 plain(&entry.time),
-                plain(&entry.type_name),
+                plain(entry.op.as_str()),
                 optional(&entry.evidence),
                 plain(&entry.cluster.name),
                 plain(entry.group()),
                 plain(&entry.api_version),
                 plain(&entry.resource),
-                plain(&entry.kind_name),
+                plain(&entry.kind),
                 optional(&entry.namespace),
                 optional(&entry.name),
                 optional(&entry.uid),
                 optional(&entry.resource_version),
             ];
-            if entry.kind() != EntryType::Gap {
+            if entry.op != EntryType::Gap {
                 let key = [entry.group(), &entry.resource, optional(&entry.namespace).as_str(), &columns[10]].join("/");
                 last.insert(key, seq);
             }
             rows.seq.push(seq);
             rows.columns.iter_mut().zip(columns).for_each(|(column, value)| column.push(value));
             rows.line.push(line);
+            rows.headers.push(entry);
         }
         rows.last = last.into_values().collect();
         rows.last.sort_unstable();
@@ -93,9 +94,7 @@ impl<'i> Rows<'i> {
 
     /// The place of one of them.
     pub(super) fn place(&self, at: usize) -> Position {
-        let seq = Seq(self.seq[at].unsigned_abs());
-        let entry = Position::of(self.line[at].as_bytes()).ok().and_then(|place| place.entry);
-        Position { epoch: self.epoch.clone(), seq, entry }
+        Position::at(self.headers[at])
     }
 }
 
@@ -113,6 +112,7 @@ fn plain(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::sink::tests::{item, item_of};
+    use crate::wire::tests::parsed;
 
     #[test]
     fn entries_become_rows_as_far_as_they_have_one_epoch() {
@@ -145,6 +145,17 @@ mod tests {
             ]
         );
         assert_eq!(Rows::of(&items[2..]).unwrap().epoch, "f");
+    }
+
+    #[test]
+    fn an_entry_is_read_once() {
+        let (items, before) = ([1, 2, 3].map(item), parsed());
+        for from in [0, 1] {
+            // As after an answer that was lost.
+            let rows = Rows::of(&items[from..]).unwrap();
+            assert_eq!(rows.place(0), Position::at(items[from].header().unwrap()));
+        }
+        assert_eq!(parsed() - before, items.len());
     }
 
     #[test]

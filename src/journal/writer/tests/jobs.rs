@@ -60,7 +60,7 @@ impl Bench {
                 Some(gap) => format!("GAP {}", gap.why),
                 None => format!(
                     "{} {} {}",
-                    entry.type_name,
+                    entry.op.as_str(),
                     entry.evidence.as_deref().unwrap(),
                     entry.name.as_deref().unwrap()
                 ),

@@ -3,8 +3,8 @@
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
+use super::Header;
 use crate::model::EntryType;
-use crate::wire::{self, Entry, EntryError};
 
 /// What the authority of a URI reference cannot hold as it is (RFC 3986 reg-name).
 const AUTHORITY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -17,16 +17,16 @@ const HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 #[derive(Debug, Serialize)]
 pub struct Event<'a> {
     specversion: &'static str,
-    id: String,
+    id: &'a str,
     source: String,
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
-    time: String,
+    time: &'a str,
     datacontenttype: &'static str,
     /// Extension attributes: with `seq` it names the entry, which the id, that of the change, does not always.
-    epoch: String,
+    epoch: &'a str,
     /// A text, because an integer of CloudEvents has 32 bits.
     seq: String,
     /// The entry.
@@ -45,33 +45,29 @@ pub(crate) const fn event_type(kind: EntryType) -> &'static str {
 }
 
 impl<'a> Event<'a> {
-    /// The event of an entry.
-    ///
-    /// # Errors
-    /// Where the line is not an entry.
-    pub fn of(line: &'a [u8]) -> Result<Self, EntryError> {
-        let identity = wire::identity(line);
-        let entry = Entry::parse(&identity)?;
+    /// The event of an entry, of which this is the header.
+    #[must_use]
+    pub fn of(entry: &'a Header<'_>, line: &'a [u8]) -> Self {
         let cluster = utf8_percent_encode(&entry.cluster.name, AUTHORITY);
         let root = if entry.group().is_empty() { "api" } else { "apis" };
         let source = format!("//{cluster}/{root}/{}/{}", entry.api_version, entry.resource);
-        let kind = event_type(entry.kind());
+        let kind = event_type(entry.op);
         let subject = entry.name.as_deref().map(|name| match entry.namespace.as_deref() {
             Some(namespace) => format!("{namespace}/{name}"),
             None => name.to_owned(),
         });
-        Ok(Self {
+        Self {
             specversion: "1.0",
-            id: entry.id.into_owned(),
+            id: &entry.id,
             source,
             kind,
             subject,
-            time: entry.time.into_owned(),
+            time: &entry.time,
             datacontenttype: "application/json",
-            epoch: entry.epoch.into_owned(),
+            epoch: &entry.epoch,
             seq: entry.seq.to_string(),
             data: line,
-        })
+        }
     }
 
     /// Attributes around the entry, as JSON.
@@ -98,11 +94,11 @@ impl<'a> Event<'a> {
         let encode = |value: &str| utf8_percent_encode(value, HEADER).to_string();
         let mut headers = vec![
             ("ce-specversion", self.specversion.to_owned()),
-            ("ce-id", encode(&self.id)),
+            ("ce-id", encode(self.id)),
             ("ce-source", encode(&self.source)),
             ("ce-type", self.kind.to_owned()),
-            ("ce-time", encode(&self.time)),
-            ("ce-epoch", encode(&self.epoch)),
+            ("ce-time", encode(self.time)),
+            ("ce-epoch", encode(self.epoch)),
             ("ce-seq", self.seq.clone()),
         ];
         headers.extend(self.subject.as_deref().map(|subject| ("ce-subject", encode(subject))));
@@ -114,18 +110,18 @@ impl<'a> Event<'a> {
 mod tests {
     use super::*;
     use crate::model::{Cluster, Gap, ResourceVersion, Seq, Why};
-    use crate::wire::{Draft, render};
+    use crate::wire::{EntryBuilder, render};
 
-    fn draft(cluster: &Cluster) -> Draft<'_> {
-        Draft {
+    fn draft(cluster: &Cluster) -> EntryBuilder<'_> {
+        EntryBuilder {
             seq: Seq(7),
             epoch: "e",
             time: "2026-11-21T00:00:00.000000Z",
-            kind: EntryType::Added,
+            op: EntryType::Added,
             evidence: None,
             cluster,
             api_version: "v1",
-            kind_name: "Namespace",
+            kind: "Namespace",
             resource: "namespaces",
             namespace: "",
             name: "shop",
@@ -141,8 +137,9 @@ mod tests {
     #[test]
     fn attributes_are_those_of_the_contract() {
         let cluster = Cluster { name: "arn:eks/prod é".into(), uid: "c".into() };
-        let line = render(&Draft { seq: Seq(5_000_000_000), ..draft(&cluster) }).line;
-        let event = Event::of(&line).unwrap();
+        let line = render(&EntryBuilder { seq: Seq(5_000_000_000), ..draft(&cluster) }).line;
+        let header = Header::parse(&line).unwrap();
+        let event = Event::of(&header, &line);
         let text = String::from_utf8(event.structured()).unwrap();
         assert_eq!(
             text,
@@ -161,9 +158,10 @@ mod tests {
     fn groups_and_namespaces_are_named() {
         let cluster = Cluster { name: "prod-eu1".into(), uid: "c".into() };
         let namespaced =
-            Draft { api_version: "apps/v1", resource: "deployments", namespace: "shop", ..draft(&cluster) };
-        let line = render(&Draft { kind: EntryType::Deleted, name: "web", ..namespaced }).line;
-        let event = Event::of(&line).unwrap();
+            EntryBuilder { api_version: "apps/v1", resource: "deployments", namespace: "shop", ..draft(&cluster) };
+        let line = render(&EntryBuilder { op: EntryType::Deleted, name: "web", ..namespaced }).line;
+        let header = Header::parse(&line).unwrap();
+        let event = Event::of(&header, &line);
         assert_eq!(event.source, "//prod-eu1/apis/apps/v1/deployments");
         assert_eq!((event.subject.as_deref(), event.kind), (Some("shop/web"), "io.decklog.deleted.v1"));
     }
@@ -172,8 +170,8 @@ mod tests {
     fn a_gap_of_a_whole_source_has_no_subject() {
         let cluster = Cluster::default();
         let gap = Gap { why: Why::Expired, from: None, to: Some(ResourceVersion::new("9")), recovered: 0 };
-        let gap = Draft {
-            kind: EntryType::Gap,
+        let gap = EntryBuilder {
+            op: EntryType::Gap,
             namespace: "shop",
             name: "",
             uid: "",
@@ -183,8 +181,9 @@ mod tests {
             ..draft(&cluster)
         };
         let line = render(&gap).line;
-        let event = Event::of(&line).unwrap();
-        assert_eq!((event.id.as_ref(), event.kind, event.subject.as_deref()), ("e.7", "io.decklog.gap.v1", None));
+        let header = Header::parse(&line).unwrap();
+        let event = Event::of(&header, &line);
+        assert_eq!((event.id, event.kind, event.subject.as_deref()), ("e.7", "io.decklog.gap.v1", None));
         assert!(!String::from_utf8(event.structured()).unwrap().contains("subject"));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// `{`: below it a key and a value in turn.
     Object,
     /// `[`
@@ -42,15 +42,15 @@ const SHALLOW: usize = 3;
 const KEPT: usize = 64;
 
 /// A node of a tree.
-pub(super) type Id = usize;
+pub(crate) type Id = usize;
 
 /// A value that holds no other, where it stands in a text.
 #[derive(Debug)]
-pub(super) struct Leaf(Node);
+pub(crate) struct Leaf(Node);
 
 impl Leaf {
     /// The string, number, `true`, `false` or `null` that begins here.
-    pub(super) fn read(text: &[u8], at: usize) -> Option<Self> {
+    pub(crate) fn read(text: &[u8], at: usize) -> Option<Self> {
         u32::try_from(text.len()).ok()?;
         let mut parser = Parser { bytes: text, at, nodes: Vec::new(), like: None, depth: 0, silent: true };
         let kind = parser.leaf()?;
@@ -59,14 +59,14 @@ impl Leaf {
     }
 
     /// Where it ends.
-    pub(super) fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.0.end as usize
     }
 }
 
 /// A JSON text and where its values stand in it. Nesting costs no stack, however deep it is.
 #[derive(Debug)]
-pub(super) struct Tree<'a> {
+pub(crate) struct Tree<'a> {
     text: &'a [u8],
     nodes: Vec<Node>,
 }
@@ -90,7 +90,7 @@ impl Shape {
     }
 
     /// The shape of a text that is the one of this shape but for some leaves, which are given in their order.
-    pub(super) fn with_leaves(&self, leaves: &[(Id, Leaf)]) -> Self {
+    pub(crate) fn with_leaves(&self, leaves: &[(Id, Leaf)]) -> Self {
         let old = |id: &Id| &self.0[*id];
         let alike = |a: &Node, b: &Node| (a.start, a.end, a.kind, a.escaped) == (b.start, b.end, b.kind, b.escaped);
         if leaves.iter().all(|(id, leaf)| alike(old(id), &leaf.0)) {
@@ -112,7 +112,7 @@ impl Shape {
     }
 
     /// Without what was read when it was needed, where that is much.
-    pub(super) fn trimmed(self) -> Self {
+    pub(crate) fn trimmed(self) -> Self {
         let inline = self.0.first().map_or(0, |root| root.next as usize);
         if self.0.len() <= 2 * inline + KEPT { self } else { Self(Arc::new(inline_only(Vec::clone(&self.0)))) }
     }
@@ -133,13 +133,13 @@ fn inline_only(mut nodes: Vec<Node>) -> Vec<Node> {
 
 impl<'a> Tree<'a> {
     /// The whole value.
-    pub(super) const ROOT: Id = 0;
+    pub(crate) const ROOT: Id = 0;
 
     /// Reads a JSON text (RFC 8259, any depth, duplicate names allowed).
     ///
     /// # Errors
     /// Where it is none; the text quotes nothing of it.
-    pub(super) fn parse(text: &'a [u8]) -> Result<Self, String> {
+    pub(crate) fn parse(text: &'a [u8]) -> Result<Self, String> {
         Self::parse_text(text, None, usize::MAX)
     }
 
@@ -147,7 +147,7 @@ impl<'a> Tree<'a> {
     ///
     /// # Errors
     /// As [`Tree::parse`].
-    pub(super) fn parse_shallow(text: &'a [u8]) -> Result<Self, String> {
+    pub(crate) fn parse_shallow(text: &'a [u8]) -> Result<Self, String> {
         Self::parse_text(text, None, SHALLOW)
     }
 
@@ -156,7 +156,7 @@ impl<'a> Tree<'a> {
     ///
     /// # Errors
     /// As [`Tree::parse`].
-    pub(super) fn parse_like(text: &'a [u8], like: &Tree<'_>) -> Result<Self, String> {
+    pub(crate) fn parse_like(text: &'a [u8], like: &Tree<'_>) -> Result<Self, String> {
         Self::parse_text(text, Some(like), SHALLOW)
     }
 
@@ -176,28 +176,28 @@ impl<'a> Tree<'a> {
     }
 
     /// The tree of a text whose shape was kept. The text has to be the very same.
-    pub(super) fn of_shape(text: &'a [u8], shape: &Shape) -> Option<Self> {
+    pub(crate) fn of_shape(text: &'a [u8], shape: &Shape) -> Option<Self> {
         let fits = shape.0.first().is_some_and(|root| root.end as usize <= text.len());
         fits.then(|| Self { text, nodes: Vec::clone(&shape.0) })
     }
 
     /// What is worth keeping of it.
-    pub(super) fn into_shape(self) -> Shape {
+    pub(crate) fn into_shape(self) -> Shape {
         Shape(Arc::new(inline_only(self.nodes)))
     }
 
     /// As [`Tree::into_shape`], with what was read when it was needed.
-    pub(super) fn into_full_shape(self) -> Shape {
+    pub(crate) fn into_full_shape(self) -> Shape {
         Shape(Arc::new(self.nodes))
     }
 
     /// Reads what is below a node, where that was put off.
-    pub(super) fn read(&mut self, id: Id) {
+    pub(crate) fn read(&mut self, id: Id) {
         self.read_like(id, None);
     }
 
     /// Reads what is below a node, where that was put off, by the likeness of a node of another tree.
-    pub(super) fn read_like(&mut self, id: Id, like: Option<(&Tree<'_>, Id)>) {
+    pub(crate) fn read_like(&mut self, id: Id, like: Option<(&Tree<'_>, Id)>) {
         let node = self.nodes[id];
         if node.first != UNREAD {
             return;
@@ -220,36 +220,36 @@ impl<'a> Tree<'a> {
     }
 
     /// For looking only.
-    pub(super) fn view(&self) -> View<'a, '_> {
+    pub(crate) fn view(&self) -> View<'a, '_> {
         View { text: self.text, nodes: &self.nodes }
     }
 
-    pub(super) fn kind(&self, id: Id) -> Kind {
+    pub(crate) fn kind(&self, id: Id) -> Kind {
         self.view().kind(id)
     }
 
     /// The text of a value as it came.
-    pub(super) fn raw(&self, id: Id) -> &'a str {
+    pub(crate) fn raw(&self, id: Id) -> &'a str {
         self.view().raw(id)
     }
 
     /// The bytes of a value as they came.
-    pub(super) fn bytes(&self, id: Id) -> &'a [u8] {
+    pub(crate) fn bytes(&self, id: Id) -> &'a [u8] {
         self.view().bytes(id)
     }
 
     /// Where a value begins and ends in the text.
-    pub(super) fn span(&self, id: Id) -> Range<usize> {
+    pub(crate) fn span(&self, id: Id) -> Range<usize> {
         self.view().span(id)
     }
 
     /// What a string says. A lone surrogate, which no text can hold, reads as U+FFFD, as in Go.
-    pub(super) fn string(&self, id: Id) -> Cow<'a, str> {
+    pub(crate) fn string(&self, id: Id) -> Cow<'a, str> {
         self.view().string(id)
     }
 
     /// The node after everything that stands below this one in the list.
-    pub(super) fn next(&self, id: Id) -> Id {
+    pub(crate) fn next(&self, id: Id) -> Id {
         self.view().next(id)
     }
 
@@ -258,32 +258,32 @@ impl<'a> Tree<'a> {
         self.view().below(id)
     }
 
-    pub(super) fn is_container(&self, id: Id) -> bool {
+    pub(crate) fn is_container(&self, id: Id) -> bool {
         self.view().is_container(id)
     }
 
     /// The elements of an array.
-    pub(super) fn elements(&self, id: Id) -> impl Iterator<Item = Id> {
+    pub(crate) fn elements(&self, id: Id) -> impl Iterator<Item = Id> {
         self.view().elements(id)
     }
 
     /// The members of an object as they stand, name and value.
-    pub(super) fn members(&self, id: Id) -> impl Iterator<Item = (Id, Id)> {
+    pub(crate) fn members(&self, id: Id) -> impl Iterator<Item = (Id, Id)> {
         self.view().members(id)
     }
 
     /// The value of a member; of duplicates the last, as Go reads them. Nothing where this is no object.
-    pub(super) fn member(&self, id: Id, name: &str) -> Option<Id> {
+    pub(crate) fn member(&self, id: Id, name: &str) -> Option<Id> {
         self.view().member(id, name)
     }
 
     /// The value that a JSON pointer names.
-    pub(super) fn find(&mut self, pointer: &str) -> Option<Id> {
+    pub(crate) fn find(&mut self, pointer: &str) -> Option<Id> {
         let mut at = Self::ROOT;
         for segment in pointer.split('/').skip(1) {
             self.read(at);
             at = match self.kind(at) {
-                Kind::Object => self.member(at, &super::pattern::unescape(segment)?)?,
+                Kind::Object => self.member(at, &super::pointer::unescape(segment)?)?,
                 Kind::Array => self.elements(at).nth(segment.parse().ok()?)?,
                 Kind::String | Kind::Scalar => return None,
             };
@@ -294,48 +294,48 @@ impl<'a> Tree<'a> {
 
 /// A text and where its values stand, for looking only.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct View<'a, 's> {
+pub(crate) struct View<'a, 's> {
     text: &'a [u8],
     nodes: &'s [Node],
 }
 
 impl<'a, 's> View<'a, 's> {
     /// A text whose shape was kept. It has to be the very same.
-    pub(super) fn of(text: &'a [u8], shape: &'s Shape) -> Option<Self> {
+    pub(crate) fn of(text: &'a [u8], shape: &'s Shape) -> Option<Self> {
         let fits = shape.0.first().is_some_and(|root| root.end as usize <= text.len());
         fits.then_some(Self { text, nodes: &shape.0 })
     }
 
-    pub(super) fn kind(self, id: Id) -> Kind {
+    pub(crate) fn kind(self, id: Id) -> Kind {
         self.nodes[id].kind
     }
 
     /// The text of a value as it came.
-    pub(super) fn raw(self, id: Id) -> &'a str {
+    pub(crate) fn raw(self, id: Id) -> &'a str {
         std::str::from_utf8(self.bytes(id)).expect("strings were checked when they were read, and the rest is ASCII")
     }
 
     /// The bytes of a value as they came.
-    pub(super) fn bytes(self, id: Id) -> &'a [u8] {
+    pub(crate) fn bytes(self, id: Id) -> &'a [u8] {
         let node = &self.nodes[id];
         &self.text[node.start as usize..node.end as usize]
     }
 
     /// Where a value begins and ends in the text.
-    pub(super) fn span(self, id: Id) -> Range<usize> {
+    pub(crate) fn span(self, id: Id) -> Range<usize> {
         let node = &self.nodes[id];
         node.start as usize..node.end as usize
     }
 
     /// What a string says. A lone surrogate, which no text can hold, reads as U+FFFD, as in Go.
-    pub(super) fn string(self, id: Id) -> Cow<'a, str> {
+    pub(crate) fn string(self, id: Id) -> Cow<'a, str> {
         let raw = self.raw(id);
         let inner = &raw[1..raw.len() - 1];
         if self.nodes[id].escaped { Cow::Owned(unescape(inner)) } else { Cow::Borrowed(inner) }
     }
 
     /// The node after everything that stands below this one in the list.
-    pub(super) fn next(self, id: Id) -> Id {
+    pub(crate) fn next(self, id: Id) -> Id {
         self.nodes[id].next as usize
     }
 
@@ -347,16 +347,16 @@ impl<'a, 's> View<'a, 's> {
     }
 
     /// Whether a string holds a backslash.
-    pub(super) fn is_escaped(self, id: Id) -> bool {
+    pub(crate) fn is_escaped(self, id: Id) -> bool {
         self.nodes[id].escaped
     }
 
-    pub(super) fn is_container(self, id: Id) -> bool {
+    pub(crate) fn is_container(self, id: Id) -> bool {
         matches!(self.kind(id), Kind::Object | Kind::Array)
     }
 
     /// The elements of an array.
-    pub(super) fn elements(self, id: Id) -> impl Iterator<Item = Id> + use<'a, 's> {
+    pub(crate) fn elements(self, id: Id) -> impl Iterator<Item = Id> + use<'a, 's> {
         let (mut at, end) = self.below(id);
         std::iter::from_fn(move || {
             let element = at;
@@ -368,7 +368,7 @@ impl<'a, 's> View<'a, 's> {
     }
 
     /// The members of an object as they stand, name and value.
-    pub(super) fn members(self, id: Id) -> impl Iterator<Item = (Id, Id)> + use<'a, 's> {
+    pub(crate) fn members(self, id: Id) -> impl Iterator<Item = (Id, Id)> + use<'a, 's> {
         let (mut at, end) = self.below(id);
         std::iter::from_fn(move || {
             let name = at;
@@ -380,7 +380,7 @@ impl<'a, 's> View<'a, 's> {
     }
 
     /// The value of a member; of duplicates the last, as Go reads them. Nothing where this is no object.
-    pub(super) fn member(self, id: Id, name: &str) -> Option<Id> {
+    pub(crate) fn member(self, id: Id, name: &str) -> Option<Id> {
         if self.kind(id) != Kind::Object {
             return None;
         }
@@ -392,12 +392,12 @@ impl<'a, 's> View<'a, 's> {
     }
 
     /// Whether it is known what stands below a value.
-    pub(super) fn is_read(self, id: Id) -> bool {
+    pub(crate) fn is_read(self, id: Id) -> bool {
         self.nodes[id].first != UNREAD
     }
 
     /// Whether a value goes on to a place or behind it, in this text or in one that is the same up to there.
-    pub(super) fn reaches(self, id: Id, at: usize) -> bool {
+    pub(crate) fn reaches(self, id: Id, at: usize) -> bool {
         let node = &self.nodes[id];
         let end = node.end as usize;
         end > at || end == at && node.kind == Kind::Scalar

@@ -1,0 +1,5 @@
+//! Facts of Kubernetes that more than one room relies on: what names an object, how kubectl spells resources, which
+//! fields every write moves, who owns a field.
+
+pub mod bookkeeping;
+pub mod identity;

@@ -1,0 +1,44 @@
+//! What every write moves, whatever it is about: the books that the API server and kubectl keep of it.
+
+/// Who set what.
+pub const MANAGED_FIELDS: &str = "/metadata/managedFields";
+
+/// The position of the object.
+pub const RESOURCE_VERSION: &str = "/metadata/resourceVersion";
+
+/// How often the spec has changed.
+pub const GENERATION: &str = "/metadata/generation";
+
+/// The annotation in which kubectl keeps what it applied.
+pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// All of them, as the names that lead to them.
+pub const PATHS: [&[&str]; 4] = [
+    &["metadata", "managedFields"],
+    &["metadata", "resourceVersion"],
+    &["metadata", "generation"],
+    &["metadata", "annotations", LAST_APPLIED],
+];
+
+/// Whether a JSON pointer leads to one of them, or into one.
+#[must_use]
+pub fn is_book(pointer: &str) -> bool {
+    let last_applied = || {
+        let rest = pointer.strip_prefix("/metadata/annotations/").and_then(crate::json::pointer::unescape);
+        rest.is_some_and(|name| name == LAST_APPLIED)
+    };
+    pointer == RESOURCE_VERSION || pointer == GENERATION || is_of_managed_fields(pointer) || last_applied()
+}
+
+/// Whether a JSON pointer leads to managedFields, or into it.
+#[must_use]
+pub fn is_of_managed_fields(pointer: &str) -> bool {
+    pointer.strip_prefix(MANAGED_FIELDS).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Which entry of managedFields a JSON pointer leads into, `None` of it where it is all of them; nothing of any other
+/// pointer.
+#[must_use]
+pub fn managed_fields_entry(pointer: &str) -> Option<Option<usize>> {
+    is_of_managed_fields(pointer).then(|| pointer[MANAGED_FIELDS.len()..].split('/').nth(1)?.parse().ok())
+}
