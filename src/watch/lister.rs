@@ -211,7 +211,7 @@ impl Lister<'_> {
             if lost * 2 > known && (lost >= MANY || listing.objects == 0) {
                 let text = format!("a list lacks {lost} of {known} objects; asking again before they are told as gone");
                 tracing::warn!(source = self.spec.name(), "{text}");
-                return Ok(Input::Doubtful(text));
+                return Ok(Input::Lacking(text));
             }
         }
         self.shared.journal.list_done(self.id, version, why).await?;

@@ -74,19 +74,19 @@ pub(super) enum Outcome {
     /// It cannot be recovered, or not within the bounds.
     Hopeless(String),
     /// So much seems to be gone that whoever answers may be somebody else.
-    Doubtful(String),
+    Lacking(String),
 }
 
 /// Why a window came to nothing.
-enum Trouble {
+enum WindowError {
     Compacted,
     Hopeless(String),
-    Doubtful(String),
+    Lacking(String),
     Claimed,
     Stop(Stop),
 }
 
-impl From<Doubt> for Trouble {
+impl From<Doubt> for WindowError {
     fn from(doubt: Doubt) -> Self {
         match doubt {
             Doubt::Claimed => Self::Claimed,
@@ -97,13 +97,13 @@ impl From<Doubt> for Trouble {
     }
 }
 
-impl From<Stop> for Trouble {
+impl From<Stop> for WindowError {
     fn from(stop: Stop) -> Self {
         Self::Stop(stop)
     }
 }
 
-impl From<JournalError> for Trouble {
+impl From<JournalError> for WindowError {
     fn from(error: JournalError) -> Self {
         Self::Stop(error.into())
     }
@@ -146,16 +146,16 @@ impl Recovery<'_> {
     pub(super) async fn recover(self) -> Result<Outcome, Stop> {
         match self.windows().await {
             Ok(outcome) => Ok(outcome),
-            Err(Trouble::Hopeless(text)) => Ok(Outcome::Hopeless(text)),
-            Err(Trouble::Doubtful(text)) => Ok(Outcome::Doubtful(text)),
-            Err(Trouble::Compacted | Trouble::Claimed) => {
+            Err(WindowError::Hopeless(text)) => Ok(Outcome::Hopeless(text)),
+            Err(WindowError::Lacking(text)) => Ok(Outcome::Lacking(text)),
+            Err(WindowError::Compacted | WindowError::Claimed) => {
                 Ok(Outcome::Hopeless("the API server's history goes while it is read".to_owned()))
             }
-            Err(Trouble::Stop(stop)) => Err(stop),
+            Err(WindowError::Stop(stop)) => Err(stop),
         }
     }
 
-    async fn windows(&self) -> Result<Outcome, Trouble> {
+    async fn windows(&self) -> Result<Outcome, WindowError> {
         // What was handed over has to be on disk, because that is what it begins with.
         self.shared.journal.flush().await?;
         let (journal, id) = (self.shared.journal.clone(), self.id);
@@ -176,7 +176,7 @@ impl Recovery<'_> {
         };
         let mut newest = self.newest_of(self.spec).await?;
         if newest < from.max(applied) {
-            return Err(Trouble::Stop(Failure::Ahead.into()));
+            return Err(WindowError::Stop(Failure::Ahead.into()));
         }
         // What was told beyond a window could not be told apart from what is missing.
         let size = if lost.told_since.is_some() { newest } else { WINDOW + objects / 10 };
@@ -186,11 +186,11 @@ impl Recovery<'_> {
             let to = newest.min(from + size);
             match self.window(from, to, from.max(applied), &told, alone).await {
                 Ok(()) => {}
-                Err(Trouble::Compacted) => {
+                Err(WindowError::Compacted) => {
                     let oldest = self.oldest(from, newest).await?;
                     return Ok(Outcome::Compacted(version(oldest)));
                 }
-                Err(Trouble::Claimed) if !alone => {
+                Err(WindowError::Claimed) if !alone => {
                     tracing::info!(source = self.spec.name(), "its revisions are not those of other sources");
                     self.shared.revisions.disown(self.id);
                     alone = true;
@@ -213,7 +213,7 @@ impl Recovery<'_> {
     }
 
     /// Finds and stages what happened after `from`, up to `to`.
-    async fn window(&self, from: u64, to: u64, applied: u64, told: &Histories, alone: bool) -> Result<(), Trouble> {
+    async fn window(&self, from: u64, to: u64, applied: u64, told: &Histories, alone: bool) -> Result<(), WindowError> {
         self.shared.journal.list_begin(self.id).await?;
         if from == to {
             return Ok(());
@@ -288,11 +288,11 @@ impl Recovery<'_> {
     }
 
     /// What the log has told since a moment, of versions after this one.
-    async fn told(&self, from: u64, since: i64) -> Result<Histories, Trouble> {
+    async fn told(&self, from: u64, since: i64) -> Result<Histories, WindowError> {
         let (journal, id) = (self.shared.journal.clone(), self.id);
         let read = ambient::blocking(move || journal.reader()?.told_since(id, since, MOST_TOLD));
         let Some(told) = read.await.map_err(unreadable)? else {
-            return Err(Trouble::Hopeless("too much was told since the log was last proved".to_owned()));
+            return Err(WindowError::Hopeless("too much was told since the log was last proved".to_owned()));
         };
         let mut histories = Histories::new();
         for (object, added) in told {
@@ -308,7 +308,7 @@ impl Recovery<'_> {
     }
 
     /// What the journal has at the beginning of a window, and the API server at its end.
-    async fn ends(&self, window: &Window, told: &Histories) -> Result<Plan, Trouble> {
+    async fn ends(&self, window: &Window, told: &Histories) -> Result<Plan, WindowError> {
         let mut plan = Plan::new(window.from, window.to);
         let (known, unread) = self.known(window).await?;
         let total = known.values().filter(|known| known.2).count() as u64;
@@ -344,7 +344,7 @@ impl Recovery<'_> {
         .await?;
         let gone = missing.values().filter(|known| known.2).count() as u64;
         if !self.sure && gone * 2 > total && (gone >= MANY || listed == 0) {
-            return Err(Trouble::Doubtful(format!("a list lacks {gone} of {total} objects; asking again")));
+            return Err(WindowError::Lacking(format!("a list lacks {gone} of {total} objects; asking again")));
         }
         for (key, before, state) in differ {
             window.begin(&mut plan, &key, before, told)?;
@@ -379,7 +379,7 @@ impl Recovery<'_> {
     async fn known(
         &self,
         window: &Window,
-    ) -> Result<(HashMap<u64, (u64, u64, bool)>, BTreeSet<(u64, u64, u64)>), Trouble> {
+    ) -> Result<(HashMap<u64, (u64, u64, bool)>, BTreeSet<(u64, u64, u64)>), WindowError> {
         let (journal, id, keys, from) =
             (self.shared.journal.clone(), self.id, window.keys.clone(), version(window.from));
         let applied = window.applied;
@@ -419,12 +419,12 @@ impl Recovery<'_> {
                 match self.newest_of(&stranger.spec).await {
                     Ok(newest) => theirs.push((stranger.id, Some(newest))),
                     // Whom we may not ask explains nothing.
-                    Err(Trouble::Hopeless(_)) => theirs.push((stranger.id, None)),
+                    Err(WindowError::Hopeless(_)) => theirs.push((stranger.id, None)),
                     Err(trouble) => return Err(trouble),
                 }
             }
             let after = self.newest_of(&first).await?;
-            Ok::<_, Trouble>((before..=after, theirs))
+            Ok::<_, WindowError>((before..=after, theirs))
         };
         // Each is the newest at its time, so in one etcd they only grow.
         let Ok((span, theirs)) = compared.await else { return };
@@ -504,12 +504,12 @@ fn version(number: u64) -> ResourceVersion {
     ResourceVersion(number.to_string())
 }
 
-fn unordered() -> Trouble {
-    Trouble::Hopeless("its versions have no order".to_owned())
+fn unordered() -> WindowError {
+    WindowError::Hopeless("its versions have no order".to_owned())
 }
 
 /// Whoever cannot read now, for want of descriptors for instance, asks again.
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-fn unreadable(error: JournalError) -> Trouble {
-    Trouble::Stop(Failure::Unreachable(format!("the journal cannot be read: {error}")).into())
+fn unreadable(error: JournalError) -> WindowError {
+    WindowError::Stop(Failure::Unreachable(format!("the journal cannot be read: {error}")).into())
 }

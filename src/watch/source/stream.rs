@@ -60,12 +60,12 @@ impl Driver {
     }
 
     /// Lets the audit know how far we are.
-    fn tell_position(&self) {
+    fn publish_position(&self) {
         let position = self.machine.position();
-        self.position.send_if_modified(|told| {
-            let moved = told.as_ref() != position;
+        self.position.send_if_modified(|published| {
+            let moved = published.as_ref() != position;
             if moved {
-                *told = position.cloned();
+                *published = position.cloned();
             }
             moved
         });
@@ -85,7 +85,7 @@ impl Driver {
         // It ends with the watch, and then begins again with the next one.
         let mut audit = None;
         loop {
-            self.tell_position();
+            self.publish_position();
             // Others may wait for what a line in the middle holds.
             let patience = if share.is_holding() { pause } else { silence };
             let stands = self.machine.stands_after().map(|after| opened + after);
