@@ -3,18 +3,16 @@
 //! Nothing is decided here but how to wait. Dropping the future at any moment is safe: whatever the journal has not
 //! taken is asked for again.
 
+mod auditing;
 mod stream;
 
 use std::collections::BTreeSet;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Shared;
-use super::audit::Auditor;
 use super::lister::{ListRequest, Lister, Listing};
 use super::machine::{Anomaly, Effect, End, Input, Machine};
 use super::recover::{self, Recovery, Spent};
@@ -23,7 +21,7 @@ use super::stats::SourceStats;
 use crate::ambient::{Listener, watch};
 use crate::backoff::random_up_to;
 use crate::cluster::{Api, Failure};
-use crate::journal::{Audit, JournalError, SourceId, SourceMemory, SourceState};
+use crate::journal::{JournalError, SourceId, SourceMemory, SourceState};
 use crate::model::{ResourceVersion, SourceSpec, Why};
 
 /// How a source ended by itself.
@@ -65,9 +63,6 @@ pub(super) struct Driver {
     /// What the audit waits for: everything up to here was handed to the journal.
     position: watch::Sender<Option<ResourceVersion>>,
 }
-
-/// An audit on its way.
-type Auditing = Pin<Box<dyn Future<Output = Result<Option<Audit>, Stop>> + Send>>;
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>, spec: SourceSpec, memory: SourceMemory, stats: Arc<SourceStats>) -> Self {
@@ -387,55 +382,5 @@ impl Driver {
                 Input::Lacking(text)
             }
         })
-    }
-
-    /// Begins an audit when it is due, and ends with it. Otherwise it never ends.
-    async fn audit(&self, audit: &mut Option<Auditing>) -> Result<Option<Audit>, Stop> {
-        let (None, Some(due)) = (&audit, self.audit_due) else {
-            return match audit {
-                Some(audit) => audit.await,
-                None => std::future::pending().await,
-            };
-        };
-        tokio::time::sleep_until(due).await;
-        let auditor = Auditor {
-            shared: Arc::clone(&self.shared),
-            spec: self.spec.clone(),
-            id: self.id,
-            position: self.position.subscribe(),
-        };
-        audit.insert(Box::pin(auditor.audit())).await
-    }
-
-    /// Takes note of an audit. Says whether the log and the API server differ.
-    async fn audited(&mut self, found: Result<Option<Audit>, Stop>) -> Result<bool, JournalError> {
-        let period = self.shared.timings.audit.unwrap_or_default();
-        self.audit_due = Some(Instant::now() + period * 3 / 4 + random_up_to(period / 4));
-        let audit = match found {
-            Ok(Some(audit)) => audit,
-            Ok(None) => {
-                self.stats.undecided();
-                return Ok(false);
-            }
-            Err(Stop::Failure(failure)) => {
-                tracing::debug!(source = self.spec.name(), %failure, "an audit failed");
-                self.stats.undecided();
-                return Ok(false);
-            }
-            Err(Stop::Journal(error)) => return Err(error),
-        };
-        let differences = audit.differences;
-        self.shared.journal.audited(self.id, audit).await?;
-        tracing::debug!(source = self.spec.name(), differences, "an audit is done");
-        if differences > 0 {
-            tracing::warn!(
-                source = self.spec.name(),
-                differences,
-                "an audit found that the log and the API server differ"
-            );
-            // Whoever answered the audit may not be whom we watch.
-            self.unverified_since = Some(Instant::now());
-        }
-        Ok(differences > 0)
     }
 }

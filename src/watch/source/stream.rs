@@ -50,12 +50,7 @@ impl Driver {
         (self.warned, self.spent) = (false, None);
         // Nothing is to be done about an open watch but to read it.
         self.step(Input::Opened).await?;
-        if let Some(period) = self.shared.timings.audit
-            && self.audit_due.is_none()
-        {
-            // Spread, so that the sources do not come all at once, and not at the start, which lists or resumes.
-            self.audit_due = Some(Instant::now() + period / 2 + random_up_to(period / 2));
-        }
+        self.schedule_audit();
         self.read(body, Instant::now() + Duration::from_secs(u64::from(seconds)) - AGREED).await
     }
 
