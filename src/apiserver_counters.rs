@@ -1,7 +1,7 @@
 //! The API server's own request counters, for what no watch can show: a write that changes nothing makes no version.
 //!
 //! `/metrics` of an API server counts its requests by resource, verb and answer. The growth of those counts that can
-//! make a version is kept in the journal, beside the versions that the watches told over the same time. Each API server
+//! make a version is kept in the journal, beside the versions that the watches brought over the same time. Each API server
 //! counts for itself and begins at 0 when it starts; which one answers behind one address is chance. So a reading says
 //! how much the counters of the server that answered have grown since that very one was last read.
 
@@ -44,7 +44,7 @@ type Key = (String, String, &'static str);
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Reading {
     /// When it started, seconds since 1970 in its own spelling: no two servers have the same one. Empty where it does
-    /// not tell.
+    /// not say.
     started: String,
     counts: BTreeMap<Key, u64>,
 }
@@ -151,7 +151,7 @@ pub async fn run(
     }
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut growth, mut told) = (Growth::default(), None);
+    let (mut growth, mut reported) = (Growth::default(), None);
     loop {
         tokio::select! {
             biased;
@@ -171,13 +171,13 @@ pub async fn run(
         let read = read.unwrap_or_else(|_elapsed| Err("the API server takes too long to tell them".to_owned()));
         match read {
             Ok(reading) => {
-                told = None;
+                reported = None;
                 journal.requests(Ok(growth.of(ambient::now(), reading, watched))).await?;
             }
-            Err(problem) if told.as_ref() == Some(&problem) => {}
+            Err(problem) if reported.as_ref() == Some(&problem) => {}
             Err(problem) => {
                 tracing::warn!("the API server's request counters cannot be read: {problem}");
-                told = Some(problem.clone());
+                reported = Some(problem.clone());
                 journal.requests(Err(problem)).await?;
             }
         }

@@ -1,15 +1,15 @@
 //! The daemon: the only place that knows everybody.
 //!
-//! It opens the journal, connects the cluster and the sinks to it, tells systemd how it is doing, and ends in order:
+//! It opens the journal, connects the cluster and the sinks to it, reports to systemd how it is doing, and ends in order:
 //! the reading and the delivery, then the journal's thread, which commits what it was given.
 
 mod changes;
 mod clock;
 mod descriptors;
 mod redaction;
+mod report;
 mod sinks;
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,13 +25,13 @@ use crate::cluster::{Api, ClusterError, Limits};
 use crate::config::{Config, Loaded, OnFull, Recover};
 use crate::delivery::DeliveryError;
 use crate::http::{self, BindError, Endpoints};
-use crate::journal::{Bounds, Journal, JournalError, SourceState, WriterThread};
+use crate::journal::{Bounds, Journal, JournalError, WriterThread};
 use crate::status::{Live, Part};
 use crate::supervise::{Ended, Failed, Supervisor};
 use crate::systemd::{Notifier, Watchdog};
 use crate::telemetry::Telemetry;
-use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, SourceView, Timings};
-use clock::{ClockWatch, Seen};
+use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
+use clock::ClockWatch;
 use sinks::Sinks;
 
 /// How long an end may wait for another mark of the state directory.
@@ -39,7 +39,7 @@ const MARK_LIMIT: Duration = Duration::from_secs(2);
 
 /// How long a reload may wait for what is read by other rules of redaction to end.
 const RELOAD_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the tasks may take to end when the daemon is told to stop.
+/// How long the tasks may take to end when the daemon is asked to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// How often progress is looked at, for systemd's watchdog and its status line.
 const LOOK: Duration = Duration::from_secs(2);
@@ -142,7 +142,7 @@ struct Running {
     sinks: Sinks,
     sources: SourceManagerHandle,
     redactor: Arc<Redactor>,
-    /// What others are told of this process.
+    /// What this process reports of itself.
     live: watch::Sender<Live>,
     /// Where it is left for `decklog status`, if that can be.
     live_file: Option<std::fs::File>,
@@ -158,7 +158,7 @@ fn timings(cluster: &crate::config::Cluster) -> Timings {
     Timings { audit, recover, ..Timings::default() }
 }
 
-/// Begins a new epoch where the state directory is a copy: from where it was copied, entries may have been told otherwise.
+/// Begins a new epoch where the state directory is a copy: from where it was copied, entries may have been recorded otherwise.
 async fn goes_on(journal: &Journal) -> Result<(), JournalError> {
     if journal.is_copy()? {
         let epoch = journal.begin_epoch(None).await?;
@@ -246,7 +246,7 @@ impl Running {
     ) -> Result<(), DaemonError> {
         let notifier = &setting.notifier;
         let mut ready = self.sources.ready();
-        let mut told_ready = false;
+        let mut reported_ready = false;
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let watchdog = Watchdog::new(notifier);
@@ -261,19 +261,19 @@ impl Running {
                 () = writer.ended() => break None,
                 _ = signals.terminate.recv() => { tracing::info!("SIGTERM: stopping"); break None; }
                 _ = signals.interrupt.recv() => { tracing::info!("SIGINT: stopping"); break None; }
-                _ = signals.hang_up.recv() => self.reload(setting, told_ready).await,
-                Ok(_) = ready.wait_for(|ready| *ready), if !told_ready => {
-                    told_ready = true;
-                    self.tell_ready();
+                _ = signals.hang_up.recv() => self.reload(setting, reported_ready).await,
+                Ok(_) = ready.wait_for(|ready| *ready), if !reported_ready => {
+                    reported_ready = true;
+                    self.report_ready();
                     notifier.ready();
                 }
                 _ = look.tick() => {
                     notifier.status(&self.line());
-                    if !told_ready {
-                        self.tell_lists();
+                    if !reported_ready {
+                        self.report_lists();
                     }
                     if self.journal.paused().borrow().is_some() {
-                        // Nothing is taken from it, and that is told.
+                        // Nothing is taken from it, and that is reported.
                         reading.rest();
                     } else {
                         reading.at(self.sources.progress());
@@ -281,11 +281,11 @@ impl Running {
                     // It may be writing a long list, which counts its turns too.
                     drop(tokio::time::timeout(PING, self.journal.ping()).await);
                     writing.at(self.journal.turns());
-                    let stalled = watchdog.look(!told_ready);
+                    let stalled = watchdog.look(!reported_ready);
                     let seen = clock.look(Timestamp::now(), Instant::now());
-                    self.tell_time(seen);
-                    self.tell_live(stalled, seen);
-                    // Where the writer has stopped, that is told elsewhere.
+                    self.report_time(seen);
+                    self.update_live(stalled, seen);
+                    // Where the writer has stopped, that is reported elsewhere.
                     drop(tokio::time::timeout(PING, self.journal.settle_left()).await);
                     if let Err(error) = self.journal.check_place() {
                         break Some(Ended { name: Part::Writing.name().to_owned(), result: Err(Failed::Error(error.into())) });
@@ -297,121 +297,10 @@ impl Running {
         self.end(reason, writer, signals).await
     }
 
-    /// One line for `systemctl status`.
-    fn line(&self) -> String {
-        let overview = self.sources.overview();
-        let head = self.journal.head().borrow().0;
-        let mut line = format!("seq {head}; {} sources", overview.sources.len());
-        if !overview.waiting.is_empty() {
-            line.push_str(&format!(", {} not served yet", overview.waiting.len()));
-        }
-        if let Some(pause) = &*self.journal.paused().borrow() {
-            line.push_str(&format!("; paused: {}", pause.detail));
-        }
-        let listing = overview.sources.iter().filter(|view| matches!(view.stats.state(), SourceState::Listing(_)));
-        match listing.count() {
-            0 => {}
-            lists => line.push_str(&format!(", {lists} listing")),
-        }
-        let recovering = |view: &&SourceView| view.stats.state() == SourceState::Recovering;
-        match overview.sources.iter().filter(recovering).count() {
-            0 => {}
-            some => line.push_str(&format!(", {some} recovering")),
-        }
-        line
-    }
-
-    /// After the machine or this process has slept, whoever was at the other end of a connection may have left without
-    /// a word: every watch is opened anew, from where it was.
-    fn tell_time(&self, seen: Seen) {
-        match seen {
-            Seen::Nothing => return,
-            Seen::Jumped(jump) => tracing::warn!(
-                seconds = jump.seconds,
-                "the clock has jumped: it was set, or the machine was suspended; the order of entries is their seq, and \
-                 every watch is opened anew"
-            ),
-            Seen::StoodStill(passed) => tracing::warn!(
-                seconds = passed.as_secs(),
-                "this process stood still: it was stopped, or the machine was; every watch is opened anew"
-            ),
-        }
-        self.sources.reconnect();
-    }
-
-    /// Keeps what others are told of this process as it is.
-    fn tell_live(&self, stalled: Vec<String>, seen: Seen) {
-        let files = descriptors::look();
-        let changed = self.live.send_if_modified(|live| {
-            let mut now = Live {
-                ready: *self.sources.ready().borrow(),
-                stalled,
-                waiting: self.sources.overview().waiting.into_iter().map(|waiting| waiting.name).collect(),
-                tries: self.sinks.tries(),
-                paused: self.journal.paused().borrow().clone(),
-                open_files: files.open,
-                open_files_limit: files.most,
-                ..live.clone()
-            };
-            if let Seen::Jumped(jump) = seen {
-                now.clock_jumps += 1;
-                now.last_jump = Some(jump);
-            }
-            if now.files_are_scarce() && !live.files_are_scarce() {
-                tracing::error!(
-                    open = files.open,
-                    most = files.most,
-                    "nearly all file descriptors are in use: soon no watch can be opened anew; raise LimitNOFILE of the service"
-                );
-            }
-            // The number of files alone is no news for a disk.
-            let files = |live: &Live| live.files_are_scarce();
-            let known = Live { open_files: live.open_files, ..now.clone() } == *live && files(&now) == files(live);
-            *live = now;
-            !known
-        });
-        if let Err(error) = self.journal.note_head() {
-            tracing::debug!("how far the journal is cannot be left beside it: {error}");
-        }
-        if changed
-            && let Some(file) = &self.live_file
-            && let Err(error) = self.live.borrow().write(file)
-        {
-            tracing::debug!("what this process says of itself cannot be left for `decklog status`: {error}");
-        }
-    }
-
-    /// A source that needs a person does not keep the others from being ready.
-    fn tell_ready(&self) {
-        let degraded = |view: &SourceView| matches!(view.stats.state(), SourceState::Degraded(_));
-        let sources = self.sources.overview().sources;
-        let degraded: Vec<String> = sources.iter().filter(|view| degraded(view)).map(|view| view.spec.name()).collect();
-        if degraded.is_empty() {
-            tracing::info!("ready: every source has resumed or finished its first list");
-        } else {
-            tracing::warn!(
-                degraded = degraded.join(", "),
-                "ready, but for these sources: `decklog status` says what they need"
-            );
-        }
-    }
-
-    /// On a terminal somebody waits for the first lists, which take their time in a big cluster.
-    fn tell_lists(&self) {
-        if !std::io::stderr().is_terminal() {
-            return;
-        }
-        for view in self.sources.overview().sources {
-            if let SourceState::Listing(objects) = view.stats.state() {
-                tracing::info!(source = view.spec.name(), "listing: {objects} objects so far");
-            }
-        }
-    }
-
     /// Takes a new configuration, or refuses it and goes on with the old one; files are opened anew either way.
-    async fn reload(&mut self, setting: &Setting, told_ready: bool) {
+    async fn reload(&mut self, setting: &Setting, reported_ready: bool) {
         // Before READY, systemd would take the end of the reload for the end of the start.
-        if told_ready {
+        if reported_ready {
             setting.notifier.reloading();
         }
         match self.try_reload(setting).await {
@@ -421,7 +310,7 @@ impl Running {
             }
         }
         self.sinks.reopen();
-        if told_ready {
+        if reported_ready {
             setting.notifier.ready();
         }
     }

@@ -270,7 +270,7 @@ struct Driver {
     /// None before the first read, and while it is on a blocking thread.
     feed: Option<Feed>,
     batch: Vec<Item>,
-    /// How many at its beginning are GAPs of this sink's own, which no timeline has told.
+    /// How many at its beginning are GAPs of this sink's own, which no timeline has recorded.
     own: usize,
     /// The last seq that the sink was given since the daemon began.
     handed: Seq,
@@ -293,7 +293,7 @@ impl Driver {
     async fn perform(&mut self, name: &str, effect: Effect) -> Result<Outcome, DeliveryError> {
         let input = match effect {
             Effect::Report(state) => {
-                tell(name, &state);
+                log(name, &state);
                 if state == SinkState::Running {
                     self.stats.tries.store(0, Relaxed);
                 }
@@ -314,7 +314,7 @@ impl Driver {
                     Ok(held) => self.held(held, cursor).await?,
                     Err(error) => {
                         self.stats.failures.fetch_add(1, Relaxed);
-                        // Nothing that is told meanwhile depends on it.
+                        // Nothing that is reported meanwhile depends on it.
                         self.asked.send_replace(true);
                         Input::NotHeld(error)
                     }
@@ -520,7 +520,7 @@ impl Driver {
             let is_first = look == asked.len();
             look = if is_first && most > 0 { 1 } else { (least + most).div_ceil(2) };
         }
-        // Two journals can tell the same change in the same moment at the same place: what stands alone proves nothing.
+        // Two journals can record the same change in the same moment at the same place: what stands alone proves nothing.
         let mut near = least;
         while near > least.saturating_sub(NEAR) {
             near -= 1;
@@ -672,7 +672,7 @@ pub(crate) fn wait(attempt: u32, after: Option<Duration>) -> Duration {
     BACKOFF.wait(attempt).max(after.unwrap_or_default())
 }
 
-fn tell(name: &str, state: &SinkState) {
+fn log(name: &str, state: &SinkState) {
     match state {
         SinkState::Running => tracing::info!(sink = name, "delivering"),
         SinkState::Retrying(text) => tracing::warn!(sink = name, "{text}; trying again"),

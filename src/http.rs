@@ -313,10 +313,10 @@ mod tests {
     /// Nobody here is ended by the clock.
     const PATIENT: Limits = Limits { head: Duration::from_secs(36_000), connection: Duration::from_secs(36_000) };
 
-    /// Serves `/livez`, and `/slow`, which is answered when it is told.
+    /// Serves `/livez`, and `/slow`, which is answered when it is released.
     async fn begin() -> (SocketAddr, Arc<Notify>, JoinSet<io::Result<()>>) {
-        let told = Arc::new(Notify::new());
-        let slow = Arc::clone(&told);
+        let released = Arc::new(Notify::new());
+        let slow = Arc::clone(&released);
         let router = Router::new().route("/livez", get(|| async { "alive" })).route(
             "/slow",
             get(|| async move {
@@ -328,7 +328,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let mut server = JoinSet::new();
         server.spawn(answer_all(Bound::Tcp(listener), router, PATIENT, CancellationToken::new()));
-        (address, told, server)
+        (address, released, server)
     }
 
     async fn connect(address: SocketAddr, sends: &str) -> TcpStream {
@@ -353,7 +353,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_only_holds_on_to_connections_keeps_nobody_out() {
-        let (address, told, _server) = begin().await;
+        let (address, released, _server) = begin().await;
         let asked = connect(address, &request("/slow")).await;
         let mut held = Vec::new();
         for number in 0..MOST_CONNECTIONS * 3 {
@@ -361,7 +361,7 @@ mod tests {
         }
         assert!(answer(connect(address, &request("/livez")).await).await.ends_with("alive"));
         // The oldest of all has asked, and stays.
-        told.notify_one();
+        released.notify_one();
         assert!(answer(asked).await.ends_with("done"));
     }
 

@@ -1,4 +1,4 @@
-//! Every position at one moment: what `decklog status`, `/status` and `/metrics` tell.
+//! Every position at one moment: what `decklog status`, `/status` and `/metrics` show.
 //!
 //! All of it is read from the journal and its directory, so that the answer is the same with and without a running
 //! daemon, and asking never waits for the daemon or holds it up.
@@ -133,7 +133,7 @@ pub struct JournalStatus {
     pub size_bytes: u64,
     /// Bytes of its write-ahead log.
     pub wal_bytes: u64,
-    /// Bytes that are free on its disk; absent where the system does not tell.
+    /// Bytes that are free on its disk; absent where the system does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
     /// Bytes of its disk.
@@ -398,13 +398,13 @@ fn place(reader: &mut Reader, seq: Seq) -> Result<Option<Place>, JournalError> {
 
 fn last_gap(reader: &mut Reader) -> Result<Option<LastGap>, JournalError> {
     let Some(stored) = reader.last_gap()? else { return Ok(None) };
-    let told = Entry::parse(&stored.line).ok().and_then(|entry| {
+    let gap = Entry::parse(&stored.line).ok().and_then(|entry| {
         let group = entry.group();
         let resource =
             if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) };
         Some(LastGap { place: Place { seq: entry.seq(), time: entry.time.parse().ok()? }, resource, gap: entry.gap()? })
     });
-    Ok(told)
+    Ok(gap)
 }
 
 /// Whether a daemon holds the state directory. The lock itself is not tried, because a daemon that starts in that

@@ -55,7 +55,7 @@ impl<E: Send + 'static, T: Send + 'static> Supervisor<E, T> {
         Self { tasks: JoinSet::new(), names: HashMap::new(), stop }
     }
 
-    /// What tells every task to end.
+    /// What asks every task to end.
     #[must_use]
     pub fn stop(&self) -> CancellationToken {
         self.stop.clone()
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn ends_are_told_by_name_and_panics_are_caught() {
+    async fn ends_are_reported_by_name_and_panics_are_caught() {
         let mut tasks: Supervisor<String> = Supervisor::new(CancellationToken::new());
         tasks.spawn("bad", async { Err("no".to_owned()) });
         let ended = tasks.ended().await.unwrap();

@@ -1,6 +1,6 @@
-//! What systemd is told: ready, reloading, stopping, a line of status, and that every part still makes progress.
+//! What is reported to systemd: ready, reloading, stopping, a line of status, and that every part still makes progress.
 //!
-//! Outside of systemd there is nobody to tell, and nothing here does anything.
+//! Outside of systemd there is nobody to report to, and nothing here does anything.
 
 use std::env;
 use std::ffi::OsStr;
@@ -22,7 +22,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// The service manager that started this process, if one did and wants to be told.
+    /// The service manager that started this process, if one did and wants to hear of it.
     #[must_use]
     pub fn of_this_process() -> Self {
         let Some(address) = env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty()) else {
@@ -51,38 +51,38 @@ impl Notifier {
 
     /// Every source has resumed or finished its first list; or a reload is done.
     pub fn ready(&self) {
-        self.tell(&[NotifyState::Ready]);
+        self.send(&[NotifyState::Ready]);
     }
 
     /// The configuration is being read anew; [`Notifier::ready`] ends that.
     pub fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
-            Ok(now) => self.tell(&[NotifyState::Reloading, now]),
-            Err(_) => self.tell(&[NotifyState::Reloading]),
+            Ok(now) => self.send(&[NotifyState::Reloading, now]),
+            Err(_) => self.send(&[NotifyState::Reloading]),
         }
     }
 
     /// The daemon is ending.
     pub fn stopping(&self) {
-        self.tell(&[NotifyState::Stopping]);
+        self.send(&[NotifyState::Stopping]);
     }
 
     /// One line for `systemctl status`.
     pub fn status(&self, line: &str) {
         let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        self.tell(&[NotifyState::Status(&line)]);
+        self.send(&[NotifyState::Status(&line)]);
     }
 
     /// A start that takes long, and gets on: systemd waits this much longer for [`Notifier::ready`].
     fn extend(&self, by: Duration) {
-        self.tell(&[NotifyState::ExtendTimeoutUsec(u32::try_from(by.as_micros()).unwrap_or(u32::MAX))]);
+        self.send(&[NotifyState::ExtendTimeoutUsec(u32::try_from(by.as_micros()).unwrap_or(u32::MAX))]);
     }
 
     fn alive(&self) {
-        self.tell(&[NotifyState::Watchdog]);
+        self.send(&[NotifyState::Watchdog]);
     }
 
-    fn tell(&self, states: &[NotifyState<'_>]) {
+    fn send(&self, states: &[NotifyState<'_>]) {
         let Some(socket) = &self.socket else { return };
         let message: String = states.iter().map(|state| format!("{state}\n")).collect();
         if let Err(error) = socket.send(message.as_bytes()) {
@@ -138,7 +138,7 @@ struct Watched {
     probe: Weak<Probe>,
     beats: u64,
     moved: Instant,
-    told: bool,
+    reported: bool,
 }
 
 /// How long a component may stand still where systemd does not say (its `WatchdogSec`, halved).
@@ -167,7 +167,7 @@ impl Watchdog {
     #[must_use]
     pub fn watch(&self, name: impl Into<String>) -> Progress {
         let probe = Arc::new(Probe { name: name.into(), beats: AtomicU64::new(0), resting: AtomicBool::new(false) });
-        let watched = Watched { probe: Arc::downgrade(&probe), beats: 0, moved: Instant::now(), told: false };
+        let watched = Watched { probe: Arc::downgrade(&probe), beats: 0, moved: Instant::now(), reported: false };
         self.watched.lock().unwrap_or_else(PoisonError::into_inner).push(watched);
         Progress { probe }
     }
@@ -193,15 +193,15 @@ impl Watchdog {
             if beats != watched.beats || probe.resting.load(Ordering::Acquire) {
                 watched.beats = beats;
                 watched.moved = now;
-                watched.told = false;
+                watched.reported = false;
             } else if now.duration_since(watched.moved) > self.patience {
-                if !watched.told {
+                if !watched.reported {
                     let seconds = now.duration_since(watched.moved).as_secs();
                     tracing::error!(
                         "{} has made no progress for {seconds} s: systemd's watchdog is not fed",
                         probe.name
                     );
-                    watched.told = true;
+                    watched.reported = true;
                 }
                 still.push(probe.name.clone());
             }
@@ -231,7 +231,7 @@ mod tests {
             Self { socket, notifier, _dir: dir }
         }
 
-        /// What was told since the last time. A datagram is there once `send` has returned, so nothing is waited for.
+        /// What was sent since the last time. A datagram is there once `send` has returned, so nothing is waited for.
         fn heard(&self) -> Vec<String> {
             let mut heard = Vec::new();
             let mut buffer = [0; 4096];
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_life_of_a_service_is_told() {
+    fn the_life_of_a_service_is_reported() {
         let manager = Manager::start();
         manager.notifier.status("seq 7;\n3 sources\u{1b}[2J");
         manager.notifier.ready();

@@ -52,7 +52,7 @@ use crate::journal::Journal;
 use crate::model::Resource;
 use discovery::{Discovered, Discoverer};
 use limiter::Limiter;
-use machine::Patience;
+use machine::Thresholds;
 use prober::Prober;
 use recover::Revisions;
 use verified::Verified;
@@ -61,7 +61,7 @@ use verified::Verified;
 #[derive(Clone, Debug)]
 pub struct Timings {
     /// How long the machines bear with what may heal by itself.
-    pub patience: Patience,
+    pub thresholds: Thresholds,
     /// How long the API server is asked to keep a watch open: seconds, drawn anew for each.
     pub watch_seconds: RangeInclusive<u32>,
     /// The same for a watch of a source that gets no bookmarks. Only its end moves a quiet position, which is to be newer
@@ -100,7 +100,7 @@ pub struct Timings {
 impl Default for Timings {
     fn default() -> Self {
         Self {
-            patience: Patience::default(),
+            thresholds: Thresholds::default(),
             watch_seconds: 300..=600,
             short_watch_seconds: 60..=70,
             silence: Duration::from_secs(150),

@@ -21,28 +21,28 @@ const HARMLESS: [&str; 8] =
 /// What is other in `new`.
 pub(super) fn between(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = Vec::new();
-    let mut tell = |text: String, widens| changes.push(Change { text, widens });
+    let mut add = |text: String, widens| changes.push(Change { text, widens });
     if old.watch != new.watch {
-        tell(format!("[[watch]]: {}", keys("what is watched", &object(&old.watch), &object(&new.watch))), true);
+        add(format!("[[watch]]: {}", keys("what is watched", &object(&old.watch), &object(&new.watch))), true);
     }
     if old.redact != new.redact {
         let what = keys("the rules", &object(&old.redact), &object(&new.redact));
-        tell(format!("[redact]: {what}: what is redacted is other from now on"), true);
+        add(format!("[redact]: {what}: what is redacted is other from now on"), true);
     }
     for sink in &new.sink {
         match old.sink.iter().find(|other| other.name == sink.name) {
-            None => tell(format!("the sink {} is new", sink.name), true),
+            None => add(format!("the sink {} is new", sink.name), true),
             Some(other) if other != sink => {
                 let (before, after) = (object(other), object(sink));
                 let widens = differing(&before, &after).any(|key| !HARMLESS.contains(&key));
-                tell(format!("the sink {}: {}", sink.name, keys("it", &before, &after)), widens);
+                add(format!("the sink {}: {}", sink.name, keys("it", &before, &after)), widens);
             }
             Some(_) => {}
         }
     }
     for sink in &old.sink {
         if !new.sink.iter().any(|other| other.name == sink.name) {
-            tell(format!("the sink {} is left out; its cursor stays", sink.name), false);
+            add(format!("the sink {} is left out; its cursor stays", sink.name), false);
         }
     }
     changes

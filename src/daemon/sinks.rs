@@ -78,7 +78,7 @@ impl Sinks {
             let delivery = delivery::run(journal.clone(), plan, sink, self.reopen.listen(), stop.clone());
             tasks.spawn(task_name(&name), async move {
                 if let Some(mut before) = after {
-                    // One that does not end in time is told again when the daemon stops. Its successor would find its
+                    // One that does not end in time is reported again when the daemon stops. Its successor would find its
                     // file locked, and wait.
                     drop(tokio::time::timeout(LEAVE_LIMIT, before.wait_for(|ended| *ended)).await);
                 }
@@ -189,7 +189,7 @@ fn open(config: &config::Sink, cluster: &Cluster) -> Result<Opened, DaemonError>
     Ok(Opened { plan: delivery::Plan::new(config, filter), config: config.clone(), sink, after: None })
 }
 
-/// What cannot be told is delivered: too much can be dropped later, too little cannot be had again.
+/// What cannot be decided is delivered: too much can be dropped later, too little cannot be had again.
 fn wanted(filter: &Filter, sink: &str, line: &[u8]) -> bool {
     filter.matches(line).unwrap_or_else(|error| {
         tracing::debug!(sink, "`where` cannot be evaluated for an entry, which is delivered: {error}");

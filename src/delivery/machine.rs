@@ -150,8 +150,8 @@ pub(super) struct State {
     handed: Option<Seq>,
     /// The output holds another timeline, and how much of the journal is in it is being looked for.
     seeking: bool,
-    /// What was last told.
-    told: Option<SinkState>,
+    /// What was last reported.
+    reported: Option<SinkState>,
 }
 
 impl State {
@@ -170,7 +170,7 @@ impl State {
             agreed: false,
             handed: None,
             seeking: false,
-            told: None,
+            reported: None,
         };
         (state, vec![Effect::AskPosition(cursor)])
     }
@@ -324,7 +324,7 @@ impl State {
         if before > self.cursor { self.acknowledge(before, Next::Part, effects) } else { self.part(effects) }
     }
 
-    /// What both have is found: from here on this journal is told.
+    /// What both have is found: from here on this journal is delivered.
     fn part(&mut self, effects: &mut Vec<Effect>) {
         self.seeking = false;
         self.agree();
@@ -436,10 +436,10 @@ impl State {
         self.report(SinkState::Running, effects);
     }
 
-    /// Only what has changed is told.
+    /// Only what has changed is reported.
     fn report(&mut self, state: SinkState, effects: &mut Vec<Effect>) {
-        if self.told.as_ref() != Some(&state) {
-            self.told = Some(state.clone());
+        if self.reported.as_ref() != Some(&state) {
+            self.reported = Some(state.clone());
             effects.push(Effect::Report(state));
         }
     }
@@ -584,7 +584,7 @@ mod tests {
         trace.on(held(None)).gives(&[read(120)]);
     }
 
-    /// At the first answer the journal may have been put back: what both have is looked for, and the rest is told.
+    /// At the first answer the journal may have been put back: what both have is looked for, and the rest is delivered.
     #[test]
     fn another_timeline_is_followed_from_what_both_have() {
         for other in [foreign(), Input::Held(Held::Past)] {
@@ -644,7 +644,7 @@ mod tests {
         // Moved away, the cursor counts: nothing after it is left out.
         trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
         trace.on(held(None)).gives(&[read(50)]);
-        // What the journal itself once told is no second writer: the output was put back.
+        // What the journal itself once recorded is no second writer: the output was put back.
         trace.on(Input::Reopen).gives(&[Effect::Reopen, Effect::AskPosition(Seq(50))]);
         trace.on(Input::Held(Held::Past)).gives(&[Effect::AskWritten(Seq(50))]);
         trace.on(Input::HasWritten(true)).gives(&[read(50)]);

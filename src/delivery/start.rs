@@ -8,7 +8,7 @@ use crate::ambient::watch;
 use crate::journal::{Journal, JournalError, SinkStart};
 
 /// How long the cluster is not read yet while outputs are asked what they hold. Nothing is decided by one that does not
-/// answer, but an epoch that begins before anything is told is the same for every sink.
+/// answer, but an epoch that begins before anything is recorded is the same for every sink.
 const ASK_LIMIT: Duration = Duration::from_millis(500);
 
 /// Set once an output was asked what it holds, whatever came of it.
@@ -26,7 +26,7 @@ pub async fn register(journal: &Journal, sinks: Vec<(String, &'static str, SinkS
 }
 
 /// Returns when every output was asked what it holds, or shortly after. Each is asked by its own delivery, all at the same
-/// time; where they answer, a journal that was put back finds that out before it tells anything new.
+/// time; where they answer, a journal that was put back finds that out before it records anything new.
 pub async fn asked(outputs: impl IntoIterator<Item = Asked>) {
     let all = async {
         for output in outputs {

@@ -1,7 +1,7 @@
 //! Whose timeline an output is. A journal that is put back from an older copy gives seqs out a second time, and goes on
 //! in the same epoch until it finds out. So what an output ends with is compared with the very entry that the journal has
 //! there: epoch, seq and which entry it is. Nothing is decided by an output that has not answered yet; its sink waits, and
-//! whenever it answers, what the journal told in between is still there to be compared.
+//! whenever it answers, what the journal recorded in between is still there to be compared.
 
 use bytes::Bytes;
 

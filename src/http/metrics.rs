@@ -74,8 +74,8 @@ pub(super) fn render(reader: &Reader, status: &Status, process: &Process) -> Res
     build.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1);
     let alarms: Int = register(&mut registry, "alarms", "What `decklog status` names as in need of a person, by name");
     for name in ALARMS {
-        let told = status.alarms.iter().filter(|alarm| alarm.alarm == name).count();
-        alarms.get_or_create(&vec![("alarm", name.to_owned())]).set(int(told as u64));
+        let raised = status.alarms.iter().filter(|alarm| alarm.alarm == name).count();
+        alarms.get_or_create(&vec![("alarm", name.to_owned())]).set(int(raised as u64));
     }
     daemon(&mut registry, &process.live);
     let head = reader.head()?;

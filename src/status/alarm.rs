@@ -466,8 +466,8 @@ mod tests {
         for (name, change) in cases {
             let mut status = well();
             change(&mut status);
-            let told: Vec<&str> = alarms(&status).iter().map(|alarm| alarm.alarm).collect();
-            assert_eq!(told, if name.is_empty() { vec![] } else { vec![name] });
+            let raised: Vec<&str> = alarms(&status).iter().map(|alarm| alarm.alarm).collect();
+            assert_eq!(raised, if name.is_empty() { vec![] } else { vec![name] });
             seen.extend((!name.is_empty()).then_some(name));
         }
         seen.dedup();
@@ -475,15 +475,15 @@ mod tests {
         // Of one that does not run, what it last said of sources, sinks and a pause is no news.
         let mut status = well();
         status.sources[0].state = "recovering".into();
-        let told: Vec<(&str, String)> = alarms(&status).into_iter().map(|alarm| (alarm.alarm, alarm.what)).collect();
-        assert_eq!(told, [(SOURCE_STARTING, "what its watch has forgotten is still being recovered".to_owned())]);
+        let raised: Vec<(&str, String)> = alarms(&status).into_iter().map(|alarm| (alarm.alarm, alarm.what)).collect();
+        assert_eq!(raised, [(SOURCE_STARTING, "what its watch has forgotten is still being recovered".to_owned())]);
         let mut status = well();
         status.daemon = DaemonStatus::default();
         status.sources[0].state = "degraded".into();
         status.sinks[0].state = "halted".into();
         status.journal.paused = Some(pause());
-        let told: Vec<&str> = alarms(&status).iter().map(|alarm| alarm.alarm).collect();
-        assert_eq!(told, [DAEMON_DOWN]);
+        let raised: Vec<&str> = alarms(&status).iter().map(|alarm| alarm.alarm).collect();
+        assert_eq!(raised, [DAEMON_DOWN]);
     }
 
     #[test]

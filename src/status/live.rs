@@ -83,7 +83,7 @@ impl Live {
         self.open_files.saturating_mul(5) > self.open_files_limit.saturating_mul(4)
     }
 
-    /// Opens the file for [`Live::write`], and keeps it open: when file descriptors run out, that is to be told.
+    /// Opens the file for [`Live::write`], and keeps it open: when file descriptors run out, that is to be reported.
     ///
     /// # Errors
     /// Where the file cannot be written.

@@ -190,7 +190,7 @@ impl<'a> Judge<'a> {
         Self { listed, keys, differences: HashSet::new(), excused: HashSet::new() }
     }
 
-    /// A version that is too large to be kept, and told as such, is no difference.
+    /// A version that is too large to be kept, and recorded as such, is no difference.
     fn excuse(&mut self, name: (&str, &str), state: (&str, &str)) {
         let name = self.keys.hash_one(name);
         if self.listed.objects.get(&name) == Some(&self.keys.hash_one(state)) {
@@ -211,7 +211,7 @@ impl<'a> Judge<'a> {
                     self.differences.insert(name);
                 }
             }
-            // Dead before the list: what it has under this name is another one, or was never told.
+            // Dead before the list: what it has under this name is another one, or was never recorded.
             Some(Ordering::Less | Ordering::Equal) => {}
             // Newer than the list, which therefore says nothing about it.
             Some(Ordering::Greater) | None => {

@@ -15,7 +15,7 @@ const OTHER_KIND: &str = "the API server sent an object of another kind than was
 /// Why a large object is given up for the moment.
 pub(super) const SLOW: &str = "an object comes so slowly that others wait for its memory";
 
-/// A panic over what a server sent is a bug. It costs this one piece, which is told as undecodable, and not the daemon,
+/// A panic over what a server sent is a bug. It costs this one piece, which counts as undecodable, and not the daemon,
 /// which would meet the same piece again and again.
 pub(super) fn caught<T>(read: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     // Nothing that was half done is seen again: what is read is borrowed and what it gives is dropped.

@@ -80,7 +80,7 @@ impl Lister<'_> {
             limit: Some(1),
             version_match: Some(VersionMatch::NotOlderThan),
             resource_version: Some(version.to_string()),
-            ..list_params(&self.spec)
+            ..list_params(self.spec)
         };
         match self.glance(&params).await {
             Ok((found, _)) => Ok(Input::Probed(found)),
@@ -92,7 +92,7 @@ impl Lister<'_> {
 
     /// The version of a list of at most one object for which no version is asked, which makes it a consistent one.
     pub(super) async fn latest(&self, machine: &Machine) -> Result<Input, Failure> {
-        let short = |limit| ListParams { limit: Some(limit), ..list_params(&self.spec) };
+        let short = |limit| ListParams { limit: Some(limit), ..list_params(self.spec) };
         let (one, some) = (short(1), short(SOME));
         let (version, mut newer) = self.glance(&one).await?;
         if machine.is_past(&version) && !newer {
@@ -105,7 +105,7 @@ impl Lister<'_> {
     /// The version of a short list, and whether an object in it is newer.
     async fn glance(&self, params: &ListParams) -> Result<(ResourceVersion, bool), Failure> {
         let _room = self.shared.limiter.request().await;
-        let uri = request(&self.spec).list(params).map_err(unbuilt)?.uri().to_string();
+        let uri = request(self.spec).list(params).map_err(unbuilt)?.uri().to_string();
         let mut body = self.api.stream(&uri).await?;
         let mut items = Items::new(GLANCE_LIMIT.min(self.shared.timings.line_limit));
         let mut newest = Newest::default();
@@ -140,8 +140,8 @@ impl Lister<'_> {
         let version_match = at.is_some().then_some(VersionMatch::Exact);
         let resource_version = at.map(|at| at.0);
         let params =
-            ListParams { limit, continue_token: token, version_match, resource_version, ..list_params(&self.spec) };
-        let uri = request(&self.spec).list(&params).map_err(unbuilt)?.uri().to_string();
+            ListParams { limit, continue_token: token, version_match, resource_version, ..list_params(self.spec) };
+        let uri = request(self.spec).list(&params).map_err(unbuilt)?.uri().to_string();
         self.shared.limiter.turn().await;
         let mut body = self.api.stream(&uri).await?;
         let mut items = Items::new(self.shared.timings.line_limit);
@@ -211,7 +211,7 @@ impl Lister<'_> {
             if lost * 2 > known && (lost >= MANY || listing.objects == 0) {
                 let text = format!("a list lacks {lost} of {known} objects; asking again before they are told as gone");
                 tracing::warn!(source = self.spec.name(), "{text}");
-                return Ok(Input::Doubtful(text));
+                return Ok(Input::Lacking(text));
             }
         }
         self.shared.journal.list_done(self.id, version, why).await?;

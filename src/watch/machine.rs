@@ -9,53 +9,30 @@
 //! declares, when a resource is gone, and how long to wait. Every failure leads to a wait, and whatever is asked keeps
 //! to a pace, so that no answer of a server can make a hot loop.
 
+mod failures;
 mod pace;
+mod presence;
 mod quiet;
+mod states;
 mod terms;
 #[cfg(test)]
 mod tests;
-mod trouble;
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use failures::{FailureHistory, Relist};
 use pace::Pace;
+use presence::Presence;
 use quiet::Quiet;
-pub use terms::{Effect, End, Input, Oddity, Patience};
-use trouble::Trouble;
+use states::{Check, Listed, Loss, Phase, Remedy};
+pub use terms::{Anomaly, Effect, End, Input, Thresholds};
 
 use crate::cluster::Failure;
 use crate::cluster::failure::UNAUTHORIZED;
 use crate::journal::{SourceMemory, SourceState};
 use crate::model::{ResourceVersion, Why};
-
-/// What the source is doing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Not begun.
-    New,
-    /// Asking whether the API server has our position.
-    Probing,
-    /// Asking which version the API server has.
-    Asking,
-    /// A list is in progress; the version is known after its first page.
-    Listing { version: Option<ResourceVersion>, paged: bool },
-    /// The complete list is being written.
-    Committing(ResourceVersion),
-    /// What happened since the position was lost is asked for.
-    Recovering,
-    /// A watch was asked for.
-    Opening,
-    /// A watch is open since then; whether it has brought anything new.
-    Watching { since: Duration, progress: bool },
-    /// Waiting before the next try.
-    Waiting,
-    /// Asking discovery.
-    Confirming,
-    /// The resource is gone: nothing follows.
-    Gone,
-}
 
 /// Versions without an order that are remembered.
 const SEEN: usize = 10_000;
@@ -63,55 +40,33 @@ const SEEN: usize = 10_000;
 /// A source's state.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    patience: Patience,
+    thresholds: Thresholds,
     phase: Phase,
     /// Everything up to here was handed to the journal: where to watch from. `None` asks for a list.
     resume: Option<ResourceVersion>,
     /// The highest version handed over. Several changes can share one version, so `resume` stays on the distinct one
     /// before it until a bookmark says that nothing more of it comes.
     applied: Option<ResourceVersion>,
-    /// The gap that the next list declares.
-    why: Option<Why>,
+    /// Counts while there is a position.
+    check: Check,
+    /// Counts while there is none.
+    loss: Loss,
     /// Whether anything is recovered at all.
     recovers: bool,
-    /// Whether what happened since the position was lost may be recovered, without a gap.
-    recoverable: bool,
-    /// What is older than this version is gone, so a list of it declares that gap, and what follows can be recovered.
-    at: Option<ResourceVersion>,
-    /// Whether the API server must show that it has our position before we watch from it.
-    probe: bool,
-    /// The API server seems not to have our position: what it consistently has decides between slow and restored. It
-    /// is asked at once and until it has answered, because a restored server soon has as high a version again.
-    behind: bool,
-    /// A list was older than the journal; a second one decides.
-    suspect: bool,
-    /// A list lacked most of what is known; a second one decides.
-    doubtful: bool,
     /// Whether lists are asked for in pages. One answer in one piece is the way out where the pages take longer than
     /// the API server remembers.
     paged: bool,
-    /// Lists whose pages expired or were of two versions, in a row.
-    broken_lists: u32,
     /// Lists have versions that do not go with those of their objects, as some aggregated APIs have: no answer says
     /// how far the server is.
     unrelated: bool,
-    /// Nothing new has come since the last list.
-    fresh_list: bool,
+    listed: Option<Listed>,
+    /// Failures in a row, and when the newest came.
     tries: u32,
     failed: Option<Duration>,
-    trouble: Trouble,
+    failures: FailureHistory,
     reported: Option<SourceState>,
     pace: Pace,
-    /// When a list was last written.
-    listed: Option<Duration>,
-    /// The API server was away when it was last heard of.
-    away: bool,
-    /// When it first answered after that.
-    began: Option<Duration>,
-    /// We were told that it answers, and have not got anything of it since.
-    rung: bool,
-    /// How often that came to nothing, in a row.
-    deaf: u32,
+    presence: Presence,
     /// What the API server had before the watch was opened.
     mark: Option<ResourceVersion>,
     /// The ends of watches that have brought nothing.
@@ -125,34 +80,24 @@ pub struct Machine {
 impl Machine {
     /// A source that begins with what the journal remembers of it.
     #[must_use]
-    pub fn new(memory: SourceMemory, patience: Patience) -> Self {
+    pub fn new(memory: SourceMemory, thresholds: Thresholds) -> Self {
         Self {
-            patience,
+            thresholds,
             phase: Phase::New,
             resume: memory.resume,
             applied: memory.applied,
-            why: memory.why,
+            check: Check::Position,
+            loss: Loss { why: memory.why, ..Loss::default() },
             recovers: false,
-            recoverable: false,
-            at: None,
-            probe: true,
-            behind: false,
-            suspect: false,
-            doubtful: false,
             paged: true,
-            broken_lists: 0,
             unrelated: false,
-            fresh_list: false,
+            listed: None,
             tries: 0,
             failed: None,
-            trouble: Trouble::default(),
+            failures: FailureHistory::default(),
             reported: None,
-            pace: Pace::new(patience.apart),
-            listed: None,
-            away: false,
-            began: None,
-            rung: false,
-            deaf: 0,
+            pace: Pace::new(thresholds.apart),
+            presence: Presence::default(),
             mark: None,
             quiet: Quiet::default(),
             bookmarks: false,
@@ -162,9 +107,12 @@ impl Machine {
 
     /// Whether to recover what happened since a position was lost, instead of a gap.
     #[must_use]
-    pub fn recovering(self, recovers: bool) -> Self {
-        let lost = self.why.filter(|_| self.resume.is_none());
-        Self { recovers, recoverable: recovers && lost.is_some_and(is_recoverable), ..self }
+    pub fn recovering(mut self, recovers: bool) -> Self {
+        self.recovers = recovers;
+        if recovers && self.resume.is_none() && self.loss.why.is_some_and(is_recoverable) {
+            self.loss.remedy = Remedy::Recover;
+        }
+        self
     }
 
     /// Everything up to here was handed to the journal.
@@ -191,11 +139,11 @@ impl Machine {
         self.quiet.longest(now)
     }
 
-    /// After what time an open watch is a good one, where that is not known yet: it is to be told then.
+    /// After what time an open watch is a good one, where that is not known yet: the machine wants to hear of it then.
     #[must_use]
     pub fn stands_after(&self) -> Option<Duration> {
         let known = self.reported == Some(SourceState::Watching);
-        (!known).then_some(if self.trouble.cut > 1 { self.patience.stable } else { self.patience.short_watch })
+        (!known).then_some(if self.failures.cut > 1 { self.thresholds.stable } else { self.thresholds.short_watch })
     }
 
     /// One step: `now` is when the input came.
@@ -210,18 +158,18 @@ impl Machine {
                 | Input::Recovered(_)
                 | Input::Compacted(_)
         ) {
-            self.answered(now);
+            self.presence.answered(now, self.thresholds.forgive);
         }
         match input {
             Input::Start | Input::Waited => {
-                self.rung = false;
+                self.presence.not_called();
                 self.proceed(now, &mut out);
             }
-            Input::Rung => {
-                // What failed while nobody was there says nothing about who is there now, and may still be beginning.
-                (self.rung, self.tries, self.away, self.began) = (true, 0, true, None);
-                // Nor do watches that broke off when it went.
-                self.trouble.cut = 0;
+            Input::Answers => {
+                self.presence.call();
+                self.tries = 0;
+                // Nor do watches that broke off when it went say anything about who is there now.
+                self.failures.cut = 0;
                 self.proceed(now, &mut out);
             }
             Input::Probed(version) => self.probed(now, &version, &mut out),
@@ -232,25 +180,26 @@ impl Machine {
             Input::Committed => self.committed(now, &mut out),
             Input::Recovered(version) => self.settled(now, version, &mut out),
             Input::Compacted(version) => {
-                self.at = Some(version);
+                self.loss.remedy = Remedy::ListAt(version);
                 self.proceed(now, &mut out);
             }
             Input::Unrecoverable => {
-                self.recoverable = false;
+                self.loss.remedy = Remedy::List;
                 self.proceed(now, &mut out);
             }
             Input::Opened => {
                 self.phase = Phase::Watching { since: now, progress: false };
-                self.trouble.not_found = None;
-                self.trouble.refused = 0;
-                self.rung = false;
+                self.failures.not_found = None;
+                self.failures.refused = 0;
+                self.presence.not_called();
                 // After watches that came to nothing this one has to show first that it is another.
-                if self.trouble.short == 0 && self.trouble.cut <= 1 {
+                if self.failures.short == 0 && self.failures.cut <= 1 {
                     self.report(SourceState::Watching, &mut out);
                 }
             }
             Input::Stood => {
-                (self.trouble.cut, self.deaf) = (0, 0);
+                self.failures.cut = 0;
+                self.presence.stable();
                 self.report(SourceState::Watching, &mut out);
             }
             Input::Changed(version) => self.changed(version, &mut out),
@@ -260,7 +209,7 @@ impl Machine {
             Input::Latest(version) => self.latest(now, &version, &mut out),
             Input::Unrelated => {
                 self.unrelated = true;
-                (self.behind, self.probe, self.trouble.ahead) = (false, false, None);
+                (self.check, self.failures.ahead) = (Check::Nothing, None);
                 self.proceed(now, &mut out);
             }
             Input::Warned if self.unrelated => self.proceed(now, &mut out),
@@ -269,8 +218,8 @@ impl Machine {
                 self.desync(Why::Audit, &mut out);
                 self.retry(now, Duration::ZERO, None, &mut out);
             }
-            Input::Doubtful(text) => {
-                self.doubtful = true;
+            Input::Lacking(text) => {
+                self.loss.sure = true;
                 // Whatever stands between us and the API server may be what is broken.
                 out.push(Effect::Reconnect);
                 self.retry(now, Duration::ZERO, Some(&text), &mut out);
@@ -280,7 +229,7 @@ impl Machine {
                 out.push(Effect::Gone);
             }
             Input::Confirmed(false) => {
-                self.trouble.not_found = Some(now);
+                self.failures.not_found = Some(now);
                 self.wait(self.tries, Duration::ZERO, &mut out);
             }
         }
@@ -290,17 +239,17 @@ impl Machine {
     /// The next thing to do when nothing is in the way.
     fn proceed(&mut self, now: Duration, out: &mut Vec<Effect>) {
         match &self.resume {
-            Some(_) if self.behind => self.ask_latest(now, out),
+            Some(_) if self.check == Check::Latest => self.ask_latest(now, out),
             Some(resume) => {
                 // What was applied, not where to resume: a server restored to in between has the latter. Versions
                 // without an order cannot lie in the future, nor can the server tell.
                 let newest = self.applied.as_ref().unwrap_or(resume);
                 let ordered = newest.is_ordered() && !self.unrelated;
-                if self.probe && ordered {
+                if self.check == Check::Position && ordered {
                     let probe = Effect::Probe(newest.clone());
                     self.ask(now, probe, out);
                     self.phase = Phase::Probing;
-                } else if self.trouble.wants_a_list() && !ordered {
+                } else if self.failures.relist.is_due() && !ordered {
                     self.list_instead(out);
                     self.proceed(now, out);
                 } else {
@@ -309,14 +258,18 @@ impl Machine {
                     self.phase = Phase::Opening;
                 }
             }
-            None if self.recoverable && self.at.is_none() && !self.unrelated => {
+            None if self.loss.remedy == Remedy::Recover && !self.unrelated => {
                 self.report(SourceState::Recovering, out);
-                self.ask(now, Effect::Recover { sure: self.doubtful }, out);
+                self.ask(now, Effect::Recover { sure: self.loss.sure }, out);
                 self.phase = Phase::Recovering;
             }
             None => {
                 self.report(SourceState::Listing(0), out);
-                self.ask(now, Effect::List { token: None, paged: self.paged, at: self.at.clone() }, out);
+                let at = match &self.loss.remedy {
+                    Remedy::ListAt(version) => Some(version.clone()),
+                    Remedy::List | Remedy::Recover => None,
+                };
+                self.ask(now, Effect::List { token: None, paged: self.paged, at }, out);
                 self.phase = Phase::Listing { version: None, paged: self.paged };
             }
         }
@@ -337,12 +290,12 @@ impl Machine {
             return self.failed(now, Failure::Ahead, out);
         }
         let news = newest.is_some_and(|newest| is_before(newest, version));
-        self.probe = false;
-        self.trouble.ahead = None;
+        self.check = Check::Nothing;
+        self.failures.ahead = None;
         // A list of this resource was answered: it is served.
-        self.trouble.not_found = None;
+        self.failures.not_found = None;
         self.mark = news.then(|| version.clone());
-        if self.trouble.wants_a_list() && news {
+        if self.failures.relist.is_due() && news {
             // There may be news that no watch is going to bring.
             self.list_instead(out);
         }
@@ -350,39 +303,38 @@ impl Machine {
     }
 
     fn ask_latest(&mut self, now: Duration, out: &mut Vec<Effect>) {
-        self.behind = true;
+        self.check = Check::Latest;
         self.phase = Phase::Asking;
         self.ask(now, Effect::AskLatest, out);
     }
 
     /// The API server consistently has `version`: below what was applied, it has gone back in time.
     fn latest(&mut self, now: Duration, version: &ResourceVersion, out: &mut Vec<Effect>) {
-        self.behind = false;
+        self.check = Check::Nothing;
         if self.is_past(version) {
-            self.trouble.ahead = None;
+            self.failures.ahead = None;
             self.desync(Why::Rollback, out);
             let text = "the API server has gone back in time, as after a restore from a backup";
             return self.retry(now, Duration::ZERO, Some(text), out);
         }
         // A list that says otherwise is a stale one, and decides nothing.
-        self.suspect = false;
-        let Some(since) = self.trouble.ahead else {
-            self.probe = false;
-            return self.proceed(now, out);
-        };
+        self.loss.older_list = false;
+        let Some(since) = self.failures.ahead else { return self.proceed(now, out) };
         // It was slow, not restored. One that stays slow for this long is watched all the same.
-        self.probe = now.saturating_sub(since) <= self.patience.ahead;
+        if now.saturating_sub(since) <= self.thresholds.ahead {
+            self.look_first();
+        }
         let text = "the API server does not have the version up to which the journal goes, yet";
         self.retry(now, Duration::ZERO, Some(text), out);
     }
 
     fn page(&mut self, now: Duration, version: ResourceVersion, next: Option<String>, out: &mut Vec<Effect>) {
-        self.trouble.not_found = None;
+        self.failures.not_found = None;
         let Phase::Listing { version: first, paged } = &self.phase else { return };
         let paged = *paged;
-        if self.at.as_ref().is_some_and(|at| *at != version) {
+        if matches!(&self.loss.remedy, Remedy::ListAt(at) if *at != version) {
             // It does not know such lists, whatever it said before.
-            (self.at, self.recoverable) = (None, false);
+            self.loss.remedy = Remedy::List;
             let text = format!("the API server answered with a list of another version, {version}");
             return self.failed(now, Failure::Server(text), out);
         }
@@ -395,12 +347,12 @@ impl Machine {
             }
             Some(_) => {}
             // What the list is to declare is known already.
-            None if self.why == Some(Why::Rollback) || self.unrelated => {}
+            None if self.loss.why == Some(Why::Rollback) || self.unrelated => {}
             None => {
                 let back = self.applied.as_ref().is_some_and(|applied| is_before(&version, applied));
-                match (back, self.suspect) {
+                match (back, self.loss.older_list) {
                     (true, false) => {
-                        self.suspect = true;
+                        self.loss.older_list = true;
                         let text = format!(
                             "the API server's list is of version {version}, older than what the journal has; asking again"
                         );
@@ -409,7 +361,7 @@ impl Machine {
                     // What it is has to be known before the list begins that declares it, because it changes how that
                     // one is read.
                     (true, true) => return self.ask_latest(now, out),
-                    (false, _) => self.suspect = false,
+                    (false, _) => self.loss.older_list = false,
                 }
             }
         }
@@ -419,7 +371,7 @@ impl Machine {
                 self.ask(now, Effect::List { token: Some(token), paged, at: None }, out);
             }
             None => {
-                out.push(Effect::Commit { version: version.clone(), why: self.why, sure: self.doubtful });
+                out.push(Effect::Commit { version: version.clone(), why: self.loss.why, sure: self.loss.sure });
                 self.phase = Phase::Committing(version);
             }
         }
@@ -428,9 +380,9 @@ impl Machine {
     fn committed(&mut self, now: Duration, out: &mut Vec<Effect>) {
         let Phase::Committing(version) = &self.phase else { return };
         let version = version.clone();
-        if self.at.take().is_some() {
+        if let Remedy::ListAt(_) = self.loss.remedy {
             // What follows the gap is there to be recovered.
-            (self.applied, self.doubtful) = (Some(version), false);
+            (self.applied, self.loss.remedy, self.loss.sure) = (Some(version), Remedy::Recover, false);
             return self.proceed(now, out);
         }
         self.settled(now, version, out);
@@ -440,17 +392,13 @@ impl Machine {
     fn settled(&mut self, now: Duration, version: ResourceVersion, out: &mut Vec<Effect>) {
         self.resume = Some(version.clone());
         self.applied = self.resume.clone();
-        self.why = None;
-        self.behind = false;
-        self.suspect = false;
-        self.doubtful = false;
+        self.loss = Loss::default();
         // The list was consistent, so the API server has this version.
-        self.probe = false;
-        self.broken_lists = 0;
-        self.fresh_list = true;
-        self.trouble.undecodable = 0;
-        self.listed = Some(now);
-        (self.rung, self.deaf, self.mark) = (false, 0, None);
+        self.check = Check::Nothing;
+        self.failures.undecodable = 0;
+        self.listed = Some(Listed { at: now, is_newest: true });
+        self.presence.well();
+        self.mark = None;
         self.quiet.news();
         self.proceed(now, out);
     }
@@ -458,12 +406,12 @@ impl Machine {
     fn changed(&mut self, version: ResourceVersion, out: &mut Vec<Effect>) {
         if self.applied.as_ref() == Some(&version) {
             if matches!(self.phase, Phase::Watching { progress: false, .. }) {
-                out.push(Effect::Count(Oddity::Replay));
+                out.push(Effect::Count(Anomaly::Replay));
             }
             return;
         }
         if self.applied.as_ref().is_some_and(|applied| is_before(&version, applied)) {
-            out.push(Effect::Count(Oddity::Disorder));
+            out.push(Effect::Count(Anomaly::Disorder));
             return;
         }
         // Without an order a server can repeat what it has for ever, and it looks new each time.
@@ -484,7 +432,7 @@ impl Machine {
 
     fn bookmark(&mut self, version: ResourceVersion, out: &mut Vec<Effect>) {
         if self.applied.as_ref().is_some_and(|applied| is_before(&version, applied)) {
-            out.push(Effect::Count(Oddity::Disorder));
+            out.push(Effect::Count(Anomaly::Disorder));
             return;
         }
         let news = self.applied.as_ref() != Some(&version) && (version.is_ordered() || self.is_unseen(&version));
@@ -505,11 +453,13 @@ impl Machine {
             *progress = true;
             self.report(SourceState::Watching, out);
         }
-        self.fresh_list = false;
+        if let Some(listed) = &mut self.listed {
+            listed.is_newest = false;
+        }
         self.paged = true;
-        self.trouble = Trouble::default();
+        self.failures = FailureHistory::default();
         self.quiet.news();
-        (self.rung, self.deaf) = (false, 0);
+        self.presence.well();
     }
 
     /// The API server ended a watch when it was asked to, and the watch has brought nothing. What the API server had before
@@ -521,7 +471,7 @@ impl Machine {
         let is_newer = |mark: &ResourceVersion| newest.as_ref().is_some_and(|newest| is_before(newest, mark));
         let Some(mark) = self.mark.take().filter(is_newer) else { return };
         self.bookmarks = false;
-        if let Some(mark) = self.quiet.over(mark, lived, self.patience.quiet).filter(is_newer) {
+        if let Some(mark) = self.quiet.over(mark, lived, self.thresholds.quiet).filter(is_newer) {
             self.resume = Some(mark.clone());
             self.applied = Some(mark.clone());
             out.push(Effect::Bookmark(mark));
@@ -533,14 +483,15 @@ impl Machine {
         if let Phase::Watching { since, progress } = self.phase {
             lived = now.saturating_sub(since);
             news = progress;
-            long = lived >= self.patience.short_watch;
-            stable = progress || lived >= self.patience.stable;
+            long = lived >= self.thresholds.short_watch;
+            stable = progress || lived >= self.thresholds.stable;
         }
         // Whoever ended it may be shut down or replaced now, and come back restored. A watch from a version that it does
         // not have would be accepted, and silent.
-        self.probe = true;
+        self.look_first();
         if stable || end == End::Over {
-            (self.trouble.cut, self.deaf) = (0, 0);
+            self.failures.cut = 0;
+            self.presence.stable();
         }
         match end {
             End::Cut(_) if !news => self.quiet.cut(now, lived),
@@ -548,11 +499,11 @@ impl Machine {
         }
         match end {
             End::Closed | End::Over if news || long => {
-                self.trouble.short = 0;
+                self.failures.short = 0;
                 if long {
                     // On a quiet resource nothing else says that the errors before are over.
-                    self.trouble.server = None;
-                    (self.trouble.due, self.trouble.lists, self.trouble.vain) = (false, 0, 0);
+                    self.failures.server = None;
+                    self.failures.relist = Relist::No;
                 }
                 if end == End::Over && !news {
                     self.quiet(lived, out);
@@ -560,10 +511,12 @@ impl Machine {
                 self.proceed(now, out);
             }
             End::Closed | End::Over => {
-                self.trouble.short += 1;
-                self.trouble.vain += 1;
+                self.failures.short += 1;
+                let counts = self.failures.relist.watched_in_vain();
                 // Some servers answer a position that is too old with an empty watch instead of an error.
-                self.trouble.due |= self.trouble.short >= self.patience.short_watches && self.trouble.lists == 0;
+                if !counts && self.failures.short >= self.thresholds.short_watches {
+                    self.failures.relist.ask();
+                }
                 self.retry(now, Duration::ZERO, Some("the API server closes every watch at once"), out);
             }
             End::Cut(_) | End::Silent if stable => self.wait(1, Duration::ZERO, out),
@@ -572,12 +525,12 @@ impl Machine {
                     End::Cut(text) => text,
                     End::Closed | End::Over | End::Silent => "the API server sends nothing".to_owned(),
                 };
-                self.trouble.cut += 1;
-                if self.trouble.cut == 1 && long {
+                self.failures.cut += 1;
+                if self.failures.cut == 1 && long {
                     return self.wait(1, Duration::ZERO, out);
                 }
                 self.count_failure(now);
-                if self.trouble.cut > 1 {
+                if self.failures.cut > 1 {
                     let text = format!("every watch breaks off; look at what is between us and the API server: {text}");
                     self.report(SourceState::Degraded(text), out);
                 }
@@ -594,16 +547,18 @@ impl Machine {
             Failure::Expired if listing => {
                 // The token that comes with this error would mix two snapshots, so the list begins again.
                 self.broken_list();
-                self.at = None;
+                if let Remedy::ListAt(_) = self.loss.remedy {
+                    self.loss.remedy = Remedy::Recover;
+                }
                 self.retry(now, Duration::ZERO, Some("the list took longer than the API server remembers"), out);
             }
             Failure::Expired => {
-                let again = self.listed.is_some_and(|listed| now.saturating_sub(listed) <= self.patience.stable);
-                if self.fresh_list && again {
+                let again = self.listed.filter(|list| now.saturating_sub(list.at) <= self.thresholds.stable);
+                if again.is_some_and(|list| list.is_newest) {
                     self.paged = false;
                 }
                 self.desync(Why::Expired, out);
-                if again {
+                if again.is_some() {
                     self.retry(now, Duration::ZERO, None, out);
                 } else {
                     // What happens until there is a list may be missing.
@@ -611,8 +566,8 @@ impl Machine {
                 }
             }
             Failure::Ahead => {
-                self.trouble.ahead.get_or_insert(now);
-                self.probe = true;
+                self.failures.ahead.get_or_insert(now);
+                self.look_first();
                 if self.phase == Phase::Asking {
                     self.retry(now, Duration::ZERO, Some("the API server does not say which version it has"), out);
                 } else {
@@ -622,7 +577,7 @@ impl Machine {
             Failure::Busy(Some(after)) => self.retry(now, after, Some("the API server is busy"), out),
             // It may be a proxy that says so, for an API server that is away.
             Failure::Busy(None) => {
-                self.away = true;
+                self.presence.is_away();
                 self.note(now, Some("the API server is busy"), out);
                 self.wait_for(false, out);
             }
@@ -631,11 +586,11 @@ impl Machine {
                 self.blocked(now, Duration::ZERO, UNAUTHORIZED.to_owned(), out);
             }
             Failure::Forbidden(text) => {
-                self.blocked(now, self.patience.slow, text, out);
+                self.blocked(now, self.thresholds.slow, text, out);
             }
             Failure::NotFound => {
-                let since = *self.trouble.not_found.get_or_insert(now);
-                if now.saturating_sub(since) > self.patience.not_found {
+                let since = *self.failures.not_found.get_or_insert(now);
+                if now.saturating_sub(since) > self.thresholds.not_found {
                     self.phase = Phase::Confirming;
                     self.ask(now, Effect::Confirm, out);
                 } else {
@@ -644,37 +599,35 @@ impl Machine {
                 }
             }
             Failure::Refused(text) => {
-                self.trouble.refused += 1;
+                self.failures.refused += 1;
                 self.in_vain(watching);
-                self.due(!listing && self.trouble.refused >= 3);
-                self.blocked(now, self.patience.slow, text, out);
+                self.relist(!listing && self.failures.refused >= 3);
+                self.blocked(now, self.thresholds.slow, text, out);
             }
             Failure::Server(text) => {
-                let since = *self.trouble.server.get_or_insert(now);
+                let since = *self.failures.server.get_or_insert(now);
                 self.in_vain(watching);
-                self.due(!listing && now.saturating_sub(since) > self.patience.server_errors);
+                self.relist(!listing && now.saturating_sub(since) > self.thresholds.server_errors);
                 self.retry(now, Duration::ZERO, Some(&text), out);
             }
             Failure::Tls(text) => {
                 out.push(Effect::Refresh);
-                self.probe = true;
+                self.look_first();
                 self.blocked(now, Duration::ZERO, text, out);
             }
             Failure::Away(text) => {
-                self.probe = true;
-                self.away = true;
-                // Whoever tells us that it answers may have it from another one than we ask.
-                self.deaf += u32::from(std::mem::take(&mut self.rung));
+                self.look_first();
+                let calls = self.presence.not_reached();
                 self.note(now, Some(&text), out);
-                self.wait_for(self.deaf < 3, out);
+                self.wait_for(calls, out);
             }
             Failure::Unreachable(text) => {
-                self.probe = true;
+                self.look_first();
                 self.retry(now, Duration::ZERO, Some(&text), out);
             }
             Failure::Undecodable(text) => {
-                self.trouble.undecodable += 1;
-                if watching && self.trouble.undecodable >= self.patience.undecodable {
+                self.failures.undecodable += 1;
+                if watching && self.failures.undecodable >= self.thresholds.undecodable {
                     self.desync(Why::Undecodable, out);
                 }
                 self.retry(now, Duration::ZERO, Some(&text), out);
@@ -691,31 +644,36 @@ impl Machine {
 
     /// What does not come to one list in pages is asked for in one piece.
     const fn broken_list(&mut self) {
-        self.broken_lists += 1;
-        if self.broken_lists >= 2 {
+        self.loss.broken_lists += 1;
+        if self.loss.broken_lists >= 2 {
             self.paged = false;
         }
     }
 
     /// A watch failed in a way that no list has cured: what it should bring may have to be listed again.
-    const fn in_vain(&mut self, watching: bool) {
-        if watching && self.trouble.lists > 0 {
-            self.trouble.vain += 1;
-            self.probe = true;
+    fn in_vain(&mut self, watching: bool) {
+        if watching && self.failures.relist.watched_in_vain() {
+            self.look_first();
         }
     }
 
     /// Where this is so, the first list is due as soon as the server turns out to have anything newer.
-    const fn due(&mut self, due: bool) {
-        if due && self.trouble.lists == 0 && self.resume.is_some() {
-            (self.trouble.due, self.probe) = (true, true);
+    fn relist(&mut self, due: bool) {
+        if due && self.resume.is_some() && self.failures.relist.ask() {
+            self.look_first();
+        }
+    }
+
+    /// The API server has to show that it has our position before it is watched again, unless more than that is asked.
+    fn look_first(&mut self) {
+        if self.check == Check::Nothing {
+            self.check = Check::Position;
         }
     }
 
     /// Gives the position up for a list, because watches from it bring nothing.
     fn list_instead(&mut self, out: &mut Vec<Effect>) {
-        self.trouble.lists += 1;
-        (self.trouble.due, self.trouble.vain) = (false, 0);
+        self.failures.relist.listed();
         self.desync(Why::Expired, out);
     }
 
@@ -725,31 +683,22 @@ impl Machine {
         if why == Why::Rollback {
             // It explains whatever else seemed to be the reason.
             self.resume = None;
-            self.why = Some(why);
+            self.loss.why = Some(why);
         } else if self.resume.take().is_some() {
-            self.why.get_or_insert(why);
+            self.loss.why.get_or_insert(why);
         } else {
             return;
         }
         let ordered = self.applied.as_ref().is_some_and(ResourceVersion::is_ordered);
-        self.recoverable = self.recovers && ordered && is_recoverable(why);
-        self.at = None;
-        out.push(Effect::Count(Oddity::Desync(why)));
+        let recoverable = self.recovers && ordered && is_recoverable(why);
+        self.loss.remedy = if recoverable { Remedy::Recover } else { Remedy::List };
+        out.push(Effect::Count(Anomaly::Desync(why)));
     }
 
-    /// Whether the API server was away a moment ago: one that has just begun denies everything until it has read who may do
-    /// what, and fails in other ways that pass.
+    /// Whether the API server, which has answered, was away a moment ago.
     fn begins(&mut self, now: Duration) -> bool {
-        self.answered(now);
-        self.began.is_some_and(|began| now.saturating_sub(began) <= self.patience.slow)
-    }
-
-    /// Where nobody has said that it had been away it does not begin again before a while: it may only have too much to do.
-    fn answered(&mut self, now: Duration) {
-        let lately = self.began.is_some_and(|began| now.saturating_sub(began) <= self.patience.forgive);
-        if std::mem::take(&mut self.away) && !lately {
-            self.began = Some(now);
-        }
+        self.presence.answered(now, self.thresholds.forgive);
+        self.presence.has_just_begun(now, self.thresholds.slow)
     }
 
     /// Waits before the next try.
@@ -781,11 +730,11 @@ impl Machine {
 
     /// Whoever begins is asked again soon, however often it has failed.
     fn rest(&mut self, soon: bool, at_least: Duration, out: &mut Vec<Effect>) {
-        if soon { self.wait(1, self.patience.apart, out) } else { self.wait(self.tries, at_least, out) }
+        if soon { self.wait(1, self.thresholds.apart, out) } else { self.wait(self.tries, at_least, out) }
     }
 
     fn count_failure(&mut self, now: Duration) {
-        if self.failed.is_some_and(|failed| now.saturating_sub(failed) > self.patience.forgive) {
+        if self.failed.is_some_and(|failed| now.saturating_sub(failed) > self.thresholds.forgive) {
             self.tries = 0;
         }
         self.failed = Some(now);

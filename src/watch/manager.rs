@@ -159,7 +159,7 @@ pub struct SourceManager {
     ready: watch::Sender<bool>,
     overview: Arc<Mutex<Overview>>,
     running: BTreeMap<Key, Running>,
-    /// The rules that the journal has been told of.
+    /// The rules that the journal has.
     redacting: Option<Arc<Redactor>>,
     /// What the journal knew when the manager began.
     remembered: Vec<Resource>,

@@ -48,7 +48,7 @@ const OTHERS: Duration = Duration::from_secs(10);
 const FINDERS: Duration = Duration::from_secs(120);
 /// Where a window took longer than this, the newest version is asked for again before the source goes on to watch.
 const FRESH: Duration = Duration::from_secs(5);
-/// So many entries may have been told since the log was last proved, where something is missing among them.
+/// So many entries may have been recorded since the log was last proved, where something is missing among them.
 const MOST_TOLD: usize = 20_000;
 
 /// What was spent since a position was lost.
@@ -74,19 +74,19 @@ pub(super) enum Outcome {
     /// It cannot be recovered, or not within the bounds.
     Hopeless(String),
     /// So much seems to be gone that whoever answers may be somebody else.
-    Doubtful(String),
+    Lacking(String),
 }
 
 /// Why a window came to nothing.
-enum Trouble {
+enum WindowError {
     Compacted,
     Hopeless(String),
-    Doubtful(String),
+    Lacking(String),
     Claimed,
     Stop(Stop),
 }
 
-impl From<Doubt> for Trouble {
+impl From<Doubt> for WindowError {
     fn from(doubt: Doubt) -> Self {
         match doubt {
             Doubt::Claimed => Self::Claimed,
@@ -97,13 +97,13 @@ impl From<Doubt> for Trouble {
     }
 }
 
-impl From<Stop> for Trouble {
+impl From<Stop> for WindowError {
     fn from(stop: Stop) -> Self {
         Self::Stop(stop)
     }
 }
 
-impl From<JournalError> for Trouble {
+impl From<JournalError> for WindowError {
     fn from(error: JournalError) -> Self {
         Self::Stop(error.into())
     }
@@ -146,16 +146,16 @@ impl Recovery<'_> {
     pub(super) async fn recover(self) -> Result<Outcome, Stop> {
         match self.windows().await {
             Ok(outcome) => Ok(outcome),
-            Err(Trouble::Hopeless(text)) => Ok(Outcome::Hopeless(text)),
-            Err(Trouble::Doubtful(text)) => Ok(Outcome::Doubtful(text)),
-            Err(Trouble::Compacted | Trouble::Claimed) => {
+            Err(WindowError::Hopeless(text)) => Ok(Outcome::Hopeless(text)),
+            Err(WindowError::Lacking(text)) => Ok(Outcome::Lacking(text)),
+            Err(WindowError::Compacted | WindowError::Claimed) => {
                 Ok(Outcome::Hopeless("the API server's history goes while it is read".to_owned()))
             }
-            Err(Trouble::Stop(stop)) => Err(stop),
+            Err(WindowError::Stop(stop)) => Err(stop),
         }
     }
 
-    async fn windows(&self) -> Result<Outcome, Trouble> {
+    async fn windows(&self) -> Result<Outcome, WindowError> {
         // What was handed over has to be on disk, because that is what it begins with.
         self.shared.journal.flush().await?;
         let (journal, id) = (self.shared.journal.clone(), self.id);
@@ -166,8 +166,8 @@ impl Recovery<'_> {
         let (lost, objects) = read.await.map_err(unreadable)?;
         let numbers = lost.from.as_ref().and_then(number).zip(lost.applied.as_ref().and_then(number));
         let (mut from, applied) = numbers.ok_or_else(unordered)?;
-        let mut told = match lost.told_since {
-            Some(since) => self.told(from, since).await?,
+        let mut recorded = match lost.told_since {
+            Some(since) => self.recorded(from, since).await?,
             None => {
                 // Several objects may have been deleted under the newest version, and some of that may be missing.
                 from = from.max(applied - 1);
@@ -176,21 +176,21 @@ impl Recovery<'_> {
         };
         let mut newest = self.newest_of(self.spec).await?;
         if newest < from.max(applied) {
-            return Err(Trouble::Stop(Failure::Ahead.into()));
+            return Err(WindowError::Stop(Failure::Ahead.into()));
         }
-        // What was told beyond a window could not be told apart from what is missing.
+        // What was recorded beyond a window could not be told apart from what is missing.
         let size = if lost.told_since.is_some() { newest } else { WINDOW + objects / 10 };
         let mut alone = false;
         let mut asked = Instant::now();
         loop {
             let to = newest.min(from + size);
-            match self.window(from, to, from.max(applied), &told, alone).await {
+            match self.window(from, to, from.max(applied), &recorded, alone).await {
                 Ok(()) => {}
-                Err(Trouble::Compacted) => {
+                Err(WindowError::Compacted) => {
                     let oldest = self.oldest(from, newest).await?;
                     return Ok(Outcome::Compacted(version(oldest)));
                 }
-                Err(Trouble::Claimed) if !alone => {
+                Err(WindowError::Claimed) if !alone => {
                     tracing::info!(source = self.spec.name(), "its revisions are not those of other sources");
                     self.shared.revisions.disown(self.id);
                     alone = true;
@@ -205,7 +205,7 @@ impl Recovery<'_> {
             }
             self.shared.journal.part_done(self.id, version(to), to == newest).await?;
             from = to;
-            told.clear();
+            recorded.clear();
             if to == newest {
                 return Ok(Outcome::Done(version(newest)));
             }
@@ -213,7 +213,14 @@ impl Recovery<'_> {
     }
 
     /// Finds and stages what happened after `from`, up to `to`.
-    async fn window(&self, from: u64, to: u64, applied: u64, told: &Histories, alone: bool) -> Result<(), Trouble> {
+    async fn window(
+        &self,
+        from: u64,
+        to: u64,
+        applied: u64,
+        recorded: &Histories,
+        alone: bool,
+    ) -> Result<(), WindowError> {
         self.shared.journal.list_begin(self.id).await?;
         if from == to {
             return Ok(());
@@ -223,7 +230,7 @@ impl Recovery<'_> {
         let walking = Walking::begin(&self.shared.walking);
         // Whether etcd still has the beginning is known before anything else is asked for.
         let first = self.count(from + 1).await?;
-        let mut plan = self.ends(&window, told).await?;
+        let mut plan = self.ends(&window, recorded).await?;
         plan.count(from + 1, first);
         if !alone {
             self.compare(&window).await;
@@ -287,28 +294,29 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// What the log has told since a moment, of versions after this one.
-    async fn told(&self, from: u64, since: i64) -> Result<Histories, Trouble> {
+    /// What the log has recorded since a moment, of versions after this one.
+    async fn recorded(&self, from: u64, since: i64) -> Result<Histories, WindowError> {
         let (journal, id) = (self.shared.journal.clone(), self.id);
         let read = ambient::blocking(move || journal.reader()?.told_since(id, since, MOST_TOLD));
-        let Some(told) = read.await.map_err(unreadable)? else {
-            return Err(Trouble::Hopeless("too much was told since the log was last proved".to_owned()));
+        let Some(recorded) = read.await.map_err(unreadable)? else {
+            return Err(WindowError::Hopeless("too much was told since the log was last proved".to_owned()));
         };
         let mut histories = Histories::new();
-        for (object, added) in told {
+        for (object, added) in recorded {
             let KnownObject { namespace, name, uid, version, present } = object;
             let version = number(&version).ok_or_else(unordered)?;
             if version > from {
                 let there = (!added).then(|| uid.clone());
-                let history = histories.entry((namespace, name)).or_insert_with(|| History { there, told: Vec::new() });
-                history.told.push((version, present.then_some(uid)));
+                let history =
+                    histories.entry((namespace, name)).or_insert_with(|| History { there, recorded: Vec::new() });
+                history.recorded.push((version, present.then_some(uid)));
             }
         }
         Ok(histories)
     }
 
     /// What the journal has at the beginning of a window, and the API server at its end.
-    async fn ends(&self, window: &Window, told: &Histories) -> Result<Plan, Trouble> {
+    async fn ends(&self, window: &Window, recorded: &Histories) -> Result<Plan, WindowError> {
         let mut plan = Plan::new(window.from, window.to);
         let (known, unread) = self.known(window).await?;
         let total = known.values().filter(|known| known.2).count() as u64;
@@ -321,7 +329,7 @@ impl Recovery<'_> {
             let name = window.keys.hash_one(&key);
             let state = window.state(&object)?;
             if unread.contains(&(name, state.uid, state.version)) {
-                // It is too large, and told as such.
+                // It is too large, and recorded as such.
                 missing.remove(&name);
                 if state.version <= window.from {
                     plan.same();
@@ -331,9 +339,9 @@ impl Recovery<'_> {
                 return Ok(());
             }
             match missing.remove(&name) {
-                // What was told in this window has not been there all the time.
+                // What was recorded in this window has not been there all the time.
                 Some((uid, version, true))
-                    if state == (State { uid, version }) && version <= window.from && !told.contains_key(&key) =>
+                    if state == (State { uid, version }) && version <= window.from && !recorded.contains_key(&key) =>
                 {
                     plan.same();
                 }
@@ -344,10 +352,10 @@ impl Recovery<'_> {
         .await?;
         let gone = missing.values().filter(|known| known.2).count() as u64;
         if !self.sure && gone * 2 > total && (gone >= MANY || listed == 0) {
-            return Err(Trouble::Doubtful(format!("a list lacks {gone} of {total} objects; asking again")));
+            return Err(WindowError::Lacking(format!("a list lacks {gone} of {total} objects; asking again")));
         }
         for (key, before, state) in differ {
-            window.begin(&mut plan, &key, before, told)?;
+            window.begin(&mut plan, &key, before, recorded)?;
             plan.ends(&key, Some(state))?;
         }
         if missing.is_empty() {
@@ -368,7 +376,7 @@ impl Recovery<'_> {
         });
         let (names, missing) = names.await.map_err(unreadable)?;
         for key in names {
-            window.begin(&mut plan, &key, missing.get(&window.keys.hash_one(&key)).copied(), told)?;
+            window.begin(&mut plan, &key, missing.get(&window.keys.hash_one(&key)).copied(), recorded)?;
             plan.ends(&key, None)?;
         }
         Ok(plan)
@@ -379,7 +387,7 @@ impl Recovery<'_> {
     async fn known(
         &self,
         window: &Window,
-    ) -> Result<(HashMap<u64, (u64, u64, bool)>, BTreeSet<(u64, u64, u64)>), Trouble> {
+    ) -> Result<(HashMap<u64, (u64, u64, bool)>, BTreeSet<(u64, u64, u64)>), WindowError> {
         let (journal, id, keys, from) =
             (self.shared.journal.clone(), self.id, window.keys.clone(), version(window.from));
         let applied = window.applied;
@@ -419,12 +427,12 @@ impl Recovery<'_> {
                 match self.newest_of(&stranger.spec).await {
                     Ok(newest) => theirs.push((stranger.id, Some(newest))),
                     // Whom we may not ask explains nothing.
-                    Err(Trouble::Hopeless(_)) => theirs.push((stranger.id, None)),
+                    Err(WindowError::Hopeless(_)) => theirs.push((stranger.id, None)),
                     Err(trouble) => return Err(trouble),
                 }
             }
             let after = self.newest_of(&first).await?;
-            Ok::<_, Trouble>((before..=after, theirs))
+            Ok::<_, WindowError>((before..=after, theirs))
         };
         // Each is the newest at its time, so in one etcd they only grow.
         let Ok((span, theirs)) = compared.await else { return };
@@ -449,22 +457,22 @@ impl Window {
         plan: &mut Plan,
         key: &Key,
         known: Option<(u64, u64, bool)>,
-        told: &Histories,
+        recorded: &Histories,
     ) -> Result<(), Doubt> {
-        let Some(history) = told.get(key) else {
+        let Some(history) = recorded.get(key) else {
             let state =
                 |(uid, version, present): (u64, u64, bool)| (version, present.then_some(State { uid, version }));
             return plan.begins(key, known.map(state));
         };
         let number = |uid: &String| self.keys.hash_one(uid);
         let mut versions: Vec<(u64, Option<u64>)> =
-            history.told.iter().map(|(version, uid)| (*version, uid.as_ref().map(number))).collect();
+            history.recorded.iter().map(|(version, uid)| (*version, uid.as_ref().map(number))).collect();
         // A version that was withheld is in no entry.
         let last = versions.last().map_or(0, |(version, _)| *version);
         versions.extend(
             known.filter(|known| known.1 > last).map(|(uid, version, present)| (version, present.then_some(uid))),
         );
-        plan.told(key, history.there.as_ref().map(number), &versions)
+        plan.recorded(key, history.there.as_ref().map(number), &versions)
     }
 
     fn state(&self, object: &decode::Object<'_>) -> Result<State, Failure> {
@@ -474,12 +482,12 @@ impl Window {
     }
 }
 
-/// What the log has told of an object in a window already.
+/// What the log has recorded of an object in a window already.
 struct History {
     /// Its uid before that, where it was there.
     there: Option<String>,
     /// By version: its uid, and nothing for a deletion.
-    told: Vec<(u64, Option<String>)>,
+    recorded: Vec<(u64, Option<String>)>,
 }
 
 type Histories = BTreeMap<Key, History>;
@@ -504,12 +512,12 @@ fn version(number: u64) -> ResourceVersion {
     ResourceVersion(number.to_string())
 }
 
-fn unordered() -> Trouble {
-    Trouble::Hopeless("its versions have no order".to_owned())
+fn unordered() -> WindowError {
+    WindowError::Hopeless("its versions have no order".to_owned())
 }
 
 /// Whoever cannot read now, for want of descriptors for instance, asks again.
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-fn unreadable(error: JournalError) -> Trouble {
-    Trouble::Stop(Failure::Unreachable(format!("the journal cannot be read: {error}")).into())
+fn unreadable(error: JournalError) -> WindowError {
+    WindowError::Stop(Failure::Unreachable(format!("the journal cannot be read: {error}")).into())
 }

@@ -3,27 +3,25 @@
 //! Nothing is decided here but how to wait. Dropping the future at any moment is safe: whatever the journal has not
 //! taken is asked for again.
 
+mod auditing;
 mod stream;
 
 use std::collections::BTreeSet;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Shared;
-use super::audit::Auditor;
 use super::lister::{ListRequest, Lister, Listing};
-use super::machine::{Effect, End, Input, Machine, Oddity};
+use super::machine::{Anomaly, Effect, End, Input, Machine};
 use super::recover::{self, Recovery, Spent};
 use super::requests::Stop;
 use super::stats::SourceStats;
 use crate::ambient::{Listener, watch};
 use crate::backoff::random_up_to;
 use crate::cluster::{Api, Failure};
-use crate::journal::{Audit, JournalError, SourceId, SourceMemory, SourceState};
+use crate::journal::{JournalError, SourceId, SourceMemory, SourceState};
 use crate::model::{ResourceVersion, SourceSpec, Why};
 
 /// How a source ended by itself.
@@ -44,7 +42,7 @@ pub(super) struct Driver {
     /// The list in progress.
     listing: Listing,
     /// Since when whoever answers may be another cluster: the connection was lost then.
-    doubt: Option<Instant>,
+    unverified_since: Option<Instant>,
     /// The client that is known to speak with the cluster of the journal, and the way to it alone.
     generation: Option<u64>,
     api: Api,
@@ -56,7 +54,7 @@ pub(super) struct Driver {
     spent: Option<Spent>,
     /// Notified of the rollbacks that sources have found by themselves.
     rollbacks: Listener,
-    /// Another source told us of the newest rollback, and we have not watched since.
+    /// Another source reported the newest rollback, and we have not watched since.
     warned: bool,
     /// Sources whose watch the journal could not follow.
     contradictions: watch::Receiver<BTreeSet<SourceId>>,
@@ -66,13 +64,10 @@ pub(super) struct Driver {
     position: watch::Sender<Option<ResourceVersion>>,
 }
 
-/// An audit on its way.
-type Auditing = Pin<Box<dyn Future<Output = Result<Option<Audit>, Stop>> + Send>>;
-
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>, spec: SourceSpec, memory: SourceMemory, stats: Arc<SourceStats>) -> Self {
         let id = memory.id;
-        let machine = Machine::new(memory, shared.timings.patience).recovering(shared.timings.recover.is_some());
+        let machine = Machine::new(memory, shared.timings.thresholds).recovering(shared.timings.recover.is_some());
         shared.revisions.introduce(id, &spec);
         let rollbacks = shared.rollbacks.listen();
         let contradictions = shared.journal.contradictions();
@@ -85,7 +80,7 @@ impl Driver {
             stats,
             began: Instant::now(),
             listing: Listing::default(),
-            doubt: None,
+            unverified_since: None,
             generation: None,
             api,
             failing: None,
@@ -133,9 +128,9 @@ impl Driver {
             Input::Failed(Failure::Away(_) | Failure::Unreachable(_) | Failure::Tls(_))
                 | Input::Ended(End::Cut(_) | End::Silent)
                 // It lacks so much that whoever answers may be somebody else.
-                | Input::Doubtful(_)
+                | Input::Lacking(_)
         ) {
-            self.doubt = Some(Instant::now());
+            self.unverified_since = Some(Instant::now());
         }
         self.shared.progressed();
         let mut action = None;
@@ -145,7 +140,7 @@ impl Driver {
                 Effect::Bookmark(version) => self.shared.journal.bookmark(self.id, version).await?,
                 Effect::Refresh => self.shared.api.refresh().await,
                 Effect::Reconnect => self.shared.api.renew().await,
-                Effect::Count(oddity) => self.count(oddity).await?,
+                Effect::Count(anomaly) => self.count(anomaly).await?,
                 Effect::Rest(rest) => self.rest = rest,
                 Effect::Probe(_)
                 | Effect::AskLatest
@@ -166,21 +161,21 @@ impl Driver {
         Ok(action)
     }
 
-    async fn count(&mut self, oddity: Oddity) -> Result<(), JournalError> {
-        self.stats.odd(oddity);
-        if let Oddity::Desync(why) = oddity {
+    async fn count(&mut self, anomaly: Anomaly) -> Result<(), JournalError> {
+        self.stats.count(anomaly);
+        if let Anomaly::Desync(why) = anomaly {
             self.shared.journal.distrust(self.id, why).await?;
         }
-        if oddity == Oddity::Desync(Why::Rollback) {
+        if anomaly == Anomaly::Desync(Why::Rollback) {
             self.warn_others();
             self.shared.revisions.forget();
         }
-        match oddity {
-            Oddity::Replay => {}
-            Oddity::Disorder => {
+        match anomaly {
+            Anomaly::Replay => {}
+            Anomaly::Disorder => {
                 tracing::warn!(source = self.spec.name(), "the API server sent versions out of order");
             }
-            Oddity::Desync(why) => {
+            Anomaly::Desync(why) => {
                 tracing::warn!(
                     source = self.spec.name(),
                     why = why.as_str(),
@@ -191,7 +186,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Tells the other sources of a rollback that nobody has told us of, as their open watches would not.
+    /// Reports a rollback to the other sources, unless one of them has reported it: their open watches would not show it.
     fn warn_others(&mut self) {
         if !self.warned && !self.rollbacks.is_notified() {
             self.shared.rollbacks.notify();
@@ -286,9 +281,9 @@ impl Driver {
     /// Makes sure that whom we are about to ask is the cluster of the journal.
     async fn verify(&mut self) -> Result<(), Stop> {
         let generation = self.shared.api.generation().await;
-        if self.doubt.is_some() || self.generation != Some(generation) {
-            self.shared.verify(self.doubt, generation).await?;
-            self.doubt = None;
+        if self.unverified_since.is_some() || self.generation != Some(generation) {
+            self.shared.verify(self.unverified_since, generation).await?;
+            self.unverified_since = None;
             self.generation = Some(generation);
             self.api = self.shared.api.pinned(generation);
         }
@@ -301,7 +296,7 @@ impl Driver {
             Failure::Forbidden(_) | Failure::Refused(_) | Failure::NotFound => true,
             Failure::Busy(_) | Failure::Server(_) | Failure::Undecodable(_) | Failure::Oversize(_) => {
                 let since = *self.failing.get_or_insert_with(Instant::now);
-                since.elapsed() >= self.shared.timings.patience.settle
+                since.elapsed() >= self.shared.timings.thresholds.settle
             }
             Failure::Expired
             | Failure::Ahead
@@ -333,7 +328,7 @@ impl Driver {
         match tokio::time::timeout(longest, self.shared.prober.answers(&self.shared, any)).await {
             Ok(()) => {
                 tokio::time::sleep(random_up_to(timings.scatter)).await;
-                Input::Rung
+                Input::Answers
             }
             Err(_elapsed) => Input::Waited,
         }
@@ -382,60 +377,10 @@ impl Driver {
                 tracing::warn!(source, "what the watch has forgotten cannot be recovered: {text}");
                 Input::Unrecoverable
             }
-            recover::Outcome::Doubtful(text) => {
+            recover::Outcome::Lacking(text) => {
                 tracing::warn!(source, "{text}");
-                Input::Doubtful(text)
+                Input::Lacking(text)
             }
         })
-    }
-
-    /// Begins an audit when it is due, and ends with it. Otherwise it never ends.
-    async fn audit(&self, audit: &mut Option<Auditing>) -> Result<Option<Audit>, Stop> {
-        let (None, Some(due)) = (&audit, self.audit_due) else {
-            return match audit {
-                Some(audit) => audit.await,
-                None => std::future::pending().await,
-            };
-        };
-        tokio::time::sleep_until(due).await;
-        let auditor = Auditor {
-            shared: Arc::clone(&self.shared),
-            spec: self.spec.clone(),
-            id: self.id,
-            position: self.position.subscribe(),
-        };
-        audit.insert(Box::pin(auditor.audit())).await
-    }
-
-    /// Takes note of an audit. Says whether the log and the API server differ.
-    async fn audited(&mut self, found: Result<Option<Audit>, Stop>) -> Result<bool, JournalError> {
-        let period = self.shared.timings.audit.unwrap_or_default();
-        self.audit_due = Some(Instant::now() + period * 3 / 4 + random_up_to(period / 4));
-        let audit = match found {
-            Ok(Some(audit)) => audit,
-            Ok(None) => {
-                self.stats.undecided();
-                return Ok(false);
-            }
-            Err(Stop::Failure(failure)) => {
-                tracing::debug!(source = self.spec.name(), %failure, "an audit failed");
-                self.stats.undecided();
-                return Ok(false);
-            }
-            Err(Stop::Journal(error)) => return Err(error),
-        };
-        let differences = audit.differences;
-        self.shared.journal.audited(self.id, audit).await?;
-        tracing::debug!(source = self.spec.name(), differences, "an audit is done");
-        if differences > 0 {
-            tracing::warn!(
-                source = self.spec.name(),
-                differences,
-                "an audit found that the log and the API server differ"
-            );
-            // Whoever answered the audit may not be whom we watch.
-            self.doubt = Some(Instant::now());
-        }
-        Ok(differences > 0)
     }
 }

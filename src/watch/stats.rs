@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::machine::Oddity;
+use super::machine::Anomaly;
 use crate::ambient;
 use crate::cluster::Failure;
 use crate::journal::{JournalError, SourceId, SourceState};
@@ -106,11 +106,11 @@ impl SourceStats {
         }
     }
 
-    pub(super) fn odd(&self, oddity: Oddity) {
-        let count = match oddity {
-            Oddity::Replay => &self.replays,
-            Oddity::Disorder => &self.disorders,
-            Oddity::Desync(_) => &self.desyncs,
+    pub(super) fn count(&self, anomaly: Anomaly) {
+        let count = match anomaly {
+            Anomaly::Replay => &self.replays,
+            Anomaly::Disorder => &self.disorders,
+            Anomaly::Desync(_) => &self.desyncs,
         };
         count.fetch_add(1, Relaxed);
     }

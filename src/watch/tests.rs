@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::machine::Patience;
+use super::machine::Thresholds;
 use super::*;
 use crate::backoff::Backoff;
 use crate::change::redact::Redactor;
@@ -53,7 +53,7 @@ struct Daemon {
 
 fn quick() -> Timings {
     Timings {
-        patience: Patience {
+        thresholds: Thresholds {
             short_watch: Duration::from_millis(50),
             stable: Duration::from_millis(100),
             quiet: Duration::from_secs(119),

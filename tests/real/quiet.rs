@@ -22,7 +22,7 @@ pub async fn scenario(version: Version) {
     cluster.create(MAPS, &json!({"metadata": {"name": "busy"}})).await;
     let watch = config::Watch { resources: vec!["events".to_owned()], ..config::Watch::default() };
     let mut timings = Timings { short_watch_seconds: 2..=2, ..Timings::default() };
-    timings.patience.quiet = Duration::from_millis(3900);
+    timings.thresholds.quiet = Duration::from_millis(3900);
     let reading = Reading::start(&cluster, "calm", watch, timings).await;
     let source = reading.sources().remove(0);
     let begun = cluster.oracle().revision().await;

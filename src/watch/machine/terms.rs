@@ -1,4 +1,4 @@
-//! What the machine is told, and what it says.
+//! What goes into the machine, and what comes out.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::model::{ResourceVersion, Why};
 
 /// How long the machine bears with what may heal by itself.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct Thresholds {
     /// A watch that ends sooner than this and brought nothing new has failed.
     pub short_watch: Duration,
     /// A watch that breaks off sooner than this and brought nothing new has not shown that the connection is well.
@@ -35,7 +35,7 @@ pub struct Patience {
     pub forgive: Duration,
 }
 
-impl Default for Patience {
+impl Default for Thresholds {
     fn default() -> Self {
         Self {
             short_watch: Duration::from_secs(1),
@@ -94,7 +94,7 @@ pub enum Input {
     /// The wait is over.
     Waited,
     /// The wait is over because the API server answers.
-    Rung,
+    Answers,
     /// Whether fresh discovery says that the resource is not served.
     Confirmed(bool),
     /// A consistent answer is of this version.
@@ -107,7 +107,7 @@ pub enum Input {
     /// brought. It comes in place of a watch, or ends one.
     Differs,
     /// The complete list lacks so much of what is known that it was not written: it may be a broken one.
-    Doubtful(String),
+    Lacking(String),
 }
 
 /// How a watch ended.
@@ -174,7 +174,7 @@ pub enum Effect {
     Rest(Duration),
     /// Ask discovery whether the resource is still served.
     Confirm,
-    /// The resource is gone: tell the journal, and end.
+    /// The resource is gone: report it to the journal, and end.
     Gone,
     /// Read the credentials again.
     Refresh,
@@ -185,12 +185,12 @@ pub enum Effect {
     /// Say what the source is doing.
     Report(SourceState),
     /// Count it.
-    Count(Oddity),
+    Count(Anomaly),
 }
 
 /// What is counted because it should be rare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Oddity {
+pub enum Anomaly {
     /// A change that the journal has already: the price of resuming safely.
     Replay,
     /// A version lower than one that came before it on the same watch.

@@ -1,9 +1,9 @@
 //! The machine, as traces that a person can read: one line in is `TIME INPUT`, one line out the effects.
 
+mod random;
 mod reaching;
+mod relisting;
 mod unrelated;
-
-use proptest::prelude::*;
 
 use super::*;
 use crate::journal::SourceId;
@@ -54,14 +54,14 @@ fn parse(line: &str) -> (Duration, Input) {
         "cut" => Input::Ended(End::Cut("it broke".to_owned())),
         "silent" => Input::Ended(End::Silent),
         "waited" => Input::Waited,
-        "rung" => Input::Rung,
+        "answers" => Input::Answers,
         "latest" => Input::Latest(rv(rest[0])),
         "warned" => Input::Warned,
         "recovered" => Input::Recovered(rv(rest[0])),
         "compacted" => Input::Compacted(rv(rest[0])),
         "unrecoverable" => Input::Unrecoverable,
         "differs" => Input::Differs,
-        "doubtful" => Input::Doubtful(text()),
+        "lacking" => Input::Lacking(text()),
         "confirmed" => Input::Confirmed(rest[0] == "yes"),
         "expired" => failed(Failure::Expired),
         "ahead" => failed(Failure::Ahead),
@@ -107,22 +107,22 @@ fn show(effect: &Effect) -> String {
         Effect::Bookmark(version) => format!("bookmark {version}"),
         Effect::Report(SourceState::Degraded(text)) => format!("degraded ({text})"),
         Effect::Report(state) => state.describe().0.to_owned(),
-        Effect::Count(Oddity::Replay) => "replay".to_owned(),
-        Effect::Count(Oddity::Disorder) => "disorder".to_owned(),
-        Effect::Count(Oddity::Desync(why)) => format!("desync {}", why.as_str()),
+        Effect::Count(Anomaly::Replay) => "replay".to_owned(),
+        Effect::Count(Anomaly::Disorder) => "disorder".to_owned(),
+        Effect::Count(Anomaly::Desync(why)) => format!("desync {}", why.as_str()),
     }
 }
 
 /// Each line of `trace` is `INPUT => EFFECTS`.
 #[track_caller]
 fn check(memory: SourceMemory, trace: &str) {
-    check_machine(Machine::new(memory, Patience::default()), trace);
+    check_machine(Machine::new(memory, Thresholds::default()), trace);
 }
 
 /// The same of a source that recovers what it has lost.
 #[track_caller]
 fn check_recovering(memory: SourceMemory, trace: &str) {
-    check_machine(Machine::new(memory, Patience::default()).recovering(true), trace);
+    check_machine(Machine::new(memory, Thresholds::default()).recovering(true), trace);
 }
 
 #[track_caller]
@@ -425,7 +425,7 @@ fn a_list_that_lacks_most_of_what_is_known_is_asked_for_twice() {
         "0 start => probe 12
          0 expired => desync expired, listing, list
          2 page 50 => commit 50 with a gap: expired
-         2 doubtful few => reconnect, wait #1
+         2 lacking few => reconnect, wait #1
          3 waited => list
          4 page 51 => commit 51 with a gap: expired, for sure
          5 committed => watch 51
@@ -523,52 +523,6 @@ fn not_found_is_confirmed_before_anything_is_deleted() {
 }
 
 #[test]
-fn a_refused_watch_is_answered_with_one_list() {
-    check(
-        known(),
-        "0 start => probe 12
-         0 probed 40 => watch 10
-         1 refused no => degraded (no), wait #1 at least 30s
-         40 waited => watch 10
-         41 refused no => wait #2 at least 30s
-         80 waited => watch 10
-         81 refused no => wait #3 at least 30s
-         120 waited => probe 12
-         120 probed 41 => desync expired, listing, list
-         121 page 50 => commit 50 with a gap: expired
-         122 committed => watch 50
-         123 refused no => degraded (no), wait #4 at least 30s
-         160 waited => probe 50",
-    );
-}
-
-#[test]
-fn errors_without_a_meaning_are_borne_for_a_while_then_answered_with_one_list() {
-    check(
-        known(),
-        "0 start => probe 12
-         0 probed 40 => watch 10
-         0 opened => watching
-         1 server oops => wait #1
-         2 waited => watch 10
-         20 server oops => degraded (oops), wait #2
-         21 waited => watch 10
-         32 server oops => wait #3
-         33 waited => probe 12
-         33 probed 41 => desync expired, listing, list
-         34 page 50 => commit 50 with a gap: expired
-         35 committed => watch 50
-         36 server oops => degraded (oops), wait #4
-         37 waited => probe 50
-         37 probed 50 => watch 50
-         38 opened => watching
-         39 changed 51 =>
-         40 server oops => degraded (oops), wait #5
-         41 waited => watch 50",
-    );
-}
-
-#[test]
 fn single_errors_hours_apart_are_no_lasting_trouble() {
     check(
         known(),
@@ -645,120 +599,6 @@ fn a_line_too_long_is_given_up_at_once() {
 }
 
 #[test]
-fn watches_that_end_at_once_are_failures_and_in_the_end_one_list() {
-    check(
-        known(),
-        "0 start => probe 12
-         0 probed 40 => watch 10
-         0 opened => watching
-         0.1 closed => wait #1
-         1 waited => probe 12
-         1 probed 40 => watch 10
-         1 opened =>
-         1.1 changed 12 => replay
-         1.2 closed => degraded (the API server closes every watch at once), wait #2
-         2 waited => probe 12
-         2 probed 40 => watch 10
-         2 opened =>
-         2.1 closed => wait #3
-         3 waited => probe 12
-         3 probed 40 => watch 10
-         3.1 closed => wait #4
-         4 waited => probe 12
-         4 probed 40 => watch 10
-         4.1 closed => wait #5
-         5 waited => probe 12
-         5 probed 41 => desync expired, listing, list
-         6 page 50 => commit 50 with a gap: expired
-         6 committed => watch 50
-         6.1 closed => degraded (the API server closes every watch at once), wait #6
-         7 waited => probe 50",
-    );
-}
-
-/// Each list that shows news is another one later than the one before it, and there is none without news.
-#[test]
-fn while_watches_end_at_once_what_is_new_is_listed_ever_more_rarely() {
-    let mut machine = Machine::new(known(), Patience::default());
-    let mut now = Duration::ZERO;
-    let mut version = 12_u32;
-    let mut action = machine.step(now, Input::Start).pop().unwrap();
-    let (mut watches, mut lists, mut waited) = (0, Vec::new(), true);
-    while watches < 100 {
-        now += Duration::from_millis(100);
-        let input = match &action {
-            Effect::Wait { .. } => {
-                waited = true;
-                Input::Waited
-            }
-            Effect::Probe(_) => {
-                // All is quiet from the 52nd watch to the 80th.
-                version += u32::from(!(52..80).contains(&watches));
-                Input::Probed(rv(&version.to_string()))
-            }
-            Effect::Watch(_) => {
-                assert!(std::mem::take(&mut waited) || lists.last() == Some(&watches), "no hot loop");
-                watches += 1;
-                machine.step(now, Input::Opened);
-                Input::Ended(End::Closed)
-            }
-            Effect::List { .. } => Input::Page { version: rv(&version.to_string()), next: None, newer: false },
-            Effect::Commit { why, .. } => {
-                assert_eq!(*why, Some(Why::Expired));
-                lists.push(watches);
-                Input::Committed
-            }
-            Effect::AskLatest
-            | Effect::Recover { .. }
-            | Effect::Await { .. }
-            | Effect::Rest(_)
-            | Effect::Confirm
-            | Effect::Gone
-            | Effect::Refresh
-            | Effect::Reconnect
-            | Effect::Bookmark(_)
-            | Effect::Report(_)
-            | Effect::Count(_) => panic!("{action:?}"),
-        };
-        action = machine.step(now, input).pop().unwrap();
-    }
-    // After 5 watches, then 1, 2, 4, 8 and always 16; what is due while all is quiet comes with the first news.
-    assert_eq!(lists, [5, 6, 8, 12, 20, 36, 52, 80, 96]);
-}
-
-#[test]
-fn a_list_of_the_same_version_again_is_not_made() {
-    check(
-        known(),
-        "0 start => probe 12
-         0 probed 40 => watch 10
-         0 opened => watching
-         0.1 refused no => degraded (no), wait #1 at least 30s
-         40 waited => watch 10
-         41 refused no => wait #2 at least 30s
-         80 waited => watch 10
-         81 refused no => wait #3 at least 30s
-         120 waited => probe 12
-         120 probed 41 => desync expired, listing, list
-         121 page 50 => commit 50 with a gap: expired
-         122 committed => watch 50
-         123 refused no => degraded (no), wait #4 at least 30s
-         160 waited => probe 50
-         160 probed 50 => watch 50
-         160 refused no => wait #5 at least 30s
-         200 waited => probe 50
-         200 probed 51 => desync expired, listing, list
-         201 page 51 => commit 51 with a gap: expired
-         202 committed => watch 51
-         202 opened => watching
-         300 closed => probe 51
-         300 probed 52 => watch 51
-         300 refused no => degraded (no), wait #1 at least 30s
-         340 waited => watch 51",
-    );
-}
-
-#[test]
 fn a_broken_or_silent_connection_is_looked_at_before_it_is_resumed() {
     for end in ["cut", "silent"] {
         check(
@@ -794,137 +634,4 @@ fn versions_without_an_order_are_resumed_from_without_a_question() {
          2 changed ghi =>
          3 closed => watch def",
     );
-}
-
-fn any_input() -> impl Strategy<Value = Input> {
-    let version =
-        prop_oneof![(1_u32..60).prop_map(|n| n.to_string()), Just("x".to_owned())].prop_map(ResourceVersion::new);
-    let text = || Just("text".to_owned());
-    let failure = prop_oneof![
-        Just(Failure::Expired),
-        Just(Failure::Ahead),
-        prop::option::of(0_u64..9).prop_map(|s| Failure::Busy(s.map(Duration::from_secs))),
-        Just(Failure::Unauthorized),
-        text().prop_map(Failure::Forbidden),
-        Just(Failure::NotFound),
-        text().prop_map(Failure::Refused),
-        text().prop_map(Failure::Server),
-        text().prop_map(Failure::Tls),
-        text().prop_map(Failure::Away),
-        text().prop_map(Failure::Unreachable),
-        text().prop_map(Failure::Undecodable),
-        text().prop_map(Failure::Oversize),
-    ];
-    prop_oneof![
-        4 => version.clone().prop_map(Input::Probed),
-        2 => version.clone().prop_map(Input::Latest),
-        1 => Just(Input::Warned),
-        1 => Just(Input::Differs),
-        1 => Just(Input::Unrelated),
-        4 => (version.clone(), prop::option::of(Just("t".to_owned())), prop::bool::weighted(0.05))
-            .prop_map(|(version, next, newer)| Input::Page { version, next, newer }),
-        4 => Just(Input::Opened),
-        1 => Just(Input::Stood),
-        4 => version.clone().prop_map(Input::Changed),
-        2 => version.clone().prop_map(Input::Bookmark),
-        2 => prop_oneof![Just(End::Closed), Just(End::Over), Just(End::Cut("cut".to_owned())), Just(End::Silent)].prop_map(Input::Ended),
-        4 => failure.prop_map(Input::Failed),
-        1 => any::<bool>().prop_map(Input::Confirmed),
-        2 => version.clone().prop_map(Input::Recovered),
-        1 => version.prop_map(Input::Compacted),
-        1 => Just(Input::Unrecoverable),
-    ]
-}
-
-/// Whether an input can answer what the machine is waiting for.
-fn answers(action: &Effect, open: bool, input: &Input) -> bool {
-    match (action, input) {
-        (Effect::Probe(_), Input::Probed(_) | Input::Failed(_))
-        | (Effect::AskLatest, Input::Latest(_) | Input::Unrelated | Input::Failed(_))
-        | (Effect::List { .. }, Input::Page { .. } | Input::Failed(_))
-        | (
-            Effect::Recover { .. },
-            Input::Recovered(_) | Input::Compacted(_) | Input::Unrecoverable | Input::Failed(_),
-        )
-        | (Effect::Confirm, Input::Confirmed(_)) => true,
-        (Effect::Watch(_), Input::Stood | Input::Changed(_) | Input::Bookmark(_) | Input::Ended(_)) => open,
-        (Effect::Watch(_), Input::Opened) => !open,
-        (Effect::Watch(_), Input::Failed(_) | Input::Warned | Input::Differs) => true,
-        _ => false,
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
-    #[test]
-    fn whatever_a_server_does_the_source_is_never_lost_and_never_hot(
-        inputs in prop::collection::vec((0_u64..20_000, any_input()), 0..120),
-        begun in any::<bool>(), recovers in any::<bool>(),
-    ) {
-        let memory = if begun { known() } else { new() };
-        let mut machine = Machine::new(memory, Patience::default()).recovering(recovers);
-        let mut now = Duration::ZERO;
-        let mut open = false;
-        let mut action = machine.step(now, Input::Start).pop().unwrap();
-        // What is known to be in the journal, and what a list has to be for.
-        let (mut listed, mut desynced, mut older) = (begun, !begun, false);
-        for (pause, input) in inputs {
-            now += Duration::from_millis(pause);
-            let input = match &action {
-                Effect::Wait { .. } => Input::Waited,
-                Effect::Await { .. } if pause % 2 == 0 => Input::Rung,
-                Effect::Await { .. } => Input::Waited,
-                Effect::Commit { sure: false, .. } if pause % 4 == 0 => Input::Doubtful("few".to_owned()),
-                Effect::Commit { why, .. } => {
-                    // Invariant 3: only what has no history is listed without a gap.
-                    prop_assert_eq!(why.is_none(), !listed);
-                    listed = true;
-                    // What follows a list of an older version is to be recovered.
-                    desynced = std::mem::take(&mut older);
-                    Input::Committed
-                }
-                Effect::Gone => break,
-                action if !answers(action, open, &input) => continue,
-                Effect::Probe(_)
-                | Effect::AskLatest
-                | Effect::List { .. }
-                | Effect::Recover { .. }
-                | Effect::Watch(_)
-                | Effect::Confirm => input,
-                Effect::Rest(_)
-                | Effect::Refresh
-                | Effect::Reconnect
-                | Effect::Bookmark(_)
-                | Effect::Report(_)
-                | Effect::Count(_) => unreachable!(),
-            };
-            let asked = matches!(action, Effect::AskLatest);
-            if matches!(input, Input::Recovered(_)) {
-                desynced = false;
-            }
-            let failing = matches!(input, Input::Failed(_) | Input::Doubtful(_) | Input::Differs | Input::Ended(End::Cut(_) | End::Silent));
-            let expired = matches!(input, Input::Failed(Failure::Expired));
-            let stays_open = matches!(input, Input::Opened | Input::Stood | Input::Changed(_) | Input::Bookmark(_));
-            let effects = machine.step(now, input);
-            desynced |= effects.iter().any(|effect| matches!(effect, Effect::Count(Oddity::Desync(_))));
-            let actions: Vec<&Effect> = effects.iter().filter(|effect| effect.is_action()).collect();
-            prop_assert_eq!(actions.len(), usize::from(!stays_open), "one thing to do at a time: {:?}", effects);
-            let Some(next) = actions.first() else { open = true; continue };
-            open = false;
-            if failing {
-                let waits = matches!(next, Effect::Wait { .. } | Effect::Await { .. } | Effect::Confirm)
-                    // Once, and not again before a while.
-                    || (expired && matches!(next, Effect::List { .. } | Effect::Recover { .. }))
-                    || (!asked && matches!(next, Effect::AskLatest));
-                prop_assert!(waits, "a failure is followed by a wait, not by {next:?}");
-            }
-            if let Effect::List { .. } | Effect::Recover { .. } = next {
-                prop_assert!(desynced, "no list while there is a position to resume from");
-            }
-            if let Effect::List { at, token: None, .. } = next {
-                older = at.is_some();
-            }
-            action = (*next).clone();
-        }
-    }
 }

@@ -10,7 +10,7 @@ use kube::core::params::{ListParams, VersionMatch};
 
 use super::plan::{Key, Question, State};
 use super::revisions::number;
-use super::{Answer, Recovery, Trouble, Window, unordered};
+use super::{Answer, Recovery, Window, WindowError, unordered};
 use crate::cluster::{Failure, next_part};
 use crate::journal::Found;
 use crate::model::SourceSpec;
@@ -26,7 +26,7 @@ const TRIES: u32 = 3;
 const ITEM_LIMIT: usize = 256 << 10;
 
 impl Recovery<'_> {
-    pub(super) async fn ask(&self, window: &Window, question: Question) -> Result<Answer, Trouble> {
+    pub(super) async fn ask(&self, window: &Window, question: Question) -> Result<Answer, WindowError> {
         match question {
             Question::Object(key, at) => {
                 let state = self.object(window, &key, at).await?;
@@ -56,7 +56,7 @@ impl Recovery<'_> {
     }
 
     /// How many objects there were at a revision, where the API server says so.
-    pub(super) async fn count(&self, at: u64) -> Result<Option<u64>, Trouble> {
+    pub(super) async fn count(&self, at: u64) -> Result<Option<u64>, WindowError> {
         let mut items = 0;
         let params = ListParams { limit: Some(1), ..list_params(self.spec) };
         let count = |_: decode::Object<'_>| {
@@ -69,7 +69,7 @@ impl Recovery<'_> {
     }
 
     /// What an object was at a revision. A version of this window is staged.
-    async fn object(&self, window: &Window, key: &Key, at: u64) -> Result<Option<State>, Trouble> {
+    async fn object(&self, window: &Window, key: &Key, at: u64) -> Result<Option<State>, WindowError> {
         let path = self.path_of(key);
         let params =
             ListParams { field_selector: Some(by_name(key, &self.spec.field_selector)), ..list_params(self.spec) };
@@ -129,7 +129,7 @@ impl Recovery<'_> {
     }
 
     /// What an object was at a revision, whatever is selected.
-    async fn outside(&self, window: &Window, key: &Key, at: u64) -> Result<Option<State>, Trouble> {
+    async fn outside(&self, window: &Window, key: &Key, at: u64) -> Result<Option<State>, WindowError> {
         let params = ListParams { field_selector: Some(by_name(key, "")), ..ListParams::default() };
         let mut found = None;
         self.page(&self.path_of(key), Some(at), params, |object| {
@@ -145,7 +145,7 @@ impl Recovery<'_> {
         &self,
         at: u64,
         mut each: impl FnMut(decode::Object<'_>) -> Result<(), Failure>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), WindowError> {
         let path = self.spec.resource.path(self.spec.namespace.as_deref());
         let mut token = None;
         loop {
@@ -166,7 +166,7 @@ impl Recovery<'_> {
         at: Option<u64>,
         params: ListParams,
         mut each: impl FnMut(decode::Object<'_>) -> Result<(), Failure>,
-    ) -> Result<Page, Trouble> {
+    ) -> Result<Page, WindowError> {
         let params = at.map_or_else(|| params.clone(), |at| exactly(at, &params));
         let mut tries = 0;
         loop {
@@ -218,12 +218,12 @@ impl Recovery<'_> {
     }
 
     /// Waits where a failure may pass, for a few times.
-    async fn bear(&self, tries: &mut u32, failure: Failure) -> Result<(), Trouble> {
+    async fn bear(&self, tries: &mut u32, failure: Failure) -> Result<(), WindowError> {
         tracing::debug!(source = self.spec.name(), %failure, "a question about the past failed");
         *tries += 1;
         // Under other credentials everything is asked anew.
         if self.shared.api.generation().await != self.generation {
-            return Err(Trouble::Stop(failure.into()));
+            return Err(WindowError::Stop(failure.into()));
         }
         let passes = match &failure {
             Failure::Busy(after) => {
@@ -234,7 +234,7 @@ impl Recovery<'_> {
                 true
             }
             Failure::Server(_) | Failure::Unreachable(_) | Failure::Undecodable(_) => true,
-            Failure::Expired => return Err(Trouble::Compacted),
+            Failure::Expired => return Err(WindowError::Compacted),
             Failure::Refused(_) | Failure::Oversize(_) => return Err(hopeless(&failure)),
             // Whoever bears with it asks again, as long as there is time.
             Failure::Ahead
@@ -250,18 +250,18 @@ impl Recovery<'_> {
         }
         // What fails without a reason that passes is given up; the rest is waited for.
         let lasts = matches!(failure, Failure::Server(_) | Failure::Undecodable(_));
-        Err(if lasts { hopeless(&failure) } else { Trouble::Stop(failure.into()) })
+        Err(if lasts { hopeless(&failure) } else { WindowError::Stop(failure.into()) })
     }
 
     /// The API server's newest version, which is that of a consistent list.
-    pub(super) async fn newest_of(&self, spec: &SourceSpec) -> Result<u64, Trouble> {
+    pub(super) async fn newest_of(&self, spec: &SourceSpec) -> Result<u64, WindowError> {
         let params = ListParams { limit: Some(1), ..list_params(spec) };
         let page = self.page(&spec.resource.path(spec.namespace.as_deref()), None, params, |_| Ok(())).await?;
         number(&page.version).ok_or_else(unordered)
     }
 
     /// The least revision after `from` that can be had. The newest can, or nothing can.
-    pub(super) async fn oldest(&self, from: u64, newest: u64) -> Result<u64, Trouble> {
+    pub(super) async fn oldest(&self, from: u64, newest: u64) -> Result<u64, WindowError> {
         let (mut gone, mut there) = (from, newest);
         let path = self.spec.resource.path(self.spec.namespace.as_deref());
         while there - gone > 1 {
@@ -269,7 +269,7 @@ impl Recovery<'_> {
             let params = ListParams { limit: Some(1), ..list_params(self.spec) };
             match self.page(&path, Some(at), params, |_| Ok(())).await {
                 Ok(_) => there = at,
-                Err(Trouble::Compacted) => gone = at,
+                Err(WindowError::Compacted) => gone = at,
                 Err(trouble) => return Err(trouble),
             }
         }
@@ -281,8 +281,8 @@ impl Recovery<'_> {
     }
 }
 
-fn hopeless(failure: &Failure) -> Trouble {
-    Trouble::Hopeless(failure.to_string())
+fn hopeless(failure: &Failure) -> WindowError {
+    WindowError::Hopeless(failure.to_string())
 }
 
 /// Asks for exactly this revision. A token of a page brings its own.

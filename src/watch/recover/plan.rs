@@ -84,8 +84,8 @@ pub(super) struct Plan {
     counts: BTreeMap<u64, u64>,
     /// Where every object was looked at.
     listed: BTreeSet<u64>,
-    /// What the journal has told already.
-    told: BTreeSet<(Key, u64)>,
+    /// What the journal has recorded already.
+    recorded: BTreeSet<(Key, u64)>,
     /// Whether the API server counts.
     counting: bool,
 }
@@ -103,7 +103,7 @@ impl Plan {
             tracks: BTreeMap::new(),
             counts: BTreeMap::new(),
             listed: BTreeSet::new(),
-            told: BTreeSet::new(),
+            recorded: BTreeSet::new(),
             counting: true,
         }
     }
@@ -125,10 +125,10 @@ impl Plan {
         self.versions.keys().copied()
     }
 
-    /// What the journal last told of an object that is not the same at both ends: under which version, and whether it was
+    /// What the journal last recorded of an object that is not the same at both ends: under which version, and whether it was
     /// there then. `None`: there was never anything under this name, or it was gone before the window.
-    pub(super) fn begins(&mut self, key: &Key, told: Option<(u64, Option<State>)>) -> Result<(), Doubt> {
-        let (version, state) = told.unwrap_or((0, None));
+    pub(super) fn begins(&mut self, key: &Key, recorded: Option<(u64, Option<State>)>) -> Result<(), Doubt> {
+        let (version, state) = recorded.unwrap_or((0, None));
         if state.is_none() && version > self.from {
             self.deletions.insert(version);
         }
@@ -136,11 +136,16 @@ impl Plan {
         self.learn(key, at, at, state, true)
     }
 
-    /// What the journal has told of an object in this window already, by version: its uid, and nothing for a deletion.
-    /// Before that it was there with the uid `there`, or it was not; whatever is missing in between can be told no more.
-    pub(super) fn told(&mut self, key: &Key, there: Option<u64>, told: &[(u64, Option<u64>)]) -> Result<(), Doubt> {
+    /// What the journal has recorded of an object in this window already, by version: its uid, and nothing for a deletion.
+    /// Before that it was there with the uid `there`, or it was not; whatever is missing in between can be recorded no more.
+    pub(super) fn recorded(
+        &mut self,
+        key: &Key,
+        there: Option<u64>,
+        recorded: &[(u64, Option<u64>)],
+    ) -> Result<(), Doubt> {
         let (mut from, mut state) = (self.from, there.map(|uid| State { uid, version: self.from }));
-        for (version, uid) in told {
+        for (version, uid) in recorded {
             if *version <= from {
                 return Err(Doubt::Contradiction);
             }
@@ -149,7 +154,7 @@ impl Plan {
             if uid.is_none() {
                 self.deletions.insert(*version);
             }
-            self.told.insert((key.clone(), *version));
+            self.recorded.insert((key.clone(), *version));
         }
         self.learn(key, from, from, state, true)
     }
@@ -238,7 +243,7 @@ impl Plan {
         }
     }
 
-    /// What was found, in order. What the journal has told is not among it.
+    /// What was found, in order. What the journal has recorded is not among it.
     pub(super) fn changes(&self) -> Result<Vec<Change>, Doubt> {
         let mut changes = Vec::new();
         for (key, facts) in &self.tracks {
@@ -252,11 +257,12 @@ impl Plan {
                 }
             }
         }
-        let told = |change: &Change| self.told.contains(&(change.key.clone(), change.version));
-        changes.retain(|change| !told(change));
-        // What an object was before something that was told can be told no more: its changes come in order.
-        let is_late =
-            |change: &Change| self.told.iter().any(|(key, version)| *key == change.key && *version > change.version);
+        let recorded = |change: &Change| self.recorded.contains(&(change.key.clone(), change.version));
+        changes.retain(|change| !recorded(change));
+        // What an object was before something that was recorded can be recorded no more: its changes come in order.
+        let is_late = |change: &Change| {
+            self.recorded.iter().any(|(key, version)| *key == change.key && *version > change.version)
+        };
         if changes.iter().any(is_late) {
             return Err(Doubt::Contradiction);
         }

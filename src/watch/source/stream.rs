@@ -50,22 +50,17 @@ impl Driver {
         (self.warned, self.spent) = (false, None);
         // Nothing is to be done about an open watch but to read it.
         self.step(Input::Opened).await?;
-        if let Some(period) = self.shared.timings.audit
-            && self.audit_due.is_none()
-        {
-            // Spread, so that the sources do not come all at once, and not at the start, which lists or resumes.
-            self.audit_due = Some(Instant::now() + period / 2 + random_up_to(period / 2));
-        }
+        self.schedule_audit();
         self.read(body, Instant::now() + Duration::from_secs(u64::from(seconds)) - AGREED).await
     }
 
     /// Lets the audit know how far we are.
-    fn tell_position(&self) {
+    fn publish_position(&self) {
         let position = self.machine.position();
-        self.position.send_if_modified(|told| {
-            let moved = told.as_ref() != position;
+        self.position.send_if_modified(|published| {
+            let moved = published.as_ref() != position;
             if moved {
-                *told = position.cloned();
+                *published = position.cloned();
             }
             moved
         });
@@ -85,7 +80,7 @@ impl Driver {
         // It ends with the watch, and then begins again with the next one.
         let mut audit = None;
         loop {
-            self.tell_position();
+            self.publish_position();
             // Others may wait for what a line in the middle holds.
             let patience = if share.is_holding() { pause } else { silence };
             let stands = self.machine.stands_after().map(|after| opened + after);

@@ -26,8 +26,8 @@ async fn chaos(seed: u64, forgetting: bool) {
     let mut place = Place::new().await;
     place.timings.page = 3;
     // Troubles come thicker here than anything that should be answered with a list.
-    place.timings.patience.server_errors = PATIENCE;
-    place.timings.patience.short_watches = 1000;
+    place.timings.thresholds.server_errors = PATIENCE;
+    place.timings.thresholds.short_watches = 1000;
     place.map("first", "1");
     let at = place.sim.revision();
     let mut daemon = place.ready(maps()).await;

@@ -54,7 +54,7 @@ async fn a_server_that_was_only_slow_keeps_no_other_source_from_listing() {
 #[tokio::test]
 async fn a_restored_server_that_catches_up_is_told_as_a_rollback_all_the_same() {
     let mut place = Place::new().await;
-    place.timings.patience.ahead = PATIENCE;
+    place.timings.thresholds.ahead = PATIENCE;
     place.map("old", "1");
     let then = place.sim.revision();
     let daemon = place.ready(maps()).await;

@@ -1,5 +1,8 @@
 //! How often a source asks, how it waits for a server that is away, and when it is well again.
 
+use proptest::prelude::*;
+
+use super::random::{answers, any_input};
 use super::*;
 
 /// Every request costs a turn, so nothing is asked more often than this, whatever is answered.
@@ -58,7 +61,7 @@ fn a_server_that_is_away_is_waited_for() {
          20 away refused => await #1
          21 waited => probe 12
          21 away refused => degraded (refused), await #2
-         40 rung => probe 12
+         40 answers => probe 12
          40 probed 40 => watch 10
          40 opened => watching",
     );
@@ -72,18 +75,18 @@ fn who_is_called_in_vain_waits_by_himself() {
         "0 start => probe 12
          0 probed 40 => watch 10
          1 away reset => await #1
-         1 rung => probe 12
+         1 answers => probe 12
          1 probed 40 => watch 10
          2 away reset => await #1
-         2 rung => probe 12
+         2 answers => probe 12
          2 probed 40 => watch 10
          3 away reset => await #1
-         3 rung => probe 12
+         3 answers => probe 12
          3 probed 40 => watch 10
          4 away reset => await again #1
          9 waited => probe 12
          9 away reset => degraded (reset), await again #2
-         20 rung => probe 12
+         20 answers => probe 12
          20 probed 40 => watch 10
          20 opened => watching
          40 cut => wait #1
@@ -103,7 +106,7 @@ fn a_server_that_has_just_begun_is_not_taken_at_its_word() {
          1 away refused => degraded (refused), await #2
          25 waited => probe 12
          25 away refused => await #3
-         50 rung => probe 12
+         50 answers => probe 12
          50 forbidden ask => wait #1 at least 0.5s
          51 waited => probe 12
          51 server trouble => wait #1 at least 0.5s
@@ -131,7 +134,7 @@ fn a_server_that_has_just_begun_is_not_taken_at_its_word() {
          74 forbidden ask => wait #1 at least 0.5s
          75 waited => probe 12
          75 busy => await again #6
-         76 rung => probe 12
+         76 answers => probe 12
          76 busy 3 => wait #1 at least 3s
          80 waited => probe 12
          80 probed 40 => watch 10",
@@ -153,7 +156,7 @@ fn a_server_that_has_too_much_to_do_is_asked_ever_more_rarely() {
          40 server trouble => degraded (trouble), wait #4
          45 waited => probe 12
          45 busy => degraded (the API server is busy), await again #5
-         50 rung => probe 12
+         50 answers => probe 12
          50 server trouble => wait #1 at least 0.5s",
     );
 }
@@ -203,11 +206,11 @@ fn watches_that_broke_off_with_their_server_are_forgotten_when_it_is_back() {
          0 probed 40 => watch 10
          0 opened => watching
          0.5 cut => await again #1
-         24 rung => probe 12
+         24 answers => probe 12
          24 probed 40 => watch 10
          24 opened =>
          24.5 cut => await again #1
-         48 rung => probe 12
+         48 answers => probe 12
          48 probed 40 => watch 10
          48 opened =>",
     );
@@ -319,7 +322,7 @@ fn a_quiet_position_moves_with_as_many_shorter_watches_as_make_two_minutes() {
 #[test]
 fn watches_that_are_cut_when_idle_are_asked_for_a_shorter_time() {
     let seconds = |lives: &[(f64, &str)]| {
-        let mut machine = Machine::new(known(), Patience::default());
+        let mut machine = Machine::new(known(), Thresholds::default());
         let mut now = Duration::ZERO;
         machine.step(now, Input::Start);
         machine.step(now, Input::Probed(rv("40")));
@@ -356,7 +359,7 @@ proptest! {
         inputs in prop::collection::vec((0_u8..40, any_input()), 0..800), opaque in any::<bool>(), recovers in any::<bool>(),
     ) {
         let memory = if opaque { memory(Some("a"), Some("b"), None) } else { known() };
-        let patience = Patience::default();
+        let patience = Thresholds::default();
         let mut machine = Machine::new(memory, patience).recovering(recovers);
         let (mut now, mut open, mut newest, mut listed) = (Duration::ZERO, false, 100_u32, 100);
         let (mut watches, mut requests, mut pages) = (Vec::new(), Vec::new(), Vec::new());
@@ -400,7 +403,7 @@ proptest! {
                     now += *at_least;
                     Input::Waited
                 }
-                Effect::Await { .. } => Input::Rung,
+                Effect::Await { .. } => Input::Answers,
                 Effect::Commit { .. } => Input::Committed,
                 Effect::Gone => break,
                 action if dice < 20 && answers(action, open, &input) => input,

@@ -1,0 +1,122 @@
+//! What the daemon reports of itself: to systemd, to `decklog status` and in its own log.
+
+use std::io::IsTerminal;
+
+use super::clock::Seen;
+use super::{Running, descriptors};
+use crate::journal::SourceState;
+use crate::status::Live;
+use crate::watch::SourceView;
+
+impl Running {
+    /// One line for `systemctl status`.
+    pub(super) fn line(&self) -> String {
+        let overview = self.sources.overview();
+        let head = self.journal.head().borrow().0;
+        let mut line = format!("seq {head}; {} sources", overview.sources.len());
+        if !overview.waiting.is_empty() {
+            line.push_str(&format!(", {} not served yet", overview.waiting.len()));
+        }
+        if let Some(pause) = &*self.journal.paused().borrow() {
+            line.push_str(&format!("; paused: {}", pause.detail));
+        }
+        let listing = overview.sources.iter().filter(|view| matches!(view.stats.state(), SourceState::Listing(_)));
+        match listing.count() {
+            0 => {}
+            lists => line.push_str(&format!(", {lists} listing")),
+        }
+        let recovering = |view: &&SourceView| view.stats.state() == SourceState::Recovering;
+        match overview.sources.iter().filter(recovering).count() {
+            0 => {}
+            some => line.push_str(&format!(", {some} recovering")),
+        }
+        line
+    }
+
+    /// After the machine or this process has slept, whoever was at the other end of a connection may have left without
+    /// a word: every watch is opened anew, from where it was.
+    pub(super) fn report_time(&self, seen: Seen) {
+        match seen {
+            Seen::Nothing => return,
+            Seen::Jumped(jump) => tracing::warn!(
+                seconds = jump.seconds,
+                "the clock has jumped: it was set, or the machine was suspended; the order of entries is their seq, and \
+                 every watch is opened anew"
+            ),
+            Seen::StoodStill(passed) => tracing::warn!(
+                seconds = passed.as_secs(),
+                "this process stood still: it was stopped, or the machine was; every watch is opened anew"
+            ),
+        }
+        self.sources.reconnect();
+    }
+
+    /// Keeps what this process reports of itself as it is.
+    pub(super) fn update_live(&self, stalled: Vec<String>, seen: Seen) {
+        let files = descriptors::look();
+        let changed = self.live.send_if_modified(|live| {
+            let mut now = Live {
+                ready: *self.sources.ready().borrow(),
+                stalled,
+                waiting: self.sources.overview().waiting.into_iter().map(|waiting| waiting.name).collect(),
+                tries: self.sinks.tries(),
+                paused: self.journal.paused().borrow().clone(),
+                open_files: files.open,
+                open_files_limit: files.most,
+                ..live.clone()
+            };
+            if let Seen::Jumped(jump) = seen {
+                now.clock_jumps += 1;
+                now.last_jump = Some(jump);
+            }
+            if now.files_are_scarce() && !live.files_are_scarce() {
+                tracing::error!(
+                    open = files.open,
+                    most = files.most,
+                    "nearly all file descriptors are in use: soon no watch can be opened anew; raise LimitNOFILE of the service"
+                );
+            }
+            // The number of files alone is no news for a disk.
+            let files = |live: &Live| live.files_are_scarce();
+            let known = Live { open_files: live.open_files, ..now.clone() } == *live && files(&now) == files(live);
+            *live = now;
+            !known
+        });
+        if let Err(error) = self.journal.note_head() {
+            tracing::debug!("how far the journal is cannot be left beside it: {error}");
+        }
+        if changed
+            && let Some(file) = &self.live_file
+            && let Err(error) = self.live.borrow().write(file)
+        {
+            tracing::debug!("what this process says of itself cannot be left for `decklog status`: {error}");
+        }
+    }
+
+    /// A source that needs a person does not keep the others from being ready.
+    pub(super) fn report_ready(&self) {
+        let degraded = |view: &SourceView| matches!(view.stats.state(), SourceState::Degraded(_));
+        let sources = self.sources.overview().sources;
+        let degraded: Vec<String> = sources.iter().filter(|view| degraded(view)).map(|view| view.spec.name()).collect();
+        if degraded.is_empty() {
+            tracing::info!("ready: every source has resumed or finished its first list");
+        } else {
+            tracing::warn!(
+                degraded = degraded.join(", "),
+                "ready, but for these sources: `decklog status` says what they need"
+            );
+        }
+    }
+
+    /// On a terminal somebody waits for the first lists, which take their time in a big cluster.
+    pub(super) fn report_lists(&self) {
+        if !std::io::stderr().is_terminal() {
+            return;
+        }
+        for view in self.sources.overview().sources {
+            if let SourceState::Listing(objects) = view.stats.state() {
+                tracing::info!(source = view.spec.name(), "listing: {objects} objects so far");
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Whether the API server is there, as far as its answers tell.
+
+use std::time::Duration;
+
+/// So many times it is believed in a row that it answers where we then do not get anything.
+const CALLS: u32 = 3;
+
+/// What is known of its coming and going.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Presence {
+    /// It was away when it was last heard of.
+    away: bool,
+    /// When it first answered after that.
+    began: Option<Duration>,
+    /// We were called because it answers, and have not got anything of it since.
+    called: bool,
+    /// How often that came to nothing, in a row.
+    in_vain: u32,
+}
+
+impl Presence {
+    /// It may be away.
+    pub(super) const fn is_away(&mut self) {
+        self.away = true;
+    }
+
+    /// Nobody could be reached. Says whether to be called when it answers: whoever calls us may have that from another one
+    /// than we ask.
+    pub(super) fn not_reached(&mut self) -> bool {
+        self.away = true;
+        self.in_vain += u32::from(std::mem::take(&mut self.called));
+        self.in_vain < CALLS
+    }
+
+    /// We are called because it answers: what failed while nobody was there says nothing about who is there now, and may
+    /// still be beginning.
+    pub(super) const fn call(&mut self) {
+        (self.called, self.away, self.began) = (true, true, None);
+    }
+
+    /// The wait is over, or it has taken what we asked for.
+    pub(super) const fn not_called(&mut self) {
+        self.called = false;
+    }
+
+    /// A watch has shown that it is well.
+    pub(super) const fn stable(&mut self) {
+        self.in_vain = 0;
+    }
+
+    /// We have got something of it.
+    pub(super) const fn well(&mut self) {
+        (self.called, self.in_vain) = (false, 0);
+    }
+
+    /// It answers. Where nobody has said that it had been away it does not begin again before `forgive` is over: it may only
+    /// have too much to do.
+    pub(super) fn answered(&mut self, now: Duration, forgive: Duration) {
+        let lately = self.began.is_some_and(|began| now.saturating_sub(began) <= forgive);
+        if std::mem::take(&mut self.away) && !lately {
+            self.began = Some(now);
+        }
+    }
+
+    /// Whether it has begun within this time: then it denies everything until it has read who may do what, and fails in
+    /// other ways that pass.
+    pub(super) fn has_just_begun(&self, now: Duration, within: Duration) -> bool {
+        self.began.is_some_and(|began| now.saturating_sub(began) <= within)
+    }
+}

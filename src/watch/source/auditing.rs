@@ -1,0 +1,78 @@
+//! When a source is audited, and what follows from it. Audits go on beside an open watch, because that is what catches up.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::Driver;
+use crate::backoff::random_up_to;
+use crate::journal::{Audit, JournalError};
+use crate::watch::audit::Auditor;
+use crate::watch::requests::Stop;
+
+/// An audit on its way.
+pub(super) type Auditing = Pin<Box<dyn Future<Output = Result<Option<Audit>, Stop>> + Send>>;
+
+impl Driver {
+    /// A watch is open: from now on an audit may come due.
+    pub(super) fn schedule_audit(&mut self) {
+        if let Some(period) = self.shared.timings.audit
+            && self.audit_due.is_none()
+        {
+            // Spread, so that the sources do not come all at once, and not at the start, which lists or resumes.
+            self.audit_due = Some(Instant::now() + period / 2 + random_up_to(period / 2));
+        }
+    }
+
+    /// Begins an audit when it is due, and ends with it. Otherwise it never ends.
+    pub(super) async fn audit(&self, audit: &mut Option<Auditing>) -> Result<Option<Audit>, Stop> {
+        let (None, Some(due)) = (&audit, self.audit_due) else {
+            return match audit {
+                Some(audit) => audit.await,
+                None => std::future::pending().await,
+            };
+        };
+        tokio::time::sleep_until(due).await;
+        let auditor = Auditor {
+            shared: Arc::clone(&self.shared),
+            spec: self.spec.clone(),
+            id: self.id,
+            position: self.position.subscribe(),
+        };
+        audit.insert(Box::pin(auditor.audit())).await
+    }
+
+    /// Takes note of an audit. Says whether the log and the API server differ.
+    pub(super) async fn audited(&mut self, found: Result<Option<Audit>, Stop>) -> Result<bool, JournalError> {
+        let period = self.shared.timings.audit.unwrap_or_default();
+        self.audit_due = Some(Instant::now() + period * 3 / 4 + random_up_to(period / 4));
+        let audit = match found {
+            Ok(Some(audit)) => audit,
+            Ok(None) => {
+                self.stats.undecided();
+                return Ok(false);
+            }
+            Err(Stop::Failure(failure)) => {
+                tracing::debug!(source = self.spec.name(), %failure, "an audit failed");
+                self.stats.undecided();
+                return Ok(false);
+            }
+            Err(Stop::Journal(error)) => return Err(error),
+        };
+        let differences = audit.differences;
+        self.shared.journal.audited(self.id, audit).await?;
+        tracing::debug!(source = self.spec.name(), differences, "an audit is done");
+        if differences > 0 {
+            tracing::warn!(
+                source = self.spec.name(),
+                differences,
+                "an audit found that the log and the API server differ"
+            );
+            // Whoever answered the audit may not be whom we watch.
+            self.unverified_since = Some(Instant::now());
+        }
+        Ok(differences > 0)
+    }
+}
