@@ -1,8 +1,8 @@
 //! Read-only connections: what delivery, status and the commands read. They never block the writer.
 
 mod audit;
-mod choice;
 mod history;
+mod pushdown;
 mod requests;
 mod verify;
 
@@ -13,12 +13,12 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, params_from_iter};
 
 pub use audit::{KnownObject, Lost};
-pub use choice::{Choice, Page};
 pub use history::Step;
+pub use pushdown::{Choice, Page};
 pub use requests::Requests;
 pub use verify::Verified;
 
-use choice::{COLUMNS, TABLES, chosen};
+use pushdown::{COLUMNS, TABLES, chosen};
 
 use super::codec::Codec;
 use super::recent::{Line, Recent};

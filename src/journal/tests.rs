@@ -1,7 +1,7 @@
 //! The journal's promises, each under its name.
 
-mod choice;
 mod noise;
+mod pushdown;
 mod retention;
 mod trust;
 mod withheld;

@@ -1,17 +1,17 @@
 //! The one thread that writes: commands in, entries and state out, many commands to a transaction.
 
-mod calendar;
 mod change;
-mod forget;
+mod clock;
+mod desync;
 mod listing;
 mod queue;
+mod quota;
 mod register;
 mod requests;
-mod room;
 mod store;
 #[cfg(test)]
 mod tests;
-mod trust;
+mod truncate;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::Path;
@@ -31,12 +31,12 @@ use crate::ambient::{self, watch};
 use crate::change::Noise;
 use crate::change::redact::Redactor;
 use crate::model::{Cluster, EntryType, Redacted, Resource, ResourceVersion, Seq, Why};
-use calendar::Calendar;
+use clock::Calendar;
 use listing::Job;
 use queue::Woken;
 pub(super) use queue::{Command, Queue, Queued, Reply};
+use quota::Room;
 pub(super) use requests::WITHHELD;
-use room::Room;
 
 /// A transaction takes what waits, up to this many changes; how many bytes, `retention::Sizes` says.
 const GROUP_CHANGES: usize = 1000;
