@@ -377,12 +377,12 @@ impl Fleet {
     }
 
     async fn begin(&mut self, key: Key, spec: SourceSpec, redactor: &Arc<Redactor>) -> Result<(), FleetError> {
-        let memory = self.journal.source(&spec).await?;
+        let (journal, memory) = self.journal.source(&spec).await?;
         let stats = Arc::new(SourceStats::default());
-        let view = SourceView { spec: spec.clone(), id: memory.id, stats: Arc::clone(&stats) };
+        let view = SourceView { spec: spec.clone(), id: journal.id(), stats: Arc::clone(&stats) };
         let cancel = CancellationToken::new();
         let shared = self.shared_with(redactor);
-        let driver = Driver::new(shared, spec, memory, stats);
+        let driver = Driver::new(shared, spec, journal, memory, stats);
         let task = self.tasks.spawn({
             let (cancel, key) = (cancel.clone(), key.clone());
             async move {

@@ -16,7 +16,6 @@ mod terms;
 mod tests;
 mod trouble;
 
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ use trouble::Trouble;
 
 use super::classify::{Failure, UNAUTHORIZED};
 use crate::journal::{SourceMemory, SourceState};
-use crate::model::{ResourceVersion, Why};
+use crate::model::{Checkpoint, ResourceVersion, Why};
 
 /// What the source is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,11 +63,8 @@ const SEEN: usize = 10_000;
 pub struct Machine {
     patience: Patience,
     phase: Phase,
-    /// Everything up to here was handed to the journal: where to watch from. `None` asks for a list.
-    resume: Option<ResourceVersion>,
-    /// The highest version handed over. Several changes can share one version, so `resume` stays on the distinct one
-    /// before it until a bookmark says that nothing more of it comes.
-    applied: Option<ResourceVersion>,
+    /// What was handed to the journal. Without a position a list is needed.
+    checkpoint: Checkpoint,
     /// The gap that the next list declares.
     why: Option<Why>,
     /// Whether anything is recovered at all.
@@ -128,8 +124,7 @@ impl Machine {
         Self {
             patience,
             phase: Phase::New,
-            resume: memory.resume,
-            applied: memory.applied,
+            checkpoint: memory.checkpoint,
             why: memory.why,
             recovers: false,
             recoverable: false,
@@ -162,20 +157,20 @@ impl Machine {
     /// Whether to recover what happened since a position was lost, instead of a gap.
     #[must_use]
     pub fn recovering(self, recovers: bool) -> Self {
-        let lost = self.why.filter(|_| self.resume.is_none());
+        let lost = self.why.filter(|_| self.checkpoint.resume.is_none());
         Self { recovers, recoverable: recovers && lost.is_some_and(is_recoverable), ..self }
     }
 
     /// Everything up to here was handed to the journal.
     #[must_use]
     pub const fn position(&self) -> Option<&ResourceVersion> {
-        self.resume.as_ref()
+        self.checkpoint.resume.as_ref()
     }
 
     /// Whether a server that consistently has `version` would have gone back in time.
     #[must_use]
     pub fn is_past(&self, version: &ResourceVersion) -> bool {
-        !self.unrelated && self.applied.as_ref().is_some_and(|applied| is_before(version, applied))
+        !self.unrelated && self.checkpoint.is_past(version)
     }
 
     /// Whether bookmarks come. Where none do, watches are to be short, because only their ends move a quiet position.
@@ -252,7 +247,7 @@ impl Machine {
                 (self.trouble.cut, self.deaf) = (0, 0);
                 self.report(SourceState::Watching, &mut out);
             }
-            Input::Changed(version) => self.changed(version, &mut out),
+            Input::Changed(version) => return self.changed(&version),
             Input::Bookmark(version) => self.bookmark(version, &mut out),
             Input::Ended(end) => self.ended(now, end, &mut out),
             Input::Failed(failure) => self.failed(now, failure, &mut out),
@@ -266,6 +261,12 @@ impl Machine {
             Input::Warned => self.ask_latest(now, &mut out),
             Input::Differs => {
                 self.desync(Why::Audit, &mut out);
+                self.retry(now, Duration::ZERO, None, &mut out);
+            }
+            Input::Inconsistent => {
+                if self.lose(Why::Audit) {
+                    out.push(Effect::Count(Oddity::Inconsistent));
+                }
                 self.retry(now, Duration::ZERO, None, &mut out);
             }
             Input::Doubtful(text) => {
@@ -288,12 +289,12 @@ impl Machine {
 
     /// The next thing to do when nothing is in the way.
     fn proceed(&mut self, now: Duration, out: &mut Vec<Effect>) {
-        match &self.resume {
+        match &self.checkpoint.resume {
             Some(_) if self.behind => self.ask_latest(now, out),
             Some(resume) => {
                 // What was applied, not where to resume: a server restored to in between has the latter. Versions
                 // without an order cannot lie in the future, nor can the server tell.
-                let newest = self.applied.as_ref().unwrap_or(resume);
+                let newest = self.checkpoint.applied.as_ref().unwrap_or(resume);
                 let ordered = newest.is_ordered() && !self.unrelated;
                 if self.probe && ordered {
                     let probe = Effect::Probe(newest.clone());
@@ -331,11 +332,11 @@ impl Machine {
     }
 
     fn probed(&mut self, now: Duration, version: &ResourceVersion, out: &mut Vec<Effect>) {
-        let newest = self.applied.as_ref().or(self.resume.as_ref());
-        if newest.is_some_and(|newest| is_before(version, newest)) {
+        let newest = self.checkpoint.applied.as_ref().or(self.checkpoint.resume.as_ref());
+        if newest.is_some_and(|newest| version.is_before(newest)) {
             return self.failed(now, Failure::Ahead, out);
         }
-        let news = newest.is_some_and(|newest| is_before(newest, version));
+        let news = newest.is_some_and(|newest| newest.is_before(version));
         self.probe = false;
         self.trouble.ahead = None;
         // A list of this resource was answered: it is served.
@@ -396,7 +397,7 @@ impl Machine {
             // What the list is to declare is known already.
             None if self.why == Some(Why::Rollback) || self.unrelated => {}
             None => {
-                let back = self.applied.as_ref().is_some_and(|applied| is_before(&version, applied));
+                let back = self.checkpoint.is_past(&version);
                 match (back, self.suspect) {
                     (true, false) => {
                         self.suspect = true;
@@ -429,7 +430,7 @@ impl Machine {
         let version = version.clone();
         if self.at.take().is_some() {
             // What follows the gap is there to be recovered.
-            (self.applied, self.doubtful) = (Some(version), false);
+            (self.checkpoint.applied, self.doubtful) = (Some(version), false);
             return self.proceed(now, out);
         }
         self.settled(now, version, out);
@@ -437,8 +438,7 @@ impl Machine {
 
     /// Everything up to this version is in the journal, by a list or because it was recovered.
     fn settled(&mut self, now: Duration, version: ResourceVersion, out: &mut Vec<Effect>) {
-        self.resume = Some(version.clone());
-        self.applied = self.resume.clone();
+        self.checkpoint = Checkpoint::at(version);
         self.why = None;
         self.behind = false;
         self.suspect = false;
@@ -454,24 +454,26 @@ impl Machine {
         self.proceed(now, out);
     }
 
-    fn changed(&mut self, version: ResourceVersion, out: &mut Vec<Effect>) {
-        if self.applied.as_ref() == Some(&version) {
+    /// As [`Machine::step`] with [`Input::Changed`].
+    pub(super) fn changed(&mut self, version: &ResourceVersion) -> Vec<Effect> {
+        let mut out = Vec::new();
+        if self.checkpoint.applied.as_ref() == Some(version) {
             if matches!(self.phase, Phase::Watching { progress: false, .. }) {
                 out.push(Effect::Count(Oddity::Replay));
             }
-            return;
+            return out;
         }
-        if self.applied.as_ref().is_some_and(|applied| is_before(&version, applied)) {
+        if self.checkpoint.is_past(version) {
             out.push(Effect::Count(Oddity::Disorder));
-            return;
+            return out;
         }
         // Without an order a server can repeat what it has for ever, and it looks new each time.
-        let news = version.is_ordered() || self.is_unseen(&version);
-        let previous = self.applied.replace(version);
-        self.resume = previous.or_else(|| self.resume.take());
+        let news = version.is_ordered() || self.is_unseen(version);
+        self.checkpoint.advance(version);
         if news {
-            self.well(out);
+            self.well(&mut out);
         }
+        out
     }
 
     fn is_unseen(&mut self, version: &ResourceVersion) -> bool {
@@ -482,15 +484,15 @@ impl Machine {
     }
 
     fn bookmark(&mut self, version: ResourceVersion, out: &mut Vec<Effect>) {
-        if self.applied.as_ref().is_some_and(|applied| is_before(&version, applied)) {
+        if self.checkpoint.is_past(&version) {
             out.push(Effect::Count(Oddity::Disorder));
             return;
         }
-        let news = self.applied.as_ref() != Some(&version) && (version.is_ordered() || self.is_unseen(&version));
+        let news =
+            self.checkpoint.applied.as_ref() != Some(&version) && (version.is_ordered() || self.is_unseen(&version));
         self.bookmarks = true;
         self.mark = None;
-        self.resume = Some(version.clone());
-        self.applied = Some(version.clone());
+        self.checkpoint.bookmark(&version);
         // A server that only repeats what we know has shown nothing.
         if news {
             self.well(out);
@@ -516,13 +518,12 @@ impl Machine {
     /// on its way. When a second watch says the same, nothing happened up to there: the position moves, as a bookmark
     /// would have moved it.
     fn quiet(&mut self, lived: Duration, out: &mut Vec<Effect>) {
-        let newest = self.applied.clone();
-        let is_newer = |mark: &ResourceVersion| newest.as_ref().is_some_and(|newest| is_before(newest, mark));
+        let newest = self.checkpoint.applied.clone();
+        let is_newer = |mark: &ResourceVersion| newest.as_ref().is_some_and(|newest| newest.is_before(mark));
         let Some(mark) = self.mark.take().filter(is_newer) else { return };
         self.bookmarks = false;
         if let Some(mark) = self.quiet.over(mark, lived, self.patience.quiet).filter(is_newer) {
-            self.resume = Some(mark.clone());
-            self.applied = Some(mark.clone());
+            self.checkpoint.bookmark(&mark);
             out.push(Effect::Bookmark(mark));
         }
     }
@@ -706,7 +707,7 @@ impl Machine {
 
     /// Where this is so, the first list is due as soon as the server turns out to have anything newer.
     const fn due(&mut self, due: bool) {
-        if due && self.trouble.lists == 0 && self.resume.is_some() {
+        if due && self.trouble.lists == 0 && self.checkpoint.resume.is_some() {
             (self.trouble.due, self.probe) = (true, true);
         }
     }
@@ -721,19 +722,26 @@ impl Machine {
     /// Invariant 3: the position is lost, and the list that follows declares it. A source without any history has
     /// nothing that could be missing.
     fn desync(&mut self, why: Why, out: &mut Vec<Effect>) {
+        if self.lose(why) {
+            out.push(Effect::Count(Oddity::Desync(why)));
+        }
+    }
+
+    /// Gives the position up. Says whether anything was lost with it.
+    fn lose(&mut self, why: Why) -> bool {
         if why == Why::Rollback {
             // It explains whatever else seemed to be the reason.
-            self.resume = None;
+            self.checkpoint.resume = None;
             self.why = Some(why);
-        } else if self.resume.take().is_some() {
+        } else if self.checkpoint.resume.take().is_some() {
             self.why.get_or_insert(why);
         } else {
-            return;
+            return false;
         }
-        let ordered = self.applied.as_ref().is_some_and(ResourceVersion::is_ordered);
+        let ordered = self.checkpoint.applied.as_ref().is_some_and(ResourceVersion::is_ordered);
         self.recoverable = self.recovers && ordered && is_recoverable(why);
         self.at = None;
-        out.push(Effect::Count(Oddity::Desync(why)));
+        true
     }
 
     /// Whether the API server was away a moment ago: one that has just begun denies everything until it has read who may do
@@ -817,8 +825,4 @@ const fn is_recoverable(why: Why) -> bool {
         Why::Expired | Why::Undecodable | Why::Oversize | Why::Paused | Why::Audit => true,
         Why::Rollback | Why::Scope => false,
     }
-}
-
-fn is_before(version: &ResourceVersion, other: &ResourceVersion) -> bool {
-    version.compare(other) == Some(Ordering::Less)
 }

@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -28,7 +27,9 @@ use super::stats::SourceStats;
 use super::{Shared, random_up_to};
 use crate::ambient::{self, Listener, watch};
 use crate::cluster::{Api, next_part};
-use crate::journal::{Audit, JournalError, Share, SourceId, SourceMemory, SourceState, WatchChange};
+use crate::journal::{
+    Audit, Inconsistency, JournalError, Share, SourceId, SourceJournal, SourceMemory, SourceState, WatchChange,
+};
 use crate::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
 use crate::wire;
 
@@ -62,6 +63,7 @@ pub(super) struct Driver {
     shared: Arc<Shared>,
     spec: SourceSpec,
     id: SourceId,
+    journal: SourceJournal,
     machine: Machine,
     stats: Arc<SourceStats>,
     began: Instant,
@@ -83,8 +85,8 @@ pub(super) struct Driver {
     rollbacks: Listener,
     /// Another source told us of the newest rollback, and we have not watched since.
     warned: bool,
-    /// Sources whose watch the journal could not follow.
-    contradictions: watch::Receiver<BTreeSet<SourceId>>,
+    /// Whether the journal could not follow our watch.
+    inconsistency: Inconsistency,
     /// When the journal is compared with the API server; only while a watch is open, because that is what catches up.
     audit_due: Option<Instant>,
     /// What the audit waits for: everything up to here was handed to the journal.
@@ -130,17 +132,24 @@ impl From<JournalError> for Stop {
 }
 
 impl Driver {
-    pub(super) fn new(shared: Arc<Shared>, spec: SourceSpec, memory: SourceMemory, stats: Arc<SourceStats>) -> Self {
-        let id = memory.id;
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        spec: SourceSpec,
+        journal: SourceJournal,
+        memory: SourceMemory,
+        stats: Arc<SourceStats>,
+    ) -> Self {
+        let id = journal.id();
         let machine = Machine::new(memory, shared.timings.patience).recovering(shared.timings.recover.is_some());
         shared.revisions.introduce(id, &spec);
         let rollbacks = shared.rollbacks.listen();
-        let contradictions = shared.journal.contradictions();
+        let inconsistency = journal.inconsistency();
         let api = shared.api.clone();
         Self {
             shared,
             spec,
             id,
+            journal,
             machine,
             stats,
             began: Instant::now(),
@@ -154,7 +163,7 @@ impl Driver {
             spent: None,
             rollbacks,
             warned: false,
-            contradictions,
+            inconsistency,
             audit_due: None,
             position: watch::Sender::default(),
         }
@@ -172,7 +181,7 @@ impl Driver {
                 continue;
             };
             if action == Effect::Gone {
-                self.shared.journal.source_gone(self.id).await?;
+                self.journal.gone().await?;
                 return Ok(Outcome::Gone);
             }
             input = self.act(action).await?;
@@ -193,12 +202,23 @@ impl Driver {
         ) {
             self.doubt = Some(Instant::now());
         }
+        let effects = self.machine.step(self.began.elapsed(), input);
+        let action = self.carry_out(effects).await?;
+        if listed && matches!(action, Some(Effect::Wait { .. })) {
+            // The page came, and was of no use.
+            self.settle_for(&Failure::Server(String::new()));
+        }
+        Ok(action)
+    }
+
+    /// Does what needs no answer, and returns what does.
+    async fn carry_out(&mut self, effects: Vec<Effect>) -> Result<Option<Effect>, JournalError> {
         self.shared.progressed();
         let mut action = None;
-        for effect in self.machine.step(self.began.elapsed(), input) {
+        for effect in effects {
             match effect {
                 Effect::Report(state) => self.report(state).await?,
-                Effect::Bookmark(version) => self.shared.journal.bookmark(self.id, version).await?,
+                Effect::Bookmark(version) => self.journal.bookmark(version).await?,
                 Effect::Refresh => self.shared.api.refresh().await,
                 Effect::Reconnect => self.shared.api.renew().await,
                 Effect::Count(oddity) => self.count(oddity).await?,
@@ -215,17 +235,13 @@ impl Driver {
                 | Effect::Gone => action = Some(effect),
             }
         }
-        if listed && matches!(action, Some(Effect::Wait { .. })) {
-            // The page came, and was of no use.
-            self.settle_for(&Failure::Server(String::new()));
-        }
         Ok(action)
     }
 
     async fn count(&mut self, oddity: Oddity) -> Result<(), JournalError> {
         self.stats.odd(oddity);
         if let Oddity::Desync(why) = oddity {
-            self.shared.journal.distrust(self.id, why).await?;
+            self.journal.mark_desynced(why).await?;
         }
         if oddity == Oddity::Desync(Why::Rollback) {
             self.warn_others();
@@ -236,7 +252,8 @@ impl Driver {
             Oddity::Disorder => {
                 tracing::warn!(source = self.spec.name(), "the API server sent versions out of order");
             }
-            Oddity::Desync(why) => {
+            Oddity::Desync(_) | Oddity::Inconsistent => {
+                let why = if let Oddity::Desync(why) = oddity { why } else { Why::Audit };
                 tracing::warn!(
                     source = self.spec.name(),
                     why = why.as_str(),
@@ -277,7 +294,7 @@ impl Driver {
             SourceState::Listing(_) | SourceState::Recovering | SourceState::Waiting | SourceState::Gone => {}
         }
         self.stats.set_state(&state);
-        self.shared.journal.report_source(self.id, state).await
+        self.journal.report(state).await
     }
 
     async fn act(&mut self, action: Effect) -> Result<Input, JournalError> {
@@ -304,7 +321,7 @@ impl Driver {
             Effect::Recover { sure } => self.recover(sure).await,
             Effect::Commit { version, why, sure } => self.commit(version, why, sure).await,
             Effect::Watch(_) if self.warning() => Ok(Input::Warned),
-            Effect::Watch(_) if self.contradictions.borrow_and_update().contains(&self.id) => Ok(Input::Differs),
+            Effect::Watch(_) if self.inconsistency.is_found() => Ok(Input::Inconsistent),
             Effect::Watch(version) => self.watch(&version).await,
             Effect::Wait { tries, at_least } => {
                 tokio::time::sleep(self.pause(tries, at_least)).await;
@@ -461,6 +478,7 @@ impl Driver {
             generation: self.generation.unwrap_or_default(),
             spec: &self.spec,
             id: self.id,
+            journal: &self.journal,
             stats: &self.stats,
             bounds,
             spent: self.spent.get_or_insert_with(Spent::new),
@@ -499,7 +517,7 @@ impl Driver {
             self.listed = 0;
             // A list is as good as an audit.
             self.audit_due = None;
-            self.shared.journal.list_begin(self.id).await?;
+            self.journal.list_begin().await?;
         }
         // No version is asked for, which makes the list a consistent one.
         let limit = paged.then_some(self.shared.timings.page);
@@ -537,7 +555,7 @@ impl Driver {
             self.listed += (staged.len() - before) as u64;
             // What a large object holds goes with it, before anything more is read.
             if bytes >= STAGE_BYTES || share.is_holding() && !staged.is_empty() {
-                journal.list_page_held(self.id, std::mem::take(&mut staged), &mut share).await?;
+                self.journal.list_page_held(std::mem::take(&mut staged), &mut share).await?;
                 bytes = 0;
             }
             share.hold(items.pending()).await;
@@ -551,7 +569,7 @@ impl Driver {
         // A list that broke off has no whole envelope.
         let page = decode::envelope(items.envelope()).map_err(Failure::Undecodable)?;
         if !staged.is_empty() {
-            journal.list_page_held(self.id, staged, &mut share).await?;
+            self.journal.list_page_held(staged, &mut share).await?;
         }
         let newer = newest.is_after(&page.version);
         Ok(Input::Page { version: page.version, next: page.next, newer })
@@ -576,7 +594,7 @@ impl Driver {
                 return Ok(Input::Doubtful(text));
             }
         }
-        self.shared.journal.list_done(self.id, version, why).await?;
+        self.journal.list_done(version, why).await?;
         self.listing = None;
         Ok(Input::Committed)
     }
@@ -650,7 +668,7 @@ impl Driver {
             Err(Stop::Journal(error)) => return Err(error),
         };
         let differences = audit.differences;
-        self.shared.journal.audited(self.id, audit).await?;
+        self.journal.audited(audit).await?;
         tracing::debug!(source = self.spec.name(), differences, "an audit is done");
         if differences > 0 {
             tracing::warn!(
@@ -685,8 +703,7 @@ impl Driver {
         let mut share = journal.budget().share();
         let (silence, pause) = (timings.silence, self.shared.api.limits().read.min(timings.silence));
         let mut reconnects = self.shared.reconnects.listen();
-        let id = self.id;
-        let (mut contradictions, mut rollbacks) = (self.contradictions.clone(), self.rollbacks.clone());
+        let (mut inconsistency, mut rollbacks) = (self.inconsistency.clone(), self.rollbacks.clone());
         // It ends with the watch, and then begins again with the next one.
         let mut audit = None;
         loop {
@@ -707,7 +724,7 @@ impl Driver {
                     self.warned = true;
                     return Ok(Input::Warned);
                 }
-                Ok(()) = contradicted(&mut contradictions, id) => return Ok(Input::Differs),
+                () = inconsistency.found() => return Ok(Input::Inconsistent),
                 found = self.audit(&mut audit) => {
                     audit = None;
                     if self.audited(found).await? {
@@ -780,23 +797,15 @@ impl Driver {
         }
         let changes = std::mem::take(changes);
         self.stats.changed(changes.len());
-        let versions: Vec<ResourceVersion> = changes.iter().map(|change| change.object.version.clone()).collect();
         let seen = changes.iter().map(|change| (&change.object.version, change.verb == Verb::Delete));
         self.shared.revisions.note(self.id, seen);
-        self.shared.journal.append_held(self.id, changes, share).await?;
-        for version in versions {
-            self.step(Input::Changed(version)).await?;
+        let mut effects = Vec::new();
+        for change in &changes {
+            effects.extend(self.machine.changed(&change.object.version));
         }
-        Ok(())
+        self.journal.append_held(changes, share).await?;
+        self.carry_out(effects).await.map(drop)
     }
-}
-
-/// Ends when the journal finds that the watch of a source contradicts it.
-async fn contradicted(
-    contradictions: &mut watch::Receiver<BTreeSet<SourceId>>,
-    id: SourceId,
-) -> Result<(), watch::RecvError> {
-    contradictions.wait_for(|sources| sources.contains(&id)).await
 }
 
 /// What a line of a watch brings.

@@ -108,7 +108,7 @@ impl SourceStats {
         let count = match oddity {
             Oddity::Replay => &self.replays,
             Oddity::Disorder => &self.disorders,
-            Oddity::Desync(_) => &self.desyncs,
+            Oddity::Desync(_) | Oddity::Inconsistent => &self.desyncs,
         };
         count.fetch_add(1, Relaxed);
     }

@@ -6,14 +6,14 @@ mod unrelated;
 use proptest::prelude::*;
 
 use super::*;
-use crate::journal::SourceId;
 
 fn rv(text: &str) -> ResourceVersion {
     ResourceVersion::new(text)
 }
 
 fn memory(resume: Option<&str>, applied: Option<&str>, why: Option<Why>) -> SourceMemory {
-    SourceMemory { id: SourceId(1), resume: resume.map(rv), applied: applied.map(rv), why }
+    let checkpoint = Checkpoint { resume: resume.map(rv), applied: applied.map(rv) };
+    SourceMemory { checkpoint, why }
 }
 
 /// A source that has never run.
@@ -61,6 +61,7 @@ fn parse(line: &str) -> (Duration, Input) {
         "compacted" => Input::Compacted(rv(rest[0])),
         "unrecoverable" => Input::Unrecoverable,
         "differs" => Input::Differs,
+        "inconsistent" => Input::Inconsistent,
         "doubtful" => Input::Doubtful(text()),
         "confirmed" => Input::Confirmed(rest[0] == "yes"),
         "expired" => failed(Failure::Expired),
@@ -110,6 +111,7 @@ fn show(effect: &Effect) -> String {
         Effect::Count(Oddity::Replay) => "replay".to_owned(),
         Effect::Count(Oddity::Disorder) => "disorder".to_owned(),
         Effect::Count(Oddity::Desync(why)) => format!("desync {}", why.as_str()),
+        Effect::Count(Oddity::Inconsistent) => "inconsistent".to_owned(),
     }
 }
 
@@ -820,6 +822,7 @@ fn any_input() -> impl Strategy<Value = Input> {
         2 => version.clone().prop_map(Input::Latest),
         1 => Just(Input::Warned),
         1 => Just(Input::Differs),
+        1 => Just(Input::Inconsistent),
         1 => Just(Input::Unrelated),
         4 => (version.clone(), prop::option::of(Just("t".to_owned())), prop::bool::weighted(0.05))
             .prop_map(|(version, next, newer)| Input::Page { version, next, newer }),
@@ -849,7 +852,7 @@ fn answers(action: &Effect, open: bool, input: &Input) -> bool {
         | (Effect::Confirm, Input::Confirmed(_)) => true,
         (Effect::Watch(_), Input::Stood | Input::Changed(_) | Input::Bookmark(_) | Input::Ended(_)) => open,
         (Effect::Watch(_), Input::Opened) => !open,
-        (Effect::Watch(_), Input::Failed(_) | Input::Warned | Input::Differs) => true,
+        (Effect::Watch(_), Input::Failed(_) | Input::Warned | Input::Differs | Input::Inconsistent) => true,
         _ => false,
     }
 }
@@ -902,11 +905,11 @@ proptest! {
             if matches!(input, Input::Recovered(_)) {
                 desynced = false;
             }
-            let failing = matches!(input, Input::Failed(_) | Input::Doubtful(_) | Input::Differs | Input::Ended(End::Cut(_) | End::Silent));
+            let failing = matches!(input, Input::Failed(_) | Input::Doubtful(_) | Input::Differs | Input::Inconsistent | Input::Ended(End::Cut(_) | End::Silent));
             let expired = matches!(input, Input::Failed(Failure::Expired));
             let stays_open = matches!(input, Input::Opened | Input::Stood | Input::Changed(_) | Input::Bookmark(_));
             let effects = machine.step(now, input);
-            desynced |= effects.iter().any(|effect| matches!(effect, Effect::Count(Oddity::Desync(_))));
+            desynced |= effects.iter().any(|effect| matches!(effect, Effect::Count(Oddity::Desync(_) | Oddity::Inconsistent)));
             let actions: Vec<&Effect> = effects.iter().filter(|effect| effect.is_action()).collect();
             prop_assert_eq!(actions.len(), usize::from(!stays_open), "one thing to do at a time: {:?}", effects);
             let Some(next) = actions.first() else { open = true; continue };
