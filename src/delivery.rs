@@ -23,7 +23,9 @@ use tokio_util::sync::CancellationToken;
 use crate::ambient::{self, Listener, watch};
 use crate::backoff::Backoff;
 use crate::config::{self, OnRefused};
-use crate::journal::{self, Choice, Journal, JournalError, Reader, Recast, SinkStart, SinkState, StoredEntry};
+use crate::journal::{
+    self, Choice, Journal, JournalError, Reader, Recast, SinkJournal, SinkStart, SinkState, StoredEntry,
+};
 use crate::model::Seq;
 use crate::sink::{Item, Limits, Position, Sink, SinkError};
 use crate::wire::Shape;
@@ -179,7 +181,7 @@ pub fn run(
 
 async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
     let Plan { name, kind, start, filter, shape, rate: _, on_refused, stats: _, asked: _ } = plan;
-    let cursor = driver.journal.sink(&name, kind, start).await?;
+    let (journal, cursor) = driver.journal.sink(&name, kind, start).await?;
     let reader = driver.journal.reader()?;
     let row = reader.sinks()?.into_iter().find(|row| row.name == name);
     let (written, begins) = row.map_or_else(Default::default, |row| (row.written, row.begins));
@@ -189,7 +191,7 @@ async fn drive(mut driver: Driver, plan: Plan) -> Result<(), DeliveryError> {
     loop {
         let mut input = None;
         for effect in effects {
-            match driver.perform(state.name(), effect).await? {
+            match driver.perform(&journal, effect).await? {
                 Outcome::Input(next) => input = Some(next),
                 Outcome::Nothing => {}
                 Outcome::Stop => return Ok(()),
@@ -290,14 +292,15 @@ struct Driver {
 }
 
 impl Driver {
-    async fn perform(&mut self, name: &str, effect: Effect) -> Result<Outcome, DeliveryError> {
+    async fn perform(&mut self, journal: &SinkJournal, effect: Effect) -> Result<Outcome, DeliveryError> {
+        let name = journal.name();
         let input = match effect {
             Effect::Report(state) => {
                 log(name, &state);
                 if state == SinkState::Running {
                     self.stats.tries.store(0, Relaxed);
                 }
-                self.journal.report_sink(name, state).await?;
+                journal.report(state).await?;
                 return Ok(Outcome::Nothing);
             }
             Effect::Reopen => {
@@ -341,12 +344,12 @@ impl Driver {
                 held.map_or_else(Input::NotHeld, Input::Compared)
             }
             Effect::Part { after } => {
-                let parted = self.part(name, after).await?;
+                let parted = self.part(journal, after).await?;
                 self.asked.send_replace(true);
                 parted
             }
             Effect::Acknowledge { upto, written } => {
-                self.journal.advance(name, upto, written).await?;
+                journal.advance(upto, written).await?;
                 self.acknowledged = Instant::now();
                 Input::Done
             }
@@ -356,13 +359,13 @@ impl Driver {
                     after = to.0,
                     "the output holds less than it was given, and gets the rest again"
                 );
-                self.journal.reset_cursor(name, to).await?;
+                journal.reset_cursor(to).await?;
                 Input::Done
             }
             Effect::SetAside(seq, reason) => {
                 tracing::warn!(sink = name, seq = seq.0, reason, "entry set aside");
                 let at = self.batch.partition_point(|item| item.seq < seq);
-                self.journal.set_aside(name, seq, self.whole[at].clone(), &reason).await?;
+                journal.dead_letter(seq, self.whole[at].clone(), &reason).await?;
                 Input::Done
             }
             // Between two batches nothing is under way: the moment to stop, or to do what SIGHUP asks.
@@ -556,7 +559,8 @@ impl Driver {
     }
 
     /// What the sink gets after this goes under an epoch that is later than all in its output.
-    async fn part(&mut self, name: &str, after: Seq) -> Result<Input, DeliveryError> {
+    async fn part(&mut self, journal: &SinkJournal, after: Seq) -> Result<Input, DeliveryError> {
+        let name = journal.name();
         let Some(held) = self.held.clone() else { return Ok(Input::Done) };
         let mut found = self.later_than(&held.epoch).await?;
         let begins = found.is_none();
@@ -583,7 +587,7 @@ impl Driver {
         );
         if after.next() < before {
             let recast = Recast { after, before, epoch };
-            self.journal.recast(name, recast).await?;
+            journal.recast(recast).await?;
             let name = name.to_owned();
             self.reading(move |feed| {
                 feed.recasts = feed.reader.recasts(&name)?;

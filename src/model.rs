@@ -58,11 +58,68 @@ impl ResourceVersion {
         (self.is_ordered() && other.is_ordered())
             .then(|| self.0.len().cmp(&other.0.len()).then_with(|| self.0.cmp(&other.0)))
     }
+
+    /// Whether it comes before another one, as far as they have an order.
+    #[must_use]
+    pub fn is_before(&self, other: &Self) -> bool {
+        self.compare(other).is_some_and(Ordering::is_lt)
+    }
+
+    /// Whether it is another one or comes before it.
+    #[must_use]
+    pub fn is_not_after(&self, other: &Self) -> bool {
+        self.compare(other).map_or(self == other, Ordering::is_le)
+    }
 }
 
 impl fmt::Display for ResourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// How far a source is. Several events can share one version (expiry of a lease deletes many at once), so resuming from the
+/// newest version could skip some: the position stays on the distinct one below it until a bookmark says that nothing more
+/// of the newest comes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Where to resume: nothing up to here is missing. `None` asks for a list.
+    pub resume: Option<ResourceVersion>,
+    /// The newest version of which something was applied.
+    pub applied: Option<ResourceVersion>,
+}
+
+impl Checkpoint {
+    /// Nothing up to this version is missing, and nothing newer is known.
+    #[must_use]
+    pub fn at(version: ResourceVersion) -> Self {
+        Self { resume: Some(version.clone()), applied: Some(version) }
+    }
+
+    /// Whether it is past a version, as far as the two have an order: whatever comes under that one now comes late.
+    #[must_use]
+    pub fn is_past(&self, version: &ResourceVersion) -> bool {
+        self.applied.as_ref().is_some_and(|applied| version.is_before(applied))
+    }
+
+    /// A change of this version was applied, and more of it may come.
+    pub fn advance(&mut self, version: &ResourceVersion) {
+        if self.applied.as_ref() == Some(version) {
+            return;
+        }
+        // The text of the position before is written over: this is done for every change.
+        let mut newest = self.resume.take_if(|_| self.applied.is_some()).unwrap_or_default();
+        newest.0.clone_from(&version.0);
+        if let Some(previous) = self.applied.replace(newest) {
+            self.resume = Some(previous);
+        }
+    }
+
+    /// Everything up to this version has come, unless more than that has.
+    pub fn bookmark(&mut self, version: &ResourceVersion) {
+        if !self.is_past(version) {
+            *self = Self::at(version.clone());
+        }
     }
 }
 
@@ -321,5 +378,50 @@ mod tests {
         for odd in ["", "0", "07", "abc", "-1", "1.5"] {
             assert_eq!(rv(odd).compare(&rv("7")), None, "{odd:?} has no order");
         }
+    }
+
+    fn checkpoint(resume: &str, applied: &str) -> Checkpoint {
+        let version = |text: &str| (!text.is_empty()).then(|| ResourceVersion::new(text));
+        Checkpoint { resume: version(resume), applied: version(applied) }
+    }
+
+    #[test]
+    fn a_checkpoint_stays_on_the_distinct_version_below_the_newest() {
+        for (before, version, after) in [
+            (("", ""), "7", ("", "7")),
+            (("", "7"), "8", ("7", "8")),
+            (("5", ""), "7", ("5", "7")),
+            (("7", "7"), "7", ("7", "7")),
+            (("7", "7"), "8", ("7", "8")),
+            (("7", "8"), "8", ("7", "8")),
+            (("7", "8"), "12", ("8", "12")),
+            (("a", "b"), "c", ("b", "c")),
+        ] {
+            let mut moved = checkpoint(before.0, before.1);
+            moved.advance(&ResourceVersion::new(version));
+            assert_eq!(moved, checkpoint(after.0, after.1), "{before:?} {version}");
+        }
+    }
+
+    #[test]
+    fn a_bookmark_says_that_no_more_of_its_version_comes_and_never_moves_back() {
+        for (before, version, after) in [
+            (("", ""), "7", ("7", "7")),
+            (("7", "8"), "8", ("8", "8")),
+            (("7", "8"), "12", ("12", "12")),
+            (("7", "8"), "6", ("7", "8")),
+            (("a", "b"), "c", ("c", "c")),
+        ] {
+            let mut moved = checkpoint(before.0, before.1);
+            moved.bookmark(&ResourceVersion::new(version));
+            assert_eq!(moved, checkpoint(after.0, after.1), "{before:?} {version}");
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_is_past_what_is_known_to_come_before_its_newest_version() {
+        let past = |applied, version| checkpoint("5", applied).is_past(&ResourceVersion::new(version));
+        assert!(past("10", "9") && past("10", "5"));
+        assert!(!past("10", "10") && !past("10", "11") && !past("", "1") && !past("b", "a"));
     }
 }

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use decklog::journal::{Journal, SinkStart, SourceMemory, StoredEntry, WatchChange, WriterThread};
+use decklog::journal::{Journal, SinkStart, SourceJournal, StoredEntry, WatchChange, WriterThread};
 use decklog::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
 use tempfile::TempDir;
 
@@ -67,7 +67,7 @@ struct State {
     dir: TempDir,
     journal: Journal,
     thread: WriterThread,
-    deployments: SourceMemory,
+    deployments: SourceJournal,
 }
 
 impl State {
@@ -75,7 +75,7 @@ impl State {
         let dir = tempfile::tempdir().unwrap();
         let (journal, thread) = Journal::open(dir.path()).unwrap();
         journal.set_cluster(Cluster { name: "test".into(), uid: "c1".into() }).await.unwrap();
-        let deployments =
+        let (deployments, _) =
             journal.source(&spec(resource("deployments", "apps", "Deployment", "deploy", true))).await.unwrap();
         journal.remember_resources(vec![resource("pods", "", "Pod", "po", true)]).await.unwrap();
         Self { dir, journal, thread, deployments }
@@ -92,14 +92,13 @@ impl State {
     }
 
     async fn list(&self, version: u64, why: Option<Why>, objects: &[Observed]) {
-        let id = self.deployments.id;
-        self.journal.list_begin(id).await.unwrap();
-        self.journal.list_page(id, objects.to_vec()).await.unwrap();
-        self.journal.list_done(id, rv(version), why).await.unwrap();
+        self.deployments.list_begin().await.unwrap();
+        self.deployments.list_page(objects.to_vec()).await.unwrap();
+        self.deployments.list_done(rv(version), why).await.unwrap();
     }
 
     async fn watch(&self, changes: Vec<WatchChange>) {
-        self.journal.append(self.deployments.id, changes).await.unwrap();
+        self.deployments.append(changes).await.unwrap();
         self.journal.flush().await.unwrap();
     }
 
@@ -112,7 +111,7 @@ impl State {
     }
 
     fn close(self) -> TempDir {
-        drop(self.journal);
+        drop((self.journal, self.deployments));
         self.thread.join().unwrap();
         self.dir
     }
@@ -322,9 +321,9 @@ async fn get_shows_an_object_as_it_was() {
 #[tokio::test]
 async fn status_tells_every_position_with_and_without_a_daemon() {
     let state = State::told().await;
-    state.journal.sink("audit", "file", SinkStart::Start).await.unwrap();
-    state.journal.acknowledge("audit", decklog::model::Seq(5)).await.unwrap();
-    state.journal.set_aside("audit", decklog::model::Seq(2), bytes::Bytes::new(), "too large").await.unwrap();
+    let (audit, _) = state.journal.sink("audit", "file", SinkStart::Start).await.unwrap();
+    audit.acknowledge(decklog::model::Seq(5)).await.unwrap();
+    audit.dead_letter(decklog::model::Seq(2), bytes::Bytes::new(), "too large").await.unwrap();
     let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     let status = read(&state.run(&["status", "-o", "json"]).done());
     assert_eq!(status["daemon"]["running"], true);
@@ -341,6 +340,7 @@ async fn status_tells_every_position_with_and_without_a_daemon() {
     assert!(text.contains("alarm    sink-set-aside audit"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 100 || line.starts_with("alarm ")), "{text}");
 
+    drop(audit);
     let dir = state.close();
     let text = Answer::of(decklog(dir.path(), &["status", "-o", "json"]).output().unwrap()).done();
     assert_eq!(read(&text)["daemon"]["running"], false);
@@ -392,14 +392,15 @@ async fn tail_f_goes_on_when_the_daemon_comes_back() {
     let (_, mut reader) = first_line(&mut child);
     let dir = state.close();
     let (journal, thread) = Journal::open(dir.path()).unwrap();
-    let source = journal.source(&spec(resource("deployments", "apps", "Deployment", "deploy", true))).await.unwrap();
-    journal.append(source.id, vec![upsert("shop", "api", 70)]).await.unwrap();
+    let (source, _) =
+        journal.source(&spec(resource("deployments", "apps", "Deployment", "deploy", true))).await.unwrap();
+    source.append(vec![upsert("shop", "api", 70)]).await.unwrap();
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
     assert_eq!(seqs(&line), [8]);
     drop(reader);
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    drop(journal);
+    drop((journal, source));
     thread.join().unwrap();
 }
 
@@ -587,7 +588,7 @@ async fn what_is_watched_no_more_is_not_told_as_present() {
         let answer = state.run(command);
         assert!(answer.code == 0 && !(answer.out + &answer.err).contains("not watched"), "{command:?}");
     }
-    state.journal.retire_source(state.deployments.id).await.unwrap();
+    state.journal.retire_source(state.deployments.id()).await.unwrap();
     state.journal.flush().await.unwrap();
     let says = "deployments.apps is not watched any more: what is known of it is of ";
     let answer = state.run(&["get", "deploy/api"]);
@@ -632,10 +633,10 @@ async fn verify_says_how_much_of_a_copy_it_has_proved() {
         fs::write(state.dir.path().join("config.toml"), text).unwrap();
     };
     configure("");
-    state.journal.sink("audit", "file", SinkStart::Start).await.unwrap();
+    let (sink, _) = state.journal.sink("audit", "file", SinkStart::Start).await.unwrap();
     let none = check(&[]).done();
     assert!(none.contains("copy.jsonl has no entries, and the sink audit took none yet"), "{none}");
-    state.journal.acknowledge("audit", decklog::model::Seq(6)).await.unwrap();
+    sink.acknowledge(decklog::model::Seq(6)).await.unwrap();
     let text = check(&lines[..6]).done();
     let says = "copy.jsonl is whole and unaltered from entry 1 to 6, the last that the sink audit took";
     assert_eq!(text.lines().last().unwrap(), says);
@@ -665,12 +666,12 @@ async fn verify_says_how_much_of_a_copy_it_has_proved() {
     }
     // A journal that was put back begins a new epoch, of which the sink has nothing yet.
     configure("");
-    state.journal.acknowledge("audit", decklog::model::Seq(7)).await.unwrap();
+    sink.acknowledge(decklog::model::Seq(7)).await.unwrap();
     state.journal.begin_epoch(None).await.unwrap();
     let text = check(&lines).done();
     assert!(text.ends_with("from entry 1 to 7; nothing tells whether more belongs to it\n"), "{text}");
     state.watch(vec![upsert("shop", "api", 50)]).await;
-    state.journal.acknowledge("audit", decklog::model::Seq(8)).await.unwrap();
+    sink.acknowledge(decklog::model::Seq(8)).await.unwrap();
     let answer = check(&lines);
     assert!(answer.code == 1 && answer.out.contains("it has nothing of the journal's epoch"), "{answer:?}");
     let more = state.run(&["tail", "-o", "json"]).done();

@@ -120,7 +120,7 @@ fn journal(lives: &Lives, ignore: &[&str]) -> (f64, f64) {
     let seconds = runtime.block_on(async {
         let (journal, thread) = Journal::open(dir.path()).expect("an empty journal");
         let ignore = ignore.iter().map(|&text| text.to_owned()).collect();
-        let source = journal.source(&SourceSpec { ignore, ..spec() }).await.expect("a source").id;
+        let source = journal.source(&SourceSpec { ignore, ..spec() }).await.expect("a source").0;
         // What is measured is the journal and not the making of what comes.
         let turns: Vec<Vec<Vec<WatchChange>>> = (0..lives[0].len())
             .map(|turn| {
@@ -137,12 +137,12 @@ fn journal(lives: &Lives, ignore: &[&str]) -> (f64, f64) {
                 begun = own_seconds();
             }
             for batch in batches {
-                journal.append(source, batch).await.expect("room");
+                source.append(batch).await.expect("room");
                 journal.flush().await.expect("a commit");
             }
         }
         let seconds = own_seconds() - begun;
-        drop(journal);
+        drop((journal, source));
         thread.join().expect("a clean end");
         seconds
     });

@@ -57,13 +57,13 @@ pub(super) fn journal(dir: &Path, versions: &[Vec<Observed>]) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async {
         let (journal, thread) = Journal::open(dir).expect("an empty journal");
-        let source = journal.source(&spec()).await.expect("a source").id;
+        let source = journal.source(&spec()).await.expect("a source").0;
         for batch in versions {
             let changes = batch.iter().map(|object| WatchChange { verb: Verb::Upsert, object: object.clone() });
-            journal.append(source, changes.collect()).await.expect("room");
+            source.append(changes.collect()).await.expect("room");
             journal.flush().await.expect("a commit");
         }
-        drop(journal);
+        drop((journal, source));
         thread.join().expect("a clean end");
     });
 }

@@ -164,13 +164,13 @@ impl Log {
         let (journal, _writer) = Journal::open(dir.path()).expect("an empty journal");
         let cluster = Cluster { name: "bench".into(), uid: "0b0e5d3c-8f27-4c8e-9d51-2f9d0c1a7e44".into() };
         journal.set_cluster(cluster.clone()).await.expect("the first cluster");
-        let source = async |resource| journal.source(&spec(resource)).await.expect("a source").id;
+        let source = async |resource| journal.source(&spec(resource)).await.expect("a source").0;
         let (of_pods, of_maps) = (source(ingest::pods()).await, source(config_maps()).await);
         for (number, pods) in pods.concat().chunks(50).take(ENTRIES / 100).enumerate() {
             let change = |object: Observed| WatchChange { verb: Verb::Upsert, object };
             let maps = (0..50).map(|at| change(config_map(number * 50 + at))).collect();
-            journal.append(of_pods, pods.iter().cloned().map(change).collect()).await.expect("room");
-            journal.append(of_maps, maps).await.expect("room");
+            of_pods.append(pods.iter().cloned().map(change).collect()).await.expect("room");
+            of_maps.append(maps).await.expect("room");
             journal.flush().await.expect("a commit");
         }
         let mut reader = journal.reader().expect("a journal");

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::ambient;
-use crate::journal::{Journal, Reader, SourceId, SourceRow, WatchChange};
+use crate::journal::{Journal, Reader, SourceJournal, SourceRow, WatchChange};
 use crate::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb};
 
 /// When every story begins.
@@ -21,7 +21,7 @@ type Books = BTreeMap<String, (Timestamp, BTreeSet<Vec<String>>)>;
 /// A small cluster and its log.
 pub(crate) struct Story {
     pub(crate) journal: Journal,
-    sources: HashMap<String, SourceId>,
+    sources: HashMap<String, SourceJournal>,
     objects: HashMap<(String, String), (Value, Books)>,
     version: u64,
 }
@@ -63,10 +63,10 @@ impl Story {
                     first_list_silent: false,
                     ignore: ignore.iter().map(|text| (*text).to_owned()).collect(),
                 };
-                let id = journal.source(&spec).await.unwrap().id;
-                journal.list_begin(id).await.unwrap();
-                journal.list_done(id, ResourceVersion::new("1"), None).await.unwrap();
-                sources.insert(name.to_owned(), id);
+                let (source, _) = journal.source(&spec).await.unwrap();
+                source.list_begin().await.unwrap();
+                source.list_done(ResourceVersion::new("1"), None).await.unwrap();
+                sources.insert(name.to_owned(), source);
             }
             let mut story = Self { journal, sources, objects: HashMap::new(), version: 1 };
             script(&mut story).await;
@@ -146,18 +146,18 @@ impl Story {
     /// The API server forgot what came before, and these objects are what it has.
     pub(crate) async fn forget(&mut self, plural: &str) {
         self.version += 1;
-        let id = self.sources[plural];
+        let source = self.sources[plural].clone();
         let all = self.objects.iter().filter(|((of, _), _)| of == plural);
         let all: Vec<Observed> = all.map(|((_, object), (value, _))| observed(object, value)).collect();
-        self.journal.list_begin(id).await.unwrap();
-        self.journal.list_page(id, all).await.unwrap();
+        source.list_begin().await.unwrap();
+        source.list_page(all).await.unwrap();
         let version = ResourceVersion::new(self.version.to_string());
-        self.journal.list_done(id, version, Some(crate::model::Why::Expired)).await.unwrap();
+        source.list_done(version, Some(crate::model::Why::Expired)).await.unwrap();
     }
 
     async fn append(&self, plural: &str, object: &str, value: &Value, verb: Verb) {
         let change = WatchChange { verb, object: observed(object, value) };
-        self.journal.append(self.sources[plural], vec![change]).await.unwrap();
+        self.sources[plural].append(vec![change]).await.unwrap();
         self.journal.flush().await.unwrap();
     }
 }

@@ -250,11 +250,12 @@ mod tests {
     async fn what_was_set_aside_and_is_delivered_is_listed_no_longer() {
         let mut world = World::new().await;
         world.write(6).await;
-        world.journal.sink("s", "file", SinkStart::Start).await.unwrap();
+        let (sink, _) = world.journal.sink("s", "file", SinkStart::Start).await.unwrap();
         for seq in [2, 5] {
-            world.journal.set_aside("s", Seq(seq), Bytes::new(), "413").await.unwrap();
+            sink.dead_letter(Seq(seq), Bytes::new(), "413").await.unwrap();
         }
-        world.journal.set_aside("other", Seq(2), Bytes::new(), "413").await.unwrap();
+        let (other, _) = world.journal.sink("other", "file", SinkStart::Start).await.unwrap();
+        other.dead_letter(Seq(2), Bytes::new(), "413").await.unwrap();
         let listed = |reader: &Reader| -> Vec<(String, u64)> {
             reader.set_aside().unwrap().into_iter().map(|aside| (aside.sink, aside.seq.0)).collect()
         };
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!(listed(&reader), [all[0].clone(), all[2].clone()]);
         assert!(!left.exists());
         // A crash may leave it behind: read again it means the same entry, and not one that was set aside since.
-        world.journal.set_aside("s", Seq(2), Bytes::new(), "413").await.unwrap();
+        sink.dead_letter(Seq(2), Bytes::new(), "413").await.unwrap();
         settled.leave(&state).unwrap();
         world.journal.settle_left().await.unwrap();
         assert_eq!(listed(&reader), all);
@@ -277,6 +278,7 @@ mod tests {
         fs::write(state.join("replayed-x.json"), "{").unwrap();
         world.journal.settle_left().await.unwrap();
         assert!(Settled::left(&state).is_empty() && !state.join("replayed-x.json").exists());
+        drop((sink, other));
         let _dir = world.close();
         fs::remove_file(path.with_file_name("events.jsonl.replay-1-2")).unwrap();
         assert_eq!(replay(&file(&path), &state, &mut reader, Seq(1), Seq(2)).await.unwrap(), Exit::Done);

@@ -263,8 +263,8 @@ mod tests {
         std::fs::write(&ahead, [&six[..], beyond.as_bytes()].concat()).unwrap();
         std::fs::write(&held, world.lines(1..=5)).unwrap();
         for sink in ["ahead", "held"] {
-            world.journal.sink(sink, "file", crate::journal::SinkStart::Start).await.unwrap();
-            world.journal.acknowledge(sink, Seq(3)).await.unwrap();
+            let (journal, _) = world.journal.sink(sink, "file", crate::journal::SinkStart::Start).await.unwrap();
+            journal.acknowledge(Seq(3)).await.unwrap();
         }
         let none = serde_json::json!({});
         let configs = [config("ahead", &ahead, none.clone()), config("held", &held, none)];

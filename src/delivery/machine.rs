@@ -443,11 +443,6 @@ impl State {
             effects.push(Effect::Report(state));
         }
     }
-
-    /// The name of the sink.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
 }
 
 fn another(what: &str) -> String {

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::ambient::Signal;
 use crate::config::{Compress, FileSink};
-use crate::journal::{Bounds, SinkRow, SourceId, WatchChange, WriterThread};
+use crate::journal::{Bounds, SinkRow, SourceJournal, WatchChange, WriterThread};
 use crate::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb};
 use crate::sink::{Failure, SinkError};
 use crate::wire::Payload;
@@ -27,7 +27,7 @@ pub(crate) struct World {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) journal: Journal,
     thread: WriterThread,
-    source: SourceId,
+    source: SourceJournal,
     written: u64,
     reopen: Signal,
     stop: CancellationToken,
@@ -54,9 +54,9 @@ impl World {
             first_list_silent: false,
             ignore: Vec::new(),
         };
-        let source = journal.source(&spec).await.unwrap().id;
-        journal.list_begin(source).await.unwrap();
-        journal.list_done(source, ResourceVersion::new("1"), None).await.unwrap();
+        let source = journal.source(&spec).await.unwrap().0;
+        source.list_begin().await.unwrap();
+        source.list_done(ResourceVersion::new("1"), None).await.unwrap();
         Self {
             dir,
             journal,
@@ -80,7 +80,7 @@ impl World {
             let (namespace, name, uid) = ("shop".into(), format!("p{number}"), format!("u{number}"));
             WatchChange { verb: Verb::Upsert, object: Observed { namespace, name, uid, version, body } }
         });
-        self.journal.append(self.source, changes.collect()).await.unwrap();
+        self.source.append(changes.collect()).await.unwrap();
         self.journal.flush().await.unwrap();
         self.written += count;
     }
@@ -141,7 +141,7 @@ impl World {
 
     /// Ends the journal's thread, which frees its state directory.
     pub(crate) fn close(self) -> tempfile::TempDir {
-        drop((self.tasks, self.journal));
+        drop((self.tasks, self.journal, self.source));
         self.thread.join().unwrap();
         self.dir
     }
@@ -706,7 +706,8 @@ async fn payload_says_how_much_of_an_entry_is_delivered() {
     assert!(text.lines().count() == 3 && !text.contains("\"object\""), "{text}");
     world.stop().await;
     // The position is read back from such lines as well.
-    world.journal.reset_cursor("s", Seq(1)).await.unwrap();
+    let (sink, _) = world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
+    sink.reset_cursor(Seq(1)).await.unwrap();
     world.start(Plan { shape: METADATA, ..world.plan() }, file(&path, None));
     world.until(|row| row.cursor == Seq(3)).await;
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);

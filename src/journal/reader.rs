@@ -1,8 +1,8 @@
 //! Read-only connections: what delivery, status and the commands read. They never block the writer.
 
 mod audit;
-mod choice;
 mod history;
+mod pushdown;
 mod requests;
 mod verify;
 
@@ -13,14 +13,15 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, params_from_iter};
 
 pub use audit::{KnownObject, Lost};
-pub use choice::{Choice, Page};
 pub use history::Step;
+pub use pushdown::{Choice, Page};
 pub use requests::Requests;
 pub use verify::Verified;
 
-use choice::{COLUMNS, TABLES, chosen};
+use pushdown::{COLUMNS, TABLES, chosen};
 
 use super::codec::Codec;
+use super::error::Result;
 use super::recent::{Line, Recent};
 use super::retention::Retained;
 use super::writer::{rfc3339, type_code, type_of};
@@ -194,8 +195,6 @@ impl ObjectRow {
     }
 }
 
-type Read<T> = Result<T, JournalError>;
-
 fn sql(what: &'static str) -> impl FnOnce(rusqlite::Error) -> JournalError {
     move |source| JournalError::Sqlite { what: format!("cannot read {what} from the journal"), source }
 }
@@ -227,7 +226,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where there is none, or it cannot be read.
-    pub fn open(dir: &Path) -> Read<Self> {
+    pub fn open(dir: &Path) -> Result<Self> {
         Ok(Self {
             conn: schema::open_reader(dir)?,
             codec: Codec::default(),
@@ -237,7 +236,7 @@ impl Reader {
     }
 
     /// As [`Reader::open`], beside the writer of this process.
-    pub(super) fn beside(dir: &Path, recent: Recent, head: watch::Receiver<Seq>) -> Read<Self> {
+    pub(super) fn beside(dir: &Path, recent: Recent, head: watch::Receiver<Seq>) -> Result<Self> {
         Ok(Self { recent: Some((recent, head)), ..Self::open(dir)? })
     }
 
@@ -245,7 +244,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn head(&self) -> Read<Seq> {
+    pub fn head(&self) -> Result<Seq> {
         self.conn
             .prepare_cached("SELECT coalesce(max(seq), 0) FROM entry")
             .and_then(|mut select| select.query_row([], |row| row.get(0).map(Seq)))
@@ -256,7 +255,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn oldest(&self) -> Read<Seq> {
+    pub fn oldest(&self) -> Result<Seq> {
         self.conn
             .prepare_cached(&format!("SELECT coalesce(min(seq), 0) FROM entry WHERE seq >= {OLDEST}"))
             .and_then(|mut select| select.query_row([], |row| row.get(0).map(Seq)))
@@ -267,7 +266,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn retained(&self) -> Read<Retained> {
+    pub fn retained(&self) -> Result<Retained> {
         let text = format!(
             "SELECT {OLDEST}, (SELECT time FROM entry WHERE seq >= {OLDEST} ORDER BY seq LIMIT 1),
                  (SELECT value FROM meta WHERE key = 'paused')"
@@ -279,7 +278,7 @@ impl Reader {
     }
 
     /// Reads at one moment of the journal. It is short: whoever stays in one keeps the write-ahead log from being emptied.
-    fn moment<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
+    fn moment<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if !self.conn.is_autocommit() {
             return read(self);
         }
@@ -293,7 +292,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn data_version(&self) -> Read<i64> {
+    pub fn data_version(&self) -> Result<i64> {
         self.conn.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(sql("its state"))
     }
 
@@ -301,7 +300,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn epoch(&self) -> Read<String> {
+    pub fn epoch(&self) -> Result<String> {
         self.meta("epoch")
     }
 
@@ -309,12 +308,12 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn epoch_since(&self) -> Read<Option<u64>> {
+    pub fn epoch_since(&self) -> Result<Option<u64>> {
         Ok(self.meta("epoch_since")?.parse().ok())
     }
 
     /// The marks that the state directory may have.
-    pub(super) fn mark(&self) -> Read<Vec<String>> {
+    pub(super) fn mark(&self) -> Result<Vec<String>> {
         Ok(self.meta("mark")?.split_whitespace().map(str::to_owned).collect())
     }
 
@@ -322,7 +321,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn epochs(&self) -> Read<Vec<(String, Seq)>> {
+    pub fn epochs(&self) -> Result<Vec<(String, Seq)>> {
         self.rows("SELECT name, since FROM epoch ORDER BY name", [], |row| Ok((row.get(0)?, Seq(row.get(1)?))))
     }
 
@@ -330,7 +329,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn recasts(&self, sink: &str) -> Read<Vec<Recast>> {
+    pub fn recasts(&self, sink: &str) -> Result<Vec<Recast>> {
         self.rows("SELECT after, before, epoch FROM recast WHERE sink = ? ORDER BY epoch DESC", [sink], |row| {
             Ok(Recast { after: Seq(row.get(0)?), before: Seq(row.get(1)?), epoch: row.get(2)? })
         })
@@ -341,7 +340,7 @@ impl Reader {
         text: &str,
         values: impl rusqlite::Params,
         row: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Read<Vec<T>> {
+    ) -> Result<Vec<T>> {
         let mut select = self.conn.prepare_cached(text).map_err(sql("its epochs"))?;
         let rows = select.query_map(values, row).map_err(sql("its epochs"))?;
         rows.collect::<Result<_, _>>().map_err(sql("its epochs"))
@@ -351,11 +350,11 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn cluster(&self) -> Read<Cluster> {
+    pub fn cluster(&self) -> Result<Cluster> {
         Ok(Cluster { name: self.meta("cluster_name")?, uid: self.meta("cluster_uid")? })
     }
 
-    fn meta(&self, key: &str) -> Read<String> {
+    fn meta(&self, key: &str) -> Result<String> {
         let value = self.conn.query_row("SELECT value FROM meta WHERE key = ?", [key], |row| row.get(0)).optional();
         Ok(value.map_err(sql("its facts"))?.unwrap_or_default())
     }
@@ -365,14 +364,14 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read or an entry is damaged.
-    pub fn entries_after(&mut self, after: Seq, limit: usize, max_bytes: usize) -> Read<Vec<StoredEntry>> {
+    pub fn entries_after(&mut self, after: Seq, limit: usize, max_bytes: usize) -> Result<Vec<StoredEntry>> {
         if let Some(found) = self.at_hand(after, limit, max_bytes) {
             return Ok(found);
         }
         self.moment(|reader| reader.stored_after(after, limit, max_bytes))
     }
 
-    fn stored_after(&mut self, after: Seq, limit: usize, max_bytes: usize) -> Read<Vec<StoredEntry>> {
+    fn stored_after(&mut self, after: Seq, limit: usize, max_bytes: usize) -> Result<Vec<StoredEntry>> {
         let what = "entries";
         // Where the object ends in the line is about how long the line is.
         let stored: Vec<Stored> = {
@@ -418,7 +417,7 @@ impl Reader {
         limit: usize,
         max_bytes: usize,
         choice: Option<Choice<'_>>,
-    ) -> Read<Page> {
+    ) -> Result<Page> {
         let all = |entries: Vec<StoredEntry>| {
             let mut page = Page::default();
             for entry in entries {
@@ -449,7 +448,7 @@ impl Reader {
     }
 
     /// The gaps that stand for what is forgotten after `after`.
-    fn missed(&self, after: Seq) -> Read<Vec<StoredEntry>> {
+    fn missed(&self, after: Seq) -> Result<Vec<StoredEntry>> {
         let what = "what was forgotten";
         let found: Vec<(u64, Option<String>, i64, String, String)> = {
             let mut select = self
@@ -511,7 +510,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read or an entry is damaged.
-    pub fn rescued(&mut self, sink: &str, from: Seq, to: Seq) -> Read<Vec<StoredEntry>> {
+    pub fn rescued(&mut self, sink: &str, from: Seq, to: Seq) -> Result<Vec<StoredEntry>> {
         let what = "entries set aside";
         let blobs: Vec<(u64, Vec<u8>)> = {
             let mut select = self
@@ -537,12 +536,12 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read or the entry is damaged.
-    pub fn entry(&mut self, seq: Seq) -> Read<Option<StoredEntry>> {
+    pub fn entry(&mut self, seq: Seq) -> Result<Option<StoredEntry>> {
         self.moment(|reader| if reader.retained()?.oldest <= seq.0 { reader.row(seq) } else { Ok(None) })
     }
 
     /// One entry that is in the table, also one that is forgotten and held for what later ones need of it.
-    fn row(&mut self, seq: Seq) -> Read<Option<StoredEntry>> {
+    fn row(&mut self, seq: Seq) -> Result<Option<StoredEntry>> {
         let row = self
             .conn
             .prepare_cached("SELECT seq, type, base, line FROM entry WHERE seq = ?")
@@ -564,7 +563,7 @@ impl Reader {
         newest_first: bool,
         limit: usize,
         choice: Option<Choice<'_>>,
-    ) -> Read<Page> {
+    ) -> Result<Page> {
         let what = "entries";
         let mut text = format!("SELECT {COLUMNS} FROM {TABLES} WHERE e.seq > max(?, {OLDEST} - 1)");
         let mut values: Vec<rusqlite::types::Value> = vec![after.0.cast_signed().into()];
@@ -632,7 +631,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn last_before(&self, micros: i64) -> Read<Seq> {
+    pub fn last_before(&self, micros: i64) -> Result<Seq> {
         // Times follow seqs but for a clock that was set back, so bisection finds the place without an index.
         let what = "times";
         let (mut low, mut high) = (self.oldest()?.0.saturating_sub(1), self.head()?.0);
@@ -646,7 +645,7 @@ impl Reader {
         Ok(Seq(low))
     }
 
-    fn unpack(&mut self, row: Stored) -> Read<StoredEntry> {
+    fn unpack(&mut self, row: Stored) -> Result<StoredEntry> {
         let damaged = |seq: u64, why: &dyn std::fmt::Display| {
             JournalError::Corrupt(format!("entry {seq} is damaged ({why}); run `decklog verify`"))
         };
@@ -658,13 +657,13 @@ impl Reader {
 
     /// What the object table holds of a state, which may be a difference of the entry that the object's versions are
     /// differences of.
-    fn state(&mut self, blob: &[u8], base: Option<u64>) -> Read<Vec<u8>> {
+    fn state(&mut self, blob: &[u8], base: Option<u64>) -> Result<Vec<u8>> {
         let base = base.filter(|_| Codec::is_difference(blob)).map(|seq| self.base(seq)).transpose()?;
         let state = self.codec.decompress(base.as_deref(), blob);
         state.map_err(|error| JournalError::Corrupt(format!("an object's state is damaged ({error})")))
     }
 
-    fn base(&mut self, seq: u64) -> Read<Bytes> {
+    fn base(&mut self, seq: u64) -> Result<Bytes> {
         if let Some(line) = self.bases.get(seq) {
             return Ok(line.bytes);
         }
@@ -685,7 +684,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn resources(&self) -> Read<Vec<(i64, Resource)>> {
+    pub fn resources(&self) -> Result<Vec<(i64, Resource)>> {
         let what = "resources";
         let mut select = self.conn.prepare_cached("SELECT id, facts FROM resource ORDER BY id").map_err(sql(what))?;
         let rows =
@@ -697,7 +696,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn sources(&self) -> Read<Vec<SourceRow>> {
+    pub fn sources(&self) -> Result<Vec<SourceRow>> {
         let what = "sources";
         let mut select = self
             .conn
@@ -742,7 +741,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn sinks(&self) -> Read<Vec<SinkRow>> {
+    pub fn sinks(&self) -> Result<Vec<SinkRow>> {
         let what = "sinks";
         let mut select = self
             .conn
@@ -782,7 +781,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn set_aside(&self) -> Read<Vec<SetAside>> {
+    pub fn set_aside(&self) -> Result<Vec<SetAside>> {
         let what = "entries set aside";
         let mut select = self
             .conn
@@ -800,7 +799,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn objects(&self, resource: i64, namespace: Option<&str>, name: Option<&str>) -> Read<Vec<ObjectRow>> {
+    pub fn objects(&self, resource: i64, namespace: Option<&str>, name: Option<&str>) -> Result<Vec<ObjectRow>> {
         self.object_rows(
             "o.resource = ?1 AND (?2 IS NULL OR o.namespace = ?2) AND (?3 IS NULL OR o.name = ?3)",
             &[&resource, &namespace, &name],
@@ -811,7 +810,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn namespaces(&self) -> Read<BTreeSet<String>> {
+    pub fn namespaces(&self) -> Result<BTreeSet<String>> {
         let what = "namespaces";
         // From one to the next by the index, because there are few, and objects are many.
         let mut select = self
@@ -831,7 +830,7 @@ impl Reader {
         Ok(found)
     }
 
-    fn object_rows(&self, condition: &str, values: &[&dyn ToSql]) -> Read<Vec<ObjectRow>> {
+    fn object_rows(&self, condition: &str, values: &[&dyn ToSql]) -> Result<Vec<ObjectRow>> {
         let what = "objects";
         let mut select = self
             .conn
@@ -862,7 +861,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read or the state is damaged.
-    pub fn current(&mut self, object: &ObjectRow) -> Read<Option<Bytes>> {
+    pub fn current(&mut self, object: &ObjectRow) -> Result<Option<Bytes>> {
         let what = "an object";
         self.moment(|reader| {
             // It may have changed since it was looked up.
@@ -885,7 +884,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read or the entry is damaged.
-    pub fn last_gap(&mut self) -> Read<Option<StoredEntry>> {
+    pub fn last_gap(&mut self) -> Result<Option<StoredEntry>> {
         let row = self
             .conn
             .prepare_cached(&format!(

@@ -65,15 +65,15 @@ struct Generations<T> {
     young: HashMap<u64, T>,
     old: HashMap<u64, T>,
     young_bytes: usize,
-    /// What is below is forgotten, and no reader gets it.
-    lowest: u64,
+    /// What is below is truncated, and no reader gets it.
+    log_start: u64,
 }
 
 impl<T: Held> Recent<T> {
     /// At most about `budget` bytes.
     pub(super) fn with_budget(budget: usize) -> Self {
         let (young, old) = (HashMap::new(), HashMap::new());
-        Self(Arc::new(Mutex::new(Generations { budget, young, old, young_bytes: 0, lowest: 0 })))
+        Self(Arc::new(Mutex::new(Generations { budget, young, old, young_bytes: 0, log_start: 0 })))
     }
 
     fn lock(&self) -> MutexGuard<'_, Generations<T>> {
@@ -123,15 +123,15 @@ impl<T: Held> Recent<T> {
 
 impl Recent {
     /// Gives no reader what is below this.
-    pub(super) fn set_lowest(&self, seq: u64) {
-        self.lock().lowest = seq;
+    pub(super) fn set_log_start(&self, seq: u64) {
+        self.lock().log_start = seq;
     }
 
     /// The entries from `first` to `last`, up to bounds; `None` where one of them is not here. They may be needed no
     /// more.
     pub(super) fn range(&self, first: u64, last: u64, limit: usize, max_bytes: usize) -> Option<Vec<(u64, Line)>> {
         let generations = self.lock();
-        if first < generations.lowest {
+        if first < generations.log_start {
             return None;
         }
         let (mut found, mut bytes) = (Vec::new(), 0);

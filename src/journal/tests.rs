@@ -1,7 +1,7 @@
 //! The journal's promises, each under its name.
 
-mod choice;
 mod noise;
+mod pushdown;
 mod retention;
 mod trust;
 mod withheld;
@@ -11,7 +11,7 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::*;
-use crate::model::{EntryType, Redacted};
+use crate::model::{EntryType, Observed, Redacted, ResourceVersion, Verb, Why};
 use crate::wire::Entry;
 
 fn pods() -> SourceSpec {
@@ -62,14 +62,15 @@ fn delete(name: &str, uid: &str, version: u64) -> WatchChange {
 struct Open {
     journal: Journal,
     thread: WriterThread,
+    source: SourceJournal,
     memory: SourceMemory,
 }
 
 impl Open {
     async fn with(dir: &Path, spec: &SourceSpec) -> Self {
         let (journal, thread) = Journal::open(dir).unwrap();
-        let memory = journal.source(spec).await.unwrap();
-        Self { journal, thread, memory }
+        let (source, memory) = journal.source(spec).await.unwrap();
+        Self { journal, thread, source, memory }
     }
 
     async fn at(dir: &Path) -> Self {
@@ -77,16 +78,21 @@ impl Open {
     }
 
     async fn list(&self, version: u64, why: Option<Why>, objects: &[Observed]) {
-        self.journal.list_begin(self.memory.id).await.unwrap();
+        self.source.list_begin().await.unwrap();
         for page in objects.chunks(2) {
-            self.journal.list_page(self.memory.id, page.to_vec()).await.unwrap();
+            self.source.list_page(page.to_vec()).await.unwrap();
         }
-        self.journal.list_done(self.memory.id, rv(version), why).await.unwrap();
+        self.source.list_done(rv(version), why).await.unwrap();
     }
 
     async fn watch(&self, changes: Vec<WatchChange>) {
-        self.journal.append(self.memory.id, changes).await.unwrap();
+        self.source.append(changes).await.unwrap();
         self.journal.flush().await.unwrap();
+    }
+
+    /// The handle of a sink, which begins at the first entry if it is new.
+    async fn sink(&self, name: &str) -> SinkJournal {
+        self.journal.sink(name, "file", SinkStart::Start).await.unwrap().0
     }
 
     fn log(&self) -> Vec<String> {
@@ -98,7 +104,7 @@ impl Open {
     }
 
     fn close(self) {
-        drop(self.journal);
+        drop((self.journal, self.source));
         self.thread.join().unwrap();
     }
 }
@@ -151,14 +157,17 @@ fn assert_whole(reader: &mut Reader) {
 async fn each_change_is_told_once_across_restarts_and_replays() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
-    assert!(open.memory.resume.is_none() && open.memory.why.is_none());
+    assert!(open.memory.checkpoint.resume.is_none() && open.memory.why.is_none());
     open.list(10, None, &[pod("b", "u2", 9), pod("a", "u1", 7)]).await;
     open.watch(vec![upsert("a", "u1", 11), upsert("c", "u3", 12), delete("b", "u2", 13)]).await;
     open.close();
 
     let open = Open::at(dir.path()).await;
     // The newest version can be shared by events that are still to come, so the position is the one before it.
-    assert_eq!((open.memory.resume.clone(), open.memory.applied.clone()), (Some(rv(12)), Some(rv(13))));
+    assert_eq!(
+        (open.memory.checkpoint.resume.clone(), open.memory.checkpoint.applied.clone()),
+        (Some(rv(12)), Some(rv(13)))
+    );
     open.watch(vec![upsert("c", "u3", 12), delete("b", "u2", 13), upsert("b", "u4", 14)]).await;
     // An API server that is behind tells old things.
     open.watch(vec![upsert("a", "u1", 7), delete("c", "u3", 9)]).await;
@@ -185,7 +194,7 @@ async fn deletions_that_share_one_version_are_all_told_once() {
     open.watch(vec![delete("e0", "u0", 20), delete("e1", "u1", 20)]).await;
     open.close();
     let open = Open::at(dir.path()).await;
-    assert_eq!(open.memory.resume, Some(rv(10)), "resuming from 20 would skip the other three");
+    assert_eq!(open.memory.checkpoint.resume, Some(rv(10)), "resuming from 20 would skip the other three");
     open.watch((0..5).map(|n| delete(&format!("e{n}"), &format!("u{n}"), 20)).collect()).await;
     assert_eq!(open.log().iter().filter(|line| line.contains("DELETED")).count(), 5);
     assert_whole(&mut open.journal.reader().unwrap());
@@ -225,14 +234,14 @@ async fn a_list_in_progress_changes_nothing_until_its_last_page_is_in() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.list(10, None, &[pod("a", "u1", 1)]).await;
-    open.journal.list_begin(open.memory.id).await.unwrap();
-    open.journal.list_page(open.memory.id, vec![pod("b", "u2", 12)]).await.unwrap();
+    open.source.list_begin().await.unwrap();
+    open.source.list_page(vec![pod("b", "u2", 12)]).await.unwrap();
     open.journal.flush().await.unwrap();
     assert_eq!(open.log(), ["1 ADDED listed a/u1@1"]);
     open.close();
 
     let open = Open::at(dir.path()).await;
-    assert_eq!(open.memory.resume, Some(rv(10)));
+    assert_eq!(open.memory.checkpoint.resume, Some(rv(10)));
     open.list(20, Some(Why::Expired), &[pod("a", "u1", 1)]).await;
     assert_eq!(open.log(), ["1 ADDED listed a/u1@1", "2 GAP expired 10..20"], "half a list deletes and adds nothing");
 }
@@ -244,10 +253,10 @@ async fn a_complete_list_that_a_crash_cut_is_finished_and_told_once() {
     let open = Open::at(dir.path()).await;
     open.list(10, None, &[pod("a", "u1", 1), pod("z", "u9", 2)]).await;
     let page = (0..4).map(|n| pod(&format!("n{n}"), &format!("v{n}"), 20 + n)).collect();
-    open.journal.list_begin(open.memory.id).await.unwrap();
-    open.journal.list_page(open.memory.id, page).await.unwrap();
+    open.source.list_begin().await.unwrap();
+    open.source.list_page(page).await.unwrap();
     open.journal.flush().await.unwrap();
-    let id = open.memory.id.0;
+    let id = open.source.id().0;
     open.close();
     // As a crash leaves it right after the list was complete.
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
@@ -266,7 +275,7 @@ async fn a_complete_list_that_a_crash_cut_is_finished_and_told_once() {
     for _ in 0..2 {
         let open = Open::at(dir.path()).await;
         assert_eq!(open.log()[2..], expected);
-        assert_eq!(open.memory.resume, Some(rv(30)));
+        assert_eq!(open.memory.checkpoint.resume, Some(rv(30)));
         assert_whole(&mut open.journal.reader().unwrap());
         open.close();
     }
@@ -277,11 +286,11 @@ async fn a_bookmark_moves_the_position_and_tells_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.list(10, None, &[]).await;
-    open.journal.bookmark(open.memory.id, rv(90)).await.unwrap();
-    open.journal.bookmark(open.memory.id, rv(80)).await.unwrap();
+    open.source.bookmark(rv(90)).await.unwrap();
+    open.source.bookmark(rv(80)).await.unwrap();
     open.close();
     let open = Open::at(dir.path()).await;
-    assert_eq!(open.memory.resume, Some(rv(90)), "a bookmark that goes back moves nothing");
+    assert_eq!(open.memory.checkpoint.resume, Some(rv(90)), "a bookmark that goes back moves nothing");
     assert!(open.log().is_empty());
 }
 
@@ -293,14 +302,14 @@ async fn another_selector_is_another_scope() {
     open.close();
     let narrower = SourceSpec { label_selector: "tier=web".into(), ..pods() };
     let open = Open::with(dir.path(), &narrower).await;
-    assert_eq!((open.memory.resume.clone(), open.memory.why), (None, Some(Why::Scope)));
+    assert_eq!((open.memory.checkpoint.resume.clone(), open.memory.why), (None, Some(Why::Scope)));
     open.list(20, Some(Why::Scope), &[pod("b", "u2", 2)]).await;
     assert_eq!(open.log()[2..], ["3 GAP scope 10..20", "4 DELETED inferred a/u1@1"]);
     open.close();
     // One namespace of what was watched everywhere: what is known there is not told again.
     let one = SourceSpec { namespace: Some("shop".into()), ..pods() };
     let open = Open::with(dir.path(), &one).await;
-    assert_eq!((open.memory.resume.clone(), open.memory.why), (None, Some(Why::Scope)));
+    assert_eq!((open.memory.checkpoint.resume.clone(), open.memory.why), (None, Some(Why::Scope)));
     open.list(30, Some(Why::Scope), &[pod("b", "u2", 2)]).await;
     assert_eq!(open.log()[4..], ["5 GAP scope ..30"]);
 }
@@ -321,11 +330,11 @@ async fn a_resource_that_is_gone_takes_its_objects_along_and_may_come_back() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.list(10, None, &[pod("a", "u1", 1)]).await;
-    open.journal.source_gone(open.memory.id).await.unwrap();
+    open.source.gone().await.unwrap();
     assert_eq!(open.log()[1..], ["2 GAP scope 10..", "3 DELETED inferred a/u1@1"]);
     open.close();
     let open = Open::at(dir.path()).await;
-    assert_eq!((open.memory.resume.clone(), open.memory.why), (None, None));
+    assert_eq!((open.memory.checkpoint.resume.clone(), open.memory.why), (None, None));
     open.list(40, None, &[pod("a", "u7", 35)]).await;
     assert_eq!(open.log()[3..], ["4 ADDED listed a/u7@35"]);
 }
@@ -401,13 +410,13 @@ async fn a_cursor_only_grows_and_outlives_the_daemon() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.list(10, None, &[pod("a", "u1", 1), pod("b", "u2", 2)]).await;
-    assert_eq!(open.journal.sink("x", "file", SinkStart::Start).await.unwrap(), Seq(0));
-    assert_eq!(open.journal.sink("y", "file", SinkStart::Now).await.unwrap(), Seq(2));
-    open.journal.acknowledge("x", Seq(2)).await.unwrap();
-    open.journal.acknowledge("x", Seq(1)).await.unwrap();
+    assert_eq!(open.journal.sink("x", "file", SinkStart::Start).await.unwrap().1, Seq(0));
+    assert_eq!(open.journal.sink("y", "file", SinkStart::Now).await.unwrap().1, Seq(2));
+    open.sink("x").await.acknowledge(Seq(2)).await.unwrap();
+    open.sink("x").await.acknowledge(Seq(1)).await.unwrap();
     open.close();
     let open = Open::at(dir.path()).await;
-    assert_eq!(open.journal.sink("x", "file", SinkStart::Now).await.unwrap(), Seq(2));
+    assert_eq!(open.journal.sink("x", "file", SinkStart::Now).await.unwrap().1, Seq(2));
 }
 
 #[tokio::test]
@@ -464,8 +473,8 @@ async fn verify_takes_states_beside_the_log_for_what_they_are() {
     open.watch(vec![upsert("d", "u4", 11), upsert("d", "u4", 12), upsert("e", "u5", 13), delete("e", "u5", 14)]).await;
     open.watch(vec![delete("c", "u3", 15)]).await;
     // A list in progress says nothing yet.
-    open.journal.list_begin(open.memory.id).await.unwrap();
-    open.journal.list_page(open.memory.id, vec![pod("a", "u1", 16)]).await.unwrap();
+    open.source.list_begin().await.unwrap();
+    open.source.list_page(vec![pod("a", "u1", 16)]).await.unwrap();
     open.journal.flush().await.unwrap();
     assert_whole(&mut open.journal.reader().unwrap());
     assert_eq!(open.log().len(), 4, "{:?}", open.log());
@@ -550,10 +559,10 @@ async fn a_damaged_body_of_a_list_in_progress_is_told_after_another_list() {
         }
         // New, changed, made again, as it was, and one that is gone.
         let listed = vec![pod("n", "u5", 21), pod("b", "u2", 22), pod("c", "u6", 23), pod("d", "u4", 4)];
-        open.journal.list_begin(open.memory.id).await.unwrap();
-        open.journal.list_page(open.memory.id, listed.clone()).await.unwrap();
+        open.source.list_begin().await.unwrap();
+        open.source.list_page(listed.clone()).await.unwrap();
         open.journal.flush().await.unwrap();
-        let id = open.memory.id.0;
+        let id = open.source.id().0;
         open.close();
         // As a crash leaves it right after the list was complete.
         let conn = Connection::open(dir.path().join("journal.db")).unwrap();
@@ -572,8 +581,12 @@ async fn a_damaged_body_of_a_list_in_progress_is_told_after_another_list() {
                 let told = ["5 GAP expired 10..30", "6 DELETED inferred a/u1@1", "7 MODIFIED inferred b/u2@22"];
                 assert_eq!(open.log()[4..], told);
             }
-            assert_eq!((&open.memory.resume, open.memory.why), (&None, Some(Why::Audit)), "it has to list again");
-            assert_eq!(open.memory.applied, Some(rv(30)));
+            assert_eq!(
+                (&open.memory.checkpoint.resume, open.memory.why),
+                (&None, Some(Why::Audit)),
+                "it has to list again"
+            );
+            assert_eq!(open.memory.checkpoint.applied, Some(rv(30)));
             assert_whole(&mut open.journal.reader().unwrap());
             open.close();
         }
@@ -594,7 +607,7 @@ async fn a_damaged_body_of_a_list_in_progress_is_told_after_another_list() {
         }
         open.close();
         let open = Open::at(dir.path()).await;
-        assert_eq!((&open.memory.resume, open.memory.why), (&Some(rv(40)), None), "it is over");
+        assert_eq!((&open.memory.checkpoint.resume, open.memory.why), (&Some(rv(40)), None), "it is over");
         assert_whole(&mut open.journal.reader().unwrap());
         open.close();
     }
@@ -629,7 +642,7 @@ async fn another_writer_ends_it() {
     open.watch(vec![upsert("a", "u1", 12)]).await;
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
     conn.execute_batch("UPDATE sink SET cursor = 7; DELETE FROM entry WHERE seq = 1").unwrap();
-    let refused = open.journal.append(open.memory.id, vec![upsert("a", "u1", 13)]).await;
+    let refused = open.source.append(vec![upsert("a", "u1", 13)]).await;
     assert!(refused.is_err() || open.journal.flush().await.is_err(), "nothing more is written");
     drop(open.journal);
     let why = open.thread.join().unwrap_err();
@@ -663,21 +676,21 @@ async fn seqs_stay_dense_and_are_never_used_again() {
 #[tokio::test]
 async fn a_new_epoch_names_what_follows_and_leaves_what_exists() {
     let dir = tempfile::tempdir().unwrap();
-    let Open { journal, thread, memory } = Open::at(dir.path()).await;
-    journal.append(memory.id, vec![upsert("a", "1", 5)]).await.unwrap();
+    let Open { journal, thread, source, memory: _ } = Open::at(dir.path()).await;
+    source.append(vec![upsert("a", "1", 5)]).await.unwrap();
     journal.flush().await.unwrap();
     let old = journal.epoch();
     let new = journal.begin_epoch(None).await.unwrap();
     assert!(new > old && journal.epoch() == new);
     assert_whole(&mut journal.reader().unwrap());
-    journal.append(memory.id, vec![upsert("b", "2", 6)]).await.unwrap();
+    source.append(vec![upsert("b", "2", 6)]).await.unwrap();
     journal.flush().await.unwrap();
     let mut reader = journal.reader().unwrap();
     let entries = reader.entries_after(Seq(0), 10, usize::MAX).unwrap();
     let epochs: Vec<_> = entries.iter().map(|stored| Entry::parse(&stored.line).unwrap().epoch.to_string()).collect();
     assert_eq!(epochs, [old.clone(), new]);
     assert_whole(&mut reader);
-    drop((reader, journal));
+    drop((reader, journal, source));
     thread.join().unwrap();
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
     conn.execute("UPDATE meta SET value = ? WHERE key = 'epoch'", [old]).unwrap();
@@ -689,7 +702,7 @@ async fn a_new_epoch_names_what_follows_and_leaves_what_exists() {
 #[tokio::test]
 async fn entries_and_their_checkpoint_are_committed_together() {
     let dir = tempfile::tempdir().unwrap();
-    let Open { journal, thread, memory } = Open::at(dir.path()).await;
+    let Open { journal, thread, source, memory: _ } = Open::at(dir.path()).await;
     // What any reader sees at any moment is what a crash in that moment would leave.
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
@@ -708,12 +721,12 @@ async fn entries_and_their_checkpoint_are_committed_together() {
         looks
     });
     for n in 1..=400 {
-        journal.append(memory.id, vec![upsert("a", "1", 100 + n)]).await.unwrap();
+        source.append(vec![upsert("a", "1", 100 + n)]).await.unwrap();
         journal.flush().await.unwrap();
     }
     stop.send(()).unwrap();
     assert!(watcher.unwrap().join().unwrap() > 0);
-    drop(journal);
+    drop((journal, source));
     thread.join().unwrap();
 }
 
@@ -733,7 +746,7 @@ async fn what_a_narrower_scope_leaves_out_is_told_as_gone() {
     wide.close();
 
     let narrow = Open::with(dir.path(), &one_namespace("shop")).await;
-    assert_eq!((narrow.memory.why, narrow.memory.resume.clone()), (Some(Why::Scope), None));
+    assert_eq!((narrow.memory.why, narrow.memory.checkpoint.resume.clone()), (Some(Why::Scope), None));
     narrow.journal.narrow().await.unwrap();
     assert_eq!(narrow.log()[2..], ["3 GAP scope 10..", "4 DELETED inferred b/u2@2"]);
     narrow.journal.narrow().await.unwrap();
@@ -753,7 +766,7 @@ async fn a_scope_that_comes_back_is_listed_again() {
     narrow.close();
     // Its old position would tell again what the other scope has told meanwhile.
     let wide = Open::at(dir.path()).await;
-    assert_eq!((wide.memory.why, wide.memory.resume.clone()), (Some(Why::Scope), None));
+    assert_eq!((wide.memory.why, wide.memory.checkpoint.resume.clone()), (Some(Why::Scope), None));
     wide.close();
 }
 
@@ -765,9 +778,9 @@ async fn a_source_registered_anew_keeps_what_waits_for_the_disk() {
     // In one group, so that nothing of it is committed before the source is registered again.
     let changes = vec![upsert("a", "u1", 11), upsert("b", "u2", 12)];
     let spec = pods();
-    let (appended, memory) = tokio::join!(open.journal.append(open.memory.id, changes), open.journal.source(&spec));
+    let (appended, memory) = tokio::join!(open.source.append(changes), open.journal.source(&spec));
     appended.unwrap();
-    assert_eq!(memory.unwrap().applied, Some(rv(12)));
+    assert_eq!(memory.unwrap().1.checkpoint.applied, Some(rv(12)));
     open.close();
 }
 
@@ -778,7 +791,7 @@ async fn a_silent_list_over_the_dead_begins_anew() {
     let open = Open::with(dir.path(), &silent).await;
     open.list(10, None, &[]).await;
     open.watch(vec![upsert("a", "u1", 11)]).await;
-    open.journal.source_gone(open.memory.id).await.unwrap();
+    open.source.gone().await.unwrap();
     open.close();
     let open = Open::with(dir.path(), &silent).await;
     open.list(30, None, &[pod("a", "u2", 20)]).await;
@@ -826,10 +839,10 @@ async fn nothing_is_visible_before_it_is_on_disk() {
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
     let mut head = open.journal.head();
     let journal = open.journal.clone();
-    let (id, changes) = (open.memory.id, 200);
+    let (source, changes) = (open.source.clone(), 200);
     let append = async move {
         for n in 1..=changes {
-            journal.append(id, vec![upsert("a", "u1", n)]).await.unwrap();
+            source.append(vec![upsert("a", "u1", n)]).await.unwrap();
             journal.flush().await.unwrap();
         }
     };
@@ -879,7 +892,7 @@ async fn a_gap_begins_before_a_version_of_which_more_may_have_been_to_come() {
     open.list(9, Some(Why::Oversize), &[]).await;
     assert_eq!(open.log()[2..], ["3 DELETED watched web/u@8", "4 GAP oversize 6..9", "5 DELETED inferred cart/c@6"]);
     // With a bookmark nothing more of its version comes.
-    open.journal.bookmark(open.memory.id, rv(12)).await.unwrap();
+    open.source.bookmark(rv(12)).await.unwrap();
     open.list(15, Some(Why::Expired), &[]).await;
     assert_eq!(open.log()[5..], ["6 GAP expired 12..15"]);
     open.close();

@@ -7,8 +7,8 @@ use super::Shared;
 use super::decode;
 use super::frame::Oversize;
 use crate::cluster::Failure;
-use crate::model::{Observed, Redacted, Resource, ResourceVersion};
 use crate::json;
+use crate::model::{Observed, Redacted, Resource, ResourceVersion};
 
 /// What is wrong with a server that says so.
 const OTHER_KIND: &str = "the API server sent an object of another kind than was asked for";

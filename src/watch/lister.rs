@@ -14,7 +14,7 @@ use super::requests::{Stop, list_params, request, unbuilt};
 use super::stats::SourceStats;
 use crate::ambient;
 use crate::cluster::{Api, Failure, next_part};
-use crate::journal::{SourceId, SourceState};
+use crate::journal::{SourceJournal, SourceState};
 use crate::model::{ResourceVersion, SourceSpec, Why};
 
 /// Staged objects go to the journal when there are this many bytes of them.
@@ -69,7 +69,7 @@ pub(super) struct Lister<'a> {
     pub(super) shared: &'a Shared,
     pub(super) api: &'a Api,
     pub(super) spec: &'a SourceSpec,
-    pub(super) id: SourceId,
+    pub(super) journal: &'a SourceJournal,
     pub(super) stats: &'a SourceStats,
 }
 
@@ -133,7 +133,7 @@ impl Lister<'_> {
         if token.is_none() {
             self.stats.listed();
             listing.objects = 0;
-            self.shared.journal.list_begin(self.id).await?;
+            self.journal.list_begin().await?;
         }
         // No version is asked for, which makes the list a consistent one.
         let limit = paged.then_some(self.shared.timings.page);
@@ -171,7 +171,7 @@ impl Lister<'_> {
             listing.objects += (staged.len() - before) as u64;
             // What a large object holds goes with it, before anything more is read.
             if bytes >= STAGE_BYTES || share.is_holding() && !staged.is_empty() {
-                journal.list_page_held(self.id, std::mem::take(&mut staged), &mut share).await?;
+                self.journal.list_page_held(std::mem::take(&mut staged), &mut share).await?;
                 bytes = 0;
             }
             share.hold(items.pending()).await;
@@ -179,13 +179,13 @@ impl Lister<'_> {
                 return Err(Failure::Unreachable(SLOW.to_owned()).into());
             }
             if listing.objects / PROGRESS > reported {
-                self.stats.report(self.shared, self.id, SourceState::Listing(listing.objects)).await?;
+                self.stats.report(self.journal, SourceState::Listing(listing.objects)).await?;
             }
         }
         // A list that broke off has no whole envelope.
         let page = decode::envelope(items.envelope()).map_err(Failure::Undecodable)?;
         if !staged.is_empty() {
-            journal.list_page_held(self.id, staged, &mut share).await?;
+            self.journal.list_page_held(staged, &mut share).await?;
         }
         let newer = newest.is_after(&page.version);
         Ok(Input::Page { version: page.version, next: page.next, newer })
@@ -203,7 +203,7 @@ impl Lister<'_> {
         // Without a gap it is a first list, and nothing is known that it could lack.
         if !sure && why.is_some() {
             self.shared.journal.flush().await?;
-            let (journal, id) = (self.shared.journal.clone(), self.id);
+            let (journal, id) = (self.shared.journal.clone(), self.journal.id());
             let losses = ambient::blocking(move || journal.reader()?.losses(id)).await;
             // Whoever cannot read now, for want of descriptors for instance, asks again.
             let (known, lost) =
@@ -214,7 +214,7 @@ impl Lister<'_> {
                 return Ok(Input::Lacking(text));
             }
         }
-        self.shared.journal.list_done(self.id, version, why).await?;
+        self.journal.list_done(version, why).await?;
         Ok(Input::Committed)
     }
 }

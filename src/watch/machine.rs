@@ -18,7 +18,6 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ pub use terms::{Anomaly, Effect, End, Input, Thresholds};
 use crate::cluster::Failure;
 use crate::cluster::failure::UNAUTHORIZED;
 use crate::journal::{SourceMemory, SourceState};
-use crate::model::{ResourceVersion, Why};
+use crate::model::{Checkpoint, ResourceVersion, Why};
 
 /// Versions without an order that are remembered.
 const SEEN: usize = 10_000;
@@ -42,11 +41,8 @@ const SEEN: usize = 10_000;
 pub struct Machine {
     thresholds: Thresholds,
     phase: Phase,
-    /// Everything up to here was handed to the journal: where to watch from. `None` asks for a list.
-    resume: Option<ResourceVersion>,
-    /// The highest version handed over. Several changes can share one version, so `resume` stays on the distinct one
-    /// before it until a bookmark says that nothing more of it comes.
-    applied: Option<ResourceVersion>,
+    /// What was handed to the journal. Without a position a list is needed.
+    checkpoint: Checkpoint,
     /// Counts while there is a position.
     check: Check,
     /// Counts while there is none.
@@ -84,8 +80,7 @@ impl Machine {
         Self {
             thresholds,
             phase: Phase::New,
-            resume: memory.resume,
-            applied: memory.applied,
+            checkpoint: memory.checkpoint,
             check: Check::Position,
             loss: Loss { why: memory.why, ..Loss::default() },
             recovers: false,
@@ -109,7 +104,7 @@ impl Machine {
     #[must_use]
     pub fn recovering(mut self, recovers: bool) -> Self {
         self.recovers = recovers;
-        if recovers && self.resume.is_none() && self.loss.why.is_some_and(is_recoverable) {
+        if recovers && self.checkpoint.resume.is_none() && self.loss.why.is_some_and(is_recoverable) {
             self.loss.remedy = Remedy::Recover;
         }
         self
@@ -118,13 +113,13 @@ impl Machine {
     /// Everything up to here was handed to the journal.
     #[must_use]
     pub const fn position(&self) -> Option<&ResourceVersion> {
-        self.resume.as_ref()
+        self.checkpoint.resume.as_ref()
     }
 
     /// Whether a server that consistently has `version` would have gone back in time.
     #[must_use]
     pub fn is_past(&self, version: &ResourceVersion) -> bool {
-        !self.unrelated && self.applied.as_ref().is_some_and(|applied| is_before(version, applied))
+        !self.unrelated && self.checkpoint.is_past(version)
     }
 
     /// Whether bookmarks come. Where none do, watches are to be short, because only their ends move a quiet position.
@@ -202,7 +197,7 @@ impl Machine {
                 self.presence.stable();
                 self.report(SourceState::Watching, &mut out);
             }
-            Input::Changed(version) => self.changed(version, &mut out),
+            Input::Changed(version) => return self.changed(&version),
             Input::Bookmark(version) => self.bookmark(version, &mut out),
             Input::Ended(end) => self.ended(now, end, &mut out),
             Input::Failed(failure) => self.failed(now, failure, &mut out),
@@ -216,6 +211,12 @@ impl Machine {
             Input::Warned => self.ask_latest(now, &mut out),
             Input::Differs => {
                 self.desync(Why::Audit, &mut out);
+                self.retry(now, Duration::ZERO, None, &mut out);
+            }
+            Input::Inconsistent => {
+                if self.lose(Why::Audit) {
+                    out.push(Effect::Count(Anomaly::Inconsistent));
+                }
                 self.retry(now, Duration::ZERO, None, &mut out);
             }
             Input::Lacking(text) => {
@@ -238,12 +239,12 @@ impl Machine {
 
     /// The next thing to do when nothing is in the way.
     fn proceed(&mut self, now: Duration, out: &mut Vec<Effect>) {
-        match &self.resume {
+        match &self.checkpoint.resume {
             Some(_) if self.check == Check::Latest => self.ask_latest(now, out),
             Some(resume) => {
                 // What was applied, not where to resume: a server restored to in between has the latter. Versions
                 // without an order cannot lie in the future, nor can the server tell.
-                let newest = self.applied.as_ref().unwrap_or(resume);
+                let newest = self.checkpoint.applied.as_ref().unwrap_or(resume);
                 let ordered = newest.is_ordered() && !self.unrelated;
                 if self.check == Check::Position && ordered {
                     let probe = Effect::Probe(newest.clone());
@@ -285,11 +286,11 @@ impl Machine {
     }
 
     fn probed(&mut self, now: Duration, version: &ResourceVersion, out: &mut Vec<Effect>) {
-        let newest = self.applied.as_ref().or(self.resume.as_ref());
-        if newest.is_some_and(|newest| is_before(version, newest)) {
+        let newest = self.checkpoint.applied.as_ref().or(self.checkpoint.resume.as_ref());
+        if newest.is_some_and(|newest| version.is_before(newest)) {
             return self.failed(now, Failure::Ahead, out);
         }
-        let news = newest.is_some_and(|newest| is_before(newest, version));
+        let news = newest.is_some_and(|newest| newest.is_before(version));
         self.check = Check::Nothing;
         self.failures.ahead = None;
         // A list of this resource was answered: it is served.
@@ -349,7 +350,7 @@ impl Machine {
             // What the list is to declare is known already.
             None if self.loss.why == Some(Why::Rollback) || self.unrelated => {}
             None => {
-                let back = self.applied.as_ref().is_some_and(|applied| is_before(&version, applied));
+                let back = self.checkpoint.is_past(&version);
                 match (back, self.loss.older_list) {
                     (true, false) => {
                         self.loss.older_list = true;
@@ -382,7 +383,8 @@ impl Machine {
         let version = version.clone();
         if let Remedy::ListAt(_) = self.loss.remedy {
             // What follows the gap is there to be recovered.
-            (self.applied, self.loss.remedy, self.loss.sure) = (Some(version), Remedy::Recover, false);
+            self.checkpoint.applied = Some(version);
+            (self.loss.remedy, self.loss.sure) = (Remedy::Recover, false);
             return self.proceed(now, out);
         }
         self.settled(now, version, out);
@@ -390,8 +392,7 @@ impl Machine {
 
     /// Everything up to this version is in the journal, by a list or because it was recovered.
     fn settled(&mut self, now: Duration, version: ResourceVersion, out: &mut Vec<Effect>) {
-        self.resume = Some(version.clone());
-        self.applied = self.resume.clone();
+        self.checkpoint = Checkpoint::at(version);
         self.loss = Loss::default();
         // The list was consistent, so the API server has this version.
         self.check = Check::Nothing;
@@ -403,24 +404,26 @@ impl Machine {
         self.proceed(now, out);
     }
 
-    fn changed(&mut self, version: ResourceVersion, out: &mut Vec<Effect>) {
-        if self.applied.as_ref() == Some(&version) {
+    /// As [`Machine::step`] with [`Input::Changed`].
+    pub(super) fn changed(&mut self, version: &ResourceVersion) -> Vec<Effect> {
+        let mut out = Vec::new();
+        if self.checkpoint.applied.as_ref() == Some(version) {
             if matches!(self.phase, Phase::Watching { progress: false, .. }) {
                 out.push(Effect::Count(Anomaly::Replay));
             }
-            return;
+            return out;
         }
-        if self.applied.as_ref().is_some_and(|applied| is_before(&version, applied)) {
+        if self.checkpoint.is_past(version) {
             out.push(Effect::Count(Anomaly::Disorder));
-            return;
+            return out;
         }
         // Without an order a server can repeat what it has for ever, and it looks new each time.
-        let news = version.is_ordered() || self.is_unseen(&version);
-        let previous = self.applied.replace(version);
-        self.resume = previous.or_else(|| self.resume.take());
+        let news = version.is_ordered() || self.is_unseen(version);
+        self.checkpoint.advance(version);
         if news {
-            self.well(out);
+            self.well(&mut out);
         }
+        out
     }
 
     fn is_unseen(&mut self, version: &ResourceVersion) -> bool {
@@ -431,15 +434,15 @@ impl Machine {
     }
 
     fn bookmark(&mut self, version: ResourceVersion, out: &mut Vec<Effect>) {
-        if self.applied.as_ref().is_some_and(|applied| is_before(&version, applied)) {
+        if self.checkpoint.is_past(&version) {
             out.push(Effect::Count(Anomaly::Disorder));
             return;
         }
-        let news = self.applied.as_ref() != Some(&version) && (version.is_ordered() || self.is_unseen(&version));
+        let news =
+            self.checkpoint.applied.as_ref() != Some(&version) && (version.is_ordered() || self.is_unseen(&version));
         self.bookmarks = true;
         self.mark = None;
-        self.resume = Some(version.clone());
-        self.applied = Some(version.clone());
+        self.checkpoint.bookmark(&version);
         // A server that only repeats what we know has shown nothing.
         if news {
             self.well(out);
@@ -467,13 +470,12 @@ impl Machine {
     /// on its way. When a second watch says the same, nothing happened up to there: the position moves, as a bookmark
     /// would have moved it.
     fn quiet(&mut self, lived: Duration, out: &mut Vec<Effect>) {
-        let newest = self.applied.clone();
-        let is_newer = |mark: &ResourceVersion| newest.as_ref().is_some_and(|newest| is_before(newest, mark));
+        let newest = self.checkpoint.applied.clone();
+        let is_newer = |mark: &ResourceVersion| newest.as_ref().is_some_and(|newest| newest.is_before(mark));
         let Some(mark) = self.mark.take().filter(is_newer) else { return };
         self.bookmarks = false;
         if let Some(mark) = self.quiet.over(mark, lived, self.thresholds.quiet).filter(is_newer) {
-            self.resume = Some(mark.clone());
-            self.applied = Some(mark.clone());
+            self.checkpoint.bookmark(&mark);
             out.push(Effect::Bookmark(mark));
         }
     }
@@ -659,7 +661,7 @@ impl Machine {
 
     /// Where this is so, the first list is due as soon as the server turns out to have anything newer.
     fn relist(&mut self, due: bool) {
-        if due && self.resume.is_some() && self.failures.relist.ask() {
+        if due && self.checkpoint.resume.is_some() && self.failures.relist.ask() {
             self.look_first();
         }
     }
@@ -680,19 +682,26 @@ impl Machine {
     /// Invariant 3: the position is lost, and the list that follows declares it. A source without any history has
     /// nothing that could be missing.
     fn desync(&mut self, why: Why, out: &mut Vec<Effect>) {
+        if self.lose(why) {
+            out.push(Effect::Count(Anomaly::Desync(why)));
+        }
+    }
+
+    /// Gives the position up. Says whether anything was lost with it.
+    fn lose(&mut self, why: Why) -> bool {
         if why == Why::Rollback {
             // It explains whatever else seemed to be the reason.
-            self.resume = None;
+            self.checkpoint.resume = None;
             self.loss.why = Some(why);
-        } else if self.resume.take().is_some() {
+        } else if self.checkpoint.resume.take().is_some() {
             self.loss.why.get_or_insert(why);
         } else {
-            return;
+            return false;
         }
-        let ordered = self.applied.as_ref().is_some_and(ResourceVersion::is_ordered);
+        let ordered = self.checkpoint.applied.as_ref().is_some_and(ResourceVersion::is_ordered);
         let recoverable = self.recovers && ordered && is_recoverable(why);
         self.loss.remedy = if recoverable { Remedy::Recover } else { Remedy::List };
-        out.push(Effect::Count(Anomaly::Desync(why)));
+        true
     }
 
     /// Whether the API server, which has answered, was away a moment ago.
@@ -767,8 +776,4 @@ const fn is_recoverable(why: Why) -> bool {
         Why::Expired | Why::Undecodable | Why::Oversize | Why::Paused | Why::Audit => true,
         Why::Rollback | Why::Scope => false,
     }
-}
-
-fn is_before(version: &ResourceVersion, other: &ResourceVersion) -> bool {
-    version.compare(other) == Some(Ordering::Less)
 }

@@ -373,12 +373,12 @@ impl SourceManager {
     }
 
     async fn begin(&mut self, key: Key, spec: SourceSpec, redactor: &Arc<Redactor>) -> Result<(), SourceManagerError> {
-        let memory = self.journal.source(&spec).await?;
+        let (journal, memory) = self.journal.source(&spec).await?;
         let stats = Arc::new(SourceStats::default());
-        let view = SourceView { spec: spec.clone(), id: memory.id, stats: Arc::clone(&stats) };
+        let view = SourceView { spec: spec.clone(), id: journal.id(), stats: Arc::clone(&stats) };
         let cancel = CancellationToken::new();
         let shared = self.shared_with(redactor);
-        let driver = Driver::new(shared, spec, memory, stats);
+        let driver = Driver::new(shared, spec, journal, memory, stats);
         self.tasks.spawn(view.spec.name(), {
             let (cancel, key) = (cancel.clone(), key.clone());
             async move {

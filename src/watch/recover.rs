@@ -29,7 +29,7 @@ use super::stats::SourceStats;
 use crate::ambient;
 use crate::cluster::{Api, Failure};
 use crate::config::RecoverBounds;
-use crate::journal::{Found, JournalError, KnownObject, SourceId};
+use crate::journal::{Found, JournalError, KnownObject, SourceId, SourceJournal};
 use crate::model::{Observed, Redacted, ResourceVersion, SourceSpec};
 use ask::newer;
 use plan::{Doubt, Key, Plan, Question, State};
@@ -117,6 +117,7 @@ pub(super) struct Recovery<'a> {
     pub(super) generation: u64,
     pub(super) spec: &'a SourceSpec,
     pub(super) id: SourceId,
+    pub(super) journal: &'a SourceJournal,
     pub(super) stats: &'a SourceStats,
     pub(super) bounds: RecoverBounds,
     pub(super) spent: &'a Spent,
@@ -203,7 +204,7 @@ impl Recovery<'_> {
                 // A watch may have forgotten by now what happened meanwhile.
                 newest = self.newest_of(self.spec).await?.max(to);
             }
-            self.shared.journal.part_done(self.id, version(to), to == newest).await?;
+            self.journal.part_done(version(to), to == newest).await?;
             from = to;
             recorded.clear();
             if to == newest {
@@ -221,7 +222,7 @@ impl Recovery<'_> {
         recorded: &Histories,
         alone: bool,
     ) -> Result<(), WindowError> {
-        self.shared.journal.list_begin(self.id).await?;
+        self.journal.list_begin().await?;
         if from == to {
             return Ok(());
         }
@@ -289,7 +290,7 @@ impl Recovery<'_> {
         });
         let deletions: Vec<Found> = deletions.collect();
         if !deletions.is_empty() {
-            self.shared.journal.found(self.id, deletions).await?;
+            self.journal.found(deletions).await?;
         }
         Ok(())
     }

@@ -6,7 +6,6 @@
 mod auditing;
 mod stream;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use super::stats::SourceStats;
 use crate::ambient::{Listener, watch};
 use crate::backoff::random_up_to;
 use crate::cluster::{Api, Failure};
-use crate::journal::{JournalError, SourceId, SourceMemory, SourceState};
+use crate::journal::{Inconsistency, JournalError, SourceId, SourceJournal, SourceMemory, SourceState};
 use crate::model::{ResourceVersion, SourceSpec, Why};
 
 /// How a source ended by itself.
@@ -36,6 +35,7 @@ pub(super) struct Driver {
     shared: Arc<Shared>,
     spec: SourceSpec,
     id: SourceId,
+    journal: SourceJournal,
     machine: Machine,
     stats: Arc<SourceStats>,
     began: Instant,
@@ -56,8 +56,8 @@ pub(super) struct Driver {
     rollbacks: Listener,
     /// Another source reported the newest rollback, and we have not watched since.
     warned: bool,
-    /// Sources whose watch the journal could not follow.
-    contradictions: watch::Receiver<BTreeSet<SourceId>>,
+    /// Whether the journal could not follow our watch.
+    inconsistency: Inconsistency,
     /// When the journal is compared with the API server; only while a watch is open, because that is what catches up.
     audit_due: Option<Instant>,
     /// What the audit waits for: everything up to here was handed to the journal.
@@ -65,17 +65,24 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(shared: Arc<Shared>, spec: SourceSpec, memory: SourceMemory, stats: Arc<SourceStats>) -> Self {
-        let id = memory.id;
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        spec: SourceSpec,
+        journal: SourceJournal,
+        memory: SourceMemory,
+        stats: Arc<SourceStats>,
+    ) -> Self {
+        let id = journal.id();
         let machine = Machine::new(memory, shared.timings.thresholds).recovering(shared.timings.recover.is_some());
         shared.revisions.introduce(id, &spec);
         let rollbacks = shared.rollbacks.listen();
-        let contradictions = shared.journal.contradictions();
+        let inconsistency = journal.inconsistency();
         let api = shared.api.clone();
         Self {
             shared,
             spec,
             id,
+            journal,
             machine,
             stats,
             began: Instant::now(),
@@ -88,7 +95,7 @@ impl Driver {
             spent: None,
             rollbacks,
             warned: false,
-            contradictions,
+            inconsistency,
             audit_due: None,
             position: watch::Sender::default(),
         }
@@ -106,7 +113,7 @@ impl Driver {
                 continue;
             };
             if action == Effect::Gone {
-                self.shared.journal.source_gone(self.id).await?;
+                self.journal.gone().await?;
                 return Ok(Outcome::Gone);
             }
             input = self.act(action).await?;
@@ -132,12 +139,23 @@ impl Driver {
         ) {
             self.unverified_since = Some(Instant::now());
         }
+        let effects = self.machine.step(self.began.elapsed(), input);
+        let action = self.carry_out(effects).await?;
+        if listed && matches!(action, Some(Effect::Wait { .. })) {
+            // The page came, and was of no use.
+            self.settle_for(&Failure::Server(String::new()));
+        }
+        Ok(action)
+    }
+
+    /// Does what needs no answer, and returns what does.
+    async fn carry_out(&mut self, effects: Vec<Effect>) -> Result<Option<Effect>, JournalError> {
         self.shared.progressed();
         let mut action = None;
-        for effect in self.machine.step(self.began.elapsed(), input) {
+        for effect in effects {
             match effect {
                 Effect::Report(state) => self.report(state).await?,
-                Effect::Bookmark(version) => self.shared.journal.bookmark(self.id, version).await?,
+                Effect::Bookmark(version) => self.journal.bookmark(version).await?,
                 Effect::Refresh => self.shared.api.refresh().await,
                 Effect::Reconnect => self.shared.api.renew().await,
                 Effect::Count(anomaly) => self.count(anomaly).await?,
@@ -154,17 +172,13 @@ impl Driver {
                 | Effect::Gone => action = Some(effect),
             }
         }
-        if listed && matches!(action, Some(Effect::Wait { .. })) {
-            // The page came, and was of no use.
-            self.settle_for(&Failure::Server(String::new()));
-        }
         Ok(action)
     }
 
     async fn count(&mut self, anomaly: Anomaly) -> Result<(), JournalError> {
         self.stats.count(anomaly);
         if let Anomaly::Desync(why) = anomaly {
-            self.shared.journal.distrust(self.id, why).await?;
+            self.journal.mark_desynced(why).await?;
         }
         if anomaly == Anomaly::Desync(Why::Rollback) {
             self.warn_others();
@@ -175,7 +189,8 @@ impl Driver {
             Anomaly::Disorder => {
                 tracing::warn!(source = self.spec.name(), "the API server sent versions out of order");
             }
-            Anomaly::Desync(why) => {
+            Anomaly::Desync(_) | Anomaly::Inconsistent => {
+                let why = if let Anomaly::Desync(why) = anomaly { why } else { Why::Audit };
                 tracing::warn!(
                     source = self.spec.name(),
                     why = why.as_str(),
@@ -215,7 +230,7 @@ impl Driver {
             }
             SourceState::Listing(_) | SourceState::Recovering | SourceState::Waiting | SourceState::Gone => {}
         }
-        self.stats.report(&self.shared, self.id, state).await
+        self.stats.report(&self.journal, state).await
     }
 
     async fn act(&mut self, action: Effect) -> Result<Input, JournalError> {
@@ -251,7 +266,7 @@ impl Driver {
             Effect::Recover { sure } => self.recover(sure).await,
             Effect::Commit { version, why, sure } => self.lister().commit(&self.listing, version, why, sure).await,
             Effect::Watch(_) if self.warning() => Ok(Input::Warned),
-            Effect::Watch(_) if self.contradictions.borrow_and_update().contains(&self.id) => Ok(Input::Differs),
+            Effect::Watch(_) if self.inconsistency.is_found() => Ok(Input::Inconsistent),
             Effect::Watch(version) => self.watch(&version).await,
             Effect::Wait { tries, at_least } => {
                 tokio::time::sleep(self.pause(tries, at_least)).await;
@@ -345,7 +360,7 @@ impl Driver {
     }
 
     fn lister(&self) -> Lister<'_> {
-        Lister { shared: &self.shared, api: &self.api, spec: &self.spec, id: self.id, stats: &self.stats }
+        Lister { shared: &self.shared, api: &self.api, spec: &self.spec, journal: &self.journal, stats: &self.stats }
     }
 
     /// Finds out what happened since the position was lost.
@@ -357,6 +372,7 @@ impl Driver {
             generation: self.generation.unwrap_or_default(),
             spec: &self.spec,
             id: self.id,
+            journal: &self.journal,
             stats: &self.stats,
             bounds,
             spent: self.spent.get_or_insert_with(Spent::new),

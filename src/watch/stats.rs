@@ -10,7 +10,7 @@ use super::Shared;
 use super::machine::Anomaly;
 use crate::ambient;
 use crate::cluster::Failure;
-use crate::journal::{JournalError, SourceId, SourceState};
+use crate::journal::{JournalError, SourceJournal, SourceState};
 
 /// Counters of one source since the daemon began. Every read is of one number; there is no moment that all are of.
 #[derive(Debug)]
@@ -94,9 +94,9 @@ impl SourceStats {
     }
 
     /// Notes what the source is doing, here and in the journal.
-    pub(super) async fn report(&self, shared: &Shared, id: SourceId, state: SourceState) -> Result<(), JournalError> {
+    pub(super) async fn report(&self, journal: &SourceJournal, state: SourceState) -> Result<(), JournalError> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&state);
-        shared.journal.report_source(id, state).await
+        journal.report(state).await
     }
 
     pub(super) fn failed(&self, failure: &Failure) {
@@ -110,7 +110,7 @@ impl SourceStats {
         let count = match anomaly {
             Anomaly::Replay => &self.replays,
             Anomaly::Disorder => &self.disorders,
-            Anomaly::Desync(_) => &self.desyncs,
+            Anomaly::Desync(_) | Anomaly::Inconsistent => &self.desyncs,
         };
         count.fetch_add(1, Relaxed);
     }

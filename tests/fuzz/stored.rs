@@ -123,7 +123,7 @@ fn database() -> Vec<u8> {
             first_list_silent: false,
             ignore: Vec::new(),
         };
-        let source = journal.source(&spec).await.unwrap().id;
+        let source = journal.source(&spec).await.unwrap().0;
         for version in 1..40_u64 {
             let name = format!("p{}", version % 5);
             let bytes = format!(r#"{{"metadata":{{"name":"{name}","uid":"{name}","resourceVersion":"{version}"}},"spec":{{"n":{version},"text":"{}"}}}}"#, "x".repeat(400));
@@ -134,7 +134,7 @@ fn database() -> Vec<u8> {
                 version: ResourceVersion::new(version.to_string()),
                 body: Redacted { bytes: bytes.into_bytes(), ..Redacted::default() },
             };
-            journal.append(source, vec![WatchChange { verb: Verb::Upsert, object }]).await.unwrap();
+            source.append(vec![WatchChange { verb: Verb::Upsert, object }]).await.unwrap();
         }
         journal.flush().await.unwrap();
     });

@@ -51,8 +51,8 @@ async fn what_is_forgotten_is_said_to_be() {
         }
         story.put(&format!("10:0{n}:00"), "configmaps", &next).await;
     }
-    story.journal.sink("s", "file", SinkStart::Start).await.unwrap();
-    story.journal.acknowledge("s", Seq(4)).await.unwrap();
+    let (sink, _) = story.journal.sink("s", "file", SinkStart::Start).await.unwrap();
+    sink.acknowledge(Seq(4)).await.unwrap();
     story.journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false }).await.unwrap();
     // The age of entries is looked at once in a second of the clock, which stands still between these.
     let mut seconds = 0;
@@ -62,6 +62,7 @@ async fn what_is_forgotten_is_said_to_be() {
         tokio::time::advance(Duration::from_secs(1)).await;
         story.journal.flush().await.unwrap();
     }
+    drop(sink);
     let dir = story.end().await;
     let log = run(dir.path(), &["log", "cm/a"]).out;
     assert_eq!(log.lines().filter(|line| line.contains("MODIFIED")).count(), 2, "{log}");

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use decklog::ambient::{self, Simulation};
-use decklog::journal::{Journal, SourceId, WatchChange};
+use decklog::journal::{Journal, SourceJournal, WatchChange};
 use decklog::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
 use jiff::Timestamp;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -37,7 +37,7 @@ pub(crate) struct Story {
     pub(crate) journal: Journal,
     simulation: Simulation,
     writer: JoinSet<()>,
-    sources: BTreeMap<&'static str, SourceId>,
+    sources: BTreeMap<&'static str, SourceJournal>,
     version: u64,
     /// The last that was observed.
     observed: Option<Observed>,
@@ -70,8 +70,8 @@ impl Story {
                 first_list_silent: plural == "replicasets",
                 ignore: if plural == "pods" { vec!["/status/seen".to_owned()] } else { Vec::new() },
             };
-            let memory = journal.source(&spec).await.unwrap();
-            sources.entry(if group == "events.k8s.io" { "new events" } else { plural }).or_insert(memory.id);
+            let (journal, _) = journal.source(&spec).await.unwrap();
+            sources.entry(if group == "events.k8s.io" { "new events" } else { plural }).or_insert(journal);
         }
         Self { dir, journal, simulation, writer, sources, version: 100, observed: None }
     }
@@ -103,7 +103,7 @@ impl Story {
     async fn tell(&mut self, time: &str, source: &str, verb: Verb, object: Observed) {
         self.at(time);
         self.observed = Some(object.clone());
-        self.journal.append(self.sources[source], vec![WatchChange { verb, object }]).await.unwrap();
+        self.sources[source].append(vec![WatchChange { verb, object }]).await.unwrap();
         self.journal.flush().await.unwrap();
     }
 
@@ -124,32 +124,32 @@ impl Story {
 
     pub(crate) async fn list(&mut self, time: &str, source: &str, why: Option<Why>, objects: &[Value]) {
         self.at(time);
-        let id = self.sources[source];
+        let journal = self.sources[source].clone();
         let objects = objects.iter().map(|object| self.observe(object, &[], 0)).collect();
         self.version += 1;
-        self.journal.list_begin(id).await.unwrap();
-        self.journal.list_page(id, objects).await.unwrap();
-        self.journal.list_done(id, ResourceVersion::new(self.version.to_string()), why).await.unwrap();
+        journal.list_begin().await.unwrap();
+        journal.list_page(objects).await.unwrap();
+        journal.list_done(ResourceVersion::new(self.version.to_string()), why).await.unwrap();
     }
 
     /// A list after a gap, with what has not changed.
     async fn relist(&mut self, time: &str, source: &str, why: Why, same: &Option<Observed>) {
         self.at(time);
-        let id = self.sources[source];
+        let journal = self.sources[source].clone();
         self.version += 1;
-        self.journal.list_begin(id).await.unwrap();
-        self.journal.list_page(id, same.iter().cloned().collect()).await.unwrap();
-        self.journal.list_done(id, ResourceVersion::new(self.version.to_string()), Some(why)).await.unwrap();
+        journal.list_begin().await.unwrap();
+        journal.list_page(same.iter().cloned().collect()).await.unwrap();
+        journal.list_done(ResourceVersion::new(self.version.to_string()), Some(why)).await.unwrap();
     }
 
     /// The cluster does not serve it any more.
     pub(crate) async fn gone(&self, time: &str, source: &str) {
         self.at(time);
-        self.journal.source_gone(self.sources[source]).await.unwrap();
+        self.sources[source].gone().await.unwrap();
     }
 
     pub(crate) async fn end(mut self) -> TempDir {
-        drop(self.journal);
+        drop((self.journal, self.sources));
         self.writer.join_next().await.unwrap().unwrap();
         self.dir
     }

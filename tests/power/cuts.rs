@@ -264,7 +264,7 @@ impl<'a> Truth<'a> {
             }
             let mut sink = sink::open(&config.kind)?;
             let plan = delivery::Plan::new(&config, None);
-            let cursor = journal.sink(&plan.name, plan.kind, plan.start).await.map_err(text)?;
+            let (_, cursor) = journal.sink(&plan.name, plan.kind, plan.start).await.map_err(text)?;
             let cursor = Position { epoch: journal.epoch(), seq: cursor, entry: None };
             let held = sink.position(&cursor).await.map_err(|error| error.to_string())?;
             if held.is_some_and(|held| held.epoch != journal.epoch() || held.seq.0 > now) {

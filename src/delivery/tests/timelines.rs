@@ -31,8 +31,8 @@ async fn a_journal_that_was_put_back_finds_out_whenever_its_output_answers() {
         let before =
             [world.lines(1..=3), (4..=8).map(|seq| dead(&world, seq)).collect::<String>().into_bytes()].concat();
         std::fs::write(&path, &before).unwrap();
-        world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
-        world.journal.acknowledge("s", Seq(cursor)).await.unwrap();
+        let (sink, _) = world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
+        sink.acknowledge(Seq(cursor)).await.unwrap();
         world.start(world.plan(), file(&path, None));
         world.until(|row| row.cursor == Seq(head) && row.state == "running").await;
         world.write(2).await;
@@ -153,10 +153,10 @@ async fn what_both_have_is_found_also_where_something_is_left_out() {
         for is_aside in [true, false] {
             let mut world = World::new().await;
             world.write(12).await;
-            world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
+            let (sink, _) = world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
             for seq in missing.iter().filter(|_| is_aside) {
                 let line = world.journal.reader().unwrap().entry(Seq(*seq)).unwrap().unwrap().line;
-                world.journal.set_aside("s", Seq(*seq), line, "refused").await.unwrap();
+                sink.dead_letter(Seq(*seq), line, "refused").await.unwrap();
             }
             let mut fake = Fake::new([]);
             (fake.shared, fake.missing, fake.limits.entries) = (8, missing.clone(), 64);
@@ -190,8 +190,8 @@ async fn an_output_that_no_longer_has_the_last_entry_is_not_told_everything_agai
     for (ends, first) in [(9, 4), (2, 1)] {
         let mut world = World::new().await;
         world.write(6).await;
-        world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
-        world.journal.acknowledge("s", Seq(3)).await.unwrap();
+        let (sink, _) = world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
+        sink.acknowledge(Seq(3)).await.unwrap();
         let mut fake = Fake::new([]);
         fake.forgets = true;
         fake.held = Some(Position::of(dead(&world, ends).as_bytes()).unwrap());
@@ -208,8 +208,8 @@ async fn an_output_that_no_longer_has_the_last_entry_is_not_told_everything_agai
 async fn a_number_alone_proves_nothing_beyond_the_cursor() {
     let mut world = World::new().await;
     world.write(6).await;
-    world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
-    world.journal.acknowledge("s", Seq(3)).await.unwrap();
+    let (sink, _) = world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
+    sink.acknowledge(Seq(3)).await.unwrap();
     let mut fake = Fake::new([]);
     fake.shared = 4;
     fake.held = Some(Position { epoch: world.journal.epoch(), seq: Seq(6), entry: None });
@@ -243,8 +243,8 @@ async fn what_is_forgotten_proves_nothing_beyond_the_cursor() {
     let mut world = World::new().await;
     let path = world.dir.path().join("events.jsonl");
     world.write(3).await;
-    world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
-    world.journal.acknowledge("s", Seq(3)).await.unwrap();
+    let (sink, _) = world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
+    sink.acknowledge(Seq(3)).await.unwrap();
     world.write(9).await;
     let before = [world.lines(1..=3), (4..=8).map(|seq| dead(&world, seq)).collect::<String>().into_bytes()].concat();
     std::fs::write(&path, before).unwrap();

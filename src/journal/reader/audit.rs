@@ -2,7 +2,8 @@
 
 use rusqlite::params;
 
-use super::{Read, Reader, sql};
+use super::{Reader, sql};
+use crate::journal::error::Result;
 use crate::journal::{JournalError, SourceId};
 use crate::model::{EntryType, ResourceVersion, Seq, Why};
 use crate::wire::Entry;
@@ -40,12 +41,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn each_known(
-        &self,
-        source: SourceId,
-        version: &ResourceVersion,
-        mut each: impl FnMut(KnownObject),
-    ) -> Read<()> {
+    pub fn each_known(&self, source: SourceId, version: &ResourceVersion, mut each: impl FnMut(KnownObject)) -> Result {
         let what = "objects";
         let mut select = self
             .conn
@@ -74,7 +70,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn unread(&self, source: SourceId) -> Read<Vec<[String; 4]>> {
+    pub fn unread(&self, source: SourceId) -> Result<Vec<[String; 4]>> {
         let what = "objects that are too large";
         let mut select = self
             .conn
@@ -90,7 +86,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn lost_at(&self, source: SourceId) -> Read<Lost> {
+    pub fn lost_at(&self, source: SourceId) -> Result<Lost> {
         let select =
             "SELECT coalesce(resume, given_up), applied, pending_why, proved, proved_at FROM source WHERE id = ?";
         let row = self.conn.query_row(select, [source.0], |row| {
@@ -113,7 +109,12 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn told_since(&mut self, source: SourceId, since: i64, most: usize) -> Read<Option<Vec<(KnownObject, bool)>>> {
+    pub fn told_since(
+        &mut self,
+        source: SourceId,
+        since: i64,
+        most: usize,
+    ) -> Result<Option<Vec<(KnownObject, bool)>>> {
         let what = "what was told";
         let after = self.last_before(since)?;
         let seqs: Vec<u64> = {
@@ -154,7 +155,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn objects_of(&self, source: SourceId) -> Read<u64> {
+    pub fn objects_of(&self, source: SourceId) -> Result<u64> {
         self.conn
             .query_row(
                 "SELECT count(*) FROM source s JOIN object o ON o.resource = s.resource AND o.present = 1
@@ -169,7 +170,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn losses(&self, source: SourceId) -> Read<(u64, u64)> {
+    pub fn losses(&self, source: SourceId) -> Result<(u64, u64)> {
         self.conn
             .query_row(
                 "SELECT count(*), count(*) FILTER (WHERE NOT EXISTS

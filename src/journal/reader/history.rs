@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, Row, ToSql, params};
 
-use super::{OLDEST, ObjectRow, Read, Reader, StoredEntry, sql, stored_row, type_of};
+use super::{OLDEST, ObjectRow, Reader, StoredEntry, sql, stored_row, type_of};
+use crate::journal::error::Result;
 use crate::model::{EntryType, Seq};
 
 /// One entry of an object, unread.
@@ -26,12 +27,12 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn step(&self, object: &ObjectRow, seq: Seq) -> Read<Option<Step>> {
+    pub fn step(&self, object: &ObjectRow, seq: Seq) -> Result<Option<Step>> {
         Ok(self.walk(object, seq)?.0)
     }
 
     /// As [`Reader::step`], and how many rows were read for it.
-    pub(in crate::journal) fn walk(&self, object: &ObjectRow, seq: Seq) -> Read<(Option<Step>, usize)> {
+    pub(in crate::journal) fn walk(&self, object: &ObjectRow, seq: Seq) -> Result<(Option<Step>, usize)> {
         let what = "an object's history";
         // An entry that is not before it, from where the way is short.
         let milestone = self
@@ -57,7 +58,7 @@ impl Reader {
     }
 
     /// The seq of the object's newest entry now, 0 for none.
-    fn last_of(&self, object: &ObjectRow) -> Read<Seq> {
+    fn last_of(&self, object: &ObjectRow) -> Result<Seq> {
         let last = self
             .conn
             .prepare_cached("SELECT last FROM object WHERE id = ?")
@@ -65,7 +66,7 @@ impl Reader {
         Ok(last.map_err(sql("an object's history"))?.unwrap_or_default())
     }
 
-    fn step_at(&self, seq: Seq) -> Read<Option<Step>> {
+    fn step_at(&self, seq: Seq) -> Result<Option<Step>> {
         let what = "an object's history";
         let row = self
             .conn
@@ -85,7 +86,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn history(&mut self, object: &ObjectRow, after: Seq, upto: Seq, most: usize) -> Read<Vec<Step>> {
+    pub fn history(&mut self, object: &ObjectRow, after: Seq, upto: Seq, most: usize) -> Result<Vec<Step>> {
         self.moment(|reader| {
             let mut steps = Vec::new();
             let mut next = reader.step(object, upto)?;
@@ -102,7 +103,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn previous(&self, step: &Step) -> Read<Option<Step>> {
+    pub fn previous(&self, step: &Step) -> Result<Option<Step>> {
         if step.kept { self.step_at(step.previous) } else { Ok(None) }
     }
 
@@ -110,7 +111,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read or the entry is damaged.
-    pub fn told(&mut self, step: &Step) -> Read<Option<StoredEntry>> {
+    pub fn told(&mut self, step: &Step) -> Result<Option<StoredEntry>> {
         self.moment(|reader| reader.row(step.seq))
     }
 
@@ -120,7 +121,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read or an entry is damaged.
-    pub fn told_at(&mut self, object: &ObjectRow, seq: Seq) -> Read<Option<StoredEntry>> {
+    pub fn told_at(&mut self, object: &ObjectRow, seq: Seq) -> Result<Option<StoredEntry>> {
         self.moment(|reader| match reader.step(object, seq)? {
             Some(found) => reader.row(found.seq),
             None => Ok(None),
@@ -132,7 +133,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read or the state is damaged.
-    pub fn untold(&mut self, object: &ObjectRow) -> Read<Option<(Bytes, Vec<String>)>> {
+    pub fn untold(&mut self, object: &ObjectRow) -> Result<Option<(Bytes, Vec<String>)>> {
         self.moment(|reader| {
             let row = reader
                 .conn
@@ -155,7 +156,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn object_of(&self, seq: Seq) -> Read<Option<ObjectRow>> {
+    pub fn object_of(&self, seq: Seq) -> Result<Option<ObjectRow>> {
         let what = "an object";
         let object = self
             .conn
@@ -171,7 +172,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn objects_changed(&self, resource: i64, namespace: Option<&str>, after: Seq) -> Read<Vec<ObjectRow>> {
+    pub fn objects_changed(&self, resource: i64, namespace: Option<&str>, after: Seq) -> Result<Vec<ObjectRow>> {
         self.object_rows(
             "o.resource = ?1 AND (?2 IS NULL OR o.namespace = ?2) AND o.last > ?3",
             &[&resource, &namespace, &after.0.min(i64::MAX as u64)],
@@ -182,7 +183,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read or an entry is damaged.
-    pub fn gaps(&mut self, resource: i64, namespace: Option<&str>, after: Seq) -> Read<Vec<StoredEntry>> {
+    pub fn gaps(&mut self, resource: i64, namespace: Option<&str>, after: Seq) -> Result<Vec<StoredEntry>> {
         let what = "gaps";
         self.moment(|reader| {
             let rows: Vec<_> = {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use rusqlite::params;
 
-use super::{Read, Reader, resource_of, sql};
+use super::{Reader, resource_of, sql};
+use crate::journal::error::Result;
 use crate::journal::writer::WITHHELD;
 
 /// What the API server's own counters said of some time.
@@ -25,7 +26,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn requests(&mut self, since: i64, until: i64) -> Read<Requests> {
+    pub fn requests(&mut self, since: i64, until: i64) -> Result<Requests> {
         let what = "request counters";
         self.moment(|reader| {
             let problem = Some(reader.meta("requests")?).filter(|problem| !problem.is_empty());
@@ -50,14 +51,14 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn request_totals(&self) -> Read<Requests> {
+    pub fn request_totals(&self) -> Result<Requests> {
         let problem = Some(self.meta("requests")?).filter(|problem| !problem.is_empty());
         let mut requests = Requests { problem, ..Requests::default() };
         self.count("reading = 0", [], &mut requests)?;
         Ok(requests)
     }
 
-    fn count(&self, wanted: &str, values: impl rusqlite::Params, requests: &mut Requests) -> Read<()> {
+    fn count(&self, wanted: &str, values: impl rusqlite::Params, requests: &mut Requests) -> Result {
         let what = "request counters";
         let mut select = self
             .conn

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use rusqlite::{ErrorCode, params};
 
-use super::{OLDEST, Read, Reader, Stored, StoredEntry, rfc3339, sql, stored_row};
+use super::{OLDEST, Reader, Stored, StoredEntry, rfc3339, sql, stored_row};
+use crate::journal::error::Result;
 use crate::journal::{JournalError, schema};
 use crate::k8s::identity::Identity;
 use crate::model::{EntryType, Seq};
@@ -148,7 +149,7 @@ impl Reader {
     ///
     /// # Errors
     /// Where the database cannot be read at all; damage is not an error but a problem in the answer.
-    pub fn verify(&mut self, progress: impl FnMut(u64, u64)) -> Read<Verified> {
+    pub fn verify(&mut self, progress: impl FnMut(u64, u64)) -> Result<Verified> {
         let mut found = Verified::default();
         let read = self.verify_all(&mut found, progress);
         match read {
@@ -163,7 +164,7 @@ impl Reader {
         }
     }
 
-    fn verify_all(&mut self, found: &mut Verified, mut progress: impl FnMut(u64, u64)) -> Read<()> {
+    fn verify_all(&mut self, found: &mut Verified, mut progress: impl FnMut(u64, u64)) -> Result {
         self.verify_pages(found)?;
         let (epochs, head, given_out) = self.moment(|reader| {
             let epochs = Epochs { now: reader.epoch()?, since: reader.epoch_since()? };
@@ -230,7 +231,7 @@ impl Reader {
     }
 
     /// SQLite's own check of its pages.
-    fn verify_pages(&mut self, found: &mut Verified) -> Read<()> {
+    fn verify_pages(&mut self, found: &mut Verified) -> Result {
         let what = "its check";
         let wal = self.conn.path().map(|path| Path::new(path).with_file_name(schema::WAL));
         let length = move || wal.as_ref().and_then(|wal| fs::metadata(wal).ok()).map_or(0, |meta| meta.len());
@@ -257,7 +258,7 @@ impl Reader {
 
     /// A page of rows after `at`, with those that are forgotten and held, and the lower end at the same moment. A row
     /// that is damaged is told and comes without its entry.
-    fn verify_page(&mut self, at: u64, head: Seq, epochs: &Epochs, found: &mut Verified) -> Read<(u64, Page)> {
+    fn verify_page(&mut self, at: u64, head: Seq, epochs: &Epochs, found: &mut Verified) -> Result<(u64, Page)> {
         let what = "its check";
         let oldest = self.retained()?.oldest;
         let rows: Vec<(Row, bool)> = {
@@ -332,7 +333,7 @@ impl Reader {
     }
 
     /// Replay of the log, up to `head`, against the object table.
-    fn verify_objects(&mut self, newest: &HashMap<i64, Newest>, head: Seq, found: &mut Verified) -> Read<()> {
+    fn verify_objects(&mut self, newest: &HashMap<i64, Newest>, head: Seq, found: &mut Verified) -> Result {
         let mut at = 0;
         while let Some(last) = self.moment(|reader| reader.verify_objects_after(at, newest, head, found))? {
             at = last;
@@ -347,7 +348,7 @@ impl Reader {
         newest: &HashMap<i64, Newest>,
         head: Seq,
         found: &mut Verified,
-    ) -> Read<Option<i64>> {
+    ) -> Result<Option<i64>> {
         let what = "objects";
         let oldest = self.retained()?.oldest;
         let rows: Vec<Object> = {
@@ -393,7 +394,7 @@ impl Reader {
         head: Seq,
         oldest: u64,
         found: &mut Verified,
-    ) -> Read<()> {
+    ) -> Result {
         let Object { id, uid, version, present, last, withheld, .. } = row;
         // What came after the log was read, or is forgotten since, cannot be compared with it.
         let told = newest.get(id).filter(|told| *last <= head.0 && (*last != 0 || told.seq >= oldest));

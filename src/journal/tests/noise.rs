@@ -54,7 +54,7 @@ async fn what_presets_call_noise_is_withheld_and_counted_and_nothing_else_is() {
 
     // It is counted over the life of the journal, and state and position have moved.
     let open = Open::with(dir.path(), &leases(&["leader-election"])).await;
-    assert_eq!(open.memory.applied, Some(rv(16)));
+    assert_eq!(open.memory.checkpoint.applied, Some(rv(16)));
     open.watch(vec![renewed("other", 14)]).await;
     let source = open.journal.reader().unwrap().sources().unwrap().remove(0);
     assert_eq!((source.withheld, source.objects), (3, 1));
@@ -160,7 +160,7 @@ async fn a_journal_of_each_earlier_schema_is_migrated_and_reads_the_same() {
     open.watch(vec![upsert("a", "u1", 11), upsert("c", "u3", 12), delete("a", "u1", 13)]).await;
     open.list(20, Some(Why::Expired), &[pod("b", "u2", 15)]).await;
     open.journal.sink("s", "file", SinkStart::Start).await.unwrap();
-    open.journal.acknowledge("s", Seq(2)).await.unwrap();
+    open.sink("s").await.acknowledge(Seq(2)).await.unwrap();
     // The lines, every object at every seq, and what is known of sources and sinks.
     let read = |dir: &Path| {
         let mut reader = Reader::open(dir).unwrap();
@@ -189,7 +189,7 @@ async fn a_journal_of_each_earlier_schema_is_migrated_and_reads_the_same() {
         assert_eq!(migrated.0, expected.0, "schema {version}");
         assert_eq!((state(&migrated.1), &migrated.2), (state(&expected.1), &expected.2), "schema {version}");
         let open = Open::at(old.path()).await;
-        assert_eq!(open.memory.resume, Some(rv(20)));
+        assert_eq!(open.memory.checkpoint.resume, Some(rv(20)));
         open.watch(vec![upsert("b", "u2", 21), upsert("d", "u4", 22)]).await;
         assert_eq!(open.head().0, expected.0.iter().filter(|(at, ..)| *at == 0).count() as u64 + 2);
         assert_whole(&mut open.journal.reader().unwrap());

@@ -82,8 +82,8 @@ async fn only_what_every_sink_has_is_forgotten() {
     open.journal.sink("slow", "file", SinkStart::Start).await.unwrap();
     open.watch(vec![upsert("a", "u1", 11), upsert("a", "u1", 12), delete("b", "u2", 13), upsert("c", "u3", 14)]).await;
     open.journal.bound(by_age()).await.unwrap();
-    open.journal.acknowledge("quick", Seq(7)).await.unwrap();
-    open.journal.acknowledge("slow", Seq(2)).await.unwrap();
+    open.sink("quick").await.acknowledge(Seq(7)).await.unwrap();
+    open.sink("slow").await.acknowledge(Seq(2)).await.unwrap();
     until("the first two to be forgotten", || oldest(&open) == 3).await;
     let kept = || log(&mut Reader::open(dir.path()).unwrap());
     assert_eq!(kept()[0], "3 ADDED listed c/u3@3");
@@ -169,7 +169,7 @@ async fn whatever_is_forgotten_the_rest_stays_what_it_was() {
                 open.watch(changes).await;
                 let head = open.journal.head().borrow().0;
                 cursor += noise.below(head - cursor + 1);
-                open.journal.acknowledge("s", Seq(cursor)).await.unwrap();
+                open.sink("s").await.acknowledge(Seq(cursor)).await.unwrap();
                 let lower = (cursor + 1).min(head);
                 until("what the sink has to be forgotten", || oldest(&open) == lower).await;
                 let mut reader = open.journal.reader().unwrap();
@@ -207,12 +207,12 @@ async fn who_lacks_what_is_forgotten_gets_a_gap_of_each_source() {
         resource: Resource { kind: "Node".into(), plural: "nodes".into(), namespaced: false, ..pods().resource },
         ..pods()
     };
-    let other = open.journal.source(&nodes).await.unwrap().id;
+    let other = open.journal.source(&nodes).await.unwrap().0;
     open.watch(vec![upsert("a", "u1", 11), upsert("a", "u1", 12)]).await;
-    open.journal.append(other, vec![put(Observed { namespace: String::new(), ..pod("n", "n1", 13) })]).await.unwrap();
+    other.append(vec![put(Observed { namespace: String::new(), ..pod("n", "n1", 13) })]).await.unwrap();
     open.watch(vec![upsert("a", "u1", 14), upsert("a", "u1", 15), upsert("a", "u1", 16)]).await;
     open.journal.sink("s", "file", SinkStart::Start).await.unwrap();
-    open.journal.acknowledge("s", Seq(5)).await.unwrap();
+    open.sink("s").await.acknowledge(Seq(5)).await.unwrap();
     open.journal.bound(by_age()).await.unwrap();
     until("five to be forgotten", || oldest(&open) == 6).await;
     let told = |after: u64| -> Vec<String> {
@@ -236,6 +236,7 @@ async fn who_lacks_what_is_forgotten_gets_a_gap_of_each_source() {
     assert_eq!(told(2), ["3 GAP nodes expired ..13", "5 GAP pods expired ..15", "6 MODIFIED"]);
     assert_eq!(told(3), ["5 GAP pods expired ..15", "6 MODIFIED"], "it has all of the nodes");
     assert_eq!(told(5), ["6 MODIFIED"]);
+    drop(other);
     open.close();
 }
 
@@ -246,8 +247,8 @@ async fn what_was_set_aside_is_kept_whatever_is_forgotten() {
     open.watch((11..=16).map(|version| upsert("a", "u1", version)).collect()).await;
     let line = open.journal.reader().unwrap().entry(Seq(3)).unwrap().unwrap().line;
     open.journal.sink("s", "file", SinkStart::Start).await.unwrap();
-    open.journal.set_aside("s", Seq(3), line.clone(), "too large").await.unwrap();
-    open.journal.acknowledge("s", Seq(6)).await.unwrap();
+    open.sink("s").await.dead_letter(Seq(3), line.clone(), "too large").await.unwrap();
+    open.sink("s").await.acknowledge(Seq(6)).await.unwrap();
     open.journal.bound(by_age()).await.unwrap();
     until("the others to be forgotten", || oldest(&open) == 6).await;
     let mut reader = open.journal.reader().unwrap();
@@ -271,9 +272,9 @@ async fn what_is_damaged_is_forgotten_like_everything_else() {
     let open = Open::at(dir.path()).await;
     open.journal.sink("s", "file", SinkStart::Start).await.unwrap();
     for seq in [3, 5] {
-        open.journal.set_aside("s", Seq(seq), Bytes::new(), "too large").await.unwrap();
+        open.sink("s").await.dead_letter(Seq(seq), Bytes::new(), "too large").await.unwrap();
     }
-    open.journal.acknowledge("s", Seq(4)).await.unwrap();
+    open.sink("s").await.acknowledge(Seq(4)).await.unwrap();
     open.journal.bound(by_age()).await.unwrap();
     until("four to be forgotten", || oldest(&open) == 5).await;
     let mut reader = open.journal.reader().unwrap();
@@ -281,7 +282,7 @@ async fn what_is_damaged_is_forgotten_like_everything_else() {
     let gap = reader.deliverable_after(Seq(0), 1, usize::MAX, None).unwrap().entries.remove(0);
     let gap = (gap.seq, Entry::parse(&gap.line).unwrap().gap().unwrap());
     assert_eq!((gap.0, gap.1.why.as_ref(), gap.1.to), (Seq(4), "expired", None));
-    open.journal.acknowledge("s", Seq(6)).await.unwrap();
+    open.sink("s").await.acknowledge(Seq(6)).await.unwrap();
     until("another to be forgotten", || oldest(&open) == 6).await;
     let kept = reader.rescued("s", Seq(1), Seq(6)).unwrap();
     assert_eq!(kept.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), [5], "what is whole is rescued");
@@ -332,14 +333,14 @@ impl Scale {
 
 /// Appends changes of a few KB until told to stop; gives how many.
 fn load(open: &Open, from: u64, most: u64) -> tokio::task::JoinHandle<u64> {
-    let (journal, id) = (open.journal.clone(), open.memory.id);
+    let (journal, source) = (open.journal.clone(), open.source.clone());
     #[expect(clippy::disallowed_methods, reason = "the test ends it")]
     tokio::spawn(async move {
         let mut noise = Noise(from);
         for n in 0..most {
             let version = from + n;
             let object = noisy(&mut noise, &format!("o{}", n % 20), &format!("u{}", n % 20), version, 3000);
-            journal.append(id, vec![put(object)]).await.unwrap();
+            source.append(vec![put(object)]).await.unwrap();
         }
         journal.flush().await.unwrap();
         most
@@ -374,12 +375,12 @@ async fn at_its_size_it_pauses_and_goes_on_when_a_sink_takes_something() {
             cursor += 1;
         }
         assert!(cursor <= head.max(open.journal.head().borrow().0));
-        open.journal.acknowledge("s", Seq(cursor)).await.unwrap();
+        open.sink("s").await.acknowledge(Seq(cursor)).await.unwrap();
         tokio::task::yield_now().await;
     }
     assert_eq!(load.await.unwrap(), 1500);
     assert_eq!(*open.journal.head().borrow(), Seq(1500));
-    open.journal.acknowledge("s", Seq(1500)).await.unwrap();
+    open.sink("s").await.acknowledge(Seq(1500)).await.unwrap();
     assert_whole(&mut open.journal.reader().unwrap());
     let (whole, _) = scale.read();
     assert!(whole <= max_size, "{whole} bytes of {max_size}");
@@ -417,7 +418,7 @@ async fn what_is_forgotten_leaves_the_disk() {
     load(&open, 100, 1500).await.unwrap();
     let both = || size(dir.path(), "journal.db") + size(dir.path(), "journal.db-wal");
     assert!(both() > 3 << 20, "{}", both());
-    open.journal.acknowledge("s", Seq(1500)).await.unwrap();
+    open.sink("s").await.acknowledge(Seq(1500)).await.unwrap();
     open.journal.bound(Bounds { max_size: 1 << 30, ..by_age() }).await.unwrap();
     until("the files to shrink", || both() < 1 << 20).await;
     let mut reader = Reader::open(dir.path()).unwrap();
@@ -447,7 +448,7 @@ async fn a_reader_that_does_not_end_pauses_the_reading_and_not_the_sinks() {
     let head = *open.journal.head().borrow();
     assert!(head < Seq(2500));
     for seq in 1..=head.0.min(200) {
-        open.journal.acknowledge("s", Seq(seq)).await.unwrap();
+        open.sink("s").await.acknowledge(Seq(seq)).await.unwrap();
     }
     conn.execute_batch("COMMIT").unwrap();
     load.await.unwrap();
@@ -489,7 +490,7 @@ async fn a_lower_end_that_is_not_as_it_should_be_is_found() {
         let open = Open::at(dir.path()).await;
         open.watch((11..=21).map(|version| upsert("a", "u1", version)).collect()).await;
         open.journal.sink("s", "file", SinkStart::Start).await.unwrap();
-        open.journal.acknowledge("s", Seq(7)).await.unwrap();
+        open.sink("s").await.acknowledge(Seq(7)).await.unwrap();
         open.journal.bound(by_age()).await.unwrap();
         until("seven to be forgotten", || oldest(&open) == 8).await;
         open.close();
@@ -507,24 +508,24 @@ async fn a_long_list_holds_up_nobody_but_its_source() {
     let open = Open::at(dir.path()).await;
     let nodes =
         SourceSpec { resource: Resource { kind: "Node".into(), plural: "nodes".into(), ..pods().resource }, ..pods() };
-    let other = open.journal.source(&nodes).await.unwrap().id;
+    let other = open.journal.source(&nodes).await.unwrap().0;
     // A list that deletes 3,000 objects and brings 3,000 others.
     let old: Vec<_> = (0..3000).map(|n| pod(&format!("a{n:04}"), &format!("u{n}"), n + 1)).collect();
-    open.journal.list_begin(open.memory.id).await.unwrap();
-    open.journal.list_page(open.memory.id, old).await.unwrap();
-    open.journal.list_done(open.memory.id, rv(4000), None).await.unwrap();
+    open.source.list_begin().await.unwrap();
+    open.source.list_page(old).await.unwrap();
+    open.source.list_done(rv(4000), None).await.unwrap();
     let new: Vec<_> = (0..3000).map(|n| pod(&format!("b{n:04}"), &format!("v{n}"), n + 4001)).collect();
-    open.journal.list_begin(open.memory.id).await.unwrap();
-    open.journal.list_page(open.memory.id, new).await.unwrap();
-    let list = open.journal.list_done(open.memory.id, rv(8000), Some(Why::Expired));
+    open.source.list_begin().await.unwrap();
+    open.source.list_page(new).await.unwrap();
+    let list = open.source.list_done(rv(8000), Some(Why::Expired));
     let mut others = 0;
     let work = async {
         // Handed over while the list is written, and it comes after it.
-        open.journal.append(open.memory.id, vec![upsert("b0001", "v1", 8001)]).await.unwrap();
+        open.source.append(vec![upsert("b0001", "v1", 8001)]).await.unwrap();
         let mut head = open.journal.head();
         while head.borrow_and_update().0 < 9000 {
             others += 1;
-            open.journal.append(other, vec![upsert("n", "n1", 100 + others)]).await.unwrap();
+            other.append(vec![upsert("n", "n1", 100 + others)]).await.unwrap();
             head.changed().await.unwrap();
         }
     };
@@ -551,6 +552,7 @@ async fn a_long_list_holds_up_nobody_but_its_source() {
     let between = told[..last].iter().filter(|(resource, ..)| resource == "nodes").count();
     assert!(between >= 5, "{between} of {others} had their turn within it");
     assert_whole(&mut open.journal.reader().unwrap());
+    drop(other);
     open.close();
 }
 
@@ -560,10 +562,10 @@ async fn a_list_that_a_crash_cut_in_its_second_half_deletes_nothing_again() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.list(10, None, &[pod("a", "u1", 1), pod("b", "u2", 2)]).await;
-    open.journal.list_begin(open.memory.id).await.unwrap();
-    open.journal.list_page(open.memory.id, vec![pod("c", "u3", 22)]).await.unwrap();
+    open.source.list_begin().await.unwrap();
+    open.source.list_page(vec![pod("c", "u3", 22)]).await.unwrap();
     open.journal.flush().await.unwrap();
-    let id = open.memory.id.0;
+    let id = open.source.id().0;
     open.close();
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
     let cut = "UPDATE source SET pending = '30', pending_why = 'expired', pending_told = 2 WHERE id = ?";
@@ -571,7 +573,7 @@ async fn a_list_that_a_crash_cut_in_its_second_half_deletes_nothing_again() {
     drop(conn);
     let open = Open::at(dir.path()).await;
     assert_eq!(open.log()[2..], ["3 ADDED inferred c/u3@22"]);
-    assert_eq!(open.memory.resume, Some(rv(30)));
+    assert_eq!(open.memory.checkpoint.resume, Some(rv(30)));
     assert_whole(&mut open.journal.reader().unwrap());
     open.close();
 }

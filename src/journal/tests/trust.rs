@@ -21,21 +21,22 @@ async fn what_contradicts_the_journal_is_not_taken_and_the_next_list_declares_it
         let open = Open::at(dir.path()).await;
         open.list(10, None, &[pod("a", "u1", 7)]).await;
         open.watch(vec![upsert("a", "u1", 12)]).await;
-        let mut told = open.journal.contradictions();
-        assert!(told.borrow_and_update().is_empty());
+        let inconsistency = open.source.inconsistency();
+        assert!(!inconsistency.is_found());
         open.watch(vec![contradiction, upsert("b", "u3", 14)]).await;
-        open.journal.bookmark(open.memory.id, rv(15)).await.unwrap();
+        open.source.bookmark(rv(15)).await.unwrap();
         open.journal.flush().await.unwrap();
-        assert!(told.borrow_and_update().contains(&open.memory.id), "{name}");
+        assert!(inconsistency.is_found(), "{name}");
+        drop(inconsistency);
         assert_eq!(open.log().len(), 2, "{name}: nothing follows before the gap");
         open.close();
 
         let open = Open::at(dir.path()).await;
-        assert_eq!((&open.memory.resume, open.memory.why), (&None, Some(Why::Audit)), "{name}");
-        assert_eq!(open.memory.applied, Some(rv(12)), "{name}");
-        let mut told = open.journal.contradictions();
+        assert_eq!((&open.memory.checkpoint.resume, open.memory.why), (&None, Some(Why::Audit)), "{name}");
+        assert_eq!(open.memory.checkpoint.applied, Some(rv(12)), "{name}");
+        let inconsistency = open.source.inconsistency();
         open.list(20, open.memory.why, &[pod("a", "u1", 12), pod("b", "u3", 14)]).await;
-        assert!(told.borrow_and_update().is_empty());
+        assert!(!inconsistency.is_found());
         assert_eq!(
             words(&open.log())[2..],
             ["GAP audit 10..20", "ADDED inferred b/u3@14"],
@@ -46,7 +47,7 @@ async fn what_contradicts_the_journal_is_not_taken_and_the_next_list_declares_it
         assert_eq!(open.log().len(), 5);
         open.close();
         let open = Open::at(dir.path()).await;
-        assert_eq!((&open.memory.resume, open.memory.why), (&Some(rv(20)), None), "{name}: it is over");
+        assert_eq!((&open.memory.checkpoint.resume, open.memory.why), (&Some(rv(20)), None), "{name}: it is over");
         assert_whole(&mut open.journal.reader().unwrap());
     }
 }
@@ -74,7 +75,7 @@ async fn what_the_log_has_is_never_a_contradiction() {
     // Of before the log began.
     open.watch(vec![upsert("a", "u1", 5), upsert("old", "u8", 2), upsert("a", "u1", 7)]).await;
     assert_eq!(open.log(), before);
-    assert!(open.journal.contradictions().borrow().is_empty());
+    assert!(!open.source.inconsistency().is_found());
     open.watch(vec![upsert("c", "u4", 18)]).await;
     assert_eq!(open.log().len(), before.len() + 1);
 }
@@ -86,13 +87,13 @@ async fn after_a_rollback_the_same_version_of_something_else_is_a_change() {
     let open = Open::at(dir.path()).await;
     open.list(10, None, &[pod("a", "u1", 7), pod("b", "u2", 8), pod("c", "u3", 9)]).await;
     open.watch(vec![upsert("b", "u2", 12)]).await;
-    open.journal.distrust(open.memory.id, Why::Expired).await.unwrap();
-    open.journal.distrust(open.memory.id, Why::Rollback).await.unwrap();
-    open.journal.distrust(open.memory.id, Why::Audit).await.unwrap();
+    open.source.mark_desynced(Why::Expired).await.unwrap();
+    open.source.mark_desynced(Why::Rollback).await.unwrap();
+    open.source.mark_desynced(Why::Audit).await.unwrap();
     open.close();
     // Found, and not declared before a crash: the reason is kept, and that it explains the others.
     let open = Open::at(dir.path()).await;
-    assert_eq!((&open.memory.resume, open.memory.why), (&None, Some(Why::Rollback)));
+    assert_eq!((&open.memory.checkpoint.resume, open.memory.why), (&None, Some(Why::Rollback)));
     let mut again = pod("b", "u2", 12);
     let text = String::from_utf8(again.body.bytes).unwrap();
     again.body.bytes = text.replace(r#""n":12"#, r#""n":4711"#).into_bytes();
@@ -108,10 +109,10 @@ async fn a_resource_that_is_gone_declares_nothing_when_it_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.list(10, None, &[pod("a", "u1", 7)]).await;
-    open.journal.distrust(open.memory.id, Why::Expired).await.unwrap();
-    open.journal.source_gone(open.memory.id).await.unwrap();
+    open.source.mark_desynced(Why::Expired).await.unwrap();
+    open.source.gone().await.unwrap();
     let again = open.journal.source(&pods()).await.unwrap();
-    assert_eq!((again.resume, again.why), (None, None));
+    assert_eq!((again.1.checkpoint.resume, again.1.why), (None, None));
 }
 
 /// Fault 11: nothing is known of it at the end, and what came and went since the position was lost is not known either.
@@ -120,8 +121,8 @@ async fn a_resource_that_goes_after_its_position_was_lost_leaves_a_gap() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.list(10, None, &[]).await;
-    open.journal.distrust(open.memory.id, Why::Expired).await.unwrap();
-    open.journal.source_gone(open.memory.id).await.unwrap();
+    open.source.mark_desynced(Why::Expired).await.unwrap();
+    open.source.gone().await.unwrap();
     assert_eq!(words(&open.log()), ["GAP scope 10.."]);
 }
 
@@ -131,10 +132,10 @@ async fn what_a_list_would_delete_is_known_before_it_is_written() {
     let open = Open::at(dir.path()).await;
     open.list(10, None, &[pod("a", "u1", 7), pod("b", "u2", 8), pod("c", "u3", 9)]).await;
     open.watch(vec![delete("c", "u3", 11)]).await;
-    open.journal.list_begin(open.memory.id).await.unwrap();
-    open.journal.list_page(open.memory.id, vec![pod("b", "u2", 8), pod("d", "u4", 12)]).await.unwrap();
+    open.source.list_begin().await.unwrap();
+    open.source.list_page(vec![pod("b", "u2", 8), pod("d", "u4", 12)]).await.unwrap();
     open.journal.flush().await.unwrap();
-    assert_eq!(open.journal.reader().unwrap().losses(open.memory.id).unwrap(), (2, 1));
+    assert_eq!(open.journal.reader().unwrap().losses(open.source.id()).unwrap(), (2, 1));
 }
 
 #[tokio::test]
@@ -145,9 +146,9 @@ async fn a_gap_of_an_audit_begins_where_the_last_one_found_nothing() {
     open.watch(vec![upsert("a", "u1", 12), upsert("a", "u1", 18)]).await;
     let began = Timestamp::now();
     let audit = |version, differences| Audit { version: rv(version), began, differences };
-    open.journal.audited(open.memory.id, audit(15, 0)).await.unwrap();
-    open.journal.audited(open.memory.id, audit(17, 2)).await.unwrap();
-    open.journal.distrust(open.memory.id, Why::Audit).await.unwrap();
+    open.source.audited(audit(15, 0)).await.unwrap();
+    open.source.audited(audit(17, 2)).await.unwrap();
+    open.source.mark_desynced(Why::Audit).await.unwrap();
     open.close();
     let open = Open::at(dir.path()).await;
     open.list(20, open.memory.why, &[pod("a", "u1", 18)]).await;
@@ -170,7 +171,7 @@ async fn an_audit_that_finds_nothing_is_a_moment_known_good() {
     let listed = good_at();
     let audit = async |began: i64, differences| {
         let began = Timestamp::from_microsecond(began).unwrap();
-        open.journal.audited(open.memory.id, Audit { version: rv(10), began, differences }).await.unwrap();
+        open.source.audited(Audit { version: rv(10), began, differences }).await.unwrap();
         open.journal.flush().await.unwrap();
     };
     audit(listed + 5, 0).await;
@@ -178,7 +179,7 @@ async fn an_audit_that_finds_nothing_is_a_moment_known_good() {
     audit(listed + 3, 0).await;
     audit(listed + 9, 1).await;
     assert_eq!(good_at(), listed + 5, "neither an older one nor one that found something");
-    open.journal.distrust(open.memory.id, Why::Expired).await.unwrap();
+    open.source.mark_desynced(Why::Expired).await.unwrap();
     audit(listed + 11, 0).await;
     assert_eq!(good_at(), listed + 5, "nor is what the watch brought since, where the position is lost");
 }
@@ -191,22 +192,22 @@ async fn what_a_list_says_is_good_when_it_begins() {
         let dir = tempfile::tempdir().unwrap();
         let open = Open::at(dir.path()).await;
         let before = Timestamp::now().as_microsecond();
-        open.journal.list_begin(open.memory.id).await.unwrap();
+        open.source.list_begin().await.unwrap();
         open.journal.flush().await.unwrap();
         let begun = Timestamp::now();
-        open.journal.list_page(open.memory.id, vec![pod("a", "u1", 7), pod("b", "u2", 8)]).await.unwrap();
+        open.source.list_page(vec![pod("a", "u1", 7), pod("b", "u2", 8)]).await.unwrap();
         if crash {
             let conn = Connection::open(dir.path().join("journal.db")).unwrap();
             open.journal.flush().await.unwrap();
             open.close();
             conn.execute_batch("UPDATE source SET pending = '10'").unwrap();
         } else {
-            open.journal.list_done(open.memory.id, rv(10), None).await.unwrap();
+            open.source.list_done(rv(10), None).await.unwrap();
             open.close();
         }
         let open = Open::at(dir.path()).await;
-        assert_eq!(open.memory.resume, Some(rv(10)));
-        open.journal.distrust(open.memory.id, why).await.unwrap();
+        assert_eq!(open.memory.checkpoint.resume, Some(rv(10)));
+        open.source.mark_desynced(why).await.unwrap();
         open.list(20, Some(why), &[pod("a", "u1", 7)]).await;
         let gap = open.journal.reader().unwrap().last_gap().unwrap().unwrap();
         let since: Timestamp = Entry::parse(&gap.line).unwrap().gap().unwrap().since.unwrap().parse().unwrap();
@@ -223,15 +224,15 @@ async fn what_a_narrower_scope_leaves_out_of_a_lost_source_is_told_from_where_th
         let mut open = Open::at(dir.path()).await;
         open.list(10, None, &[pod("a", "u1", 7), pod_in("pay", "b", "u2", 8)]).await;
         open.watch(vec![upsert("a", "u1", 12), upsert("a", "u1", 13)]).await;
-        open.journal.distrust(open.memory.id, Why::Expired).await.unwrap();
+        open.source.mark_desynced(Why::Expired).await.unwrap();
         open.journal.flush().await.unwrap();
         let shop = one_namespace("shop");
         if crash {
             open.close();
             open = Open::with(dir.path(), &shop).await;
         } else {
-            open.journal.retire_source(open.memory.id).await.unwrap();
-            open.memory = open.journal.source(&shop).await.unwrap();
+            open.journal.retire_source(open.source.id()).await.unwrap();
+            (open.source, open.memory) = open.journal.source(&shop).await.unwrap();
         }
         open.journal.narrow().await.unwrap();
         assert_eq!(words(&open.log())[4..], ["GAP scope 12..", "DELETED inferred b/u2@8"]);
@@ -243,7 +244,7 @@ async fn what_a_narrower_scope_leaves_out_of_a_lost_source_is_told_from_where_th
         open.close();
         // Where the wider scope comes back, something may be missing of it.
         let open = Open::at(dir.path()).await;
-        assert!(open.memory.resume.is_none() && open.memory.why.is_some(), "{:?}", open.memory);
+        assert!(open.memory.checkpoint.resume.is_none() && open.memory.why.is_some(), "{:?}", open.memory);
         open.close();
     }
 }
@@ -267,11 +268,11 @@ async fn a_scope_of_which_another_source_knew_that_it_was_empty_begins_with_a_ga
     assert_eq!(words(&open.log()), ["GAP scope ..20"]);
     open.close();
     let open = Open::with(dir.path(), &shop).await;
-    assert_eq!((&open.memory.resume, open.memory.why), (&Some(rv(20)), None), "once");
+    assert_eq!((&open.memory.checkpoint.resume, open.memory.why), (&Some(rv(20)), None), "once");
     // Another resource is none of that, and all namespaces are.
     let cron = SourceSpec { resource: Resource { plural: "cronjobs".into(), ..pods().resource }, ..pods() };
-    assert_eq!(open.journal.source(&cron).await.unwrap().why, None);
-    assert_eq!(open.journal.source(&pods()).await.unwrap().why, Some(Why::Scope));
+    assert_eq!(open.journal.source(&cron).await.unwrap().1.why, None);
+    assert_eq!(open.journal.source(&pods()).await.unwrap().1.why, Some(Why::Scope));
     open.close();
 }
 
@@ -284,13 +285,13 @@ async fn a_gap_begins_at_the_position_that_was_lost_also_after_a_crash() {
         let open = Open::at(dir.path()).await;
         open.list(10, None, &[pod("a", "u1", 7)]).await;
         open.watch(vec![upsert("a", "u1", 12), delete("a", "u1", 13)]).await;
-        open.journal.distrust(open.memory.id, Why::Expired).await.unwrap();
+        open.source.mark_desynced(Why::Expired).await.unwrap();
         open.journal.flush().await.unwrap();
         open.close();
         let open = Open::at(dir.path()).await;
         assert_eq!(open.memory.why, Some(Why::Expired));
         if goes {
-            open.journal.source_gone(open.memory.id).await.unwrap();
+            open.source.gone().await.unwrap();
             assert_eq!(words(&open.log()).last(), Some(&"GAP scope 12.."));
         } else {
             open.list(20, open.memory.why, &[]).await;
@@ -318,7 +319,7 @@ async fn a_repeat_that_only_a_damaged_entry_could_explain_is_a_contradiction() {
         let open = Open::at(dir.path()).await;
         let before = open.head();
         open.watch(vec![upsert("a", "u1", 14), upsert("a", "u1", 12)]).await;
-        let contradicts = open.journal.contradictions().borrow().contains(&open.memory.id);
+        let contradicts = open.source.inconsistency().is_found();
         assert_eq!(contradicts, damaged);
         assert_eq!(open.head(), before, "nothing is told of it");
         open.close();
@@ -337,7 +338,7 @@ async fn after_a_rollback_what_is_damaged_is_told_anew() {
     open.close();
     damage(dir.path(), "entry", "line", "seq = 2");
     let open = Open::at(dir.path()).await;
-    open.journal.distrust(open.memory.id, Why::Rollback).await.unwrap();
+    open.source.mark_desynced(Why::Rollback).await.unwrap();
     open.list(9, Some(Why::Rollback), &[pod("a", "u1", 7), pod("b", "u2", 8)]).await;
     let told = open.journal.reader().unwrap().entries_after(Seq(2), 10, usize::MAX).unwrap();
     let told: Vec<Entry<'_>> = told.iter().map(|entry| Entry::parse(&entry.line).unwrap()).collect();

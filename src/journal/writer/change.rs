@@ -2,80 +2,69 @@
 
 use rusqlite::{OptionalExtension, params};
 
-use super::{Done, Known, Writer, before, known_row, marks_json, not_after, pointers_json, sql};
+use super::{Known, Transaction, known_row, marks_json, pointers_json, sql};
 use crate::change::{self, Shape};
+use crate::journal::error::Result;
 use crate::journal::{JournalError, WatchChange};
 use crate::model::{EntryType, Evidence, Observed, Redacted, ResourceVersion, Verb};
 
-impl Writer {
+impl Transaction<'_> {
     /// Everything up to `version` was handed over.
     pub(super) fn bookmark(&mut self, id: i64, version: &ResourceVersion) {
         let at = self.at;
         if let Some(source) = self.touch(id).filter(|source| source.lost.is_none()) {
             source.good_at = at;
-            let behind = source
-                .applied
-                .as_ref()
-                .is_some_and(|applied| version.compare(applied).is_some_and(std::cmp::Ordering::is_lt));
-            if !behind {
-                source.resume = Some(version.clone());
-                source.applied = Some(version.clone());
-            }
+            source.checkpoint.bookmark(version);
             source.moved = true;
         }
     }
 
     /// One line of a watch: told apart by the state, so that a replayed one changes nothing.
-    pub(super) fn change(&mut self, id: i64, change: &WatchChange) -> Done {
+    pub(super) fn change(&mut self, id: i64, change: &WatchChange) -> Result {
         let source = self.source(id)?;
         let object = &change.object;
         if source.lost.is_some() {
             return Ok(());
         }
-        let late = source.applied.as_ref().is_some_and(|applied| before(&object.version, applied));
+        let late = source.checkpoint.is_past(&object.version);
         // A version past what was applied is of a timeline that a rollback has undone: it says nothing about this one.
-        let undone = |known: &Known| source.applied.as_ref().is_some_and(|applied| before(applied, &known.version));
-        let version = object.version.clone();
+        let applied = source.checkpoint.applied.as_ref();
+        let undone = |known: &Known| applied.is_some_and(|applied| applied.is_before(&known.version));
         let known = self.known(source.resource, &object.namespace, &object.name)?;
         if late {
             // Written now it would stand behind what came after it.
-            return if self.was_told(known.as_ref(), object)? { Ok(()) } else { self.contradict(id) };
+            return if self.was_recorded(known.as_ref(), object)? { Ok(()) } else { self.reject_inconsistent(id) };
         }
         match (change.verb, known) {
             (Verb::Upsert, Some(known)) if known.present && known.uid == object.uid => {
-                if !not_after(&object.version, &known.version) {
+                if !object.version.is_not_after(&known.version) {
                     self.modified(id, &known, object, Evidence::Watched)?;
                 }
             }
             // The deletion of the older incarnation never came.
-            (Verb::Upsert, Some(known)) if known.present => return self.contradict(id),
+            (Verb::Upsert, Some(known)) if known.present => return self.reject_inconsistent(id),
             (Verb::Upsert, Some(known))
-                if known.uid == object.uid && !undone(&known) && not_after(&object.version, &known.version) => {}
+                if known.uid == object.uid && !undone(&known) && object.version.is_not_after(&known.version) => {}
             (Verb::Upsert, known) => self.added(id, known.map(|known| known.id), object, Evidence::Watched)?,
             (Verb::Delete, Some(known)) if known.present && known.uid == object.uid => {
-                if !before(&object.version, &known.version) {
+                if !object.version.is_before(&known.version) {
                     self.deleted(id, &known, object, Evidence::Watched)?;
                 }
             }
-            (Verb::Delete, Some(known)) if known.uid == object.uid && not_after(&object.version, &known.version) => {}
+            (Verb::Delete, Some(known)) if known.uid == object.uid && object.version.is_not_after(&known.version) => {}
             // Whatever is deleted was there, and nobody said so.
-            (Verb::Delete, _) => return self.contradict(id),
+            (Verb::Delete, _) => return self.reject_inconsistent(id),
         }
         let at = self.at;
         if let Some(source) = self.touch(id) {
-            // Several events can share one version (expiry of a lease deletes many at once), so resuming from the
-            // newest version could skip some: the position stays on the distinct one before it.
-            if source.applied.as_ref() != Some(&version) {
-                let previous = source.applied.replace(version);
-                source.resume = previous.or_else(|| source.resume.take());
-            }
+            source.checkpoint.advance(&object.version);
             source.good_at = at;
             source.moved = true;
         }
         Ok(())
     }
 
-    pub(super) fn known(&self, resource: i64, namespace: &str, name: &str) -> Done<Option<Known>> {
+    pub(super) fn known(&self, resource: i64, namespace: &str, name: &str) -> Result<Option<Known>> {
         self.conn
             .prepare_cached(
                 "SELECT id, uid, version, present, last, base, state IS NOT NULL, marks FROM object
@@ -85,7 +74,7 @@ impl Writer {
             .map_err(sql("look an object up"))
     }
 
-    pub(super) fn added(&mut self, source: i64, row: Option<i64>, object: &Observed, evidence: Evidence) -> Done {
+    pub(super) fn added(&mut self, source: i64, row: Option<i64>, object: &Observed, evidence: Evidence) -> Result {
         let row = self.object_row(source, row, object)?;
         // Read again: the entry of an older incarnation may have been written a moment ago.
         let previous = self
@@ -93,18 +82,18 @@ impl Writer {
             .prepare_cached("SELECT last FROM object WHERE id = ?")
             .and_then(|mut select| select.query_row([row], |row| row.get(0)))
             .map_err(sql("look an object up"))?;
-        let told = self.emit(source, Some(row), previous, None, EntryType::Added, evidence, object, None)?;
+        let emitted = self.emit(source, Some(row), previous, None, EntryType::Added, evidence, object, None)?;
         self.execute(
             "remember an object",
             "UPDATE object SET uid = ?, version = ?, present = 1, last = ?4, base = ?4, state = NULL, marks = ?5, pointers = NULL
              WHERE id = ?3",
-            params![object.uid, object.version.as_str(), row, told.seq, marks_json(&object.body)],
+            params![object.uid, object.version.as_str(), row, emitted.seq, marks_json(&object.body)],
         )?;
         Ok(())
     }
 
     /// The row of an object, made when there is none.
-    pub(super) fn object_row(&mut self, source: i64, row: Option<i64>, object: &Observed) -> Done<i64> {
+    pub(super) fn object_row(&mut self, source: i64, row: Option<i64>, object: &Observed) -> Result<i64> {
         if let Some(row) = row {
             return Ok(row);
         }
@@ -117,10 +106,10 @@ impl Writer {
         Ok(self.conn.last_insert_rowid())
     }
 
-    pub(super) fn modified(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
+    pub(super) fn modified(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Result {
         let new = &object.body.bytes;
         let mut read = None;
-        let compared = match self.told_state(source, known) {
+        let compared = match self.recorded_state(source, known) {
             Ok((previous, shape, marks)) => {
                 let stored = marks.is_none();
                 let marks = marks.as_ref().unwrap_or(&known.marks);
@@ -141,7 +130,7 @@ impl Writer {
             .map_err(|error| JournalError::Corrupt(format!("an object cannot be compared: {error}")))?;
         let ignore = &self.source(source)?.ignore;
         if !ignore.is_empty() && ignore.covers(&change.touched) {
-            *self.withheld.entry(source).or_default() += 1;
+            self.withheld(source);
             if let Some(shape) = read {
                 self.keep_shape(known.last, shape);
             }
@@ -149,17 +138,17 @@ impl Writer {
         }
         let kind = EntryType::Modified;
         let change = Some((change.json.as_str(), shape));
-        let told = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, change)?;
+        let emitted = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, change)?;
         self.execute(
             "remember an object",
             "UPDATE object SET version = ?, last = ?, base = ?, state = NULL, marks = ?, pointers = NULL WHERE id = ?",
-            params![object.version.as_str(), told.seq, told.base, marks_json(&object.body), known.id],
+            params![object.version.as_str(), emitted.seq, emitted.base, marks_json(&object.body), known.id],
         )?;
         Ok(())
     }
 
     /// State and position move, the log does not.
-    fn withhold(&mut self, known: &Known, object: &Observed) -> Done {
+    fn withhold(&mut self, known: &Known, object: &Observed) -> Result {
         let base = match known.base.map(|seq| self.line(seq)).transpose() {
             // What is damaged is of no use here.
             Err(JournalError::Corrupt(_)) => None,
@@ -174,17 +163,8 @@ impl Writer {
         Ok(())
     }
 
-    /// What was withheld since this was last written is counted.
-    pub(super) fn count_withheld(&mut self) -> Done {
-        for (source, count) in std::mem::take(&mut self.withheld) {
-            let what = "count what is withheld";
-            self.execute(what, "UPDATE source SET withheld = withheld + ? WHERE id = ?", params![count, source])?;
-        }
-        Ok(())
-    }
-
     /// Found on a first list that is not told.
-    pub(super) fn remember(&mut self, row: i64, object: &Observed) -> Done {
+    pub(super) fn remember(&mut self, row: i64, object: &Observed) -> Result {
         let state = self.codec.compress(None, &object.body.bytes);
         self.execute(
             "remember an object",
@@ -201,20 +181,20 @@ impl Writer {
         Ok(())
     }
 
-    pub(super) fn deleted(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Done {
+    pub(super) fn deleted(&mut self, source: i64, known: &Known, object: &Observed, evidence: Evidence) -> Result {
         let kind = EntryType::Deleted;
-        let told = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, None)?;
+        let emitted = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, None)?;
         self.execute(
             "forget an object",
             "UPDATE object SET version = ?, present = 0, last = ?, base = NULL, state = NULL, marks = NULL, pointers = NULL
              WHERE id = ?",
-            params![object.version.as_str(), told.seq, known.id],
+            params![object.version.as_str(), emitted.seq, known.id],
         )?;
         Ok(())
     }
 
     /// What a deletion is told with. Where that is damaged, it is what the table knows.
-    pub(super) fn last_state(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Done<Redacted> {
+    pub(super) fn last_state(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Result<Redacted> {
         match self.current_state(source, known) {
             Err(JournalError::Corrupt(text)) => {
                 tracing::error!("{text}: the last state of {namespace}/{name} is not told with its deletion");
@@ -226,7 +206,7 @@ impl Writer {
     }
 
     /// A deletion that nobody saw: told with the last known state.
-    pub(super) fn vanished(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Done {
+    pub(super) fn vanished(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Result {
         let body = self.last_state(source, known, namespace, name)?;
         let object = Observed {
             namespace: namespace.to_owned(),

@@ -9,10 +9,11 @@ use std::collections::VecDeque;
 use rusqlite::{OptionalExtension, params};
 
 use super::queue::{Command, Reply};
-use super::{Done, Known, SILENT, Writer, before, known_row, marks_json, marks_of, not_after, pointers_json, sql};
-use crate::journal::{Found, JournalError, SourceId};
+use super::{Known, SILENT, Transaction, known_row, marks_json, marks_of, pointers_json, sql};
+use crate::journal::error::Result;
+use crate::journal::{Found, JournalError};
 use crate::k8s::identity;
-use crate::model::{Evidence, Observed, Redacted, ResourceVersion, Why};
+use crate::model::{Checkpoint, Evidence, Observed, Redacted, ResourceVersion, Why};
 
 /// Objects that one slice looks at or writes.
 const SLICE: usize = 500;
@@ -31,20 +32,20 @@ const PART: i64 = 1;
 const LAST_PART: i64 = 2;
 
 /// Something long on its way.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Job {
     /// The source; 0 where it is of none.
     pub(super) source: i64,
     /// The plural of its resource; empty where it is of none.
     plural: String,
-    work: Work,
+    pub(super) work: Work,
     /// The last daemon has left it.
-    recovered: bool,
-    /// What is staged may have been redacted by other rules than those in force.
-    pub(super) older: bool,
+    pub(super) recovered: bool,
     reply: Option<Reply<()>>,
 }
 
-enum Work {
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Work {
     /// What an unfinished list has staged goes, before another one begins.
     Begin,
     List(Step),
@@ -54,7 +55,8 @@ enum Work {
 }
 
 /// How far a list, or the end of a resource, is.
-enum Step {
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
     /// Nothing is told.
     Gap,
     /// Objects up to this namespace and name are looked at.
@@ -65,9 +67,9 @@ enum Step {
     End,
 }
 
-impl Writer {
+impl Transaction<'_> {
     /// Goes on with complete lists that a crash left half written, and drops those that were not complete.
-    pub(in crate::journal) fn recover(&mut self) -> Done {
+    pub(super) fn recover(&mut self) -> Result {
         let what = "find unfinished lists";
         let found: Vec<(i64, bool, i64)> = {
             let mut select = self
@@ -88,156 +90,126 @@ impl Writer {
                 (true, DELETIONS_TOLD | DAMAGED) => Work::List(Step::Changes),
                 (true, _) => Work::List(Step::Gap),
             };
-            self.add_job(id, work, None)?;
-            if let Some(job) = self.jobs.back_mut() {
-                (job.recovered, job.older) = (true, true);
-            }
+            let job = self.job(id, work, None)?;
+            self.begin_job(Job { recovered: true, ..job });
         }
-        self.jobs_on_disk = self.jobs.len();
         Ok(())
     }
 
-    fn add_job(&mut self, source: i64, work: Work, reply: Option<Reply<()>>) -> Done {
+    fn job(&self, source: i64, work: Work, reply: Option<Reply<()>>) -> Result<Job> {
         let plural = if source == 0 { String::new() } else { self.source(source)?.facts.plural.clone() };
-        self.jobs.push_back(Job { source, plural, work, recovered: false, older: self.redacted_anew, reply });
+        Ok(Job { source, plural, work, recovered: false, reply })
+    }
+
+    fn add_job(&mut self, source: i64, work: Work, reply: Option<Reply<()>>) -> Result {
+        let job = self.job(source, work, reply)?;
+        self.begin_job(job);
         Ok(())
     }
 
     /// Whether a command has to wait until something long is done.
     pub(super) fn must_wait(&self, command: &Command) -> bool {
-        if self.jobs.is_empty() {
-            return false;
-        }
         if let Some(id) = command.moves() {
-            return self.jobs.iter().any(|job| job.source == id);
+            return self.jobs().any(|job| job.source == id);
         }
-        if let Command::Source(spec, _) = command {
+        if let Command::Register(spec, _) = command {
             // It must know, or must not move, what the job is about to write.
             let concerns = |job: &Job| job.plural == spec.resource.plural && !matches!(job.work, Work::Begin);
-            return self.jobs.iter().any(|job| job.source == 0 || concerns(job));
+            return self.jobs().any(|job| job.source == 0 || concerns(job));
         }
         // Before the first source there is nothing to wait for but what the last daemon left, which begins with it.
-        matches!(command, Command::Narrow(_) | Command::Flush(_)) && self.may_step()
+        matches!(command, Command::Narrow(_) | Command::Flush(_))
+            && self.jobs().next().is_some_and(|job| self.changes.started || !job.recovered)
     }
 
-    /// Whether the next job may go on. What the last daemon left waits until the sinks have had their look at the journal
-    /// and the rules of redaction are known.
-    pub(super) fn may_step(&self) -> bool {
-        self.jobs.front().is_some_and(|job| self.started || !job.recovered)
-    }
-
-    /// One slice of something long. Says whether one of them is done.
-    pub(super) fn step(&mut self) -> Done<bool> {
-        let Some(mut job) = self.jobs.pop_front() else { return Ok(false) };
-        let done = self.step_of(&mut job);
-        match done {
-            Ok(true) => {
-                // It was read for this alone, unless it was registered meanwhile.
-                if self.sources.get(&job.source).is_some_and(|source| !source.registered) {
-                    self.sources.remove(&job.source);
-                }
-                if let Some(reply) = &job.reply {
-                    reply.send(());
-                }
-            }
-            // The next one has its turn. One that did not fit is tried again as it was.
-            Ok(false) => self.jobs.push_back(job),
-            Err(_) => self.jobs.push_front(job),
-        }
-        self.jobs_on_disk = self.jobs.len();
-        done
-    }
-
-    /// Moves on only after the commit: a slice that did not fit is done again.
-    fn step_of(&mut self, job: &mut Job) -> Done<bool> {
+    /// One slice of the first job. Says whether it is done.
+    pub(super) fn step(&mut self) -> Result<bool> {
+        let committed = self.committed;
+        let Some(job) = committed.jobs.front() else { return Ok(false) };
         self.begin()?;
+        let next = match &job.work {
+            Work::Begin => (!self.clear(job.source)?).then_some(Work::Begin),
+            Work::List(step) => self.step_of_list(job, step)?.map(Work::List),
+            Work::Gone(step) => self.step_of_gone(job.source, step)?.map(Work::Gone),
+            Work::Narrow(retired, told) => self.step_of_narrowing(retired, *told)?,
+        };
+        let done = next.is_none();
+        if let Some(reply) = job.reply.as_ref().filter(|_| done) {
+            self.later(reply, ());
+        }
+        self.step_job(next);
+        Ok(done)
+    }
+
+    fn step_of_narrowing(&mut self, retired: &VecDeque<i64>, told: bool) -> Result<Option<Work>> {
+        let Some(id) = retired.front() else { return Ok(None) };
+        let left = self.narrow_slice(*id, told)?;
+        let mut retired = retired.clone();
+        if !left {
+            retired.pop_front();
+        }
+        Ok((!retired.is_empty()).then_some(Work::Narrow(retired, left)))
+    }
+
+    /// What follows this step of a list.
+    fn step_of_list(&mut self, job: &Job, step: &Step) -> Result<Option<Step>> {
         let id = job.source;
-        let next = match &mut job.work {
-            Work::Begin => {
-                let done = self.clear(id)?;
-                self.commit()?;
-                return Ok(done);
+        Ok(Some(match step {
+            Step::Gap => {
+                self.record_gap(id)?;
+                Step::Deletions(None)
             }
-            Work::Narrow(retired, told) => {
-                let left = match retired.front() {
-                    Some(id) => self.narrow_slice(*id, *told)?,
-                    None => false,
-                };
-                self.commit()?;
-                *told = left;
-                if !left {
-                    retired.pop_front();
-                }
-                return Ok(retired.is_empty());
-            }
-            Work::List(step) => match step {
-                Step::Gap => {
-                    self.tell_gap(id)?;
-                    Step::Deletions(None)
-                }
-                Step::Deletions(after) => match self.write_deletions(id, after.as_ref())? {
-                    Some(upto) => Step::Deletions(Some(upto)),
-                    None => {
-                        self.execute(
-                            "write a list",
-                            "UPDATE source SET pending_told = ? WHERE id = ?",
-                            params![DELETIONS_TOLD, id],
-                        )?;
-                        Step::Changes
-                    }
-                },
-                Step::Changes => {
-                    if self.write_changes(id, job.older)? {
-                        Step::Changes
-                    } else {
-                        Step::Clear
-                    }
-                }
-                Step::Clear => {
-                    if self.clear(id)? {
-                        Step::End
-                    } else {
-                        Step::Clear
-                    }
-                }
-                Step::End => {
-                    self.end_list(id)?;
-                    self.commit()?;
-                    return Ok(true);
+            Step::Deletions(after) => match self.write_deletions(id, after.as_ref())? {
+                Some(upto) => Step::Deletions(Some(upto)),
+                None => {
+                    self.execute(
+                        "write a list",
+                        "UPDATE source SET pending_told = ? WHERE id = ?",
+                        params![DELETIONS_TOLD, id],
+                    )?;
+                    Step::Changes
                 }
             },
-            Work::Gone(step) => {
-                // The end is of the same transaction as the last of it, so that a crash does not tell the gap again.
-                let after = match step {
-                    Step::Clear if !self.clear(id)? => {
-                        self.commit()?;
-                        return Ok(false);
-                    }
-                    Step::Deletions(after) => Some(after.take()),
-                    Step::Gap | Step::Changes | Step::Clear | Step::End => self.begin_gone(id)?.then_some(None),
-                };
-                let upto = match after {
-                    Some(after) => self.write_deletions(id, after.as_ref())?,
-                    None => None,
-                };
-                if upto.is_none() {
-                    self.end_gone(id)?;
-                    self.commit()?;
-                    return Ok(true);
-                }
-                Step::Deletions(upto)
+            Step::Changes => {
+                // What was staged may have been redacted by other rules than those in force.
+                let older = job.recovered || self.committed.redacted_anew;
+                if self.write_changes(id, older)? { Step::Changes } else { Step::Clear }
             }
+            Step::Clear => {
+                if self.clear(id)? {
+                    Step::End
+                } else {
+                    Step::Clear
+                }
+            }
+            Step::End => {
+                self.end_list(id)?;
+                return Ok(None);
+            }
+        }))
+    }
+
+    /// What follows this step of the end of a resource.
+    fn step_of_gone(&mut self, id: i64, step: &Step) -> Result<Option<Step>> {
+        // The end is of the same transaction as the last of it, so that a crash does not tell the gap again.
+        let after = match step {
+            Step::Clear if !self.clear(id)? => return Ok(Some(Step::Clear)),
+            Step::Deletions(after) => Some(after.as_ref()),
+            Step::Gap | Step::Changes | Step::Clear | Step::End => self.begin_gone(id)?.then_some(None),
         };
-        self.commit()?;
-        if let Work::List(step) | Work::Gone(step) = &mut job.work {
-            *step = next;
+        let upto = match after {
+            Some(after) => self.write_deletions(id, after)?,
+            None => None,
+        };
+        if upto.is_none() {
+            self.end_gone(id)?;
+            return Ok(None);
         }
-        Ok(false)
+        Ok(Some(Step::Deletions(upto)))
     }
 
     /// A list begins: what an earlier, unfinished one has staged goes first.
-    pub(super) fn begin_list(&mut self, id: i64) -> Done {
-        self.begin()?;
+    pub(super) fn begin_list(&mut self, id: i64) -> Result {
         self.execute("begin a list", "UPDATE source SET listed_at = ? WHERE id = ?", params![self.at, id])?;
         self.execute("begin a list", "DELETE FROM unread WHERE source = ? AND staged = 1", params![id])?;
         let staged: bool = self
@@ -248,22 +220,21 @@ impl Writer {
         if staged { self.add_job(id, Work::Begin, None) } else { Ok(()) }
     }
 
-    /// Keeps aside what was recovered of the API server's history, until a whole part of it is there. What is gone has no
+    /// Stages what was recovered of the API server's history, until a whole part of it is there. What is gone has no
     /// body: its last state is known by then.
-    pub(super) fn stage_found(&mut self, id: i64, found: &Found) -> Done {
+    pub(super) fn stage_found(&mut self, id: i64, found: &Found) -> Result {
         match found {
             Found::Version(object) => {
                 let body = self.codec.compress(None, &object.body.bytes);
-                self.keep_aside(id, object, Some(&body), false)
+                self.keep_staged(id, object, Some(&body), false)
             }
-            Found::Deletion(object) => self.keep_aside(id, object, Some(&[]), true),
+            Found::Deletion(object) => self.keep_staged(id, object, Some(&[]), true),
         }
     }
 
     /// Everything up to `version` is staged that happened since the position was lost, or since the part before. Unless it
     /// is the last part, the position stays lost, from here on.
-    pub(super) fn complete_part(&mut self, id: i64, version: &ResourceVersion, last: bool, reply: Reply<()>) -> Done {
-        self.begin()?;
+    pub(super) fn complete_part(&mut self, id: i64, version: &ResourceVersion, last: bool, reply: Reply<()>) -> Result {
         self.execute(
             "complete what is recovered",
             "UPDATE source SET pending = ?, pending_told = ?, recovering = ? WHERE id = ?",
@@ -273,7 +244,7 @@ impl Writer {
     }
 
     /// Drops a slice of what is staged. Says whether that was the last.
-    fn clear(&self, id: i64) -> Done<bool> {
+    fn clear(&self, id: i64) -> Result<bool> {
         let dropped = self.execute(
             "drop what is staged",
             "DELETE FROM listing WHERE id IN (SELECT id FROM listing WHERE source = ? LIMIT ?)",
@@ -282,8 +253,8 @@ impl Writer {
         Ok(dropped < SLICE)
     }
 
-    /// Keeps one listed object aside until its list is complete.
-    pub(super) fn stage(&mut self, id: i64, object: &Observed) -> Done {
+    /// Stages one listed object until its list is complete.
+    pub(super) fn stage(&mut self, id: i64, object: &Observed) -> Result {
         let source = self.source(id)?;
         // After a rollback the cluster may have given the same version to something else.
         let by_version = source.lost != Some(Why::Rollback);
@@ -299,10 +270,10 @@ impl Writer {
             )?;
         }
         let body = (!same && !unread).then(|| self.codec.compress(None, &object.body.bytes));
-        self.keep_aside(id, object, body.as_deref(), false)
+        self.keep_staged(id, object, body.as_deref(), false)
     }
 
-    fn keep_aside(&self, id: i64, object: &Observed, body: Option<&[u8]>, gone: bool) -> Done {
+    fn keep_staged(&self, id: i64, object: &Observed, body: Option<&[u8]>, gone: bool) -> Result {
         self.execute(
             "stage an object",
             "INSERT INTO listing (source, namespace, name, uid, version, body, marks, pointers, gone)
@@ -328,11 +299,10 @@ impl Writer {
         version: &ResourceVersion,
         why: Option<Why>,
         reply: Reply<()>,
-    ) -> Done {
-        self.begin()?;
+    ) -> Result {
         let source = self.source(id)?;
         // What the server has forgotten while nothing was read for want of room is missing for that reason.
-        let paused = why == Some(Why::Expired) && source.good_at < self.room.paused_until;
+        let paused = why == Some(Why::Expired) && source.good_at < self.quota.paused_until;
         let why = if paused { Some(Why::Paused) } else { why };
         // Kept with the list, so that a crash in the middle goes on in the same way.
         let silent = source.silent.then_some(SILENT);
@@ -345,7 +315,7 @@ impl Writer {
     }
 
     /// The version of the complete list, and what it is to declare.
-    fn pending(&self, id: i64) -> Done<(ResourceVersion, Option<String>, i64)> {
+    fn pending(&self, id: i64) -> Result<(ResourceVersion, Option<String>, i64)> {
         self.conn
             .prepare_cached("SELECT pending, pending_why, pending_told FROM source WHERE id = ?")
             .and_then(|mut select| {
@@ -355,7 +325,7 @@ impl Writer {
     }
 
     /// Invariant 3: the gap comes before what follows it.
-    fn tell_gap(&mut self, id: i64) -> Done {
+    fn record_gap(&mut self, id: i64) -> Result {
         let (version, why, told) = self.pending(id)?;
         if told >= GAP_TOLD {
             return Ok(());
@@ -365,14 +335,14 @@ impl Writer {
             let source = self.source(id)?;
             // What contradicts the journal may have been missing for longer than since what came last.
             let from = if why == Why::Audit {
-                source.proved.as_ref().map(|(version, _)| version.clone())
+                source.verified.as_ref().map(|(version, _)| version.clone())
             } else {
-                self.known_good(id)?
+                self.last_good(id)?
             };
             self.gap(id, why, from, Some(version.clone()))?;
         }
         if self.note_unread(id)? && why != Some(Why::Oversize) {
-            let from = self.known_good(id)?;
+            let from = self.last_good(id)?;
             self.gap(id, Why::Oversize, from, Some(version))?;
         }
         // In the same transaction, so that a crash does not tell them again.
@@ -382,7 +352,7 @@ impl Writer {
 
     /// What the list has and could not be read takes the place of what its predecessor could not read. Says whether
     /// there is any version among it that was not told of.
-    fn note_unread(&self, id: i64) -> Done<bool> {
+    fn note_unread(&self, id: i64) -> Result<bool> {
         let what = "note objects that are too large";
         let news = self
             .conn
@@ -400,7 +370,7 @@ impl Writer {
 
     /// Invariant 2: objects that one complete, consistent list does not have are gone. Looks at one slice of what is
     /// known, after this namespace and name; says how far it came, `None` for to the end.
-    fn write_deletions(&mut self, id: i64, after: Option<&(String, String)>) -> Done<Option<(String, String)>> {
+    fn write_deletions(&mut self, id: i64, after: Option<&(String, String)>) -> Result<Option<(String, String)>> {
         let what = "find what is gone";
         let (resource, scope) = {
             let source = self.source(id)?;
@@ -450,7 +420,7 @@ impl Writer {
 
     /// Writes a slice of what a list found new or changed, in the order of versions, which is the order in which it came
     /// to be. Says whether there may be more.
-    fn write_changes(&mut self, id: i64, older: bool) -> Done<bool> {
+    fn write_changes(&mut self, id: i64, older: bool) -> Result<bool> {
         let what = "write a list";
         let (_, why, _) = self.pending(id)?;
         let silent = why.as_deref() == Some(SILENT);
@@ -460,7 +430,7 @@ impl Writer {
             Some(_) => Evidence::Inferred,
             None => Evidence::Listed,
         };
-        let most = SLICE_BYTES.min(self.room.sizes.group as u64 / 4);
+        let most = SLICE_BYTES.min(self.quota.sizes.group as u64 / 4);
         let staged: Vec<i64> = {
             let mut select = self
                 .conn
@@ -480,7 +450,7 @@ impl Writer {
             }
             staged
         };
-        let before = self.head;
+        let before = self.changes.head;
         for row in &staged {
             self.write_listed(id, *row, evidence, silent, older)?;
         }
@@ -488,19 +458,19 @@ impl Writer {
             let what = "count what is recovered";
             let add =
                 "UPDATE source SET recovered = recovered + ?1, recovered_since = recovered_since + ?1 WHERE id = ?2";
-            self.execute(what, add, params![self.head - before, id])?;
+            self.execute(what, add, params![self.changes.head - before, id])?;
         }
         Ok(!staged.is_empty())
     }
 
-    fn recovering(&self, id: i64) -> Done<i64> {
+    fn recovering(&self, id: i64) -> Result<i64> {
         self.conn
             .prepare_cached("SELECT recovering FROM source WHERE id = ?")
             .and_then(|mut select| select.query_row([id], |row| row.get(0)))
             .map_err(sql("read a source"))
     }
 
-    fn end_list(&mut self, id: i64) -> Done {
+    fn end_list(&mut self, id: i64) -> Result {
         let (version, _, told) = self.pending(id)?;
         if told == DAMAGED {
             return self.end_damaged_list(id, version);
@@ -521,19 +491,18 @@ impl Writer {
             params![id],
         )?;
         if let Some(source) = self.touch(id) {
-            source.resume = Some(version.clone());
-            source.applied = Some(version.clone());
+            source.checkpoint = Checkpoint::at(version.clone());
             source.good_at = at;
             source.moved = true;
             source.lost = None;
-            source.given_up = None;
+            source.last_good = None;
         }
-        self.contradicted.remove(&SourceId(id));
-        self.prove(id, version, at)
+        self.set_inconsistent(id, false);
+        self.set_verified(id, version, at)
     }
 
     /// Nothing is missing up to here, and something may be after it.
-    fn end_part(&mut self, id: i64, version: ResourceVersion, at: i64) -> Done {
+    fn end_part(&mut self, id: i64, version: ResourceVersion, at: i64) -> Result {
         self.execute(
             "write what is recovered",
             "UPDATE source SET pending = NULL, pending_told = 0, recovering = 0,
@@ -543,29 +512,30 @@ impl Writer {
         )?;
         if let Some(source) = self.touch(id) {
             // Behind a list of an older version the position is known all the time.
-            let position = if source.resume.is_some() { &mut source.resume } else { &mut source.given_up };
+            let Checkpoint { resume, applied } = &mut source.checkpoint;
+            let position = if resume.is_some() { resume } else { &mut source.last_good };
             *position = Some(version.clone());
-            source.applied = Some(version.clone());
+            *applied = Some(version.clone());
             source.moved = true;
         }
-        self.prove(id, version, at)
+        self.set_verified(id, version, at)
     }
 
     /// Everything of a list is told but what is damaged: nothing is proved by it, and the source has to list again.
-    fn end_damaged_list(&mut self, id: i64, version: ResourceVersion) -> Done {
+    fn end_damaged_list(&mut self, id: i64, version: ResourceVersion) -> Result {
         self.execute(
             "write a list",
             "UPDATE source SET pending = NULL, pending_told = 0, recovering = 0 WHERE id = ?",
             params![id],
         )?;
         if let Some(source) = self.touch(id) {
-            source.applied = Some(version);
+            source.checkpoint.applied = Some(version);
             source.moved = true;
         }
-        self.contradict(id)
+        self.reject_inconsistent(id)
     }
 
-    fn write_listed(&mut self, id: i64, row: i64, evidence: Evidence, silent: bool, older: bool) -> Done {
+    fn write_listed(&mut self, id: i64, row: i64, evidence: Evidence, silent: bool, older: bool) -> Result {
         let what = "read a staged object";
         let (mut object, blob, gone): (Observed, Vec<u8>, bool) = self
             .conn
@@ -611,7 +581,7 @@ impl Writer {
             Some(known)
                 if evidence == Evidence::Recovered
                     && (known.present || known.uid == object.uid)
-                    && not_after(&object.version, &known.version) => {}
+                    && object.version.is_not_after(&known.version) => {}
             Some(known) if known.present && known.uid == object.uid => {
                 if known.version != object.version || self.differs(id, &known, &object)? {
                     self.modified(id, &known, &object, evidence)?;
@@ -634,10 +604,10 @@ impl Writer {
 
     /// A deletion that was recovered: told as the watch would have told it, with the last state under the version of the
     /// deletion.
-    fn went(&mut self, id: i64, gone: &Observed) -> Done {
+    fn went(&mut self, id: i64, gone: &Observed) -> Result {
         let resource = self.source(id)?.resource;
         let known = self.known(resource, &gone.namespace, &gone.name)?;
-        let Some(known) = known.filter(|known| known.present && before(&known.version, &gone.version)) else {
+        let Some(known) = known.filter(|known| known.present && known.version.is_before(&gone.version)) else {
             return Ok(());
         };
         let mut body = self.last_state(id, &known, &gone.namespace, &gone.name)?;
@@ -647,7 +617,7 @@ impl Writer {
     }
 
     /// Goes on without an object whose staged body is damaged; the end of the list knows that it lacks something.
-    fn drop_damaged(&mut self, id: i64, row: i64, object: &Observed, text: &str) -> Done {
+    fn drop_damaged(&mut self, id: i64, row: i64, object: &Observed, text: &str) -> Result {
         let resource = &self.source(id)?.facts.plural;
         let (namespace, name) = (&object.namespace, &object.name);
         tracing::error!(
@@ -660,7 +630,7 @@ impl Writer {
     }
 
     /// Whether the same version is another state: a cluster that was put back gives its versions a second time.
-    fn differs(&mut self, source: i64, known: &Known, object: &Observed) -> Done<bool> {
+    fn differs(&mut self, source: i64, known: &Known, object: &Observed) -> Result<bool> {
         let state = match self.current_state(source, known) {
             Ok(state) => state,
             // What cannot be read is told anew.
@@ -672,7 +642,7 @@ impl Writer {
 
     /// Tells the end of what the configuration does not watch any more, where it goes on watching the resource
     /// elsewhere: to the log, an object that left the scope is gone.
-    pub(super) fn narrow(&mut self, reply: Reply<()>) -> Done {
+    pub(super) fn narrow(&mut self, reply: Reply<()>) -> Result {
         let what = "find what is not watched any more";
         self.begin()?;
         let retired: VecDeque<i64> = {
@@ -690,7 +660,7 @@ impl Writer {
     }
 
     /// Says whether there may be more.
-    fn narrow_slice(&mut self, id: i64, told: bool) -> Done<bool> {
+    fn narrow_slice(&mut self, id: i64, told: bool) -> Result<bool> {
         let what = "find what is not watched any more";
         let left: Vec<(Known, String, String)> = {
             let mut select = self
@@ -712,11 +682,11 @@ impl Writer {
         if left.is_empty() {
             return Ok(false);
         }
-        if !self.sources.contains_key(&id) {
+        if self.find_source(id).is_none() {
             self.load_source(id)?;
         }
         if !told {
-            let from = self.known_good(id)?;
+            let from = self.last_good(id)?;
             self.gap(id, Why::Scope, from, None)?;
         }
         for (known, namespace, name) in &left {
@@ -728,13 +698,12 @@ impl Writer {
     }
 
     /// The resource is not served any more.
-    pub(super) fn gone(&mut self, id: i64, reply: Reply<()>) -> Done {
-        self.begin()?;
+    pub(super) fn gone(&mut self, id: i64, reply: Reply<()>) -> Result {
         self.add_job(id, Work::Gone(Step::Clear), Some(reply))
     }
 
     /// Says whether there is anything that is gone with it.
-    fn begin_gone(&mut self, id: i64) -> Done<bool> {
+    fn begin_gone(&mut self, id: i64) -> Result<bool> {
         let (known, listed, from): (bool, bool, _) = {
             let source = self.source(id)?;
             let known = self
@@ -745,7 +714,7 @@ impl Writer {
                     |row| row.get(0),
                 )
                 .map_err(sql("look objects up"))?;
-            (known, source.resume.is_some() || source.lost.is_some(), self.known_good(id)?)
+            (known, source.checkpoint.resume.is_some() || source.lost.is_some(), self.last_good(id)?)
         };
         // Also without objects something may have come and gone between our last look and the end.
         if known || listed {
@@ -754,14 +723,14 @@ impl Writer {
         Ok(known)
     }
 
-    fn end_gone(&mut self, id: i64) -> Done {
+    fn end_gone(&mut self, id: i64) -> Result {
         if let Some(source) = self.touch(id) {
-            source.resume = None;
-            // What a list would have declared is told.
-            (source.lost, source.given_up) = (None, None);
+            source.checkpoint.resume = None;
+            // What a list would have declared is recorded.
+            (source.lost, source.last_good) = (None, None);
             source.moved = true;
         }
-        self.contradicted.remove(&SourceId(id));
+        self.set_inconsistent(id, false);
         self.execute("forget what is too large", "DELETE FROM unread WHERE source = ?", params![id])?;
         self.execute(
             "note a source's state",

@@ -39,72 +39,86 @@ impl<T> Reply<T> {
     }
 }
 
+impl<T> PartialEq for Reply<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<T> std::fmt::Debug for Reply<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reply")
+    }
+}
+
+/// What the writer is asked to do.
 pub(in crate::journal) enum Command {
+    Source(SourceId, OfSource),
+    /// Of the sink with this name.
+    Sink(Arc<str>, OfSink),
+    Register(Box<SourceSpec>, Reply<(SourceId, SourceMemory)>),
     Cluster(Cluster, Reply<Result<(), JournalError>>),
     Redaction(Arc<Redactor>),
-    Source(Box<SourceSpec>, Reply<SourceMemory>),
-    Retire(SourceId),
     Narrow(Reply<()>),
-    Changes(SourceId, Vec<WatchChange>),
-    Bookmark(SourceId, ResourceVersion),
-    ListBegin(SourceId),
-    ListPage(SourceId, Vec<Observed>),
-    Found(SourceId, Vec<Found>),
-    PartDone(SourceId, ResourceVersion, bool, Reply<()>),
-    ListDone(SourceId, ResourceVersion, Option<Why>, Reply<()>),
-    Gone(SourceId, Reply<()>),
-    Distrust(SourceId, Why),
-    Audited(SourceId, Audit),
-    ReportSource(SourceId, SourceState),
     Resources(Vec<Resource>),
     Requests(Result<RequestCounts, String>),
     Flush(Reply<()>),
-    Sink(String, String, SinkStart, Reply<Seq>),
-    RetireSink(String),
-    Acknowledge { sink: String, upto: Seq, written: Seq, reply: Reply<()> },
-    ResetCursor(String, Seq, Reply<()>),
-    SetAside { sink: String, seq: Seq, line: Bytes, reason: String, reply: Reply<()> },
     Settle(Settled, Reply<()>),
-    ReportSink(String, SinkState),
     Epoch(Option<String>, Reply<String>),
-    Recast(String, Recast, Reply<()>),
     Mark(Vec<String>, Reply<()>),
     Bounds(Bounds),
     Ping(Reply<()>),
+}
+
+/// What is asked of one source.
+pub(in crate::journal) enum OfSource {
+    Changes(Vec<WatchChange>),
+    Bookmark(ResourceVersion),
+    ListBegin,
+    ListPage(Vec<Observed>),
+    ListDone(ResourceVersion, Option<Why>, Reply<()>),
+    Found(Vec<Found>),
+    PartDone(ResourceVersion, bool, Reply<()>),
+    Gone(Reply<()>),
+    MarkDesynced(Why),
+    Audited(Audit),
+    Report(SourceState),
+    Retire,
+}
+
+/// What is asked of one sink.
+pub(in crate::journal) enum OfSink {
+    /// Its type, and where it begins if it is new.
+    Register(String, SinkStart, Reply<Seq>),
+    Acknowledge {
+        upto: Seq,
+        written: Seq,
+        reply: Reply<()>,
+    },
+    ResetCursor(Seq, Reply<()>),
+    DeadLetter {
+        seq: Seq,
+        line: Bytes,
+        reason: String,
+        reply: Reply<()>,
+    },
+    Recast(Recast, Reply<()>),
+    Report(SinkState),
+    Retire,
 }
 
 impl Command {
     /// Whether it is of the sinks and of the daemon itself, which go on while the journal is full.
     pub(in crate::journal) const fn is_control(&self) -> bool {
         match self {
-            Self::Sink(..)
-            | Self::RetireSink(_)
-            | Self::Acknowledge { .. }
-            | Self::ResetCursor(..)
-            | Self::SetAside { .. }
-            | Self::Settle(..)
-            | Self::ReportSink(..)
-            | Self::Bounds(_)
-            | Self::Epoch(..)
-            | Self::Recast(..)
-            | Self::Mark(..)
-            | Self::Ping(_) => true,
-            Self::Cluster(..)
+            Self::Sink(..) | Self::Settle(..) | Self::Epoch(..) | Self::Mark(..) | Self::Bounds(_) | Self::Ping(_) => {
+                true
+            }
+            Self::Source(..)
+            | Self::Register(..)
+            | Self::Cluster(..)
             | Self::Redaction(_)
-            | Self::Source(..)
-            | Self::Retire(_)
             | Self::Narrow(_)
-            | Self::Changes(..)
-            | Self::Bookmark(..)
-            | Self::ListBegin(_)
-            | Self::ListPage(..)
-            | Self::Found(..)
-            | Self::PartDone(..)
-            | Self::ListDone(..)
-            | Self::Gone(..)
-            | Self::Distrust(..)
-            | Self::Audited(..)
-            | Self::ReportSource(..)
             | Self::Resources(_)
             | Self::Requests(_)
             | Self::Flush(_) => false,
@@ -114,34 +128,18 @@ impl Command {
     /// The source whose objects it brings or whose position it moves.
     pub(super) const fn moves(&self) -> Option<i64> {
         match self {
-            Self::Changes(SourceId(id), _)
-            | Self::Bookmark(SourceId(id), _)
-            | Self::ListBegin(SourceId(id))
-            | Self::ListPage(SourceId(id), _)
-            | Self::Found(SourceId(id), _)
-            | Self::PartDone(SourceId(id), ..)
-            | Self::ListDone(SourceId(id), ..)
-            | Self::Gone(SourceId(id), _)
-            | Self::Distrust(SourceId(id), _)
-            | Self::Audited(SourceId(id), _) => Some(*id),
-            Self::Cluster(..)
+            Self::Source(_, OfSource::Report(_) | OfSource::Retire) => None,
+            Self::Source(SourceId(id), _) => Some(*id),
+            Self::Sink(..)
+            | Self::Register(..)
+            | Self::Cluster(..)
             | Self::Redaction(_)
-            | Self::Source(..)
-            | Self::Retire(_)
             | Self::Narrow(_)
-            | Self::ReportSource(..)
             | Self::Resources(_)
             | Self::Requests(_)
             | Self::Flush(_)
-            | Self::Sink(..)
-            | Self::RetireSink(_)
-            | Self::Acknowledge { .. }
-            | Self::ResetCursor(..)
-            | Self::SetAside { .. }
             | Self::Settle(..)
-            | Self::ReportSink(..)
             | Self::Epoch(..)
-            | Self::Recast(..)
             | Self::Mark(..)
             | Self::Bounds(_)
             | Self::Ping(_) => None,
@@ -150,11 +148,12 @@ impl Command {
 
     /// How many objects it brings.
     pub(super) fn objects(&self) -> usize {
-        if let Self::Changes(_, changes) = self {
+        let Self::Source(_, command) = self else { return 0 };
+        if let OfSource::Changes(changes) = command {
             changes.len()
-        } else if let Self::ListPage(_, objects) = self {
+        } else if let OfSource::ListPage(objects) = command {
             objects.len()
-        } else if let Self::Found(_, found) = self {
+        } else if let OfSource::Found(found) = command {
             found.len()
         } else {
             0

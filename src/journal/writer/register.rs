@@ -4,28 +4,32 @@ use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, params};
 
-use super::{Done, Source, Writer, sql};
+use super::transaction::{Rules, Source, Watched};
+use super::{Transaction, sql};
 use crate::change::Noise;
 use crate::change::redact::Redactor;
+use crate::journal::error::Result;
 use crate::journal::{JournalError, SinkStart, SourceId, SourceMemory};
-use crate::model::{Cluster, Resource, ResourceVersion, Seq, SourceSpec, Why};
+use crate::model::{Checkpoint, Cluster, Resource, ResourceVersion, Seq, SourceSpec, Why};
 
-impl Writer {
-    pub(super) fn set_cluster(&mut self, cluster: Cluster) -> Done<Result<(), JournalError>> {
-        if !self.cluster.uid.is_empty() && !cluster.uid.is_empty() && self.cluster.uid != cluster.uid {
-            return Ok(Err(JournalError::OtherCluster { ours: self.cluster.uid.clone(), theirs: cluster.uid }));
+impl Transaction<'_> {
+    /// The inner error: the journal is of another cluster.
+    pub(super) fn join_cluster(&mut self, cluster: Cluster) -> Result<Result> {
+        let ours = self.cluster().uid.clone();
+        if !ours.is_empty() && !cluster.uid.is_empty() && ours != cluster.uid {
+            return Ok(Err(JournalError::OtherCluster { ours, theirs: cluster.uid }));
         }
         self.begin()?;
-        let uid = if cluster.uid.is_empty() { std::mem::take(&mut self.cluster.uid) } else { cluster.uid };
-        self.cluster = Cluster { name: cluster.name, uid };
-        for (key, value) in [("cluster_name", &self.cluster.name), ("cluster_uid", &self.cluster.uid)] {
+        let cluster = Cluster { uid: if cluster.uid.is_empty() { ours } else { cluster.uid }, ..cluster };
+        for (key, value) in [("cluster_name", &cluster.name), ("cluster_uid", &cluster.uid)] {
             self.execute("write its cluster", "INSERT OR REPLACE INTO meta VALUES (?, ?)", params![key, value])?;
         }
+        self.set_cluster(cluster);
         Ok(Ok(()))
     }
 
     /// Other rules than before concern everything that was written until now, whenever it is told again.
-    pub(super) fn set_redaction(&mut self, redactor: Arc<Redactor>) -> Done {
+    pub(super) fn set_redaction(&mut self, redactor: Arc<Redactor>) -> Result {
         let rules = redactor.fingerprint();
         let stored: Option<String> = self
             .conn
@@ -36,21 +40,16 @@ impl Writer {
         let since = known.and_then(|(_, since)| since.parse().ok());
         if since.is_none() {
             self.begin()?;
-            let value = format!("{rules} {}", self.head);
+            let value = format!("{rules} {}", self.changes.head);
             let what = "note the rules of redaction";
             self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('redaction', ?)", params![value])?;
         }
-        if since.is_none() && self.redaction.is_some() {
-            self.redacted_anew = true;
-            for job in &mut self.jobs {
-                job.older = true;
-            }
-        }
-        self.redaction = Some((redactor, since.unwrap_or(self.head)));
+        self.changes.redacted_anew |= since.is_none() && self.rules().is_some();
+        self.changes.rules = Some(Rules { redactor, since: since.unwrap_or(self.changes.head) });
         Ok(())
     }
 
-    pub(super) fn resource_id(&mut self, resource: &Resource) -> Done<i64> {
+    pub(super) fn resource_id(&mut self, resource: &Resource) -> Result<i64> {
         let facts = serde_json::to_string(resource).expect("plain strings always serialise");
         let what = "remember a resource";
         // Where a kind changes, sources may still write under the one before: no seq parts the two.
@@ -68,7 +67,7 @@ impl Writer {
             .map_err(sql(what))
     }
 
-    pub(super) fn register(&mut self, spec: &SourceSpec) -> Done<SourceMemory> {
+    pub(super) fn register(&mut self, spec: &SourceSpec) -> Result<(SourceId, SourceMemory)> {
         let what = "register a source";
         // It may be registered anew while this very transaction moves it on.
         self.write_checkpoints()?;
@@ -108,7 +107,7 @@ impl Writer {
             params![resource, id, namespace],
         )?;
         type Stored = (Option<String>, Option<String>, bool, Option<i64>, Option<String>, Option<String>);
-        let (resume, applied, rescoped, good_at, lost, given_up): Stored = self
+        let (resume, applied, rescoped, good_at, lost, last_good): Stored = self
             .conn
             .query_row(
                 "SELECT resume, applied, rescoped, good_at, pending_why, given_up FROM source WHERE id = ?",
@@ -116,7 +115,7 @@ impl Writer {
                 |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?)),
             )
             .map_err(sql(what))?;
-        let proved = self.proved(id)?;
+        let verified = self.verified_at(id)?;
         // Of this scope something is known already, through a source of another one, which may have known that there was
         // nothing: this is no first list.
         let inherited: bool = self
@@ -131,14 +130,9 @@ impl Writer {
             .map_err(sql(what))?;
         let lost = lost.as_deref().and_then(Why::parse).filter(|_| resume.is_none());
         let why = lost.or_else(|| (resume.is_none() && (rescoped || inherited)).then_some(Why::Scope));
-        // As it was before, whatever becomes of it.
-        self.touch(id);
-        self.contradicted.remove(&SourceId(id));
-        let resume = resume.map(ResourceVersion);
-        let applied = applied.map(ResourceVersion);
-        let replaced = self.sources.insert(
-            id,
-            Source {
+        let checkpoint = Checkpoint { resume: resume.map(ResourceVersion), applied: applied.map(ResourceVersion) };
+        self.put_source(Source {
+            watched: Arc::new(Watched {
                 id,
                 registered: true,
                 resource,
@@ -147,24 +141,25 @@ impl Writer {
                 facts: spec.resource.clone(),
                 silent: spec.first_list_silent,
                 ignore: Noise::new(&spec.ignore, &spec.resource.full_name()),
-                resume: resume.clone(),
-                given_up: given_up.map(ResourceVersion),
-                applied: applied.clone(),
-                good_at: good_at.unwrap_or(0),
-                moved: false,
-                lost,
-                proved,
-            },
-        );
-        self.replaced.push((id, replaced));
-        Ok(SourceMemory { id: SourceId(id), resume, applied, why })
+            }),
+            checkpoint: checkpoint.clone(),
+            good_at: good_at.unwrap_or(0),
+            moved: false,
+            last_good: last_good.map(ResourceVersion),
+            lost,
+            verified,
+            inconsistent: false,
+        });
+        // Whatever its last watch brought.
+        self.set_inconsistent(id, false);
+        Ok((SourceId(id), SourceMemory { checkpoint, why }))
     }
 
     /// A source as the database has it, for finishing its list before anybody has registered it.
-    pub(super) fn load_source(&mut self, id: i64) -> Done {
+    pub(super) fn load_source(&mut self, id: i64) -> Result {
         let what = "read a source";
         type Stored = (i64, String, String, Option<String>, Option<String>, Option<i64>, String, Option<String>);
-        let (resource, namespace, facts, resume, applied, good_at, ignore, given_up): Stored = self
+        let (resource, namespace, facts, resume, applied, good_at, ignore, last_good): Stored = self
             .conn
             .query_row(
                 "SELECT s.resource, s.namespace, r.facts, s.resume, s.applied, s.good_at, s.ignore, s.given_up
@@ -188,34 +183,29 @@ impl Writer {
             .map_err(|_| JournalError::Corrupt("the journal holds a resource that cannot be read".to_owned()))?;
         let ignore = serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default();
         let ignore = Noise::new(&ignore, &facts.full_name());
-        let source = Source {
-            id,
-            registered: false,
-            resource,
-            namespace,
-            api_version: facts.api_version(),
-            facts,
-            silent: false,
-            ignore,
-            resume: resume.map(ResourceVersion),
-            given_up: given_up.map(ResourceVersion),
-            applied: applied.map(ResourceVersion),
+        let api_version = facts.api_version();
+        let watched = Watched { id, registered: false, resource, facts, namespace, api_version, silent: false, ignore };
+        self.put_source(Source {
+            watched: Arc::new(watched),
+            checkpoint: Checkpoint { resume: resume.map(ResourceVersion), applied: applied.map(ResourceVersion) },
             good_at: good_at.unwrap_or(0),
             moved: false,
+            last_good: last_good.map(ResourceVersion),
             lost: None,
-            proved: self.proved(id)?,
-        };
-        self.sources.insert(id, source);
+            verified: self.verified_at(id)?,
+            inconsistent: false,
+        });
         Ok(())
     }
 
-    pub(super) fn register_sink(&mut self, name: &str, kind: &str, start: SinkStart) -> Done<Seq> {
+    pub(super) fn register_sink(&mut self, name: &str, kind: &str, start: SinkStart) -> Result<Seq> {
         let what = "register a sink";
+        let head = self.changes.head;
         let (cursor, begins) = match start {
             SinkStart::Start => (0, 0),
-            SinkStart::Now => (self.head, self.head + 1),
+            SinkStart::Now => (head, head + 1),
             // No cursor is past the head, also where the log has yet to get there.
-            SinkStart::Seq(seq) => (seq.0.saturating_sub(1).min(self.head), seq.0),
+            SinkStart::Seq(seq) => (seq.0.saturating_sub(1).min(head), seq.0),
         };
         self.execute(
             what,

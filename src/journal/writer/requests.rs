@@ -2,8 +2,9 @@
 
 use rusqlite::{OptionalExtension, params};
 
-use super::{Done, Writer, micros, sql};
+use super::{Transaction, micros, sql};
 use crate::journal::RequestCounts;
+use crate::journal::error::Result;
 
 /// A stretch of time is cut at whole multiples of this, microseconds.
 const STRETCH: i64 = 600_000_000;
@@ -12,9 +13,9 @@ const STRETCHES: i64 = 1008;
 /// Counts, in the place of a verb, the versions that `ignore` kept out of the log.
 pub(in crate::journal) const WITHHELD: &str = "withheld";
 
-impl Writer {
+impl Transaction<'_> {
     /// Keeps what was read, or why nothing could be.
-    pub(super) fn note_requests(&mut self, read: Result<&RequestCounts, &String>) -> Done {
+    pub(super) fn note_requests(&mut self, read: Result<&RequestCounts, &String>) -> Result {
         let what = "keep the API server's request counters";
         self.count_withheld()?;
         let problem = read.err().map_or("", String::as_str);

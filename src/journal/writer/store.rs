@@ -3,10 +3,12 @@
 use bytes::Bytes;
 use rusqlite::params;
 
-use super::{Codec, Done, Known, Marks, Writer, micros, rfc3339, sql, type_code, type_of};
+use super::{Known, Marks, Transaction, micros, rfc3339, sql, type_code, type_of};
 use crate::ambient;
 use crate::change::Shape;
 use crate::journal::JournalError;
+use crate::journal::codec::Codec;
+use crate::journal::error::Result;
 use crate::journal::recent::{Line, Packed};
 use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, ResourceVersion, Seq, Why};
 use crate::wire::{self, EntryBuilder};
@@ -18,7 +20,7 @@ pub(super) struct Emitted {
     pub(super) base: u64,
 }
 
-impl Writer {
+impl Transaction<'_> {
     /// Writes one entry. Gives its seq and the seq of the entry that the object's next one is a difference of.
     #[expect(clippy::too_many_arguments, reason = "the columns of one row, each of another type")]
     pub(super) fn emit(
@@ -31,7 +33,7 @@ impl Writer {
         evidence: Evidence,
         object: &Observed,
         change: Option<(&str, Shape)>,
-    ) -> Done<Emitted> {
+    ) -> Result<Emitted> {
         let base_line = match base.map(|seq| self.line(seq)).transpose() {
             // One that is damaged carries nothing: this entry stands alone.
             Err(JournalError::Corrupt(_)) => None,
@@ -41,14 +43,14 @@ impl Writer {
         let now = micros(ambient::now());
         let time = rfc3339(now);
         let source = self.source(source_id)?;
-        let seq = self.head + 1;
+        let seq = self.changes.head + 1;
         let rendered = wire::render(&EntryBuilder {
             seq: Seq(seq),
-            epoch: &self.epoch,
+            epoch: self.epoch(),
             time: &time,
             op: kind,
             evidence: Some(evidence),
-            cluster: &self.cluster,
+            cluster: self.cluster(),
             api_version: &source.api_version,
             kind: &source.facts.kind,
             resource: &source.facts.plural,
@@ -101,21 +103,27 @@ impl Writer {
         base: Option<u64>,
         object: &std::ops::Range<usize>,
         blob: &[u8],
-    ) -> Done {
+    ) -> Result {
         self.execute(
             "write an entry",
             "INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             params![seq, now, type_code(kind), source, row, previous, base, object.start, object.end, blob],
         )?;
         // Invariant 4: dense, and never given out again, because the row and this number live and die together.
-        self.head = seq;
+        self.changes.head = seq;
         Ok(())
     }
 
     /// The version up to which nothing of a source is missing: not the newest one, of which more may have been to come.
-    pub(super) fn known_good(&self, source_id: i64) -> Done<Option<ResourceVersion>> {
+    pub(super) fn last_good(&self, source_id: i64) -> Result<Option<ResourceVersion>> {
         let source = self.source(source_id)?;
-        Ok(source.resume.as_ref().or(source.given_up.as_ref()).or(source.applied.as_ref()).cloned())
+        Ok(source
+            .checkpoint
+            .resume
+            .as_ref()
+            .or(source.last_good.as_ref())
+            .or(source.checkpoint.applied.as_ref())
+            .cloned())
     }
 
     pub(super) fn gap(
@@ -124,7 +132,7 @@ impl Writer {
         why: Why,
         from: Option<ResourceVersion>,
         to: Option<ResourceVersion>,
-    ) -> Done {
+    ) -> Result {
         let now = micros(ambient::now());
         let recovered = self
             .conn
@@ -133,18 +141,18 @@ impl Writer {
             .map_err(sql("read a source"))?;
         let gap = Gap { why, from, to, recovered };
         let source = self.source(source_id)?;
-        // What contradicts the journal may have been missing ever since something was last proved.
+        // What contradicts the journal may have been missing ever since something was last verified.
         let good_at =
-            if gap.why == Why::Audit { source.proved.as_ref().map_or(0, |(_, at)| *at) } else { source.good_at };
+            if gap.why == Why::Audit { source.verified.as_ref().map_or(0, |(_, at)| *at) } else { source.good_at };
         let since = (good_at > 0).then(|| rfc3339(good_at));
-        let seq = self.head + 1;
+        let seq = self.changes.head + 1;
         let rendered = wire::render(&EntryBuilder {
             seq: Seq(seq),
-            epoch: &self.epoch,
+            epoch: self.epoch(),
             time: &rfc3339(now),
             op: EntryType::Gap,
             evidence: None,
-            cluster: &self.cluster,
+            cluster: self.cluster(),
             api_version: &source.api_version,
             kind: &source.facts.kind,
             resource: &source.facts.plural,
@@ -169,7 +177,7 @@ impl Writer {
     }
 
     /// A stored entry and where its object stands.
-    pub(super) fn line(&mut self, seq: u64) -> Done<Line> {
+    pub(super) fn line(&mut self, seq: u64) -> Result<Line> {
         if let Some(line) = self.bases.get(seq) {
             return Ok(line);
         }
@@ -201,7 +209,7 @@ impl Writer {
         Ok(self.bases.put(seq, Line { kind, bytes: bytes.into(), object, shape: None }))
     }
 
-    fn unpack(&mut self, seq: u64, packed: Packed) -> Done<Line> {
+    fn unpack(&mut self, seq: u64, packed: Packed) -> Result<Line> {
         let base = self.line(packed.base)?;
         let bytes = self.codec.decompress(Some(&base.bytes), &packed.blob).map_err(|error| damaged(seq, &error))?;
         let Packed { kind, object, shape, .. } = packed;
@@ -210,7 +218,7 @@ impl Writer {
     }
 
     /// What is still known of an object whose last state is damaged.
-    pub(super) fn stub(&self, source: i64, known: &Known, namespace: &str, name: &str) -> Done<Vec<u8>> {
+    pub(super) fn stub(&self, source: i64, known: &Known, namespace: &str, name: &str) -> Result<Vec<u8>> {
         let source = self.source(source)?;
         let mut metadata = serde_json::Map::new();
         for (key, value) in
@@ -226,9 +234,13 @@ impl Writer {
         Ok(object.to_string().into_bytes())
     }
 
-    /// The object as the log last told it, which the next patch starts from; its shape where that is at hand; and its
+    /// The object as the log last recorded it, which the next patch starts from; its shape where that is at hand; and its
     /// marks where they are others than the row has.
-    pub(super) fn told_state(&mut self, source: i64, known: &Known) -> Done<(Bytes, Option<Shape>, Option<Marks>)> {
+    pub(super) fn recorded_state(
+        &mut self,
+        source: i64,
+        known: &Known,
+    ) -> Result<(Bytes, Option<Shape>, Option<Marks>)> {
         let line = if known.last == 0 { None } else { Some(self.line(known.last)?) };
         match line {
             // A silent list found it again under the name of the dead, and nothing has been told of it yet.
@@ -236,7 +248,7 @@ impl Writer {
                 if !self.is_older(known.last) {
                     return Ok((line.object(), line.shape, None));
                 }
-                let stored = told(known, &line)?;
+                let stored = recorded(known, &line)?;
                 let body = self.redact_again(source, &known.uid, stored)?;
                 Ok((body.bytes.into(), None, Some(body.marks)))
             }
@@ -257,7 +269,7 @@ impl Writer {
     }
 
     /// The object as it was last seen, and what was redacted in it.
-    pub(super) fn current_state(&mut self, source: i64, known: &Known) -> Done<Redacted> {
+    pub(super) fn current_state(&mut self, source: i64, known: &Known) -> Result<Redacted> {
         if known.has_state {
             let (blob, pointers): (Vec<u8>, Option<String>) = self
                 .conn
@@ -281,20 +293,21 @@ impl Writer {
             return self.redact_again(source, &known.uid, Redacted { bytes, pointers, marks: known.marks.clone() });
         }
         let line = self.line(known.last)?;
-        let stored = told(known, &line)?;
+        let stored = recorded(known, &line)?;
         if self.is_older(known.last) { self.redact_again(source, &known.uid, stored) } else { Ok(stored) }
     }
 
     /// Whether an entry was written by other rules of redaction than those in force.
     fn is_older(&self, seq: u64) -> bool {
-        self.redaction.as_ref().is_some_and(|(_, since)| seq <= *since)
+        self.rules().is_some_and(|rules| seq <= rules.since)
     }
 
     /// What would be told again, after the rules in force now: what the journal has in clear from before is told to
     /// nobody who does not have it.
-    pub(super) fn redact_again(&self, source: i64, uid: &str, stored: Redacted) -> Done<Redacted> {
-        let Some((redactor, _)) = &self.redaction else { return Ok(stored) };
-        redactor
+    pub(super) fn redact_again(&self, source: i64, uid: &str, stored: Redacted) -> Result<Redacted> {
+        let Some(rules) = self.rules() else { return Ok(stored) };
+        rules
+            .redactor
             .again(&self.source(source)?.facts, uid, stored)
             .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))
     }
@@ -304,7 +317,7 @@ fn damaged(seq: u64, why: &dyn std::fmt::Display) -> JournalError {
     JournalError::Corrupt(format!("entry {seq}: {why}; run `decklog verify`"))
 }
 
-fn told(known: &Known, line: &Line) -> Done<Redacted> {
+fn recorded(known: &Known, line: &Line) -> Result<Redacted> {
     let entry = wire::Entry::parse(&line.bytes)
         .map_err(|error| JournalError::Corrupt(format!("entry {}: {error}", known.last)))?;
     let pointers = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();

@@ -9,9 +9,11 @@ use tokio::sync::mpsc;
 
 use super::queue::Open;
 use super::*;
+use crate::change::redact::Redactor;
+use crate::journal::Audit;
 use crate::journal::retention::{PauseReason, SLICE_ENTRIES};
 use crate::journal::{Reader, SinkStart, WatchChange, schema};
-use crate::model::{Observed, SourceSpec, Verb};
+use crate::model::{Observed, Resource, SourceSpec, Verb, Why};
 
 /// A writer, and what waits for it.
 struct Bench {
@@ -61,17 +63,21 @@ fn object(name: &str, version: u64, length: usize) -> Observed {
     }
 }
 
+fn of_source(command: OfSource) -> Command {
+    Command::Source(SourceId(1), command)
+}
+
 fn changes(versions: std::ops::Range<u64>, length: usize) -> Command {
     // From 110 on there are new ones, so that a base is among what may not fit.
     let name = |version| format!("o{}", version % if version < 110 { 10 } else { 15 });
     let change = |version| WatchChange { verb: Verb::Upsert, object: object(&name(version), version, length) };
-    Command::Changes(SourceId(1), versions.map(change).collect())
+    of_source(OfSource::Changes(versions.map(change).collect()))
 }
 
 impl Bench {
     fn in_dir(dir: &Path) -> Self {
         let mut bench = Self::unregistered(dir);
-        bench.hand_over(Command::Source(Box::new(spec()), Reply::new().0));
+        bench.hand_over(Command::Register(Box::new(spec()), Reply::new().0));
         bench.turn();
         bench
     }
@@ -103,7 +109,7 @@ impl Bench {
 
     /// What waits is done, in one transaction. Says whether there was any.
     fn group(&mut self) -> bool {
-        let next = self.queue.take(self.writer.room.open);
+        let next = self.queue.take(self.writer.quota.open);
         let any = next.is_some();
         if let Some(queued) = next {
             self.writer.group(queued, &mut self.queue).unwrap();
@@ -125,7 +131,7 @@ impl Bench {
     /// Takes turns until there is room again, and all that waits is done.
     fn with_room(&mut self) {
         self.pages(None);
-        while self.writer.room.due(Instant::now()).is_some() {
+        while self.writer.quota.due(Instant::now()).is_some() {
             self.turn();
         }
         self.turns();
@@ -134,11 +140,23 @@ impl Bench {
     /// The database takes so many pages and not one more, as a disk would.
     fn pages(&self, most: Option<u64>) {
         let most = most.unwrap_or(1 << 30);
-        self.writer.conn.query_row(&format!("PRAGMA max_page_count = {most}"), [], |_| Ok(())).unwrap();
+        self.writer.disk.conn.query_row(&format!("PRAGMA max_page_count = {most}"), [], |_| Ok(())).unwrap();
+    }
+
+    /// What the database has of positions and entries.
+    fn stored(&self) -> Vec<String> {
+        let all =
+            "SELECT group_concat(id || coalesce(resume, '-') || coalesce(applied, '-') || coalesce(pending_why, '-')
+                       || coalesce(pending, '-') || active || label_selector) FROM source
+                   UNION ALL SELECT group_concat(key || value) FROM meta WHERE key <> 'paused'
+                   UNION ALL SELECT group_concat(seq || time) FROM entry UNION ALL SELECT group_concat(name) FROM sink";
+        let mut select = self.writer.disk.conn.prepare(all).unwrap();
+        let rows = select.query_map([], |row| row.get::<_, Option<String>>(0)).unwrap();
+        rows.map(|row| row.unwrap().unwrap_or_default()).collect()
     }
 
     fn count(&self, what: &str) -> u64 {
-        self.writer.conn.query_row(&format!("SELECT count(*) FROM {what}"), [], |row| row.get(0)).unwrap()
+        self.writer.disk.conn.query_row(&format!("SELECT count(*) FROM {what}"), [], |row| row.get(0)).unwrap()
     }
 }
 
@@ -153,17 +171,21 @@ fn no_step_of_forgetting_takes_more_than_a_slice() {
     bench.bound(1 << 40, Duration::ZERO);
     let (mut steps, mut most_pages) = (0, 0);
     loop {
-        let (oldest, free) = (bench.writer.oldest, bench.writer.room.free_pages);
+        let (oldest, free) = (bench.writer.committed.log_start, bench.writer.quota.free_pages);
         let entries = bench.count("entry");
         if !bench.turn() {
             break;
         }
         steps += 1;
-        assert!(bench.writer.oldest - oldest <= SLICE_ENTRIES as u64, "{} at once", bench.writer.oldest - oldest);
+        assert!(
+            bench.writer.committed.log_start - oldest <= SLICE_ENTRIES as u64,
+            "{} at once",
+            bench.writer.committed.log_start - oldest
+        );
         assert!(entries - bench.count("entry") <= 3 * SLICE_ENTRIES as u64);
-        most_pages = most_pages.max(free.saturating_sub(bench.writer.room.free_pages));
+        most_pages = most_pages.max(free.saturating_sub(bench.writer.quota.free_pages));
     }
-    assert_eq!((bench.writer.oldest, bench.count("entry") > 1), (2000, true));
+    assert_eq!((bench.writer.committed.log_start, bench.count("entry") > 1), (2000, true));
     assert!(
         steps > 2000 / SLICE_ENTRIES && most_pages <= crate::journal::retention::SLICE_PAGES,
         "{steps} {most_pages}"
@@ -178,28 +200,28 @@ fn what_did_not_fit_is_tried_again_in_its_order_and_told_once() {
     let dir = tempfile::tempdir().unwrap();
     let mut bench = Bench::in_dir(dir.path());
     let (reply, mut cursor) = Reply::new();
-    bench.hand_over(Command::Sink("s".into(), "file".into(), SinkStart::Start, reply));
+    bench.hand_over(Command::Sink("s".into(), OfSink::Register("file".into(), SinkStart::Start, reply)));
     bench.hand_over(changes(100..110, 500));
     bench.turns();
     assert_eq!(cursor.try_recv().unwrap(), Seq(0));
     bench.bound(1 << 40, Duration::from_secs(1 << 30));
     assert!(dir.path().join("reserve").exists());
 
-    let pages: u64 = bench.writer.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    let pages: u64 = bench.writer.disk.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
     bench.pages(Some(pages + 18));
     bench.hand_over(changes(110..200, 2000));
-    bench.hand_over(Command::Bookmark(SourceId(1), ResourceVersion::new("250")));
+    bench.hand_over(of_source(OfSource::Bookmark(ResourceVersion::new("250"))));
     bench.turns();
     assert_eq!(bench.paused.borrow().as_ref().map(|pause| pause.why), Some(PauseReason::DiskFull));
     assert!(!dir.path().join("reserve").exists(), "given up, to write this");
     let told = Reader::open(dir.path()).unwrap().retained().unwrap().paused;
     assert_eq!(told, *bench.paused.borrow());
-    assert_eq!((bench.writer.head, bench.count("entry")), (10, 10), "nothing of half a transaction");
-    let source = &bench.writer.sources[&1];
-    assert_eq!(source.applied, Some(ResourceVersion::new("109")), "the position is that of what is on disk");
+    assert_eq!((bench.writer.committed.head, bench.count("entry")), (10, 10), "nothing of half a transaction");
+    let source = &bench.writer.committed.sources[&1];
+    assert_eq!(source.checkpoint.applied, Some(ResourceVersion::new("109")), "the position is that of what is on disk");
     // The sinks go on, and what comes from the cluster waits.
     let (reply, mut done) = Reply::new();
-    bench.hand_over(Command::Acknowledge { sink: "s".into(), upto: Seq(7), written: Seq(7), reply });
+    bench.hand_over(Command::Sink("s".into(), OfSink::Acknowledge { upto: Seq(7), written: Seq(7), reply }));
     bench.hand_over(changes(200..210, 500));
     bench.turns();
     done.try_recv().unwrap();
@@ -208,7 +230,7 @@ fn what_did_not_fit_is_tried_again_in_its_order_and_told_once() {
     bench.with_room();
     assert!(bench.paused.borrow().is_none() && dir.path().join("reserve").exists());
     assert_eq!(Reader::open(dir.path()).unwrap().retained().unwrap().paused, None);
-    assert_eq!((bench.writer.head, bench.count("entry")), (100, 100));
+    assert_eq!((bench.writer.committed.head, bench.count("entry")), (100, 100));
     // What came before the bookmark, and nothing after it that it covers.
     let entries = Reader::open(dir.path()).unwrap().entries_after(Seq(0), 1000, usize::MAX).unwrap();
     let versions: Vec<u64> = entries
@@ -227,25 +249,25 @@ fn a_list_that_did_not_fit_goes_on_where_it_was() {
     let mut bench = Bench::in_dir(dir.path());
     bench.bound(1 << 40, Duration::from_secs(1 << 30));
     let objects = (0..600).map(|n| object(&format!("p{n}"), 100 + n, 300)).collect();
-    bench.hand_over(Command::ListBegin(SourceId(1)));
-    bench.hand_over(Command::ListPage(SourceId(1), objects));
+    bench.hand_over(of_source(OfSource::ListBegin));
+    bench.hand_over(of_source(OfSource::ListPage(objects)));
     bench.turns();
-    let pages: u64 = bench.writer.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+    let pages: u64 = bench.writer.disk.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
     bench.pages(Some(pages + 20));
     let (reply, mut done) = Reply::new();
-    bench.hand_over(Command::ListDone(SourceId(1), ResourceVersion::new("900"), Some(Why::Expired), reply));
+    bench.hand_over(of_source(OfSource::ListDone(ResourceVersion::new("900"), Some(Why::Expired), reply)));
     bench.hand_over(changes(901..905, 100));
     bench.turns();
     assert_eq!(bench.paused.borrow().as_ref().map(|pause| pause.why), Some(PauseReason::DiskFull));
     assert!(done.try_recv().is_err());
     bench.pages(None);
-    while bench.writer.room.due(Instant::now()).is_some() {
+    while bench.writer.quota.due(Instant::now()).is_some() {
         bench.turn();
     }
     bench.turns();
     done.try_recv().unwrap();
     assert_eq!((bench.count("entry"), bench.count("listing")), (1 + 600 + 4, 0));
-    assert_eq!(bench.writer.sources[&1].applied, Some(ResourceVersion::new("904")));
+    assert_eq!(bench.writer.committed.sources[&1].checkpoint.applied, Some(ResourceVersion::new("904")));
 }
 
 /// Fault 42: a list of which something is damaged is told to its end, and the source hears at once that it needs another.
@@ -253,17 +275,17 @@ fn a_list_that_did_not_fit_goes_on_where_it_was() {
 fn a_list_that_is_damaged_is_answered_and_asks_for_another() {
     let dir = tempfile::tempdir().unwrap();
     let mut bench = Bench::in_dir(dir.path());
-    bench.hand_over(Command::ListBegin(SourceId(1)));
-    bench.hand_over(Command::ListPage(SourceId(1), vec![object("a", 100, 300), object("b", 101, 300)]));
+    bench.hand_over(of_source(OfSource::ListBegin));
+    bench.hand_over(of_source(OfSource::ListPage(vec![object("a", 100, 300), object("b", 101, 300)])));
     bench.turns();
-    bench.writer.conn.execute("UPDATE listing SET body = x'77' WHERE name = 'a'", []).unwrap();
+    bench.writer.disk.conn.execute("UPDATE listing SET body = x'77' WHERE name = 'a'", []).unwrap();
     let (reply, mut done) = Reply::new();
-    bench.hand_over(Command::ListDone(SourceId(1), ResourceVersion::new("900"), None, reply));
+    bench.hand_over(of_source(OfSource::ListDone(ResourceVersion::new("900"), None, reply)));
     bench.hand_over(changes(901..905, 100));
     bench.turns();
     done.try_recv().unwrap();
     assert_eq!((bench.count("entry"), bench.count("listing")), (1, 0), "the gap comes before what follows");
-    assert!(bench.writer.contradictions().borrow().contains(&SourceId(1)));
+    assert!(bench.writer.inconsistent().borrow().contains(&SourceId(1)));
 }
 
 /// What the server forgets while nothing is read for want of room is missing for that reason.
@@ -274,16 +296,15 @@ fn a_gap_after_a_pause_says_so() {
     bench.hand_over(changes(100..101, 100));
     bench.turns();
     for (until, why, version) in [(0, "expired", "200"), (2_000_000, "paused", "201")] {
-        bench.writer.room.paused_until = until;
+        bench.writer.quota.paused_until = until;
         // Known good at 1 s.
-        bench.hand_over(Command::Bookmark(SourceId(1), ResourceVersion::new("150")));
-        bench.hand_over(Command::ListBegin(SourceId(1)));
-        bench.hand_over(Command::ListDone(
-            SourceId(1),
+        bench.hand_over(of_source(OfSource::Bookmark(ResourceVersion::new("150"))));
+        bench.hand_over(of_source(OfSource::ListBegin));
+        bench.hand_over(of_source(OfSource::ListDone(
             ResourceVersion::new(version),
             Some(Why::Expired),
             Reply::new().0,
-        ));
+        )));
         bench.turns();
         let gap = Reader::open(dir.path()).unwrap().last_gap().unwrap().unwrap();
         let gap = crate::wire::Entry::parse(&gap.line).unwrap().gap().unwrap();
@@ -302,4 +323,88 @@ fn sinks_have_their_turn_when_sources_have_none() {
     assert!(bench.queue.take(shut).is_some_and(|queued| queued.command.is_control()));
     assert!(bench.queue.take(shut).is_none());
     assert!(bench.queue.take(Open { sources: true, control: true }).is_some());
+}
+
+/// What a rollback drops is one value: whichever command a transaction fails at, what the writer knows is what it knew.
+#[test]
+fn a_transaction_that_fails_leaves_what_is_committed_as_it_was() {
+    let of_other = |command| Command::Source(SourceId(2), command);
+    let of_sink = |command| Command::Sink("s".into(), command);
+    let rules = |key| Redactor::new(&crate::config::Redact::default(), [key; 32]).unwrap();
+    let maps = || {
+        let mut maps = spec();
+        (maps.resource.kind, maps.resource.plural) = ("ConfigMap".into(), "configmaps".into());
+        Box::new(maps)
+    };
+    let unknown = || vec![WatchChange { verb: Verb::Delete, object: object("unknown", 301, 10) }];
+    let rv = |version: &str| ResourceVersion::new(version);
+    let again = || Box::new(SourceSpec { label_selector: "a=b".into(), ignore: vec!["/text".into()], ..spec() });
+    let failing: Vec<(&str, Box<dyn Fn() -> Vec<Command>>)> = vec![
+        ("changes", Box::new(|| vec![changes(110..120, 10)])),
+        ("a bookmark", Box::new(|| vec![of_source(OfSource::Bookmark(rv("400")))])),
+        ("an inconsistent change", Box::new(|| vec![of_source(OfSource::Changes(unknown()))])),
+        ("a desync", Box::new(|| vec![of_source(OfSource::MarkDesynced(Why::Expired))])),
+        ("an audit", {
+            let audit = || Audit { version: rv("109"), began: ambient::now(), differences: 0 };
+            Box::new(move || vec![of_source(OfSource::Audited(audit()))])
+        }),
+        ("a list", {
+            let page = || OfSource::ListPage(vec![object("a", 300, 10)]);
+            let done = || OfSource::ListDone(rv("310"), Some(Why::Expired), Reply::new().0);
+            Box::new(move || [OfSource::ListBegin, page(), done()].map(of_source).into())
+        }),
+        ("the end of a resource", Box::new(|| vec![of_source(OfSource::Gone(Reply::new().0))])),
+        ("another source", Box::new(|| vec![Command::Register(maps(), Reply::new().0), of_other(OfSource::ListBegin)])),
+        ("another scope", Box::new(|| vec![Command::Register(again(), Reply::new().0)])),
+        ("a narrower scope", Box::new(|| vec![Command::Narrow(Reply::new().0)])),
+        ("another cluster's name", {
+            let cluster = || Cluster { name: "other".into(), uid: "u".into() };
+            Box::new(move || vec![Command::Cluster(cluster(), Reply::new().0)])
+        }),
+        ("an epoch", Box::new(|| vec![Command::Epoch(None, Reply::new().0)])),
+        ("other rules", Box::new(move || vec![Command::Redaction(Arc::new(rules(8)))])),
+        ("a sink", {
+            let register = || OfSink::Register("file".into(), SinkStart::Now, Reply::new().0);
+            Box::new(move || vec![of_sink(register())])
+        }),
+    ];
+    for (name, commands) in failing {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bench = Bench::in_dir(dir.path());
+        bench.hand_over(Command::Redaction(Arc::new(rules(7))));
+        bench.hand_over(changes(100..110, 10));
+        bench.turns();
+        // A bookmark between two transactions is taken along by the next one.
+        bench.hand_over(of_source(OfSource::Bookmark(rv("120"))));
+        bench.turns();
+        let before = bench.writer.committed.clone();
+        assert!(before.sources[&1].moved && before.head == 10 && before.rules.is_some());
+        let stored = bench.stored();
+
+        let all = commands().len();
+        // Before the first command, after each of them, and in the commit.
+        for done in 0..=all + 1 {
+            let Writer { disk, committed, quota, .. } = &mut bench.writer;
+            let mut transaction = disk.transaction(committed, quota);
+            transaction.begin().unwrap();
+            for command in commands().iter().take(done) {
+                transaction.perform(command).unwrap();
+            }
+            if done > all {
+                transaction.conn.pragma_update(None, "query_only", true).unwrap();
+                assert!(transaction.commit().is_err(), "{name}");
+                disk.conn.pragma_update(None, "query_only", false).unwrap();
+            } else {
+                drop(transaction);
+            }
+            assert_eq!(bench.writer.committed, before, "{name}, {done}");
+            assert_eq!(bench.stored(), stored, "{name}, {done}");
+        }
+        // It happens when it is tried again, and there is something that could have stayed.
+        for command in commands() {
+            bench.hand_over(command);
+        }
+        bench.group();
+        assert_ne!(bench.writer.committed, before, "{name}");
+    }
 }

@@ -103,9 +103,11 @@ pub enum Input {
     Unrelated,
     /// Another source has found that the API server went back in time. It comes in place of a watch, or ends one.
     Warned,
-    /// What the API server has is not what the log says it has: an audit found it, or the journal, in what the watch
-    /// brought. It comes in place of a watch, or ends one.
+    /// What the API server has is not what the log says it has: an audit found it. It ends a watch.
     Differs,
+    /// What the watch brought is inconsistent with the journal, which has marked the source as desynced. It comes in place
+    /// of a watch, or ends one.
+    Inconsistent,
     /// The complete list lacks so much of what is known that it was not written: it may be a broken one.
     Lacking(String),
 }
@@ -195,8 +197,10 @@ pub enum Anomaly {
     Replay,
     /// A version lower than one that came before it on the same watch.
     Disorder,
-    /// A list is needed although there was a position.
+    /// A list is needed although there was a position: the journal is to mark the source as desynced.
     Desync(Why),
+    /// Likewise, and the journal has marked it.
+    Inconsistent,
 }
 
 impl Effect {

@@ -6,14 +6,14 @@ mod relisting;
 mod unrelated;
 
 use super::*;
-use crate::journal::SourceId;
 
 fn rv(text: &str) -> ResourceVersion {
     ResourceVersion::new(text)
 }
 
 fn memory(resume: Option<&str>, applied: Option<&str>, why: Option<Why>) -> SourceMemory {
-    SourceMemory { id: SourceId(1), resume: resume.map(rv), applied: applied.map(rv), why }
+    let checkpoint = Checkpoint { resume: resume.map(rv), applied: applied.map(rv) };
+    SourceMemory { checkpoint, why }
 }
 
 /// A source that has never run.
@@ -62,6 +62,7 @@ fn parse(line: &str) -> (Duration, Input) {
         "unrecoverable" => Input::Unrecoverable,
         "differs" => Input::Differs,
         "lacking" => Input::Lacking(text()),
+        "inconsistent" => Input::Inconsistent,
         "confirmed" => Input::Confirmed(rest[0] == "yes"),
         "expired" => failed(Failure::Expired),
         "ahead" => failed(Failure::Ahead),
@@ -110,6 +111,7 @@ fn show(effect: &Effect) -> String {
         Effect::Count(Anomaly::Replay) => "replay".to_owned(),
         Effect::Count(Anomaly::Disorder) => "disorder".to_owned(),
         Effect::Count(Anomaly::Desync(why)) => format!("desync {}", why.as_str()),
+        Effect::Count(Anomaly::Inconsistent) => "inconsistent".to_owned(),
     }
 }
 

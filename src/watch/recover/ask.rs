@@ -90,8 +90,7 @@ impl Recovery<'_> {
         params: &ListParams,
         at: u64,
     ) -> Result<Option<State>, Stop> {
-        let journal = &self.shared.journal;
-        let mut share = journal.budget().share();
+        let mut share = self.shared.journal.budget().share();
         let mut found = None;
         let mut body = self.send(path, params, "application/json").await?;
         let mut items = Items::new(self.shared.timings.line_limit);
@@ -123,7 +122,7 @@ impl Recovery<'_> {
         let key = (object.namespace.clone(), object.name.clone());
         let is_new = window.staged.lock().unwrap_or_else(PoisonError::into_inner).insert((key, number));
         if number > window.from && is_new {
-            journal.found_held(self.id, vec![Found::Version(object)], &mut share).await?;
+            self.journal.found_held(vec![Found::Version(object)], &mut share).await?;
         }
         Ok(Some(state))
     }

@@ -62,7 +62,7 @@ impl Driver {
             Err(Stop::Journal(error)) => return Err(error),
         };
         let differences = audit.differences;
-        self.shared.journal.audited(self.id, audit).await?;
+        self.journal.audited(audit).await?;
         tracing::debug!(source = self.spec.name(), differences, "an audit is done");
         if differences > 0 {
             tracing::warn!(

@@ -1,6 +1,5 @@
 //! An open watch: its lines, and what else may end it.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use http::Method;
@@ -9,11 +8,10 @@ use kube::core::params::WatchParams;
 use tokio::time::Instant;
 
 use super::Driver;
-use crate::ambient::watch;
 use crate::backoff::random_up_to;
 use crate::cluster::failure::{self, Failure};
 use crate::cluster::next_part;
-use crate::journal::{JournalError, Share, SourceId, WatchChange};
+use crate::journal::{JournalError, Share, WatchChange};
 use crate::model::{Resource, ResourceVersion, Verb};
 use crate::watch::Shared;
 use crate::watch::decode::{self, Line};
@@ -75,8 +73,7 @@ impl Driver {
         let mut share = journal.budget().share();
         let (silence, pause) = (timings.silence, self.shared.api.limits().read.min(timings.silence));
         let mut reconnects = self.shared.reconnects.listen();
-        let id = self.id;
-        let (mut contradictions, mut rollbacks) = (self.contradictions.clone(), self.rollbacks.clone());
+        let (mut inconsistency, mut rollbacks) = (self.inconsistency.clone(), self.rollbacks.clone());
         // It ends with the watch, and then begins again with the next one.
         let mut audit = None;
         loop {
@@ -97,7 +94,7 @@ impl Driver {
                     self.warned = true;
                     return Ok(Input::Warned);
                 }
-                Ok(()) = contradicted(&mut contradictions, id) => return Ok(Input::Differs),
+                () = inconsistency.found() => return Ok(Input::Inconsistent),
                 found = self.audit(&mut audit) => {
                     audit = None;
                     if self.audited(found).await? {
@@ -170,23 +167,15 @@ impl Driver {
         }
         let changes = std::mem::take(changes);
         self.stats.changed(changes.len());
-        let versions: Vec<ResourceVersion> = changes.iter().map(|change| change.object.version.clone()).collect();
         let seen = changes.iter().map(|change| (&change.object.version, change.verb == Verb::Delete));
         self.shared.revisions.note(self.id, seen);
-        self.shared.journal.append_held(self.id, changes, share).await?;
-        for version in versions {
-            self.step(Input::Changed(version)).await?;
+        let mut effects = Vec::new();
+        for change in &changes {
+            effects.extend(self.machine.changed(&change.object.version));
         }
-        Ok(())
+        self.journal.append_held(changes, share).await?;
+        self.carry_out(effects).await.map(drop)
     }
-}
-
-/// Ends when the journal finds that the watch of a source contradicts it.
-async fn contradicted(
-    contradictions: &mut watch::Receiver<BTreeSet<SourceId>>,
-    id: SourceId,
-) -> Result<(), watch::RecvError> {
-    contradictions.wait_for(|sources| sources.contains(&id)).await
 }
 
 /// What a line of a watch brings.

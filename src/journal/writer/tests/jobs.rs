@@ -3,6 +3,7 @@
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::change::redact::Redactor;
 use crate::config;
 use crate::journal::Journal;
 use crate::wire::Entry;
@@ -14,7 +15,7 @@ fn maps() -> SourceSpec {
 }
 
 fn source(spec: SourceSpec) -> Command {
-    Command::Source(Box::new(spec), Reply::new().0)
+    Command::Register(Box::new(spec), Reply::new().0)
 }
 
 /// The rules that are always there, and one that masks these.
@@ -32,22 +33,22 @@ fn rules(paths: &[&str]) -> Command {
 impl Bench {
     /// Hands a list over without its end.
     fn list(&self, objects: impl IntoIterator<Item = Observed>) {
-        self.hand_over(Command::ListBegin(SourceId(1)));
-        self.hand_over(Command::ListPage(SourceId(1), objects.into_iter().collect()));
+        self.hand_over(of_source(OfSource::ListBegin));
+        self.hand_over(of_source(OfSource::ListPage(objects.into_iter().collect())));
     }
 
     fn complete(&self, version: u64, why: Option<Why>) {
-        self.hand_over(Command::ListDone(SourceId(1), rv(version), why, Reply::new().0));
+        self.hand_over(of_source(OfSource::ListDone(rv(version), why, Reply::new().0)));
     }
 
     /// No more than this many pages from now on.
     fn nearly_full(&self) {
-        let pages: u64 = self.writer.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        let pages: u64 = self.writer.disk.conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
         self.pages(Some(pages + 18));
     }
 
     fn lines(&self) -> Vec<String> {
-        let mut reader = Reader::open(Path::new(self.writer.conn.path().unwrap()).parent().unwrap()).unwrap();
+        let mut reader = Reader::open(Path::new(self.writer.disk.conn.path().unwrap()).parent().unwrap()).unwrap();
         let entries = reader.entries_after(Seq(0), 10_000, usize::MAX).unwrap();
         entries.iter().map(|stored| String::from_utf8(stored.line.to_vec()).unwrap()).collect()
     }
@@ -89,9 +90,9 @@ fn a_source_is_registered_while_its_unfinished_list_is_dropped() {
     bench.turns();
     assert_eq!(bench.count("listing"), 1200, "nobody has asked for anything yet");
     let (reply, mut memory) = Reply::new();
-    bench.hand_over(Command::Source(Box::new(spec()), reply));
+    bench.hand_over(Command::Register(Box::new(spec()), reply));
     bench.turn();
-    assert!(memory.try_recv().unwrap().resume.is_none());
+    assert!(memory.try_recv().unwrap().1.checkpoint.resume.is_none());
     assert!(bench.count("listing") > 0, "it did not wait for that");
     bench.list([object("new", 2000, 10)]);
     bench.complete(2001, None);
@@ -116,7 +117,7 @@ fn what_the_last_daemon_left_waits_for_the_sinks_and_the_rules() {
 
         let mut bench = Bench::unregistered(&dir);
         let ((reply, mut cursor), (flush, mut flushed)) = (Reply::new(), Reply::new());
-        bench.hand_over(Command::Sink("s".into(), "file".into(), SinkStart::Now, reply));
+        bench.hand_over(Command::Sink("s".into(), OfSink::Register("file".into(), SinkStart::Now, reply)));
         bench.hand_over(Command::Flush(flush));
         bench.turns();
         assert_eq!(cursor.try_recv(), Ok(Seq(0)), "{name}: it gets what follows");
@@ -186,9 +187,9 @@ fn what_waited_in_a_transaction_that_failed_keeps_its_place() {
     bench.list([object("old", 100, 10)]);
     bench.complete(200, Some(Why::Expired));
     let new = WatchChange { verb: Verb::Upsert, object: object("new", 210, 10) };
-    bench.hand_over(Command::Changes(SourceId(1), vec![new]));
-    let Command::Changes(_, many) = changes(110..200, 2000) else { panic!() };
-    bench.hand_over(Command::Changes(SourceId(2), many));
+    bench.hand_over(of_source(OfSource::Changes(vec![new])));
+    let Command::Source(_, many) = changes(110..200, 2000) else { panic!() };
+    bench.hand_over(Command::Source(SourceId(2), many));
     bench.group();
     assert!(bench.paused.borrow().is_some(), "it did not fit");
     assert_eq!(bench.log(), ["ADDED listed old"]);
@@ -207,27 +208,27 @@ fn a_registration_that_did_not_fit_has_not_happened() {
     bench.turns();
     bench.bound(1 << 40, Duration::from_secs(1 << 30));
     let unknown = WatchChange { verb: Verb::Delete, object: object("unknown", 111, 10) };
-    bench.hand_over(Command::Changes(SourceId(1), vec![unknown]));
+    bench.hand_over(of_source(OfSource::Changes(vec![unknown])));
     bench.turns();
-    assert!(bench.writer.contradicted.contains(&SourceId(1)));
+    assert!(bench.writer.committed.sources[&1].inconsistent);
 
     bench.nearly_full();
     let again = || SourceSpec { label_selector: "a=b".into(), ignore: vec!["/text".into()], ..spec() };
     bench.hand_over(source(again()));
     bench.hand_over(source(maps()));
-    let Command::Changes(_, many) = changes(110..200, 2000) else { panic!() };
-    bench.hand_over(Command::Changes(SourceId(2), many));
+    let Command::Source(_, many) = changes(110..200, 2000) else { panic!() };
+    bench.hand_over(Command::Source(SourceId(2), many));
     bench.group();
     assert!(bench.paused.borrow().is_some(), "it did not fit");
-    assert_eq!((bench.count("source"), bench.writer.sources.len()), (1, 1));
-    let before = &bench.writer.sources[&1];
-    assert!(before.ignore.is_empty() && before.lost == Some(Why::Audit) && before.given_up == Some(rv(110)));
-    assert!(bench.writer.contradicted.contains(&SourceId(1)), "it has not been listed");
+    assert_eq!((bench.count("source"), bench.writer.committed.sources.len()), (1, 1));
+    let before = &bench.writer.committed.sources[&1];
+    assert!(before.ignore.is_empty() && before.lost == Some(Why::Audit) && before.last_good == Some(rv(110)));
+    assert!(bench.writer.committed.sources[&1].inconsistent, "it has not been listed");
 
     bench.with_room();
-    assert_eq!((bench.count("source"), bench.writer.sources.len()), (2, 2));
-    assert!(!bench.writer.sources[&1].ignore.is_empty());
-    assert!(bench.writer.contradicted.is_empty());
+    assert_eq!((bench.count("source"), bench.writer.committed.sources.len()), (2, 2));
+    assert!(!bench.writer.committed.sources[&1].ignore.is_empty());
+    assert!(!bench.writer.committed.sources[&1].inconsistent);
     assert_eq!(bench.count("entry"), 91);
 }
 
@@ -238,23 +239,23 @@ async fn a_stop_waits_for_one_slice_and_the_next_start_goes_on() {
     let (journal, writing) = Journal::inline(dir.path(), |_| Ok(())).unwrap();
     let mut writer = JoinSet::new();
     writer.spawn(writing);
-    let id = journal.source(&spec()).await.unwrap().id;
-    journal.list_begin(id).await.unwrap();
-    journal.list_page(id, (0..2000).map(|n| object(&format!("o{n}"), 100 + n, 10)).collect()).await.unwrap();
+    let (source, _) = journal.source(&spec()).await.unwrap();
+    source.list_begin().await.unwrap();
+    source.list_page((0..2000).map(|n| object(&format!("o{n}"), 100 + n, 10)).collect()).await.unwrap();
     let mut head = journal.head();
     tokio::select! {
-        done = journal.list_done(id, rv(3000), None) => panic!("there is no end of its first slice: {done:?}"),
+        done = source.list_done(rv(3000), None) => panic!("there is no end of its first slice: {done:?}"),
         seen = head.wait_for(|head| head.0 > 0) => assert!(seen.is_ok()),
     }
-    drop(journal);
+    drop((journal, source));
     writer.join_next().await.unwrap().unwrap().unwrap();
     let told = *head.borrow();
     assert!(told.0 < 2000, "it wrote all of it");
 
     let mut bench = Bench::unregistered(dir.path());
     let (reply, mut memory) = Reply::new();
-    bench.hand_over(Command::Source(Box::new(spec()), reply));
+    bench.hand_over(Command::Register(Box::new(spec()), reply));
     bench.turns();
-    assert_eq!(memory.try_recv().unwrap().resume, Some(rv(3000)));
+    assert_eq!(memory.try_recv().unwrap().1.checkpoint.resume, Some(rv(3000)));
     assert_eq!(bench.log(), (0..2000).map(|n| format!("ADDED listed o{n}")).collect::<Vec<_>>());
 }

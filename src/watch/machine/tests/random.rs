@@ -28,6 +28,7 @@ pub(super) fn any_input() -> impl Strategy<Value = Input> {
         2 => version.clone().prop_map(Input::Latest),
         1 => Just(Input::Warned),
         1 => Just(Input::Differs),
+        1 => Just(Input::Inconsistent),
         1 => Just(Input::Unrelated),
         4 => (version.clone(), prop::option::of(Just("t".to_owned())), prop::bool::weighted(0.05))
             .prop_map(|(version, next, newer)| Input::Page { version, next, newer }),
@@ -57,7 +58,7 @@ pub(super) fn answers(action: &Effect, open: bool, input: &Input) -> bool {
         | (Effect::Confirm, Input::Confirmed(_)) => true,
         (Effect::Watch(_), Input::Stood | Input::Changed(_) | Input::Bookmark(_) | Input::Ended(_)) => open,
         (Effect::Watch(_), Input::Opened) => !open,
-        (Effect::Watch(_), Input::Failed(_) | Input::Warned | Input::Differs) => true,
+        (Effect::Watch(_), Input::Failed(_) | Input::Warned | Input::Differs | Input::Inconsistent) => true,
         _ => false,
     }
 }
@@ -110,11 +111,11 @@ proptest! {
             if matches!(input, Input::Recovered(_)) {
                 desynced = false;
             }
-            let failing = matches!(input, Input::Failed(_) | Input::Lacking(_) | Input::Differs | Input::Ended(End::Cut(_) | End::Silent));
+            let failing = matches!(input, Input::Failed(_) | Input::Lacking(_) | Input::Differs | Input::Inconsistent | Input::Ended(End::Cut(_) | End::Silent));
             let expired = matches!(input, Input::Failed(Failure::Expired));
             let stays_open = matches!(input, Input::Opened | Input::Stood | Input::Changed(_) | Input::Bookmark(_));
             let effects = machine.step(now, input);
-            desynced |= effects.iter().any(|effect| matches!(effect, Effect::Count(Anomaly::Desync(_))));
+            desynced |= effects.iter().any(|effect| matches!(effect, Effect::Count(Anomaly::Desync(_) | Anomaly::Inconsistent)));
             let actions: Vec<&Effect> = effects.iter().filter(|effect| effect.is_action()).collect();
             prop_assert_eq!(actions.len(), usize::from(!stays_open), "one thing to do at a time: {:?}", effects);
             let Some(next) = actions.first() else { open = true; continue };

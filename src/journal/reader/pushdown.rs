@@ -2,7 +2,8 @@
 
 use rusqlite::{Row, params};
 
-use super::{OLDEST, Read, Reader, Stored, StoredEntry, sql, stored_row, type_of};
+use super::{OLDEST, Reader, Stored, StoredEntry, sql, stored_row, type_of};
+use crate::journal::error::Result;
 use crate::journal::writer::rfc3339;
 use crate::model::{EntryType, Seq};
 use crate::wire;
@@ -60,7 +61,7 @@ impl Reader {
         limit: usize,
         max_bytes: usize,
         choice: Choice<'_>,
-    ) -> Read<Page> {
+    ) -> Result<Page> {
         let what = "entries";
         let mut page = Page::default();
         let stored = {
@@ -91,7 +92,7 @@ impl Reader {
         &mut self,
         rows: Vec<(Stored, Option<bool>)>,
         choice: Option<Choice<'_>>,
-    ) -> Read<Vec<StoredEntry>> {
+    ) -> Result<Vec<StoredEntry>> {
         let mut entries = Vec::with_capacity(rows.len());
         for (row, chosen) in rows {
             let entry = self.unpack(row)?;

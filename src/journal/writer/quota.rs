@@ -1,4 +1,4 @@
-//! Room for what is to be written: how much there is, what happens when there is none, and how it comes back.
+//! The quota of the disk: how much of it is used, what happens when that is all, and how it comes back.
 //!
 //! Sources wait while the database or the write-ahead log has its size, or the disk is full; sinks go on, because what
 //! they take is what may be forgotten. Nothing here ends the daemon: whatever is in the way, it is told, and looked at
@@ -14,7 +14,8 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
 use super::queue::Open;
-use super::{Done, Writer, micros, sql};
+use super::{Writer, micros, sql};
+use crate::journal::error::Result;
 use tokio::time::Instant;
 
 use crate::ambient;
@@ -72,16 +73,16 @@ impl Reserve {
     }
 }
 
-/// What the writer knows about its room.
+/// What the writer knows about its quota.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct Quota {
     dir: PathBuf,
     /// None before the daemon has told them: until then everything is taken and nothing forgotten.
     pub(super) bounds: Option<Bounds>,
     pub(super) sizes: Sizes,
     pub(super) open: Open,
-    told: watch::Sender<Option<Pause>>,
-    /// Whether the database says what `told` does.
+    paused: watch::Sender<Option<Pause>>,
+    /// Whether the database says what `paused` does.
     recorded: bool,
     /// When reading was last paused, microseconds since 1970.
     pub(super) paused_until: i64,
@@ -99,14 +100,14 @@ pub(super) struct Room {
     pub(super) wal_bytes: u64,
 }
 
-impl Room {
-    pub(super) fn new(dir: &Path, told: watch::Sender<Option<Pause>>) -> Self {
+impl Quota {
+    pub(super) fn new(dir: &Path, paused: watch::Sender<Option<Pause>>) -> Self {
         Self {
             dir: dir.to_owned(),
             bounds: None,
             sizes: Sizes::of(u64::MAX / 2, u64::MAX),
             open: Open { sources: true, control: true },
-            told,
+            paused,
             recorded: true,
             paused_until: 0,
             need: 0,
@@ -157,27 +158,28 @@ impl Room {
 
 impl Writer {
     /// Holds the journal to what the configuration asks for, from now on.
-    pub(super) fn set_bounds(&mut self, bounds: Bounds) -> Done {
+    pub(super) fn set_bounds(&mut self, bounds: Bounds) -> Result {
         let disk =
-            rustix::fs::statvfs(&self.room.dir).map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
+            rustix::fs::statvfs(&self.quota.dir).map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
         let sizes = Sizes::of(bounds.max_size, disk);
-        self.room.bounds = Some(bounds);
-        self.room.sizes = sizes;
+        self.quota.bounds = Some(bounds);
+        self.quota.sizes = sizes;
         let set = format!(
             "PRAGMA max_page_count = {}; PRAGMA wal_autocheckpoint = {}; PRAGMA journal_size_limit = {};",
             sizes.database / PAGE,
             sizes.checkpoint / PAGE,
             sizes.checkpoint * 2,
         );
-        self.conn.execute_batch(&set).map_err(sql("set its bounds"))?;
-        if !self.room.reserve.make(sizes.reserve) {
+        self.disk.conn.execute_batch(&set).map_err(sql("set its bounds"))?;
+        if !self.quota.reserve.make(sizes.reserve) {
             tracing::warn!(
                 "there is hardly any space left on the disk of {}: nothing can be reserved for the moment when it is full",
-                self.room.dir.display()
+                self.quota.dir.display()
             );
         }
         // A pause that the last daemon ended in lasts until now.
         let (paused, resumed): (Option<String>, Option<String>) = self
+            .disk
             .conn
             .query_row(
                 "SELECT (SELECT value FROM meta WHERE key = 'paused'), (SELECT value FROM meta WHERE key = 'resumed')",
@@ -185,90 +187,90 @@ impl Writer {
                 |row| Ok((row.get(0)?, row.get(1)?)),
             )
             .map_err(sql("read its facts"))?;
-        self.room.paused_until = match paused {
+        self.quota.paused_until = match paused {
             Some(_) => micros(ambient::now()),
             None => resumed.and_then(|text| text.parse().ok()).unwrap_or(0),
         };
-        self.room.recorded = paused_is_told(paused.is_some(), &self.room.told);
+        self.quota.recorded = paused.is_some() == self.quota.paused.borrow().is_some();
         Ok(())
     }
 
     /// Measures, and opens or closes the lanes.
-    pub(super) fn look(&mut self) -> Done {
-        if self.room.bounds.is_none() {
+    pub(super) fn look(&mut self) -> Result {
+        if self.quota.bounds.is_none() {
             return Ok(());
         }
         let now = Instant::now();
-        if self.room.disk_full {
-            if now < self.room.next_try {
+        if self.quota.disk_full {
+            if now < self.quota.next_try {
                 return Ok(());
             }
-            self.room.next_try = now + RETRY;
-            self.room.open.control = true;
-            if !self.room.reserve.make(self.room.sizes.reserve) {
+            self.quota.next_try = now + RETRY;
+            self.quota.open.control = true;
+            if !self.quota.reserve.make(self.quota.sizes.reserve) {
                 return self.record();
             }
-            self.room.disk_full = false;
+            self.quota.disk_full = false;
         }
         self.measure()?;
         let mut why = None;
-        if self.room.wal_bytes > self.room.sizes.wal_for_sources() {
-            if now >= self.room.next_try {
-                self.room.next_try = now + RETRY_WAL;
+        if self.quota.wal_bytes > self.quota.sizes.wal_for_sources() {
+            if now >= self.quota.next_try {
+                self.quota.next_try = now + RETRY_WAL;
                 self.checkpoint()?;
                 self.measure()?;
             }
-            if self.room.wal_bytes > self.room.sizes.wal_for_sources() {
+            if self.quota.wal_bytes > self.quota.sizes.wal_for_sources() {
                 why = Some(PauseReason::Reader);
             }
         }
-        self.room.open.control = self.room.wal_bytes <= self.room.sizes.wal_for_all();
-        if why.is_none() && self.room.is_short() {
+        self.quota.open.control = self.quota.wal_bytes <= self.quota.sizes.wal_for_all();
+        if why.is_none() && self.quota.is_short() {
             why = Some(PauseReason::MaxSize);
         }
         match why {
             Some(why) => {
-                self.room.open.sources = false;
+                self.quota.open.sources = false;
                 if why == PauseReason::MaxSize {
-                    self.room.next_try = now + RETRY;
+                    self.quota.next_try = now + RETRY;
                 }
-                let since = match self.room.closed {
+                let since = match self.quota.closed {
                     Some((since, before)) if before == why => since,
                     _ => now,
                 };
-                self.room.closed = Some((since, why));
+                self.quota.closed = Some((since, why));
                 // What can be forgotten is, and then it goes on at once.
-                let hopeless = why != PauseReason::MaxSize || self.forgettable()?.is_none();
+                let hopeless = why != PauseReason::MaxSize || self.truncatable()?.is_none();
                 if hopeless && now.duration_since(since) >= TELL_AFTER {
                     self.pause(why);
                 }
                 self.record()
             }
             None => {
-                self.room.open.sources = true;
-                self.room.closed = None;
+                self.quota.open.sources = true;
+                self.quota.closed = None;
                 self.resume()
             }
         }
     }
 
-    fn measure(&mut self) -> Done {
+    fn measure(&mut self) -> Result {
         let count = |name: &str| {
-            self.conn.pragma_query_value(None, name, |row| row.get::<_, u64>(0)).map_err(sql("measure itself"))
+            self.disk.conn.pragma_query_value(None, name, |row| row.get::<_, u64>(0)).map_err(sql("measure itself"))
         };
         let (pages, free) = (count("page_count")?, count("freelist_count")?);
-        self.room.used = pages.saturating_sub(free) * PAGE;
-        self.room.free_pages = free;
-        self.room.wal_bytes = fs::metadata(self.room.dir.join("journal.db-wal")).map_or(0, |meta| meta.len());
+        self.quota.used = pages.saturating_sub(free) * PAGE;
+        self.quota.free_pages = free;
+        self.quota.wal_bytes = fs::metadata(self.quota.dir.join("journal.db-wal")).map_or(0, |meta| meta.len());
         Ok(())
     }
 
     /// Writes the write-ahead log back and empties it, where nobody reads it.
-    pub(super) fn checkpoint(&self) -> Done {
+    pub(super) fn checkpoint(&self) -> Result {
         let what = "empty its write-ahead log";
-        self.conn.busy_timeout(CHECKPOINT_WAIT).map_err(sql(what))?;
-        let done = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        self.conn.busy_timeout(BUSY).map_err(sql(what))?;
+        self.disk.conn.busy_timeout(CHECKPOINT_WAIT).map_err(sql(what))?;
+        let done = self.disk.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        self.disk.conn.busy_timeout(BUSY).map_err(sql(what))?;
         match done.map_err(sql(what)) {
             Err(error) if !error.is_full() => Err(error),
             // On a full disk it stays as it is, and is tried again.
@@ -278,25 +280,25 @@ impl Writer {
 
     /// A transaction did not fit: what it brought is tried again later. `bytes` are what it brought from sources, `None`
     /// where it brought nothing from them.
-    pub(super) fn full(&mut self, error: JournalError, bytes: Option<usize>) -> Done {
-        if self.room.bounds.is_none() || !error.is_full() {
+    pub(super) fn full(&mut self, error: JournalError, bytes: Option<usize>) -> Result {
+        if self.quota.bounds.is_none() || !error.is_full() {
             return Err(error);
         }
         self.measure()?;
         let need = bytes.unwrap_or(0) as u64 * 2 + 16 * PAGE;
-        if self.room.used + need > self.room.sizes.database {
-            self.room.need = need;
+        if self.quota.used + need > self.quota.sizes.database {
+            self.quota.need = need;
             if bytes.is_none() {
                 // Cursors need hardly anything, and what they pass may be forgotten: that comes first.
-                self.room.open.control = false;
-                self.room.next_try = Instant::now() + RETRY_WAL;
+                self.quota.open.control = false;
+                self.quota.next_try = Instant::now() + RETRY_WAL;
             }
             return self.look();
         }
-        self.room.disk_full = true;
-        self.room.open = Open { sources: false, control: bytes.is_some() };
-        self.room.next_try = Instant::now() + RETRY;
-        self.room.reserve.release();
+        self.quota.disk_full = true;
+        self.quota.open = Open { sources: false, control: bytes.is_some() };
+        self.quota.next_try = Instant::now() + RETRY;
+        self.quota.reserve.release();
         self.pause(PauseReason::DiskFull);
         self.checkpoint()?;
         self.record()
@@ -304,9 +306,9 @@ impl Writer {
 
     /// Says once that nothing is taken from the cluster any more.
     fn pause(&mut self, why: PauseReason) {
-        let dir = self.room.dir.display();
+        let dir = self.quota.dir.display();
         let detail = match why {
-            PauseReason::MaxSize if self.all_is_forgotten() => format!(
+            PauseReason::MaxSize if self.all_is_truncated() => format!(
                 "the journal in {dir} has its full size with the last state of every object alone; raise [state] max_size, or \
                  watch less"
             ),
@@ -319,69 +321,62 @@ impl Writer {
             }
             PauseReason::Reader => format!(
                 "{} the journal in {dir} without an end, so that its write-ahead log only grows; end that",
-                readers(&self.room.dir)
+                readers(&self.quota.dir)
             ),
         };
-        if self.room.told.borrow().as_ref().is_some_and(|pause| pause.why == why && pause.detail == detail) {
+        if self.quota.paused.borrow().as_ref().is_some_and(|pause| pause.why == why && pause.detail == detail) {
             return;
         }
         tracing::error!("reading the cluster is paused: {detail}; decklog then goes on by itself");
         let now = micros(ambient::now());
-        self.room.told.send_modify(|told| {
+        self.quota.paused.send_modify(|told| {
             let since = told.as_ref().map_or(now, |before| before.since);
             *told = Some(Pause { why, since, detail });
         });
-        self.room.recorded = false;
+        self.quota.recorded = false;
     }
 
-    fn resume(&mut self) -> Done {
-        if self.room.told.send_replace(None).is_some() {
+    fn resume(&mut self) -> Result {
+        if self.quota.paused.send_replace(None).is_some() {
             tracing::info!("there is room again: reading the cluster goes on");
-            self.room.paused_until = micros(ambient::now());
-            self.room.recorded = false;
+            self.quota.paused_until = micros(ambient::now());
+            self.quota.recorded = false;
         }
         self.record()
     }
 
     /// Leaves in the database what commands that read it tell, also without a daemon.
-    fn record(&mut self) -> Done {
-        if self.room.recorded {
+    fn record(&mut self) -> Result {
+        if self.quota.recorded {
             return Ok(());
         }
-        let told = self.room.told.borrow().clone();
-        let written = self.begin().and_then(|()| {
+        let paused = self.quota.paused.borrow().clone();
+        let until = self.quota.paused_until.to_string();
+        let written = self.transact(|transaction| {
+            transaction.begin()?;
             let what = "note a pause";
-            match &told {
+            match &paused {
                 Some(pause) => {
                     let text = serde_json::to_string(pause).expect("plain fields always serialise");
-                    self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('paused', ?)", params![text])?;
+                    transaction.execute(what, "INSERT OR REPLACE INTO meta VALUES ('paused', ?)", params![text])?;
                 }
                 None => {
-                    let until = self.room.paused_until.to_string();
-                    self.execute(what, "DELETE FROM meta WHERE key = 'paused'", [])?;
-                    self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('resumed', ?)", params![until])?;
+                    transaction.execute(what, "DELETE FROM meta WHERE key = 'paused'", [])?;
+                    transaction.execute(what, "INSERT OR REPLACE INTO meta VALUES ('resumed', ?)", params![until])?;
                 }
             }
-            self.commit()
+            Ok(())
         });
         match written {
             Ok(()) => {
-                self.room.recorded = true;
+                self.quota.recorded = true;
                 Ok(())
             }
             // It is in the log of the service, and here as soon as there is room for it.
-            Err(error) if error.is_full() => {
-                self.roll_back();
-                Ok(())
-            }
+            Err(error) if error.is_full() => Ok(()),
             Err(error) => Err(error),
         }
     }
-}
-
-/// What the database says is what is told, or has to be written.
-fn paused_is_told(stored: bool, told: &watch::Sender<Option<Pause>>) -> bool {
-    stored == told.borrow().is_some()
 }
 
 /// Who has a read transaction open, by the kernel's list of locks: SQLite's readers hold one of five bytes of the

@@ -1,14 +1,15 @@
-//! How far a source is to be trusted: what is proved of it, and what ends its position.
+//! Up to where a source is verified, and what ends its position: a desync.
 
 use rusqlite::{OptionalExtension, params};
 
-use super::{Done, Known, Writer, before, sql};
-use crate::journal::{JournalError, SourceId};
+use super::{Known, Transaction, sql};
+use crate::journal::JournalError;
+use crate::journal::error::Result;
 use crate::model::{Observed, ResourceVersion, Why};
 use crate::wire::Entry;
 
-impl Writer {
-    pub(super) fn proved(&self, id: i64) -> Done<Option<(ResourceVersion, i64)>> {
+impl Transaction<'_> {
+    pub(super) fn verified_at(&self, id: i64) -> Result<Option<(ResourceVersion, i64)>> {
         let row = self.conn.query_row("SELECT proved, proved_at FROM source WHERE id = ?", [id], |row| {
             Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<i64>>(1)?))
         });
@@ -17,20 +18,20 @@ impl Writer {
     }
 
     /// Nothing of a source up to this version is missing.
-    pub(super) fn prove(&mut self, id: i64, version: ResourceVersion, at: i64) -> Done {
+    pub(super) fn set_verified(&mut self, id: i64, version: ResourceVersion, at: i64) -> Result {
         self.execute(
-            "note what is proved",
+            "note what is verified",
             "UPDATE source SET proved = ?, proved_at = ? WHERE id = ?",
             params![version.as_str(), at, id],
         )?;
         if let Some(source) = self.touch(id) {
-            source.proved = Some((version, at));
+            source.verified = Some((version, at));
         }
         Ok(())
     }
 
     /// Nothing of a source was missing then, which is more than a watch says that brings nothing.
-    pub(super) fn found_good(&mut self, id: i64, at: i64) {
+    pub(super) fn set_good(&mut self, id: i64, at: i64) {
         if let Some(source) = self.touch(id).filter(|source| source.lost.is_none() && source.good_at < at) {
             source.good_at = at;
             source.moved = true;
@@ -39,41 +40,40 @@ impl Writer {
 
     /// The position of a source is lost: its next list declares why, also after a crash. A rollback explains whatever
     /// else seemed to be the reason.
-    pub(super) fn distrust(&mut self, id: i64, why: Why) -> Done {
+    pub(super) fn mark_desynced(&mut self, id: i64, why: Why) -> Result {
         let Some(source) = self.touch(id) else { return Ok(()) };
         let why = source.lost.filter(|_| why != Why::Rollback).unwrap_or(why);
         source.lost = Some(why);
-        source.given_up = source.resume.take().or_else(|| source.given_up.take());
-        let given_up = source.given_up.clone();
+        source.last_good = source.checkpoint.resume.take().or_else(|| source.last_good.take());
+        let last_good = source.last_good.clone();
         let what = "lose a position";
         self.execute(
             what,
             "UPDATE source SET resume = NULL, given_up = ?, pending_why = ? WHERE id = ?",
-            params![given_up.as_ref().map(ResourceVersion::as_str), why.as_str(), id],
+            params![last_good.as_ref().map(ResourceVersion::as_str), why.as_str(), id],
         )?;
         Ok(())
     }
 
     /// The watch brought what cannot be unless something before it is missing. Nothing more of it is taken: what the
     /// log lacks comes with a list, behind a gap (invariant 3).
-    pub(super) fn contradict(&mut self, id: i64) -> Done {
-        // The source first, as it was before.
-        self.distrust(id, Why::Audit)?;
-        self.contradicted.insert(SourceId(id));
+    pub(super) fn reject_inconsistent(&mut self, id: i64) -> Result {
+        self.mark_desynced(id, Why::Audit)?;
+        self.set_inconsistent(id, true);
         Ok(())
     }
 
     /// Whether a change that comes out of order is one that the log has, or one from before the log begins.
-    pub(super) fn was_told(&mut self, known: Option<&Known>, object: &Observed) -> Done<bool> {
+    pub(super) fn was_recorded(&mut self, known: Option<&Known>, object: &Observed) -> Result<bool> {
         let Some(known) = known else { return Ok(false) };
         if known.version == object.version {
             return Ok(known.uid == object.uid);
         }
-        if before(&known.version, &object.version) {
+        if known.version.is_before(&object.version) {
             return Ok(false);
         }
         let mut seq = known.last;
-        // Ends with what retention has forgotten, which is older than anything that a server mixes up.
+        // Ends with what retention has truncated, which is older than anything that a server mixes up.
         while let Some(previous) = self.entry_before(seq)? {
             let line = match self.line(seq) {
                 Ok(line) => line,
@@ -86,7 +86,7 @@ impl Writer {
             if version == object.version {
                 return Ok(entry.uid.as_deref() == Some(object.uid.as_str()));
             }
-            if before(&version, &object.version) {
+            if version.is_before(&object.version) {
                 return Ok(false);
             }
             seq = previous;
@@ -95,7 +95,7 @@ impl Writer {
     }
 
     /// The seq of the entry of the same object before this one, 0 for none; `None` where there is no such entry.
-    fn entry_before(&self, seq: u64) -> Done<Option<u64>> {
+    fn entry_before(&self, seq: u64) -> Result<Option<u64>> {
         self.conn
             .prepare_cached("SELECT previous FROM entry WHERE seq = ?")
             .and_then(|mut select| select.query_row([seq], |row| row.get(0)).optional())

@@ -46,14 +46,14 @@ async fn journal(dir: &Path, seed: u64) {
         (spec("configmaps", "", "ConfigMap", Some("shop")), vec!["shop"]),
         (spec("widgets", "example.com", "Widget", None), vec!["shop", "pay"]),
     ];
-    let mut ids = Vec::new();
+    let mut sources = Vec::new();
     for (spec, _) in &specs {
-        ids.push(journal.source(spec).await.unwrap().id);
+        sources.push(journal.source(spec).await.unwrap().0);
     }
-    journal.sink("s", "file", SinkStart::Start).await.unwrap();
+    let (sink, _) = journal.sink("s", "file", SinkStart::Start).await.unwrap();
     let mut version = 10;
     for turn in 0..40 {
-        let at = usize::try_from(dice.below(ids.len() as u64)).unwrap();
+        let at = usize::try_from(dice.below(sources.len() as u64)).unwrap();
         let namespaces = specs[at].1.clone();
         let mut object = |dice: &mut Dice| {
             version += 1;
@@ -79,34 +79,34 @@ async fn journal(dir: &Path, seed: u64) {
                         objects.push(next);
                     }
                 }
-                journal.list_begin(ids[at]).await.unwrap();
-                journal.list_page(ids[at], objects).await.unwrap();
-                journal.list_done(ids[at], rv(version), Some(Why::Expired)).await.unwrap();
+                sources[at].list_begin().await.unwrap();
+                sources[at].list_page(objects).await.unwrap();
+                sources[at].list_done(rv(version), Some(Why::Expired)).await.unwrap();
             }
             1 if turn > 20 => {
                 specs[3].0.resource.kind = "Gadget".into();
                 // What discovery says may come before the source that writes is told.
                 journal.remember_resources(vec![specs[3].0.resource.clone()]).await.unwrap();
                 if dice.below(2) == 0 {
-                    ids[3] = journal.source(&specs[3].0).await.unwrap().id;
+                    sources[3] = journal.source(&specs[3].0).await.unwrap().0;
                 }
             }
             2 => {
                 let object = object(&mut dice);
-                journal.append(ids[at], vec![WatchChange { verb: Verb::Delete, object }]).await.unwrap();
+                sources[at].append(vec![WatchChange { verb: Verb::Delete, object }]).await.unwrap();
             }
             _ => {
                 let object = object(&mut dice);
-                journal.append(ids[at], vec![WatchChange { verb: Verb::Upsert, object }]).await.unwrap();
+                sources[at].append(vec![WatchChange { verb: Verb::Upsert, object }]).await.unwrap();
             }
         }
     }
     journal.flush().await.unwrap();
     let head = journal.head().borrow().0;
-    journal.acknowledge("s", Seq(dice.below(head / 2))).await.unwrap();
+    sink.acknowledge(Seq(dice.below(head / 2))).await.unwrap();
     journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false }).await.unwrap();
     journal.flush().await.unwrap();
-    drop(journal);
+    drop((journal, sources, sink));
     thread.join().unwrap();
 }
 

@@ -1,25 +1,26 @@
-//! Forgetting: the oldest entries go in slices between commits, and their space goes back to the file system.
+//! Truncation: the oldest entries go in slices between commits, and their space goes back to the file system.
 //!
-//! What is forgotten is below the lower end of the log and told to nobody any more. Of each object the newest forgotten
-//! entry stays in the table as what later ones stand on (`held`): it is the object's state at the lower end, the base of
-//! differences, and the last state of an object that has not changed since. So nothing that is kept has to be written
-//! anew, and every moment from the lower end on can still be shown.
+//! What is truncated is below the start of the log, and nobody gets it any more. Of each object the newest truncated
+//! entry stays in the table, pinned (the table `held`), as what later ones stand on: it is the object's state at the start
+//! of the log, the base of differences, and the last state of an object that has not changed since. So nothing that is
+//! kept has to be written anew, and every moment from the start of the log on can still be shown.
 
 use std::collections::HashMap;
 
 use rusqlite::{OptionalExtension, params};
 use tokio::time::Instant;
 
-use super::{Done, Writer, micros, sql, type_code};
+use super::{Transaction, Writer, micros, sql, type_code};
 use crate::ambient;
 use crate::journal::JournalError;
+use crate::journal::error::Result;
 use crate::journal::retention::{PAGE, SLICE_BYTES, SLICE_ENTRIES, SLICE_PAGES};
 use crate::model::{EntryType, ResourceVersion};
 use crate::wire;
 
-/// How far may be forgotten now.
+/// How far the log may be truncated now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Forgettable {
+pub(super) struct Truncatable {
     /// Up to this seq …
     upto: u64,
     /// … and only what was journaled before this time, microseconds since 1970.
@@ -37,22 +38,25 @@ struct Leaving {
 
 impl Writer {
     /// Work that waits until nothing else does: one slice of it. Says whether there may be more.
-    pub(super) fn tidy(&mut self) -> Done<bool> {
-        if self.room.bounds.is_none() || !self.room.has_wal() {
+    pub(super) fn tidy(&mut self) -> Result<bool> {
+        if self.quota.bounds.is_none() || !self.quota.has_wal() {
             return Ok(false);
         }
-        if let Some(bound) = self.forgettable()? {
-            self.begin()?;
-            self.forget(bound)?;
-            self.commit()?;
+        if let Some(bound) = self.truncatable()? {
+            self.transact(|transaction| {
+                transaction.begin()?;
+                transaction.truncate(bound)
+            })?;
             return Ok(true);
         }
         // Some pages stay: what is written next takes them again.
-        let keep = (self.room.used / PAGE / 16).max(64);
-        if self.room.free_pages > keep {
-            self.begin()?;
-            self.give_back((self.room.free_pages - keep).min(self.slice_pages()))?;
-            self.commit()?;
+        let keep = (self.quota.used / PAGE / 16).max(64);
+        if self.quota.free_pages > keep {
+            let pages = (self.quota.free_pages - keep).min(self.slice_pages());
+            self.transact(|transaction| {
+                transaction.begin()?;
+                transaction.give_back(pages)
+            })?;
             self.given_back = true;
             return Ok(true);
         }
@@ -64,60 +68,64 @@ impl Writer {
     }
 
     fn slice_pages(&self) -> u64 {
-        SLICE_PAGES.min(self.room.sizes.group as u64 / PAGE).max(8)
+        SLICE_PAGES.min(self.quota.sizes.group as u64 / PAGE).max(8)
     }
 
-    /// What may be forgotten: by age what every sink has, at the full size likewise, or with `on_full = "drop_oldest"` also
+    /// What may be truncated: by age what every sink has, at the full size likewise, or with `on_full = "drop_oldest"` also
     /// what some have not. Invariant 6.
-    pub(super) fn forgettable(&mut self) -> Done<Option<Forgettable>> {
-        let Some(bounds) = self.room.bounds else { return Ok(None) };
+    pub(super) fn truncatable(&mut self) -> Result<Option<Truncatable>> {
+        let Some(bounds) = self.quota.bounds else { return Ok(None) };
         let what = "find what may be forgotten";
-        let newest = self.newest_to_forget();
+        let newest = self.newest_to_truncate();
         let taken: Option<u64> = self
+            .disk
             .conn
             .prepare_cached("SELECT min(cursor) FROM sink WHERE active = 1")
             .and_then(|mut select| select.query_row([], |row| row.get(0)))
             .map_err(sql(what))?;
         let taken = taken.unwrap_or(newest).min(newest);
-        let high = self.room.is_high();
+        let high = self.quota.is_high();
         let upto = if high && bounds.forget { newest } else { taken };
-        if upto < self.oldest {
+        if upto < self.committed.log_start {
             return Ok(None);
         }
         if high {
-            return Ok(Some(Forgettable { upto, before: i64::MAX }));
+            return Ok(Some(Truncatable { upto, before: i64::MAX }));
         }
         let age = i64::try_from(bounds.max_age.as_micros()).unwrap_or(i64::MAX);
-        let time = self.calendar.time(Instant::now(), micros(ambient::now()));
+        let time = self.clock.time(Instant::now(), micros(ambient::now()));
         let before = time.saturating_sub(age);
         let oldest: Option<i64> = self
+            .disk
             .conn
             .prepare_cached("SELECT time FROM entry WHERE seq = ?")
-            .and_then(|mut select| select.query_row([self.oldest], |row| row.get(0)).optional())
+            .and_then(|mut select| select.query_row([self.committed.log_start], |row| row.get(0)).optional())
             .map_err(sql(what))?;
-        Ok(oldest.filter(|time| *time < before).map(|_| Forgettable { upto, before }))
+        Ok(oldest.filter(|time| *time < before).map(|_| Truncatable { upto, before }))
     }
 
     /// The newest entry always stays, so that the log knows its end.
-    const fn newest_to_forget(&self) -> u64 {
-        self.head_on_disk.saturating_sub(1)
+    const fn newest_to_truncate(&self) -> u64 {
+        self.committed.head.saturating_sub(1)
     }
 
     /// Whether nothing is left but what is always kept.
-    pub(super) const fn all_is_forgotten(&self) -> bool {
-        self.oldest > self.newest_to_forget()
+    pub(super) const fn all_is_truncated(&self) -> bool {
+        self.committed.log_start > self.newest_to_truncate()
     }
+}
 
-    /// Forgets one slice, in the open transaction.
-    fn forget(&mut self, bound: Forgettable) -> Done {
+impl Transaction<'_> {
+    /// Truncates the log by one slice.
+    fn truncate(&mut self, bound: Truncatable) -> Result {
         let what = "forget entries";
         let leaving = self.leaving(bound)?;
         let Some(last) = leaving.last().map(|row| row.seq) else {
-            // Where rows are missing there is nothing to forget but their numbers.
-            return if bound.before == i64::MAX { self.set_oldest(bound.upto + 1) } else { Ok(()) };
+            // Where rows are missing there is nothing to truncate but their numbers.
+            return if bound.before == i64::MAX { self.set_log_start(bound.upto + 1) } else { Ok(()) };
         };
-        self.tell_what_leaves(&leaving)?;
-        self.rescue(self.oldest, last)?;
+        self.note_what_leaves(&leaving)?;
+        self.keep_dead_letters(self.changes.log_start, last)?;
         let mut newest: HashMap<i64, usize> = HashMap::new();
         for (at, row) in leaving.iter().enumerate() {
             if let Some(object) = row.object {
@@ -127,7 +135,7 @@ impl Writer {
         let mut gone: Vec<u64> = Vec::new();
         for row in &leaving {
             match row.object {
-                // Held for now; what of it is needed is said by the newest of its object.
+                // Pinned for now; what of it is needed is said by the newest of its object.
                 Some(object) => {
                     self.execute(what, "INSERT OR IGNORE INTO held VALUES (?, ?)", params![object, row.seq])?;
                 }
@@ -140,8 +148,8 @@ impl Writer {
             // What follows a DELETED stands alone.
             let needed = if dead { (0, 0) } else { (row.seq, row.base.unwrap_or(row.seq)) };
             let mut select = self.conn.prepare_cached("SELECT seq FROM held WHERE object = ?").map_err(sql(what))?;
-            let held = select.query_map([object], |row| row.get::<_, u64>(0)).map_err(sql(what))?;
-            for seq in held {
+            let pinned = select.query_map([object], |row| row.get::<_, u64>(0)).map_err(sql(what))?;
+            for seq in pinned {
                 let seq = seq.map_err(sql(what))?;
                 if seq != needed.0 && seq != needed.1 {
                     gone.push(seq);
@@ -150,7 +158,7 @@ impl Writer {
             }
             drop(select);
             if dead {
-                self.forget_object(object, row)?;
+                self.drop_object(object, row)?;
             }
         }
         for seq in gone {
@@ -159,27 +167,27 @@ impl Writer {
         self.execute(
             what,
             "UPDATE sink SET missed = missed + (?1 - max(cursor, ?2)) WHERE active = 1 AND cursor < ?1",
-            params![last, self.oldest - 1],
+            params![last, self.changes.log_start - 1],
         )?;
         self.execute(
             what,
             "INSERT OR REPLACE INTO meta SELECT 'missed/' || name, ? FROM sink WHERE active = 1 AND cursor < ?",
             params![micros(ambient::now()).to_string(), last],
         )?;
-        self.set_oldest(last + 1)
+        self.set_log_start(last + 1)
     }
 
-    fn set_oldest(&mut self, oldest: u64) -> Done {
+    fn set_log_start(&mut self, log_start: u64) -> Result {
         let what = "forget entries";
-        self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('oldest', ?)", params![oldest.to_string()])?;
-        self.oldest = oldest;
+        self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('oldest', ?)", params![log_start.to_string()])?;
+        self.changes.log_start = log_start;
         Ok(())
     }
 
     /// The rows of one slice.
-    fn leaving(&self, bound: Forgettable) -> Done<Vec<Leaving>> {
+    fn leaving(&self, bound: Truncatable) -> Result<Vec<Leaving>> {
         let what = "find what may be forgotten";
-        let most = SLICE_BYTES.min(self.room.sizes.group as u64);
+        let most = SLICE_BYTES.min(self.quota.sizes.group as u64);
         let mut select = self
             .conn
             .prepare_cached(
@@ -187,7 +195,7 @@ impl Writer {
                  WHERE seq >= ? AND seq <= ? ORDER BY seq LIMIT ?",
             )
             .map_err(sql(what))?;
-        let mut rows = select.query(params![self.oldest, bound.upto, SLICE_ENTRIES]).map_err(sql(what))?;
+        let mut rows = select.query(params![self.changes.log_start, bound.upto, SLICE_ENTRIES]).map_err(sql(what))?;
         let (mut leaving, mut bytes) = (Vec::new(), 0);
         while let Some(row) = rows.next().map_err(sql(what))? {
             let mut read = || {
@@ -213,7 +221,7 @@ impl Writer {
     }
 
     /// Notes of each source what is needed to tell a sink that lacks these entries.
-    fn tell_what_leaves(&mut self, leaving: &[Leaving]) -> Done {
+    fn note_what_leaves(&mut self, leaving: &[Leaving]) -> Result {
         let mut last: HashMap<i64, u64> = HashMap::new();
         for row in leaving {
             last.insert(row.source, row.seq);
@@ -240,8 +248,8 @@ impl Writer {
         Ok(())
     }
 
-    /// What a sink refused and set aside stays, whatever is forgotten: the list of it takes over the entry.
-    fn rescue(&mut self, first: u64, last: u64) -> Done {
+    /// A dead letter stays, whatever is truncated: its list takes over the entry.
+    fn keep_dead_letters(&mut self, first: u64, last: u64) -> Result {
         let what = "keep what was set aside";
         let seqs: Vec<u64> = {
             let mut select = self
@@ -266,9 +274,9 @@ impl Writer {
         Ok(())
     }
 
-    /// The last that was kept of a dead object is forgotten. Its row goes as well, where its source is past its last
+    /// The last that was kept of a dead object is truncated. Its row goes as well, where its source is past its last
     /// version, so that nothing of it can be told again.
-    fn forget_object(&self, object: i64, row: &Leaving) -> Done {
+    fn drop_object(&self, object: i64, row: &Leaving) -> Result {
         let what = "forget an object";
         type Known = (u64, bool, String, Option<String>, Option<String>);
         let known: Option<Known> = self
@@ -304,7 +312,7 @@ impl Writer {
     }
 
     /// Gives free pages back to the file system, in the open transaction.
-    fn give_back(&self, pages: u64) -> Done {
+    fn give_back(&self, pages: u64) -> Result {
         let what = "give space back";
         let mut vacuum = self.conn.prepare(&format!("PRAGMA incremental_vacuum({pages})")).map_err(sql(what))?;
         let mut rows = vacuum.query([]).map_err(sql(what))?;

@@ -1,0 +1,103 @@
+//! What can be wrong with a journal, said once.
+
+use std::path::PathBuf;
+
+/// What a part of the journal answers.
+pub(super) type Result<T = (), E = JournalError> = std::result::Result<T, E>;
+
+/// What can be wrong with a journal.
+///
+/// Every method of a handle ([`Journal`](super::Journal), [`SourceJournal`](super::SourceJournal),
+/// [`SinkJournal`](super::SinkJournal)) that says nothing else fails for one reason: the writer has stopped, because a
+/// write failed or the daemon ends ([`JournalError::Stopped`]). It is the end of the process: nothing is tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Another process holds the state directory.
+    #[error("another decklog{} holds the state directory {}; stop it, or set another [state] path", holder(*.pid), .dir.display())]
+    Locked {
+        /// The directory.
+        dir: PathBuf,
+        /// The other process, where the lock file tells.
+        pid: Option<u32>,
+    },
+    /// The database has a schema that this build does not know.
+    #[error("{} was written by a newer decklog (schema {found}, this one knows {known}); run that version, or give this one a new [state] path", .path.display())]
+    Newer {
+        /// The database.
+        path: PathBuf,
+        /// Its schema.
+        found: usize,
+        /// The newest schema that this build knows.
+        known: usize,
+    },
+    /// There is no journal.
+    #[error("there is no journal in {}; start `decklog run`, or name the right directory in [state] path", .0.display())]
+    Missing(PathBuf),
+    /// The journal is of another cluster.
+    #[error(
+        "the journal belongs to the cluster {ours} but the API server is the cluster {theirs}; set another [state] path for another cluster"
+    )]
+    OtherCluster {
+        /// uid that the journal has.
+        ours: String,
+        /// uid that the API server has.
+        theirs: String,
+    },
+    /// The file system refused.
+    #[error("{what}: {source}; check its owner, its permissions and the space on the disk")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// SQLite refused.
+    #[error("{what}: {source}{}", advice(.source))]
+    Sqlite {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: rusqlite::Error,
+    },
+    /// What is stored contradicts itself.
+    #[error("{0}")]
+    Corrupt(String),
+    /// The writer has ended, for this reason.
+    #[error("the journal's writer has stopped: {0}")]
+    Stopped(String),
+}
+
+impl JournalError {
+    /// Whether there was no room, on the disk or in the size that the journal may have.
+    pub(super) fn is_full(&self) -> bool {
+        match self {
+            Self::Sqlite { source, .. } => source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),
+            Self::Locked { .. }
+            | Self::Newer { .. }
+            | Self::Missing(_)
+            | Self::OtherCluster { .. }
+            | Self::Io { .. }
+            | Self::Corrupt(_)
+            | Self::Stopped(_) => false,
+        }
+    }
+}
+
+fn holder(pid: Option<u32>) -> String {
+    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+}
+
+fn advice(error: &rusqlite::Error) -> &'static str {
+    match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::DiskFull) => {
+            "; free some space and start decklog again: nothing that was taken is lost"
+        }
+        Some(
+            rusqlite::ErrorCode::SystemIoFailure | rusqlite::ErrorCode::CannotOpen | rusqlite::ErrorCode::ReadOnly,
+        ) => "; check the disk, the owner and the permissions of the state directory",
+        Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
+            "; run `decklog verify`, and restore the state directory or give a new [state] path"
+        }
+        _ => "",
+    }
+}

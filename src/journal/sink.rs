@@ -1,0 +1,107 @@
+//! The handle of one sink: how far it is, and what it does not take.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::error::Result;
+use super::writer::{Command, OfSink, Reply};
+use super::{Journal, SinkState};
+use crate::model::Seq;
+
+/// Entries that a sink gets under the name of a later epoch, because its output has others under theirs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recast {
+    /// Those after this seq …
+    pub after: Seq,
+    /// … and before this one.
+    pub before: Seq,
+    /// The epoch that they go under.
+    pub epoch: String,
+}
+
+impl Recast {
+    /// Whether it is about this entry.
+    #[must_use]
+    pub fn has(&self, seq: Seq) -> bool {
+        self.after < seq && seq < self.before
+    }
+}
+
+/// Where a sink that the journal has never seen begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SinkStart {
+    /// At the oldest entry.
+    #[default]
+    Start,
+    /// After the newest entry.
+    Now,
+    /// At this entry.
+    Seq(Seq),
+}
+
+/// What one sink may do with the journal. Cheap to clone.
+///
+/// It has nothing to append:
+///
+/// ```compile_fail,E0599
+/// async fn append(sink: decklog::journal::SinkJournal) {
+///     sink.append(Vec::new()).await;
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct SinkJournal {
+    journal: Journal,
+    name: Arc<str>,
+}
+
+#[expect(clippy::missing_errors_doc, reason = "all fail in one way, which `JournalError` tells")]
+impl SinkJournal {
+    pub(super) const fn new(journal: Journal, name: Arc<str>) -> Self {
+        Self { journal, name }
+    }
+
+    /// The sink's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The sink has everything up to `upto` for good. On disk when this returns.
+    pub async fn acknowledge(&self, upto: Seq) -> Result {
+        self.advance(upto, upto).await
+    }
+
+    /// As [`SinkJournal::acknowledge`], where a filter left out what lies between `written` and `upto`: the last entry
+    /// that was really handed over is `written`.
+    pub async fn advance(&self, upto: Seq, written: Seq) -> Result {
+        self.ask(|reply| OfSink::Acknowledge { upto, written, reply }).await
+    }
+
+    /// The output itself holds less than the cursor says (it was cut, or put back from a backup): the cursor goes
+    /// back to what is there. The only way in which a cursor falls.
+    pub async fn reset_cursor(&self, to: Seq) -> Result {
+        self.ask(|reply| OfSink::ResetCursor(to, reply)).await
+    }
+
+    /// Keeps an entry that the sink will never take, for `decklog replay`. `line` is the whole entry, because the log may
+    /// have been truncated since it was read, and what stands for truncated entries it never had. On disk when this
+    /// returns.
+    pub async fn dead_letter(&self, seq: Seq, line: Bytes, reason: &str) -> Result {
+        self.ask(|reply| OfSink::DeadLetter { seq, line, reason: reason.to_owned(), reply }).await
+    }
+
+    /// From now on the sink gets some entries under another epoch's name.
+    pub async fn recast(&self, recast: Recast) -> Result {
+        self.ask(|reply| OfSink::Recast(recast, reply)).await
+    }
+
+    /// Says how the sink is doing.
+    pub async fn report(&self, state: SinkState) -> Result {
+        self.journal.send(Command::Sink(Arc::clone(&self.name), OfSink::Report(state)), 0).await
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> OfSink) -> Result<T> {
+        self.journal.ask(|reply| Command::Sink(Arc::clone(&self.name), command(reply))).await
+    }
+}

@@ -1,0 +1,209 @@
+//! The handle of one source: what it brings, and how far it is.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::error::Result;
+use super::writer::{Command, OfSource, Reply};
+use super::{Counted, Held, Journal, Share, SourceState};
+use crate::ambient::watch;
+use crate::model::{Checkpoint, Observed, ResourceVersion, Verb, Why};
+
+/// A source as the journal knows it, for the life of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SourceId(pub i64);
+
+/// What the journal remembers of a source when the daemon starts.
+#[derive(Clone, Debug)]
+pub struct SourceMemory {
+    /// How far the journal is. Without a position it was never listed, or its scope changed since.
+    pub checkpoint: Checkpoint,
+    /// The gap that the next list must declare: none on a first list, `Scope` after a change of scope.
+    pub why: Option<Why>,
+}
+
+/// One line of a watch.
+#[derive(Clone, Debug)]
+pub struct WatchChange {
+    /// What the line says happened.
+    pub verb: Verb,
+    /// The object it carries, redacted.
+    pub object: Observed,
+}
+
+/// What was found in the API server's own history.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// An object as it was in its version.
+    Version(Observed),
+    /// That an object was deleted, under this version. It has no body, and its uid is not looked at.
+    Deletion(Observed),
+}
+
+/// A comparison of what the journal knows of a source with what the API server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// The version at which they were compared.
+    pub version: ResourceVersion,
+    /// When that was begun.
+    pub began: Timestamp,
+    /// How many objects differ.
+    pub differences: u64,
+}
+
+/// What one source may do with the journal. Cheap to clone.
+///
+/// It has no cursor to move:
+///
+/// ```compile_fail,E0599
+/// async fn acknowledge(source: decklog::journal::SourceJournal) {
+///     source.acknowledge(decklog::model::Seq(1)).await;
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct SourceJournal {
+    journal: Journal,
+    id: SourceId,
+}
+
+#[expect(clippy::missing_errors_doc, reason = "all fail in one way, which `JournalError` tells")]
+impl SourceJournal {
+    pub(super) const fn new(journal: Journal, id: SourceId) -> Self {
+        Self { journal, id }
+    }
+
+    /// The source.
+    #[must_use]
+    pub const fn id(&self) -> SourceId {
+        self.id
+    }
+
+    /// Hands over changes of an open watch, in the order they came. Returns when the queue has taken them, which is
+    /// before they are on disk.
+    pub async fn append(&self, changes: Vec<WatchChange>) -> Result {
+        self.append_held(changes, &mut self.journal.budget().share()).await
+    }
+
+    /// As [`SourceJournal::append`], with what was held of the budget while they were read.
+    pub(crate) async fn append_held(&self, changes: Vec<WatchChange>, share: &mut Share<'_>) -> Result {
+        let bytes = changes.iter().map(|change| change.object.body.bytes.len()).sum();
+        let mut counted = Counted::new(&self.journal.inner.waiting, self.id, changes.len());
+        self.send(OfSource::Changes(changes), bytes, share.hand_over(bytes)).await?;
+        counted.leave_to_the_writer();
+        Ok(())
+    }
+
+    /// Everything up to `version` has been handed over: moves the position on, durably within 10 s.
+    pub async fn bookmark(&self, version: ResourceVersion) -> Result {
+        self.send(OfSource::Bookmark(version), 0, None).await
+    }
+
+    /// A list begins: drops what an earlier, unfinished one had staged.
+    pub async fn list_begin(&self) -> Result {
+        self.send(OfSource::ListBegin, 0, None).await
+    }
+
+    /// Stages one page of a list in progress; nothing is visible before [`SourceJournal::list_done`]. An object without
+    /// bytes is one that is too large to be kept: it exists, and its last known state stays.
+    pub async fn list_page(&self, objects: Vec<Observed>) -> Result {
+        self.list_page_held(objects, &mut self.journal.budget().share()).await
+    }
+
+    /// As [`SourceJournal::list_page`], with what was held of the budget while it was read.
+    pub(crate) async fn list_page_held(&self, objects: Vec<Observed>, share: &mut Share<'_>) -> Result {
+        let bytes = objects.iter().map(|object| object.body.bytes.len()).sum();
+        self.send(OfSource::ListPage(objects), bytes, share.hand_over(bytes)).await
+    }
+
+    /// The list is complete at `version`: declares the gap where `why` is given, writes the net difference, moves the
+    /// position. Returns when it is on disk.
+    pub async fn list_done(&self, version: ResourceVersion, why: Option<Why>) -> Result {
+        self.ask(|reply| OfSource::ListDone(version, why, reply)).await
+    }
+
+    /// Stages what was found of the time after a position was lost; in any order, and not visible before
+    /// [`SourceJournal::part_done`]. [`SourceJournal::list_begin`] goes before it, and drops what was staged.
+    pub async fn found(&self, found: Vec<Found>) -> Result {
+        self.found_held(found, &mut self.journal.budget().share()).await
+    }
+
+    /// As [`SourceJournal::found`], with what was held of the budget while it was read.
+    pub(crate) async fn found_held(&self, found: Vec<Found>, share: &mut Share<'_>) -> Result {
+        let bytes = found
+            .iter()
+            .map(|found| match found {
+                Found::Version(object) | Found::Deletion(object) => object.body.bytes.len(),
+            })
+            .sum();
+        self.send(OfSource::Found(found), bytes, share.hand_over(bytes)).await
+    }
+
+    /// Everything that happened up to `version` is staged, since the position was lost or since the part before this:
+    /// writes it, in order, with the evidence `recovered`. The position is found again with the last part. Returns when
+    /// it is on disk.
+    pub async fn part_done(&self, version: ResourceVersion, last: bool) -> Result {
+        self.ask(|reply| OfSource::PartDone(version, last, reply)).await
+    }
+
+    /// The resource is confirmed gone from the API: GAP `scope`, an inferred DELETED for every object known of it, and
+    /// no position, so that it is listed as a new one if it comes back.
+    pub async fn gone(&self) -> Result {
+        self.ask(OfSource::Gone).await
+    }
+
+    /// The position is lost: nothing counts until a list is complete, and that list declares `why`, also where the daemon
+    /// ends before it.
+    pub async fn mark_desynced(&self, why: Why) -> Result {
+        self.send(OfSource::MarkDesynced(why), 0, None).await
+    }
+
+    /// Tells when the journal finds what the watch brings inconsistent.
+    #[must_use]
+    pub fn inconsistency(&self) -> Inconsistency {
+        Inconsistency { sources: self.journal.inner.inconsistent.clone(), id: self.id }
+    }
+
+    /// An audit is done.
+    pub async fn audited(&self, audit: Audit) -> Result {
+        self.send(OfSource::Audited(audit), 0, None).await
+    }
+
+    /// Says what the source is doing.
+    pub async fn report(&self, state: SourceState) -> Result {
+        self.send(OfSource::Report(state), 0, None).await
+    }
+
+    async fn send(&self, command: OfSource, bytes: usize, held: Option<Held>) -> Result {
+        self.journal.send_held(Command::Source(self.id, command), bytes, held).await
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> OfSource) -> Result<T> {
+        self.journal.ask(|reply| Command::Source(self.id, command(reply))).await
+    }
+}
+
+/// What a source's watch brought cannot be unless something before it is missing. The journal has marked the source as
+/// desynced and takes nothing more of it: it has to be listed, and is inconsistent until it is.
+#[derive(Clone, Debug)]
+pub struct Inconsistency {
+    sources: watch::Receiver<BTreeSet<SourceId>>,
+    id: SourceId,
+}
+
+impl Inconsistency {
+    /// Whether that is so.
+    #[must_use]
+    pub fn is_found(&self) -> bool {
+        self.sources.borrow().contains(&self.id)
+    }
+
+    /// Returns when it is so.
+    pub async fn found(&mut self) {
+        let found = self.sources.wait_for(|sources| sources.contains(&self.id)).await.is_ok();
+        if !found {
+            // The writer has ended; whoever hands something over hears of it.
+            std::future::pending::<()>().await;
+        }
+    }
+}

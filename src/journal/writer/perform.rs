@@ -1,0 +1,184 @@
+//! What each command does: decided and recorded in the open transaction.
+
+use std::sync::Arc;
+
+use rusqlite::{ToSql, params};
+
+use super::{Command, OfSink, OfSource, SETTLE, SETTLED, Transaction, micros};
+use crate::ambient;
+use crate::journal::error::Result;
+use crate::journal::{Audit, SourceId};
+
+impl Transaction<'_> {
+    pub(super) fn perform(&mut self, command: &Command) -> Result {
+        match command {
+            Command::Source(SourceId(id), command) => self.perform_of_source(*id, command)?,
+            Command::Sink(name, command) => {
+                self.begin()?;
+                self.perform_of_sink(name, command)?;
+            }
+            Command::Register(spec, reply) => {
+                self.begin()?;
+                let memory = self.register(spec)?;
+                self.later(reply, memory);
+            }
+            Command::Cluster(cluster, reply) => {
+                let result = self.join_cluster(cluster.clone())?;
+                self.later(reply, result);
+            }
+            Command::Redaction(redactor) => {
+                self.set_redaction(Arc::clone(redactor))?;
+            }
+            Command::Narrow(reply) => self.narrow(reply.clone())?,
+            Command::Resources(resources) => {
+                self.begin()?;
+                for resource in resources {
+                    self.resource_id(resource)?;
+                }
+            }
+            Command::Requests(read) => {
+                self.begin()?;
+                self.note_requests(read.as_ref())?;
+            }
+            Command::Settle(settled, reply) => {
+                self.begin()?;
+                for (seq, time) in &settled.entries {
+                    self.execute(SETTLE, SETTLED, params![settled.sink, seq.0, time])?;
+                }
+                self.later(reply, ());
+            }
+            Command::Epoch(after, reply) => {
+                self.begin()?;
+                // Two sinks may find out the same at the same time.
+                if after.as_deref().is_none_or(|after| after >= self.epoch()) {
+                    self.begin_epoch(after.as_deref())?;
+                }
+                let epoch = self.epoch().to_owned();
+                self.later(reply, epoch);
+            }
+            Command::Mark(marks, reply) => {
+                self.begin()?;
+                let what = "note the mark of its directory";
+                self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('mark', ?)", params![marks.join(" ")])?;
+                self.later(reply, ());
+            }
+            Command::Flush(reply) => {
+                if self.has_moved() {
+                    self.begin()?;
+                }
+                self.later(reply, ());
+            }
+            Command::Bounds(_) => {}
+            Command::Ping(reply) => self.later(reply, ()),
+        }
+        Ok(())
+    }
+
+    fn perform_of_source(&mut self, id: i64, command: &OfSource) -> Result {
+        // A bookmark goes to the disk with the next transaction that anything else begins.
+        if !matches!(command, OfSource::Bookmark(_)) {
+            self.begin()?;
+        }
+        match command {
+            OfSource::Changes(changes) => {
+                self.take(id, changes.len());
+                changes.iter().try_for_each(|change| self.change(id, change))
+            }
+            OfSource::Bookmark(version) => {
+                self.bookmark(id, version);
+                Ok(())
+            }
+            OfSource::ListBegin => self.begin_list(id),
+            OfSource::ListPage(objects) => objects.iter().try_for_each(|object| self.stage(id, object)),
+            OfSource::ListDone(version, why, reply) => self.complete_list(id, version, *why, reply.clone()),
+            OfSource::Found(found) => found.iter().try_for_each(|found| self.stage_found(id, found)),
+            OfSource::PartDone(version, last, reply) => self.complete_part(id, version, *last, reply.clone()),
+            OfSource::Gone(reply) => self.gone(id, reply.clone()),
+            OfSource::MarkDesynced(why) => self.mark_desynced(id, *why),
+            OfSource::Audited(audit) => self.note_audit(id, audit),
+            OfSource::Report(state) => {
+                let (word, detail) = state.describe();
+                self.report("source", "id", &id, word, &detail)
+            }
+            OfSource::Retire => {
+                self.execute("retire a source", "UPDATE source SET active = 0 WHERE id = ?", params![id]).map(drop)
+            }
+        }
+    }
+
+    fn perform_of_sink(&mut self, name: &str, command: &OfSink) -> Result {
+        match command {
+            OfSink::Register(kind, start, reply) => {
+                let cursor = self.register_sink(name, kind, *start)?;
+                self.later(reply, cursor);
+            }
+            OfSink::Acknowledge { upto, written, reply } => {
+                self.execute(
+                    "move a cursor",
+                    // Invariant 5: a cursor only grows.
+                    "UPDATE sink SET cursor = max(cursor, ?1), written = max(written, ?2),
+                     delivered_at = CASE WHEN ?2 > written THEN ?3 ELSE delivered_at END WHERE name = ?4",
+                    params![upto.0, written.0, micros(ambient::now()), name],
+                )?;
+                self.later(reply, ());
+            }
+            OfSink::ResetCursor(to, reply) => {
+                self.execute(
+                    "reset a cursor",
+                    "UPDATE sink SET cursor = ?1, written = min(written, ?1) WHERE name = ?2",
+                    params![to.0, name],
+                )?;
+                self.later(reply, ());
+            }
+            OfSink::DeadLetter { seq, line, reason, reply } => {
+                // What the log still has is taken over when it is truncated.
+                let line = (seq.0 < self.changes.log_start).then(|| self.codec.compress(None, line));
+                self.execute(
+                    "set an entry aside",
+                    "INSERT OR REPLACE INTO aside (sink, seq, reason, time, line) VALUES (?, ?, ?, ?, ?)",
+                    params![name, seq.0, reason, micros(ambient::now()), line],
+                )?;
+                self.later(reply, ());
+            }
+            OfSink::Recast(recast, reply) => {
+                self.execute(
+                    "give entries another epoch",
+                    "INSERT OR REPLACE INTO recast (sink, after, before, epoch) VALUES (?, ?, ?, ?)",
+                    params![name, recast.after.0, recast.before.0, recast.epoch],
+                )?;
+                self.later(reply, ());
+            }
+            OfSink::Report(state) => {
+                let (word, detail) = state.describe();
+                self.report("sink", "name", &name, word, detail)?;
+            }
+            OfSink::Retire => {
+                self.execute("retire a sink", "UPDATE sink SET active = 0 WHERE name = ?", params![name])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a source or a sink is doing. The time of a state is that of its beginning, however often it is reported.
+    fn report(&self, table: &str, key: &str, of: &dyn ToSql, word: &str, detail: &str) -> Result {
+        let text = format!(
+            "UPDATE {table} SET state_since = CASE WHEN state = ?1 THEN state_since ELSE ?3 END, state = ?1, detail = ?2
+             WHERE {key} = ?4"
+        );
+        self.execute("note a state", &text, params![word, detail, micros(ambient::now()), of]).map(drop)
+    }
+
+    fn note_audit(&mut self, id: i64, audit: &Audit) -> Result {
+        let Audit { version, began, differences } = audit;
+        if *differences == 0 {
+            self.set_verified(id, version.clone(), micros(*began))?;
+            self.set_good(id, micros(*began));
+        }
+        self.execute(
+            "note an audit",
+            "UPDATE source SET audits = audits + 1, audit_differences = audit_differences + ?, audited_at = ? WHERE id = ?",
+            params![differences, micros(ambient::now()), id],
+        )
+        .map(drop)
+    }
+}

@@ -1,0 +1,453 @@
+//! A transaction: what commands bring, until it is on disk.
+//!
+//! What the writer knows between two transactions is [`Committed`], and nothing changes it but [`Committed::apply`], with
+//! the [`Changes`] of a transaction that has succeeded. A transaction only borrows it. So a rollback is the end of a
+//! [`Transaction`] without a commit, and nothing can be forgotten in it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Deref;
+use std::sync::Arc;
+
+use rusqlite::{Connection, params};
+
+use super::listing::{Job, Work};
+use super::queue::Reply;
+use super::quota::Quota;
+use super::sql;
+use crate::change::Noise;
+use crate::change::redact::Redactor;
+use crate::journal::JournalError;
+use crate::journal::codec::Codec;
+use crate::journal::error::Result;
+use crate::journal::recent::{Packed, Recent};
+use crate::model::{Checkpoint, Cluster, Resource, ResourceVersion, Why};
+
+/// How many bytes of entries stay at hand for the sinks …
+const RECENT_BYTES: usize = 8 << 20;
+/// … and for the differences that are written next: what they are differences of …
+const BASES_BYTES: usize = 40 << 20;
+/// … and the versions before.
+const PACKED_BYTES: usize = 16 << 20;
+
+/// What the configuration and discovery say of a source. It is never changed, only replaced as a whole.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) id: i64,
+    /// Otherwise it is here only for as long as something of the last daemon is to be finished.
+    pub(super) registered: bool,
+    pub(super) resource: i64,
+    pub(super) facts: Resource,
+    pub(super) namespace: String,
+    pub(super) api_version: String,
+    pub(super) silent: bool,
+    pub(super) ignore: Noise,
+}
+
+impl PartialEq for Watched {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+/// A source and its position.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Source {
+    pub(super) watched: Arc<Watched>,
+    pub(super) checkpoint: Checkpoint,
+    /// When nothing of it was missing, microseconds since 1970; 0 for never.
+    pub(super) good_at: i64,
+    /// Checkpoint and `good_at` are not in the database yet.
+    pub(super) moved: bool,
+    /// The position that was lost: nothing up to it is missing.
+    pub(super) last_good: Option<ResourceVersion>,
+    /// Why the position is lost: nothing counts until a list has declared it.
+    pub(super) lost: Option<Why>,
+    /// Nothing up to here was missing when a list or an audit last looked, and when that was begun. What contradicts
+    /// the journal may have been missing since.
+    pub(super) verified: Option<(ResourceVersion, i64)>,
+    /// Its watch brought what cannot be, or not alone. It is told so once that is on disk.
+    pub(super) inconsistent: bool,
+}
+
+impl Deref for Source {
+    type Target = Watched;
+
+    fn deref(&self) -> &Watched {
+        &self.watched
+    }
+}
+
+/// What must not be told.
+#[derive(Clone)]
+pub(super) struct Rules {
+    pub(super) redactor: Arc<Redactor>,
+    /// The head when they came into force: what is older was redacted by others.
+    pub(super) since: u64,
+}
+
+impl std::fmt::Debug for Rules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rules").field("since", &self.since).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Rules {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.redactor, &other.redactor) && self.since == other.since
+    }
+}
+
+/// What the writer knows between two transactions: what is on disk, and bookmarks that the next transaction takes along.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Committed {
+    pub(super) epoch: String,
+    pub(super) cluster: Cluster,
+    pub(super) head: u64,
+    /// The first seq of the log: what is below is truncated.
+    pub(super) log_start: u64,
+    pub(super) sources: BTreeMap<i64, Source>,
+    /// What is long and written in slices.
+    pub(super) jobs: VecDeque<Job>,
+    pub(super) rules: Option<Rules>,
+    /// The rules of redaction have changed since the start: what was staged may have been redacted by others.
+    pub(super) redacted_anew: bool,
+    /// The first source, or what it needs, has come.
+    pub(super) started: bool,
+}
+
+impl Committed {
+    pub(super) const fn new(epoch: String, cluster: Cluster, head: u64, log_start: u64) -> Self {
+        Self {
+            epoch,
+            cluster,
+            head,
+            log_start,
+            sources: BTreeMap::new(),
+            jobs: VecDeque::new(),
+            rules: None,
+            redacted_anew: false,
+            started: false,
+        }
+    }
+
+    /// Takes over what a transaction has brought. Gives what others are to hear of it.
+    pub(super) fn apply(&mut self, changes: Changes) -> Heard {
+        let Changes { head, log_start, epoch, cluster, sources, jobs, stepped, rules, redacted_anew, started, heard } =
+            changes;
+        (self.head, self.log_start) = (head, log_start);
+        (self.redacted_anew, self.started) = (redacted_anew, started);
+        self.epoch = epoch.unwrap_or_else(|| std::mem::take(&mut self.epoch));
+        self.cluster = cluster.unwrap_or_else(|| std::mem::take(&mut self.cluster));
+        self.rules = rules.or_else(|| self.rules.take());
+        self.sources.extend(sources);
+        if let Some(next) = stepped
+            && let Some(mut job) = self.jobs.pop_front()
+        {
+            match next {
+                // The next one has its turn.
+                Some(work) => {
+                    job.work = work;
+                    self.jobs.push_back(job);
+                }
+                // Its source was read for this alone, unless it was registered meanwhile.
+                None if self.sources.get(&job.source).is_some_and(|source| !source.registered) => {
+                    self.sources.remove(&job.source);
+                }
+                None => {}
+            }
+        }
+        self.jobs.extend(jobs);
+        heard
+    }
+
+    /// Whether the next job may go on. What the last daemon left waits until the sinks have had their look at the journal
+    /// and the rules of redaction are known.
+    pub(super) fn may_step(&self) -> bool {
+        self.jobs.front().is_some_and(|job| self.started || !job.recovered)
+    }
+}
+
+/// An answer that waits for the commit.
+type Answer = Box<dyn FnOnce() + Send>;
+
+/// What others hear of a transaction when it is on disk.
+#[derive(Default)]
+pub(super) struct Heard {
+    /// How many changes it has taken, by source.
+    pub(super) taken: BTreeMap<i64, usize>,
+    /// Sources whose watch was found inconsistent, or is no more.
+    pub(super) inconsistent: Vec<(i64, bool)>,
+    pub(super) answers: Vec<Answer>,
+}
+
+/// What a transaction brings. Where it is rolled back, this is dropped.
+#[derive(Default)]
+pub(super) struct Changes {
+    pub(super) head: u64,
+    pub(super) log_start: u64,
+    epoch: Option<String>,
+    cluster: Option<Cluster>,
+    /// The sources that it moves or registers, as they are after it.
+    sources: BTreeMap<i64, Source>,
+    /// What it begins.
+    jobs: Vec<Job>,
+    /// What is left to do of the first job, where a slice of it was done; nothing where that was the last.
+    stepped: Option<Option<Work>>,
+    pub(super) rules: Option<Rules>,
+    pub(super) redacted_anew: bool,
+    pub(super) started: bool,
+    heard: Heard,
+}
+
+/// The database, and what of it is at hand.
+pub(super) struct Disk {
+    pub(super) conn: Connection,
+    codec: Codec,
+    /// What was last written, for the sinks that keep up.
+    pub(super) recent: Recent,
+    /// Entries that the next ones of their objects will be differences of.
+    bases: Recent,
+    /// The newest entries of objects, which the next ones are compared with.
+    packed: Recent<Packed>,
+    /// Changes only when another connection writes; none before the first transaction.
+    data_version: Option<i64>,
+}
+
+impl Disk {
+    pub(super) fn new(conn: Connection) -> Self {
+        Self {
+            conn,
+            codec: Codec::default(),
+            recent: Recent::with_budget(RECENT_BYTES),
+            bases: Recent::with_budget(BASES_BYTES),
+            packed: Recent::with_budget(PACKED_BYTES),
+            data_version: None,
+        }
+    }
+
+    /// A transaction, which the database hears of when something is written in it.
+    pub(super) fn transaction<'w>(&'w mut self, committed: &'w Committed, quota: &'w Quota) -> Transaction<'w> {
+        let Self { conn, codec, recent, bases, packed, data_version } = self;
+        let Committed { head, log_start, redacted_anew, started, .. } = *committed;
+        let changes = Changes { head, log_start, redacted_anew, started, ..Changes::default() };
+        Transaction {
+            conn,
+            codec,
+            recent,
+            bases,
+            packed,
+            data_version,
+            committed,
+            quota,
+            begun: false,
+            at: 0,
+            withheld: BTreeMap::new(),
+            changes,
+        }
+    }
+}
+
+/// What commands are done in, up to the commit. Dropped before, it has not happened.
+pub(super) struct Transaction<'w> {
+    pub(super) conn: &'w Connection,
+    pub(super) codec: &'w mut Codec,
+    pub(super) recent: &'w Recent,
+    pub(super) bases: &'w Recent,
+    pub(super) packed: &'w Recent<Packed>,
+    data_version: &'w mut Option<i64>,
+    pub(super) committed: &'w Committed,
+    pub(super) quota: &'w Quota,
+    /// The database has heard of it.
+    begun: bool,
+    /// When the command that is being done was handed over.
+    pub(super) at: i64,
+    /// What it has withheld, by source, as far as that is not counted yet.
+    withheld: BTreeMap<i64, u64>,
+    pub(super) changes: Changes,
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if self.begun {
+            // SQLite may have done it already, and then says so.
+            drop(self.conn.execute_batch("ROLLBACK"));
+            self.recent.clear();
+            self.bases.clear();
+            self.packed.clear();
+        }
+    }
+}
+
+impl Transaction<'_> {
+    pub(super) fn begin(&mut self) -> Result {
+        if !self.begun {
+            self.conn.execute_batch("BEGIN IMMEDIATE").map_err(sql("begin to write"))?;
+            self.begun = true;
+            self.expect_nobody_else()?;
+        }
+        Ok(())
+    }
+
+    /// What the writer knows of the head and the sources is no longer true where somebody else has written.
+    fn expect_nobody_else(&mut self) -> Result {
+        let now = data_version(self.conn)?;
+        if *self.data_version.get_or_insert(now) != now {
+            return Err(JournalError::Corrupt(
+                "another program has written to the journal while decklog ran; see that it does not again, and run `decklog verify`"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Makes everything since `begin` durable together with the checkpoints that it brings.
+    /// Invariant 1: a checkpoint never runs ahead of the journal, because both are in this transaction.
+    pub(super) fn commit(mut self) -> Result<Changes> {
+        if self.begun {
+            self.write_checkpoints()?;
+            self.count_withheld()?;
+            if self.changes.head > self.committed.head {
+                // Beside the entries, so that no seq is given out twice after everything was truncated.
+                self.execute(
+                    "keep the head",
+                    "INSERT OR REPLACE INTO meta VALUES ('head', ?)",
+                    params![self.changes.head.to_string()],
+                )?;
+            }
+            self.conn.execute_batch("COMMIT").map_err(sql("commit"))?;
+            self.begun = false;
+        }
+        Ok(std::mem::take(&mut self.changes))
+    }
+
+    /// What the transaction brings the sources to.
+    pub(super) fn write_checkpoints(&mut self) -> Result {
+        // Bookmarks moved these between two transactions.
+        for (id, source) in self.committed.sources.iter().filter(|(_, source)| source.moved) {
+            self.changes.sources.entry(*id).or_insert_with(|| source.clone());
+        }
+        for source in self.changes.sources.values_mut().filter(|source| source.moved) {
+            let mut update = self
+                .conn
+                .prepare_cached("UPDATE source SET resume = ?, applied = ?, good_at = ? WHERE id = ?")
+                .map_err(sql("move a checkpoint"))?;
+            update
+                .execute(params![
+                    source.checkpoint.resume.as_ref().map(ResourceVersion::as_str),
+                    source.checkpoint.applied.as_ref().map(ResourceVersion::as_str),
+                    source.good_at,
+                    source.id
+                ])
+                .map_err(sql("move a checkpoint"))?;
+            source.moved = false;
+        }
+        Ok(())
+    }
+
+    /// A change was withheld; counted with the commit.
+    pub(super) fn withheld(&mut self, source: i64) {
+        *self.withheld.entry(source).or_default() += 1;
+    }
+
+    /// What was withheld since this was last written is counted.
+    pub(super) fn count_withheld(&mut self) -> Result {
+        for (source, count) in std::mem::take(&mut self.withheld) {
+            let what = "count what is withheld";
+            self.execute(what, "UPDATE source SET withheld = withheld + ? WHERE id = ?", params![count, source])?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn execute(&self, what: &'static str, text: &str, values: impl rusqlite::Params) -> Result<usize> {
+        self.conn.prepare_cached(text).and_then(|mut statement| statement.execute(values)).map_err(sql(what))
+    }
+
+    pub(super) fn epoch(&self) -> &str {
+        self.changes.epoch.as_deref().unwrap_or(&self.committed.epoch)
+    }
+
+    pub(super) fn set_epoch(&mut self, epoch: String) {
+        self.changes.epoch = Some(epoch);
+    }
+
+    pub(super) fn cluster(&self) -> &Cluster {
+        self.changes.cluster.as_ref().unwrap_or(&self.committed.cluster)
+    }
+
+    pub(super) fn set_cluster(&mut self, cluster: Cluster) {
+        self.changes.cluster = Some(cluster);
+    }
+
+    pub(super) fn rules(&self) -> Option<&Rules> {
+        self.changes.rules.as_ref().or(self.committed.rules.as_ref())
+    }
+
+    /// A source that is known, as it is by now.
+    pub(super) fn find_source(&self, id: i64) -> Option<&Source> {
+        self.changes.sources.get(&id).or_else(|| self.committed.sources.get(&id))
+    }
+
+    pub(super) fn source(&self, id: i64) -> Result<&Source> {
+        self.find_source(id)
+            .ok_or_else(|| JournalError::Corrupt(format!("source {id} is not registered; this is a bug")))
+    }
+
+    /// A source that is about to be moved.
+    pub(super) fn touch(&mut self, id: i64) -> Option<&mut Source> {
+        let committed = self.committed;
+        let sources = &mut self.changes.sources;
+        if !sources.contains_key(&id) {
+            sources.insert(id, committed.sources.get(&id)?.clone());
+        }
+        sources.get_mut(&id)
+    }
+
+    /// A source in the place of the one with its id, or a new one.
+    pub(super) fn put_source(&mut self, source: Source) {
+        self.changes.sources.insert(source.id, source);
+    }
+
+    /// A source's watch was found inconsistent, or that is over.
+    pub(super) fn set_inconsistent(&mut self, id: i64, inconsistent: bool) {
+        if let Some(source) = self.touch(id) {
+            source.inconsistent = inconsistent;
+        }
+        self.changes.heard.inconsistent.push((id, inconsistent));
+    }
+
+    /// Whether bookmarks have moved sources since the last transaction, or in this one.
+    pub(super) fn has_moved(&self) -> bool {
+        self.changes.sources.values().chain(self.committed.sources.values()).any(|source| source.moved)
+    }
+
+    /// What is long: what was begun before, and in this transaction.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = &Job> {
+        self.committed.jobs.iter().chain(&self.changes.jobs)
+    }
+
+    pub(super) fn begin_job(&mut self, job: Job) {
+        self.changes.jobs.push(job);
+    }
+
+    /// The first job is so far.
+    pub(super) fn step_job(&mut self, next: Option<Work>) {
+        self.changes.stepped = Some(next);
+    }
+
+    /// Changes of a source are on their way to the disk.
+    pub(super) fn take(&mut self, source: i64, changes: usize) {
+        *self.changes.heard.taken.entry(source).or_default() += changes;
+    }
+
+    /// Answers after the commit.
+    pub(super) fn later<T: Send + 'static>(&mut self, reply: &Reply<T>, value: T) {
+        let reply = reply.clone();
+        self.changes.heard.answers.push(Box::new(move || reply.send(value)));
+    }
+}
+
+fn data_version(conn: &Connection) -> Result<i64> {
+    conn.prepare_cached("PRAGMA data_version")
+        .and_then(|mut select| select.query_row([], |row| row.get(0)))
+        .map_err(sql("look for other writers"))
+}
