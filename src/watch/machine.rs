@@ -163,7 +163,7 @@ impl Machine {
             Input::Answers => {
                 self.presence.call();
                 self.tries = 0;
-                // Nor do watches that broke off when it went say anything about who is there now.
+                // Watches that broke off when it went say nothing about who is there now, either.
                 self.failures.cut = 0;
                 self.proceed(now, &mut out);
             }

@@ -21,12 +21,7 @@ fn words(log: &[String]) -> Vec<&str> {
 async fn audited(daemon: &Daemon) -> u64 {
     let rows = || daemon.journal.reader().unwrap().sources().unwrap();
     let done = rows()[0].audits;
-    let waiting = async {
-        while rows()[0].audits < done + 2 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, waiting).await.expect("audits are done");
+    daemon.until_holds("audits are done", || rows()[0].audits >= done + 2).await;
     rows()[0].audit_differences
 }
 
