@@ -285,7 +285,7 @@ impl Status {
     pub fn gather(reader: &mut Reader, dir: &Path, now: Timestamp) -> Result<Self, JournalError> {
         // Cursors before the head, so that none is seen past it while the daemon goes on.
         let sinks = reader.sinks()?;
-        let refused = reader.set_aside()?;
+        let refused = reader.dead_letters()?;
         let sources = reader.sources()?;
         let (oldest, head) = (reader.oldest()?, reader.head()?);
         let count = sources.iter().map(|source| source.gaps).sum();

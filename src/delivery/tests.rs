@@ -380,7 +380,7 @@ async fn what_is_set_aside_is_listed_and_passed() {
     assert_eq!(fake.taken(4).await, [1, 4, 5, 6]);
     world.stop().await;
     assert_eq!(world.row().await.cursor, Seq(6));
-    let aside = world.journal.reader().unwrap().set_aside().unwrap();
+    let aside = world.journal.reader().unwrap().dead_letters().unwrap();
     assert_eq!(
         aside.iter().map(|aside| (aside.seq.0, aside.reason.as_str())).collect::<Vec<_>>(),
         [(2, "400"), (3, "400")]
@@ -450,7 +450,7 @@ async fn what_is_forgotten_before_it_is_refused_can_be_delivered_again() {
     world.stop().await;
     let gap = given.borrow().iter().find(|item| item.kind == crate::model::EntryType::Gap).unwrap().clone();
     let mut reader = world.journal.reader().unwrap();
-    let aside: Vec<u64> = reader.set_aside().unwrap().iter().map(|aside| aside.seq.0).collect();
+    let aside: Vec<u64> = reader.dead_letters().unwrap().iter().map(|aside| aside.seq.0).collect();
     assert_eq!(aside, [2, gap.seq.0]);
     let kept = reader.rescued("s", Seq(1), Seq(12)).unwrap();
     assert_eq!(kept.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), aside);
