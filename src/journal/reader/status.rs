@@ -2,6 +2,7 @@
 
 use super::{OLDEST, Reader, resource_of, sql};
 use crate::journal::error::Result;
+use crate::journal::{SinkState, SourceState};
 use crate::model::{Resource, Seq};
 
 /// A source as the journal last knew it.
@@ -13,10 +14,8 @@ pub struct SourceRow {
     pub resource: Resource,
     /// The namespace, empty for all.
     pub namespace: String,
-    /// waiting, listing, watching, degraded or gone.
-    pub state: String,
-    /// What the state adds.
-    pub detail: String,
+    /// What it is doing, as the daemon last said.
+    pub state: SourceState,
     /// When the state began, microseconds since 1970.
     pub state_since: i64,
     /// The checkpoint.
@@ -67,10 +66,8 @@ pub struct SinkRow {
     pub begins: Seq,
     /// The last seq that was really handed over: below the cursor where a filter left out what follows.
     pub written: Seq,
-    /// running, retrying or halted.
-    pub state: String,
-    /// What the state adds.
-    pub detail: String,
+    /// How it is doing, as the daemon last said.
+    pub state: SinkState,
     /// When the state began, microseconds since 1970.
     pub state_since: i64,
     /// When it last took something, microseconds since 1970; 0 for never.
@@ -125,8 +122,7 @@ impl Reader {
                     id: row.get(0)?,
                     resource: resource_of(&row.get::<_, String>(1)?),
                     namespace: row.get(2)?,
-                    state: row.get(3)?,
-                    detail: row.get(4)?,
+                    state: SourceState::read(&row.get::<_, String>(3)?, row.get(4)?),
                     state_since: row.get(5)?,
                     resume: row.get(6)?,
                     good_at: row.get(7)?,
@@ -169,8 +165,7 @@ impl Reader {
                     name: row.get(0)?,
                     kind: row.get(1)?,
                     cursor: Seq(row.get(2)?),
-                    state: row.get(3)?,
-                    detail: row.get(4)?,
+                    state: SinkState::read(&row.get::<_, String>(3)?, row.get(4)?),
                     state_since: row.get(5)?,
                     delivered_at: row.get(6)?,
                     oldest_undelivered: row.get(7)?,
