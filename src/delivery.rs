@@ -24,7 +24,7 @@ use crate::ambient::{self, Listener, watch};
 use crate::backoff::Backoff;
 use crate::config::{self, OnRefused};
 use crate::journal::{
-    self, Choice, Journal, JournalError, Reader, Recast, SinkJournal, SinkStart, SinkState, StoredEntry,
+    self, EntryFilter, Journal, JournalError, Reader, Recast, SinkJournal, SinkStart, SinkState, StoredEntry,
 };
 use crate::model::Seq;
 use crate::sink::{Item, Limits, Position, Sink, SinkError};
@@ -236,7 +236,8 @@ struct Batch {
 
 impl Feed {
     fn read(&mut self, after: Seq, limits: Limits) -> Result<Batch, JournalError> {
-        let choice = self.filter.as_ref().filter(|filter| filter.by_outline).map(|filter| &*filter.test as Choice<'_>);
+        let choice =
+            self.filter.as_ref().filter(|filter| filter.by_outline).map(|filter| &*filter.test as EntryFilter<'_>);
         let page = self.reader.deliverable_after(after, limits.entries.max(1), limits.bytes, choice)?;
         let upto = page.looked_at.map(|(_, last)| last);
         let hole = page.looked_at.is_some_and(|(first, _)| first > after.next());
@@ -548,7 +549,7 @@ impl Driver {
 
     /// What is set aside for this sink.
     async fn aside(&mut self, name: &str) -> Result<BTreeSet<Seq>, SinkError> {
-        let aside = self.reading(|feed| feed.reader.set_aside()).await;
+        let aside = self.reading(|feed| feed.reader.dead_letters()).await;
         let aside = aside.map_err(|error| SinkError::retry(error.to_string()))?;
         Ok(aside.into_iter().filter(|aside| aside.sink == name).map(|aside| aside.seq).collect())
     }

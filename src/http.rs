@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 use crate::churn::Meter;
 use crate::config::Listen;
 use crate::delivery::SinkCounters;
-use crate::journal::{Backlog, JournalError, Reader};
+use crate::journal::{Backlog, JournalError, Reader, SourceState};
 use crate::status::{Live, Status};
 use crate::watch::SourceManagerHandle;
 
@@ -250,11 +250,13 @@ async fn readyz(State(served): State<Served>) -> Response {
     }
     let waiting = read(&served, |state| {
         let sources = Reader::open(state)?.sources()?;
-        let waiting = sources
-            .iter()
-            .filter(|source| source.active && ["waiting", "listing", "degraded"].contains(&&*source.state));
+        let waiting = sources.iter().filter(|source| {
+            let waits =
+                matches!(source.state, SourceState::Waiting | SourceState::Listing(_) | SourceState::Degraded(_));
+            source.active && waits
+        });
         Ok(waiting
-            .map(|source| format!("{} is {} {}\n", source.name(), source.state, source.detail))
+            .map(|source| format!("{} is {} {}\n", source.name(), source.state.word(), source.state.detail()))
             .collect::<String>())
     });
     let text =

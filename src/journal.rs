@@ -40,8 +40,8 @@ pub(crate) use budget::{Held, Share};
 pub use codec::Codec;
 pub use error::JournalError;
 pub use reader::{
-    Choice, KnownObject, Lost, ObjectRow, Page, Position, Reader, Requests, SetAside, SinkRow, SourceRow, Step,
-    StoredEntry, Verified,
+    DeadLetter, EntryFilter, EntryQuery, KnownObject, Lost, ObjectRow, Page, Reader, Requests, SinkRow, SourceRow,
+    Step, StoredEntry, Verified,
 };
 pub use retention::{Bounds, Pause, PauseReason, Retained};
 pub use settled::Settled;

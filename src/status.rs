@@ -17,7 +17,7 @@ use serde::Serialize;
 pub use alarm::{Alarm, NAMES as ALARMS};
 pub use live::{Jump, Live, Part};
 
-use crate::journal::{JournalError, Reader};
+use crate::journal::{JournalError, Reader, SinkState, SourceState};
 use crate::model::Seq;
 use crate::wire::{Entry, EntryGap};
 
@@ -183,11 +183,9 @@ pub struct LastGap {
 pub struct SourceStatus {
     /// `deployments.apps`, or `deployments.apps/shop` for one namespace.
     pub name: String,
-    /// waiting, listing, watching, degraded or gone: as the daemon last said.
-    pub state: String,
-    /// What the state adds, such as what failed and what to do.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub detail: String,
+    /// What it is doing, as the daemon last said: `state`, and `detail` where the state adds something.
+    #[serde(flatten)]
+    pub state: SourceState,
     /// When the state began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
@@ -234,11 +232,9 @@ pub struct SinkStatus {
     /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// running, retrying or halted: as the daemon last said.
-    pub state: String,
-    /// What the state adds, such as why it is halted.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub detail: String,
+    /// How it is doing, as the daemon last said: `state`, and `detail` where the state adds something.
+    #[serde(flatten)]
+    pub state: SinkState,
     /// When the state began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
@@ -285,7 +281,7 @@ impl Status {
     pub fn gather(reader: &mut Reader, dir: &Path, now: Timestamp) -> Result<Self, JournalError> {
         // Cursors before the head, so that none is seen past it while the daemon goes on.
         let sinks = reader.sinks()?;
-        let refused = reader.set_aside()?;
+        let refused = reader.dead_letters()?;
         let sources = reader.sources()?;
         let (oldest, head) = (reader.oldest()?, reader.head()?);
         let count = sources.iter().map(|source| source.gaps).sum();
@@ -326,7 +322,6 @@ impl Status {
                     SourceStatus {
                         name: source.name(),
                         state: source.state,
-                        detail: source.detail,
                         since: timestamp(source.state_since),
                         resume: source.resume,
                         objects: source.objects,
@@ -356,7 +351,6 @@ impl Status {
                     name: sink.name,
                     kind: sink.kind,
                     state: sink.state,
-                    detail: sink.detail,
                     since: timestamp(sink.state_since),
                     cursor: sink.cursor,
                     lag_entries: head.0.saturating_sub(sink.cursor.0),

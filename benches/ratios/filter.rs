@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use decklog::change::compare;
 use decklog::filter::Filter;
-use decklog::journal::{Choice, Reader};
+use decklog::journal::{EntryFilter, Reader};
 use decklog::model::{Cluster, EntryType, Seq};
 use decklog::sim::Sim;
 use decklog::wire;
@@ -74,7 +74,7 @@ fn pass_over(table: &mut Table) {
         timed(|| {
             let mut after = Seq(0);
             loop {
-                let choice = choose.then_some(&passes as Choice<'_>);
+                let choice = choose.then_some(&passes as EntryFilter<'_>);
                 let page = reader.deliverable_after(after, 500, 1 << 20, choice).expect("a page");
                 assert!(page.entries.iter().all(|entry| !passes(&entry.line)), "none of them passes");
                 let Some((_, last)) = page.looked_at else { break };

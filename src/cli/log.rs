@@ -14,7 +14,7 @@ use super::what::What;
 use super::who::Writers;
 use super::yaml::{self, Sign, View};
 use super::{Exit, Failure, Format, Global, Outcome, complain, object};
-use crate::journal::{Choice, ObjectRow, Position, Reader, Step, StoredEntry};
+use crate::journal::{EntryFilter, EntryQuery, ObjectRow, Reader, Step, StoredEntry};
 use crate::model::{EntryType, Seq};
 use crate::wire::{Entry, ROW};
 
@@ -84,8 +84,8 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
             Event::Gap(stored) => Some(stored.clone()),
             // What is gone by now was among the oldest.
             Event::Entry(_) => {
-                let choice = choice.as_ref().map(|choice| choice as Choice<'_>);
-                let one = reader.select(&Position::default(), Seq(seq.0 - 1), Some(seq.next()), false, 1, choice)?;
+                let choice = choice.as_ref().map(|choice| choice as EntryFilter<'_>);
+                let one = reader.select(&EntryQuery::default(), Seq(seq.0 - 1), Some(seq.next()), false, 1, choice)?;
                 one.entries.into_iter().next()
             }
         };

@@ -55,7 +55,7 @@ pub fn main(args: ReplayArgs, global: &Global) -> Outcome {
 }
 
 async fn replay(config: &config::Sink, dir: &Path, reader: &mut Reader, from: Seq, to: Seq) -> Outcome {
-    let aside = reader.set_aside()?.into_iter().filter(|aside| aside.sink == config.name);
+    let aside = reader.dead_letters()?.into_iter().filter(|aside| aside.sink == config.name);
     let aside: BTreeMap<Seq, i64> = aside.map(|aside| (aside.seq, aside.time)).collect();
     let mut settled = Settled { sink: config.name.clone(), entries: Vec::new() };
     let told = redeliver(config, reader, from, to, |seq| {
@@ -257,7 +257,7 @@ mod tests {
         let (other, _) = world.journal.sink("other", "file", SinkStart::Start).await.unwrap();
         other.dead_letter(Seq(2), Bytes::new(), "413").await.unwrap();
         let listed = |reader: &Reader| -> Vec<(String, u64)> {
-            reader.set_aside().unwrap().into_iter().map(|aside| (aside.sink, aside.seq.0)).collect()
+            reader.dead_letters().unwrap().into_iter().map(|aside| (aside.sink, aside.seq.0)).collect()
         };
         let all = [("other".to_owned(), 2), ("s".to_owned(), 2), ("s".to_owned(), 5)];
         let (state, path) = (world.dir.path().join("state"), world.dir.path().join("events.jsonl"));

@@ -7,7 +7,7 @@ use jiff::{SpanRelativeTo, Timestamp};
 
 use super::{Failure, object};
 use crate::filter::Filter;
-use crate::journal::{Choice, Position, Reader, StoredEntry};
+use crate::journal::{EntryFilter, EntryQuery, Reader, StoredEntry};
 use crate::model::{EntryType, Resource, Seq};
 use crate::wire::ROW;
 
@@ -257,7 +257,7 @@ impl Spellings {
 /// A selection of entries, ready to read with.
 #[derive(Debug)]
 pub struct Selection {
-    position: Position,
+    position: EntryQuery,
     filter: Option<Filter>,
 }
 
@@ -287,7 +287,7 @@ impl Selection {
         if !args.waits {
             object::namespace(reader, only.namespace.as_deref())?;
         }
-        let position = Position {
+        let position = EntryQuery {
             objects,
             namespace: only.namespace.clone(),
             types: only.types.clone(),
@@ -334,7 +334,7 @@ impl Selection {
             Some(upto.next()),
             false,
             PAGE,
-            choice.as_ref().map(|choice| choice as Choice<'_>),
+            choice.as_ref().map(|choice| choice as EntryFilter<'_>),
         )?;
         let reached = page.looked_at.filter(|_| page.looked == PAGE).map_or(upto, |(_, last)| last);
         Ok((self.keep(page.entries), reached))
@@ -355,7 +355,7 @@ impl Selection {
                 Some(before),
                 true,
                 page,
-                choice.as_ref().map(|choice| choice as Choice<'_>),
+                choice.as_ref().map(|choice| choice as EntryFilter<'_>),
             )?;
             let Some((_, last)) = page.looked_at else { return Ok(after) };
             for entry in self.keep(page.entries) {

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 
 use super::output::{Ink, Look, Out, Row, count, moment, plural, printable, size, span, table};
 use super::{Exit, Format, Global, Outcome};
+use crate::journal::{SinkState, SourceState};
 use crate::status::{Alarm, SinkStatus, SourceStatus, Status};
 
 /// Arguments of `decklog status`.
@@ -49,7 +50,7 @@ fn lines(status: &Status, look: Look) -> Vec<String> {
         // Only where something is left out of the log, which it is not unless it was asked for.
         let withheld = status.sources.iter().any(|source| source.withheld > 0);
         let cells: Vec<_> = status.sources.iter().map(|source| source_row(source, status, withheld)).collect();
-        let details = status.sources.iter().map(|source| vec![source.detail.clone()]).collect::<Vec<_>>();
+        let details = status.sources.iter().map(|source| vec![source.state.detail().into_owned()]).collect::<Vec<_>>();
         // A narrow terminal cuts what comes last.
         let titles = ["SOURCE", "STATE", "FOR", "GAPS", "KNOWN GOOD", "OBJECTS", "RESUMES AT", "WITHHELD"];
         let titles = if withheld { &titles[..] } else { &titles[..7] };
@@ -143,12 +144,7 @@ fn alarm_line(alarm: &Alarm, status: &Status, look: Look) -> String {
 }
 
 /// What a source or sink was last doing, or why it does nothing.
-fn state(word: &str, active: bool, running: bool) -> Cell {
-    let ink = match word {
-        "watching" | "running" => Ink::Good,
-        "degraded" | "halted" | "gone" => Ink::Bad,
-        _ => Ink::Change,
-    };
+fn state(word: &str, ink: Ink, active: bool, running: bool) -> Cell {
     match (active, running) {
         (false, _) => (Some(Ink::Faint), "not configured".to_owned()),
         // What the daemon said when it last ran.
@@ -163,9 +159,14 @@ fn since(time: Option<Timestamp>, now: Timestamp) -> String {
 
 fn source_row(source: &SourceStatus, status: &Status, withheld: bool) -> Vec<Cell> {
     let known_good = source.lag_seconds.map_or_else(|| "never".to_owned(), |lag| format!("{} ago", span(lag)));
+    let ink = match source.state {
+        SourceState::Watching => Ink::Good,
+        SourceState::Degraded(_) | SourceState::Gone => Ink::Bad,
+        SourceState::Waiting | SourceState::Listing(_) | SourceState::Recovering => Ink::Change,
+    };
     let mut row = vec![
         plain(printable(&source.name)),
-        state(&source.state, source.active, status.daemon.running),
+        state(source.state.word(), ink, source.active, status.daemon.running),
         plain(since(source.since, status.time)),
         (Some(Ink::Alarm).filter(|_| source.gaps > 0), count(source.gaps)),
         plain(known_good),
@@ -184,10 +185,15 @@ fn sink_row(sink: &SinkStatus, status: &Status) -> Vec<Cell> {
         lag => format!("{} ({})", plural(lag, "entry", "entries"), span(sink.lag_seconds)),
     };
     let aside = sink.set_aside.len();
+    let ink = match sink.state {
+        SinkState::Running => Ink::Good,
+        SinkState::Retrying(_) => Ink::Change,
+        SinkState::Halted(_) => Ink::Bad,
+    };
     vec![
         plain(printable(&sink.name)),
         plain(printable(&sink.kind)),
-        state(&sink.state, sink.active, status.daemon.running),
+        state(sink.state.word(), ink, sink.active, status.daemon.running),
         plain(since(sink.since, status.time)),
         plain(sink.cursor.to_string()),
         plain(behind),
@@ -200,8 +206,8 @@ fn sink_details(sink: &SinkStatus) -> Vec<String> {
     let tries = sink
         .tries
         .map(|tries| format!(" ({} so far)", plural(tries, "try", "tries")))
-        .filter(|_| !sink.detail.is_empty());
-    let mut details = vec![sink.detail.clone() + &tries.unwrap_or_default()];
+        .filter(|_| !sink.state.detail().is_empty());
+    let mut details = vec![sink.state.detail().to_owned() + &tries.unwrap_or_default()];
     details.extend(refused.map(|refused| format!("set aside: entry {}: {}", refused.seq, refused.reason)));
     if sink.set_aside.len() > REFUSED {
         details.push(format!("set aside: and {} more, see -o json", sink.set_aside.len() - REFUSED));
@@ -232,13 +238,14 @@ mod tests {
     use crate::status::{ClusterStatus, DaemonStatus, GapsStatus, JournalStatus, LastGap, PauseStatus, Place, Refused};
     use crate::wire::EntryGap;
 
+    const DENIED: &str = "may not be listed (403); grant it: decklog rbac | kubectl apply -f -\u{1b}[2J";
+
     fn status(running: bool) -> Status {
         let time = |text: &str| text.parse::<Timestamp>().unwrap();
         let now = time("2026-11-21T10:40:00Z");
-        let source = |name: &str, state: &str, active: bool| SourceStatus {
+        let source = |name: &str, state: SourceState, active: bool| SourceStatus {
             name: name.into(),
-            state: state.into(),
-            detail: String::new(),
+            state,
             since: Some(time("2026-11-21T10:00:00Z")),
             resume: Some("81234".into()),
             objects: 1204,
@@ -250,11 +257,10 @@ mod tests {
             audit: None,
             active,
         };
-        let sink = |name: &str, state: &str| SinkStatus {
+        let sink = |name: &str, state: SinkState| SinkStatus {
             name: name.into(),
             kind: "file".into(),
-            state: state.into(),
-            detail: String::new(),
+            state,
             since: Some(time("2026-11-21T09:00:00Z")),
             cursor: Seq(51_200),
             lag_entries: 0,
@@ -299,27 +305,25 @@ mod tests {
                 last: Some(LastGap { place: place(416, "2026-11-20T03:00:00Z"), resource: "pods".into(), gap }),
             },
             sources: vec![
-                source("deployments.apps", "watching", true),
+                source("deployments.apps", SourceState::Watching, true),
                 SourceStatus {
-                    detail: "may not be listed (403); grant it: decklog rbac | kubectl apply -f -\u{1b}[2J".into(),
                     resume: None,
                     known_good: None,
                     lag_seconds: None,
                     gaps: 2,
-                    ..source("pods/shop", "degraded", true)
+                    ..source("pods/shop", SourceState::Degraded(DENIED.into()), true)
                 },
-                source("leases.coordination.k8s.io", "watching", false),
+                source("leases.coordination.k8s.io", SourceState::Watching, false),
             ],
             sinks: vec![
-                sink("audit", "running"),
+                sink("audit", SinkState::Running),
                 SinkStatus {
                     kind: "http".into(),
-                    detail: "refused with 413".into(),
                     cursor: Seq(51_000),
                     lag_entries: 200,
                     lag_seconds: 252,
                     set_aside: (1..=7).map(|seq| Refused { seq: Seq(seq), reason: "too large".into() }).collect(),
-                    ..sink("hook", "halted")
+                    ..sink("hook", SinkState::Halted("refused with 413".into()))
                 },
             ],
             waiting: vec!["widgets.example.com".into()],

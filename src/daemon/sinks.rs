@@ -220,7 +220,7 @@ mod tests {
     }
 
     async fn delivered(world: &World, sink: &str, upto: u64) {
-        world.until_sink(sink, |row| row.cursor >= Seq(upto) && row.state == "running").await;
+        world.until_sink(sink, |row| row.cursor >= Seq(upto) && row.state.word() == "running").await;
     }
 
     #[tokio::test]

@@ -183,7 +183,7 @@ async fn an_output_that_moved_is_asked_again_and_filled_up() {
     world.start(world.plan(), fake.clone());
     let taken = fake.taken(10).await;
     assert_eq!(taken, [1, 2, 3, 4, 1, 2, 3, 4, 5, 6]);
-    world.until(|row| row.cursor == Seq(6) && row.state == "running").await;
+    world.until(|row| row.cursor == Seq(6) && row.state.word() == "running").await;
     world.stop().await;
 }
 
@@ -282,7 +282,7 @@ async fn everything_is_delivered_in_order_and_goes_on_after_a_restart() {
     world.write(2).await;
     world.start(world.plan(), fake.clone());
     assert_eq!(fake.taken(15).await, (1..=15).collect::<Vec<_>>());
-    world.until(|row| row.state == "running" && row.cursor == Seq(15)).await;
+    world.until(|row| row.state.word() == "running" && row.cursor == Seq(15)).await;
 }
 
 #[tokio::test]
@@ -306,7 +306,7 @@ async fn a_sink_that_is_down_for_long_loses_nothing() {
     let fake = Fake::new((0..50).map(|number| retry(usize::from(number == 20))));
     world.start(world.plan(), fake.clone());
     assert_eq!(fake.taken(6).await, [1, 2, 3, 4, 5, 6]);
-    world.until(|row| row.state == "running").await;
+    world.until(|row| row.state.word() == "running").await;
     world.stop().await;
     assert_eq!(world.row().await.cursor, Seq(6));
 }
@@ -332,7 +332,7 @@ async fn what_is_delivered_and_what_fails_is_counted() {
     let plan = world.plan();
     let stats = Arc::clone(&plan.stats);
     world.start(Plan { on_refused: OnRefused::DeadLetter, ..plan }, Fake::new([retry(2), retry(0), refused(1)]));
-    world.until(|row| row.cursor == Seq(6) && row.state == "running").await;
+    world.until(|row| row.cursor == Seq(6) && row.state.word() == "running").await;
     world.stop().await;
     let all = |stats: &SinkStats| {
         [&stats.delivered, &stats.bytes, &stats.failures, &stats.tries].map(|count| count.load(Relaxed))
@@ -358,8 +358,12 @@ async fn a_refusal_halts_until_sighup_and_delays_nobody_else() {
     world.write(5).await;
     let fake = Fake::new([refused(2)]);
     world.start(world.plan(), fake.clone());
-    let row = world.until(|row| row.state == "halted" && row.cursor == Seq(2)).await;
-    assert!(row.detail.contains("entry 3 was refused: 400") && row.detail.contains("SIGHUP"), "{}", row.detail);
+    let row = world.until(|row| row.state.word() == "halted" && row.cursor == Seq(2)).await;
+    assert!(
+        row.state.detail().contains("entry 3 was refused: 400") && row.state.detail().contains("SIGHUP"),
+        "{}",
+        row.state.detail()
+    );
     let other = Fake::new([]);
     world.start(Plan { name: "other".into(), ..world.plan() }, other.clone());
     other.taken(5).await;
@@ -378,7 +382,7 @@ async fn what_is_set_aside_is_listed_and_passed() {
     assert_eq!(fake.taken(4).await, [1, 4, 5, 6]);
     world.stop().await;
     assert_eq!(world.row().await.cursor, Seq(6));
-    let aside = world.journal.reader().unwrap().set_aside().unwrap();
+    let aside = world.journal.reader().unwrap().dead_letters().unwrap();
     assert_eq!(
         aside.iter().map(|aside| (aside.seq.0, aside.reason.as_str())).collect::<Vec<_>>(),
         [(2, "400"), (3, "400")]
@@ -448,7 +452,7 @@ async fn what_is_forgotten_before_it_is_refused_can_be_delivered_again() {
     world.stop().await;
     let gap = given.borrow().iter().find(|item| item.op == crate::model::EntryType::Gap).unwrap().clone();
     let mut reader = world.journal.reader().unwrap();
-    let aside: Vec<u64> = reader.set_aside().unwrap().iter().map(|aside| aside.seq.0).collect();
+    let aside: Vec<u64> = reader.dead_letters().unwrap().iter().map(|aside| aside.seq.0).collect();
     assert_eq!(aside, [2, gap.seq.0]);
     let kept = reader.rescued("s", Seq(1), Seq(12)).unwrap();
     assert_eq!(kept.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), aside);
@@ -555,7 +559,7 @@ async fn stopping_does_not_wait_for_a_retry() {
     let after = Some(Duration::from_hours(1));
     let fake = Fake::new([Failure { taken: 0, error: SinkError::Retry { text: "busy".into(), after } }]);
     world.start(world.plan(), fake);
-    world.until(|row| row.state == "retrying").await;
+    world.until(|row| row.state.word() == "retrying").await;
     tokio::time::timeout(Duration::from_secs(10), world.stop()).await.unwrap();
     assert_eq!(world.row().await.cursor, Seq(0));
 }
@@ -677,10 +681,10 @@ async fn a_missing_directory_is_waited_for() {
     let dir = world.dir.path().join("later");
     world.write(2).await;
     world.start(world.plan(), file(&dir.join("events.jsonl"), None));
-    let row = world.until(|row| row.state == "retrying").await;
-    assert!(row.detail.contains("does not exist; create it"), "{}", row.detail);
+    let row = world.until(|row| row.state.word() == "retrying").await;
+    assert!(row.state.detail().contains("does not exist; create it"), "{}", row.state.detail());
     std::fs::create_dir(&dir).unwrap();
-    world.until(|row| row.state == "running" && row.cursor == Seq(2)).await;
+    world.until(|row| row.state.word() == "running" && row.cursor == Seq(2)).await;
     assert!(std::fs::read(dir.join("events.jsonl")).unwrap() == world.lines(1..=2));
 }
 

@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 use super::Endpoints;
 use crate::churn::OfResource;
 use crate::delivery::SinkStats;
-use crate::journal::{JournalError, PauseReason, Reader, Requests, SinkRow, SourceRow};
+use crate::journal::{JournalError, PauseReason, Reader, Requests, SinkRow, SinkState, SourceRow, SourceState};
 use crate::status::{ALARMS, Live, Part, Status};
 use crate::watch::SourceStats;
 
@@ -28,10 +28,6 @@ type Int = Family<Labels, Gauge<i64, AtomicI64>>;
 type Float = Family<Labels, Gauge<f64, AtomicU64>>;
 type Count = Family<Labels, Counter>;
 
-/// States of sources, each a time series of 0 or 1 per source.
-const SOURCE_STATES: [&str; 6] = ["waiting", "listing", "recovering", "watching", "degraded", "gone"];
-/// States of sinks, likewise.
-const SINK_STATES: [&str; 3] = ["running", "retrying", "halted"];
 
 /// What only the running daemon knows.
 #[derive(Debug)]
@@ -171,10 +167,10 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
         register(registry, "source_lag_seconds", "Time since the last event, bookmark or list of the source");
     for row in rows.iter().filter(|row| row.active) {
         let labels: Labels = vec![("resource", row.resource.full_name()), ("namespace", row.namespace.clone())];
-        for name in SOURCE_STATES {
+        for name in SourceState::WORDS {
             let mut labels = labels.clone();
             labels.push(("state", name.to_owned()));
-            state.get_or_create(&labels).set(i64::from(row.state == name));
+            state.get_or_create(&labels).set(i64::from(row.state.word() == name));
         }
         since.get_or_create(&labels).set(unix(row.state_since));
         objects.get_or_create(&labels).set(int(row.objects));
@@ -249,10 +245,10 @@ fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
         register(registry, "sink_missed_entries", "Entries that were forgotten before the sink had taken them");
     for row in rows.iter().filter(|row| row.active) {
         let labels: Labels = vec![("sink", row.name.clone()), ("type", row.kind.clone())];
-        for name in SINK_STATES {
+        for name in SinkState::WORDS {
             let mut labels = labels.clone();
             labels.push(("state", name.to_owned()));
-            state.get_or_create(&labels).set(i64::from(row.state == name));
+            state.get_or_create(&labels).set(i64::from(row.state.word() == name));
         }
         since.get_or_create(&labels).set(unix(row.state_since));
         cursor.get_or_create(&labels).set(int(row.cursor.0));

@@ -1,5 +1,12 @@
 //! What sources and sinks are doing, for status and metrics.
 
+use std::borrow::Cow;
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+/// Follows the number of objects that a list has.
+const SO_FAR: &str = " objects so far";
+
 /// What a source is doing, for status and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceState {
@@ -18,17 +25,48 @@ pub enum SourceState {
 }
 
 impl SourceState {
-    /// The word in status and metrics, and what it adds.
+    /// The words of all states.
+    pub const WORDS: [&str; 6] = ["waiting", "listing", "recovering", "watching", "degraded", "gone"];
+
+    /// The word in status and metrics.
     #[must_use]
-    pub fn describe(&self) -> (&'static str, String) {
+    pub const fn word(&self) -> &'static str {
         match self {
-            Self::Waiting => ("waiting", String::new()),
-            Self::Listing(objects) => ("listing", format!("{objects} objects so far")),
-            Self::Recovering => ("recovering", String::new()),
-            Self::Watching => ("watching", String::new()),
-            Self::Degraded(text) => ("degraded", text.clone()),
-            Self::Gone => ("gone", String::new()),
+            Self::Waiting => "waiting",
+            Self::Listing(_) => "listing",
+            Self::Recovering => "recovering",
+            Self::Watching => "watching",
+            Self::Degraded(_) => "degraded",
+            Self::Gone => "gone",
         }
+    }
+
+    /// What the state adds, such as what failed and what to do.
+    #[must_use]
+    pub fn detail(&self) -> Cow<'_, str> {
+        match self {
+            Self::Listing(objects) => format!("{objects}{SO_FAR}").into(),
+            Self::Degraded(text) => text.into(),
+            Self::Waiting | Self::Recovering | Self::Watching | Self::Gone => "".into(),
+        }
+    }
+
+    /// The state that these say.
+    pub(super) fn read(word: &str, detail: String) -> Self {
+        match word {
+            "listing" => Self::Listing(detail.strip_suffix(SO_FAR).and_then(|n| n.parse().ok()).unwrap_or_default()),
+            "recovering" => Self::Recovering,
+            "watching" => Self::Watching,
+            "degraded" => Self::Degraded(detail),
+            "gone" => Self::Gone,
+            _ => Self::Waiting,
+        }
+    }
+}
+
+impl Serialize for SourceState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serialize(self.word(), &self.detail(), serializer)
     }
 }
 
@@ -44,13 +82,77 @@ pub enum SinkState {
 }
 
 impl SinkState {
-    /// The word in status and metrics, and what it adds.
+    /// The words of all states.
+    pub const WORDS: [&str; 3] = ["running", "retrying", "halted"];
+
+    /// The word in status and metrics.
     #[must_use]
-    pub fn describe(&self) -> (&'static str, &str) {
+    pub const fn word(&self) -> &'static str {
         match self {
-            Self::Running => ("running", ""),
-            Self::Retrying(text) => ("retrying", text),
-            Self::Halted(text) => ("halted", text),
+            Self::Running => "running",
+            Self::Retrying(_) => "retrying",
+            Self::Halted(_) => "halted",
+        }
+    }
+
+    /// What the state adds, such as why it is halted.
+    #[must_use]
+    pub fn detail(&self) -> &str {
+        match self {
+            Self::Running => "",
+            Self::Retrying(text) | Self::Halted(text) => text,
+        }
+    }
+
+    /// The state that these say.
+    pub(super) fn read(word: &str, detail: String) -> Self {
+        match word {
+            "retrying" => Self::Retrying(detail),
+            "halted" => Self::Halted(detail),
+            _ => Self::Running,
+        }
+    }
+}
+
+impl Serialize for SinkState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serialize(self.word(), self.detail(), serializer)
+    }
+}
+
+/// `state`, and `detail` where there is any.
+fn serialize<S: Serializer>(word: &str, detail: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut state = serializer.serialize_map(None)?;
+    state.serialize_entry("state", word)?;
+    if !detail.is_empty() {
+        state.serialize_entry("detail", detail)?;
+    }
+    state.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_read_as_it_was_written() {
+        let text = || "it failed".to_owned();
+        let all = [
+            SourceState::Waiting,
+            SourceState::Listing(5000),
+            SourceState::Recovering,
+            SourceState::Watching,
+            SourceState::Degraded(text()),
+            SourceState::Gone,
+        ];
+        for (state, word) in all.into_iter().zip(SourceState::WORDS) {
+            assert_eq!(state.word(), word);
+            assert_eq!(SourceState::read(word, state.detail().into_owned()), state);
+        }
+        let all = [SinkState::Running, SinkState::Retrying(text()), SinkState::Halted(text())];
+        for (state, word) in all.into_iter().zip(SinkState::WORDS) {
+            assert_eq!(state.word(), word);
+            assert_eq!(SinkState::read(word, state.detail().to_owned()), state);
         }
     }
 }

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::Status;
+use crate::journal::{SinkState, SourceState};
 
 /// Something that needs a person, or soon will.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -210,23 +211,23 @@ fn sources(status: &Status) -> Vec<Alarm> {
             remedy: remedy.to_owned(),
         };
         let lasts = |time| source.since.is_some_and(|since| status.time.duration_since(since) > time);
-        match (source.state.as_str(), source.lag_seconds) {
-            ("degraded", _) => all.push(alarm(
+        match (&source.state, source.lag_seconds) {
+            (SourceState::Degraded(text), _) => all.push(alarm(
                 SOURCE_DEGRADED,
-                source.detail.clone(),
+                text.clone(),
                 "do what it says; decklog tries again by itself, and the other sources go on",
             )),
-            ("watching", Some(lag)) if lag > SILENT && lasts(FIRST_BOOKMARK) => all.push(alarm(
+            (SourceState::Watching, Some(lag)) if lag > SILENT && lasts(FIRST_BOOKMARK) => all.push(alarm(
                 SOURCE_SILENT,
                 format!("watched, but nothing has come for {lag} s, not even a bookmark"),
                 "compare with `kubectl get --raw` of the same resource; an API without bookmarks that is not audited is silent when nothing changes",
             )),
-            ("waiting" | "listing" | "recovering", _) if lasts(STARTING) => all.push(alarm(
+            (state @ (SourceState::Waiting | SourceState::Listing(_) | SourceState::Recovering), _) if lasts(STARTING) => all.push(alarm(
                 SOURCE_STARTING,
-                match (source.state.as_str(), source.detail.as_str()) {
-                    ("recovering", _) => "what its watch has forgotten is still being recovered".to_owned(),
-                    (_, "") => "it has not begun".to_owned(),
-                    (_, detail) => detail.to_owned(),
+                match state {
+                    SourceState::Recovering => "what its watch has forgotten is still being recovered".to_owned(),
+                    SourceState::Waiting => "it has not begun".to_owned(),
+                    state => state.detail().into_owned(),
                 },
                 "where the number of objects grows, wait; otherwise look at the API server and the network",
             )),
@@ -272,15 +273,15 @@ fn sinks(status: &Status) -> Vec<Alarm> {
         };
         if status.daemon.running {
             let lag = format!("{} and {} s behind", plural(sink.lag_entries), sink.lag_seconds);
-            if sink.state == "halted" {
+            if let SinkState::Halted(why) = &sink.state {
                 all.push(alarm(
                     SINK_HALTED,
-                    format!("{} ({lag})", sink.detail),
+                    format!("{why} ({lag})"),
                     "do what it says, then SIGHUP (`systemctl reload decklog`) makes it try again; nothing is lost"
                         .to_owned(),
                 ));
             } else if sink.lag_seconds > BEHIND {
-                let why = if sink.detail.is_empty() { "it takes less than comes" } else { &sink.detail };
+                let why = Some(sink.state.detail()).filter(|why| !why.is_empty()).unwrap_or("it takes less than comes");
                 all.push(alarm(
                     SINK_BEHIND,
                     format!("{lag}: {why}"),
@@ -340,8 +341,7 @@ mod tests {
     fn well() -> Status {
         let source = SourceStatus {
             name: "pods".into(),
-            state: "watching".into(),
-            detail: String::new(),
+            state: SourceState::Watching,
             since: Some(time("2026-11-21T08:00:00Z")),
             resume: Some("7".into()),
             objects: 1,
@@ -356,8 +356,7 @@ mod tests {
         let sink = SinkStatus {
             name: "audit".into(),
             kind: "file".into(),
-            state: "running".into(),
-            detail: String::new(),
+            state: SinkState::Running,
             since: Some(time("2026-11-21T08:00:00Z")),
             cursor: Seq(5),
             lag_entries: 2,
@@ -430,7 +429,7 @@ mod tests {
             (JOURNAL_PAUSED, Box::new(|status| status.journal.paused = Some(pause()))),
             (DISK_LOW, Box::new(|status| status.journal.disk_bytes = Some(FREE * 11))),
             (WAL_LARGE, Box::new(|status| status.journal.wal_bytes += 1)),
-            (SOURCE_DEGRADED, Box::new(|status| status.sources[0].state = "degraded".into())),
+            (SOURCE_DEGRADED, Box::new(|status| status.sources[0].state = SourceState::Degraded(String::new()))),
             (SOURCE_SILENT, Box::new(|status| status.sources[0].lag_seconds = Some(SILENT + 1))),
             (
                 "",
@@ -439,20 +438,25 @@ mod tests {
                     status.sources[0].since = Some(time("2026-11-21T11:58:00Z"));
                 }),
             ),
-            (SOURCE_STARTING, Box::new(|status| status.sources[0].state = "listing".into())),
-            (SOURCE_STARTING, Box::new(|status| status.sources[0].state = "recovering".into())),
+            (SOURCE_STARTING, Box::new(|status| status.sources[0].state = SourceState::Listing(0))),
+            (SOURCE_STARTING, Box::new(|status| status.sources[0].state = SourceState::Recovering)),
             (
                 "",
                 Box::new(|status| {
-                    status.sources[0].state = "listing".into();
+                    status.sources[0].state = SourceState::Listing(0);
                     status.sources[0].since = Some(time("2026-11-21T11:45:00Z"));
                 }),
             ),
-            ("", Box::new(|status| (status.sources[0].state, status.sources[0].active) = ("degraded".into(), false))),
+            (
+                "",
+                Box::new(|status| {
+                    (status.sources[0].state, status.sources[0].active) = (SourceState::Degraded(String::new()), false)
+                }),
+            ),
             (RESOURCE_WAITING, Box::new(|status| status.waiting = vec!["widgets.example.com".into()])),
             (GAP_RECORDED, Box::new(move |status| status.gaps.last = Some(gap("2026-11-21T11:00:01Z")))),
             ("", Box::new(move |status| status.gaps.last = Some(gap("2026-11-21T11:00:00Z")))),
-            (SINK_HALTED, Box::new(|status| status.sinks[0].state = "halted".into())),
+            (SINK_HALTED, Box::new(|status| status.sinks[0].state = SinkState::Halted(String::new()))),
             (SINK_BEHIND, Box::new(|status| status.sinks[0].lag_seconds += 1)),
             (SINK_MISSED, Box::new(|status| status.sinks[0].last_missed = Some(time("2026-11-21T11:00:01Z")))),
             ("", Box::new(|status| status.sinks[0].last_missed = Some(time("2026-11-21T11:00:00Z")))),
@@ -460,7 +464,12 @@ mod tests {
                 SINK_SET_ASIDE,
                 Box::new(|status| status.sinks[0].set_aside = vec![Refused { seq: Seq(2), reason: "413".into() }]),
             ),
-            ("", Box::new(|status| (status.sinks[0].state, status.sinks[0].active) = ("halted".into(), false))),
+            (
+                "",
+                Box::new(|status| {
+                    (status.sinks[0].state, status.sinks[0].active) = (SinkState::Halted(String::new()), false)
+                }),
+            ),
         ];
         let mut seen = vec![DAEMON_DOWN];
         for (name, change) in cases {
@@ -474,13 +483,13 @@ mod tests {
         assert_eq!(seen, NAMES, "each is tried");
         // Of one that does not run, what it last said of sources, sinks and a pause is no news.
         let mut status = well();
-        status.sources[0].state = "recovering".into();
+        status.sources[0].state = SourceState::Recovering;
         let raised: Vec<(&str, String)> = alarms(&status).into_iter().map(|alarm| (alarm.alarm, alarm.what)).collect();
         assert_eq!(raised, [(SOURCE_STARTING, "what its watch has forgotten is still being recovered".to_owned())]);
         let mut status = well();
         status.daemon = DaemonStatus::default();
-        status.sources[0].state = "degraded".into();
-        status.sinks[0].state = "halted".into();
+        status.sources[0].state = SourceState::Degraded(String::new());
+        status.sinks[0].state = SinkState::Halted(String::new());
         status.journal.paused = Some(pause());
         let raised: Vec<&str> = alarms(&status).iter().map(|alarm| alarm.alarm).collect();
         assert_eq!(raised, [DAEMON_DOWN]);

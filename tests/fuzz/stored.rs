@@ -176,7 +176,7 @@ fn journal() {
                 reader.resources(),
                 reader.head(),
                 reader.last_gap(),
-                reader.set_aside(),
+                reader.dead_letters(),
                 reader.requests(0, i64::MAX),
                 reader.request_totals(),
             ));

@@ -282,9 +282,10 @@ impl<'a> Truth<'a> {
                 Ok(rows) => rows,
                 Err(error) => return Ok(Err(error.to_string())),
             };
-            let hopeless = |row: &&SinkRow| row.state == "halted" || (row.state == "retrying" && looks > 200);
+            let hopeless =
+                |row: &&SinkRow| row.state.word() == "halted" || (row.state.word() == "retrying" && looks > 200);
             match rows.iter().find(hopeless) {
-                Some(row) => Ok(Err(format!("{} is {}: {}", row.name, row.state, row.detail))),
+                Some(row) => Ok(Err(format!("{} is {}: {}", row.name, row.state.word(), row.state.detail()))),
                 None => Err(format!("the sinks do not come to {now}: {rows:?}")),
             }
         });

@@ -78,8 +78,8 @@ impl Consumers {
             Err(error) => return vec![error],
         };
         for row in &rows {
-            if row.state != "running" && row.detail.is_empty() {
-                problems.push(format!("the sink {} is {} and does not say why", row.name, row.state));
+            if row.state.word() != "running" && row.state.detail().is_empty() {
+                problems.push(format!("the sink {} is {} and does not say why", row.name, row.state.word()));
             }
         }
         if place.setup.has_receivers() {
@@ -107,7 +107,7 @@ impl Consumers {
                 problems.push(format!(
                     "the cursor of {} ({}) is at {}, and its output lacks {} of the entries before it: {first:?} to {last:?}",
                     row.name,
-                    row.state,
+                    row.state.word(),
                     row.cursor,
                     missing.len()
                 ));

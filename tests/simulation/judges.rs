@@ -495,7 +495,7 @@ pub(crate) fn http_has_everything(
     state: &Path,
 ) -> Vec<String> {
     let mut problems = Vec::new();
-    let aside: BTreeSet<u64> = match Reader::open(state).and_then(|reader| reader.set_aside()) {
+    let aside: BTreeSet<u64> = match Reader::open(state).and_then(|reader| reader.dead_letters()) {
         Ok(rows) => rows.into_iter().map(|row| row.seq.0).collect(),
         Err(error) => return vec![error.to_string()],
     };

@@ -686,7 +686,13 @@ impl Run {
                     |name: &String| self.place.setup.has_receivers() || self.place.setup.sinks.contains(name);
                 let behind = sinks.iter().filter(|sink| sink.cursor < head && configured(&sink.name));
                 late.extend(behind.map(|sink| {
-                    format!("{} {} ({}) at {} of {head}", sink.name, sink.state, sink.detail, sink.cursor)
+                    format!(
+                        "{} {} ({}) at {} of {head}",
+                        sink.name,
+                        sink.state.word(),
+                        sink.state.detail(),
+                        sink.cursor
+                    )
                 }));
             }
             Err(error) => late.push(error.to_string()),

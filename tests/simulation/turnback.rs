@@ -397,10 +397,10 @@ impl Run {
         let rows = consumers::rows(&state).unwrap_or_default();
         let mut moved = Vec::new();
         let sinks = self.place.setup.sinks();
-        for row in rows.iter().filter(|row| row.state == "halted" && sinks.contains(&row.name)) {
+        for row in rows.iter().filter(|row| row.state.word() == "halted" && sinks.contains(&row.name)) {
             let name = consumers::output_of(&row.name);
             if !self.consumers.may_halt {
-                return self.place.stage.fail(format!("{} has halted: {}", row.name, row.detail));
+                return self.place.stage.fail(format!("{} has halted: {}", row.name, row.state.detail()));
             }
             if let Some(name) = name.filter(|name| !moved.contains(name)) {
                 self.place.stage.note(format_args!("the operator moves {name} away"));

@@ -34,7 +34,7 @@ async fn a_journal_that_was_put_back_finds_out_whenever_its_output_answers() {
         let (sink, _) = world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
         sink.acknowledge(Seq(cursor)).await.unwrap();
         world.start(world.plan(), file(&path, None));
-        world.until(|row| row.cursor == Seq(head) && row.state == "running").await;
+        world.until(|row| row.cursor == Seq(head) && row.state.word() == "running").await;
         world.write(2).await;
         world.until(|row| row.cursor == Seq(head + 2)).await;
         let new = world.journal.epoch();
@@ -74,7 +74,7 @@ async fn an_epoch_that_nobody_here_knows_is_followed_by_a_later_one() {
         let shared = if begins { world.lines(1..=4) } else { Vec::new() };
         std::fs::write(&path, [&shared[..], line.as_bytes()].concat()).unwrap();
         world.start(world.plan(), file(&path, None));
-        world.until(|row| row.cursor == Seq(5) && row.state == "running").await;
+        world.until(|row| row.cursor == Seq(5) && row.state.word() == "running").await;
         let new = world.journal.epoch();
         assert_eq!(new != old, begins);
         assert!(new.as_str() > unknown && new >= old);
@@ -100,7 +100,7 @@ async fn outputs_that_answer_one_after_the_other_follow_the_same_epoch() {
     for (name, path) in ["a", "b"].into_iter().zip(&paths) {
         std::fs::write(path, &before).unwrap();
         world.start(Plan { name: name.into(), ..world.plan() }, file(path, None));
-        world.until_sink(name, |row| row.cursor >= Seq(6) && row.state == "running").await;
+        world.until_sink(name, |row| row.cursor >= Seq(6) && row.state.word() == "running").await;
         world.write(2).await;
     }
     world.until_sink("a", |row| row.cursor == Seq(10)).await;
@@ -119,28 +119,32 @@ async fn a_second_writer_halts_the_sink_until_its_output_is_its_own() {
     let path = world.dir.path().join("events.jsonl");
     world.write(3).await;
     world.start(world.plan(), file(&path, None));
-    world.until(|row| row.cursor == Seq(3) && row.state == "running").await;
+    world.until(|row| row.cursor == Seq(3) && row.state.word() == "running").await;
     let foreign = [&world.lines(1..=3)[..], dead(&world, 4).as_bytes()].concat();
     std::fs::write(&path, &foreign).unwrap();
     world.write(2).await;
-    let row = world.until(|row| row.state == "halted").await;
-    assert!(row.detail.contains("ends with entry 4") && row.detail.contains("another decklog"), "{}", row.detail);
+    let row = world.until(|row| row.state.word() == "halted").await;
+    assert!(
+        row.state.detail().contains("ends with entry 4") && row.state.detail().contains("another decklog"),
+        "{}",
+        row.state.detail()
+    );
     assert_eq!(row.cursor, Seq(3));
     world.write(1).await;
     assert!(std::fs::read(&path).unwrap() == foreign, "nothing was written behind it");
     std::fs::create_dir(world.dir.path().join("away")).unwrap();
     std::fs::rename(&path, world.dir.path().join("away/events.jsonl")).unwrap();
     world.reopen.notify();
-    world.until(|row| row.cursor == Seq(6) && row.state == "running").await;
+    world.until(|row| row.cursor == Seq(6) && row.state.word() == "running").await;
     assert!(std::fs::read(&path).unwrap() == world.lines(4..=6));
     // The other one is stopped, and the file is this sink's from now on.
     let foreign = [&world.lines(4..=6)[..], dead(&world, 7).as_bytes()].concat();
     std::fs::write(&path, &foreign).unwrap();
     world.write(2).await;
-    world.until(|row| row.state == "halted").await;
+    world.until(|row| row.state.word() == "halted").await;
     let old = world.journal.epoch();
     world.reopen.notify();
-    world.until(|row| row.cursor == Seq(8) && row.state == "running").await;
+    world.until(|row| row.cursor == Seq(8) && row.state.word() == "running").await;
     let own = String::from_utf8(world.lines(7..=8)).unwrap().replace(&old, &world.journal.epoch());
     assert!(world.journal.epoch() > old && std::fs::read(&path).unwrap() == [&foreign, own.as_bytes()].concat());
     world.stop().await;
@@ -229,8 +233,12 @@ async fn an_epoch_that_nothing_can_follow_halts_the_sink() {
         let line = dead(&world, 2).replace(&old, unknown);
         std::fs::write(&path, &line).unwrap();
         world.start(world.plan(), file(&path, None));
-        let row = world.until(|row| row.state == "halted").await;
-        assert!(row.detail.contains(unknown) && row.detail.contains("another output"), "{}", row.detail);
+        let row = world.until(|row| row.state.word() == "halted").await;
+        assert!(
+            row.state.detail().contains(unknown) && row.state.detail().contains("another output"),
+            "{}",
+            row.state.detail()
+        );
         assert_eq!((std::fs::read(&path).unwrap(), world.journal.epoch()), (line.into_bytes(), old));
         world.stop().await;
     }

@@ -10,7 +10,7 @@ use crate::wire;
 
 /// Whether an entry is wanted, by what its row tells ([`wire::row_header`]). It is asked with the whole entry where that is
 /// at hand, and has to say the same.
-pub type Choice<'c> = &'c dyn Fn(&[u8]) -> bool;
+pub type EntryFilter<'c> = &'c dyn Fn(&[u8]) -> bool;
 
 /// A part of the log.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +60,7 @@ impl Reader {
         after: Seq,
         limit: usize,
         max_bytes: usize,
-        choice: Choice<'_>,
+        choice: EntryFilter<'_>,
     ) -> Result<Page> {
         let what = "entries";
         let mut page = Page::default();
@@ -91,7 +91,7 @@ impl Reader {
     pub(super) fn unpack_chosen(
         &mut self,
         rows: Vec<(Stored, Option<bool>)>,
-        choice: Option<Choice<'_>>,
+        choice: Option<EntryFilter<'_>>,
     ) -> Result<Vec<StoredEntry>> {
         let mut entries = Vec::with_capacity(rows.len());
         for (row, chosen) in rows {
@@ -105,7 +105,7 @@ impl Reader {
 }
 
 /// Whether a row with [`COLUMNS`] is chosen by its outline; `None` where that would not tell all that is asked for.
-pub(super) fn chosen(row: &Row<'_>, choice: Choice<'_>) -> rusqlite::Result<Option<bool>> {
+pub(super) fn chosen(row: &Row<'_>, choice: EntryFilter<'_>) -> rusqlite::Result<Option<bool>> {
     let text = |at: usize| -> rusqlite::Result<Option<&str>> { Ok(row.get_ref(at)?.as_str_or_null()?) };
     let (Some(op), Some(resource)) = (type_of(row.get(1)?), text(5)?) else { return Ok(None) };
     let (namespace, name) = if op == EntryType::Gap { (text(6)?, Some("")) } else { (text(7)?, text(8)?) };

@@ -142,7 +142,7 @@ async fn rows_and_lines_choose_the_same() {
             told.borrow_mut().push(serde_json::from_slice::<Value>(line).unwrap());
             true
         };
-        reader.select(&Position::default(), Seq(0), None, false, 10_000, Some(&tell)).unwrap();
+        reader.select(&EntryQuery::default(), Seq(0), None, false, 10_000, Some(&tell)).unwrap();
         let mut told = told.take();
         told.sort_by_key(|told| told["seq"].as_u64());
         assert_eq!(told.len(), kept.len());
@@ -183,8 +183,9 @@ async fn rows_and_lines_choose_the_same() {
                 let wanted: Vec<Seq> = all.entries.iter().filter(wanted).map(|entry| entry.seq).collect();
                 assert_eq!(delivered, wanted, "seed {seed}: {text}");
                 for newest_first in [false, true] {
-                    let page =
-                        reader.select(&Position::default(), Seq(0), None, newest_first, 10_000, Some(&choice)).unwrap();
+                    let page = reader
+                        .select(&EntryQuery::default(), Seq(0), None, newest_first, 10_000, Some(&choice))
+                        .unwrap();
                     let mut selected = seqs(&page.entries);
                     if newest_first {
                         selected.reverse();
@@ -210,11 +211,11 @@ async fn what_is_left_out_by_its_row_is_not_put_together() {
     let chosen = |reader: &mut Reader, text: &str| {
         let filter = Filter::compile(text).unwrap();
         let choice = |line: &[u8]| filter.is_true_for(line);
-        let choice = filter.asks_only_for(&ROW).then_some(&choice as Choice<'_>);
+        let choice = filter.asks_only_for(&ROW).then_some(&choice as EntryFilter<'_>);
         let delivered = reader.deliverable_after(Seq(0), 10, usize::MAX, choice)?.entries.len();
         Ok::<_, JournalError>((
             delivered,
-            reader.select(&Position::default(), Seq(0), None, true, 10, choice)?.entries.len(),
+            reader.select(&EntryQuery::default(), Seq(0), None, true, 10, choice)?.entries.len(),
         ))
     };
     assert_eq!(chosen(&mut reader, r#"kind == "Pod" && name == "a""#).unwrap(), (2, 2));

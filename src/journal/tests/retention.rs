@@ -286,7 +286,7 @@ async fn what_is_damaged_is_forgotten_like_everything_else() {
     until("another to be forgotten", || oldest(&open) == 6).await;
     let kept = reader.rescued("s", Seq(1), Seq(6)).unwrap();
     assert_eq!(kept.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), [5], "what is whole is rescued");
-    let aside: Vec<u64> = reader.set_aside().unwrap().iter().map(|aside| aside.seq.0).collect();
+    let aside: Vec<u64> = reader.dead_letters().unwrap().iter().map(|aside| aside.seq.0).collect();
     assert_eq!(aside, [3, 5], "and what is not is still listed");
     // What stands on it is told as ever.
     open.watch(vec![upsert("a", "u1", 17), upsert("a", "u1", 18), delete("b14", "v14", 19)]).await;

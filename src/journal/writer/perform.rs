@@ -96,10 +96,7 @@ impl Transaction<'_> {
             OfSource::Gone(reply) => self.gone(id, reply.clone()),
             OfSource::MarkDesynced(why) => self.mark_desynced(id, *why),
             OfSource::Audited(audit) => self.note_audit(id, audit),
-            OfSource::Report(state) => {
-                let (word, detail) = state.describe();
-                self.report("source", "id", &id, word, &detail)
-            }
+            OfSource::Report(state) => self.report("source", "id", &id, state.word(), &state.detail()),
             OfSource::Retire => {
                 self.execute("retire a source", "UPDATE source SET active = 0 WHERE id = ?", params![id]).map(drop)
             }
@@ -149,8 +146,7 @@ impl Transaction<'_> {
                 self.later(reply, ());
             }
             OfSink::Report(state) => {
-                let (word, detail) = state.describe();
-                self.report("sink", "name", &name, word, detail)?;
+                self.report("sink", "name", &name, state.word(), state.detail())?;
             }
             OfSink::Retire => {
                 self.execute("retire a sink", "UPDATE sink SET active = 0 WHERE name = ?", params![name])?;

@@ -391,6 +391,8 @@ fn a_transaction_that_fails_leaves_what_is_committed_as_it_was() {
                 transaction.perform(command).unwrap();
             }
             if done > all {
+                // There is something to be written in any case.
+                transaction.perform(&of_source(OfSource::Bookmark(rv("500")))).unwrap();
                 transaction.conn.pragma_update(None, "query_only", true).unwrap();
                 assert!(transaction.commit().is_err(), "{name}");
                 disk.conn.pragma_update(None, "query_only", false).unwrap();

@@ -107,7 +107,7 @@ fn show(effect: &Effect) -> String {
         Effect::Reconnect => "reconnect".to_owned(),
         Effect::Bookmark(version) => format!("bookmark {version}"),
         Effect::Report(SourceState::Degraded(text)) => format!("degraded ({text})"),
-        Effect::Report(state) => state.describe().0.to_owned(),
+        Effect::Report(state) => state.word().to_owned(),
         Effect::Count(Anomaly::Replay) => "replay".to_owned(),
         Effect::Count(Anomaly::Disorder) => "disorder".to_owned(),
         Effect::Count(Anomaly::Desync(why)) => format!("desync {}", why.as_str()),

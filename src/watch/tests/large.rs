@@ -120,7 +120,7 @@ async fn a_list_that_never_has_one_version_is_told_and_holds_up_nobody() {
     place.sim.fault(first);
     let daemon = place.ready(vec![watch(&["configmaps", "services"])]).await;
     let state = daemon.until_state("configmaps", |state| matches!(state, SourceState::Degraded(_))).await;
-    assert!(state.describe().1.contains("a list changed its version from 7 to 8"), "{state:?}");
+    assert!(state.detail().contains("a list changed its version from 7 to 8"), "{state:?}");
     daemon.stop().await;
 }
 

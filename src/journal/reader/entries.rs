@@ -1,0 +1,331 @@
+//! Entries as sinks and commands get them.
+
+use bytes::Bytes;
+use rusqlite::{OptionalExtension, params, params_from_iter};
+
+use super::pushdown::{COLUMNS, TABLES, chosen};
+use super::{EntryFilter, OLDEST, Page, Reader, Stored, StoredEntry, resource_of, sql, stored_row};
+use crate::journal::JournalError;
+use crate::journal::error::Result;
+use crate::journal::recent::Line;
+use crate::journal::writer::{rfc3339, type_code};
+use crate::model::{EntryType, Gap, ResourceVersion, Seq, Why};
+use crate::wire;
+
+/// Which entries a command asks for. Everything that is `None` or empty selects all.
+#[derive(Clone, Debug, Default)]
+pub struct EntryQuery {
+    /// Resources and, for each, the one name asked for.
+    pub objects: Vec<(i64, Option<String>)>,
+    /// One namespace.
+    pub namespace: Option<String>,
+    /// Types.
+    pub types: Vec<EntryType>,
+    /// Not before, in microseconds since 1970.
+    pub since: Option<i64>,
+    /// Not after, in microseconds since 1970.
+    pub until: Option<i64>,
+}
+
+impl Reader {
+    /// Entries with a seq above `after`, in order: at most `limit`, and about `max_bytes` bytes, but at least one
+    /// where there is one.
+    ///
+    /// # Errors
+    /// Where the database cannot be read or an entry is damaged.
+    pub fn entries_after(&mut self, after: Seq, limit: usize, max_bytes: usize) -> Result<Vec<StoredEntry>> {
+        if let Some(found) = self.at_hand(after, limit, max_bytes) {
+            return Ok(found);
+        }
+        self.moment(|reader| reader.stored_after(after, limit, max_bytes))
+    }
+
+    pub(super) fn stored_after(&mut self, after: Seq, limit: usize, max_bytes: usize) -> Result<Vec<StoredEntry>> {
+        let what = "entries";
+        // Where the object ends in the line is about how long the line is.
+        let stored: Vec<Stored> = {
+            let mut select = self
+                .conn
+                .prepare_cached(&format!(
+                    "SELECT seq, type, base, line, object_end FROM entry WHERE seq > max(?, {OLDEST} - 1) ORDER BY seq LIMIT ?"
+                ))
+                .map_err(sql(what))?;
+            let mut rows = select.query(params![after.0, limit]).map_err(sql(what))?;
+            let (mut stored, mut bytes) = (Vec::new(), 0);
+            while let Some(row) = rows.next().map_err(sql(what))? {
+                bytes += row.get::<_, usize>(4).map_err(sql(what))?;
+                stored.push(stored_row(row).map_err(sql(what))?);
+                if bytes >= max_bytes {
+                    break;
+                }
+            }
+            stored
+        };
+        let (mut entries, mut bytes) = (Vec::with_capacity(stored.len()), 0);
+        for row in stored {
+            let entry = self.unpack(row)?;
+            bytes += entry.line.len();
+            entries.push(entry);
+            if bytes >= max_bytes {
+                break;
+            }
+        }
+        Ok(entries)
+    }
+
+    /// As [`Reader::entries_after`], for a sink that has everything up to `after` and nothing else: where entries after
+    /// it are forgotten, a GAP of each source that had some of them stands in their place, with the seq of the newest.
+    /// It is the same for every sink and at every try, as long as nothing more is forgotten. With a choice `limit` is how
+    /// many entries are looked at, and what is not chosen is not put together.
+    ///
+    /// # Errors
+    /// As [`Reader::entries_after`].
+    pub fn deliverable_after(
+        &mut self,
+        after: Seq,
+        limit: usize,
+        max_bytes: usize,
+        choice: Option<EntryFilter<'_>>,
+    ) -> Result<Page> {
+        let all = |entries: Vec<StoredEntry>| {
+            let mut page = Page::default();
+            for entry in entries {
+                page.look(entry.seq);
+                if choice.is_none_or(|choice| choice(&entry.line)) {
+                    page.entries.push(entry);
+                }
+            }
+            page
+        };
+        if let Some(found) = self.at_hand(after, limit, max_bytes) {
+            return Ok(all(found));
+        }
+        self.moment(|reader| {
+            let mut page = Page::default();
+            for gap in reader.missed(after)? {
+                page.look(gap.seq);
+                page.own = Some(gap.seq);
+                page.entries.push(gap);
+            }
+            let stored = match choice {
+                Some(choice) => reader.chosen_after(after, limit, max_bytes, choice)?,
+                None => all(reader.stored_after(after, limit, max_bytes)?),
+            };
+            page.join(stored);
+            Ok(page)
+        })
+    }
+
+    /// The gaps that stand for what is forgotten after `after`.
+    fn missed(&self, after: Seq) -> Result<Vec<StoredEntry>> {
+        let what = "what was forgotten";
+        let found: Vec<(u64, Option<String>, i64, String, String)> = {
+            let mut select = self
+                .conn
+                .prepare_cached(
+                    "SELECT s.forgotten, s.forgotten_version, s.forgotten_at, s.namespace, r.facts
+                     FROM source s JOIN resource r ON r.id = s.resource WHERE s.forgotten > ? ORDER BY s.forgotten",
+                )
+                .map_err(sql(what))?;
+            let rows = select
+                .query_map([after.0], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))
+                .map_err(sql(what))?;
+            rows.collect::<Result<_, _>>().map_err(sql(what))?
+        };
+        if found.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (epochs, cluster) = (self.epochs()?, self.cluster()?);
+        let entries = found.into_iter().map(|(seq, version, time, namespace, facts)| {
+            // That of the entry in whose place it stands: in an output no epoch follows a later one.
+            let epoch = epochs.iter().rev().find(|(_, since)| since.0 <= seq).or(epochs.first());
+            let epoch = epoch.map_or("", |(name, _)| name);
+            let resource = resource_of(&facts);
+            let gap = Gap { why: Why::Expired, from: None, to: version.map(ResourceVersion), recovered: 0 };
+            let rendered = wire::render(&wire::EntryBuilder {
+                seq: Seq(seq),
+                epoch,
+                time: &rfc3339(time),
+                op: EntryType::Gap,
+                evidence: None,
+                cluster: &cluster,
+                api_version: &resource.api_version(),
+                kind: &resource.kind,
+                resource: &resource.plural,
+                namespace: &namespace,
+                name: "",
+                uid: "",
+                version: "",
+                change: None,
+                object: None,
+                gap: Some((&gap, None)),
+                redacted: &[],
+            });
+            StoredEntry { seq: Seq(seq), kind: EntryType::Gap, line: rendered.line.into() }
+        });
+        Ok(entries.collect())
+    }
+
+    /// What the writer of this process has at hand.
+    fn at_hand(&self, after: Seq, limit: usize, max_bytes: usize) -> Option<Vec<StoredEntry>> {
+        let (recent, head) = self.recent.as_ref()?;
+        // Only what is on disk: durable before visible.
+        let found = recent.range(after.0 + 1, head.borrow().0, limit, max_bytes)?;
+        let entry = |(seq, line): (u64, Line)| StoredEntry { seq: Seq(seq), kind: line.kind, line: line.bytes };
+        Some(found.into_iter().map(entry).collect())
+    }
+
+    /// Entries that a sink refused, that are set aside for it and forgotten by the log, from `from` to `to`.
+    ///
+    /// # Errors
+    /// Where the database cannot be read or an entry is damaged.
+    pub fn rescued(&mut self, sink: &str, from: Seq, to: Seq) -> Result<Vec<StoredEntry>> {
+        let what = "entries set aside";
+        let blobs: Vec<(u64, Vec<u8>)> = {
+            let mut select = self
+                .conn
+                .prepare_cached("SELECT seq, line FROM aside WHERE sink = ? AND seq BETWEEN ? AND ? AND line IS NOT NULL ORDER BY seq")
+                .map_err(sql(what))?;
+            let rows = select.query_map(params![sink, from.0, to.0], |row| Ok((row.get(0)?, row.get(1)?)));
+            rows.map_err(sql(what))?.collect::<Result<_, _>>().map_err(sql(what))?
+        };
+        let mut entries = Vec::new();
+        for (seq, blob) in blobs {
+            let damaged = |why: &dyn std::fmt::Display| {
+                JournalError::Corrupt(format!("entry {seq}, set aside, is damaged ({why})"))
+            };
+            let line: Bytes = self.codec.decompress(None, &blob).map_err(|error| damaged(&error))?.into();
+            let kind = wire::Entry::parse(&line).map_err(|error| damaged(&error))?.op;
+            entries.push(StoredEntry { seq: Seq(seq), kind, line });
+        }
+        Ok(entries)
+    }
+
+    /// One entry.
+    ///
+    /// # Errors
+    /// Where the database cannot be read or the entry is damaged.
+    pub fn entry(&mut self, seq: Seq) -> Result<Option<StoredEntry>> {
+        self.moment(|reader| if reader.retained()?.oldest <= seq.0 { reader.row(seq) } else { Ok(None) })
+    }
+
+    /// One entry that is in the table, also one that is forgotten and held for what later ones need of it.
+    pub(super) fn row(&mut self, seq: Seq) -> Result<Option<StoredEntry>> {
+        let row = self
+            .conn
+            .prepare_cached("SELECT seq, type, base, line FROM entry WHERE seq = ?")
+            .and_then(|mut select| select.query_row([seq.0], stored_row).optional())
+            .map_err(sql("an entry"))?;
+        row.map(|row| self.unpack(row)).transpose()
+    }
+
+    /// Entries that `query` selects, after `after`: oldest first, or with `newest_first` from the end backwards. With a
+    /// choice `limit` is how many entries are looked at, and what is not chosen is not put together.
+    ///
+    /// # Errors
+    /// Where the database cannot be read or an entry is damaged.
+    pub fn select(
+        &mut self,
+        query: &EntryQuery,
+        after: Seq,
+        before: Option<Seq>,
+        newest_first: bool,
+        limit: usize,
+        choice: Option<EntryFilter<'_>>,
+    ) -> Result<Page> {
+        let what = "entries";
+        let mut text = format!("SELECT {COLUMNS} FROM {TABLES} WHERE e.seq > max(?, {OLDEST} - 1)");
+        let mut values: Vec<rusqlite::types::Value> = vec![after.0.cast_signed().into()];
+        if let Some(before) = before {
+            text.push_str(" AND e.seq < ?");
+            values.push(before.0.cast_signed().into());
+        }
+        if !query.objects.is_empty() {
+            let mut any = Vec::new();
+            for (resource, name) in &query.objects {
+                values.push((*resource).into());
+                match name {
+                    Some(name) => {
+                        any.push("(s.resource = ? AND (o.name = ? OR e.object IS NULL))");
+                        values.push(name.clone().into());
+                    }
+                    None => any.push("s.resource = ?"),
+                }
+            }
+            text.push_str(&format!(" AND ({})", any.join(" OR ")));
+        }
+        if let Some(namespace) = &query.namespace {
+            // What is named and lives in no namespace is meant whatever the namespace, as kubectl has it.
+            let nowhere = if query.objects.is_empty() { "" } else { "o.namespace = '' OR " };
+            text.push_str(&format!(" AND ({nowhere}o.namespace = ? OR (e.object IS NULL AND s.namespace IN ('', ?)))"));
+            values.push(namespace.clone().into());
+            values.push(namespace.clone().into());
+        }
+        if !query.types.is_empty() {
+            text.push_str(&format!(" AND e.type IN ({})", vec!["?"; query.types.len()].join(", ")));
+            values.extend(query.types.iter().map(|kind| type_code(*kind).into()));
+        }
+        for (bound, operator) in [(query.since, ">="), (query.until, "<=")] {
+            if let Some(bound) = bound {
+                text.push_str(&format!(" AND e.time {operator} ?"));
+                values.push(bound.into());
+            }
+        }
+        text.push_str(if newest_first { " ORDER BY e.seq DESC LIMIT ?" } else { " ORDER BY e.seq LIMIT ?" });
+        values.push(i64::try_from(limit).unwrap_or(i64::MAX).into());
+        self.moment(|reader| {
+            let mut page = Page::default();
+            let stored = {
+                let mut select = reader.conn.prepare_cached(&text).map_err(sql(what))?;
+                let mut rows = select.query(params_from_iter(values)).map_err(sql(what))?;
+                let mut stored = Vec::new();
+                while let Some(row) = rows.next().map_err(sql(what))? {
+                    page.look(Seq(row.get(0).map_err(sql(what))?));
+                    let chosen = match choice {
+                        Some(choice) => chosen(row, choice).map_err(sql(what))?,
+                        None => Some(true),
+                    };
+                    if chosen != Some(false) {
+                        stored.push((stored_row(row).map_err(sql(what))?, chosen));
+                    }
+                }
+                stored
+            };
+            page.entries = reader.unpack_chosen(stored, choice)?;
+            Ok(page)
+        })
+    }
+
+    /// The last seq before `micros`, 0 for none: where a command that asks `--since` begins to read.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn last_before(&self, micros: i64) -> Result<Seq> {
+        // Times follow seqs but for a clock that was set back, so bisection finds the place without an index.
+        let what = "times";
+        let (mut low, mut high) = (self.oldest()?.0.saturating_sub(1), self.head()?.0);
+        let mut select = self.conn.prepare_cached("SELECT time FROM entry WHERE seq = ?").map_err(sql(what))?;
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            // One that is gone by now was among the oldest.
+            let time: Option<i64> = select.query_row([middle], |row| row.get(0)).optional().map_err(sql(what))?;
+            if time.is_none_or(|time| time < micros) { low = middle } else { high = middle - 1 }
+        }
+        Ok(Seq(low))
+    }
+
+    /// The newest GAP entry that is kept.
+    ///
+    /// # Errors
+    /// Where the database cannot be read or the entry is damaged.
+    pub fn last_gap(&mut self) -> Result<Option<StoredEntry>> {
+        let row = self
+            .conn
+            .prepare_cached(&format!(
+                "SELECT seq, type, base, line FROM entry WHERE type = 3 AND seq >= {OLDEST} ORDER BY seq DESC LIMIT 1"
+            ))
+            .and_then(|mut select| select.query_row([], stored_row).optional())
+            .map_err(sql("the last gap"))?;
+        row.map(|row| self.unpack(row)).transpose()
+    }
+}

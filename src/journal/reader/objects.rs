@@ -1,0 +1,153 @@
+//! Objects and their last known state.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use rusqlite::{OptionalExtension, ToSql, params};
+
+use super::{Reader, StoredEntry, resource_of, sql};
+use crate::journal::error::Result;
+use crate::model::{Resource, Seq};
+use crate::wire;
+
+/// The last known state of one object.
+#[derive(Clone, Debug)]
+pub struct ObjectRow {
+    /// Its resource.
+    pub resource: Resource,
+    /// Its namespace, empty for cluster-scoped.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// uid of its last incarnation.
+    pub uid: String,
+    /// Its last known version.
+    pub version: String,
+    /// Whether it exists.
+    pub present: bool,
+    /// seq of its newest entry, 0 for none.
+    pub last: Seq,
+    /// Its resource's id.
+    pub resource_id: i64,
+    pub(super) id: i64,
+}
+
+impl ObjectRow {
+    /// `deployments.apps/web in namespace shop`.
+    #[must_use]
+    pub fn spell(&self) -> String {
+        let name = format!("{}/{}", self.resource.full_name(), self.name);
+        if self.namespace.is_empty() { name } else { format!("{name} in namespace {}", self.namespace) }
+    }
+
+    /// Whether two rows are of one object.
+    #[must_use]
+    pub const fn is(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Reader {
+    /// What discovery last said.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn resources(&self) -> Result<Vec<(i64, Resource)>> {
+        let what = "resources";
+        let mut select = self.conn.prepare_cached("SELECT id, facts FROM resource ORDER BY id").map_err(sql(what))?;
+        let rows =
+            select.query_map([], |row| Ok((row.get(0)?, resource_of(&row.get::<_, String>(1)?)))).map_err(sql(what))?;
+        rows.collect::<Result<_, _>>().map_err(sql(what))
+    }
+
+    /// Objects of one resource by name, in one namespace or in all.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn objects(&self, resource: i64, namespace: Option<&str>, name: Option<&str>) -> Result<Vec<ObjectRow>> {
+        self.object_rows(
+            "o.resource = ?1 AND (?2 IS NULL OR o.namespace = ?2) AND (?3 IS NULL OR o.name = ?3)",
+            &[&resource, &namespace, &name],
+        )
+    }
+
+    /// The namespaces of all objects that are known, without that of those that live in none.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn namespaces(&self) -> Result<BTreeSet<String>> {
+        let what = "namespaces";
+        // From one to the next by the index, because there are few, and objects are many.
+        let mut select = self
+            .conn
+            .prepare_cached("SELECT min(namespace) FROM object WHERE resource = ? AND namespace > ?")
+            .map_err(sql(what))?;
+        let mut found = BTreeSet::new();
+        for (resource, _) in self.resources()? {
+            let mut at = String::new();
+            while let Some(next) =
+                select.query_row(params![resource, at], |row| row.get::<_, Option<String>>(0)).map_err(sql(what))?
+            {
+                found.insert(next.clone());
+                at = next;
+            }
+        }
+        Ok(found)
+    }
+
+    pub(super) fn object_rows(&self, condition: &str, values: &[&dyn ToSql]) -> Result<Vec<ObjectRow>> {
+        let what = "objects";
+        let mut select = self
+            .conn
+            .prepare_cached(&format!(
+                "SELECT o.id, r.facts, o.namespace, o.name, o.uid, o.version, o.present, o.last, o.resource
+                 FROM object o JOIN resource r ON r.id = o.resource WHERE {condition} ORDER BY o.namespace, o.name"
+            ))
+            .map_err(sql(what))?;
+        let rows = select
+            .query_map(values, |row| {
+                Ok(ObjectRow {
+                    id: row.get(0)?,
+                    resource: resource_of(&row.get::<_, String>(1)?),
+                    namespace: row.get(2)?,
+                    name: row.get(3)?,
+                    uid: row.get(4)?,
+                    version: row.get(5)?,
+                    present: row.get(6)?,
+                    last: Seq(row.get(7)?),
+                    resource_id: row.get(8)?,
+                })
+            })
+            .map_err(sql(what))?;
+        rows.collect::<Result<_, _>>().map_err(sql(what))
+    }
+
+    /// The object's last known state as JSON, withheld changes included. `None`: it does not exist.
+    ///
+    /// # Errors
+    /// Where the database cannot be read or the state is damaged.
+    pub fn current(&mut self, object: &ObjectRow) -> Result<Option<Bytes>> {
+        let what = "an object";
+        self.moment(|reader| {
+            // It may have changed since it was looked up.
+            let row = reader
+                .conn
+                .query_row("SELECT present, state, last, base FROM object WHERE id = ?", [object.id], |row| {
+                    Ok((row.get(0)?, row.get::<_, Option<Vec<u8>>>(1)?, row.get(2)?, row.get(3)?))
+                })
+                .optional()
+                .map_err(sql(what))?;
+            match row {
+                Some((true, Some(blob), _, base)) => Ok(Some(reader.state(&blob, base)?.into())),
+                Some((true, None, last, _)) => Ok(reader.row(Seq(last))?.and_then(|entry| object_in(&entry))),
+                Some((false, ..)) | None => Ok(None),
+            }
+        })
+    }
+}
+
+/// The object that an entry carries.
+fn object_in(entry: &StoredEntry) -> Option<Bytes> {
+    let object = wire::Entry::parse(&entry.line).ok()?.object?.get();
+    Some(entry.line.slice_ref(object.as_bytes()))
+}

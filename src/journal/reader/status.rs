@@ -1,0 +1,201 @@
+//! What sources and sinks are doing, and how far they are.
+
+use super::{OLDEST, Reader, resource_of, sql};
+use crate::journal::error::Result;
+use crate::journal::{SinkState, SourceState};
+use crate::model::{Resource, Seq};
+
+/// A source as the journal last knew it.
+#[derive(Clone, Debug)]
+pub struct SourceRow {
+    /// Its id.
+    pub id: i64,
+    /// The resource watched.
+    pub resource: Resource,
+    /// The namespace, empty for all.
+    pub namespace: String,
+    /// What it is doing, as the daemon last said.
+    pub state: SourceState,
+    /// When the state began, microseconds since 1970.
+    pub state_since: i64,
+    /// The checkpoint.
+    pub resume: Option<String>,
+    /// When it was last known good, microseconds since 1970.
+    pub good_at: Option<i64>,
+    /// Objects known now.
+    pub objects: u64,
+    /// Gaps told.
+    pub gaps: u64,
+    /// Changes that its watch had forgotten, and that were recovered.
+    pub recovered: u64,
+    /// Whether it is configured.
+    pub active: bool,
+    /// Audits done.
+    pub audits: u64,
+    /// Objects that audits found to differ.
+    pub audit_differences: u64,
+    /// When the last audit was done, microseconds since 1970; 0 for never.
+    pub audited_at: i64,
+    /// Its position is lost, and no list has declared the gap yet.
+    pub gap_owed: bool,
+    /// Changes that `ignore` kept out of the log.
+    pub withheld: u64,
+    /// Only a part of the resource is watched: one namespace, or what a selector takes.
+    pub scoped: bool,
+}
+
+impl SourceRow {
+    /// The name in status and metrics: `deployments.apps` or `deployments.apps/shop`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let resource = self.resource.full_name();
+        if self.namespace.is_empty() { resource } else { format!("{resource}/{}", self.namespace) }
+    }
+}
+
+/// A sink as the journal last knew it.
+#[derive(Clone, Debug)]
+pub struct SinkRow {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub kind: String,
+    /// The last seq it has for good.
+    pub cursor: Seq,
+    /// The first seq that is for it.
+    pub begins: Seq,
+    /// The last seq that was really handed over: below the cursor where a filter left out what follows.
+    pub written: Seq,
+    /// How it is doing, as the daemon last said.
+    pub state: SinkState,
+    /// When the state began, microseconds since 1970.
+    pub state_since: i64,
+    /// When it last took something, microseconds since 1970; 0 for never.
+    pub delivered_at: i64,
+    /// When the oldest entry that it lacks was journaled, microseconds since 1970.
+    pub oldest_undelivered: Option<i64>,
+    /// Entries set aside.
+    pub aside: u64,
+    /// Entries that were forgotten before it had taken them.
+    pub missed: u64,
+    /// When the last of them was forgotten, in microseconds since 1970.
+    pub missed_at: Option<i64>,
+    /// Whether it is configured.
+    pub active: bool,
+}
+
+/// An entry that a sink refused for ever.
+#[derive(Clone, Debug)]
+pub struct DeadLetter {
+    /// Which sink.
+    pub sink: String,
+    /// Which entry.
+    pub seq: Seq,
+    /// Why.
+    pub reason: String,
+    /// When, in microseconds since 1970.
+    pub time: i64,
+}
+
+impl Reader {
+    /// Every source ever configured.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn sources(&self) -> Result<Vec<SourceRow>> {
+        let what = "sources";
+        let mut select = self
+            .conn
+            .prepare_cached(
+                "SELECT s.id, r.facts, s.namespace, s.state, s.detail, s.state_since, s.resume, s.good_at, s.active,
+                     (SELECT count(*) FROM object o WHERE o.resource = s.resource AND o.present = 1
+                         AND (s.namespace = '' OR o.namespace = s.namespace)),
+                     s.gaps, s.audits, s.audit_differences, s.audited_at, s.pending_why IS NOT NULL, s.withheld,
+                     s.namespace <> '' OR s.label_selector <> '' OR s.field_selector <> '',
+                     s.recovered
+                 FROM source s JOIN resource r ON r.id = s.resource ORDER BY r.plural, r.api_group, s.namespace",
+            )
+            .map_err(sql(what))?;
+        let rows = select
+            .query_map([], |row| {
+                Ok(SourceRow {
+                    id: row.get(0)?,
+                    resource: resource_of(&row.get::<_, String>(1)?),
+                    namespace: row.get(2)?,
+                    state: SourceState::read(&row.get::<_, String>(3)?, row.get(4)?),
+                    state_since: row.get(5)?,
+                    resume: row.get(6)?,
+                    good_at: row.get(7)?,
+                    active: row.get(8)?,
+                    objects: row.get(9)?,
+                    gaps: row.get(10)?,
+                    audits: row.get(11)?,
+                    audit_differences: row.get(12)?,
+                    audited_at: row.get(13)?,
+                    gap_owed: row.get(14)?,
+                    withheld: row.get(15)?,
+                    scoped: row.get(16)?,
+                    recovered: row.get(17)?,
+                })
+            })
+            .map_err(sql(what))?;
+        rows.collect::<Result<_, _>>().map_err(sql(what))
+    }
+
+    /// Every sink ever configured.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn sinks(&self) -> Result<Vec<SinkRow>> {
+        let what = "sinks";
+        let mut select = self
+            .conn
+            .prepare_cached(
+                &"SELECT name, kind, cursor, state, detail, state_since, delivered_at,
+                     (SELECT time FROM entry e WHERE e.seq > max(k.cursor, OLDEST - 1) ORDER BY e.seq LIMIT 1),
+                     (SELECT count(*) FROM aside a WHERE a.sink = k.name), active, written, missed, begins,
+                     (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'missed/' || k.name)
+                 FROM sink k ORDER BY name"
+                    .replace("OLDEST", OLDEST),
+            )
+            .map_err(sql(what))?;
+        let rows = select
+            .query_map([], |row| {
+                Ok(SinkRow {
+                    name: row.get(0)?,
+                    kind: row.get(1)?,
+                    cursor: Seq(row.get(2)?),
+                    state: SinkState::read(&row.get::<_, String>(3)?, row.get(4)?),
+                    state_since: row.get(5)?,
+                    delivered_at: row.get(6)?,
+                    oldest_undelivered: row.get(7)?,
+                    aside: row.get(8)?,
+                    active: row.get(9)?,
+                    written: Seq(row.get(10)?),
+                    begins: Seq(row.get(12)?),
+                    missed: row.get(11)?,
+                    missed_at: row.get(13)?,
+                })
+            })
+            .map_err(sql(what))?;
+        rows.collect::<Result<_, _>>().map_err(sql(what))
+    }
+
+    /// Entries that sinks refused for ever.
+    ///
+    /// # Errors
+    /// Where the database cannot be read.
+    pub fn dead_letters(&self) -> Result<Vec<DeadLetter>> {
+        let what = "entries set aside";
+        let mut select = self
+            .conn
+            .prepare_cached("SELECT sink, seq, reason, time FROM aside ORDER BY sink, seq")
+            .map_err(sql(what))?;
+        let rows = select
+            .query_map([], |row| {
+                Ok(DeadLetter { sink: row.get(0)?, seq: Seq(row.get(1)?), reason: row.get(2)?, time: row.get(3)? })
+            })
+            .map_err(sql(what))?;
+        rows.collect::<Result<_, _>>().map_err(sql(what))
+    }
+}
