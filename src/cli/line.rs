@@ -398,7 +398,7 @@ mod tests {
     fn hostile_names_and_values_are_shown_and_not_obeyed() {
         for width in [None, Some(40), Some(100), Some(200)] {
             let text = printed(Look { color: false, terminal: width.is_some(), width });
-            assert!(!text.contains(|c| c != '\n' && super::super::output::is_unprintable(c)), "{text:?}");
+            assert!(!text.contains(|c| c != '\n' && crate::terminal::is_unprintable(c)), "{text:?}");
         }
     }
 }

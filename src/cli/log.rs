@@ -9,14 +9,16 @@ use serde::Deserialize;
 use super::line::{day_and_time, full_resource, put_gap};
 use super::output::{Ink, Out, Row, printable};
 use super::select::{FilterArgs, how_many};
-use super::tree::{Change, Manager, Node, Step as Way};
+use super::tree::{Node, Step as Way};
 use super::what::What;
 use super::who::Writers;
 use super::yaml::{self, Sign, View};
 use super::{Exit, Failure, Format, Global, Outcome, complain, object};
 use crate::journal::{Choice, ObjectRow, Position, Reader, Step, StoredEntry};
+use crate::k8s::bookkeeping;
+use crate::k8s::managed_fields::Manager;
 use crate::model::{EntryType, Seq};
-use crate::wire::{Entry, ROW};
+use crate::wire::{Change, Entry, ROW};
 
 /// Arguments of `decklog log`.
 #[derive(Args, Debug)]
@@ -37,14 +39,6 @@ pub struct LogArgs {
     #[arg(long, value_name = "COUNT", value_parser = how_many)]
     pub last: Option<usize>,
 }
-
-/// What no difference shows, because every write moves it.
-pub(super) const UNTOLD: [&[&str]; 4] = [
-    &["metadata", "managedFields"],
-    &["metadata", "resourceVersion"],
-    &["metadata", "generation"],
-    &["metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"],
-];
 
 /// Something to print.
 enum Event {
@@ -372,7 +366,7 @@ impl<'o> Printer<'o> {
 
     /// The difference, under its line.
     fn difference(&mut self, mut tree: Node<'_>) -> Result<(), Failure> {
-        tree.without(&UNTOLD);
+        tree.without(&bookkeeping::PATHS);
         tree.without_empty(&["metadata", "annotations"]);
         if tree.differs() {
             put_difference(self.out, &tree)?;
@@ -428,10 +422,7 @@ impl<'e> Told<'e> {
         let tree = Node::parse(object.as_bytes()).map_err(damaged)?;
         Ok(match (entry.op, entry.evidence.as_deref()) {
             (EntryType::Modified, _) => {
-                let change: Change<'e> = match entry.change {
-                    Some(change) => serde_json::from_str(change.get()).map_err(damaged)?,
-                    None => Change::default(),
-                };
+                let change = Change::of(entry).map_err(damaged)?.unwrap_or_default();
                 let mut tree = tree;
                 tree.revert(&change.patch).map_err(damaged)?;
                 for area in change.dropped() {
@@ -479,7 +470,7 @@ fn owners(tree: &Node<'_>, object: &str) -> Vec<Vec<Manager>> {
 }
 
 fn is_untold(path: &[Way<'_, '_>]) -> bool {
-    UNTOLD.iter().any(|untold| {
+    bookkeeping::PATHS.iter().any(|untold| {
         untold.len() <= path.len()
             && untold.iter().zip(path).all(|(key, step)| matches!(step, Way::Key(name) if name == key))
     })

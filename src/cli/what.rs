@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use super::output::{Ink, Row, cut, printable};
-use super::tree::{Body, Manager, Mark, Node, Step};
+use super::tree::{Body, Mark, Node, Step};
 use super::who;
+use crate::k8s::managed_fields::Manager;
 
 /// A value is shown with at most so many characters.
 const VALUE: usize = 32;
