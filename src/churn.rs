@@ -167,7 +167,7 @@ impl Churn {
     }
 
     fn write(&mut self, entry: &Entry<'_>, body: &[u8]) {
-        let resource = resource_of(entry);
+        let resource = entry.full_resource();
         let bytes = body.len() as u64;
         let time: Option<Timestamp> = entry.time.parse().ok();
         let change = Change::of(entry).ok().flatten().unwrap_or_default();
@@ -215,10 +215,4 @@ impl Churn {
 fn short(name: &str) -> &str {
     let end = name.floor_char_boundary(LONGEST.min(name.len()));
     &name[..end]
-}
-
-/// `deployments.apps`.
-fn resource_of(entry: &Entry<'_>) -> String {
-    let group = entry.group();
-    if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) }
 }

@@ -44,7 +44,7 @@ impl Versions {
         if !inside {
             return Ok(());
         }
-        let of = self.counts.entry(super::resource_of(&entry)).or_default();
+        let of = self.counts.entry(entry.full_resource()).or_default();
         if entry.evidence.as_deref() == Some("watched") {
             match entry.op {
                 EntryType::Added => of.added += 1,

@@ -6,9 +6,9 @@ mod tests;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 
-use super::line::common;
 use super::output::{Ink, Look, Out, Row, count, cut, moment, plural, printable, size, span, table};
 use super::select::{FilterArgs, SelectArgs, Selection, how_many};
+use super::what::common;
 use super::{Exit, Failure, Format, Global, Outcome, complain};
 use crate::churn::{Churn, Class, Fight, Report, Requests, Row as Counted, Versions, Written};
 use crate::journal::Reader;
@@ -312,7 +312,9 @@ fn below(lines: &mut Vec<String>, text: &str, look: Look) {
 /// so that an image shows its tag and not its registry.
 fn value(value: Option<&str>, other: Option<&str>, room: usize) -> String {
     let Some(value) = value else { return "nothing".to_owned() };
-    let same = other.filter(|_| value.chars().count() > room).map_or(0, |other| common(value, other));
+    let same = other
+        .filter(|_| value.chars().count() > room)
+        .map_or(0, |other| if value.starts_with('"') && other.starts_with('"') { common(value, other) } else { 0 });
     match value.get(same..).filter(|_| same > 0) {
         Some(rest) => cut(&format!("…{}", rest.trim_end_matches('"')), room).into_owned(),
         None => cut(value, room).into_owned(),

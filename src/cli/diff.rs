@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::line::{full_resource, put_gap};
+use super::line::put_gap;
 use super::log::put_difference;
 use super::names::{At, Spellings, ago, at};
 use super::object::{self, Moment, place};
@@ -440,7 +440,7 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
         let mut row = Row::new(look);
         row.uncut();
         let entry = object::parse(&hole.stored)?;
-        row.put(Some(Ink::Alarm), &format!("GAP {} (entry {}) ", printable(&full_resource(&entry)), hole.seq));
+        row.put(Some(Ink::Alarm), &format!("GAP {} (entry {}) ", printable(&entry.full_resource()), hole.seq));
         put_gap(&mut row, &entry);
         out.line(&row.finish())?;
     }

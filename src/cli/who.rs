@@ -46,7 +46,8 @@ pub(super) fn spell(managers: &[Manager], fully: bool) -> String {
     let one = |manager: &Manager| {
         let mut text = manager.manager.clone();
         if fully {
-            for part in [Some(&manager.operation), manager.subresource.as_ref()].into_iter().flatten() {
+            let parts = [Some(&manager.operation), manager.subresource.as_ref()];
+            for part in parts.into_iter().flatten().filter(|part| !part.is_empty()) {
                 text.push(' ');
                 text.push_str(part);
             }
