@@ -5,3 +5,4 @@ pub mod bookkeeping;
 pub mod identity;
 pub mod managed_fields;
 pub mod merge_keys;
+pub mod names;

@@ -6,6 +6,7 @@ use jiff::{SpanRelativeTo, Timestamp};
 
 use super::Failure;
 use crate::journal::Reader;
+use crate::k8s::names::Spelling;
 use crate::model::{Resource, Seq};
 
 /// A moment: so long ago, a time, or the last time that the clock showed this.
@@ -118,34 +119,12 @@ impl Spellings {
         Ok(Named { resources, name: name.map(str::to_owned) })
     }
 
-    /// Every resource that `kind` can mean, by the first of kubectl's forms that fits any: plural, singular, short
-    /// name, kind; each alone, with its group, or with version and group.
+    /// Every resource that `kind` can mean, by the first of kubectl's forms that fits any.
     fn matching(&self, kind: &str) -> Vec<(i64, Resource)> {
-        let kind = kind.to_ascii_lowercase();
-        let (word, rest) = kind.split_once('.').map_or((kind.as_str(), None), |(word, rest)| (word, Some(rest)));
-        let in_group = |resource: &Resource| match rest {
-            None => true,
-            Some(rest) => {
-                rest == resource.group
-                    || rest.strip_prefix(&resource.version.to_ascii_lowercase()).is_some_and(|rest| {
-                        rest.strip_prefix('.') == Some(&resource.group)
-                            || (rest.is_empty() && resource.group.is_empty())
-                    })
-            }
-        };
-        let forms: [fn(&Resource, &str) -> bool; 4] = [
-            |resource, word| resource.plural == word,
-            |resource, word| resource.singular == word,
-            |resource, word| resource.short_names.iter().any(|short| short == word),
-            |resource, word| resource.kind.eq_ignore_ascii_case(word),
-        ];
-        for form in forms {
-            let found: Vec<_> = self.resources.iter().filter(|(_, r)| in_group(r) && form(r, word)).cloned().collect();
-            if !found.is_empty() {
-                return found;
-            }
-        }
-        Vec::new()
+        let spelling = Spelling::of(kind);
+        let form = |(_, resource): &&(i64, Resource)| spelling.form(resource).filter(|_| spelling.is_where(resource));
+        let best = self.resources.iter().filter_map(|resource| form(&resource)).min();
+        self.resources.iter().filter(|resource| best.is_some() && form(resource) == best).cloned().collect()
     }
 
     fn watched_names(&self) -> Vec<String> {
