@@ -13,7 +13,7 @@ use super::{Exit, Failure, Format, Global, Outcome, complain};
 use crate::churn::{Churn, Class, Fight, Report, Requests, Row as Counted, Versions, Written};
 use crate::journal::Reader;
 use crate::model::Seq;
-use crate::wire::{Entry, apart};
+use crate::wire::Header;
 
 /// Arguments of `decklog churn`.
 #[derive(Args, Debug)]
@@ -126,8 +126,7 @@ fn tell_newest(reader: &mut Reader, since: Timestamp) -> Result<(), Failure> {
 }
 
 fn time_of(line: &[u8]) -> Option<i64> {
-    let (head, _) = apart(line);
-    Some(Entry::parse(&head).ok()?.time.parse::<Timestamp>().ok()?.as_microsecond())
+    Some(Header::parse(line).ok()?.time.parse::<Timestamp>().ok()?.as_microsecond())
 }
 
 /// The API server counts by resource and verb, and knows nothing of what a narrower choice would ask for.
