@@ -4,14 +4,16 @@
 //! rendered anew, so `1.0`, `1` and `1e400` stay what they are.
 
 mod diff;
+mod leaf_diff;
 mod noise;
+mod patch;
 mod pattern;
-mod place;
 pub mod redact;
 #[cfg(test)]
 mod tests;
 
 pub use crate::json::Shape;
+use crate::json::tree::Tree;
 pub use noise::{Noise, Preset};
 pub use pattern::Pattern;
 
@@ -67,7 +69,21 @@ pub fn compare_shaped(
     old_marks: &[(String, [u8; 16])],
     new_marks: &[(String, [u8; 16])],
 ) -> Result<(Change, Shape), String> {
-    diff::compare(old, shape, new, old_marks, new_marks)
+    let read;
+    let shape = match shape {
+        Some(shape) => shape,
+        None => {
+            read = Tree::parse_shallow(old).map_err(|error| format!("the version before is {error}"))?.into_shape();
+            &read
+        }
+    };
+    // Marks that stayed say nothing where everything else stays in its place.
+    if old_marks == new_marks
+        && let Some(found) = leaf_diff::compare(old, shape, new)
+    {
+        return Ok(found);
+    }
+    diff::everything(old, Some(shape), new, old_marks, new_marks)
 }
 
 /// The change to a version whose predecessor is not known any more: a patch that replaces the whole object, without

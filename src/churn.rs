@@ -24,10 +24,9 @@ pub use report::{Fight, FightSide, OfClass, Report, Requests, RequestsOf, Row, V
 pub use versions::Versions;
 
 use crate::model::EntryType;
-use crate::wire::{self, Entry, EntryError};
+use crate::wire::{self, Change, Entry, EntryError};
 use class::Classes;
 use field::{Field, Held};
-use read::Change;
 use tally::{Counted, Tally};
 
 /// So many objects, fields and managers are remembered by `decklog churn`.
@@ -168,13 +167,13 @@ impl Churn {
     }
 
     fn write(&mut self, entry: &Entry<'_>, body: &[u8]) {
-        let resource = resource_of(entry);
+        let resource = entry.full_resource();
         let bytes = body.len() as u64;
         let time: Option<Timestamp> = entry.time.parse().ok();
-        let change = Change::of(entry);
+        let change = Change::of(entry).ok().flatten().unwrap_or_default();
         let (class, manager) = match entry.op {
             EntryType::Added => (Class::Created, read::creator(body)),
-            EntryType::Modified => (self.classes.of(&resource, &change, time), change.writer(body)),
+            EntryType::Modified => (self.classes.of(&resource, &change, time), read::writer(&change, body)),
             // Nobody is named in the books for a deletion.
             EntryType::Deleted | EntryType::Gap => (Class::Deleted, None),
         };
@@ -191,7 +190,7 @@ impl Churn {
         let of_resource = self.resources.entry(if known { resource } else { OTHERS.to_owned() }).or_default();
         of_resource.classes.entry(class).or_default().add(bytes);
         if matches!(class, Class::Changed | Class::Status | Class::TimeStamps) {
-            let followed = change.meant().filter(|operation| operation.path.len() <= LONGEST);
+            let followed = read::meant(&change).filter(|operation| operation.path.len() <= LONGEST);
             for operation in followed.take(MOST_FIELDS) {
                 let field = self.fields.of(&format!("{object}{APART}{}", operation.path));
                 let (was, value) = (
@@ -216,10 +215,4 @@ impl Churn {
 fn short(name: &str) -> &str {
     let end = name.floor_char_boundary(LONGEST.min(name.len()));
     &name[..end]
-}
-
-/// `deployments.apps`.
-fn resource_of(entry: &Entry<'_>) -> String {
-    let group = entry.group();
-    if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) }
 }

@@ -23,6 +23,7 @@ pub mod demo;
 pub mod diff;
 pub mod get;
 pub mod log;
+pub mod names;
 pub mod output;
 pub mod progress;
 pub mod rbac;

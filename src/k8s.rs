@@ -3,3 +3,6 @@
 
 pub mod bookkeeping;
 pub mod identity;
+pub mod managed_fields;
+pub mod merge_keys;
+pub mod names;

@@ -22,5 +22,6 @@ pub mod status;
 pub mod supervise;
 pub mod systemd;
 pub mod telemetry;
+pub mod terminal;
 pub mod watch;
 pub mod wire;

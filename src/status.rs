@@ -393,9 +393,7 @@ fn place(reader: &mut Reader, seq: Seq) -> Result<Option<Place>, JournalError> {
 fn last_gap(reader: &mut Reader) -> Result<Option<LastGap>, JournalError> {
     let Some(stored) = reader.last_gap()? else { return Ok(None) };
     let gap = Entry::parse(&stored.line).ok().and_then(|entry| {
-        let group = entry.group();
-        let resource =
-            if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) };
+        let resource = entry.full_resource();
         Some(LastGap { place: Place { seq: entry.seq(), time: entry.time.parse().ok()? }, resource, gap: entry.gap()? })
     });
     Ok(gap)

@@ -8,6 +8,7 @@
 //! `entry` reads, `render` writes, `scan` finds parts without reading them, `payload` leaves parts out, `change` is the
 //! member of that name; `schema` is the contract in words, and `cloudevents` the envelope around an entry.
 
+mod change;
 pub mod cloudevents;
 mod entry;
 mod payload;
@@ -17,6 +18,7 @@ mod schema;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use change::{Change, Op};
 pub use entry::{Entry, EntryCluster, EntryError, EntryGap, Header, recast};
 pub use payload::{Payload, Shape};
 pub use render::{EntryBuilder, ROW, Rendered, RowHeader, change_id, render, row_header};

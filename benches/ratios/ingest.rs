@@ -60,7 +60,7 @@ pub(super) fn ours(kubeconfig: &Path, from: &str, events: usize) {
             lines.push(&part);
             while let Some(line) = lines.take().expect("short lines") {
                 if let Line::Upsert(object) = decode::line(&line).expect("an event") {
-                    let redacted = redactor.apply(&pods, &object.uid, &object.bytes).expect("an object");
+                    let redacted = redactor.apply(&pods, &object.uid, &*object.bytes).expect("an object");
                     bytes += redacted.bytes.len();
                     seen += 1;
                 }

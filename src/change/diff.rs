@@ -3,9 +3,13 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::{Change, place};
-use crate::json::pointer::{push_segment, unescape};
-use crate::json::tree::{Id, Kind, Shape, Tree, View};
+use super::Change;
+use super::patch::{self, METADATA, ROOM, area_of, insert, metadata_area, write_manager, write_operation};
+use crate::json::Shape;
+use crate::json::pointer::push_segment;
+use crate::json::tree::{Id, Kind, Tree};
+use crate::k8s::bookkeeping::{MANAGED_FIELDS, RESOURCE_VERSION};
+use crate::k8s::merge_keys;
 
 /// Below this depth a value that differs is replaced as a whole.
 const MAX_DEPTH: usize = 256;
@@ -19,35 +23,6 @@ const SMALL: usize = 64 * 64;
 
 /// How many marks are looked up in the objects. Were more to change at once, the areas and `touched` tell of them.
 const MANY_MARKS: usize = 1000;
-
-/// The member of an object that says who it is.
-const METADATA: &str = "/metadata";
-
-/// What may stand beside the values themselves before a container is replaced as a whole.
-pub(super) const ROOM: usize = 16 << 10;
-
-/// Members that tell the elements of a list apart. The first has to be there, the others may be missing; the first
-/// line that gives every element a name of its own is used. These are the merge keys of the Kubernetes API and what
-/// custom resources are wont to take. Where no line does, elements of the same text are the same, and between those the
-/// first line that names every element counts, elements with the same name being told apart by their order; at last
-/// the first line that names some of them, the nameless in their order as well.
-pub(super) const IDENTITIES: [&[&str]; 15] = [
-    &["mountPath"],
-    &["devicePath"],
-    &["uid"],
-    &["containerPort", "protocol"],
-    &["port", "protocol"],
-    &["name"],
-    &["type"],
-    &["type", "address"],
-    &["manager", "operation", "subresource", "apiVersion"],
-    &["key"],
-    &["key", "operator", "effect", "value"],
-    &["topologyKey", "whenUnsatisfiable"],
-    &["ip"],
-    &["host"],
-    &["id"],
-];
 
 /// What names an element: the texts of its members or its own text, and how often that came before.
 type Identity<'a> = ([&'a str; 4], usize);
@@ -75,30 +50,6 @@ enum Gaps {
 
 /// The keyed digest of a value that was masked or dropped, and where the value was.
 pub(super) type Mark = (String, [u8; 16]);
-
-pub(super) fn compare(
-    old: &[u8],
-    shape: Option<&Shape>,
-    new: &[u8],
-    old_marks: &[Mark],
-    new_marks: &[Mark],
-) -> Result<(Change, Shape), String> {
-    let read;
-    let shape = match shape {
-        Some(shape) => shape,
-        None => {
-            read = Tree::parse_shallow(old).map_err(|error| format!("the version before is {error}"))?.into_shape();
-            &read
-        }
-    };
-    // Marks that stayed say nothing where everything else stays in its place.
-    if old_marks == new_marks
-        && let Some(found) = place::compare(old, shape, new)
-    {
-        return Ok(found);
-    }
-    everything(old, Some(shape), new, old_marks, new_marks)
-}
 
 /// Compares all that is in them.
 pub(super) fn everything(
@@ -364,7 +315,7 @@ impl<'a> Differ<'a> {
         }
         // The first line that names every element, though some alike, and the first that names some of them.
         let (mut alike, mut partly) = (None, None);
-        for names in IDENTITIES {
+        for names in merge_keys::IDENTITIES {
             let Some((before, complete)) = identities(&self.old, old, names) else { continue };
             let Some((after, complete_too)) = identities(&self.new, new, names) else { continue };
             if !(complete && complete_too) {
@@ -486,7 +437,7 @@ impl<'a> Differ<'a> {
     }
 
     fn touch(&mut self) {
-        if self.path != "/metadata/resourceVersion" && self.touched.last() != Some(&self.path) {
+        if self.path != RESOURCE_VERSION && self.touched.last() != Some(&self.path) {
             self.touched_bytes += self.path.len();
             self.touched.push(self.path.clone());
         }
@@ -537,16 +488,7 @@ impl<'a> Differ<'a> {
 
     fn finish(mut self) -> (Change, Shape) {
         let managers = self.managers();
-        let mut json = Vec::with_capacity(self.patch.len() + managers.len() + 64);
-        json.extend_from_slice(b"{\"areas\":");
-        write_json(&mut json, &self.areas);
-        json.extend_from_slice(b",\"patch\":[");
-        self.patch.pop();
-        json.append(&mut self.patch);
-        json.extend_from_slice(b"],\"managers\":[");
-        json.extend_from_slice(&managers);
-        json.extend_from_slice(b"]}");
-        let json = String::from_utf8(crate::json::one_line(json)).expect("it is made of parts of valid texts");
+        let json = patch::change(&self.areas, &self.patch, &managers);
         (Change { areas: self.areas, touched: self.touched, json }, self.new.into_shape())
     }
 
@@ -557,7 +499,7 @@ impl<'a> Differ<'a> {
             return out;
         }
         let entries = |tree: &mut Tree<'a>| -> Vec<Id> {
-            let Some(list) = tree.find("/metadata/managedFields") else { return Vec::new() };
+            let Some(list) = tree.find(MANAGED_FIELDS) else { return Vec::new() };
             if tree.kind(list) != Kind::Array {
                 return Vec::new();
             }
@@ -581,73 +523,6 @@ impl<'a> Differ<'a> {
 enum Side {
     Old,
     New,
-}
-
-/// The area that a value below metadata or another top-level member belongs to; resourceVersion is in none.
-pub(super) fn area_of(path: &str) -> Option<Cow<'_, str>> {
-    let first = |path: &'_ str| path.bytes().position(|byte| byte == b'/').unwrap_or(path.len());
-    if let Some(name) = path.strip_prefix(METADATA).and_then(|rest| rest.strip_prefix('/')) {
-        return metadata_area(&name[..first(name)]).map(Cow::Borrowed);
-    }
-    let name = &path[1..];
-    let name = &name[..first(name)];
-    Some(unescape(name).unwrap_or(Cow::Borrowed(name)))
-}
-
-/// The area that a member of metadata belongs to; resourceVersion is none.
-fn metadata_area(name: &str) -> Option<&'static str> {
-    match name {
-        "resourceVersion" => None,
-        "managedFields" => Some("managedFields"),
-        _ => Some("metadata"),
-    }
-}
-
-/// Adds one to what is sorted.
-pub(super) fn insert(areas: &mut Vec<String>, area: &str) {
-    if let Err(position) = areas.binary_search_by(|known| known.as_str().cmp(area)) {
-        areas.insert(position, area.to_owned());
-    }
-}
-
-/// With a comma after it.
-pub(super) fn write_operation(out: &mut Vec<u8>, name: &str, path: &str, value: Option<&[u8]>, was: Option<&[u8]>) {
-    out.extend_from_slice(b"{\"op\":\"");
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"\",\"path\":");
-    write_json(out, path);
-    for (key, text) in [(",\"value\":", value), (",\"was\":", was)] {
-        if let Some(text) = text {
-            out.extend_from_slice(key.as_bytes());
-            out.extend_from_slice(text);
-        }
-    }
-    out.extend_from_slice(b"},");
-}
-
-/// Who an entry of managedFields is of, as it is told; says whether there is anything to tell.
-pub(super) fn write_manager(out: &mut Vec<u8>, tree: View<'_, '_>, entry: Id, first: bool) -> bool {
-    let mut separator = if first { "{" } else { ",{" };
-    for name in ["manager", "operation", "subresource", "time"] {
-        let Some(value) = tree.member(entry, name).map(|id| tree.bytes(id)) else { continue };
-        if name == "subresource" && value == b"\"\"" {
-            continue;
-        }
-        out.extend_from_slice(separator.as_bytes());
-        write_json(out, name);
-        out.push(b':');
-        out.extend_from_slice(value);
-        separator = ",";
-    }
-    let told = separator == ",";
-    if told {
-        out.push(b'}');
-    }
-    told
-}
-
-pub(super) fn write_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
-    serde_json::to_writer(out, value).expect("strings always serialise into memory");
 }
 
 /// The members of an object, of duplicate names only the last.

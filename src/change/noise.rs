@@ -1,12 +1,10 @@
 //! Noise: what `ignore` leaves out of the log, by presets that have a name and by patterns of one's own.
 
 use super::{Pattern, matches_ignore};
+use crate::k8s::bookkeeping::{MANAGED_FIELDS, is_of_managed_fields};
 
 /// The resource whose objects say nothing but that somebody is alive.
 const LEASES: &str = "leases.coordination.k8s.io";
-
-/// Where the API server keeps the books about who set what.
-const BOOKS: &str = "/metadata/managedFields";
 
 /// A kind of change that most clusters are full of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +44,7 @@ impl Preset {
     const fn patterns(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
             Self::Heartbeats => (&["/status/**/lastHeartbeatTime", "/status/**/lastProbeTime"], &["/spec/renewTime"]),
-            Self::ManagedFields => (&[BOOKS], &[]),
+            Self::ManagedFields => (&[MANAGED_FIELDS], &[]),
             Self::Status => (&["/status"], &[]),
             Self::LeaderElection => {
                 (&["/metadata/annotations/control-plane.alpha.kubernetes.io~1leader"], &["/spec/renewTime"])
@@ -106,18 +104,14 @@ impl Noise {
     /// Whether a change that touches these values, given by JSON pointers, touches nothing but noise.
     #[must_use]
     pub fn covers<S: AsRef<str>>(&self, touched: &[S]) -> bool {
-        let takes_books = self.takes_books && !touched.iter().all(is_book);
+        let takes_books = self.takes_books && !touched.iter().all(|pointer| is_of_managed_fields(pointer.as_ref()));
         if !takes_books {
             return matches_ignore(&self.patterns, touched);
         }
-        touched.iter().all(|pointer| is_book(pointer) || matches_ignore(&self.patterns, &[pointer]))
+        touched
+            .iter()
+            .all(|pointer| is_of_managed_fields(pointer.as_ref()) || matches_ignore(&self.patterns, &[pointer]))
     }
-}
-
-/// Whether a pointer leads into managedFields.
-fn is_book<S: AsRef<str>>(pointer: &S) -> bool {
-    let pointer = pointer.as_ref();
-    pointer.strip_prefix(BOOKS).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]

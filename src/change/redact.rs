@@ -29,6 +29,7 @@
 mod annotation;
 mod fields;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,6 +44,7 @@ use super::pattern::Pattern;
 use crate::config::{Redact, RedactMode};
 use crate::json::pointer::push_segment;
 use crate::json::tree::{Id, Kind, Tree};
+use crate::k8s::names::Spelling;
 use crate::model::{Redacted, Resource};
 
 /// Texts of JSON inside texts of JSON are read this deep. What lies deeper is redacted as a whole where it could
@@ -208,13 +210,13 @@ impl Redactor {
         rules.map(|(index, rule)| (index + 1, rule.resources.join(", "))).collect()
     }
 
-    /// The object without its secrets.
+    /// The object without its secrets. Bytes that are given away come back as they are where nothing of them has to go.
     ///
     /// # Errors
     /// Where `raw` is not JSON, and has to be read because something of it might have to go. The text quotes nothing
     /// of it. Nothing of an object that cannot be read may be kept.
-    pub fn apply(&self, resource: &Resource, uid: &str, raw: &[u8]) -> Result<Redacted, String> {
-        let redacted = self.redact(resource, uid, raw, None)?;
+    pub fn apply<'r>(&self, resource: &Resource, uid: &str, raw: impl Into<Cow<'r, [u8]>>) -> Result<Redacted, String> {
+        let redacted = self.redact(resource, uid, raw.into(), None)?;
         for rule in self.rules.iter().filter(|rule| rule.concerns(resource)) {
             rule.paths.iter().for_each(|path| path.count(rule));
         }
@@ -228,7 +230,7 @@ impl Redactor {
     /// As [`Redactor::apply`].
     pub fn again(&self, resource: &Resource, uid: &str, stored: Redacted) -> Result<Redacted, String> {
         let before: HashSet<&str> = stored.pointers.iter().map(String::as_str).collect();
-        let mut redacted = self.redact(resource, uid, &stored.bytes, Some(&before))?;
+        let mut redacted = self.redact(resource, uid, stored.bytes.into(), Some(&before))?;
         // Of what was dropped nothing stands there any more, and a mark of the whole value is better than one of the
         // rest.
         let found: HashSet<&String> = redacted.pointers.iter().collect();
@@ -243,7 +245,7 @@ impl Redactor {
         &self,
         resource: &Resource,
         uid: &str,
-        raw: &[u8],
+        raw: Cow<'_, [u8]>,
         before: Option<&HashSet<&str>>,
     ) -> Result<Redacted, String> {
         let patterns: Vec<(&RulePath, RedactMode)> = self
@@ -253,14 +255,15 @@ impl Redactor {
             .flat_map(|rule| rule.paths.iter().map(|path| (path, rule.mode)))
             .collect();
         let secret = !self.builtin.is_empty() && resource.group.is_empty() && resource.plural == "secrets";
-        if patterns.is_empty() && !secret && (self.builtin.is_empty() || !may_hold_secrets(raw)) {
-            return Ok(Redacted { bytes: raw.to_vec(), ..Redacted::default() });
+        let signs = if self.builtin.is_empty() { Signs::default() } else { Signs::of(&raw) };
+        if patterns.is_empty() && !secret && signs == Signs::default() {
+            return Ok(Redacted { bytes: raw.into_owned(), ..Redacted::default() });
         }
         let task = Task { redactor: self, uid, patterns, before };
         let mut redacted = Redacted::default();
         let scope = if secret { Scope::Secret } else { Scope::Plain };
-        let bytes = task.document(raw, scope, 0, &mut redacted)?;
-        redacted.bytes = bytes.unwrap_or_else(|| raw.to_vec());
+        let bytes = task.document(&raw, signs, scope, 0, &mut redacted)?;
+        redacted.bytes = bytes.unwrap_or_else(|| raw.into_owned());
         Ok(redacted)
     }
 
@@ -280,30 +283,34 @@ impl Rule {
 
 /// Whether kubectl's spelling names this resource. A name without a group names it in every group.
 fn names(spelling: &str, resource: &Resource) -> bool {
-    let (name, group) = spelling.split_once('.').map_or((spelling, None), |(name, group)| (name, Some(group)));
-    let is = |known: &str| !known.is_empty() && known.eq_ignore_ascii_case(name);
-    let versioned = || format!("{}.{}", resource.version, resource.group);
-    (name == "*"
-        || is(&resource.plural)
-        || is(&resource.singular)
-        || is(&resource.kind)
-        || resource.short_names.iter().any(|known| is(known)))
-        && group.is_none_or(|group| group == resource.group || group == versioned().trim_end_matches('.'))
+    let spelling = Spelling::of(spelling);
+    (spelling.name == "*" || spelling.form(resource).is_some()) && spelling.is_where(resource)
 }
 
-/// Whether the built-in rules can find anything in an object that is no Secret. Escapes of ASCII characters, which the
-/// API server does not write except for `<`, `>` and `&`, could hide what is looked for.
-fn may_hold_secrets(raw: &[u8]) -> bool {
-    memmem::find(raw, b"eyJ").is_some() || memmem::find(raw, b"\\u00").is_some() || says_secret(raw)
+/// What the built-in rules could find in a text that is no Secret: where there is no sign of anything, nothing is read.
+/// A text is looked through once for each sign.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Signs {
+    /// Something that looks like the beginning of a token.
+    tokens: bool,
+    /// `"Secret"` or `"SecretList"`, in a text inside it (`\"Secret\"`) as well.
+    secrets: bool,
 }
 
-/// Whether a text holds `"Secret"` or `"SecretList"`, in a text inside it (`\"Secret\"`) as well.
-fn says_secret(raw: &[u8]) -> bool {
-    let ends = |at: usize| {
-        let rest = &raw[at..];
-        matches!(rest.strip_prefix(b"List").unwrap_or(rest).first(), Some(b'"' | b'\\'))
-    };
-    memmem::find_iter(raw, b"\"Secret").any(|at| ends(at + 7)) || memmem::find(raw, b"\\u00").is_some()
+impl Signs {
+    fn of(raw: &[u8]) -> Self {
+        // Escapes of ASCII characters, which the API server does not write except for `<`, `>` and `&`, could hide what is
+        // looked for.
+        if memmem::find(raw, b"\\u00").is_some() {
+            return Self { tokens: true, secrets: true };
+        }
+        let ends = |at: usize| {
+            let rest = &raw[at..];
+            matches!(rest.strip_prefix(b"List").unwrap_or(rest).first(), Some(b'"' | b'\\'))
+        };
+        let secrets = memmem::find_iter(raw, b"\"Secret").any(|at| ends(at + 7));
+        Self { tokens: memmem::find(raw, b"eyJ").is_some(), secrets }
+    }
 }
 
 /// What the objects of a document are.
@@ -372,6 +379,7 @@ impl Task<'_> {
     fn document(
         &self,
         raw: &[u8],
+        signs: Signs,
         scope: Scope,
         embedded: usize,
         report: &mut Redacted,
@@ -389,9 +397,8 @@ impl Task<'_> {
             report,
             scope,
             embedded,
-            secrets: has(Builtin::Inside) && says_secret(raw),
-            tokens: has(Builtin::Tokens)
-                && (memmem::find(raw, b"eyJ").is_some() || memmem::find(raw, b"\\u00").is_some()),
+            secrets: has(Builtin::Inside) && signs.secrets,
+            tokens: has(Builtin::Tokens) && signs.tokens,
             tree,
         };
         walk.run();
@@ -706,10 +713,11 @@ impl Walk<'_, '_> {
         }
         let text = self.tree.string(value);
         let json = text.trim_start().starts_with(['{', '[']);
+        let signs = if look_inside { Signs::of(text.as_bytes()) } else { Signs::default() };
         // A text of JSON that is a text of JSON: nothing of it could be put back in its place.
         if look_inside
             && !json
-            && says_secret(text.as_bytes())
+            && signs.secrets
             && let Ok(inner) = serde_json::from_str::<String>(&text)
             && inner.trim_start().starts_with(['{', '[', '"'])
         {
@@ -719,11 +727,11 @@ impl Walk<'_, '_> {
         let json = json && !(in_secret && applied && !text.trim_start().starts_with('{'));
         if look_inside && (json || applied) {
             // What might hold a secret and cannot be read goes as a whole.
-            let suspect = in_secret || rules || (self.secrets && says_secret(text.as_bytes()));
+            let suspect = in_secret || rules || (self.secrets && signs.secrets);
             let scope = if in_secret { Scope::InSecret } else { Scope::Plain };
             let mut inner = Redacted::default();
             let result = if json && self.embedded < MAX_EMBEDDED {
-                self.task.document(text.as_bytes(), scope, self.embedded + 1, &mut inner)
+                self.task.document(text.as_bytes(), signs, scope, self.embedded + 1, &mut inner)
             } else {
                 Err(String::new())
             };

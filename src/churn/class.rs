@@ -4,8 +4,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::read::{Change, book};
+use super::read::meant;
 use crate::change::{Noise, Preset};
+use crate::k8s::bookkeeping::{RESOURCE_VERSION, is_of_managed_fields};
+use crate::wire::Change;
 
 /// What kind of write it was. Each is of one kind: the first that fits, in this order but for the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -105,12 +107,8 @@ impl Classes {
             return Class::Changed;
         }
         // The version moves with every write and says nothing.
-        let touched: Vec<&str> = change
-            .patch
-            .iter()
-            .map(|operation| &*operation.path)
-            .filter(|path| *path != "/metadata/resourceVersion")
-            .collect();
+        let touched: Vec<&str> =
+            change.patch.iter().map(|operation| &*operation.path).filter(|path| *path != RESOURCE_VERSION).collect();
         let lease = resource == LEASES;
         for (class, leases, others) in &self.presets {
             if (if lease { leases } else { others }).covers(&touched) {
@@ -118,7 +116,7 @@ impl Classes {
             }
         }
         let stamped = |raw: Option<&RawValue>| raw.is_some_and(|raw| is_stamp(raw.get(), time));
-        let mut meant = change.meant().peekable();
+        let mut meant = meant(change).peekable();
         if meant.peek().is_some() && meant.all(|operation| stamped(operation.was) && stamped(operation.value)) {
             return Class::TimeStamps;
         }
@@ -130,8 +128,8 @@ impl Classes {
 fn area_of(path: &str) -> Option<&str> {
     let first = path.strip_prefix('/')?;
     match path {
-        "/metadata/resourceVersion" => None,
-        _ if book(path).is_some() => Some("managedFields"),
+        RESOURCE_VERSION => None,
+        _ if is_of_managed_fields(path) => Some("managedFields"),
         _ => Some(first.split_once('/').map_or(first, |(first, _)| first)),
     }
 }

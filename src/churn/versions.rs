@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::EntryType;
-use crate::wire::{self, Entry, EntryError};
+use crate::wire::{EntryError, Header};
 
 /// What the log has of one resource in the stretches of time that are looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,8 +35,7 @@ impl Versions {
     /// # Errors
     /// Where the line is none.
     pub fn take(&mut self, line: &[u8]) -> Result<(), EntryError> {
-        let (head, _) = wire::apart(line);
-        let entry = Entry::parse(&head)?;
+        let entry = Header::parse(line)?;
         let Ok(time) = entry.time.parse::<jiff::Timestamp>() else { return Ok(()) };
         let time = time.as_microsecond();
         let after = self.stretches.partition_point(|(since, _)| *since < time);
@@ -44,7 +43,7 @@ impl Versions {
         if !inside {
             return Ok(());
         }
-        let of = self.counts.entry(super::resource_of(&entry)).or_default();
+        let of = self.counts.entry(entry.full_resource()).or_default();
         if entry.evidence.as_deref() == Some("watched") {
             match entry.op {
                 EntryType::Added => of.added += 1,

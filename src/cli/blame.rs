@@ -5,15 +5,17 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::line::day_and_time;
+use super::names::{At, at};
 use super::object::{self, Moment};
 use super::output::{Ink, Out, Row, plural, printable};
-use super::select::{At, at};
-use super::tree::{Change, Manager, Node, Step, pointer};
+use super::tree::{Node, Step, pointer};
 use super::who::{self, Writers};
 use super::yaml::{self, View};
 use super::{Exit, Failure, Format, Global, Outcome, complain};
 use crate::journal::{ObjectRow, Reader};
+use crate::k8s::managed_fields::Manager;
 use crate::model::{EntryType, Seq};
+use crate::wire::Change;
 
 /// Arguments of `decklog blame`.
 #[derive(Args, Debug)]
@@ -203,10 +205,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
             break;
         }
         oldest = step.seq;
-        let change: Change<'_> = match entry.change {
-            Some(change) => serde_json::from_str(change.get()).map_err(damaged(step.seq))?,
-            None => Change::default(),
-        };
+        let change = Change::of(&entry).map_err(damaged(step.seq))?.unwrap_or_default();
         let at = origins.len();
         // A forgotten one tells what was so by then, and not what it changed.
         let credited = if entry.op == EntryType::Modified && step.kept {

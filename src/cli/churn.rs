@@ -6,14 +6,14 @@ mod tests;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 
-use super::line::common;
 use super::output::{Ink, Look, Out, Row, count, cut, moment, plural, printable, size, span, table};
 use super::select::{FilterArgs, SelectArgs, Selection, how_many};
+use super::what::common;
 use super::{Exit, Failure, Format, Global, Outcome, complain};
 use crate::churn::{Churn, Class, Fight, Report, Requests, Row as Counted, Versions, Written};
 use crate::journal::Reader;
 use crate::model::Seq;
-use crate::wire::{Entry, apart};
+use crate::wire::Header;
 
 /// Arguments of `decklog churn`.
 #[derive(Args, Debug)]
@@ -126,8 +126,7 @@ fn tell_newest(reader: &mut Reader, since: Timestamp) -> Result<(), Failure> {
 }
 
 fn time_of(line: &[u8]) -> Option<i64> {
-    let (head, _) = apart(line);
-    Some(Entry::parse(&head).ok()?.time.parse::<Timestamp>().ok()?.as_microsecond())
+    Some(Header::parse(line).ok()?.time.parse::<Timestamp>().ok()?.as_microsecond())
 }
 
 /// The API server counts by resource and verb, and knows nothing of what a narrower choice would ask for.
@@ -312,7 +311,9 @@ fn below(lines: &mut Vec<String>, text: &str, look: Look) {
 /// so that an image shows its tag and not its registry.
 fn value(value: Option<&str>, other: Option<&str>, room: usize) -> String {
     let Some(value) = value else { return "nothing".to_owned() };
-    let same = other.filter(|_| value.chars().count() > room).map_or(0, |other| common(value, other));
+    let same = other
+        .filter(|_| value.chars().count() > room)
+        .map_or(0, |other| if value.starts_with('"') && other.starts_with('"') { common(value, other) } else { 0 });
     match value.get(same..).filter(|_| same > 0) {
         Some(rest) => cut(&format!("…{}", rest.trim_end_matches('"')), room).into_owned(),
         None => cut(value, room).into_owned(),

@@ -7,17 +7,18 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::line::{full_resource, put_gap};
-use super::log::{UNTOLD, put_difference};
+use super::line::put_gap;
+use super::log::put_difference;
+use super::names::{At, Spellings, ago, at};
 use super::object::{self, Moment, place};
 use super::output::{Ink, Out, Row, moment, printable};
-use super::select::{At, Spellings, ago, at};
-use super::tree::{Change, Mark, Node, Step as Way};
+use super::tree::{Mark, Node, Step as Way};
 use super::{Exit, Failure, Format, Global, Outcome};
 use crate::change;
 use crate::journal::{ObjectRow, Reader, Step, StoredEntry};
+use crate::k8s::bookkeeping;
 use crate::model::{EntryType, Seq};
-use crate::wire::{Entry, EntryGap};
+use crate::wire::{Change, Entry, EntryGap};
 
 /// Arguments of `decklog diff`.
 #[derive(Args, Debug)]
@@ -381,8 +382,7 @@ struct Whole<'a> {
 
 /// What one change did to redacted values that their texts do not show.
 fn hidden(entry: &Entry<'_>, areas: &mut BTreeSet<String>, pointers: &mut BTreeSet<String>) {
-    let change = entry.change.and_then(|change| serde_json::from_str::<Change<'_>>(change.get()).ok());
-    let (Some(change), Some(object)) = (change, entry.object) else { return };
+    let (Ok(Some(change)), Some(object)) = (Change::of(entry), entry.object) else { return };
     let Ok(mut tree) = Node::parse(object.get().as_bytes()) else { return };
     if tree.revert(&change.patch).is_err() {
         return;
@@ -440,7 +440,7 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
         let mut row = Row::new(look);
         row.uncut();
         let entry = object::parse(&hole.stored)?;
-        row.put(Some(Ink::Alarm), &format!("GAP {} (entry {}) ", printable(&full_resource(&entry)), hole.seq));
+        row.put(Some(Ink::Alarm), &format!("GAP {} (entry {}) ", printable(&entry.full_resource()), hole.seq));
         put_gap(&mut row, &entry);
         out.line(&row.finish())?;
     }
@@ -486,7 +486,7 @@ fn yaml(out: &mut Out, found: &Differs, stored: &StoredEntry) -> Result<(), Fail
             tree
         }
     };
-    tree.without(&UNTOLD);
+    tree.without(&bookkeeping::PATHS);
     tree.without_empty(&["metadata", "annotations"]);
     if tree.differs() {
         return put_difference(out, &tree);

@@ -4,12 +4,13 @@ use bytes::Bytes;
 use clap::Args;
 use serde::Deserialize;
 
+use super::names::{At, at};
 use super::object::{self, Moment};
 use super::output::Out;
-use super::select::{At, at};
 use super::tree::Node;
 use super::{Exit, Failure, Format, Global, Outcome, complain, yaml};
 use crate::journal::{ObjectRow, Reader};
+use crate::k8s::bookkeeping::PATHS;
 use crate::model::{EntryType, Seq};
 
 /// Arguments of `decklog get`.
@@ -29,19 +30,15 @@ pub struct GetArgs {
     pub clean: bool,
 }
 
-/// What the API server sets by itself, and what would keep it from taking the object again.
-const SERVERS: [&[&str]; 14] = [
+/// What the API server sets by itself beside the books of every write, and what would keep it from taking the object
+/// again.
+const SERVERS: [&[&str]; 10] = [
     &["status"],
-    &["metadata", "managedFields"],
-    &["metadata", "resourceVersion"],
     &["metadata", "uid"],
     &["metadata", "creationTimestamp"],
-    &["metadata", "generation"],
     &["metadata", "selfLink"],
     &["metadata", "deletionTimestamp"],
     &["metadata", "deletionGracePeriodSeconds"],
-    // kubectl's own note, which it writes anew.
-    &["metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"],
     // The books of controllers.
     &["metadata", "annotations", "deployment.kubernetes.io/revision"],
     &["metadata", "annotations", "deprecated.daemonset.template.generation"],
@@ -103,6 +100,7 @@ pub fn main(args: GetArgs, global: &Global, out: &mut Out) -> Outcome {
     };
     if args.clean {
         let mut node = Node::parse(&object).map_err(damaged)?;
+        node.without(&PATHS);
         node.without(&SERVERS);
         if row.resource.full_name() == "jobs.batch" && !manual(&object) {
             node.without(&TIES);

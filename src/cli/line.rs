@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 2026-11-21 (UTC)
-//!  412 10:32:01.123 MODIFIED deployments.apps shop/web   spec  /spec/replicas 3→5  (kubectl)
+//!  412 10:32:01.123 MODIFIED deployments.apps shop/web   spec  replicas 3 → 5  (kubectl Update)
 //!  413 10:35:00.000 GAP      pods expired: changes may be missing from 8121 to 9340, since 10:29:41
 //! ```
 //!
@@ -13,10 +13,9 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
-use super::output::{Ink, Look, Row, cut, printable};
+use super::output::{Ink, Look, Row, printable};
+use super::what::Told;
 use crate::model::EntryType;
 use crate::wire::{Entry, EntryError};
 
@@ -33,10 +32,6 @@ pub(super) struct Lines {
 
 /// Names longer than this push their own details to the right.
 const WIDEST_TARGET: usize = 44;
-/// A value is shown with at most so many characters.
-const VALUE: usize = 32;
-/// Without a terminal, a line tells at most so many changed values.
-const MOST_VALUES: usize = 3;
 
 impl Lines {
     /// Lines of a log whose seqs are about as long as `head`.
@@ -78,7 +73,8 @@ impl Lines {
         self.target_width = self.target_width.max((row.columns() - start).min(WIDEST_TARGET));
         row.to(if kind == EntryType::Gap { 0 } else { start + self.target_width + 1 });
         match kind {
-            EntryType::Modified => put_change(&mut row, &entry),
+            // Of a damaged one no more can be told than that it is there; `verify` finds it.
+            EntryType::Modified => drop(Told::read(&entry).map(|told| told.put(&mut row))),
             EntryType::Gap => put_gap(&mut row, &entry),
             EntryType::Added | EntryType::Deleted => {}
         }
@@ -92,15 +88,9 @@ impl Lines {
     }
 }
 
-/// `deployments.apps`.
-pub(super) fn full_resource(entry: &Entry<'_>) -> String {
-    let group = entry.group();
-    if group.is_empty() { entry.resource.to_string() } else { format!("{}.{group}", entry.resource) }
-}
-
 /// `deployments.apps shop/web`.
 fn put_target(row: &mut Row, entry: &Entry<'_>) {
-    row.put(None, &printable(&full_resource(entry)));
+    row.put(None, &printable(&entry.full_resource()));
     let object = match (entry.namespace.as_deref(), entry.name.as_deref()) {
         (None, None) => return,
         (Some(namespace), None) => format!("{namespace}/"),
@@ -108,145 +98,6 @@ fn put_target(row: &mut Row, entry: &Entry<'_>) {
         (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
     };
     row.put(None, " ").put(Some(Ink::Strong), &printable(&object));
-}
-
-#[derive(Deserialize)]
-struct Change<'a> {
-    #[serde(default)]
-    areas: Vec<String>,
-    #[serde(borrow, default)]
-    patch: Vec<Op<'a>>,
-    #[serde(default)]
-    managers: Vec<Manager>,
-}
-
-#[derive(Deserialize)]
-struct Op<'a> {
-    op: String,
-    path: String,
-    #[serde(borrow, default)]
-    value: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    was: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Manager {
-    #[serde(default)]
-    manager: String,
-}
-
-fn put_change(row: &mut Row, entry: &Entry<'_>) {
-    let Some(raw) = entry.change else { return };
-    let Ok(mut change) = serde_json::from_str::<Change<'_>>(raw.get()) else { return };
-    // Every change moves metadata; it is only worth a word where there is nothing else.
-    let told = |area: &&String| !["managedFields", "metadata"].contains(&area.as_str());
-    let mut areas: Vec<&str> = change.areas.iter().filter(told).map(String::as_str).collect();
-    if areas.is_empty() {
-        areas = change.areas.iter().map(String::as_str).collect();
-    }
-    let areas = if areas.is_empty() { "nothing but resourceVersion".to_owned() } else { areas.join(" ") };
-    row.put(Some(Ink::Change), &printable(&areas));
-
-    let mut managers: Vec<&str> = change.managers.iter().map(|manager| manager.manager.as_str()).collect();
-    managers.dedup();
-    let managers = if managers.is_empty() { String::new() } else { format!("  ({})", printable(&managers.join(", "))) };
-
-    change.patch.retain(|op| rank(&op.path) < NOISE);
-    change.patch.sort_by_key(|op| rank(&op.path));
-    let values: Vec<String> = change.patch.iter().take(MOST_VALUES).map(|op| op.describe(&op.path)).collect();
-    let rest = |told: usize| match change.patch.len() - told {
-        0 => String::new(),
-        rest => format!(" +{rest}"),
-    };
-    // What changed counts more than who did it, and one change in full more than many that are cut.
-    let several = (1..=values.len()).rev().map(|n| (format!("  {}{}", values[..n].join(", "), rest(n)), true));
-    let one = change.patch.first().map(|op| {
-        let short = op.describe(&shorten(&op.path));
-        [
-            (format!("  {}{}", values[0], rest(1)), false),
-            (format!("  {short}{}", rest(1)), true),
-            (format!("  {short}{}", rest(1)), false),
-        ]
-    });
-    let candidates: Vec<(String, bool)> = several.chain(one.into_iter().flatten()).collect();
-    let fits = |(text, with): &&(String, bool)| {
-        let columns = text.chars().count() + if *with { managers.chars().count() } else { 0 };
-        row.room().is_none_or(|room| columns <= room)
-    };
-    let (text, with) = match candidates.iter().find(fits).or(candidates.last()) {
-        Some((text, with)) => (text.as_str(), *with),
-        None => ("", true),
-    };
-    row.put(None, text);
-    if with {
-        row.put(Some(Ink::Faint), &managers);
-    }
-}
-
-/// A path without its middle: `/spec/…/image`.
-fn shorten(path: &str) -> Cow<'_, str> {
-    let parts: Vec<&str> = path.split('/').collect();
-    match parts.as_slice() {
-        ["", first, _, .., last] => Cow::Owned(format!("/{first}/…/{last}")),
-        _ => Cow::Borrowed(path),
-    }
-}
-
-/// From here on a path tells nothing that people look for.
-const NOISE: u8 = 9;
-
-/// What people look for first comes first.
-fn rank(path: &str) -> u8 {
-    match path.split('/').nth(1).unwrap_or_default() {
-        "metadata" => match path.split('/').nth(2).unwrap_or_default() {
-            "managedFields" | "resourceVersion" | "generation" => NOISE,
-            _ => 3,
-        },
-        "status" => 2,
-        "spec" => 0,
-        _ => 1,
-    }
-}
-
-impl Op<'_> {
-    /// `/spec/replicas 3→5`, `+/metadata/labels/tier "web"`, `-/spec/paused`.
-    fn describe(&self, path: &str) -> String {
-        let path = printable(path);
-        match (self.op.as_str(), self.was, self.value) {
-            ("add", _, Some(value)) => format!("+{path} {}", short(value.get())),
-            ("remove", ..) => format!("-{path}"),
-            (_, Some(was), Some(value)) => {
-                let same = common(was.get(), value.get());
-                let part = |text: &str| match same {
-                    0 => short(text),
-                    same => short(&format!("…{}", text.get(same..).unwrap_or_default().trim_end_matches('"'))),
-                };
-                format!("{path} {}→{}", part(was.get()), part(value.get()))
-            }
-            (_, _, Some(value)) => format!("{path} →{}", short(value.get())),
-            (op, _, None) => format!("{} {path}", printable(op)),
-        }
-    }
-}
-
-/// How many bytes of two long texts are the same up to the word in which they differ, so that an image shows its tag
-/// and not its registry. 0 for short texts: they are shown whole.
-pub(super) fn common(a: &str, b: &str) -> usize {
-    if a.len().max(b.len()) <= VALUE / 2 || !a.starts_with('"') || !b.starts_with('"') {
-        return 0;
-    }
-    let same = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
-    a.as_bytes()[..same].iter().rposition(|byte| b":/ ,=@".contains(byte)).map_or(0, |at| at + 1)
-}
-
-fn short(text: &str) -> String {
-    match text.as_bytes().first() {
-        Some(b'{') if text.len() > VALUE => "{…}".to_owned(),
-        Some(b'[') if text.len() > VALUE => "[…]".to_owned(),
-        // JSON has escaped the controls below 0x20; the others are as bad.
-        _ => printable(&cut(text, VALUE)).into_owned(),
-    }
 }
 
 pub(super) fn put_gap(row: &mut Row, entry: &Entry<'_>) {
@@ -299,12 +150,13 @@ mod tests {
             uid: "u",
             version: "41",
             change,
-            object: Some(b"{}"),
+            object: Some(OBJECT),
             gap: None,
             redacted: &[],
         }
     }
 
+    const OBJECT: &[u8] = br#"{"metadata":{"labels":{"tier":"web"},"resourceVersion":"9"},"spec":{"replicas":5,"template":{"spec":{"containers":[{"name":"web","image":"registry.example.com/shop/web:1.27.3-alpine"}]}}},"status":{"replicas":4}}"#;
     const SCALED: &str = r#"{"areas":["managedFields","metadata","spec","status"],"patch":[{"op":"replace","path":"/metadata/resourceVersion","value":"9","was":"8"},{"op":"replace","path":"/status/replicas","value":4,"was":3},{"op":"replace","path":"/spec/replicas","value":5,"was":3},{"op":"add","path":"/metadata/labels/tier","value":"web"},{"op":"remove","path":"/spec/paused","was":true}],"managers":[{"manager":"kubectl-client-side-apply","operation":"Update","time":"x"}]}"#;
     const ROLLED: &str = r#"{"areas":["spec"],"patch":[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"registry.example.com/shop/web:1.27.3-alpine","was":"registry.example.com/shop/web:1.27.2-alpine"}],"managers":[{"manager":"helm"},{"manager":"helm"}]}"#;
 
@@ -342,7 +194,7 @@ mod tests {
                 time: "2026-11-22T00:00:07.000001Z",
                 ..draft(6, &cluster, "a-name-that-is-longer-than-most-names-one-sees-in-a-cluster", None)
             },
-            draft(7, &cluster, "\u{1b}[2J\u{202e}evil", Some("{\"areas\":[\"da\u{9b}ta\"],\"patch\":[{\"op\":\"replace\",\"path\":\"/da\u{9b}ta\",\"value\":\"\\u001b]0;x\\u0007\u{9b}\",\"was\":1}],\"managers\":[{\"manager\":\"\\u001b[31m\"}]}")),
+            EntryBuilder { object: Some("{\"da\u{9b}ta\":\"\\u001b]0;x\\u0007\u{9b}\"}".as_bytes()), ..draft(7, &cluster, "\u{1b}[2J\u{202e}evil", Some("{\"areas\":[\"da\u{9b}ta\"],\"patch\":[{\"op\":\"replace\",\"path\":\"/da\u{9b}ta\",\"value\":\"\\u001b]0;x\\u0007\u{9b}\",\"was\":1}],\"managers\":[{\"manager\":\"\\u001b[31m\"}]}")) },
         ]
         .iter()
         .map(|draft| render(draft).line)
@@ -360,14 +212,14 @@ mod tests {
         insta::assert_snapshot!(text, @r#"
         2026-11-21 (UTC)
            1 10:32:01.123 ADDED    deployments.apps shop/web listed
-           2 10:32:01.123 MODIFIED deployments.apps shop/web spec status  /spec/replicas 3→5 +3
-           3 10:32:01.123 MODIFIED deployments.apps shop/web spec  /spec/…/image …1.27.2-alpine→…1.27.3-alp…
+           2 10:32:01.123 MODIFIED deployments.apps shop/web spec status  replicas 3 → 5, +3  (kubectl-clie…
+           3 10:32:01.123 MODIFIED deployments.apps shop/web spec  image …1.27.2-alpine → …1.27.3-alpine  (…
            4 10:32:01.123 MODIFIED nodes worker-1            nothing but resourceVersion
         2026-11-22 (UTC)
            5 00:00:07.000 GAP      deployments.apps expired: changes may be missing from 8121 to 9340, since 2026-11-21 23:58:41
            6 00:00:07.000 DELETED  deployments.apps shop/a-name-that-is-longer-than-most-names-one-sees-in-…
         2026-11-21 (UTC)
-           7 10:32:01.123 MODIFIED deployments.apps shop/\u{1b}[2J\u{202e}evil  da\u{9b}ta  /da\u{9b}ta 1→"…
+           7 10:32:01.123 MODIFIED deployments.apps shop/\u{1b}[2J\u{202e}evil  da\u{9b}ta  da\u{9b}ta 1 → …
         "#);
         assert!(text.lines().all(|line| line.contains("GAP") || line.chars().count() <= 100));
     }
@@ -376,12 +228,12 @@ mod tests {
     fn without_a_terminal_each_line_stands_alone_and_is_whole() {
         insta::assert_snapshot!(printed(Look::default()), @r#"
         1 2026-11-21T10:32:01.123Z ADDED    deployments.apps shop/web listed
-        2 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/web spec status  /spec/replicas 3→5, -/spec/paused, /status/replicas 3→4 +1  (kubectl-client-side-apply)
-        3 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/web spec  /spec/template/spec/containers/0/image …1.27.2-alpine→…1.27.3-alpine  (helm)
+        2 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/web spec status  replicas 3 → 5, -spec.paused, +label tier web, +1 more  (kubectl-client-side-apply Update)
+        3 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/web spec  image …1.27.2-alpine → …1.27.3-alpine  (helm)
         4 2026-11-21T10:32:01.123Z MODIFIED nodes worker-1            nothing but resourceVersion
         5 2026-11-22T00:00:07.000Z GAP      deployments.apps expired: changes may be missing from 8121 to 9340, since 2026-11-21 23:58:41
         6 2026-11-22T00:00:07.000Z DELETED  deployments.apps shop/a-name-that-is-longer-than-most-names-one-sees-in-a-cluster inferred
-        7 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/\u{1b}[2J\u{202e}evil  da\u{9b}ta  /da\u{9b}ta 1→"\u001b]0;x\u0007\u{9b}"  (\u{1b}[31m)
+        7 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/\u{1b}[2J\u{202e}evil  da\u{9b}ta  da\u{9b}ta 1 → \u{1b}]0;x\u{7}\u{9b}  (\u{1b}[31m)
         "#);
     }
 
@@ -398,7 +250,7 @@ mod tests {
     fn hostile_names_and_values_are_shown_and_not_obeyed() {
         for width in [None, Some(40), Some(100), Some(200)] {
             let text = printed(Look { color: false, terminal: width.is_some(), width });
-            assert!(!text.contains(|c| c != '\n' && super::super::output::is_unprintable(c)), "{text:?}");
+            assert!(!text.contains(|c| c != '\n' && crate::terminal::is_unprintable(c)), "{text:?}");
         }
     }
 }

@@ -6,17 +6,17 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::line::{day_and_time, full_resource, put_gap};
+use super::line::{day_and_time, put_gap};
 use super::output::{Ink, Out, Row, printable};
 use super::select::{FilterArgs, how_many};
-use super::tree::{Change, Manager, Node, Step as Way};
-use super::what::What;
-use super::who::Writers;
+use super::tree::Node;
+use super::what::Told;
 use super::yaml::{self, Sign, View};
 use super::{Exit, Failure, Format, Global, Outcome, complain, object};
 use crate::journal::{EntryFilter, EntryQuery, ObjectRow, Reader, Step, StoredEntry};
+use crate::k8s::bookkeeping;
 use crate::model::{EntryType, Seq};
-use crate::wire::{Entry, ROW};
+use crate::wire::ROW;
 
 /// Arguments of `decklog log`.
 #[derive(Args, Debug)]
@@ -37,14 +37,6 @@ pub struct LogArgs {
     #[arg(long, value_name = "COUNT", value_parser = how_many)]
     pub last: Option<usize>,
 }
-
-/// What no difference shows, because every write moves it.
-pub(super) const UNTOLD: [&[&str]; 4] = [
-    &["metadata", "managedFields"],
-    &["metadata", "resourceVersion"],
-    &["metadata", "generation"],
-    &["metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"],
-];
 
 /// Something to print.
 enum Event {
@@ -335,14 +327,14 @@ impl<'o> Printer<'o> {
         }
         if kind == EntryType::Gap {
             if self.names.is_some() {
-                row.put(None, &printable(&full_resource(&entry))).put(None, " ");
+                row.put(None, &printable(&entry.full_resource())).put(None, " ");
             }
             put_gap(&mut row, &entry);
             return self.out.line(&row.finish());
         }
-        let told = Told::read(stored.seq, &entry)?;
+        let told = Told::read(&entry).map_err(|why| object::damaged(stored.seq, &why))?;
         match kind {
-            EntryType::Modified => told.what().put(&mut row, &told.managers),
+            EntryType::Modified => told.put(&mut row),
             EntryType::Added | EntryType::Deleted | EntryType::Gap => {
                 let names = super::who::spell(&told.managers, true);
                 if !names.is_empty() {
@@ -372,7 +364,7 @@ impl<'o> Printer<'o> {
 
     /// The difference, under its line.
     fn difference(&mut self, mut tree: Node<'_>) -> Result<(), Failure> {
-        tree.without(&UNTOLD);
+        tree.without(&bookkeeping::PATHS);
         tree.without_empty(&["metadata", "annotations"]);
         if tree.differs() {
             put_difference(self.out, &tree)?;
@@ -408,81 +400,6 @@ pub(super) fn put_difference(out: &mut Out, tree: &Node<'_>) -> Result<(), Failu
         out.line(&row.finish())?;
     }
     Ok(())
-}
-
-/// An entry, read: its object with what the change did to it, and who did it.
-pub(super) struct Told<'e> {
-    pub(super) tree: Node<'e>,
-    pub(super) areas: Vec<String>,
-    pub(super) managers: Vec<Manager>,
-}
-
-impl<'e> Told<'e> {
-    /// Reads an entry that is not a gap.
-    ///
-    /// # Errors
-    /// Where it is damaged.
-    pub(super) fn read(seq: Seq, entry: &Entry<'e>) -> Result<Self, Failure> {
-        let damaged = |error: serde_json::Error| object::damaged(seq, &error);
-        let object = entry.object.ok_or_else(|| object::damaged(seq, &"it has no object"))?.get();
-        let tree = Node::parse(object.as_bytes()).map_err(damaged)?;
-        Ok(match (entry.op, entry.evidence.as_deref()) {
-            (EntryType::Modified, _) => {
-                let change: Change<'e> = match entry.change {
-                    Some(change) => serde_json::from_str(change.get()).map_err(damaged)?,
-                    None => Change::default(),
-                };
-                let mut tree = tree;
-                tree.revert(&change.patch).map_err(damaged)?;
-                for area in change.dropped() {
-                    tree.redacted(&format!("/{area}"));
-                }
-                let managers = match change.managers {
-                    // Two writes of one manager in one second leave its entry in managedFields as it was.
-                    managers if managers.is_empty() => match &owners(&tree, object)[..] {
-                        [first, others @ ..] if first.len() == 1 && others.iter().all(|other| other == first) => {
-                            first.clone()
-                        }
-                        _ => managers,
-                    },
-                    // Whoever only lost a field to another is in managedFields anew as well.
-                    managers if managers.len() > 1 => {
-                        let owners = owners(&tree, object).concat();
-                        let (of_it, others): (Vec<_>, Vec<_>) =
-                            managers.into_iter().partition(|manager| owners.iter().any(|owner| owner.is(manager)));
-                        if of_it.is_empty() { others } else { of_it }
-                    }
-                    managers => managers,
-                };
-                Self { tree, areas: change.areas, managers }
-            }
-            (EntryType::Added, Some("watched")) => {
-                Self { tree: tree.added(), areas: Vec::new(), managers: Writers::of(object).all() }
-            }
-            (EntryType::Deleted, _) => Self { tree: tree.gone(), areas: Vec::new(), managers: Vec::new() },
-            // Who made what was found on a list is not known by that.
-            _ => Self { tree: tree.added(), areas: Vec::new(), managers: Vec::new() },
-        })
-    }
-
-    fn what(&self) -> What {
-        What::of(&self.tree, &self.areas)
-    }
-}
-
-/// The owners of each value that changed and is there now.
-fn owners(tree: &Node<'_>, object: &str) -> Vec<Vec<Manager>> {
-    let writers = Writers::of(object);
-    let differences = tree.differences();
-    let told = differences.iter().filter(|found| !found.path.is_empty() && !is_untold(&found.path));
-    told.map(|found| writers.owners(&found.path)).collect()
-}
-
-fn is_untold(path: &[Way<'_, '_>]) -> bool {
-    UNTOLD.iter().any(|untold| {
-        untold.len() <= path.len()
-            && untold.iter().zip(path).all(|(key, step)| matches!(step, Way::Key(name) if name == key))
-    })
 }
 
 /// `deploy/web`

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use super::Failure;
+use super::names::{At, Named, Spellings, ago};
 use super::output::moment;
-use super::select::{At, Named, Spellings, ago};
 use crate::journal::{ObjectRow, Reader};
 use crate::model::{EntryType, Seq};
 use crate::wire::Entry;

@@ -12,6 +12,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{Color, Failure, Format, Global, yaml};
+use crate::terminal::json_text;
+pub use crate::terminal::{printable, printable_text};
 
 /// Standard output, buffered, with what is known of whoever reads it.
 #[derive(Debug)]
@@ -239,52 +241,6 @@ pub fn cut(text: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(text.chars().take(keep).chain(['…']).collect())
 }
 
-/// Whether a terminal obeys this character instead of showing it, or a reader would not see it: controls (C0, DEL,
-/// C1), marks that turn the direction of text, invisible characters and line separators.
-#[must_use]
-pub fn is_unprintable(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
-        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
-}
-
-/// `text` with every unprintable character written as `\u{1b}`.
-#[must_use]
-pub fn printable(text: &str) -> Cow<'_, str> {
-    escape(text, |c| Some(c.escape_unicode().to_string()))
-}
-
-/// As [`printable`], but line breaks stay: for texts of several lines that decklog wrote itself.
-#[must_use]
-pub fn printable_text(text: &str) -> Cow<'_, str> {
-    escape(text, |c| (c != '\n').then(|| c.escape_unicode().to_string()))
-}
-
-/// JSON without characters that a terminal obeys: they are written as escapes, which mean the same.
-#[must_use]
-pub fn json_text(json: &str) -> Cow<'_, str> {
-    escape(json, json_escape)
-}
-
-fn json_escape(c: char) -> Option<String> {
-    let mut units = [0; 2];
-    Some(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect())
-}
-
-fn escape(text: &str, how: impl Fn(char) -> Option<String>) -> Cow<'_, str> {
-    if !text.contains(is_unprintable) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match is_unprintable(c).then(|| how(c)).flatten() {
-            Some(escaped) => out.push_str(&escaped),
-            None => out.push(c),
-        }
-    }
-    Cow::Owned(out)
-}
-
 /// Rows under aligned columns, two blanks apart. A cell is text with its ink.
 #[must_use]
 pub fn table(look: Look, head: &[&str], rows: &[Vec<(Option<Ink>, String)>]) -> Vec<String> {
@@ -375,20 +331,6 @@ pub fn moment(time: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nothing_that_a_terminal_obeys_is_printed() {
-        assert_eq!(printable("a\u{1b}[31mred\u{7}\u{9b}2J"), "a\\u{1b}[31mred\\u{7}\\u{9b}2J");
-        assert_eq!(printable("\u{202e}gnp.exe\r\n\t"), "\\u{202e}gnp.exe\\u{d}\\u{a}\\u{9}");
-        assert!(matches!(printable("shop/web-ünïcode-日本"), Cow::Borrowed(_)));
-        assert_eq!(printable_text("one\ntwo\u{1b}"), "one\ntwo\\u{1b}");
-        let json = "{\"a\":\"x\u{9b}\u{e0001}\"}";
-        let escaped = escape(json, json_escape);
-        assert!(!escaped.contains(is_unprintable));
-        let (a, b): (serde_json::Value, serde_json::Value) =
-            (serde_json::from_str(json).unwrap(), serde_json::from_str(&escaped).unwrap());
-        assert_eq!(a, b, "the escapes mean the same");
-    }
 
     #[test]
     fn a_row_is_cut_at_the_width_and_colours_do_not_count() {

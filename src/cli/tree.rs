@@ -6,10 +6,12 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::json::pointer::{push_segment, unescape};
 use crate::json::{Members, Text};
+use crate::k8s::merge_keys::IDENTITIES;
+use crate::wire::Op;
 
 /// Values deeper than this are kept as the JSON that they are, which YAML reads as well.
 const MAX_DEPTH: usize = 256;
@@ -48,63 +50,6 @@ pub(super) enum Mark<'a> {
     Redacted,
 }
 
-/// One operation of a patch (RFC 6902), as `change` has it.
-#[derive(Debug, Deserialize)]
-pub(super) struct Op<'a> {
-    op: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(super) path: Cow<'a, str>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    value: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    was: Option<&'a RawValue>,
-}
-
-/// A member that is there, also where it is `null`.
-fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
-}
-
-/// The `change` of an entry.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Change<'a> {
-    #[serde(default)]
-    pub(super) areas: Vec<String>,
-    #[serde(borrow, default)]
-    pub(super) patch: Vec<Op<'a>>,
-    #[serde(default)]
-    pub(super) managers: Vec<Manager>,
-}
-
-impl Change<'_> {
-    /// Areas that changed in nothing that is told: a value there was dropped, and only a digest tells that it is another.
-    pub(super) fn dropped(&self) -> impl Iterator<Item = &String> {
-        let told = |area: &str| self.patch.iter().any(|op| op.path.split('/').nth(1) == Some(area));
-        self.areas.iter().filter(move |area| *area != "managedFields" && !told(area))
-    }
-}
-
-/// Who wrote, as managedFields says.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, serde::Serialize)]
-pub(super) struct Manager {
-    #[serde(default)]
-    pub(super) manager: String,
-    #[serde(default)]
-    pub(super) operation: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) subresource: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) time: Option<String>,
-}
-
-impl Manager {
-    /// Whether the two are one entry of managedFields, whenever they wrote.
-    pub(super) fn is(&self, other: &Self) -> bool {
-        let subresource = |manager: &Self| manager.subresource.clone().unwrap_or_default();
-        (&self.manager, &self.operation, subresource(self)) == (&other.manager, &other.operation, subresource(other))
-    }
-}
-
 /// A step into a value.
 #[derive(Clone, Debug)]
 pub(super) enum Step<'t, 'a> {
@@ -120,22 +65,6 @@ pub(super) struct Difference<'t, 'a> {
     pub(super) path: Vec<Step<'t, 'a>>,
     pub(super) node: &'t Node<'a>,
 }
-
-/// Members that name the elements of a list, the likeliest first.
-const NAMES: [&str; 12] = [
-    "name",
-    "type",
-    "key",
-    "mountPath",
-    "devicePath",
-    "containerPort",
-    "port",
-    "ip",
-    "host",
-    "id",
-    "topologyKey",
-    "manager",
-];
 
 impl<'a> Node<'a> {
     fn of(body: Body<'a>) -> Self {
@@ -409,7 +338,7 @@ impl<'a> Node<'a> {
 
     /// The member that names an element of a list, and its name.
     pub(super) fn named(&self) -> Option<(&'static str, Cow<'_, str>)> {
-        NAMES.iter().find_map(|name| Some((*name, self.member(name)?.text()?)))
+        IDENTITIES.iter().find_map(|names| Some((names[0], self.member(names[0])?.text()?)))
     }
 
     /// Whether anything in it changed.
@@ -547,17 +476,19 @@ impl<'a> Node<'a> {
 
 /// The steps of a JSON pointer.
 pub(super) fn steps(pointer: &str) -> Vec<String> {
-    pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect()
+    pointer.split('/').skip(1).map(|step| unescape(step).unwrap_or(Cow::Borrowed(step)).into_owned()).collect()
 }
 
 /// The JSON pointer of a path.
 pub(super) fn pointer(path: &[Step<'_, '_>]) -> String {
-    path.iter()
-        .map(|step| match step {
-            Step::Key(key) => format!("/{}", key.replace('~', "~0").replace('/', "~1")),
-            Step::Element(_, place, _) => format!("/{place}"),
-        })
-        .collect()
+    let mut pointer = String::new();
+    for step in path {
+        match step {
+            Step::Key(key) => push_segment(&mut pointer, key),
+            Step::Element(_, place, _) => push_segment(&mut pointer, &place.to_string()),
+        }
+    }
+    pointer
 }
 
 #[cfg(test)]
@@ -565,6 +496,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::wire::Change;
 
     fn object() -> impl Strategy<Value = serde_json::Value> {
         let leaf = prop_oneof![

@@ -3,8 +3,85 @@
 use std::borrow::Cow;
 
 use super::output::{Ink, Row, cut, printable};
-use super::tree::{Body, Manager, Mark, Node, Step};
-use super::who;
+use super::tree::{Body, Mark, Node, Step};
+use super::who::{self, Writers};
+use crate::k8s::bookkeeping;
+use crate::k8s::managed_fields::Manager;
+use crate::model::EntryType;
+use crate::wire::{Change, Entry};
+
+/// An entry, read: its object with what the change did to it, and who did it.
+pub(super) struct Told<'e> {
+    pub(super) tree: Node<'e>,
+    pub(super) areas: Vec<String>,
+    pub(super) managers: Vec<Manager>,
+}
+
+impl<'e> Told<'e> {
+    /// Reads an entry that is not a gap.
+    ///
+    /// # Errors
+    /// What is wrong with it, where it is damaged.
+    pub(super) fn read(entry: &Entry<'e>) -> Result<Self, String> {
+        let damaged = |error: serde_json::Error| error.to_string();
+        let object = entry.object.ok_or("it has no object")?.get();
+        let tree = Node::parse(object.as_bytes()).map_err(damaged)?;
+        Ok(match (entry.op, entry.evidence.as_deref()) {
+            (EntryType::Modified, _) => {
+                let change = Change::of(entry).map_err(damaged)?.unwrap_or_default();
+                let mut tree = tree;
+                tree.revert(&change.patch).map_err(damaged)?;
+                for area in change.dropped() {
+                    tree.redacted(&format!("/{area}"));
+                }
+                let managers = match change.managers {
+                    // Two writes of one manager in one second leave its entry in managedFields as it was.
+                    managers if managers.is_empty() => match &owners(&tree, object)[..] {
+                        [first, others @ ..] if first.len() == 1 && others.iter().all(|other| other == first) => {
+                            first.clone()
+                        }
+                        _ => managers,
+                    },
+                    // Whoever only lost a field to another is in managedFields anew as well.
+                    managers if managers.len() > 1 => {
+                        let owners = owners(&tree, object).concat();
+                        let (of_it, others): (Vec<_>, Vec<_>) =
+                            managers.into_iter().partition(|manager| owners.iter().any(|owner| owner.is(manager)));
+                        if of_it.is_empty() { others } else { of_it }
+                    }
+                    managers => managers,
+                };
+                Self { tree, areas: change.areas, managers }
+            }
+            (EntryType::Added, Some("watched")) => {
+                Self { tree: tree.added(), areas: Vec::new(), managers: Writers::of(object).all() }
+            }
+            (EntryType::Deleted, _) => Self { tree: tree.gone(), areas: Vec::new(), managers: Vec::new() },
+            // Who made what was found on a list is not known by that.
+            _ => Self { tree: tree.added(), areas: Vec::new(), managers: Vec::new() },
+        })
+    }
+
+    /// Puts what changed on a line with those who did it: as much as there is room for.
+    pub(super) fn put(&self, row: &mut Row) {
+        What::of(&self.tree, &self.areas).put(row, &self.managers);
+    }
+}
+
+/// The owners of each value that changed and is there now.
+fn owners(tree: &Node<'_>, object: &str) -> Vec<Vec<Manager>> {
+    let writers = Writers::of(object);
+    let differences = tree.differences();
+    let told = differences.iter().filter(|found| !found.path.is_empty() && !is_book(&found.path));
+    told.map(|found| writers.owners(&found.path)).collect()
+}
+
+fn is_book(path: &[Step<'_, '_>]) -> bool {
+    bookkeeping::PATHS.iter().any(|book| {
+        book.len() <= path.len()
+            && book.iter().zip(path).all(|(key, step)| matches!(step, Step::Key(name) if name == key))
+    })
+}
 
 /// A value is shown with at most so many characters.
 const VALUE: usize = 32;
@@ -38,14 +115,14 @@ impl Item {
 
 /// What changed between two versions.
 #[derive(Debug)]
-pub(super) struct What {
+struct What {
     areas: String,
     items: Vec<Item>,
 }
 
 impl What {
     /// Of a tree that a patch was taken back from, with the areas that the entry names.
-    pub(super) fn of(tree: &Node<'_>, areas: &[String]) -> Self {
+    fn of(tree: &Node<'_>, areas: &[String]) -> Self {
         let mut items: Vec<Item> = Vec::new();
         for mut found in tree.differences() {
             let mark = &found.node.mark;
@@ -69,7 +146,7 @@ impl What {
     }
 
     /// Puts it on a line with those who did it: as much as there is room for.
-    pub(super) fn put(&self, row: &mut Row, managers: &[Manager]) {
+    fn put(&self, row: &mut Row, managers: &[Manager]) {
         row.put(Some(Ink::Change), &self.areas);
         let who = |fully| match who::spell(managers, fully) {
             names if names.is_empty() => names,
@@ -140,8 +217,7 @@ fn describe(tree: &Node<'_>, path: &[Step<'_, '_>], node: &Node<'_>, mark: &Mark
     use Step::{Element, Key};
     let time = matches!(path.last(), Some(Key(key)) if key.ends_with("Time") || key.ends_with("Timestamp"));
     let (rank, word) = match path {
-        [Key("metadata"), Key("managedFields" | "resourceVersion" | "generation"), ..] => (NOISE, None),
-        [Key("metadata"), Key("annotations"), Key("kubectl.kubernetes.io/last-applied-configuration")] => (NOISE, None),
+        _ if is_book(path) => (NOISE, None),
         [Key("metadata"), Key("deletionTimestamp")] if matches!(mark, Mark::Added) => {
             let name = "marked for deletion".to_owned();
             return Item { rank: 0, short: name.clone(), name, values: String::new(), sign: "" };
@@ -275,7 +351,7 @@ fn plain(text: &str) -> String {
 
 /// How many bytes of two long texts are the same up to the word in which they differ, so that an image shows its tag
 /// and not its registry. 0 for short texts: they are shown whole.
-fn common(a: &str, b: &str) -> usize {
+pub(super) fn common(a: &str, b: &str) -> usize {
     if a.len().max(b.len()) <= VALUE / 2 {
         return 0;
     }

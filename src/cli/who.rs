@@ -1,41 +1,19 @@
 //! Who wrote a value, as managedFields has it: a hint, not proof.
 
-use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::output::printable;
-use super::tree::{Manager, Node, Step};
+use super::tree::{Node, Step};
+use crate::k8s::managed_fields::{Manager, Writer};
 
 /// The managedFields of one version of an object.
 #[derive(Debug, Default)]
 pub(super) struct Writers(Vec<Writer>);
 
-#[derive(Debug, Deserialize)]
-struct Writer {
-    #[serde(flatten)]
-    manager: Manager,
-    #[serde(default, rename = "fieldsV1")]
-    fields: Value,
-}
-
 impl Writers {
     /// Of the JSON of an object; nobody where it does not say.
     pub(super) fn of(object: &str) -> Self {
-        #[derive(Deserialize)]
-        struct Object {
-            metadata: Metadata,
-        }
-        #[derive(Deserialize)]
-        struct Metadata {
-            #[serde(default, rename = "managedFields")]
-            managed_fields: Vec<Writer>,
-        }
-        let object = serde_json::from_str::<Object>(object);
-        let mut writers = object.map_or_else(|_| Vec::new(), |object| object.metadata.managed_fields);
-        for writer in &mut writers {
-            writer.manager.subresource = writer.manager.subresource.take().filter(|text| !text.is_empty());
-        }
-        Self(writers)
+        Self(Writer::all(object.as_bytes()))
     }
 
     /// All of them.
@@ -45,26 +23,12 @@ impl Writers {
 
     /// Those who own a value.
     pub(super) fn owners(&self, path: &[Step<'_, '_>]) -> Vec<Manager> {
-        self.0.iter().filter(|writer| owns(&writer.fields, path)).map(|writer| writer.manager.clone()).collect()
-    }
-}
-
-/// Whether a set of fields (FieldsV1) has a value, or one that holds it and is owned as a whole.
-fn owns(fields: &Value, path: &[Step<'_, '_>]) -> bool {
-    let mut at = fields;
-    for (depth, step) in path.iter().enumerate() {
-        let Some(below) = at.as_object() else { return false };
-        if below.is_empty() {
-            return depth > 0;
-        }
-        let found = match step {
-            Step::Key(key) => below.get(&format!("f:{key}")),
-            Step::Element(_, _, node) => below.iter().find(|(name, _)| names(name, node)).map(|(_, value)| value),
+        let leads = |step: &Step<'_, '_>, _: &Map<String, Value>, key: &str| match step {
+            Step::Key(name) => key.strip_prefix("f:") == Some(name),
+            Step::Element(_, _, node) => names(key, node),
         };
-        let Some(found) = found else { return false };
-        at = found;
+        self.0.iter().filter(|writer| writer.owns(path, leads)).map(|writer| writer.manager.clone()).collect()
     }
-    true
 }
 
 /// Whether a key of FieldsV1 names this element: `k:{"name":"web"}` by its members, `v:"x"` by its value.
@@ -82,7 +46,8 @@ pub(super) fn spell(managers: &[Manager], fully: bool) -> String {
     let one = |manager: &Manager| {
         let mut text = manager.manager.clone();
         if fully {
-            for part in [Some(&manager.operation), manager.subresource.as_ref()].into_iter().flatten() {
+            let parts = [Some(&manager.operation), manager.subresource.as_ref()];
+            for part in parts.into_iter().flatten().filter(|part| !part.is_empty()) {
                 text.push(' ');
                 text.push_str(part);
             }

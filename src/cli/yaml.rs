@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use super::output::{is_unprintable, json_text};
 use super::tree::{Body, Mark, Node};
+use crate::terminal::{is_unprintable, json_text};
 
 /// The YAML of a JSON text, with a line break at its end.
 ///

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::terminal::is_obeyed;
 use http::{HeaderMap, StatusCode, header};
 use kube::client::AuthError;
 use rustix::io::Errno;
@@ -196,7 +197,7 @@ fn text_of(code: u16, status: &Status) -> String {
 /// A text of somebody else as it may stand in one of ours.
 #[must_use]
 pub fn bounded(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(TEXT).collect()
+    text.chars().filter(|c| !is_obeyed(*c)).take(TEXT).collect()
 }
 
 /// Why there are no credentials. kube's own texts quote what a plugin was given and what it printed.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::terminal::is_obeyed;
+
 /// Where a key or value was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -88,15 +90,8 @@ impl fmt::Display for Problems {
 }
 
 fn printable(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let unsafe_here = c.is_control()
-                || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-            let escaped: Box<dyn Iterator<Item = char>> =
-                if unsafe_here { Box::new(c.escape_default()) } else { Box::new(std::iter::once(c)) };
-            escaped
-        })
-        .collect()
+    let spell = |c: char| if is_obeyed(c) { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(spell).collect()
 }
 
 /// The candidate that `word` was most likely meant to be: few edits away for its length, or equal in another case.

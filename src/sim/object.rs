@@ -141,7 +141,8 @@ impl From<Value> for Object {
     }
 }
 
-/// The members of a JSON object in the order they came, values untouched.
+/// The members of a JSON object in the order they came, values untouched. It is the simulated server's own reading, and not
+/// that of `json`: what the product reads of it is judged by what it keeps, and a mistake of both would not be seen.
 struct Members(Vec<(String, Box<RawValue>)>);
 
 impl<'de> Deserialize<'de> for Members {

@@ -14,8 +14,16 @@ use super::object::{Form, Kind, Row};
 use super::resources::Served;
 use super::selector::Selector;
 use super::store::Store;
-use super::wire::Step;
 use crate::ambient::Listener;
+
+/// The next thing a body does.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// Sends these bytes: whole lines.
+    Send(Bytes),
+    /// Ends as told; `GoOn` is never a step.
+    Then(Then),
+}
 
 /// How a watch begins.
 #[derive(Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use super::faults::{At, How, Tamper, Then};
 use super::list::Pages;
-use super::watching::Watcher;
+use super::watching::{Step, Watcher};
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, Broken>;
@@ -117,15 +117,6 @@ impl AsyncWrite for Wire {
         }
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
-}
-
-/// The next thing a body does.
-#[derive(Clone, Debug)]
-pub(super) enum Step {
-    /// Sends these bytes: whole lines.
-    Send(Bytes),
-    /// Ends as told; `GoOn` is never a step.
-    Then(Then),
 }
 
 /// Where the bytes of a body come from.

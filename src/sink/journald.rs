@@ -100,10 +100,7 @@ fn fields(identifier: &str, item: &Item) -> Result<Vec<u8>, String> {
     let head = item.without_object();
     let entry = Entry::parse(&head).map_err(|error| format!("it is {error}"))?;
     let kind = item.op.as_str();
-    let resource = match entry.group() {
-        "" => entry.resource.to_string(),
-        group => format!("{}.{group}", entry.resource),
-    };
+    let resource = entry.full_resource();
     let (namespace, name) = (entry.namespace.as_deref().unwrap_or_default(), entry.name.as_deref().unwrap_or_default());
     let message = match (item.op, entry.gap()) {
         (EntryType::Gap, Some(gap)) => format!("{kind} {resource} {}", gap.why),

@@ -36,7 +36,7 @@ pub(super) fn observed(shared: &Shared, resource: &Resource, object: decode::Obj
         Some(_) => Cow::Owned(json::one_line(object.bytes.into_owned())),
         None => object.bytes,
     };
-    let body = shared.redactor.apply(resource, &object.uid, &bytes).map_err(Failure::Undecodable)?;
+    let body = shared.redactor.apply(resource, &object.uid, bytes).map_err(Failure::Undecodable)?;
     Ok(Observed {
         namespace: object.namespace.into_owned(),
         name: object.name.into_owned(),

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use super::discovery::Discovered;
 use crate::cluster::{Api, Failure};
 use crate::config::{FirstList, Watch};
+use crate::k8s::names::Spelling;
 use crate::model::{Resource, SourceSpec};
 
 /// What a configuration comes to.
@@ -137,35 +138,16 @@ pub fn resolve<'a>(name: &str, discovered: &'a Discovered) -> Vec<&'a Resource> 
     if let Some(group) = name.strip_prefix("*.") {
         return preferred.into_iter().filter(|resource| resource.group == group).collect();
     }
-    let Some((word, rest)) = name.split_once('.') else {
-        return best(name, preferred.into_iter()).into_iter().collect();
-    };
-    let in_group = preferred.into_iter().filter(|resource| resource.group == rest);
-    if let Some(found) = best(word, in_group) {
-        return vec![found];
-    }
-    // PLURAL.VERSION.GROUP, and `pods.v1.` or `pods.v1` for core.
-    let (version, group) = rest.split_once('.').unwrap_or((rest, ""));
-    let exact = discovered.served.iter().filter(|resource| resource.version == version && resource.group == group);
-    best(word, exact).into_iter().collect()
+    let spelling = Spelling::of(name);
+    let in_group = preferred.into_iter().filter(|resource| spelling.is_of_group(resource));
+    let exact = discovered.served.iter().filter(|resource| spelling.is_of_version(resource));
+    best(spelling, in_group).or_else(|| best(spelling, exact)).into_iter().collect()
 }
 
-/// The resource that a word names: the plural counts for more than the singular, that for more than a short name, and
-/// that for more than the kind. Among equals the first group does, which is core where it has one.
-fn best<'a>(word: &str, among: impl Iterator<Item = &'a Resource>) -> Option<&'a Resource> {
-    let rank = |resource: &Resource| {
-        let is = |name: &str| name.eq_ignore_ascii_case(word);
-        if is(&resource.plural) {
-            Some(0)
-        } else if !resource.singular.is_empty() && is(&resource.singular) {
-            Some(1)
-        } else if resource.short_names.iter().any(|name| is(name)) {
-            Some(2)
-        } else {
-            is(&resource.kind).then_some(3)
-        }
-    };
-    among.filter_map(|resource| Some((rank(resource)?, resource))).min_by_key(|(rank, _)| *rank).map(|(_, found)| found)
+/// The resource that a spelling names best. Among equals the first group does, which is core where it has one.
+fn best<'a>(spelling: Spelling<'_>, among: impl Iterator<Item = &'a Resource>) -> Option<&'a Resource> {
+    let formed = among.filter_map(|resource| Some((spelling.form(resource)?, resource)));
+    formed.min_by_key(|(form, _)| *form).map(|(_, found)| found)
 }
 
 /// The spelling nearest to a name that nothing answers to.

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::entry::EntryError;
+use super::entry::{Entry, EntryError};
 use super::scan::{CHANGE, OBJECT, whole_member};
+use crate::json::scan::member;
 use crate::json::tree::{Id, Kind, Tree};
 use crate::k8s::bookkeeping;
 use crate::model::EntryType;
@@ -20,6 +21,23 @@ pub enum Payload {
     Diff,
     /// Neither the object nor the patch: who, what, when.
     Metadata,
+}
+
+impl Payload {
+    /// What a line says of how much of an entry it carries: nothing on a GAP and wherever two payloads look the same.
+    #[must_use]
+    pub fn of(entry: &Entry<'_>) -> Option<Self> {
+        match (entry.op, entry.object.is_some()) {
+            (EntryType::Modified, true) => Some(Self::Full),
+            (EntryType::Added | EntryType::Deleted, false) => Some(Self::Metadata),
+            (EntryType::Modified, false) => {
+                let has_patch =
+                    entry.change.is_some_and(|change| member(change.get().as_bytes(), &[b"\"patch\":"]).is_some());
+                Some(if has_patch { Self::Diff } else { Self::Metadata })
+            }
+            (EntryType::Added | EntryType::Deleted, true) | (EntryType::Gap, _) => None,
+        }
+    }
 }
 
 /// What a sink gets of an entry.

@@ -1,8 +1,8 @@
 //! What of the annotations of a Secret may be kept. Whoever copies a Secret puts the copy there under any name, as YAML, in
 //! base64, compressed, one value of it, or a digest that can be guessed. So what is not known stays out.
 
-/// kubectl's copy of the object, which is JSON: its values are redacted one by one.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+// kubectl's copy of the object is JSON: its values are redacted one by one.
+use crate::k8s::bookkeeping::LAST_APPLIED;
 
 /// Annotations that by the documents of those who write them hold names, numbers or words of theirs, and nothing of
 /// what the Secret holds. Those of cert-manager repeat what its certificate says to everybody.

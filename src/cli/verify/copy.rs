@@ -144,7 +144,7 @@ impl Checker {
         if !carries_its_own(&entry) {
             self.problem(format!("{place}: entry {} carries another object than the one it names", entry.seq));
         }
-        if let Some(payload) = payload_of(&entry) {
+        if let Some(payload) = Payload::of(&entry) {
             if self.payload.is_some_and(|before| before != payload) {
                 self.problem(format!(
                     "{place}: entry {} carries more or less than the entries before it (unless the sink's `payload` was changed)",
@@ -270,7 +270,7 @@ impl Checker {
             return Ok(());
         };
         // Where the line does not tell, the payloads that are left look the same.
-        let payload = payload_of(entry).unwrap_or_default();
+        let payload = Payload::of(entry).unwrap_or_default();
         let is =
             |managed_fields| Shape { payload, managed_fields }.apply(entry.op, &stored).map(|shaped| shaped == line);
         match is(true).and_then(|same| if same { Ok(true) } else { is(false) }) {
@@ -279,24 +279,6 @@ impl Checker {
             Err(error) => self.problem(format!("the journal's own entry {seq} is damaged: {error}")),
         }
         Ok(())
-    }
-}
-
-/// What a line says of how much its copy carries: nothing on a GAP and wherever two payloads look the same.
-fn payload_of(entry: &Entry<'_>) -> Option<Payload> {
-    match (entry.op, entry.object.is_some()) {
-        (EntryType::Modified, true) => Some(Payload::Full),
-        (EntryType::Added | EntryType::Deleted, false) => Some(Payload::Metadata),
-        (EntryType::Modified, false) => {
-            #[derive(serde::Deserialize)]
-            struct Patch<'a> {
-                #[serde(borrow, default)]
-                patch: Option<&'a serde_json::value::RawValue>,
-            }
-            let change = entry.change.and_then(|change| serde_json::from_str::<Patch<'_>>(change.get()).ok());
-            Some(if change.is_some_and(|change| change.patch.is_some()) { Payload::Diff } else { Payload::Metadata })
-        }
-        (EntryType::Added | EntryType::Deleted, true) | (EntryType::Gap, _) => None,
     }
 }
 

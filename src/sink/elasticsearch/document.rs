@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::wire::{Entry, EntryGap};
+use crate::wire::{Change, Entry, EntryGap};
 
 /// The line before a document.
 #[derive(Serialize)]
@@ -47,7 +47,7 @@ pub(super) struct Document<'e> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) resource_version: Option<&'e str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) change: Option<Change<'e>>,
+    pub(super) change: Option<Summary<'e>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gap: Option<EntryGap>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,14 +63,14 @@ pub(super) struct Cluster<'e> {
 
 /// A change without the values of its patch.
 #[derive(Serialize)]
-pub(super) struct Change<'e> {
-    pub(super) areas: Vec<Cow<'e, str>>,
-    pub(super) paths: Vec<Cow<'e, str>>,
-    pub(super) managers: Vec<Cow<'e, str>>,
+pub(super) struct Summary<'e> {
+    areas: Vec<String>,
+    paths: Vec<Cow<'e, str>>,
+    managers: Vec<String>,
 }
 
 impl<'e> Document<'e> {
-    pub(super) fn of(entry: &'e Entry<'_>, line: &'e str) -> Self {
+    pub(super) fn of(entry: &'e Entry<'e>, line: &'e str) -> Self {
         Self {
             timestamp: &entry.time,
             seq: entry.seq,
@@ -86,7 +86,7 @@ impl<'e> Document<'e> {
             name: entry.name.as_deref(),
             uid: entry.uid.as_deref(),
             resource_version: entry.resource_version.as_deref(),
-            change: entry.change.and_then(Change::of),
+            change: Summary::of(entry),
             gap: entry.gap(),
             redacted: entry.redacted,
             entry: line,
@@ -94,35 +94,15 @@ impl<'e> Document<'e> {
     }
 }
 
-impl<'e> Change<'e> {
-    /// None where it is not as every decklog writes it, or has a path that is no text. It is in `entry` all the same.
-    pub(super) fn of(change: &'e RawValue) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Whole<'c> {
-            #[serde(borrow)]
-            areas: Vec<Text<'c>>,
-            #[serde(borrow, default)]
-            patch: Vec<Step<'c>>,
-            #[serde(borrow)]
-            managers: Vec<Manager<'c>>,
-        }
-        #[derive(Deserialize)]
-        struct Step<'c> {
-            #[serde(borrow)]
-            path: Cow<'c, str>,
-        }
-        #[derive(Deserialize)]
-        struct Manager<'c> {
-            #[serde(borrow, default)]
-            manager: Cow<'c, str>,
-        }
-        #[derive(Deserialize)]
-        struct Text<'c>(#[serde(borrow)] Cow<'c, str>);
-        let whole: Whole<'_> = serde_json::from_str(change.get()).ok()?;
+impl<'e> Summary<'e> {
+    /// None where the change is not as every decklog writes it, or has a path that is no text. It is in `entry` all the
+    /// same.
+    fn of(entry: &Entry<'e>) -> Option<Self> {
+        let change = Change::of(entry).ok()??;
         Some(Self {
-            areas: whole.areas.into_iter().map(|Text(area)| area).collect(),
-            paths: whole.patch.into_iter().map(|step| step.path).collect(),
-            managers: whole.managers.into_iter().map(|manager| manager.manager).collect(),
+            areas: change.areas,
+            paths: change.patch.into_iter().map(|operation| operation.path).collect(),
+            managers: change.managers.into_iter().map(|manager| manager.manager).collect(),
         })
     }
 }

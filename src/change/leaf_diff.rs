@@ -5,18 +5,17 @@
 use std::ops::Range;
 
 use super::Change;
-use super::diff::{IDENTITIES, ROOM, area_of, insert, write_json, write_manager};
+use super::patch::{self, ROOM, area_of, insert, write_manager, write_operation};
 use crate::json::pointer::push_segment;
 use crate::json::tree::{Id, Kind, Leaf, Shape, Tree, View};
+use crate::k8s::bookkeeping::{MANAGED_FIELDS, RESOURCE_VERSION};
+use crate::k8s::merge_keys::IDENTITIES;
 
 /// More values than this are left to the comparison of everything, …
 const MANY: usize = 32;
 
 /// … and so is what stands below this depth.
 const DEEP: usize = 32;
-
-/// The list of who set what.
-const BOOKS: &str = "/metadata/managedFields";
 
 /// Compares two versions, of which the older has this shape. Nothing where anything but leaves differs, or where
 /// comparing everything might tell it in another way.
@@ -62,39 +61,21 @@ fn tell(
     mut paths: Vec<String>,
     books: &[(Id, Id)],
 ) -> Change {
-    let mut areas = Vec::with_capacity(2);
-    let mut length = 128 + 128 * books.len();
+    let (mut areas, mut patch, mut managers) = (Vec::with_capacity(2), Vec::with_capacity(512), Vec::new());
     for ((id, _), path) in leaves.iter().zip(&paths) {
         if let Some(area) = area_of(path) {
             insert(&mut areas, &area);
         }
-        length += path.len() + old.bytes(*id).len() + new.bytes(*id).len() + 64;
+        write_operation(&mut patch, "replace", path, Some(new.bytes(*id)), Some(old.bytes(*id)));
     }
-    let mut json = Vec::with_capacity(length);
-    json.extend_from_slice(b"{\"areas\":");
-    write_json(&mut json, &areas);
-    json.extend_from_slice(b",\"patch\":[");
-    let mut separator = "";
-    for ((id, _), path) in leaves.iter().zip(&paths) {
-        // Names without escapes are written as they stand.
-        for part in [separator.as_bytes(), b"{\"op\":\"replace\",\"path\":\"", path.as_bytes(), b"\",\"value\":"] {
-            json.extend_from_slice(part);
-        }
-        for part in [new.bytes(*id), b",\"was\":", old.bytes(*id), b"}"] {
-            json.extend_from_slice(part);
-        }
-        separator = ",";
-    }
-    json.extend_from_slice(b"],\"managers\":[");
     let mut first = true;
     for &(list, entry) in books {
         if !old.elements(list).any(|known| old.bytes(known) == new.bytes(entry)) {
-            first &= !write_manager(&mut json, new, entry, first);
+            first &= !write_manager(&mut managers, new, entry, first);
         }
     }
-    json.extend_from_slice(b"]}");
-    paths.retain(|path| path != "/metadata/resourceVersion");
-    let json = String::from_utf8(crate::json::one_line(json)).expect("it is made of parts of valid texts");
+    paths.retain(|path| path != RESOURCE_VERSION);
+    let json = patch::change(&areas, &patch, &managers);
     Change { areas, touched: paths, json }
 }
 
@@ -163,7 +144,7 @@ impl<'a> Search<'a> {
                         Some(elements) => elements.last = index,
                         None => self.lists.push(Elements { list: id, first: index, last: index }),
                     }
-                    if path == BOOKS && self.books.last() != Some(&(id, element)) {
+                    if path == MANAGED_FIELDS && self.books.last() != Some(&(id, element)) {
                         self.books.push((id, element));
                     }
                     push_index(path, index);

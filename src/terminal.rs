@@ -1,0 +1,83 @@
+//! What a terminal must not get. Names, values and messages come from others, and some characters move the cursor, clear
+//! the screen or turn text around.
+
+use std::borrow::Cow;
+
+/// Whether a terminal obeys this character, or it turns the direction of text: the least that no message may hold. It
+/// leaves what is merely invisible, which some scripts need.
+#[must_use]
+pub fn is_obeyed(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Whether a terminal obeys this character instead of showing it, or a reader would not see it: controls (C0, DEL,
+/// C1), marks that turn the direction of text, invisible characters and line separators.
+#[must_use]
+pub fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// `text` with every unprintable character written as `\u{1b}`.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    escape(text, |c| Some(c.escape_unicode().to_string()))
+}
+
+/// As [`printable`], but line breaks stay: for texts of several lines that decklog wrote itself.
+#[must_use]
+pub fn printable_text(text: &str) -> Cow<'_, str> {
+    escape(text, |c| (c != '\n').then(|| c.escape_unicode().to_string()))
+}
+
+/// JSON without characters that a terminal obeys: they are written as escapes, which mean the same.
+#[must_use]
+pub fn json_text(json: &str) -> Cow<'_, str> {
+    escape(json, json_escape)
+}
+
+fn json_escape(c: char) -> Option<String> {
+    let mut units = [0; 2];
+    Some(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect())
+}
+
+fn escape(text: &str, how: impl Fn(char) -> Option<String>) -> Cow<'_, str> {
+    if !text.contains(is_unprintable) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match is_unprintable(c).then(|| how(c)).flatten() {
+            Some(escaped) => out.push_str(&escaped),
+            None => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_printed() {
+        assert_eq!(printable("a\u{1b}[31mred\u{7}\u{9b}2J"), "a\\u{1b}[31mred\\u{7}\\u{9b}2J");
+        assert_eq!(printable("\u{202e}gnp.exe\r\n\t"), "\\u{202e}gnp.exe\\u{d}\\u{a}\\u{9}");
+        assert!(matches!(printable("shop/web-ünïcode-日本"), Cow::Borrowed(_)));
+        assert_eq!(printable_text("one\ntwo\u{1b}"), "one\ntwo\\u{1b}");
+        let json = "{\"a\":\"x\u{9b}\u{e0001}\"}";
+        let escaped = escape(json, json_escape);
+        assert!(!escaped.contains(is_unprintable));
+        let (a, b): (serde_json::Value, serde_json::Value) =
+            (serde_json::from_str(json).unwrap(), serde_json::from_str(&escaped).unwrap());
+        assert_eq!(a, b, "the escapes mean the same");
+    }
+
+    #[test]
+    fn what_is_obeyed_is_never_printed() {
+        let all = (0..=0x10_ffff).filter_map(char::from_u32);
+        assert!(all.filter(|c| is_obeyed(*c)).all(is_unprintable));
+        assert!(!is_obeyed('\u{200d}') && is_unprintable('\u{200d}'));
+    }
+}

@@ -1,0 +1,61 @@
+//! The `change` member of an entry, for reading. It is written by `change`.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::Entry;
+use crate::k8s::managed_fields::Manager;
+
+/// What changed from one version of an object to the next.
+#[derive(Debug, Default, Deserialize)]
+pub struct Change<'a> {
+    /// The parts that changed, sorted; empty where nothing but resourceVersion moved.
+    #[serde(default)]
+    pub areas: Vec<String>,
+    /// From the version before to this one; nothing where the line is one of metadata only.
+    #[serde(borrow, default)]
+    pub patch: Vec<Op<'a>>,
+    /// Entries of managedFields that are new or changed.
+    #[serde(default)]
+    pub managers: Vec<Manager>,
+}
+
+/// One operation of a patch (RFC 6902).
+#[derive(Debug, Deserialize)]
+pub struct Op<'a> {
+    /// add, remove or replace.
+    #[serde(borrow)]
+    pub op: Cow<'a, str>,
+    /// Where, as a JSON pointer.
+    #[serde(borrow)]
+    pub path: Cow<'a, str>,
+    /// The new value, of add and replace.
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub value: Option<&'a RawValue>,
+    /// The value before, of replace and remove.
+    #[serde(borrow, default, deserialize_with = "present")]
+    pub was: Option<&'a RawValue>,
+}
+
+/// A member that is there, also where it is `null`.
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+impl<'a> Change<'a> {
+    /// That of an entry; nothing where it has none.
+    ///
+    /// # Errors
+    /// Where it is not as every decklog writes it.
+    pub fn of(entry: &Entry<'a>) -> Result<Option<Self>, serde_json::Error> {
+        entry.change.map(|raw| serde_json::from_str(raw.get())).transpose()
+    }
+
+    /// Areas that changed in nothing that is told: a value there was dropped, and only a digest tells that it is another.
+    pub fn dropped(&self) -> impl Iterator<Item = &String> {
+        let told = |area: &str| self.patch.iter().any(|op| op.path.split('/').nth(1) == Some(area));
+        self.areas.iter().filter(move |area| *area != "managedFields" && !told(area))
+    }
+}
