@@ -12,9 +12,14 @@ mod span;
 #[cfg(test)]
 mod tests;
 
-pub use noise::{Noise, Preset};
+pub use noise::{Ignore, Noise, Preset};
 pub use pattern::Pattern;
 pub use span::Shape;
+
+use crate::spelling::Format;
+
+/// The formats of these texts.
+pub const FORMATS: &[Format] = &[Format::of::<Pattern>(), Format::of::<Ignore>()];
 
 /// The difference of two versions of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]

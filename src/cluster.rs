@@ -4,8 +4,11 @@
 //! a credential runs out and when the API server stops accepting it, because `kube` reads most of them only once.
 
 mod narrow;
+mod settings;
 #[cfg(test)]
 mod tests;
+
+pub use settings::{Off, Recover, RecoverBounds, Settings};
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -23,8 +26,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore, oneshot};
 use tokio::time::{Instant, timeout};
 
-use crate::config;
 use crate::model::Cluster;
+use crate::net::is_loopback;
 use crate::watch::classify::{self, Failure};
 
 /// How often credential files are looked at, at most.
@@ -170,7 +173,7 @@ struct Found {
 }
 
 /// `context` is the one that was found before, and stays: another current context is often another cluster.
-async fn find(settings: &config::Cluster, context: Option<&str>) -> Result<Found, ClusterError> {
+async fn find(settings: &Settings, context: Option<&str>) -> Result<Found, ClusterError> {
     let (paths, looked) = candidates(settings);
     if paths.is_empty() {
         return match Config::incluster() {
@@ -223,7 +226,7 @@ async fn find(settings: &config::Cluster, context: Option<&str>) -> Result<Found
 }
 
 /// The kubeconfig files to read, and for people where we looked. None: try the service account.
-fn candidates(settings: &config::Cluster) -> (Vec<PathBuf>, Vec<String>) {
+fn candidates(settings: &Settings) -> (Vec<PathBuf>, Vec<String>) {
     if let Some(path) = &settings.kubeconfig {
         return (vec![path.clone()], Vec::new());
     }
@@ -253,7 +256,7 @@ fn user<'a>(kubeconfig: &'a Kubeconfig, context: &kube::config::Context) -> Opti
 
 /// What a kubeconfig asks for that has to be allowed first: it may come from somebody else, and would run a program as
 /// our user, or hand our credentials to whoever answers. The names in it are quoted, its values never.
-fn forbidden(settings: &config::Cluster, kubeconfig: &Kubeconfig, context: &kube::config::Context) -> Option<String> {
+fn forbidden(settings: &Settings, kubeconfig: &Kubeconfig, context: &kube::config::Context) -> Option<String> {
     let user = user(kubeconfig, context);
     if !settings.allow_exec
         && let Some(what) = user.and_then(|user| match (&user.exec, &user.auth_provider) {
@@ -288,12 +291,6 @@ fn forbidden(settings: &config::Cluster, kubeconfig: &Kubeconfig, context: &kube
              up the log: set [cluster] allow_insecure_tls = true, or use https://"
         )
     })
-}
-
-/// Whether this host of a URL is this machine.
-pub(crate) fn is_loopback(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || address.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
 fn credential_files(kubeconfig: &Kubeconfig, context: &kube::config::Context) -> Vec<PathBuf> {
@@ -345,7 +342,7 @@ struct Built {
     files: Vec<(PathBuf, Stamp)>,
 }
 
-async fn build(settings: &config::Cluster, context: Option<&str>, limits: Limits) -> Result<Built, ClusterError> {
+async fn build(settings: &Settings, context: Option<&str>, limits: Limits) -> Result<Built, ClusterError> {
     let Found { mut config, file, context, cluster, plugin, files } = find(settings, context).await?;
     // We retry ourselves: kube's own retries would hide for minutes what the API server says.
     config.default_retry = false;
@@ -392,7 +389,7 @@ fn bare(config: &Config) -> Config {
 
 /// Where a client comes from.
 enum Way {
-    Kubeconfig(config::Cluster),
+    Kubeconfig(Settings),
     /// Always the same one.
     Given(Client),
 }
@@ -469,7 +466,7 @@ impl Api {
     ///
     /// # Errors
     /// Where no usable configuration is found.
-    pub async fn open(settings: &config::Cluster, limits: Limits) -> Result<Self, ClusterError> {
+    pub async fn open(settings: &Settings, limits: Limits) -> Result<Self, ClusterError> {
         Self::begin(Way::Kubeconfig(settings.clone()), settings.name.clone(), limits).await
     }
 

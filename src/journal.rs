@@ -15,6 +15,7 @@ mod reader;
 mod recent;
 mod retention;
 mod schema;
+mod settings;
 mod settled;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ pub use reader::{
     StoredEntry, Verified,
 };
 pub use retention::{Bounds, Pause, PauseReason, Retained};
+pub use settings::{OnFull, Settings};
 pub use settled::Settled;
 
 use crate::ambient::{self, watch};

@@ -12,12 +12,18 @@ pub mod http;
 pub mod journald;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+// Where the client was left out, the settings are all that there is of it.
+#[cfg(not(feature = "kafka"))]
+#[path = "sink/kafka/settings.rs"]
+pub mod kafka;
 mod link;
 pub mod nats;
 pub mod otlp;
 pub mod postgres;
 pub mod redis;
+pub mod registry;
 pub mod s3;
+pub mod settings;
 pub mod stdout;
 pub mod syslog;
 mod template;
@@ -31,10 +37,9 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::config;
 use crate::model::{Cluster, EntryType, Seq};
 use crate::wire::{self, EntryError, Stamp};
-pub(crate) use template::Template;
+pub use template::Template;
 
 /// What stands for the name of a sink in a sentence before [`Sink::of`] has told it.
 const UNNAMED: &str = "NAME";
@@ -277,55 +282,9 @@ pub trait Sink: Send {
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>>;
 }
 
-/// What is said where a build leaves librdkafka out.
-#[cfg(not(feature = "kafka"))]
-const WITHOUT_KAFKA: &str = "this decklog was built without the cargo feature `kafka`; use a build that has it, as `cargo build` makes by default";
-
-/// Builds the sink that a configuration describes. Nothing is opened or connected before it is used.
-///
-/// # Errors
-/// A sentence, where the configuration can never work.
-pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
-    Ok(match config {
-        config::SinkKind::Stdout => Box::new(stdout::StdoutSink::new()),
-        config::SinkKind::Elasticsearch(config) => Box::new(elasticsearch::ElasticsearchSink::new(config)?),
-        config::SinkKind::File(config) => Box::new(file::FileSink::new(config)),
-        config::SinkKind::Http(config) => Box::new(http::HttpSink::new(config)?),
-        config::SinkKind::Nats(config) => Box::new(nats::NatsSink::new(config)?),
-        config::SinkKind::S3(config) => Box::new(s3::S3Sink::new(config)?),
-        config::SinkKind::Journald(config) => Box::new(journald::JournaldSink::new(config)),
-        config::SinkKind::Redis(config) => Box::new(redis::RedisSink::new(config)?),
-        config::SinkKind::Syslog(config) => Box::new(syslog::SyslogSink::new(config)?),
-        config::SinkKind::Postgres(config) => Box::new(postgres::PostgresSink::new(config)?),
-        config::SinkKind::Otlp(config) => Box::new(otlp::OtlpSink::new(config)?),
-        #[cfg(feature = "kafka")]
-        config::SinkKind::Kafka(config) => Box::new(kafka::KafkaSink::new(config)?),
-        #[cfg(not(feature = "kafka"))]
-        config::SinkKind::Kafka(_) => return Err(WITHOUT_KAFKA.to_owned()),
-    })
-}
-
-/// The word for a type of sink, as in the configuration.
-#[must_use]
-pub const fn kind(config: &config::SinkKind) -> &'static str {
-    match config {
-        config::SinkKind::Stdout => "stdout",
-        config::SinkKind::Elasticsearch(_) => "elasticsearch",
-        config::SinkKind::File(_) => "file",
-        config::SinkKind::Http(_) => "http",
-        config::SinkKind::Nats(_) => "nats",
-        config::SinkKind::S3(_) => "s3",
-        config::SinkKind::Journald(_) => "journald",
-        config::SinkKind::Redis(_) => "redis",
-        config::SinkKind::Syslog(_) => "syslog",
-        config::SinkKind::Postgres(_) => "postgres",
-        config::SinkKind::Otlp(_) => "otlp",
-        config::SinkKind::Kafka(_) => "kafka",
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::registry::SinkKind;
     use super::*;
     use crate::model::{Cluster, Evidence};
     use crate::wire::{Draft, render};
@@ -365,8 +324,8 @@ pub(crate) mod tests {
     #[test]
     fn a_build_without_kafka_says_so() {
         let config = serde_json::json!({"type": "kafka", "brokers": ["k:9092"], "topic": "t"});
-        let config: config::SinkKind = serde_json::from_value(config).unwrap();
-        assert!(open(&config).err().unwrap().contains("the cargo feature `kafka`"));
+        let config: SinkKind = serde_json::from_value(config).unwrap();
+        assert!(config.open().err().unwrap().contains("the cargo feature `kafka`"));
     }
 
     #[test]
@@ -384,8 +343,8 @@ pub(crate) mod tests {
             ("syslog", "tcp://127.0.0.1:1/", Class::BestEffort),
         ] {
             let config = serde_json::json!({"type": word, "url": url, "addresses": [url], "stream": "s"});
-            let config: config::SinkKind = serde_json::from_value(config).unwrap();
-            assert_eq!((open(&config).unwrap().class(), kind(&config)), (class, word));
+            let config: SinkKind = serde_json::from_value(config).unwrap();
+            assert_eq!((config.open().unwrap().class(), config.word()), (class, word));
         }
     }
 }

@@ -24,6 +24,7 @@ pub mod machine;
 mod prober;
 mod recover;
 pub mod select;
+mod settings;
 mod source;
 mod stats;
 #[cfg(test)]
@@ -39,12 +40,13 @@ use tokio::sync::{Mutex, Notify, Semaphore, watch};
 use tokio::time::Instant;
 
 pub use fleet::{Fleet, FleetError, FleetHandle, Overview, Plan, SourceView};
+pub use settings::{FirstList, Settings};
 pub use stats::SourceStats;
 
 use crate::ambient::{self, Bell};
 use crate::change::redact::Redactor;
 use crate::cluster::Api;
-use crate::config::RecoverBounds;
+use crate::cluster::RecoverBounds;
 use crate::journal::Journal;
 use crate::model::Resource;
 use discovery::{Discovered, Discoverer};

@@ -1,7 +1,9 @@
 //! Patterns of JSON pointers.
 
 use std::borrow::Cow;
-use std::str::FromStr;
+use std::fmt;
+
+use crate::spelling::{Text, Wrong, text_value};
 
 /// A JSON pointer (RFC 6901) whose segments may hold `*`.
 ///
@@ -10,6 +12,7 @@ use std::str::FromStr;
 /// asked for, everything below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
+    text: String,
     segments: Vec<Segment>,
 }
 
@@ -73,7 +76,7 @@ impl Pattern {
         if segments.iter().all(|segment| *segment == Segment::AnyDepth) {
             return Err(format!("{text:?} matches everything: name at least one member"));
         }
-        Ok(Self { segments })
+        Ok(Self { text: text.to_owned(), segments })
     }
 
     /// Whether the pattern matches what `pointer` names, or something above it.
@@ -147,13 +150,22 @@ impl Pattern {
     }
 }
 
-impl FromStr for Pattern {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::parse(text)
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
+
+impl Text for Pattern {
+    const FORMAT: &'static str = "pointer-pattern";
+    const EXPECTED: &'static str = "a JSON pointer such as \"/metadata/managedFields\" or \"/data/*password*\"";
+
+    fn read(text: &str) -> Result<Self, Wrong> {
+        Ok(Self::parse(text)?)
+    }
+}
+
+text_value!(Pattern);
 
 /// The name that a segment of a JSON pointer stands for; nothing where an escape is wrong.
 pub(super) fn unescape(segment: &str) -> Option<Cow<'_, str>> {

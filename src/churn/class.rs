@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::read::{Change, book};
-use crate::change::{Noise, Preset};
+use crate::change::{Ignore, Noise, Preset};
 
 /// What kind of write it was. Each is of one kind: the first that fits, in this order but for the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -81,12 +81,12 @@ const LEASES: &str = "leases.coordination.k8s.io";
 impl Default for Classes {
     fn default() -> Self {
         let of = |class, preset: Preset| {
-            let name = [preset.as_str()];
-            (class, Noise::new(&name, LEASES), Noise::new(&name, ""))
+            let ignore = [Ignore::Preset(preset)];
+            (class, Noise::new(&ignore, LEASES), Noise::new(&ignore, ""))
         };
         Self {
             presets: [of(Class::Heartbeats, Preset::Heartbeats), of(Class::LeaderElection, Preset::LeaderElection)],
-            status: Noise::new(&[Preset::Status.as_str()], ""),
+            status: Noise::new(&[Ignore::Preset(Preset::Status)], ""),
         }
     }
 }

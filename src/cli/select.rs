@@ -1,15 +1,16 @@
 //! Which entries a command is about: kubectl's spellings, namespaces, types, moments, and a CEL expression.
 
 use clap::Args;
+use jiff::Timestamp;
 use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
-use jiff::{SpanRelativeTo, Timestamp};
 
 use super::{Failure, object};
-use crate::filter::Filter;
-use crate::journal::{Choice, Position, Reader, StoredEntry};
+use crate::filter::{Filter, Wanted};
+use crate::journal::{Position, Reader, StoredEntry};
 use crate::model::{EntryType, Resource, Seq};
-use crate::wire::OUTLINE;
+use crate::spelling::nearest_by;
+use crate::units::parse_signed;
 
 /// What `tail` and its siblings take to choose objects and entries.
 #[derive(Args, Clone, Debug, Default)]
@@ -115,8 +116,7 @@ fn before(text: &str, now: Timestamp) -> Option<Timestamp> {
         let at = utc(today.to_datetime(time))?;
         return if at <= now { Some(at) } else { utc(today.yesterday().ok()?.to_datetime(time)) };
     }
-    let duration = text.parse::<jiff::Span>().ok()?.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
-    now.checked_sub(duration.abs()).ok()
+    now.checked_sub(parse_signed(text).ok()?.abs()).ok()
 }
 
 /// A place in history: an entry or a moment.
@@ -240,14 +240,8 @@ impl Spellings {
                 .into_iter()
                 .chain(resource.short_names.iter().cloned())
         });
-        let lower = kind.to_ascii_lowercase();
-        let nearest = spellings
-            .filter(|spelling| !spelling.is_empty())
-            .map(|spelling| (strsim::damerau_levenshtein(&lower, &spelling), spelling))
-            .min_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.cmp(y)))
-            .filter(|(distance, spelling)| *distance <= spelling.len().max(3) / 3);
-        let hint = match nearest {
-            Some((_, spelling)) => format!("did you mean {spelling}?"),
+        let hint = match nearest_by(kind, spellings, String::clone) {
+            Some(spelling) => format!("did you mean {spelling}?"),
             None => "`decklog status` lists what is watched".to_owned(),
         };
         Failure::usage(format!("the cluster has no resource {kind:?}; {hint}"))
@@ -258,7 +252,7 @@ impl Spellings {
 #[derive(Debug)]
 pub struct Selection {
     position: Position,
-    filter: Option<Filter>,
+    filter: Option<Wanted>,
 }
 
 /// How many entries are read at once.
@@ -271,7 +265,8 @@ impl Selection {
     /// Where the arguments name what the journal does not know, or the expression is wrong.
     pub fn new(args: &SelectArgs, reader: &mut Reader) -> Result<Self, Failure> {
         let only = &args.only;
-        let filter = only.compile()?;
+        // What cannot be told of an entry was not asked for.
+        let filter = only.compile()?.map(|filter| Wanted::new(filter, |_| false));
         only.check(reader)?;
         let mut objects = Vec::new();
         if !args.objects.is_empty() {
@@ -327,14 +322,13 @@ impl Selection {
     /// # Errors
     /// Where the journal cannot be read.
     pub fn page(&self, reader: &mut Reader, after: Seq, upto: Seq) -> Result<(Vec<StoredEntry>, Seq), Failure> {
-        let choice = self.choice();
         let page = reader.select(
             &self.position,
             after,
             Some(upto.next()),
             false,
             PAGE,
-            choice.as_ref().map(|choice| choice as Choice<'_>),
+            self.filter.as_ref().and_then(Wanted::of_outline),
         )?;
         let reached = page.looked_at.filter(|_| page.looked == PAGE).map_or(upto, |(_, last)| last);
         Ok((self.keep(page.entries), reached))
@@ -346,7 +340,7 @@ impl Selection {
     /// As [`Selection::page`].
     pub fn newest(&self, reader: &mut Reader, after: Seq, count: usize) -> Result<Seq, Failure> {
         let head = reader.head()?;
-        let (mut before, mut left, choice) = (head.next(), count, self.choice());
+        let (mut before, mut left) = (head.next(), count);
         while left > 0 {
             let page = PAGE.min(if self.filter.is_some() { PAGE } else { left });
             let page = reader.select(
@@ -355,7 +349,7 @@ impl Selection {
                 Some(before),
                 true,
                 page,
-                choice.as_ref().map(|choice| choice as Choice<'_>),
+                self.filter.as_ref().and_then(Wanted::of_outline),
             )?;
             let Some((_, last)) = page.looked_at else { return Ok(after) };
             for entry in self.keep(page.entries) {
@@ -369,15 +363,9 @@ impl Selection {
         Ok(head)
     }
 
-    /// The filter, where it does not need the entries themselves.
-    fn choice(&self) -> Option<impl Fn(&[u8]) -> bool + '_> {
-        let filter = self.filter.as_ref().filter(|filter| filter.asks_only_for(&OUTLINE))?;
-        Some(|line: &[u8]| filter.is_true_for(line))
-    }
-
     fn keep(&self, mut entries: Vec<StoredEntry>) -> Vec<StoredEntry> {
-        if let Some(filter) = self.filter.as_ref().filter(|filter| !filter.asks_only_for(&OUTLINE)) {
-            entries.retain(|entry| filter.is_true_for(&entry.line));
+        if let Some(filter) = &self.filter {
+            entries.retain(|entry| filter.of_entry(&entry.line));
         }
         entries
     }

@@ -3,8 +3,9 @@
 use serde_json::Value as Json;
 
 use super::check::resolve;
-use super::problem::{Place, Problem, nearest};
+use super::problem::{Place, Problem};
 use super::tree::{self, Member, Node, Value};
+use crate::spelling::nearest;
 
 /// Sets, in the tree, what the environment says. Tells the variables that name no key.
 pub(super) fn apply(root: &mut Node, schema: &Json, environment: &[(String, String)]) -> Vec<Problem> {

@@ -98,16 +98,3 @@ fn printable(text: &str) -> String {
         })
         .collect()
 }
-
-/// The candidate that `word` was most likely meant to be: few edits away for its length, or equal in another case.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    let normal = |text: &str| text.to_lowercase().replace('-', "_");
-    let word = normal(word);
-    let allowed = (word.chars().count() / 3).clamp(1, 3);
-    candidates
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(&word, &normal(candidate)), candidate))
-        .filter(|(distance, candidate)| *distance <= allowed && *distance < candidate.chars().count())
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate.to_owned())
-}

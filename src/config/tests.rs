@@ -4,6 +4,13 @@ use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::*;
+use crate::change::redact::RedactMode;
+use crate::cluster::{Off, Recover, RecoverBounds};
+use crate::delivery::{From, OnRefused};
+use crate::sink::http::CloudEvents;
+use crate::sink::postgres::SslMode;
+use crate::sink::registry::SinkKind;
+use crate::units::{Period, Span};
 use crate::wire::Payload;
 
 const LEAST: &str = "[[watch]]\nresources = ['pods']\n";
@@ -40,13 +47,13 @@ fn briefly(text: &str) -> Vec<String> {
 #[test]
 fn the_least_configuration_has_the_defaults() {
     let config = parse(LEAST).unwrap().config;
-    assert_eq!(config.cluster.audit_every, Duration::from_secs(600));
-    let recover = RecoverBounds { requests: 50_000, rate: 200, within: Duration::from_secs(300) };
+    assert_eq!(config.cluster.audit_every, Period::from_secs(600));
+    let recover = RecoverBounds { requests: 50_000, rate: 200, within: Span::from_secs(300) };
     assert_eq!(config.cluster.recover, Recover::Within(recover));
-    assert_eq!(config.state.max_size, 10 << 30);
-    assert_eq!(config.state.max_age, Duration::from_secs(30 * 86400));
+    assert_eq!(config.state.max_size, ByteSize(10 << 30));
+    assert_eq!(config.state.max_age, Span::from_secs(30 * 86400));
     assert_eq!(config.state.path, Path::new("./decklog-state"));
-    assert_eq!(config.watch, [Watch { resources: vec!["pods".to_owned()], ..Watch::default() }]);
+    assert_eq!(config.watch, [watch::Settings { resources: vec!["pods".to_owned()], ..watch::Settings::default() }]);
     assert!(config.redact.defaults && config.sink.is_empty() && config.http.is_none());
 }
 
@@ -155,7 +162,7 @@ format = "text"
     let SinkKind::File(file) = &config.sink[0].kind else { panic!("{:?}", config.sink) };
     assert_eq!(
         (file.rotate_size, file.rotate_every, file.keep),
-        (Some(100 << 20), Some(Duration::from_secs(86400)), 14)
+        (Some(ByteSize(100 << 20)), Some(Span::from_secs(86400)), 14)
     );
     assert_eq!(config.redact.rules[0].mode, RedactMode::Hmac);
     assert_eq!(config.watch[0].namespaces, ["shop", "pay"]);
@@ -192,7 +199,7 @@ timeout = '5s'
     let sink = &config.sink[0];
     assert_eq!((sink.from, sink.payload, sink.on_refused), (From::Seq(17), Payload::Metadata, OnRefused::DeadLetter));
     let SinkKind::Http(http) = &sink.kind else { panic!("{sink:?}") };
-    assert_eq!((http.format, http.batch_size, http.timeout), (CloudEvents::Batched, 100, Duration::from_secs(5)));
+    assert_eq!((http.format, http.batch_size, http.timeout), (CloudEvents::Batched, 100, Span::from_secs(5)));
     assert_eq!(http.headers["X-A"], "b");
 
     let text = format!(
@@ -646,16 +653,16 @@ fn what_recovering_may_cost_is_a_table_or_off() {
     let recover = |value: &str| parse(&of(value)).unwrap().config.cluster.recover;
     assert_eq!(recover("'off'"), Recover::Off(Off::Off));
     assert_eq!(recover("{}"), Recover::default());
-    let within = RecoverBounds { within: Duration::from_secs(30), ..RecoverBounds::default() };
+    let within = RecoverBounds { within: Span::from_secs(30), ..RecoverBounds::default() };
     assert_eq!(recover("{ within = '30s' }"), Recover::Within(within));
     let told = |value: &str| briefly(&of(value)).join("; ");
     insta::assert_snapshot!(
-        ["'of'", "false", "{ rate = 0, request = 5 }", "{ within = '5 minutes' }"].map(told).join("\n"),
+        ["'of'", "false", "{ rate = 0, request = 5 }", "{ within = '5 moons' }"].map(told).join("\n"),
         @r#"
     1:19 cluster.recover: the string "of" → off
     1:19 cluster.recover: the boolean false
     1:28 cluster.recover.rate: the integer 0; 1:31 cluster.recover.request: an unknown key → requests
-    1:30 cluster.recover.within: "5 minutes": the unit "minutes" (units: w, d, h, m, s, ms) → 5m
+    1:30 cluster.recover.within: "5 moons": the unit "moons" (units: w, d, h, m, s, ms)
     "#
     );
     let wrong = parse(&of("'on'")).unwrap_err().to_string();
@@ -702,7 +709,7 @@ fn the_environment_overrides_the_file() {
     .config;
     assert_eq!(config.cluster.name.as_deref(), Some("prod"));
     assert!(config.cluster.request_metrics && config.cluster.audit_every.is_zero());
-    assert_eq!((config.state.max_size, config.log.level.as_str()), (1 << 30, "debug"));
+    assert_eq!((config.state.max_size, config.log.level.as_str()), (ByteSize(1 << 30), "debug"));
     assert_eq!(config.http.unwrap().listen.to_string(), "127.0.0.1:1");
     assert_eq!(
         (&config.watch[0].namespaces[..], &config.watch[0].exclude[..]),
@@ -712,7 +719,10 @@ fn the_environment_overrides_the_file() {
     assert_eq!(config.sink[0].from, From::Seq(42));
     let SinkKind::Http(http) = &config.sink[0].kind else { panic!() };
     assert_eq!((http.url.as_str(), http.batch_size, http.headers["A"].as_str()), ("https://y.example/?a=1", 7, "b"));
-    assert_eq!((config.sink[1].name.as_str(), &config.sink[1].kind), ("4711", &SinkKind::Stdout));
+    assert_eq!(
+        (config.sink[1].name.as_str(), &config.sink[1].kind),
+        ("4711", &SinkKind::Stdout(crate::sink::stdout::Settings {}))
+    );
     assert_eq!(config.redact.rules[0].mode, RedactMode::Drop);
 }
 

@@ -14,9 +14,9 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::ambient::Bell;
-use crate::config::{Compress, FileSink};
 use crate::journal::{Bounds, SinkRow, SourceId, WatchChange, WriterThread};
 use crate::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb};
+use crate::sink::file::{Compress, Settings as FileSettings};
 use crate::sink::{Failure, SinkError};
 use crate::wire::Payload;
 
@@ -630,9 +630,9 @@ async fn what_a_filter_left_out_stays_out_when_the_filter_is_widened() {
 }
 
 fn file(path: &Path, rotate_size: Option<u64>) -> crate::sink::file::FileSink {
-    crate::sink::file::FileSink::new(&FileSink {
+    crate::sink::file::FileSink::new(&FileSettings {
         path: path.to_owned(),
-        rotate_size,
+        rotate_size: rotate_size.map(crate::units::ByteSize),
         rotate_every: None,
         keep: 1000,
         compress: Compress::Zstd,
@@ -691,7 +691,7 @@ fn a_plan_is_what_the_configuration_says() {
     let config = serde_json::json!({
         "name": "s", "type": "stdout", "payload": "diff", "managed_fields": false, "rate": 7, "from": "now", "on_refused": "dead_letter",
     });
-    let plan = Plan::new(&serde_json::from_value(config).unwrap(), None);
+    let plan = Plan::new(&serde_json::from_value(config).unwrap());
     assert_eq!((plan.name.as_str(), plan.kind, plan.start), ("s", "stdout", SinkStart::Now));
     assert_eq!((plan.shape, plan.rate), (Shape { payload: Payload::Diff, managed_fields: false }, Some(7)));
     assert_eq!(plan.on_refused, OnRefused::DeadLetter);

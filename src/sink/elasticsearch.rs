@@ -12,8 +12,11 @@
 
 mod answer;
 mod document;
+mod settings;
 #[cfg(test)]
 mod tests;
+
+pub use settings::{Index, Settings};
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -26,8 +29,8 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 
 use super::link::{Answer, Link, Login, Reach, first_part, gzip};
-use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, Template, UNNAMED};
-use crate::config::{self, Gzip};
+use super::settings::Gzip;
+use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, UNNAMED};
 use crate::model::Seq;
 use crate::wire::{Entry, EntryError};
 use answer::{Bulk, Found, Granted, Outcome, Refusal, Why};
@@ -60,7 +63,7 @@ pub struct ElasticsearchSink {
     link: Link,
     /// The name of the sink.
     name: String,
-    index: Template,
+    index: Index,
     /// The name of the index template.
     template: String,
     batch_size: usize,
@@ -74,7 +77,7 @@ impl ElasticsearchSink {
     ///
     /// # Errors
     /// Where the URL, the index or the credentials can never work.
-    pub fn new(config: &config::ElasticsearchSink) -> Result<Self, String> {
+    pub fn new(config: &Settings) -> Result<Self, String> {
         let login = match (&config.user, &config.password_file, &config.api_key_file) {
             (None, None, None) => None,
             (None, None, Some(path)) => Some(Login::ApiKey(path.clone())),
@@ -87,7 +90,7 @@ impl ElasticsearchSink {
         };
         let link = Link::new(Reach {
             url: &config.url,
-            timeout: config.timeout,
+            timeout: *config.timeout,
             headers: None,
             headers_file: config.headers_file.as_ref(),
             login,
@@ -98,8 +101,8 @@ impl ElasticsearchSink {
         Ok(Self {
             link,
             name: UNNAMED.to_owned(),
-            index: Template::parse(&config.index).map_err(|(found, _)| format!("`index` is {found}"))?,
-            template: config.index.replace(['{', '}'], ""),
+            index: config.index.clone(),
+            template: config.index.to_string().replace(['{', '}'], ""),
             batch_size: config.batch_size.max(1),
             bytes: BATCH_BYTES,
             compress: config.compress,

@@ -13,10 +13,13 @@
 //! it. One that was there before keeps its permissions.
 
 mod layout;
+mod settings;
 mod tail;
 #[cfg(test)]
 mod tests;
 mod tidy;
+
+pub use settings::{Compress, Settings};
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, Permissions};
@@ -32,7 +35,6 @@ use rustix::fs::{Access, FlockOperation, access, flock};
 
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, note_first};
 use crate::ambient;
-use crate::config;
 use crate::model::Seq;
 use layout::Layout;
 use tidy::Tidy;
@@ -130,11 +132,11 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(config: &config::FileSink, disk: Disk) -> Self {
+    fn new(config: &Settings, disk: Disk) -> Self {
         Self {
             layout: Layout::new(config),
-            rotate_size: config.rotate_size.unwrap_or(u64::MAX),
-            rotate_every: config.rotate_every.filter(|every| !every.is_zero()),
+            rotate_size: config.rotate_size.map_or(u64::MAX, |size| size.0),
+            rotate_every: config.rotate_every.map(|every| *every),
             disk,
             open: None,
             known: None,
@@ -444,7 +446,7 @@ pub struct FileSink {
 impl FileSink {
     /// A sink that writes where the configuration says; nothing is opened yet.
     #[must_use]
-    pub fn new(config: &config::FileSink) -> Self {
+    pub fn new(config: &Settings) -> Self {
         let mut writer = Writer::new(config, Disk::default());
         if writer.rotate_size < u64::MAX || writer.rotate_every.is_some() {
             writer.tidy = Some(Tidy::new(writer.layout.clone(), writer.disk.clone()));

@@ -3,6 +3,10 @@
 //! journald says nothing about what it has taken, and leaves out what is over its rate limit. An entry is a datagram of
 //! fields; one that is too long for that goes in a sealed file of memory, whose descriptor is sent.
 
+mod settings;
+
+pub use settings::Settings;
+
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -20,7 +24,6 @@ use tokio::net::UnixDatagram;
 
 use super::dial;
 use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
-use crate::config;
 use crate::model::EntryType;
 use crate::wire::Entry;
 
@@ -41,9 +44,9 @@ pub struct JournaldSink {
 impl JournaldSink {
     /// A sink for the journal at the socket that the configuration names; nothing is connected yet.
     #[must_use]
-    pub fn new(config: &config::JournaldSink) -> Self {
-        let config::JournaldSink { socket, identifier, timeout } = config.clone();
-        Self { path: socket, identifier, timeout, socket: None }
+    pub fn new(config: &Settings) -> Self {
+        let Settings { socket, identifier, timeout } = config.clone();
+        Self { path: socket, identifier, timeout: *timeout, socket: None }
     }
 
     fn ready(&mut self) -> Result<&UnixDatagram, SinkError> {

@@ -12,9 +12,12 @@ mod fault;
 mod patience;
 mod position;
 mod record;
+mod settings;
 mod setup;
 mod topics;
 mod writer;
+
+pub use settings::{KafkaCompression, KafkaMode, Sasl, Settings};
 
 use std::time::Duration;
 
@@ -23,11 +26,10 @@ use futures::future::BoxFuture;
 
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use crate::ambient;
-use crate::config;
 use crate::model::Cluster;
 use patience::Patience;
 use record::Record;
-use setup::{Files, Settings};
+use setup::{Files, Setup};
 use writer::Writer;
 
 /// About how many bytes one transaction carries.
@@ -38,7 +40,7 @@ const LINGER: Duration = Duration::from_millis(20);
 
 /// Topics of Kafka.
 pub struct KafkaSink {
-    settings: Settings,
+    settings: Setup,
     files: Files,
     /// None before the first use, while it is on a blocking thread, and after that was given up.
     writer: Option<Box<Writer>>,
@@ -70,8 +72,8 @@ impl KafkaSink {
     ///
     /// # Errors
     /// Where the configuration can never work.
-    pub fn new(config: &config::KafkaSink) -> Result<Self, String> {
-        let settings = Settings::new(config)?;
+    pub fn new(config: &Settings) -> Result<Self, String> {
+        let settings = Setup::new(config)?;
         let files = Files::new(config)?;
         Ok(Self { settings, files, writer: None, stale: false, again: false })
     }
@@ -88,7 +90,7 @@ impl KafkaSink {
             self.writer.take().unwrap_or_else(|| Box::new(Writer::new(self.settings.clone(), client.clone())));
         let stale = std::mem::take(&mut self.stale);
         writer.again = self.again;
-        let (mut patience, waiter) = Patience::new(self.settings.config.timeout);
+        let (mut patience, waiter) = Patience::new(*self.settings.config.timeout);
         let (writer, done) = ambient::blocking(move || {
             if stale {
                 writer.disconnect();
@@ -118,7 +120,7 @@ impl KafkaSink {
         let mut records = Vec::with_capacity(batch.len());
         let mut unfit = None;
         for item in batch {
-            match Record::of(item, &self.settings.topic) {
+            match Record::of(item, &self.settings.config.topic) {
                 Ok(record) => records.push(record),
                 Err(text) => {
                     unfit = Some(SinkError::Refused { text });
@@ -189,14 +191,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::config::SinkKind;
+    use crate::sink::registry::SinkKind;
     use crate::sink::tests::item;
 
     fn open(keys: Value) -> Result<Box<dyn Sink>, String> {
         let mut all = json!({"type": "kafka", "brokers": ["127.0.0.1:1"], "topic": "log"});
         all.as_object_mut().unwrap().append(keys.clone().as_object_mut().unwrap());
         let kind: SinkKind = serde_json::from_value(all).unwrap();
-        crate::sink::open(&kind)
+        kind.open()
     }
 
     #[test]

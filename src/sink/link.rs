@@ -22,9 +22,10 @@ use reqwest::{Client, ClientBuilder, Method, Request, RequestBuilder, Response, 
 use rustls::CertificateError;
 use rustls::pki_types::UnixTime;
 
+use super::settings::{self, Network};
 use super::tls::{self, Tls};
 use super::{CREDENTIALS_WAIT, Item, SinkError};
-use crate::{ambient, config};
+use crate::ambient;
 use guard::{Allowed, Guard};
 
 /// The longest text of an answer that is told.
@@ -41,14 +42,14 @@ pub(super) const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
 /// Where a server is, and what it is shown.
 pub(super) struct Reach<'c> {
-    pub(super) url: &'c str,
+    pub(super) url: &'c Url,
     pub(super) timeout: Duration,
     pub(super) headers: Option<&'c BTreeMap<String, String>>,
     pub(super) headers_file: Option<&'c PathBuf>,
     pub(super) login: Option<Login>,
-    pub(super) tls: &'c config::Tls,
+    pub(super) tls: &'c settings::Tls,
     /// The networks that it may be in; none for all.
-    pub(super) allow_networks: &'c [String],
+    pub(super) allow_networks: &'c [Network],
     /// Whether HTTP/2 is spoken, also without TLS.
     pub(super) http2: bool,
 }
@@ -124,11 +125,8 @@ impl std::fmt::Debug for Link {
 
 impl Link {
     pub(super) fn new(reach: Reach<'_>) -> Result<Self, String> {
-        let url = Url::parse(reach.url).map_err(|error| format!("`url` is not a URL: {error}"))?;
-        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return Err("`url` must begin with http:// or https:// and name a host".to_owned());
-        }
-        let allowed = Allowed::new(reach.allow_networks)?;
+        let url = reach.url.clone();
+        let allowed = Allowed(reach.allow_networks.to_vec());
         guard::look_at(&url, &allowed)?;
         let mut fixed = HeaderMap::new();
         for (name, value) in reach.headers.into_iter().flatten() {

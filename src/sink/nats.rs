@@ -15,9 +15,12 @@
 //! between; a message on the sink's own subjects that decklog did not write halts it.
 
 mod link;
+mod settings;
 mod subject;
 #[cfg(test)]
 mod tests;
+
+pub use settings::Settings;
 
 use std::collections::BTreeMap;
 
@@ -34,11 +37,10 @@ use futures::future::BoxFuture;
 
 use super::link::chain;
 use super::{Class, Failure, Item, LESS, Limits, Mark, Position, Sink, SinkError, UNNAMED, note_first};
-use crate::config;
 use crate::model::{Cluster, Seq};
 use crate::wire::Entry;
 use link::Link;
-pub(crate) use subject::{Subject, meet};
+pub use subject::Subject;
 
 /// About how many bytes are under way at once, unless a single entry is larger.
 const BATCH_BYTES: usize = 4 << 20;
@@ -129,14 +131,12 @@ impl NatsSink {
     ///
     /// # Errors
     /// Where the configuration can never work.
-    pub fn new(config: &config::NatsSink) -> Result<Self, String> {
-        stream_name(&config.stream).map_err(|found| format!("`stream` is {found}"))?;
-        let subject = Subject::parse(&config.subject).map_err(|(found, _)| format!("`subject` is {found}"))?;
+    pub fn new(config: &Settings) -> Result<Self, String> {
         Ok(Self {
             link: Link::new(config)?,
             name: UNNAMED.to_owned(),
-            stream: config.stream.clone(),
-            subject,
+            stream: config.stream.to_string(),
+            subject: config.subject.clone(),
             batch_size: config.batch_size.max(1),
             tail: None,
             known: None,
@@ -565,19 +565,6 @@ impl NatsSink {
             )));
         }
         self.look().await.map(drop)
-    }
-}
-
-/// Whether a stream can have this name.
-///
-/// # Errors
-/// What is wrong.
-pub(crate) fn stream_name(text: &str) -> Result<(), String> {
-    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>' | '/' | '\\');
-    match text.find(odd) {
-        _ if text.is_empty() => Err("an empty text".to_owned()),
-        Some(_) => Err(format!("{text:?}, which no stream can be called")),
-        None => Ok(()),
     }
 }
 

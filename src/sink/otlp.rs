@@ -5,8 +5,11 @@
 
 mod grpc;
 mod proto;
+mod settings;
 #[cfg(test)]
 mod tests;
+
+pub use settings::{Protocol, Settings};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,8 +20,8 @@ use reqwest::{Method, StatusCode};
 
 use super::cloudevents::event_type;
 use super::link::{Answer, Link, Login, Reach, first_part, gzip};
+use super::settings::Gzip;
 use super::{CREDENTIALS_WAIT, Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
-use crate::config::{self, Gzip, Protocol};
 use crate::model::EntryType;
 use crate::wire::{Entry, EntryError};
 use grpc::Code;
@@ -78,10 +81,10 @@ impl OtlpSink {
     ///
     /// # Errors
     /// Where the URL or a header can never work. The text never quotes a header's value.
-    pub fn new(config: &config::OtlpSink) -> Result<Self, String> {
+    pub fn new(config: &Settings) -> Result<Self, String> {
         let link = Link::new(Reach {
             url: &config.url,
-            timeout: config.timeout,
+            timeout: *config.timeout,
             headers: Some(&config.headers),
             headers_file: config.headers_file.as_ref(),
             login: config.bearer_file.clone().map(Login::Bearer),

@@ -11,6 +11,9 @@
 mod link;
 mod rows;
 mod schema;
+mod settings;
+
+pub use settings::{PostgresUrl, Settings, SslMode};
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,10 +25,8 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error};
 
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
-use crate::config;
 use crate::model::{Cluster, Seq};
 use link::{Door, Link};
-pub(crate) use link::{leaves_this_machine, parse_url, shown};
 use rows::Rows;
 
 /// About how many bytes go into one transaction, unless a single entry is larger.
@@ -82,12 +83,12 @@ impl PostgresSink {
     ///
     /// # Errors
     /// Where the configuration can never work.
-    pub fn new(config: &config::PostgresSink) -> Result<Self, String> {
+    pub fn new(config: &Settings) -> Result<Self, String> {
         Ok(Self {
             door: Door::new(config)?,
             link: None,
             batch_size: config.batch_size,
-            timeout: config.timeout,
+            timeout: *config.timeout,
             objects: config.objects,
             cluster: String::new(),
             known: None,

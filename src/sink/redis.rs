@@ -12,8 +12,11 @@
 //! a later epoch is better than a hole.
 
 mod link;
+mod settings;
 #[cfg(test)]
 mod tests;
+
+pub use settings::{RedisUrl, Settings};
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +27,6 @@ use redis::Value;
 
 use super::template::Template;
 use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, note_first};
-use crate::config;
 use crate::model::Seq;
 use crate::wire::Entry;
 use link::{End, Link, Tail};
@@ -141,10 +143,10 @@ impl RedisSink {
     ///
     /// # Errors
     /// Where the configuration can never work.
-    pub fn new(config: &config::RedisSink) -> Result<Self, String> {
+    pub fn new(config: &Settings) -> Result<Self, String> {
         Ok(Self {
             link: Link::new(config)?,
-            stream: Template::parse(&config.stream).map_err(|(found, _)| format!("`stream` is {found}"))?,
+            stream: config.stream.clone(),
             max_len: config.max_len,
             batch_size: config.batch_size.max(1),
             again: false,

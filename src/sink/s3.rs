@@ -15,9 +15,12 @@
 //! that has gone on. That object goes when the manifest is written.
 
 mod segment;
+mod settings;
 mod store;
 #[cfg(test)]
 mod tests;
+
+pub use settings::{BucketUrl, Partition, Settings};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,11 +33,9 @@ use rustix::fs::{Access, access};
 
 use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, note_first};
 use crate::ambient;
-use crate::config::{self, Partition};
 use crate::model::{Cluster, Seq};
 use crate::wire::{EntryError, Stamp};
 use segment::{Ends, Manifest};
-pub(crate) use store::Place;
 use store::Store;
 
 /// How many entries a segment has at most, however small they are.
@@ -99,12 +100,12 @@ impl S3Sink {
     ///
     /// # Errors
     /// Where the configuration can never work.
-    pub fn new(config: &config::S3Sink) -> Result<Self, String> {
+    pub fn new(config: &Settings) -> Result<Self, String> {
         Ok(Self {
             store: Store::new(config)?,
             partition: config.partition,
-            segment_size: usize::try_from(config.segment_size).unwrap_or(usize::MAX),
-            segment_age: config.segment_age,
+            segment_size: config.segment_size.in_memory(),
+            segment_age: *config.segment_age,
             at: None,
             keeps_conditions: false,
             newest: String::new(),

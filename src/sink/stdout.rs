@@ -1,5 +1,9 @@
 //! Entries on standard output, one per line: best effort, holes are visible by seq.
 
+mod settings;
+
+pub use settings::Settings;
+
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;

@@ -20,7 +20,6 @@ use super::{Shared, Timings, random_up_to};
 use crate::ambient::Bell;
 use crate::change::redact::Redactor;
 use crate::cluster::Api;
-use crate::config;
 use crate::journal::{Journal, JournalError, SourceId, SourceRow};
 use crate::model::{Resource, SourceSpec};
 
@@ -44,7 +43,7 @@ pub enum FleetError {
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The `[[watch]]` entries.
-    pub watch: Vec<config::Watch>,
+    pub watch: Vec<super::Settings>,
     /// The redaction rules.
     pub redactor: Arc<Redactor>,
 }
@@ -576,7 +575,7 @@ mod tests {
             let api = Api::over(server(Arc::clone(&asked), answer), "test", Limits::default()).await.unwrap();
             let dir = tempfile::tempdir().unwrap();
             let (journal, thread) = Journal::open(dir.path()).unwrap();
-            let redactor = Arc::new(Redactor::new(&config::Redact::default(), [7; 32]).unwrap());
+            let redactor = Arc::new(Redactor::new(&crate::change::redact::Settings::default(), [7; 32]).unwrap());
             let plan = Plan { watch: Vec::new(), redactor };
             let timings = Timings { legacy_discovery: Duration::from_secs(300), ..Timings::default() };
             let (fleet, handle) = Fleet::new(api, journal, plan, timings);

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use decklog::config::SinkKind;
 use decklog::journal::{Codec, Journal, Reader, WatchChange};
 use decklog::model::{EntryType, Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb};
-use decklog::sink::{self, Item, Position};
+use decklog::sink::registry::SinkKind;
+use decklog::sink::{Item, Position};
 use decklog::wire::Entry;
 use fastrand::Rng;
 use serde_json::json;
@@ -41,7 +41,7 @@ fn tail() {
     let next = Item { seq: Seq(1 << 40), kind: EntryType::Added, line: line(1 << 40).into() };
     fuzz("tail", 700, &words, |input| {
         fs::write(&path, input).unwrap();
-        let mut sink = sink::open(&kind).unwrap();
+        let mut sink = kind.open().unwrap();
         let cursor = Position { epoch: "e".to_owned(), seq: Seq(u64::from(crc32fast::hash(input) % 5)), entry: None };
         let held = runtime.block_on(sink.position(&cursor));
         let after = fs::read(&path).unwrap();

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use decklog::config::FileSink as FileConfig;
 use decklog::model::Seq;
 use decklog::sink::file::FileSink;
+use decklog::sink::file::Settings as FileConfig;
 use decklog::sink::{Class, Failure, Item, Limits, Position, Sink, SinkError};
 use futures::FutureExt;
 use futures::future::BoxFuture;

@@ -45,7 +45,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use decklog::ambient::{self, Simulation};
-use decklog::config::OnRefused;
+use decklog::delivery::OnRefused;
 use decklog::sim::{self, Sim, objects};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use decklog::config::SinkKind;
 use decklog::model::{Cluster, EntryType, Evidence, Seq};
-use decklog::sink::{self, Class, Item, Position, Sink, SinkError};
+use decklog::sink::registry::SinkKind;
+use decklog::sink::{Class, Item, Position, Sink, SinkError};
 use decklog::wire::{Draft, render};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -145,7 +145,7 @@ fn open(port: u16, mut keys: Value) -> Result<Box<dyn Sink>, String> {
     let mut all = json!({"type": "kafka", "brokers": [format!("127.0.0.1:{port}")], "timeout": TIMEOUT});
     all.as_object_mut().unwrap().append(keys.as_object_mut().unwrap());
     let kind: SinkKind = serde_json::from_value(all).unwrap();
-    sink::open(&kind)
+    kind.open()
 }
 
 /// A sink with transactions.

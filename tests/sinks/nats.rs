@@ -488,9 +488,9 @@ async fn two_sinks_of_nats_in_one_stream_are_told() {
 
 /// The sink itself, with a server of these.
 fn opened(nats: &Nats, stream: &str) -> Box<dyn Sink> {
-    let config: decklog::config::Sink =
+    let config: decklog::delivery::Settings =
         toml::from_str(&format!("name = \"far\"\n{}", sink(nats.server.port(), stream))).unwrap();
-    decklog::sink::open(&config.kind).unwrap()
+    config.kind.open().unwrap()
 }
 
 /// An entry of a journal; `life` tells it from another of its place.

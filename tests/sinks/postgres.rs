@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use decklog::config::SinkKind;
 use decklog::model::{Cluster, EntryType, Seq};
 use decklog::sim::{Sim, objects};
-use decklog::sink::{self, Item, Position, Sink, SinkError};
+use decklog::sink::registry::SinkKind;
+use decklog::sink::{Item, Position, Sink, SinkError};
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 
@@ -44,7 +44,7 @@ impl Postgres {
         });
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let config: SinkKind = serde_json::from_value(config).unwrap();
-        let mut sink = sink::open(&config).unwrap();
+        let mut sink = config.open().unwrap();
         sink.of("direct", &Cluster { name: "test".into(), uid: "c".into() });
         sink
     }

@@ -135,7 +135,7 @@ fn items(epoch: &str, seqs: impl IntoIterator<Item = u64>) -> Vec<Item> {
 fn sink(keys: serde_json::Value) -> Box<dyn Sink> {
     let mut config = json!({"type": "redis", "stream": "log"});
     config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-    sink::open(&serde_json::from_value(config).unwrap()).unwrap()
+    serde_json::from_value::<sink::registry::SinkKind>(config).unwrap().open().unwrap()
 }
 
 fn position(epoch: &str, seq: u64) -> Position {

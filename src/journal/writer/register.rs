@@ -5,10 +5,20 @@ use std::sync::Arc;
 use rusqlite::{OptionalExtension, params};
 
 use super::{Done, Source, Writer, sql};
-use crate::change::Noise;
 use crate::change::redact::Redactor;
+use crate::change::{Ignore, Noise};
 use crate::journal::{JournalError, SinkStart, SourceId, SourceMemory};
 use crate::model::{Cluster, Resource, ResourceVersion, Seq, SourceSpec, Why};
+use crate::spelling::Text;
+
+/// What `ignore` covers in the objects of a resource, from the texts that the journal keeps of it.
+fn noise(texts: &[String], resource: &Resource) -> Done<Noise> {
+    let ignore = texts.iter().map(|text| Ignore::read(text));
+    let ignore: Vec<Ignore> = ignore.collect::<Result<_, _>>().map_err(|wrong| {
+        JournalError::Corrupt(format!("the journal holds an `ignore` that cannot be read: {}", wrong.found))
+    })?;
+    Ok(Noise::new(&ignore, &resource.full_name()))
+}
 
 impl Writer {
     pub(super) fn set_cluster(&mut self, cluster: Cluster) -> Done<Result<(), JournalError>> {
@@ -146,7 +156,7 @@ impl Writer {
                 api_version: spec.resource.api_version(),
                 facts: spec.resource.clone(),
                 silent: spec.first_list_silent,
-                ignore: Noise::new(&spec.ignore, &spec.resource.full_name()),
+                ignore: noise(&spec.ignore, &spec.resource)?,
                 resume: resume.clone(),
                 given_up: given_up.map(ResourceVersion),
                 applied: applied.clone(),
@@ -186,8 +196,7 @@ impl Writer {
             .map_err(sql(what))?;
         let facts: Resource = serde_json::from_str(&facts)
             .map_err(|_| JournalError::Corrupt("the journal holds a resource that cannot be read".to_owned()))?;
-        let ignore = serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default();
-        let ignore = Noise::new(&ignore, &facts.full_name());
+        let ignore = noise(&serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default(), &facts)?;
         let source = Source {
             id,
             registered: false,

@@ -8,8 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
-use super::tail;
-use crate::config::{self, Compress};
+use super::{Compress, Settings, tail};
 use crate::model::Seq;
 use crate::sink::Position;
 
@@ -46,7 +45,7 @@ impl Rotated {
 }
 
 impl Layout {
-    pub(super) fn new(config: &config::FileSink) -> Self {
+    pub(super) fn new(config: &Settings) -> Self {
         // A symbolic link is followed once, so that rotation moves the file and not the link.
         let path = fs::canonicalize(&config.path).unwrap_or_else(|_| config.path.clone());
         let dir = match path.parent() {

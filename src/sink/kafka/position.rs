@@ -16,7 +16,7 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use serde::{Deserialize, Serialize};
 
 use super::patience::Patience;
-use super::setup::{self, Settings};
+use super::setup::{self, Setup};
 use super::{context::Context, fault};
 use crate::model::Seq;
 use crate::sink::{Mark, Position, SinkError};
@@ -52,7 +52,7 @@ fn decode(bytes: &[u8]) -> Option<Position> {
 /// other one can write any more, and no transaction is open.
 pub(super) fn read(
     client: &ClientConfig,
-    settings: &Settings,
+    settings: &Setup,
     patience: &mut Patience,
 ) -> Result<Option<Position>, SinkError> {
     let topic = &settings.position_topic;
@@ -105,11 +105,8 @@ pub(super) fn read(
 
 /// Whether nobody has ever written to the topic of the entries: then it holds nothing of what was delivered to one of its
 /// name. Not known where the name has fields.
-pub(super) fn is_untouched(client: &ClientConfig, settings: &Settings, patience: &Patience) -> Result<bool, SinkError> {
-    if !settings.topic.is_fixed() {
-        return Ok(false);
-    }
-    let topic = &settings.config.topic;
+pub(super) fn is_untouched(client: &ClientConfig, settings: &Setup, patience: &Patience) -> Result<bool, SinkError> {
+    let Some(topic) = settings.config.topic.fixed() else { return Ok(false) };
     let doing = format!("looking at the topic {topic:?}");
     let failed = |error: &KafkaError| fault::of(error, &doing, settings);
     let consumer: BaseConsumer<Context> = setup::make(&setup::consumer(client, settings))?;
@@ -131,13 +128,12 @@ pub(super) fn is_untouched(client: &ClientConfig, settings: &Settings, patience:
 /// name of the topic has fields, nobody knows which topic it would be in.
 pub(super) fn holds(
     client: &ClientConfig,
-    settings: &Settings,
+    settings: &Setup,
     entry: &Position,
     patience: &mut Patience,
 ) -> Result<Option<bool>, SinkError> {
     let time = entry.entry.as_ref().and_then(|mark| mark.time.parse::<jiff::Timestamp>().ok());
-    let Some(time) = time.filter(|_| settings.topic.is_fixed()) else { return Ok(None) };
-    let topic = &settings.config.topic;
+    let Some((time, topic)) = time.zip(settings.config.topic.fixed()) else { return Ok(None) };
     let doing = format!("looking for an entry in the topic {topic:?}");
     let failed = |error: &KafkaError| fault::of(error, &doing, settings);
     let consumer: BaseConsumer<Context> = setup::make(&setup::consumer(client, settings))?;

@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn an_entry_has_the_topic_key_and_headers_of_its_object() {
-        let topic = Template::parse("log.{cluster}.{resource}").unwrap();
+        let topic = "log.{cluster}.{resource}".parse::<Template>().unwrap();
         let record = Record::of(&item(7), &topic).unwrap();
         assert_eq!((record.topic.as_str(), record.key.as_str()), ("log.prod.deployments", "deployments/shop/web"));
         assert_eq!(record.line, item(7).line);
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_no_topic_can_have_in_its_name_is_replaced() {
-        let topic = Template::parse("log.{cluster}").unwrap();
+        let topic = "log.{cluster}".parse::<Template>().unwrap();
         let record = Record::of(&changed(r#""name":"prod""#, r#""name":"prod:eu 1/é""#), &topic).unwrap();
         assert_eq!(record.topic, "log.prod_eu_1__");
         let long = format!(r#""name":"{}""#, "x".repeat(300));
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn an_entry_without_namespace_or_name_has_a_key_all_the_same() {
-        let topic = Template::parse("log").unwrap();
+        let topic = "log".parse::<Template>().unwrap();
         let record = Record::of(&changed(r#""namespace":"shop","#, ""), &topic).unwrap();
         assert_eq!(record.key, "deployments/_/web");
         let broken = Item { seq: crate::model::Seq(1), kind: EntryType::Gap, line: "{}".into() };

@@ -11,7 +11,7 @@ use super::fault;
 use super::patience::Patience;
 use super::position;
 use super::record::Record;
-use super::setup::{self, Settings};
+use super::setup::{self, Setup};
 use super::topics;
 use crate::ambient;
 use crate::model::Seq;
@@ -19,7 +19,7 @@ use crate::sink::{Failure, Position, SinkError};
 
 /// Writes for one sink. It connects when it has to, and begins anew after every failure that leaves something unknown.
 pub(super) struct Writer {
-    pub(super) settings: Settings,
+    pub(super) settings: Setup,
     pub(super) client: ClientConfig,
     /// None before the first use, and after a failure.
     producer: Option<ThreadedProducer<Context>>,
@@ -32,7 +32,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(settings: Settings, client: ClientConfig) -> Self {
+    pub(super) fn new(settings: Setup, client: ClientConfig) -> Self {
         Self { settings, client, producer: None, is_fresh: false, kept: None, again: false }
     }
 

@@ -5,12 +5,16 @@ use serde_json::{Value, json};
 use super::*;
 use crate::sink::tests::{item, item_of};
 
-fn config(change: Value) -> config::NatsSink {
+fn settings(change: Value) -> Result<Settings, String> {
     let mut config = json!({"addresses": ["nats://127.0.0.1:1"], "stream": "decklog"});
     if let (Some(config), Value::Object(change)) = (config.as_object_mut(), change) {
         config.extend(change);
     }
-    serde_json::from_value(config).unwrap()
+    serde_json::from_value(config).map_err(|error| error.to_string())
+}
+
+fn config(change: Value) -> Settings {
+    settings(change).unwrap()
 }
 
 fn sink() -> NatsSink {
@@ -50,7 +54,7 @@ fn what_can_never_work_is_told() {
         (json!({"credentials_file": "/x", "token_file": "/y"}), "exclude each other"),
         (json!({"cert_file": "/x"}), "`cert_file` needs `key_file`"),
     ] {
-        let error = NatsSink::new(&config(change)).unwrap_err();
+        let error = settings(change).and_then(|settings| NatsSink::new(&settings)).unwrap_err();
         assert!(error.contains(says), "{error}");
         assert!(!error.contains("s3cret"), "{error}");
     }

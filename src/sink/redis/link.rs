@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, RedisConnectionInfo, RedisError, ServerError, Value};
-use reqwest::Url;
 use tokio::task::JoinSet;
 
 use super::Id;
-use crate::config;
+use super::Settings;
+use super::settings::PORT;
 use crate::sink::dial::{Server, within};
 use crate::sink::files::Followed;
 use crate::sink::link::chain;
@@ -72,14 +72,10 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    pub(super) fn new(config: &config::RedisSink) -> Result<Self, String> {
-        let url = Url::parse(&config.url).map_err(|error| format!("`url` is not a URL: {error}"))?;
+    pub(super) fn new(config: &Settings) -> Result<Self, String> {
         let mut info = RedisConnectionInfo::default().set_lib_name("decklog", env!("CARGO_PKG_VERSION"));
-        let database = url.path().trim_matches('/');
-        if !database.is_empty() {
-            let number =
-                database.parse().map_err(|_| "after the host, `url` may have the number of a database".to_owned());
-            info = info.set_db(number?);
+        if let Some(database) = config.url.database {
+            info = info.set_db(database.into());
         }
         if let Some(user) = &config.user {
             if config.password_file.is_none() {
@@ -88,10 +84,10 @@ impl Link {
             info = info.set_username(user);
         }
         Ok(Self {
-            server: Server::new(&url, "rediss", 6379, &config.tls)?,
+            server: Server::new(&config.url.server, "rediss", PORT, &config.tls)?,
             info,
             password: config.password_file.as_deref().map(Followed::new),
-            timeout: config.timeout,
+            timeout: *config.timeout,
             session: None,
         })
     }

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Partition;
+use super::Partition;
 use crate::model::Seq;
 use crate::sink::{Item, Position};
 use crate::wire::Entry;

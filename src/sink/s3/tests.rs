@@ -21,7 +21,7 @@ use super::*;
 use crate::sink::tests::{item, item_of};
 use crate::wire::Entry;
 
-fn config(url: &str, change: Value) -> config::S3Sink {
+fn config(url: &str, change: Value) -> Settings {
     let mut config = json!({"url": url});
     if let (Some(config), Value::Object(change)) = (config.as_object_mut(), change) {
         config.extend(change);
