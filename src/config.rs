@@ -32,7 +32,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub use problem::{Place, Problem, Problems};
+pub use problem::{Problem, Problems, SourceSpan};
 pub use schema::{config_schema, entry_schema};
 
 /// A configuration file has at most this many bytes: more is some other file.

@@ -25,7 +25,7 @@ use crate::ambient::{self, Listener, watch};
 use crate::filter::Wanted;
 use crate::journal::{self, Journal, JournalError, Reader, Recast, SinkStart, SinkState, StoredEntry};
 use crate::model::Seq;
-use crate::sink::{Item, Limits, Position, Sink, SinkError};
+use crate::sink::{Item, Limits, LogPosition, Sink, SinkError};
 use crate::wire::Shape;
 use machine::{Effect, Held, Input, State};
 pub use settings::{From, OnRefused, Settings};
@@ -261,7 +261,7 @@ struct Driver {
     whole: Vec<Bytes>,
     acknowledged: Instant,
     /// What the output ended with when it was asked last.
-    held: Option<Position>,
+    held: Option<LogPosition>,
     /// See [`Sink::epochs`]; not asked again until the position is.
     epochs: Option<BTreeMap<String, Seq>>,
     /// Set once the output was asked for the first time, whatever came of it.
@@ -311,7 +311,7 @@ impl Driver {
                     return Ok(Outcome::Stop);
                 };
                 // Where nobody can look any more, an output that ends before it does not have it.
-                let ends_before = |held: &Position| (&held.epoch, held.seq) < (&entry.epoch, entry.seq);
+                let ends_before = |held: &LogPosition| (&held.epoch, held.seq) < (&entry.epoch, entry.seq);
                 let reaches = || !self.held.as_ref().is_some_and(ends_before);
                 held.map_or_else(Input::NotHeld, |held| Input::HasWritten(held.unwrap_or_else(reaches)))
             }
@@ -457,7 +457,7 @@ impl Driver {
     }
 
     /// What the output holds of this journal, from what it ends with.
-    async fn held(&mut self, held: Option<Position>, cursor: Seq) -> Result<Input, DeliveryError> {
+    async fn held(&mut self, held: Option<LogPosition>, cursor: Seq) -> Result<Input, DeliveryError> {
         self.held.clone_from(&held);
         self.epochs = None;
         let Some(held) = held else { return Ok(Input::Held(Held::Unknown)) };
@@ -466,12 +466,12 @@ impl Driver {
         Ok(Input::Held(held))
     }
 
-    async fn place_of(&mut self, seq: Seq) -> Result<Position, JournalError> {
+    async fn place_of(&mut self, seq: Seq) -> Result<LogPosition, JournalError> {
         self.reading(move |feed| timeline::place_of(&mut feed.reader, &feed.recasts, seq)).await
     }
 
     /// Whether the output holds an entry, and no later epoch in it has taken that back.
-    async fn counts(&mut self, entry: &Position) -> Result<Option<bool>, SinkError> {
+    async fn counts(&mut self, entry: &LogPosition) -> Result<Option<bool>, SinkError> {
         let epochs = match &mut self.epochs {
             Some(epochs) => epochs,
             unknown => unknown.insert(self.sink.epochs().await?),
@@ -517,7 +517,7 @@ impl Driver {
     }
 
     async fn counts_at(&mut self, at: usize) -> Result<bool, SinkError> {
-        let place = Position::of(&self.batch[at].line);
+        let place = LogPosition::of(&self.batch[at].line);
         let place = place.map_err(|error| SinkError::halt(format!("an entry is {error}")))?;
         Ok(self.counts(&place).await? == Some(true))
     }

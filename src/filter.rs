@@ -238,6 +238,9 @@ impl Filter {
 
 type Test = Box<dyn Fn(&[u8]) -> bool + Send>;
 
+/// Whether an entry, or its outline, passes.
+pub type Passes<'w> = &'w dyn Fn(&[u8]) -> bool;
+
 /// Which entries are wanted, divided into what is known without reading an entry and what is not.
 pub struct Wanted {
     test: Test,
@@ -271,8 +274,8 @@ impl Wanted {
 
     /// The test of outlines, where they are enough.
     #[must_use]
-    pub fn of_outline(&self) -> Option<&dyn Fn(&[u8]) -> bool> {
-        self.by_outline.then_some(&*self.test as &dyn Fn(&[u8]) -> bool)
+    pub fn of_outline(&self) -> Option<Passes<'_>> {
+        self.by_outline.then_some(&*self.test as Passes<'_>)
     }
 
     /// Whether an entry is wanted.

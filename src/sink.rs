@@ -4,10 +4,10 @@
 //! failure: it only says of which of three sorts it is ([`SinkError`]), and delivery retries, sets aside or halts.
 
 pub mod cloudevents;
-mod dial;
+mod connect;
+mod credential_files;
 pub mod elasticsearch;
 pub mod file;
-mod files;
 pub mod http;
 pub mod journald;
 #[cfg(feature = "kafka")]
@@ -41,7 +41,7 @@ use crate::model::{Cluster, EntryType, Seq};
 use crate::wire::{self, EntryError, Stamp};
 pub use template::Template;
 
-/// What stands for the name of a sink in a sentence before [`Sink::of`] has told it.
+/// What stands for the name of a sink in a sentence before [`Sink::bind`] has told it.
 const UNNAMED: &str = "NAME";
 
 /// The least wait after a refusal of credentials or rights, which heals when somebody renews them.
@@ -61,7 +61,7 @@ pub enum Class {
 /// A place in the log of one journal, and which entry stands there. A journal that is put back gives seqs out a second
 /// time, and until that is found out in the same epoch: only the entry itself tells whose timeline an output holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct LogPosition {
     /// Which journal.
     pub epoch: String,
     /// The last seq that is there.
@@ -80,7 +80,7 @@ pub struct Mark {
     pub time: String,
 }
 
-impl Position {
+impl LogPosition {
     /// Before the first entry of a journal.
     #[must_use]
     pub fn before(epoch: &str) -> Self {
@@ -219,14 +219,20 @@ pub struct Failure {
 }
 
 /// Notes the first seq of each epoch that these entries are of.
-pub(crate) fn note_first(epochs: &mut BTreeMap<String, Seq>, entries: impl IntoIterator<Item = Position>) {
-    for Position { epoch, seq, .. } in entries {
+pub(crate) fn note_first(epochs: &mut BTreeMap<String, Seq>, entries: impl IntoIterator<Item = LogPosition>) {
+    for LogPosition { epoch, seq, .. } in entries {
         let first = epochs.entry(epoch).or_insert(seq);
         *first = seq.min(*first);
     }
 }
 
 /// A place that the log is delivered to.
+///
+/// **Cancel safety.** Every future of a sink may be dropped at any await, and the sink is used again afterwards: delivery gives
+/// [`Sink::deliver`] and [`Sink::position`] up after some seconds when it stops or is asked to. What was under way may then be in
+/// the output or not, so a sink keeps nothing of a batch that it could take for delivered, and is asked for its position, or
+/// gets the same entries again. Work that cannot stop in the middle (a write on a blocking thread) may end by itself, as
+/// long as the next call waits for it or begins anew.
 pub trait Sink: Send {
     /// What it promises.
     fn class(&self) -> Class;
@@ -236,7 +242,7 @@ pub trait Sink: Send {
 
     /// What the output itself holds. `None` where it cannot know, or holds nothing: the cursor counts then. `cursor` is
     /// what the journal believes: everything up to it is in the output for good, what is beyond may be torn.
-    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>>;
+    fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>>;
 
     /// What the output has of the log after this seq is of another timeline: what is delivered next takes its place.
     fn parted(&mut self, _after: Seq) {}
@@ -244,7 +250,7 @@ pub trait Sink: Send {
     /// Whether the output holds this very entry. Asked only where the last entry of the output is of another timeline
     /// than the journal's, to find what both share. `None` where it cannot look, or where what was there may have been
     /// removed since: an entry that is older than all that is there.
-    fn holds<'a>(&'a mut self, _entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+    fn holds<'a>(&'a mut self, _entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 
@@ -262,19 +268,19 @@ pub trait Sink: Send {
 
     /// Whose log it gets: the name of the sink, and the cluster as far as it is known. Sinks that share a place with
     /// others keep what is theirs apart by it.
-    fn of(&mut self, _sink: &str, _cluster: &Cluster) {}
+    fn bind(&mut self, _sink: &str, _cluster: &Cluster) {}
 
     /// What follows is a replay: it repeats what may be there already, and moves no position that is kept there.
-    fn again(&mut self) {}
+    fn enter_replay(&mut self) {}
 
     /// What has to exist where it delivers, as a text that an operator can apply without decklog. `None`: nothing.
-    fn needs(&self) -> Option<String> {
+    fn provisioning_script(&self) -> Option<String> {
         None
     }
 
-    /// Makes what [`Sink::needs`] says, for `decklog sink init`. What exists already stays. Gives a sentence about what
+    /// Makes what [`Sink::provisioning_script`] says, for `decklog sink init`. What exists already stays. Gives a sentence about what
     /// was made.
-    fn init(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
+    fn provision(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
         std::future::ready(Ok("nothing has to be made for it".to_owned())).boxed()
     }
 

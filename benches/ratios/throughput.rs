@@ -44,7 +44,7 @@ use decklog::delivery::{self, Plan, SinkStats};
 use decklog::journal::{Journal, Reader, SinkStart, WatchChange};
 use decklog::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb};
 use decklog::sink::registry::SinkKind;
-use decklog::sink::{self, Item, Limits, Position, Sink};
+use decklog::sink::{Item, Limits, LogPosition, Sink};
 use decklog::wire::{Payload, Shape};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -276,11 +276,11 @@ impl Bench<'_> {
     async fn open(&self, case: &Case<'_>, run: &str) -> (&'static str, Box<dyn Sink>) {
         let kind: SinkKind = serde_json::from_value((case.keys)(run)).expect("a sink");
         let mut sink = kind.open().expect("a sink");
-        sink.of(run, &self.log.cluster);
-        if sink.needs().is_some() {
-            until("what it needs to be made", async || sink.init().await.map_err(|error| error.to_string())).await;
+        sink.bind(run, &self.log.cluster);
+        if sink.provisioning_script().is_some() {
+            until("what it needs to be made", async || sink.provision().await.map_err(|error| error.to_string())).await;
         }
-        let start = Position { epoch: self.log.journal.epoch(), seq: Seq(0), entry: None };
+        let start = LogPosition { epoch: self.log.journal.epoch(), seq: Seq(0), entry: None };
         until("its position", async || sink.position(&start).await.map_err(|error| error.to_string())).await;
         (kind.word(), sink)
     }

@@ -95,7 +95,7 @@ fn settle(dir: &Path, settled: &Settled) -> Result<(), Failure> {
 async fn redeliver(config: &Settings, reader: &mut Reader, from: Seq, to: Seq, mut taken: impl FnMut(Seq)) -> Outcome {
     let wrong = |text: String| Failure::new(Exit::Config, format!("the sink {}: {text}", config.name));
     let mut sink = open(config, &reader.cluster()?, from, to)?;
-    sink.again();
+    sink.enter_replay();
     let mut progress = Progress::new(format!("replay to {}", config.name), "entries");
     let (mut after, mut delivered, mut refused) = (Seq(from.0 - 1), 0_u64, 0_u64);
     let mut pace = config.rate.map(Pace::new);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value as Json;
 
-use super::problem::{Place, Problem};
+use super::problem::{Problem, SourceSpan};
 use super::tree::{Node, Value};
 use super::{Files, format};
 use crate::http::Listen;
@@ -64,13 +64,13 @@ struct Checker<'s> {
 }
 
 impl Checker<'_> {
-    fn tell(&mut self, place: &Place, key: &str, found: impl Into<String>, expected: impl Into<String>) {
+    fn tell(&mut self, place: &SourceSpan, key: &str, found: impl Into<String>, expected: impl Into<String>) {
         self.tell_near(place, key, found, expected, None);
     }
 
     fn tell_near(
         &mut self,
-        place: &Place,
+        place: &SourceSpan,
         key: &str,
         found: impl Into<String>,
         expected: impl Into<String>,
@@ -242,7 +242,7 @@ impl Checker<'_> {
         }
     }
 
-    fn header(&mut self, place: &Place, node: &Node, key: &str, name: &str) {
+    fn header(&mut self, place: &SourceSpan, node: &Node, key: &str, name: &str) {
         if ::http::HeaderName::try_from(name).is_err() {
             self.tell(place, key, "a name that no HTTP header can have", "letters, digits and \"-\"");
         }

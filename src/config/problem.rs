@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Where a key or value was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SourceSpan {
     /// In the file, as a line and column from 1; the column counts characters.
     File {
         /// The line.
@@ -18,7 +18,7 @@ pub enum Place {
     Whole,
 }
 
-impl Place {
+impl SourceSpan {
     /// The line, in the file.
     pub(super) fn line(&self) -> Option<usize> {
         match self {
@@ -32,7 +32,7 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where it was written.
-    pub place: Place,
+    pub place: SourceSpan,
     /// The key's path, such as `sink[1].rotate_size`; empty where there is none.
     pub key: String,
     /// What was found. Never the value of a key that may hold a secret.
@@ -55,7 +55,10 @@ pub struct Problems {
 impl Problems {
     /// A file that cannot be read at all.
     pub(super) fn whole(file: String, found: String, expected: String) -> Self {
-        Self { file, list: vec![Problem { place: Place::Whole, key: String::new(), found, expected, nearest: None }] }
+        Self {
+            file,
+            list: vec![Problem { place: SourceSpan::Whole, key: String::new(), found, expected, nearest: None }],
+        }
     }
 }
 
@@ -66,9 +69,9 @@ impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for problem in &self.list {
             match &problem.place {
-                Place::File { line, column } => write!(f, "{}:{line}:{column}", self.file)?,
-                Place::Environment(name) => write!(f, "environment variable {}", printable(name))?,
-                Place::Whole => f.write_str(&self.file)?,
+                SourceSpan::File { line, column } => write!(f, "{}:{line}:{column}", self.file)?,
+                SourceSpan::Environment(name) => write!(f, "environment variable {}", printable(name))?,
+                SourceSpan::Whole => f.write_str(&self.file)?,
             }
             if !problem.key.is_empty() {
                 write!(f, ": {}", printable(&problem.key))?;

@@ -31,10 +31,10 @@ fn told(text: &str) -> String {
 
 /// One line a problem: place, key, what was found, the nearest spelling.
 fn brief(problems: &Problems) -> Vec<String> {
-    let place = |place: &Place| match place {
-        Place::File { line, column } => format!("{line}:{column}"),
-        Place::Environment(name) => name.clone(),
-        Place::Whole => "-".to_owned(),
+    let place = |place: &SourceSpan| match place {
+        SourceSpan::File { line, column } => format!("{line}:{column}"),
+        SourceSpan::Environment(name) => name.clone(),
+        SourceSpan::Whole => "-".to_owned(),
     };
     let nearest = |p: &Problem| p.nearest.as_ref().map_or_else(String::new, |near| format!(" → {near}"));
     problems.list.iter().map(|p| format!("{} {}: {}{}", place(&p.place), p.key, p.found, nearest(p))).collect()

@@ -59,7 +59,7 @@ impl Settings {
     /// A sentence, where it can never work.
     pub fn open(&self, cluster: &Cluster) -> Result<Box<dyn Sink>, String> {
         let mut sink = self.kind.open()?;
-        sink.of(&self.name, cluster);
+        sink.bind(&self.name, cluster);
         Ok(sink)
     }
 

@@ -176,7 +176,7 @@ async fn an_output_that_moved_is_asked_again_and_filled_up() {
     let mut world = World::new().await;
     world.write(6).await;
     let moved = Failure { taken: 0, error: SinkError::Lost { text: "put back".into() } };
-    let held = Position { epoch: world.journal.epoch(), seq: Seq(0), entry: None };
+    let held = LogPosition { epoch: world.journal.epoch(), seq: Seq(0), entry: None };
     // What it says it holds is what it holds at every question.
     let mut fake = Fake::new([Failure { taken: 4, error: SinkError::retry("busy") }, moved]);
     fake.held = Some(held);
@@ -192,7 +192,7 @@ async fn an_output_that_moved_is_asked_again_and_filled_up() {
 struct Fake {
     /// What each delivery does; when there is nothing left, it takes everything.
     script: Arc<Mutex<VecDeque<Failure>>>,
-    held: Option<Position>,
+    held: Option<LogPosition>,
     /// Up to which seq it has the entries of the journal.
     shared: u64,
     /// But for these.
@@ -235,11 +235,11 @@ impl Sink for Fake {
         self.limits
     }
 
-    fn position<'a>(&'a mut self, _: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(self.held.clone())).boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         let held = entry.seq.0 <= self.shared && !self.missing.contains(&entry.seq.0);
         std::future::ready(Ok((!self.forgets).then_some(held))).boxed()
     }
@@ -402,7 +402,7 @@ impl Sink for Slow {
         Limits { entries: 4, bytes: 1 << 20, linger: Duration::ZERO }
     }
 
-    fn position<'a>(&'a mut self, _: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 
@@ -588,8 +588,8 @@ async fn a_position_of_an_earlier_epoch_counts_where_the_journal_has_that_entry(
     // Up to 6 the output and the journal are the same; 8 was another entry in the old epoch.
     for (held, first) in [(4, 5), (6, 7), (8, 7)] {
         let mut fake = Fake::new([]);
-        let entry = |seq| Position::of(&world.lines(seq..=seq)).unwrap().entry;
-        fake.held = Some(Position { epoch: old.clone(), seq: Seq(held), entry: entry(held) });
+        let entry = |seq| LogPosition::of(&world.lines(seq..=seq)).unwrap().entry;
+        fake.held = Some(LogPosition { epoch: old.clone(), seq: Seq(held), entry: entry(held) });
         fake.shared = 6;
         world.start(Plan { name: format!("held {held}"), ..world.plan() }, fake.clone());
         assert_eq!(fake.taken(10 - first).await, (first as u64..=9).collect::<Vec<_>>(), "{held}");

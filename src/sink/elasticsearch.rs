@@ -28,9 +28,9 @@ use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 
-use super::link::{Answer, Link, Login, Reach, first_part, gzip};
+use super::link::{Answer, HttpClient, HttpEndpoint, Login, first_part, gzip};
 use super::settings::Gzip;
-use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, UNNAMED};
+use super::{Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError, UNNAMED};
 use crate::model::Seq;
 use crate::wire::{Entry, EntryError};
 use answer::{Bulk, Found, Granted, Outcome, Refusal, Why};
@@ -60,7 +60,7 @@ const HEAL: &str = "renew the credentials in `password_file`, `api_key_file` or 
 /// A cluster that takes documents.
 #[derive(Debug)]
 pub struct ElasticsearchSink {
-    link: Link,
+    link: HttpClient,
     /// The name of the sink.
     name: String,
     index: Index,
@@ -88,7 +88,7 @@ impl ElasticsearchSink {
                 return Err("`api_key_file` and `user` with `password_file` exclude each other".to_owned());
             }
         };
-        let link = Link::new(Reach {
+        let link = HttpClient::new(HttpEndpoint {
             url: &config.url,
             timeout: *config.timeout,
             headers: None,
@@ -388,7 +388,7 @@ impl Sink for ElasticsearchSink {
         Class::AtLeastOnce
     }
 
-    fn of(&mut self, sink: &str, _cluster: &crate::model::Cluster) {
+    fn bind(&mut self, sink: &str, _cluster: &crate::model::Cluster) {
         sink.clone_into(&mut self.name);
     }
 
@@ -396,7 +396,7 @@ impl Sink for ElasticsearchSink {
         Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: std::time::Duration::ZERO }
     }
 
-    fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 
@@ -409,11 +409,11 @@ impl Sink for ElasticsearchSink {
         self.bytes = BATCH_BYTES;
     }
 
-    fn needs(&self) -> Option<String> {
+    fn provisioning_script(&self) -> Option<String> {
         Some(self.index_template())
     }
 
-    fn init(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
+    fn provision(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
         async {
             let name = self.template.clone();
             if self.has_template().await? == Some(true) {

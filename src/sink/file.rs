@@ -33,7 +33,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use rustix::fs::{Access, FlockOperation, access, flock};
 
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, note_first};
+use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError, note_first};
 use crate::ambient;
 use crate::model::Seq;
 use layout::Layout;
@@ -121,9 +121,9 @@ struct Writer {
     disk: Disk,
     open: Option<Open>,
     /// The last entry known to be in the output for good, of the journal's epoch; its seq is 0 while none is.
-    known: Option<Position>,
+    known: Option<LogPosition>,
     /// The last entry that this writer has written: it knows by itself that it is there, also where the file was moved.
-    written: Option<Position>,
+    written: Option<LogPosition>,
     /// A write into this file failed: what stands after this length was never acknowledged and is not to be believed.
     cut: Option<((u64, u64), u64)>,
     tidy: Option<Tidy>,
@@ -169,8 +169,8 @@ impl Writer {
     }
 
     /// What the output holds, after whatever a crash left unfinished is cut off.
-    fn position(&mut self, cursor: &Position) -> Result<Option<Position>, SinkError> {
-        let ahead = |written: &&Position| written.epoch == cursor.epoch && written.seq >= cursor.seq;
+    fn position(&mut self, cursor: &LogPosition) -> Result<Option<LogPosition>, SinkError> {
+        let ahead = |written: &&LogPosition| written.epoch == cursor.epoch && written.seq >= cursor.seq;
         self.known = Some(self.written.as_ref().filter(ahead).unwrap_or(cursor).clone());
         self.open = None;
         let held = self.reopen()?;
@@ -180,7 +180,7 @@ impl Writer {
             // It is empty: a file that was rotated or moved away can only show that more was delivered than the
             // cursor knows. What else may have happened to it is not known.
             None => {
-                let further = |held: &Position| (&held.epoch, held.seq) > (&cursor.epoch, cursor.seq);
+                let further = |held: &LogPosition| (&held.epoch, held.seq) > (&cursor.epoch, cursor.seq);
                 self.layout.newest_elsewhere().filter(further)
             }
         };
@@ -194,7 +194,7 @@ impl Writer {
     }
 
     /// Opens the file, locks it, cuts off a torn end. Gives what its last line says.
-    fn reopen(&mut self) -> Result<Option<Position>, SinkError> {
+    fn reopen(&mut self) -> Result<Option<LogPosition>, SinkError> {
         self.open = None;
         let path = self.layout.path.clone();
         let opened = self.disk.step().and_then(|()| open(&path));
@@ -274,7 +274,7 @@ impl Writer {
     fn run(&mut self, batch: &[Item]) -> Result<usize, SinkError> {
         self.ready()?;
         let place = |item: &Item| {
-            Position::of(&item.line).map_err(|error| SinkError::Refused { text: format!("it is {error}") })
+            LogPosition::of(&item.line).map_err(|error| SinkError::Refused { text: format!("it is {error}") })
         };
         // Whatever hands an entry over a second time, it is in the file once. Of another epoch nothing is known here.
         let first = place(&batch[0])?;
@@ -349,7 +349,7 @@ impl Writer {
 
     /// Whether one of the files holds this very entry. One that none of them reaches back to may be in a file that was
     /// removed, or that somebody else has compressed.
-    fn holds(&self, entry: &Position) -> Result<Option<bool>, SinkError> {
+    fn holds(&self, entry: &LogPosition) -> Result<Option<bool>, SinkError> {
         let trouble = |error: io::Error| self.trouble("read", &error);
         let mut held = None;
         for path in self.layout.all().map_err(trouble)? {
@@ -477,12 +477,12 @@ impl Sink for FileSink {
         Limits { entries: 1024, bytes: 2 << 20, linger: Duration::ZERO }
     }
 
-    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         let cursor = cursor.clone();
         self.blocking(move |writer| writer.position(&cursor)).boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         let entry = entry.clone();
         self.blocking(move |writer| writer.holds(&entry)).boxed()
     }

@@ -17,9 +17,9 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Method, StatusCode};
 
 use super::cloudevents::Event;
-pub use super::link::Wire;
-use super::link::{Link, Login, Reach, first_part};
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+pub use super::link::Transport;
+use super::link::{HttpClient, HttpEndpoint, Login, first_part};
+use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
 use crate::ambient;
 use crate::wire::Entry;
 pub use settings::{CloudEvents, Settings};
@@ -46,7 +46,7 @@ enum Answer {
 /// A server that takes CloudEvents.
 #[derive(Debug)]
 pub struct HttpSink {
-    link: Link,
+    link: HttpClient,
     signer: Option<Signer>,
     format: CloudEvents,
     batch_size: usize,
@@ -60,7 +60,7 @@ impl HttpSink {
     /// # Errors
     /// Where the URL or a header can never work. The text never quotes a header's value.
     pub fn new(config: &Settings) -> Result<Self, String> {
-        let link = Link::new(Reach {
+        let link = HttpClient::new(HttpEndpoint {
             url: &config.url,
             timeout: *config.timeout,
             headers: Some(&config.headers),
@@ -85,7 +85,7 @@ impl HttpSink {
     /// # Errors
     /// As [`HttpSink::new`].
     #[doc(hidden)]
-    pub fn through(config: &Settings, wire: Wire) -> Result<Self, String> {
+    pub fn through(config: &Settings, wire: Transport) -> Result<Self, String> {
         let mut sink = Self::new(config)?;
         sink.link.wire = Some(wire);
         Ok(sink)
@@ -200,7 +200,7 @@ impl Sink for HttpSink {
         }
     }
 
-    fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 

@@ -22,8 +22,8 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
-use super::dial;
-use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
+use super::connect;
+use super::{Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError};
 use crate::model::EntryType;
 use crate::wire::Entry;
 
@@ -68,7 +68,7 @@ impl JournaldSink {
             }
             let timeout = self.timeout;
             let socket = self.ready().map_err(|error| Failure { taken, error })?;
-            if let Err(error) = dial::taken(timeout, post(socket, &fields)).await {
+            if let Err(error) = connect::taken(timeout, post(socket, &fields)).await {
                 self.socket = None;
                 let error = SinkError::retry(format!("cannot write to {}: {error}", self.path.display()));
                 return Err(Failure { taken, error });
@@ -159,7 +159,7 @@ impl Sink for JournaldSink {
         BATCH
     }
 
-    fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 

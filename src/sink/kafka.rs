@@ -24,7 +24,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
 use crate::ambient;
 use crate::model::Cluster;
 use patience::Patience;
@@ -146,16 +146,16 @@ impl Sink for KafkaSink {
         Limits { entries: self.settings.config.batch_size.max(1), bytes: BATCH_BYTES, linger }
     }
 
-    fn of(&mut self, sink: &str, _cluster: &Cluster) {
+    fn bind(&mut self, sink: &str, _cluster: &Cluster) {
         sink.clone_into(&mut self.settings.name);
     }
 
-    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         let cursor = cursor.clone();
         self.ask(move |writer, patience| writer.position(cursor, patience)).boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         let entry = entry.clone();
         self.ask(move |writer, patience| writer.holds(&entry, patience)).boxed()
     }
@@ -169,15 +169,15 @@ impl Sink for KafkaSink {
         self.stale = true;
     }
 
-    fn again(&mut self) {
+    fn enter_replay(&mut self) {
         self.again = true;
     }
 
-    fn needs(&self) -> Option<String> {
+    fn provisioning_script(&self) -> Option<String> {
         topics::commands(&self.settings)
     }
 
-    fn init(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
+    fn provision(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
         self.ask(|writer, patience| topics::make(&writer.client, &writer.settings, patience)).boxed()
     }
 
@@ -224,20 +224,20 @@ mod tests {
         let sink = open(json!({"transactional_id": "x", "replication": 3, "partitions": 2})).unwrap();
         assert_eq!(sink.class(), Class::ExactlyOnce);
         assert_eq!(
-            sink.needs().unwrap(),
+            sink.provisioning_script().unwrap(),
             "kafka-topics.sh --bootstrap-server 127.0.0.1:1 --create --if-not-exists --topic log --partitions 2 --replication-factor 3\n\
              kafka-topics.sh --bootstrap-server 127.0.0.1:1 --create --if-not-exists --topic x-position --partitions 1 --replication-factor 3 --config cleanup.policy=compact --config segment.bytes=16777216\n"
         );
         let sink = open(json!({"mode": "idempotent", "topic": "log.{kind}"})).unwrap();
         assert_eq!(sink.class(), Class::AtLeastOnce);
-        assert!(sink.needs().unwrap().starts_with("# and a topic for each log.{kind}"));
+        assert!(sink.provisioning_script().unwrap().starts_with("# and a topic for each log.{kind}"));
         assert!(sink.limits().linger.is_zero());
     }
 
     #[tokio::test]
     async fn brokers_that_are_not_there_are_told_and_waited_for() {
         let mut sink = open(json!({"transactional_id": "x", "timeout": "400ms"})).unwrap();
-        let cursor = Position::before("e");
+        let cursor = LogPosition::before("e");
         for _ in 0..2 {
             let error = sink.position(&cursor).await.unwrap_err();
             assert!(matches!(error, SinkError::Retry { .. }), "{error:?}");

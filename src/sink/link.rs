@@ -41,7 +41,7 @@ const SHORTEST: usize = 4;
 pub(super) const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
 /// Where a server is, and what it is shown.
-pub(super) struct Reach<'c> {
+pub(super) struct HttpEndpoint<'c> {
     pub(super) url: &'c Url,
     pub(super) timeout: Duration,
     pub(super) headers: Option<&'c BTreeMap<String, String>>,
@@ -93,7 +93,7 @@ pub(super) struct Answer {
 }
 
 /// How a server is reached. Headers and certificates from files are read anew as they change.
-pub(super) struct Link {
+pub(super) struct HttpClient {
     url: Url,
     /// The URL without what may be secret in it: what people are told.
     pub(super) shown: String,
@@ -111,38 +111,38 @@ pub(super) struct Link {
     headers: Option<HeaderMap>,
     client: Option<Client>,
     /// In the place of the network, in simulations.
-    pub(super) wire: Option<Wire>,
+    pub(super) wire: Option<Transport>,
 }
 
 /// What answers a request where there is no network. The error says why there is no answer.
-pub type Wire = Arc<dyn Fn(Request) -> BoxFuture<'static, Result<Response, String>> + Send + Sync>;
+pub type Transport = Arc<dyn Fn(Request) -> BoxFuture<'static, Result<Response, String>> + Send + Sync>;
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").field("url", &self.shown).finish_non_exhaustive()
+        f.debug_struct("HttpClient").field("url", &self.shown).finish_non_exhaustive()
     }
 }
 
-impl Link {
-    pub(super) fn new(reach: Reach<'_>) -> Result<Self, String> {
-        let url = reach.url.clone();
-        let allowed = Allowed(reach.allow_networks.to_vec());
+impl HttpClient {
+    pub(super) fn new(endpoint: HttpEndpoint<'_>) -> Result<Self, String> {
+        let url = endpoint.url.clone();
+        let allowed = Allowed(endpoint.allow_networks.to_vec());
         guard::look_at(&url, &allowed)?;
         let mut fixed = HeaderMap::new();
-        for (name, value) in reach.headers.into_iter().flatten() {
+        for (name, value) in endpoint.headers.into_iter().flatten() {
             add(&mut fixed, name, value).map_err(|error| format!("`headers`: {error}"))?;
         }
         Ok(Self {
             shown: shown(url.as_str()),
             private: private(&url),
             url,
-            timeout: reach.timeout,
+            timeout: endpoint.timeout,
             fixed,
-            headers_file: reach.headers_file.cloned(),
-            login: reach.login,
-            tls: Tls::new(reach.tls)?,
+            headers_file: endpoint.headers_file.cloned(),
+            login: endpoint.login,
+            tls: Tls::new(endpoint.tls)?,
             allowed,
-            http2: reach.http2,
+            http2: endpoint.http2,
             headers: None,
             client: None,
             wire: None,

@@ -19,9 +19,9 @@ use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, TE};
 use reqwest::{Method, StatusCode};
 
 use super::cloudevents::event_type;
-use super::link::{Answer, Link, Login, Reach, first_part, gzip};
+use super::link::{Answer, HttpClient, HttpEndpoint, Login, first_part, gzip};
 use super::settings::Gzip;
-use super::{CREDENTIALS_WAIT, Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
+use super::{CREDENTIALS_WAIT, Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError};
 use crate::model::EntryType;
 use crate::wire::{Entry, EntryError};
 use grpc::Code;
@@ -64,7 +64,7 @@ enum End {
 /// A receiver of logs.
 #[derive(Debug)]
 pub struct OtlpSink {
-    link: Link,
+    link: HttpClient,
     /// What stands behind the URL.
     path: &'static [&'static str],
     protocol: Protocol,
@@ -82,7 +82,7 @@ impl OtlpSink {
     /// # Errors
     /// Where the URL or a header can never work. The text never quotes a header's value.
     pub fn new(config: &Settings) -> Result<Self, String> {
-        let link = Link::new(Reach {
+        let link = HttpClient::new(HttpEndpoint {
             url: &config.url,
             timeout: *config.timeout,
             headers: Some(&config.headers),
@@ -411,7 +411,7 @@ impl Sink for OtlpSink {
         Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: std::time::Duration::ZERO }
     }
 
-    fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 

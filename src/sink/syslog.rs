@@ -19,8 +19,8 @@ use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixDatagram, UnixStream};
 
-use super::dial::{self, Server, Stream};
-use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
+use super::connect::{self, Server, Stream};
+use super::{Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError};
 use crate::model::EntryType;
 use crate::wire::Stamp;
 
@@ -236,7 +236,7 @@ async fn datagrams(
         bytes.clear();
         bytes.extend_from_slice(message.head.as_bytes());
         bytes.extend_from_slice(message.entry);
-        match dial::taken(timeout, socket.send(&bytes)).await {
+        match connect::taken(timeout, socket.send(&bytes)).await {
             Ok(_) => {}
             Err(error) if Errno::from_io_error(&error) == Some(Errno::MSGSIZE) => {
                 let text = too_large(message.len(), &format!("a datagram to {shown} carries"));
@@ -271,12 +271,12 @@ async fn frames(
     let written = async {
         while !rest.is_empty() {
             // The time is that of one step, so that a slow server is not taken for one that hangs.
-            match dial::taken(timeout, stream.write(rest)).await? {
+            match connect::taken(timeout, stream.write(rest)).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 count => rest = &rest[count..],
             }
         }
-        dial::taken(timeout, stream.flush()).await
+        connect::taken(timeout, stream.flush()).await
     };
     let failed = |error| SinkError::retry(format!("cannot write to {shown}: {error}"));
     written.await.map_err(|error| Failure { taken: 0, error: failed(error) })?;
@@ -311,7 +311,7 @@ impl Sink for SyslogSink {
         BATCH
     }
 
-    fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 

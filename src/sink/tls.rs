@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{AlertDescription, CertificateError, ClientConfig, InvalidMessage, RootCertStore};
 
 use super::SinkError;
-use super::files::Followed;
+use super::credential_files::Followed;
 use super::settings;
 
 /// The files of [`settings::Tls`], and what was made of them.

@@ -11,7 +11,7 @@ use decklog::ambient::Bell;
 use decklog::delivery;
 use decklog::journal::{Journal, JournalError, Reader, SinkRow};
 use decklog::model::Seq;
-use decklog::sink::{self, Position};
+use decklog::sink::{self, LogPosition};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
@@ -264,7 +264,7 @@ impl<'a> Truth<'a> {
             let mut sink = config.kind.open()?;
             let plan = delivery::Plan::new(&config);
             let cursor = journal.sink(&plan.name, plan.kind, plan.start).await.map_err(text)?;
-            let cursor = Position { epoch: journal.epoch(), seq: cursor, entry: None };
+            let cursor = LogPosition { epoch: journal.epoch(), seq: cursor, entry: None };
             let held = sink.position(&cursor).await.map_err(|error| error.to_string())?;
             if held.is_some_and(|held| held.epoch != journal.epoch() || held.seq.0 > now) {
                 return Err(format!("{} makes the journal begin a new epoch", config.name));

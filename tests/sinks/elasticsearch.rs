@@ -279,7 +279,7 @@ async fn opensearch_takes_every_entry() {
         let error = sink.check().await.unwrap_err().to_string();
         assert!(error.contains(&format!("has no index template {index}; run `decklog sink init NAME`")), "{error}");
         if with_template {
-            sink.init().await.unwrap();
+            sink.provision().await.unwrap();
             sink.check().await.unwrap();
         }
         let mut told = Vec::new();
@@ -288,7 +288,7 @@ async fn opensearch_takes_every_entry() {
         for epoch in ["e1", "e2"] {
             let batch = odd(epoch);
             sink.deliver(&batch).await.unwrap();
-            sink.again();
+            sink.enter_replay();
             sink.deliver(&batch).await.unwrap();
             told.extend(batch.into_iter().map(|item| String::from_utf8(item.line.to_vec()).unwrap()));
         }

@@ -352,11 +352,11 @@ async fn the_index_template_is_made_once() {
     let config = Settings { index: "log-{cluster}-{date}".parse().unwrap(), ..config() };
     let (mut sink, seen) =
         sink(&config, |number, _| ([404, 400, 404, 404, 200, 200, 403, 404, 404, 400, 200][number], String::new()));
-    sink.of("search", &crate::model::Cluster::default());
+    sink.bind("search", &crate::model::Cluster::default());
     let error = sink.check().await.unwrap_err();
     assert!(matches!(&error, SinkError::Halt { text } if text.contains("`decklog sink init search`")), "{error}");
-    assert!(sink.init().await.unwrap().contains("made the index template log-cluster-date for log-*-*"));
-    assert!(sink.init().await.unwrap().contains("is there already"));
+    assert!(sink.provision().await.unwrap().contains("made the index template log-cluster-date for log-*-*"));
+    assert!(sink.provision().await.unwrap().contains("is there already"));
     sink.check().await.unwrap();
     // No template, and yet indices that somebody made.
     sink.check().await.unwrap();
@@ -378,7 +378,7 @@ async fn the_index_template_is_made_once() {
             "HEAD /es/log-*-*?allow_no_indices=false",
         ]
     );
-    let needs = sink.needs().unwrap();
+    let needs = sink.provisioning_script().unwrap();
     assert_eq!(seen[4].body, needs);
     assert_eq!(serde_json::from_str::<Value>(&needs).unwrap()["index_patterns"], json!(["log-*-*"]));
 }
@@ -393,7 +393,7 @@ async fn a_refusal_is_told_in_a_sentence() {
             _ => (status, body.clone()),
         });
         let error = match what {
-            "init" => sink.init().await.unwrap_err(),
+            "init" => sink.provision().await.unwrap_err(),
             _ => {
                 sink.check().await.unwrap_err();
                 sink.deliver(&items(1..=1)).await.unwrap_err().error

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::{Compress, Settings, tail};
 use crate::model::Seq;
-use crate::sink::Position;
+use crate::sink::LogPosition;
 
 /// What a compressed file is called while it is being written.
 const UNFINISHED: &str = ".zst.tmp";
@@ -139,7 +139,7 @@ impl Layout {
     }
 
     /// The furthest position that a file shows which decklog rotated or somebody moved away (logrotate's way).
-    pub(super) fn newest_elsewhere(&self) -> Option<Position> {
+    pub(super) fn newest_elsewhere(&self) -> Option<LogPosition> {
         let mut candidates = Vec::new();
         if let Some(newest) = self.rotated().ok().and_then(|rotated| rotated.names().last().map(|name| (*name).clone()))
         {

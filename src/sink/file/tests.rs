@@ -43,8 +43,8 @@ impl Place {
         Writer::new(&self.config, Disk { left: Some(Arc::new(AtomicI64::new(steps))) })
     }
 
-    fn cursor(&self) -> Position {
-        Position { epoch: "e".into(), seq: Seq(self.cursor), entry: None }
+    fn cursor(&self) -> LogPosition {
+        LogPosition { epoch: "e".into(), seq: Seq(self.cursor), entry: None }
     }
 
     fn held(&self) -> Option<u64> {
@@ -472,12 +472,12 @@ fn text_of_somebody_else_is_never_touched() {
 fn another_epoch_is_told_and_followed() {
     let place = Place::new(PLAIN);
     let mut writer = place.writer();
-    writer.position(&Position { epoch: "old".into(), seq: Seq(0), entry: None }).unwrap();
+    writer.position(&LogPosition { epoch: "old".into(), seq: Seq(0), entry: None }).unwrap();
     writer.deliver(&[item_of("old", 1), item_of("old", 2)]).unwrap();
     drop(writer);
     let mut writer = place.writer();
     let held = writer.position(&place.cursor()).unwrap();
-    assert_eq!(held, Some(Position::of(&item_of("old", 2).line).unwrap()));
+    assert_eq!(held, Some(LogPosition::of(&item_of("old", 2).line).unwrap()));
     writer.deliver(&[item(1)]).unwrap();
     drop(writer);
     assert_eq!(place.held(), Some(1));
@@ -532,7 +532,7 @@ async fn sighup_opens_the_file_anew() {
     sink.deliver(&[item(1)]).await.unwrap();
     fs::rename(place.path(), place.dir.path().join("events.jsonl.1")).unwrap();
     sink.reopen();
-    let cursor = Position { epoch: "e".into(), seq: Seq(1), entry: None };
+    let cursor = LogPosition { epoch: "e".into(), seq: Seq(1), entry: None };
     assert_eq!(sink.position(&cursor).await.unwrap(), None);
     assert_eq!(fs::metadata(place.path()).unwrap().len(), 0, "there is a new file at once, as logrotate expects");
     sink.deliver(&[item(2)]).await.unwrap();
@@ -552,13 +552,13 @@ fn what_a_file_holds_is_told_entry_by_entry() {
             tidy::tidy(&place.writer().layout, &Disk::default(), &AtomicBool::new(false)).unwrap();
         }
         assert!(fs::read_dir(place.dir.path()).unwrap().count() > 2);
-        let held = |item: Item| writer.holds(&Position::of(&item.line).unwrap()).unwrap();
+        let held = |item: Item| writer.holds(&LogPosition::of(&item.line).unwrap()).unwrap();
         for seq in 0..=13 {
             assert_eq!(held(item(seq)), (seq > 0).then_some(seq <= 5), "{seq}");
             assert_eq!(held(item_of("f", seq)), Some([7, 9, 12].contains(&seq)), "f {seq}");
             assert_eq!((held(item_of("a", seq)), held(item_of("g", seq))), (None, Some(false)), "it may be removed");
         }
-        let mut other = Position::of(&item(3).line).unwrap();
+        let mut other = LogPosition::of(&item(3).line).unwrap();
         other.entry.as_mut().unwrap().time.push('9');
         assert_eq!(writer.holds(&other).unwrap(), Some(false));
     }

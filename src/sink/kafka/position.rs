@@ -19,7 +19,7 @@ use super::patience::Patience;
 use super::setup::{self, Setup};
 use super::{context::Context, fault};
 use crate::model::Seq;
-use crate::sink::{Mark, Position, SinkError};
+use crate::sink::{LogPosition, Mark, SinkError};
 
 /// How many offsets from the end are read first: the last record is one of the last few, but for transactions that were
 /// given up after it.
@@ -38,14 +38,14 @@ struct Value {
 }
 
 /// The record of a position.
-pub(super) fn encode(place: &Position) -> Vec<u8> {
+pub(super) fn encode(place: &LogPosition) -> Vec<u8> {
     let value = Value { epoch: place.epoch.clone(), seq: place.seq.0, entry: place.entry.clone() };
     serde_json::to_vec(&value).expect("plain values are JSON")
 }
 
-fn decode(bytes: &[u8]) -> Option<Position> {
+fn decode(bytes: &[u8]) -> Option<LogPosition> {
     let value: Value = serde_json::from_slice(bytes).ok()?;
-    Some(Position { epoch: value.epoch, seq: Seq(value.seq), entry: value.entry })
+    Some(LogPosition { epoch: value.epoch, seq: Seq(value.seq), entry: value.entry })
 }
 
 /// Reads the last committed position. The producer of this transactional id must have been initialized before: then no
@@ -54,7 +54,7 @@ pub(super) fn read(
     client: &ClientConfig,
     settings: &Setup,
     patience: &mut Patience,
-) -> Result<Option<Position>, SinkError> {
+) -> Result<Option<LogPosition>, SinkError> {
     let topic = &settings.position_topic;
     let doing = format!("reading the position from the topic {topic:?}");
     let consumer: BaseConsumer<Context> = setup::make(&setup::consumer(client, settings))?;
@@ -129,7 +129,7 @@ pub(super) fn is_untouched(client: &ClientConfig, settings: &Setup, patience: &P
 pub(super) fn holds(
     client: &ClientConfig,
     settings: &Setup,
-    entry: &Position,
+    entry: &LogPosition,
     patience: &mut Patience,
 ) -> Result<Option<bool>, SinkError> {
     let time = entry.entry.as_ref().and_then(|mark| mark.time.parse::<jiff::Timestamp>().ok());
@@ -158,7 +158,7 @@ pub(super) fn holds(
         match consumer.poll(patience.slice()) {
             Some(Ok(record)) => {
                 patience.renew();
-                let Some(place) = record.payload().and_then(|line| Position::of(line).ok()) else { continue };
+                let Some(place) = record.payload().and_then(|line| LogPosition::of(line).ok()) else { continue };
                 if (&place.epoch, place.seq) < (&entry.epoch, entry.seq) {
                     continue;
                 }
@@ -217,13 +217,13 @@ mod tests {
     #[test]
     fn a_position_is_read_as_it_was_written() {
         let mark = Mark { id: "u.7.ADDED".to_owned(), time: "2026-11-21T10:15:00.000001Z".to_owned() };
-        let place = Position { epoch: "01890a5d".to_owned(), seq: Seq(u64::MAX), entry: Some(mark) };
+        let place = LogPosition { epoch: "01890a5d".to_owned(), seq: Seq(u64::MAX), entry: Some(mark) };
         let text =
             br#"{"epoch":"01890a5d","seq":18446744073709551615,"id":"u.7.ADDED","time":"2026-11-21T10:15:00.000001Z"}"#;
         assert_eq!(String::from_utf8(encode(&place)), String::from_utf8(text.to_vec()));
         assert_eq!(decode(&encode(&place)), Some(place.clone()));
         // Of an older decklog, and of a newer one that says more.
-        let bare = Position { entry: None, ..place.clone() };
+        let bare = LogPosition { entry: None, ..place.clone() };
         assert_eq!(decode(br#"{"epoch":"01890a5d","seq":18446744073709551615}"#), Some(bare));
         let more = [&text[..text.len() - 1], br#","more":[]}"#].concat();
         assert_eq!(decode(&more), Some(place));

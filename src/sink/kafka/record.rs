@@ -2,7 +2,7 @@
 
 use rdkafka::message::{Header, OwnedHeaders};
 
-use crate::sink::{Item, Position, Template};
+use crate::sink::{Item, LogPosition, Template};
 use crate::wire::Entry;
 
 /// The longest name that a topic can have.
@@ -20,7 +20,7 @@ pub(super) struct Record {
     pub(super) id: String,
     pub(super) kind: String,
     /// The entry's place.
-    pub(super) place: Position,
+    pub(super) place: LogPosition,
     pub(super) line: bytes::Bytes,
 }
 
@@ -44,7 +44,7 @@ impl Record {
             key,
             id: entry.id.to_string(),
             kind: entry.type_name.to_string(),
-            place: Position::at(&entry),
+            place: LogPosition::at(&entry),
             line: item.line.clone(),
         })
     }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::Settings;
 use crate::sink::SinkError;
-use crate::sink::files::Followed;
+use crate::sink::credential_files::Followed;
 use crate::sink::link::chain;
 use crate::sink::tls::Tls;
 

@@ -11,13 +11,13 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::schema::{self, Statements};
 use super::{Settings, settings};
-use crate::sink::files::Followed;
+use crate::sink::credential_files::Followed;
 use crate::sink::link::cause;
 use crate::sink::tls::Tls;
 use crate::sink::{SinkError, UNNAMED};
 
 /// Where the database is, and how it is reached.
-pub(super) struct Door {
+pub(super) struct Connector {
     config: Config,
     /// What people are told: the hosts, the database, never a password.
     pub(super) shown: String,
@@ -40,7 +40,7 @@ pub(super) struct Link {
     _connection: JoinSet<()>,
 }
 
-impl Door {
+impl Connector {
     pub(super) fn new(config: &Settings) -> Result<Self, String> {
         let mut server = config.url.config().clone();
         let local = server.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));

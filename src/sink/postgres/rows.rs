@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::model::{EntryType, Seq};
-use crate::sink::{Item, Position, SinkError};
+use crate::sink::{Item, LogPosition, SinkError};
 use crate::wire::Entry;
 
 /// Entries of one epoch and one cluster, column by column.
@@ -92,10 +92,10 @@ impl<'i> Rows<'i> {
     }
 
     /// The place of one of them.
-    pub(super) fn place(&self, at: usize) -> Position {
+    pub(super) fn place(&self, at: usize) -> LogPosition {
         let seq = Seq(self.seq[at].unsigned_abs());
-        let entry = Position::of(self.line[at].as_bytes()).ok().and_then(|place| place.entry);
-        Position { epoch: self.epoch.clone(), seq, entry }
+        let entry = LogPosition::of(self.line[at].as_bytes()).ok().and_then(|place| place.entry);
+        LogPosition { epoch: self.epoch.clone(), seq, entry }
     }
 }
 

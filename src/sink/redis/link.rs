@@ -9,10 +9,10 @@ use tokio::task::JoinSet;
 use super::Id;
 use super::Settings;
 use super::settings::PORT;
-use crate::sink::dial::{Server, within};
-use crate::sink::files::Followed;
+use crate::sink::connect::{Server, within};
+use crate::sink::credential_files::Followed;
 use crate::sink::link::chain;
-use crate::sink::{Position, SinkError};
+use crate::sink::{LogPosition, SinkError};
 
 /// The most bytes that Redis takes in one value, unless it is told otherwise.
 const LARGEST: u64 = 512 << 20;
@@ -37,7 +37,7 @@ pub(super) struct Tail {
 #[derive(Clone, Debug)]
 pub(super) enum End {
     /// An entry of the log.
-    Entry(Position),
+    Entry(LogPosition),
     /// Something else.
     Foreign,
     /// Something that was taken out.
@@ -45,9 +45,9 @@ pub(super) enum End {
 }
 
 /// The place in the log of an entry, from its fields.
-pub(super) fn position(fields: &[(String, Vec<u8>)]) -> Option<Position> {
+pub(super) fn position(fields: &[(String, Vec<u8>)]) -> Option<LogPosition> {
     let (_, line) = fields.iter().find(|(name, _)| name == "entry")?;
-    Position::of(line).ok()
+    LogPosition::of(line).ok()
 }
 
 pub(super) struct Link {

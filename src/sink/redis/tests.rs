@@ -67,7 +67,7 @@ async fn a_server_that_is_not_there_is_tried_again() {
     let texts = [
         sink.deliver(&[item(1)]).await.unwrap_err().error,
         sink.check().await.unwrap_err(),
-        sink.position(&Position { epoch: EPOCH.into(), seq: Seq(3), entry: None }).await.unwrap_err(),
+        sink.position(&LogPosition { epoch: EPOCH.into(), seq: Seq(3), entry: None }).await.unwrap_err(),
     ];
     for error in texts {
         assert!(matches!(error, SinkError::Retry { .. }));
@@ -76,7 +76,7 @@ async fn a_server_that_is_not_there_is_tried_again() {
     }
     // Where there are many streams, none says where all of them are.
     let mut sink = new(json!({"url": "redis://127.0.0.1:1/4", "stream": "{kind}"})).unwrap();
-    assert_eq!(sink.position(&Position { epoch: EPOCH.into(), seq: Seq(3), entry: None }).await, Ok(None));
+    assert_eq!(sink.position(&LogPosition { epoch: EPOCH.into(), seq: Seq(3), entry: None }).await, Ok(None));
 }
 
 /// What heals by itself is tried again, what needs an operator halts.
@@ -112,7 +112,7 @@ fn every_refusal_of_a_server_is_of_one_sort() {
 #[test]
 fn an_id_alone_says_as_much_as_the_cursor_confirms() {
     const LATER: &str = "019aa6a3d8017b3c8a5e0c1f2d3e4f50";
-    let place = |epoch: &str, seq| Position { epoch: epoch.into(), seq: Seq(seq), entry: None };
+    let place = |epoch: &str, seq| LogPosition { epoch: epoch.into(), seq: Seq(seq), entry: None };
     let id = |epoch: &str, seq| Id::of(&place(epoch, seq)).unwrap();
     let mut sink = new(json!({"url": "redis://h"})).unwrap();
     let told = |sink: &RedisSink, last, cursor| sink.told_by_id(last, &cursor).unwrap();
@@ -129,7 +129,7 @@ fn an_id_alone_says_as_much_as_the_cursor_confirms() {
     // What was sent from here, or is known.
     sink.sent = Some(id(EPOCH, 8));
     assert_eq!(told(&sink, id(EPOCH, 8), place(EPOCH, 7)), Some(place(EPOCH, 8)));
-    let known = Position::of(&item_of(EPOCH, 9).line).unwrap();
+    let known = LogPosition::of(&item_of(EPOCH, 9).line).unwrap();
     sink.known = Some(known.clone());
     assert_eq!(told(&sink, id(EPOCH, 9), place(LATER, 1)), Some(known));
 }

@@ -13,7 +13,7 @@ use object_store::{BackoffConfig, ObjectStore, RetryConfig, StaticCredentialProv
 use reqwest::{Client, Method, StatusCode, redirect};
 
 use super::{BucketUrl, Settings};
-use crate::sink::files::Followed;
+use crate::sink::credential_files::Followed;
 use crate::sink::link::{self, chain};
 use crate::sink::tls::Tls;
 use crate::sink::{SinkError, UNNAMED};
