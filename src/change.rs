@@ -14,8 +14,13 @@ mod tests;
 
 pub use crate::json::Shape;
 use crate::json::tree::Tree;
-pub use noise::{Noise, Preset};
+pub use noise::{Ignore, Noise, Preset};
 pub use pattern::Pattern;
+
+use crate::spelling::Format;
+
+/// The formats of these texts.
+pub const FORMATS: &[Format] = &[Format::of::<Pattern>(), Format::of::<Ignore>()];
 
 /// The difference of two versions of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -294,7 +294,7 @@ impl Global {
         // systemd joins several directories with colons; the first is the service's own.
         let first = |text: String| text.split(':').next().map(str::to_owned);
         let named = variable("DECKLOG_STATE_PATH").or_else(|| variable("STATE_DIRECTORY").and_then(first));
-        Ok(named.map_or_else(|| config::State::default().path, PathBuf::from))
+        Ok(named.map_or_else(|| crate::journal::Settings::default().path, PathBuf::from))
     }
 
     /// The journal, for reading.
@@ -311,7 +311,7 @@ impl Global {
 ///
 /// # Errors
 /// Where the configuration has none, exit 78.
-fn configured<'l>(loaded: &'l Loaded, name: &str) -> Result<&'l config::Sink, Failure> {
+fn configured<'l>(loaded: &'l Loaded, name: &str) -> Result<&'l crate::delivery::Settings, Failure> {
     let sinks = &loaded.config.sink;
     sinks.iter().find(|sink| sink.name == name).ok_or_else(|| {
         let known: Vec<&str> = sinks.iter().map(|sink| sink.name.as_str()).collect();

@@ -9,14 +9,16 @@ mod credentials;
 pub mod failure;
 mod kubeconfig;
 mod narrow;
+mod settings;
 #[cfg(test)]
 mod tests;
+
+pub use settings::{Off, Recover, RecoverBounds, Settings};
 
 use std::time::Duration;
 
 pub use client::{Api, Fetched, next_part};
 pub use failure::Failure;
-pub(crate) use kubeconfig::is_loopback;
 
 /// How long the parts of a request may take.
 #[derive(Clone, Copy, Debug)]

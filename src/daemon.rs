@@ -21,11 +21,11 @@ use tokio_util::sync::CancellationToken;
 use crate::apiserver_counters;
 use crate::change::redact::Redactor;
 use crate::churn::Meter;
-use crate::cluster::{Api, ClusterError, Limits};
-use crate::config::{Config, Loaded, OnFull, Recover};
+use crate::cluster::{self, Api, ClusterError, Limits, Recover};
+use crate::config::{Config, Loaded};
 use crate::delivery::DeliveryError;
 use crate::http::{self, BindError, Endpoints};
-use crate::journal::{Bounds, Journal, JournalError, WriterThread};
+use crate::journal::{Bounds, Journal, JournalError, OnFull, WriterThread};
 use crate::status::{Live, Part};
 use crate::supervise::{Ended, Failed, Supervisor};
 use crate::systemd::{Notifier, Watchdog};
@@ -149,8 +149,8 @@ struct Running {
 }
 
 /// How the cluster is read, as far as the configuration has a say.
-fn timings(cluster: &crate::config::Cluster) -> Timings {
-    let audit = Some(cluster.audit_every).filter(|period| !period.is_zero());
+fn timings(cluster: &cluster::Settings) -> Timings {
+    let audit = Some(*cluster.audit_every).filter(|period| !period.is_zero());
     let recover = match cluster.recover {
         Recover::Off(_) => None,
         Recover::Within(bounds) => Some(bounds),
@@ -187,8 +187,8 @@ impl Running {
         // Every sink has its cursor by now, so that nothing is forgotten that one of them still needs.
         journal
             .bound(Bounds {
-                max_size: config.state.max_size,
-                max_age: config.state.max_age,
+                max_size: config.state.max_size.0,
+                max_age: *config.state.max_age,
                 forget: config.state.on_full == OnFull::DropOldest,
             })
             .await?;

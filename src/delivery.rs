@@ -5,6 +5,7 @@
 //! memory but one batch, so a sink may lag by any amount, and a slow one delays nobody else.
 
 mod machine;
+mod settings;
 mod start;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -22,14 +23,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ambient::{self, Listener, watch};
 use crate::backoff::Backoff;
-use crate::config::{self, OnRefused};
-use crate::journal::{
-    self, EntryFilter, Journal, JournalError, Reader, Recast, SinkJournal, SinkStart, SinkState, StoredEntry,
-};
+use crate::filter::Wanted;
+use crate::journal::{self, Journal, JournalError, Reader, Recast, SinkJournal, SinkStart, SinkState, StoredEntry};
 use crate::model::Seq;
-use crate::sink::{Item, Limits, Position, Sink, SinkError};
+use crate::sink::{Item, Limits, LogPosition, Sink, SinkError};
 use crate::wire::Shape;
 use machine::{Effect, Held, Input, State};
+pub use settings::{From, OnRefused, Settings};
 pub use start::{Asked, asked, register};
 pub(crate) use timeline::line_for;
 
@@ -41,27 +41,6 @@ const IDLE_ACKNOWLEDGE: Duration = Duration::from_secs(1);
 const STOP_WAIT: Duration = Duration::from_secs(5);
 /// How many entries side by side have to be in an output before what comes before them is taken to be there too.
 const NEAR: usize = 8;
-
-type Test = Box<dyn Fn(&[u8]) -> bool + Send>;
-
-/// Which entries are wanted: the filter of a sink. An entry that it cannot be evaluated for is wanted.
-pub struct Wanted {
-    test: Test,
-    /// It says of an entry's outline what it says of the entry.
-    by_outline: bool,
-}
-
-impl Wanted {
-    /// A test that is given the whole entry.
-    pub fn by_entry(test: impl Fn(&[u8]) -> bool + Send + 'static) -> Self {
-        Self { test: Box::new(test), by_outline: false }
-    }
-
-    /// A test that looks at nothing but what [`crate::wire::ROW`] names, and may be given no more.
-    pub fn by_outline(test: impl Fn(&[u8]) -> bool + Send + 'static) -> Self {
-        Self { test: Box::new(test), by_outline: true }
-    }
-}
 
 /// What is counted of one sink since the daemon began to deliver to it.
 #[derive(Debug, Default)]
@@ -114,18 +93,18 @@ impl Plan {
         (self.name.clone(), self.kind, self.start)
     }
 
-    /// The plan of a configured sink, with its compiled filter.
+    /// The plan of a configured sink.
     #[must_use]
-    pub fn new(config: &config::Sink, filter: Option<Wanted>) -> Self {
+    pub fn new(config: &Settings) -> Self {
         Self {
             name: config.name.clone(),
-            kind: crate::sink::kind(&config.kind),
+            kind: config.kind.word(),
             start: match config.from {
-                config::From::Start => SinkStart::Start,
-                config::From::Now => SinkStart::Now,
-                config::From::Seq(seq) => SinkStart::Seq(Seq(seq)),
+                From::Start => SinkStart::Start,
+                From::Now => SinkStart::Now,
+                From::Seq(seq) => SinkStart::Seq(Seq(seq)),
             },
-            filter,
+            filter: config.wanted(),
             shape: config.shape(),
             rate: config.rate,
             on_refused: config.on_refused,
@@ -236,8 +215,7 @@ struct Batch {
 
 impl Feed {
     fn read(&mut self, after: Seq, limits: Limits) -> Result<Batch, JournalError> {
-        let choice =
-            self.filter.as_ref().filter(|filter| filter.by_outline).map(|filter| &*filter.test as EntryFilter<'_>);
+        let choice = self.filter.as_ref().and_then(Wanted::of_outline);
         let page = self.reader.deliverable_after(after, limits.entries.max(1), limits.bytes, choice)?;
         let upto = page.looked_at.map(|(_, last)| last);
         let hole = page.looked_at.is_some_and(|(first, _)| first > after.next());
@@ -246,9 +224,9 @@ impl Feed {
         let bytes = entries.iter().map(|entry| entry.line.len() as u64).sum::<u64>();
         let entry_bytes = usize::try_from(bytes / looked_at).unwrap_or(usize::MAX);
         let wanted = |entry: &StoredEntry| {
-            let chosen = |filter: &Wanted| filter.by_outline || (filter.test)(&entry.line);
             let is_own = page.own.is_some_and(|last| entry.seq <= last);
-            entry.seq >= self.begins && (is_own || self.filter.as_ref().is_none_or(chosen))
+            entry.seq >= self.begins
+                && (is_own || self.filter.as_ref().is_none_or(|filter| filter.of_entry(&entry.line)))
         };
         let (mut items, mut whole) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
         for entry in entries.into_iter().filter(wanted) {
@@ -283,7 +261,7 @@ struct Driver {
     whole: Vec<Bytes>,
     acknowledged: Instant,
     /// What the output ended with when it was asked last.
-    held: Option<Position>,
+    held: Option<LogPosition>,
     /// See [`Sink::epochs`]; not asked again until the position is.
     epochs: Option<BTreeMap<String, Seq>>,
     /// Set once the output was asked for the first time, whatever came of it.
@@ -334,7 +312,7 @@ impl Driver {
                     return Ok(Outcome::Stop);
                 };
                 // Where nobody can look any more, an output that ends before it does not have it.
-                let ends_before = |held: &Position| (&held.epoch, held.seq) < (&entry.epoch, entry.seq);
+                let ends_before = |held: &LogPosition| (&held.epoch, held.seq) < (&entry.epoch, entry.seq);
                 let reaches = || !self.held.as_ref().is_some_and(ends_before);
                 held.map_or_else(Input::NotHeld, |held| Input::HasWritten(held.unwrap_or_else(reaches)))
             }
@@ -480,7 +458,7 @@ impl Driver {
     }
 
     /// What the output holds of this journal, from what it ends with.
-    async fn held(&mut self, held: Option<Position>, cursor: Seq) -> Result<Input, DeliveryError> {
+    async fn held(&mut self, held: Option<LogPosition>, cursor: Seq) -> Result<Input, DeliveryError> {
         self.held.clone_from(&held);
         self.epochs = None;
         let Some(held) = held else { return Ok(Input::Held(Held::Unknown)) };
@@ -489,12 +467,12 @@ impl Driver {
         Ok(Input::Held(held))
     }
 
-    async fn place_of(&mut self, seq: Seq) -> Result<Position, JournalError> {
+    async fn place_of(&mut self, seq: Seq) -> Result<LogPosition, JournalError> {
         self.reading(move |feed| timeline::place_of(&mut feed.reader, &feed.recasts, seq)).await
     }
 
     /// Whether the output holds an entry, and no later epoch in it has taken that back.
-    async fn counts(&mut self, entry: &Position) -> Result<Option<bool>, SinkError> {
+    async fn counts(&mut self, entry: &LogPosition) -> Result<Option<bool>, SinkError> {
         let epochs = match &mut self.epochs {
             Some(epochs) => epochs,
             unknown => unknown.insert(self.sink.epochs().await?),
@@ -542,7 +520,7 @@ impl Driver {
     async fn counts_at(&mut self, at: usize) -> Result<bool, SinkError> {
         let place = self.batch[at]
             .header()
-            .map(Position::at)
+            .map(LogPosition::at)
             .map_err(|error| SinkError::halt(format!("an entry is {error}")))?;
         Ok(self.counts(&place).await? == Some(true))
     }

@@ -15,6 +15,7 @@ mod entry;
 mod names;
 mod types;
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 
@@ -24,6 +25,7 @@ use cel::{Context, Env, ExecutionError, Value};
 
 use entry::Need;
 
+use crate::spelling::{Format, Text, Wrong, text_value};
 use crate::wire;
 
 /// The keys of an entry, which are the variables of a filter.
@@ -79,13 +81,58 @@ pub enum FilterError {
 /// The standard functions of CEL, made once.
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
-/// A compiled filter.
+/// A compiled filter. Copies share what it was compiled to.
+#[derive(Clone, Debug)]
+pub struct Filter(Arc<Compiled>);
+
 #[derive(Debug)]
-pub struct Filter {
+struct Compiled {
     text: String,
     expression: Expression,
     need: Need,
 }
+
+/// Filters are equal that say the same with the same letters.
+impl PartialEq for Filter {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl Eq for Filter {}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl Text for Filter {
+    const FORMAT: &'static str = "cel";
+    const EXPECTED: &'static str =
+        "a CEL expression over the keys of an entry, such as 'type == \"DELETED\" || kind == \"Secret\"'";
+
+    /// The place in the expression is told apart from the place in the file.
+    fn read(text: &str) -> Result<Self, Wrong> {
+        Self::compile(text).map_err(|error| match error {
+            FilterError::Compile { line, column, message } => {
+                let (message, near) = match message.split_once("; did you mean ") {
+                    Some((message, near)) => (message, Some(near.trim_matches(['"', '?']).to_owned())),
+                    None => (message.as_str(), None),
+                };
+                let place =
+                    if text.contains('\n') { format!("line {line} of the expression") } else { format!("{text:?}") };
+                Wrong { found: format!("{message}, at character {column} of {place}"), nearest: near }
+            }
+            FilterError::Evaluate(message) => message.into(),
+        })
+    }
+}
+
+text_value!(Filter);
+
+/// The formats of these texts.
+pub const FORMATS: &[Format] = &[Format::of::<Filter>()];
 
 impl Filter {
     /// Compiles a CEL expression over the keys of an entry.
@@ -117,19 +164,19 @@ impl Filter {
         let (mut expression, positions) = parsed.map_err(|errors| names::parse_error(&errors))?;
         let need = names::resolve(&mut expression, text, &positions)?;
         types::check(&expression, text, &positions)?;
-        Ok(Self { text: text.to_owned(), expression, need })
+        Ok(Self(Arc::new(Compiled { text: text.to_owned(), expression, need })))
     }
 
     /// The text that it was compiled from.
     #[must_use]
     pub fn text(&self) -> &str {
-        &self.text
+        &self.0.text
     }
 
     /// Whether it asks for nothing but these keys of an entry, so that they are all it has to be given.
     #[must_use]
     pub fn asks_only_for(&self, keys: &[&str]) -> bool {
-        self.need.members.keys().all(|key| keys.contains(&key.as_str()))
+        self.0.need.members.keys().all(|key| keys.contains(&key.as_str()))
     }
 
     /// Whether the entry passes.
@@ -137,14 +184,14 @@ impl Filter {
     /// # Errors
     /// Where the expression has no answer for this entry, or one that is no bool: the caller delivers the entry.
     pub fn matches(&self, line: &[u8]) -> Result<bool, FilterError> {
-        let without = (!self.need.members.contains_key("object")).then(|| wire::apart(line).0);
-        let values = entry::read(without.as_deref().unwrap_or(line), &self.need)
+        let without = (!self.0.need.members.contains_key("object")).then(|| wire::apart(line).0);
+        let values = entry::read(without.as_deref().unwrap_or(line), &self.0.need)
             .map_err(|error| FilterError::Evaluate(format!("the entry cannot be read: {}", entry::category(&error))))?;
         let mut context = Context::with_env(Arc::clone(&ENV));
         context.set_variable_resolver(&values);
         // The interpreter is not ours either.
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let value = Value::resolve_val(&self.expression, &context).map_err(|error| self.explain(&error))?;
+            let value = Value::resolve_val(&self.0.expression, &context).map_err(|error| self.explain(&error))?;
             value
                 .downcast_ref::<CelBool>()
                 .map(|answer| *answer.inner())
@@ -163,7 +210,7 @@ impl Filter {
     fn explain(&self, error: &ExecutionError) -> String {
         if let ExecutionError::NoSuchKey(key) = error {
             // A name that the expression spells out is not the entry's.
-            return if self.text.contains(key.as_str()) {
+            return if self.0.text.contains(key.as_str()) {
                 format!("there is no member {key:?}; has(...) tells whether there is")
             } else {
                 "there is no such member; has(...) tells whether there is".to_owned()
@@ -186,6 +233,61 @@ impl Filter {
             return "division by zero".to_owned();
         }
         "the expression has no answer for these values".to_owned()
+    }
+}
+
+type Test = Box<dyn Fn(&[u8]) -> bool + Send>;
+
+/// Whether an entry, or its outline, passes.
+pub type Passes<'w> = &'w dyn Fn(&[u8]) -> bool;
+
+/// Which entries are wanted, divided into what is known without reading an entry and what is not.
+pub struct Wanted {
+    test: Test,
+    /// It says of an entry's outline what it says of the entry.
+    by_outline: bool,
+}
+
+impl fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wanted").field("by_outline", &self.by_outline).finish_non_exhaustive()
+    }
+}
+
+impl Wanted {
+    /// The entries that a filter is true for, and those that it has no answer for where `open` says so.
+    #[must_use]
+    pub fn new(filter: Filter, open: impl Fn(&FilterError) -> bool + Send + 'static) -> Self {
+        let by_outline = filter.asks_only_for(&wire::ROW);
+        Self { test: Box::new(move |line| filter.matches(line).unwrap_or_else(|error| open(&error))), by_outline }
+    }
+
+    /// A test that is given the whole entry.
+    pub fn by_entry(test: impl Fn(&[u8]) -> bool + Send + 'static) -> Self {
+        Self { test: Box::new(test), by_outline: false }
+    }
+
+    /// A test that looks at nothing but what [`wire::ROW`] names, and may be given no more.
+    pub fn by_outline(test: impl Fn(&[u8]) -> bool + Send + 'static) -> Self {
+        Self { test: Box::new(test), by_outline: true }
+    }
+
+    /// The test of outlines, where they are enough.
+    #[must_use]
+    pub fn of_outline(&self) -> Option<Passes<'_>> {
+        self.by_outline.then_some(&*self.test as Passes<'_>)
+    }
+
+    /// Whether an entry is wanted.
+    #[must_use]
+    pub fn is(&self, line: &[u8]) -> bool {
+        (self.test)(line)
+    }
+
+    /// Whether an entry is wanted that has passed [`Wanted::of_outline`], where there is such a test.
+    #[must_use]
+    pub fn of_entry(&self, line: &[u8]) -> bool {
+        self.by_outline || (self.test)(line)
     }
 }
 

@@ -5,6 +5,9 @@
 //! Where there are too many connections, a new one takes the place of the oldest that has asked for nothing yet.
 
 mod metrics;
+mod settings;
+
+pub use settings::{FORMATS, Listen, Settings};
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,7 +35,6 @@ use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
 use crate::churn::Meter;
-use crate::config::Listen;
 use crate::delivery::SinkCounters;
 use crate::journal::{Backlog, JournalError, Reader, SourceState};
 use crate::status::{Live, Status};

@@ -18,6 +18,7 @@ mod reader;
 mod recent;
 mod retention;
 mod schema;
+mod settings;
 mod settled;
 mod sink;
 mod source;
@@ -44,6 +45,7 @@ pub use reader::{
     Step, StoredEntry, Verified,
 };
 pub use retention::{Bounds, Pause, PauseReason, Retained};
+pub use settings::{OnFull, Settings};
 pub use settled::Settled;
 pub use sink::{Recast, SinkJournal, SinkStart};
 pub use source::{Audit, Found, Inconsistency, SourceId, SourceJournal, SourceMemory, WatchChange};

@@ -3,20 +3,26 @@
 //! A sink takes a batch in order and says how many entries of it it has for good. It never decides what to do about a
 //! failure: it only says of which of three sorts it is ([`SinkError`]), and delivery retries, sets aside or halts.
 
-mod dial;
+mod connect;
+mod credential_files;
 pub mod elasticsearch;
 pub mod file;
-mod files;
 pub mod http;
 pub mod journald;
 #[cfg(feature = "kafka")]
+pub mod kafka;
+// Where the client was left out, the settings are all that there is of it.
+#[cfg(not(feature = "kafka"))]
+#[path = "sink/kafka/settings.rs"]
 pub mod kafka;
 mod link;
 pub mod nats;
 pub mod otlp;
 pub mod postgres;
 pub mod redis;
+pub mod registry;
 pub mod s3;
+pub mod settings;
 pub mod stdout;
 pub mod syslog;
 mod template;
@@ -31,12 +37,11 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::config;
 use crate::model::{Cluster, EntryType, Seq};
 use crate::wire::{self, EntryError, Header};
-pub(crate) use template::Template;
+pub use template::Template;
 
-/// What stands for the name of a sink in a sentence before [`Sink::of`] has told it.
+/// What stands for the name of a sink in a sentence before [`Sink::bind`] has told it.
 const UNNAMED: &str = "NAME";
 
 /// The least wait after a refusal of credentials or rights, which heals when somebody renews them.
@@ -56,7 +61,7 @@ pub enum Class {
 /// A place in the log of one journal, and which entry stands there. A journal that is put back gives seqs out a second
 /// time, and until that is found out in the same epoch: only the entry itself tells whose timeline an output holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct LogPosition {
     /// Which journal.
     pub epoch: String,
     /// The last seq that is there.
@@ -75,7 +80,7 @@ pub struct Mark {
     pub time: String,
 }
 
-impl Position {
+impl LogPosition {
     /// Before the first entry of a journal.
     #[must_use]
     pub fn before(epoch: &str) -> Self {
@@ -224,14 +229,20 @@ pub struct Failure {
 }
 
 /// Notes the first seq of each epoch that these entries are of.
-pub(crate) fn note_first(epochs: &mut BTreeMap<String, Seq>, entries: impl IntoIterator<Item = Position>) {
-    for Position { epoch, seq, .. } in entries {
+pub(crate) fn note_first(epochs: &mut BTreeMap<String, Seq>, entries: impl IntoIterator<Item = LogPosition>) {
+    for LogPosition { epoch, seq, .. } in entries {
         let first = epochs.entry(epoch).or_insert(seq);
         *first = seq.min(*first);
     }
 }
 
 /// A place that the log is delivered to.
+///
+/// **Cancel safety.** Every future of a sink may be dropped at any await, and the sink is used again afterwards: delivery gives
+/// [`Sink::deliver`] and [`Sink::position`] up after some seconds when it stops or is asked to. What was under way may then be in
+/// the output or not, so a sink keeps nothing of a batch that it could take for delivered, and is asked for its position, or
+/// gets the same entries again. Work that cannot stop in the middle (a write on a blocking thread) may end by itself, as
+/// long as the next call waits for it or begins anew.
 pub trait Sink: Send {
     /// What it promises.
     fn class(&self) -> Class;
@@ -241,7 +252,7 @@ pub trait Sink: Send {
 
     /// What the output itself holds. `None` where it cannot know, or holds nothing: the cursor counts then. `cursor` is
     /// what the journal believes: everything up to it is in the output for good, what is beyond may be torn.
-    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>>;
+    fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>>;
 
     /// What the output has of the log after this seq is of another timeline: what is delivered next takes its place.
     fn parted(&mut self, _after: Seq) {}
@@ -249,7 +260,7 @@ pub trait Sink: Send {
     /// Whether the output holds this very entry. Asked only where the last entry of the output is of another timeline
     /// than the journal's, to find what both share. `None` where it cannot look, or where what was there may have been
     /// removed since: an entry that is older than all that is there.
-    fn holds<'a>(&'a mut self, _entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+    fn holds<'a>(&'a mut self, _entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 
@@ -267,19 +278,19 @@ pub trait Sink: Send {
 
     /// Whose log it gets: the name of the sink, and the cluster as far as it is known. Sinks that share a place with
     /// others keep what is theirs apart by it.
-    fn of(&mut self, _sink: &str, _cluster: &Cluster) {}
+    fn bind(&mut self, _sink: &str, _cluster: &Cluster) {}
 
     /// What follows is a replay: it repeats what may be there already, and moves no position that is kept there.
-    fn again(&mut self) {}
+    fn enter_replay(&mut self) {}
 
     /// What has to exist where it delivers, as a text that an operator can apply without decklog. `None`: nothing.
-    fn needs(&self) -> Option<String> {
+    fn provisioning_script(&self) -> Option<String> {
         None
     }
 
-    /// Makes what [`Sink::needs`] says, for `decklog sink init`. What exists already stays. Gives a sentence about what
+    /// Makes what [`Sink::provisioning_script`] says, for `decklog sink init`. What exists already stays. Gives a sentence about what
     /// was made.
-    fn init(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
+    fn provision(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
         std::future::ready(Ok("nothing has to be made for it".to_owned())).boxed()
     }
 
@@ -287,55 +298,9 @@ pub trait Sink: Send {
     fn check(&mut self) -> BoxFuture<'_, Result<(), SinkError>>;
 }
 
-/// What is said where a build leaves librdkafka out.
-#[cfg(not(feature = "kafka"))]
-const WITHOUT_KAFKA: &str = "this decklog was built without the cargo feature `kafka`; use a build that has it, as `cargo build` makes by default";
-
-/// Builds the sink that a configuration describes. Nothing is opened or connected before it is used.
-///
-/// # Errors
-/// A sentence, where the configuration can never work.
-pub fn open(config: &config::SinkKind) -> Result<Box<dyn Sink>, String> {
-    Ok(match config {
-        config::SinkKind::Stdout => Box::new(stdout::StdoutSink::new()),
-        config::SinkKind::Elasticsearch(config) => Box::new(elasticsearch::ElasticsearchSink::new(config)?),
-        config::SinkKind::File(config) => Box::new(file::FileSink::new(config)),
-        config::SinkKind::Http(config) => Box::new(http::HttpSink::new(config)?),
-        config::SinkKind::Nats(config) => Box::new(nats::NatsSink::new(config)?),
-        config::SinkKind::S3(config) => Box::new(s3::S3Sink::new(config)?),
-        config::SinkKind::Journald(config) => Box::new(journald::JournaldSink::new(config)),
-        config::SinkKind::Redis(config) => Box::new(redis::RedisSink::new(config)?),
-        config::SinkKind::Syslog(config) => Box::new(syslog::SyslogSink::new(config)?),
-        config::SinkKind::Postgres(config) => Box::new(postgres::PostgresSink::new(config)?),
-        config::SinkKind::Otlp(config) => Box::new(otlp::OtlpSink::new(config)?),
-        #[cfg(feature = "kafka")]
-        config::SinkKind::Kafka(config) => Box::new(kafka::KafkaSink::new(config)?),
-        #[cfg(not(feature = "kafka"))]
-        config::SinkKind::Kafka(_) => return Err(WITHOUT_KAFKA.to_owned()),
-    })
-}
-
-/// The word for a type of sink, as in the configuration.
-#[must_use]
-pub const fn kind(config: &config::SinkKind) -> &'static str {
-    match config {
-        config::SinkKind::Stdout => "stdout",
-        config::SinkKind::Elasticsearch(_) => "elasticsearch",
-        config::SinkKind::File(_) => "file",
-        config::SinkKind::Http(_) => "http",
-        config::SinkKind::Nats(_) => "nats",
-        config::SinkKind::S3(_) => "s3",
-        config::SinkKind::Journald(_) => "journald",
-        config::SinkKind::Redis(_) => "redis",
-        config::SinkKind::Syslog(_) => "syslog",
-        config::SinkKind::Postgres(_) => "postgres",
-        config::SinkKind::Otlp(_) => "otlp",
-        config::SinkKind::Kafka(_) => "kafka",
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::registry::SinkKind;
     use super::*;
     use crate::model::{Cluster, Evidence};
     use crate::wire::{EntryBuilder, render};
@@ -375,8 +340,8 @@ pub(crate) mod tests {
     #[test]
     fn a_build_without_kafka_says_so() {
         let config = serde_json::json!({"type": "kafka", "brokers": ["k:9092"], "topic": "t"});
-        let config: config::SinkKind = serde_json::from_value(config).unwrap();
-        assert!(open(&config).err().unwrap().contains("the cargo feature `kafka`"));
+        let config: SinkKind = serde_json::from_value(config).unwrap();
+        assert!(config.open().err().unwrap().contains("the cargo feature `kafka`"));
     }
 
     #[test]
@@ -394,8 +359,8 @@ pub(crate) mod tests {
             ("syslog", "tcp://127.0.0.1:1/", Class::BestEffort),
         ] {
             let config = serde_json::json!({"type": word, "url": url, "addresses": [url], "stream": "s"});
-            let config: config::SinkKind = serde_json::from_value(config).unwrap();
-            assert_eq!((open(&config).unwrap().class(), kind(&config)), (class, word));
+            let config: SinkKind = serde_json::from_value(config).unwrap();
+            assert_eq!((config.open().unwrap().class(), config.word()), (class, word));
         }
     }
 }

@@ -4,6 +4,8 @@
 //! what they read or write are silenced here, whatever the configuration says. A panic says where it was, and not what
 //! it was about.
 
+mod settings;
+
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
@@ -19,7 +21,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
-use crate::config::{Log, LogFormat};
+pub use settings::{FORMATS, LogFormat, Settings};
 
 /// Libraries whose lines below WARN are theirs alone to read. A directive of the configuration that names one wins.
 const LIBRARIES: [&str; 12] = [
@@ -85,7 +87,7 @@ impl Telemetry {
     ///
     /// # Errors
     /// Where the level is none, or a log has begun already.
-    pub fn init(log: &Log) -> Result<Self, String> {
+    pub fn init(log: &Settings) -> Result<Self, String> {
         let looks = Looks::of_this_process();
         let (subscriber, telemetry, missing) = build(log, looks, io::stderr)?;
         subscriber.try_init().map_err(|error| error.to_string())?;
@@ -101,7 +103,7 @@ impl Telemetry {
     ///
     /// # Errors
     /// Where the level is none.
-    pub fn reload(&self, log: &Log) -> Result<(), String> {
+    pub fn reload(&self, log: &Settings) -> Result<(), String> {
         let filter = filter(&log.level)?;
         self.filter.reload(filter).map_err(|error| error.to_string())
     }
@@ -135,7 +137,7 @@ type Layered = tracing_subscriber::layer::Layered<
 >;
 
 fn build<W>(
-    log: &Log,
+    log: &Settings,
     looks: Looks,
     writer: W,
 ) -> Result<(impl Subscriber + Send + Sync, Telemetry, Option<io::Error>), String>
@@ -227,7 +229,7 @@ mod tests {
     fn with(level: &str, format: LogFormat, looks: Looks, act: impl FnOnce(&Telemetry, &Lines)) {
         let lines = Lines::default();
         let writer = lines.clone();
-        let log = Log { level: level.to_owned(), format };
+        let log = Settings { level: level.to_owned(), format };
         let (subscriber, telemetry, _) = build(&log, looks, move || writer.clone()).unwrap();
         tracing::subscriber::with_default(subscriber, || act(&telemetry, &lines));
     }
@@ -280,7 +282,7 @@ mod tests {
         with("info", LogFormat::Text, PLAIN, |telemetry, lines| {
             tracing::debug!("unseen");
             assert_eq!(lines.take(), "");
-            let log = |level: &str| Log { level: level.to_owned(), ..Log::default() };
+            let log = |level: &str| Settings { level: level.to_owned(), ..Settings::default() };
             telemetry.reload(&log("debug")).unwrap();
             tracing::debug!("seen");
             assert!(lines.take().contains("seen"));

@@ -26,6 +26,7 @@ mod prober;
 mod recover;
 mod requests;
 pub mod select;
+mod settings;
 mod source;
 mod stats;
 #[cfg(test)]
@@ -41,13 +42,13 @@ use tokio::sync::{Mutex, Notify, Semaphore, watch};
 use tokio::time::Instant;
 
 pub use manager::{Overview, Plan, SourceManager, SourceManagerError, SourceManagerHandle, SourceView};
+pub use settings::{FirstList, Settings};
 pub use stats::SourceStats;
 
 use crate::ambient::Signal;
 use crate::backoff::Backoff;
 use crate::change::redact::Redactor;
-use crate::cluster::{Api, Failure};
-use crate::config::RecoverBounds;
+use crate::cluster::{Api, Failure, RecoverBounds};
 use crate::journal::Journal;
 use crate::model::Resource;
 use discovery::{Discovered, Discoverer};

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use decklog::change::redact;
 use decklog::change::redact::Redactor;
+use decklog::cluster;
 use decklog::cluster::{Api, Limits, next_part};
-use decklog::config;
 use decklog::model::Resource;
 use decklog::sim::Sim;
 use decklog::watch::decode::{self, Line};
@@ -47,9 +48,9 @@ pub(super) fn compare(table: &mut Table) {
 pub(super) fn ours(kubeconfig: &Path, from: &str, events: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let cluster = config::Cluster { kubeconfig: Some(kubeconfig.to_owned()), ..config::Cluster::default() };
+        let cluster = cluster::Settings { kubeconfig: Some(kubeconfig.to_owned()), ..cluster::Settings::default() };
         let api = Api::open(&cluster, Limits::default()).await.expect("a kubeconfig");
-        let redactor = Redactor::new(&config::Redact::default(), [7; 32]).expect("the built-in rules");
+        let redactor = Redactor::new(&redact::Settings::default(), [7; 32]).expect("the built-in rules");
         let pods = pods();
         let path = format!("/api/v1/pods?watch=true&allowWatchBookmarks=true&resourceVersion={from}");
         let mut body = api.stream(&path).await.expect("a watch");

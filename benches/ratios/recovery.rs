@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use decklog::cluster;
 use decklog::cluster::{Api, Limits};
-use decklog::config;
 use decklog::journal::Reader;
 use decklog::sim::{Sim, objects};
 use serde_json::json;
@@ -45,7 +45,7 @@ fn measure(table: &mut Table, runtime: &Runtime, pods: usize, changes: usize) {
     let expected = live(&sim, changes);
     sim.forget_watch_history("pods", sim.revision());
     sim.clear_requests();
-    let cluster = config::Cluster { kubeconfig: Some(kubeconfig.clone()), ..config::Cluster::default() };
+    let cluster = cluster::Settings { kubeconfig: Some(kubeconfig.clone()), ..cluster::Settings::default() };
     let api = runtime.block_on(Api::open(&cluster, Limits::default())).expect("a kubeconfig");
     let stop = std::sync::Arc::new(AtomicBool::new(false));
     let other = runtime.spawn({

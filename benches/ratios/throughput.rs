@@ -39,11 +39,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use decklog::ambient::Signal;
-use decklog::config::{OnRefused, SinkKind};
+use decklog::delivery::OnRefused;
 use decklog::delivery::{self, Plan, SinkStats};
 use decklog::journal::{Journal, Reader, SinkStart, WatchChange};
 use decklog::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb};
-use decklog::sink::{self, Item, Limits, Position, Sink};
+use decklog::sink::registry::SinkKind;
+use decklog::sink::{Item, Limits, LogPosition, Sink};
 use decklog::wire::Shape;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -274,14 +275,14 @@ impl Bench<'_> {
     /// A sink that has all that it needs, and has looked where it is.
     async fn open(&self, case: &Case<'_>, run: &str) -> (&'static str, Box<dyn Sink>) {
         let kind: SinkKind = serde_json::from_value((case.keys)(run)).expect("a sink");
-        let mut sink = sink::open(&kind).expect("a sink");
-        sink.of(run, &self.log.cluster);
-        if sink.needs().is_some() {
-            until("what it needs to be made", async || sink.init().await.map_err(|error| error.to_string())).await;
+        let mut sink = kind.open().expect("a sink");
+        sink.bind(run, &self.log.cluster);
+        if sink.provisioning_script().is_some() {
+            until("what it needs to be made", async || sink.provision().await.map_err(|error| error.to_string())).await;
         }
-        let start = Position { epoch: self.log.journal.epoch(), seq: Seq(0), entry: None };
+        let start = LogPosition { epoch: self.log.journal.epoch(), seq: Seq(0), entry: None };
         until("its position", async || sink.position(&start).await.map_err(|error| error.to_string())).await;
-        (sink::kind(&kind), sink)
+        (kind.word(), sink)
     }
 
     async fn through_sink(&self, case: &Case<'_>, run: &str) -> f64 {

@@ -1,7 +1,10 @@
 //! Noise: what `ignore` leaves out of the log, by presets that have a name and by patterns of one's own.
 
+use std::fmt;
+
 use super::{Pattern, matches_ignore};
 use crate::k8s::bookkeeping::{MANAGED_FIELDS, is_of_managed_fields};
+use crate::spelling::{Text, Wrong, nearest, text_value};
 
 /// The resource whose objects say nothing but that somebody is alive.
 const LEASES: &str = "leases.coordination.k8s.io";
@@ -53,6 +56,42 @@ impl Preset {
     }
 }
 
+/// What `ignore` names: a preset, or a pattern of one's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ignore {
+    /// A preset.
+    Preset(Preset),
+    /// A pattern of JSON pointers.
+    Pattern(Pattern),
+}
+
+impl fmt::Display for Ignore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Preset(preset) => f.write_str(preset.as_str()),
+            Self::Pattern(pattern) => pattern.fmt(f),
+        }
+    }
+}
+
+impl Text for Ignore {
+    const FORMAT: &'static str = "ignore";
+    const EXPECTED: &'static str = "a preset (\"heartbeats\", \"managed-fields\", \"status\", \"leader-election\") or a JSON pointer such as \"/metadata/labels/*\"";
+
+    fn read(text: &str) -> Result<Self, Wrong> {
+        if let Some(preset) = Preset::parse(text) {
+            return Ok(Self::Preset(preset));
+        }
+        let word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_ ".contains(&byte));
+        let pattern = if word { Err(format!("{text:?}, which is no preset")) } else { Pattern::parse(text) };
+        pattern
+            .map(Self::Pattern)
+            .map_err(|found| Wrong { found, nearest: nearest(text, Preset::ALL.map(Preset::as_str)) })
+    }
+}
+
+text_value!(Ignore);
+
 /// What of the objects of one resource is noise: a change that touches nothing else is not told.
 ///
 /// With each write the API server moves the writer's time in managedFields. A change that a preset covers therefore
@@ -64,15 +103,16 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// What these names of presets and patterns cover in the objects of a resource (`deployments.apps`). A text that
-    /// is neither covers nothing; [`Noise::check`] tells.
-    #[must_use]
-    pub fn new<S: AsRef<str>>(texts: &[S], resource: &str) -> Self {
+    /// What these presets and patterns cover in the objects of a resource (`deployments.apps`).
+    pub fn new<'i>(ignore: impl IntoIterator<Item = &'i Ignore>, resource: &str) -> Self {
         let mut noise = Self::default();
-        for text in texts.iter().map(AsRef::as_ref) {
-            let Some(preset) = Preset::parse(text) else {
-                noise.patterns.extend(Pattern::parse(text).ok());
-                continue;
+        for ignore in ignore {
+            let preset = match ignore {
+                Ignore::Preset(preset) => *preset,
+                Ignore::Pattern(pattern) => {
+                    noise.patterns.push(pattern.clone());
+                    continue;
+                }
             };
             let (all, leases) = preset.patterns();
             let leases = if resource == LEASES { leases } else { &[] };
@@ -81,18 +121,6 @@ impl Noise {
             noise.takes_books |= preset != Preset::ManagedFields;
         }
         noise
-    }
-
-    /// Whether a text is the name of a preset, or a pattern.
-    ///
-    /// # Errors
-    /// One sentence that says what is wrong with it.
-    pub fn check(text: &str) -> Result<(), String> {
-        if Preset::parse(text).is_some() {
-            return Ok(());
-        }
-        let word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_ ".contains(&byte));
-        if word { Err(format!("{text:?}, which is no preset")) } else { Pattern::parse(text).map(drop) }
     }
 
     /// Whether nothing is noise.
@@ -121,7 +149,8 @@ mod tests {
     const TIME: &str = "/metadata/managedFields/1/time";
 
     fn covers(texts: &[&str], resource: &str, touched: &[&str]) -> bool {
-        Noise::new(texts, resource).covers(touched)
+        let ignore: Vec<Ignore> = texts.iter().map(|text| Ignore::read(text).unwrap()).collect();
+        Noise::new(&ignore, resource).covers(touched)
     }
 
     #[test]
@@ -161,17 +190,17 @@ mod tests {
     fn where_only_the_version_moved_all_of_it_is_noise() {
         assert!(covers(&["status"], "pods", &[]));
         assert!(!covers(&[], "pods", &[]));
-        assert!(Noise::new::<&str>(&[], "pods").is_empty());
+        assert!(Noise::new(&[], "pods").is_empty());
     }
 
     #[test]
     fn what_is_neither_a_preset_nor_a_pattern_is_told() {
         for preset in Preset::ALL {
-            Noise::check(preset.as_str()).unwrap();
+            assert_eq!(Ignore::read(preset.as_str()), Ok(Ignore::Preset(preset)));
         }
-        Noise::check("/status").unwrap();
-        assert!(Noise::check("heartbeat").unwrap_err().contains("no preset"));
-        assert!(Noise::check("metadata/labels").unwrap_err().contains("begin with `/`"));
-        assert!(Noise::check("/a**").unwrap_err().contains("whole segments"));
+        Ignore::read("/status").unwrap();
+        assert!(Ignore::read("heartbeat").unwrap_err().found.contains("no preset"));
+        assert!(Ignore::read("metadata/labels").unwrap_err().found.contains("begin with `/`"));
+        assert!(Ignore::read("/a**").unwrap_err().found.contains("whole segments"));
     }
 }

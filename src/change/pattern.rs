@@ -1,7 +1,9 @@
 //! Patterns of JSON pointers.
 
 use std::borrow::Cow;
-use std::str::FromStr;
+use std::fmt;
+
+use crate::spelling::{Text, Wrong, text_value};
 
 use crate::json::pointer::{push_segment, unescape};
 
@@ -12,6 +14,7 @@ use crate::json::pointer::{push_segment, unescape};
 /// asked for, everything below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
+    text: String,
     segments: Vec<Segment>,
 }
 
@@ -75,7 +78,7 @@ impl Pattern {
         if segments.iter().all(|segment| *segment == Segment::AnyDepth) {
             return Err(format!("{text:?} matches everything: name at least one member"));
         }
-        Ok(Self { segments })
+        Ok(Self { text: text.to_owned(), segments })
     }
 
     /// Whether the pattern matches what `pointer` names, or something above it.
@@ -149,13 +152,22 @@ impl Pattern {
     }
 }
 
-impl FromStr for Pattern {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::parse(text)
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
+
+impl Text for Pattern {
+    const FORMAT: &'static str = "pointer-pattern";
+    const EXPECTED: &'static str = "a JSON pointer such as \"/metadata/managedFields\" or \"/data/*password*\"";
+
+    fn read(text: &str) -> Result<Self, Wrong> {
+        Ok(Self::parse(text)?)
+    }
+}
+
+text_value!(Pattern);
 
 /// The classic walk with one way back: at most one step per pair of bytes.
 fn glob_matches(glob: &[u8], text: &[u8]) -> bool {

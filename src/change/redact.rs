@@ -28,6 +28,9 @@
 
 mod annotation;
 mod fields;
+mod settings;
+
+pub use settings::{RedactMode, RedactRule, Settings};
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -41,7 +44,6 @@ use memchr::memmem;
 use sha2::{Digest as _, Sha256};
 
 use super::pattern::Pattern;
-use crate::config::{Redact, RedactMode};
 use crate::json::pointer::push_segment;
 use crate::json::tree::{Id, Kind, Tree};
 use crate::k8s::names::Spelling;
@@ -121,7 +123,6 @@ struct Rule {
 /// A path of a rule, and what has come of it.
 #[derive(Debug)]
 struct RulePath {
-    text: String,
     pattern: Pattern,
     /// How many objects of the rule's resources it was tried on.
     tried: AtomicU64,
@@ -134,7 +135,7 @@ impl RulePath {
         let tried = self.tried.fetch_add(1, Ordering::Relaxed) + 1;
         if tried == MATCHES_NOTHING && !self.matched.load(Ordering::Relaxed) {
             tracing::warn!(
-                path = self.text,
+                path = %self.pattern,
                 resources = rule.resources.join(", "),
                 "a path in [redact] rules has matched nothing in {tried} objects: check its spelling, it hides nothing"
             );
@@ -147,7 +148,7 @@ impl Redactor {
     ///
     /// # Errors
     /// Every rule that is wrong, one sentence each.
-    pub fn new(config: &Redact, key: [u8; 32]) -> Result<Self, Vec<String>> {
+    pub fn new(config: &Settings, key: [u8; 32]) -> Result<Self, Vec<String>> {
         let mut errors = Vec::new();
         let mut rules = Vec::new();
         for (index, rule) in config.rules.iter().enumerate() {
@@ -165,18 +166,15 @@ impl Redactor {
             }
             let mut paths = Vec::new();
             for path in &rule.paths {
-                match Pattern::parse(path) {
-                    Ok(pattern) if pattern.literal().is_some_and(|path| IDENTITY.contains(&path.as_str())) => {
-                        wrong(format!("{path:?} is part of what names the object and cannot be redacted"));
-                    }
-                    Ok(pattern) => paths.push(RulePath {
-                        text: path.clone(),
-                        pattern,
-                        tried: AtomicU64::new(0),
-                        matched: AtomicBool::new(false),
-                    }),
-                    Err(error) => wrong(error),
+                if path.literal().is_some_and(|path| IDENTITY.contains(&path.as_str())) {
+                    wrong(format!("\"{path}\" is part of what names the object and cannot be redacted"));
+                    continue;
                 }
+                paths.push(RulePath {
+                    pattern: path.clone(),
+                    tried: AtomicU64::new(0),
+                    matched: AtomicBool::new(false),
+                });
             }
             rules.push(Rule { resources: rule.resources.clone(), paths, mode: rule.mode });
         }
@@ -197,7 +195,7 @@ impl Redactor {
     pub fn fingerprint(&self) -> String {
         let mut text = format!("{MEANING} {:?}", self.builtin);
         for rule in &self.rules {
-            let paths: Vec<&str> = rule.paths.iter().map(|path| path.text.as_str()).collect();
+            let paths: Vec<String> = rule.paths.iter().map(|path| path.pattern.to_string()).collect();
             text.push_str(&format!("\n{:?} {paths:?} {:?}", rule.resources, rule.mode));
         }
         Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()

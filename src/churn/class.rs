@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::read::meant;
-use crate::change::{Noise, Preset};
+use crate::change::{Ignore, Noise, Preset};
 use crate::k8s::bookkeeping::{RESOURCE_VERSION, is_of_managed_fields};
 use crate::wire::Change;
 
@@ -83,12 +83,12 @@ const LEASES: &str = "leases.coordination.k8s.io";
 impl Default for Classes {
     fn default() -> Self {
         let of = |class, preset: Preset| {
-            let name = [preset.as_str()];
-            (class, Noise::new(&name, LEASES), Noise::new(&name, ""))
+            let ignore = [Ignore::Preset(preset)];
+            (class, Noise::new(&ignore, LEASES), Noise::new(&ignore, ""))
         };
         Self {
             presets: [of(Class::Heartbeats, Preset::Heartbeats), of(Class::LeaderElection, Preset::LeaderElection)],
-            status: Noise::new(&[Preset::Status.as_str()], ""),
+            status: Noise::new(&[Ignore::Preset(Preset::Status)], ""),
         }
     }
 }

@@ -11,12 +11,11 @@ use super::{Exit, Failure, Format, Global, Outcome};
 use crate::apiserver_counters;
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Limits};
-use crate::config::{Config, SinkKind};
-use crate::filter::Filter;
+use crate::config::Config;
 use crate::http;
 use crate::journal::{JournalError, Reader};
 use crate::model::{Cluster, SourceSpec};
-use crate::sink;
+use crate::sink::registry::SinkKind;
 use crate::status;
 use crate::watch::discovery::Discoverer;
 use crate::watch::select::{check_access, select};
@@ -79,7 +78,7 @@ pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
             match http::bind(&section.listen).await {
                 Ok(bound) => {
                     drop(bound);
-                    if let crate::config::Listen::Unix(path) = &section.listen {
+                    if let http::Listen::Unix(path) = &section.listen {
                         // It was made by this check; the daemon makes its own.
                         drop(fs::remove_file(path));
                     }
@@ -284,22 +283,16 @@ fn same_cluster(config: &Config, cluster: Option<&Cluster>, found: &mut Findings
 
 async fn sinks(config: &Config, running: bool, found: &mut Findings) {
     for config in &config.sink {
-        if let Some(Err(error)) = config.filter.as_deref().map(Filter::compile) {
-            found.bad("sink", format!("{}: {error}", config.name));
-        }
         // A running daemon holds the files of its sinks, and status tells how they do.
-        if running && matches!(config.kind, SinkKind::File(_) | SinkKind::Stdout) {
+        if running && matches!(config.kind, SinkKind::File(_) | SinkKind::Stdout(_)) {
             continue;
         }
-        match sink::open(&config.kind) {
+        match config.open(&Cluster::default()) {
             Err(text) => found.bad("sink", format!("{}: {text}", config.name)),
-            Ok(mut sink) => {
-                sink.of(&config.name, &Cluster::default());
-                match sink.check().await {
-                    Ok(()) => found.good("sink", format!("{} can be delivered to", config.name)),
-                    Err(error) => found.bad("sink", format!("{}: {error}", config.name)),
-                }
-            }
+            Ok(mut sink) => match sink.check().await {
+                Ok(()) => found.good("sink", format!("{} can be delivered to", config.name)),
+                Err(error) => found.bad("sink", format!("{}: {error}", config.name)),
+            },
         }
     }
 }

@@ -7,6 +7,7 @@ use super::names::{At, Named, Spellings, ago};
 use super::output::moment;
 use crate::journal::{ObjectRow, Reader};
 use crate::model::{EntryType, Seq};
+use crate::spelling::{nearest, nearest_by};
 use crate::wire::Entry;
 
 /// How many objects are looked through for one of nearly the same name.
@@ -59,16 +60,12 @@ pub(super) fn known(
             elsewhere.join("; ")
         )));
     }
-    let mut nearest: Option<(usize, ObjectRow)> = None;
+    let mut rows = Vec::new();
     for (id, _) in &named.resources {
-        for row in reader.objects(*id, namespace, None)?.into_iter().take(LIKE) {
-            let distance = strsim::damerau_levenshtein(name, &row.name);
-            if distance <= name.len().max(3) / 3 && nearest.as_ref().is_none_or(|(best, _)| distance < *best) {
-                nearest = Some((distance, row));
-            }
-        }
+        rows.extend(reader.objects(*id, namespace, None)?.into_iter().take(LIKE));
     }
-    let hint = nearest.map_or_else(String::new, |(_, row)| format!("; did you mean {}?", row.spell()));
+    let nearest = nearest_by(name, rows, |row: &ObjectRow| row.name.clone());
+    let hint = nearest.map_or_else(String::new, |row| format!("; did you mean {}?", row.spell()));
     Err(Failure::no(format!("the journal knows no {text}{hint}")))
 }
 
@@ -82,9 +79,8 @@ pub(super) fn namespace(reader: &Reader, namespace: Option<&str>) -> Result<(), 
     if known.is_empty() || known.contains(wanted) {
         return Ok(());
     }
-    let near = known.iter().map(|name| (strsim::damerau_levenshtein(wanted, name), name)).min();
-    let hint = match near.filter(|(distance, _)| *distance <= wanted.len().max(3) / 3) {
-        Some((_, name)) => format!("did you mean {name}?"),
+    let hint = match nearest(wanted, known.iter().map(String::as_str)) {
+        Some(name) => format!("did you mean {name}?"),
         None if known.len() <= NAMESPACES => {
             format!("it knows {}", known.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
         }

@@ -8,7 +8,8 @@ use clap::Args;
 use super::output::Out;
 use super::{Exit, Failure, Global, Outcome};
 use crate::cluster::{Api, Limits};
-use crate::config::{Config, Watch};
+use crate::config::Config;
+use crate::watch;
 use crate::watch::discovery::{Discovered, Discoverer};
 use crate::watch::select::{resolve, select};
 
@@ -80,7 +81,7 @@ impl Rights {
     }
 }
 
-fn rights(watches: &[Watch], discovered: &Discovered) -> Rights {
+fn rights(watches: &[watch::Settings], discovered: &Discovered) -> Rights {
     let mut rights = Rights::default();
     // What is there now …
     for source in select(watches, discovered).sources {
@@ -192,9 +193,9 @@ mod tests {
         Discovered { served, ..Discovered::default() }
     }
 
-    fn watch(resources: &[&str], namespaces: &[&str]) -> Watch {
+    fn watch(resources: &[&str], namespaces: &[&str]) -> watch::Settings {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        Watch { resources: owned(resources), namespaces: owned(namespaces), ..Watch::default() }
+        watch::Settings { resources: owned(resources), namespaces: owned(namespaces), ..watch::Settings::default() }
     }
 
     #[test]
@@ -252,7 +253,7 @@ rules:
 
     #[test]
     fn what_is_excluded_is_not_granted() {
-        let all = Watch { exclude: vec!["nodes".to_owned()], ..watch(&["*"], &[]) };
+        let all = watch::Settings { exclude: vec!["nodes".to_owned()], ..watch(&["*"], &[]) };
         let rights = rights(&[all], &served());
         let expected = [("", "pods"), ("apps", "deployments"), ("example.com", "widgets")];
         let expected = expected.map(|(group, plural)| (group.to_owned(), BTreeSet::from([plural.to_owned()])));

@@ -12,12 +12,11 @@ use std::path::{Path, PathBuf};
 use super::output::plural;
 use super::progress::Progress;
 use super::{Exit, Failure, Global, Outcome, complain, configured};
-use crate::config::{self, SinkKind};
-use crate::delivery::{self, Pace, line_for};
-use crate::filter::Filter;
+use crate::delivery::{self, Pace, Settings, line_for};
 use crate::journal::{Journal, JournalError, Reader, Settled};
 use crate::model::{Cluster, Seq};
-use crate::sink::{self, Item, Sink, SinkError};
+use crate::sink::registry::SinkKind;
+use crate::sink::{Item, Sink, SinkError, file};
 
 /// Arguments of `decklog replay`.
 #[derive(Args, Debug)]
@@ -54,7 +53,7 @@ pub fn main(args: ReplayArgs, global: &Global) -> Outcome {
     super::block_on(replay(sink, &loaded.config.state.path, &mut reader, from, to))
 }
 
-async fn replay(config: &config::Sink, dir: &Path, reader: &mut Reader, from: Seq, to: Seq) -> Outcome {
+async fn replay(config: &Settings, dir: &Path, reader: &mut Reader, from: Seq, to: Seq) -> Outcome {
     let aside = reader.dead_letters()?.into_iter().filter(|aside| aside.sink == config.name);
     let aside: BTreeMap<Seq, i64> = aside.map(|aside| (aside.seq, aside.time)).collect();
     let mut settled = Settled { sink: config.name.clone(), entries: Vec::new() };
@@ -93,21 +92,14 @@ fn settle(dir: &Path, settled: &Settled) -> Result<(), Failure> {
 }
 
 /// Hands the entries over, and tells which ones the sink has taken.
-async fn redeliver(
-    config: &config::Sink,
-    reader: &mut Reader,
-    from: Seq,
-    to: Seq,
-    mut taken: impl FnMut(Seq),
-) -> Outcome {
+async fn redeliver(config: &Settings, reader: &mut Reader, from: Seq, to: Seq, mut taken: impl FnMut(Seq)) -> Outcome {
     let wrong = |text: String| Failure::new(Exit::Config, format!("the sink {}: {text}", config.name));
-    let filter = config.filter.as_deref().map(Filter::compile).transpose().map_err(|error| wrong(error.to_string()))?;
     let mut sink = open(config, &reader.cluster()?, from, to)?;
-    sink.again();
+    sink.enter_replay();
     let mut progress = Progress::new(format!("replay to {}", config.name), "entries");
     let (mut after, mut delivered, mut refused) = (Seq(from.0 - 1), 0_u64, 0_u64);
     let mut pace = config.rate.map(Pace::new);
-    let recasts = reader.recasts(&config.name)?;
+    let (wanted, recasts) = (config.wanted(), reader.recasts(&config.name)?);
     while after < to {
         let mut limits = sink.limits();
         if let Some(pace) = &pace {
@@ -132,8 +124,7 @@ async fn redeliver(
         };
         let mut items = Vec::with_capacity(entries.len());
         for entry in entries.into_iter().filter(|entry| entry.seq <= to) {
-            // As in delivery: what cannot be told is delivered.
-            if filter.as_ref().is_none_or(|filter| filter.matches(&entry.line).unwrap_or(true)) {
+            if wanted.as_ref().is_none_or(|wanted| wanted.is(&entry.line)) {
                 let line =
                     line_for(&recasts, entry.seq, entry.line).and_then(|line| config.shape().apply(entry.kind, &line));
                 let line = line.map_err(|error| {
@@ -157,12 +148,10 @@ async fn redeliver(
 }
 
 /// The sink, or for a file a new one beside it.
-fn open(config: &config::Sink, cluster: &Cluster, from: Seq, to: Seq) -> Result<Box<dyn Sink>, Failure> {
+fn open(config: &Settings, cluster: &Cluster, from: Seq, to: Seq) -> Result<Box<dyn Sink>, Failure> {
     let failed = |text: String| Failure::new(Exit::Config, format!("the sink {}: {text}", config.name));
     let SinkKind::File(file) = &config.kind else {
-        let mut sink = sink::open(&config.kind).map_err(failed)?;
-        sink.of(&config.name, cluster);
-        return Ok(sink);
+        return config.open(cluster).map_err(failed);
     };
     let mut path = file.path.clone().into_os_string();
     path.push(format!(".replay-{from}-{to}"));
@@ -171,8 +160,8 @@ fn open(config: &config::Sink, cluster: &Cluster, from: Seq, to: Seq) -> Result<
         return Err(failed(format!("{} is there already; remove it first", path.display())));
     }
     complain(&format!("{} is left to the daemon; the entries go to {}", file.path.display(), path.display()));
-    let file = config::FileSink { path, rotate_size: None, rotate_every: None, ..file.clone() };
-    sink::open(&SinkKind::File(file)).map_err(failed)
+    let file = file::Settings { path, rotate_size: None, rotate_every: None, ..file.clone() };
+    SinkKind::File(file).open().map_err(failed)
 }
 
 /// Hands a batch over, again and again where that may help. Gives how many entries were refused for ever.
@@ -213,7 +202,7 @@ mod tests {
     use crate::delivery::tests::World;
     use crate::journal::SinkStart;
 
-    fn file(path: &Path) -> config::Sink {
+    fn file(path: &Path) -> Settings {
         serde_json::from_value(serde_json::json!({"name": "s", "type": "file", "path": path})).unwrap()
     }
 
@@ -238,7 +227,7 @@ mod tests {
         world.write(9).await;
         let (state, path) = (world.dir.path().join("state"), world.dir.path().join("events.jsonl"));
         let mut reader = world.journal.reader().unwrap();
-        let slow = config::Sink { rate: Some(2), ..file(&path) };
+        let slow = Settings { rate: Some(2), ..file(&path) };
         let began = tokio::time::Instant::now();
         assert_eq!(replay(&slow, &state, &mut reader, Seq(1), Seq(9)).await.unwrap(), Exit::Done);
         // Two at once, and half a second for each of the others but the last batch.

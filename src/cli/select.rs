@@ -5,10 +5,9 @@ use jiff::Timestamp;
 
 use super::names::{Spellings, ago};
 use super::{Failure, object};
-use crate::filter::Filter;
-use crate::journal::{EntryFilter, EntryQuery, Reader, StoredEntry};
+use crate::filter::{Filter, Wanted};
+use crate::journal::{EntryQuery, Reader, StoredEntry};
 use crate::model::{EntryType, Seq};
-use crate::wire::ROW;
 
 /// What `tail` and its siblings take to choose objects and entries.
 #[derive(Args, Clone, Debug, Default)]
@@ -90,7 +89,7 @@ fn entry_type(word: &str) -> Result<EntryType, String> {
 #[derive(Debug)]
 pub struct Selection {
     position: EntryQuery,
-    filter: Option<Filter>,
+    filter: Option<Wanted>,
 }
 
 /// How many entries are read at once.
@@ -103,7 +102,8 @@ impl Selection {
     /// Where the arguments name what the journal does not know, or the expression is wrong.
     pub fn new(args: &SelectArgs, reader: &mut Reader) -> Result<Self, Failure> {
         let only = &args.only;
-        let filter = only.compile()?;
+        // What cannot be told of an entry was not asked for.
+        let filter = only.compile()?.map(|filter| Wanted::new(filter, |_| false));
         only.check(reader)?;
         let mut objects = Vec::new();
         if !args.objects.is_empty() {
@@ -159,14 +159,13 @@ impl Selection {
     /// # Errors
     /// Where the journal cannot be read.
     pub fn page(&self, reader: &mut Reader, after: Seq, upto: Seq) -> Result<(Vec<StoredEntry>, Seq), Failure> {
-        let choice = self.choice();
         let page = reader.select(
             &self.position,
             after,
             Some(upto.next()),
             false,
             PAGE,
-            choice.as_ref().map(|choice| choice as EntryFilter<'_>),
+            self.filter.as_ref().and_then(Wanted::of_outline),
         )?;
         let reached = page.looked_at.filter(|_| page.looked == PAGE).map_or(upto, |(_, last)| last);
         Ok((self.keep(page.entries), reached))
@@ -178,7 +177,7 @@ impl Selection {
     /// As [`Selection::page`].
     pub fn newest(&self, reader: &mut Reader, after: Seq, count: usize) -> Result<Seq, Failure> {
         let head = reader.head()?;
-        let (mut before, mut left, choice) = (head.next(), count, self.choice());
+        let (mut before, mut left) = (head.next(), count);
         while left > 0 {
             let page = PAGE.min(if self.filter.is_some() { PAGE } else { left });
             let page = reader.select(
@@ -187,7 +186,7 @@ impl Selection {
                 Some(before),
                 true,
                 page,
-                choice.as_ref().map(|choice| choice as EntryFilter<'_>),
+                self.filter.as_ref().and_then(Wanted::of_outline),
             )?;
             let Some((_, last)) = page.looked_at else { return Ok(after) };
             for entry in self.keep(page.entries) {
@@ -201,15 +200,9 @@ impl Selection {
         Ok(head)
     }
 
-    /// The filter, where it does not need the entries themselves.
-    fn choice(&self) -> Option<impl Fn(&[u8]) -> bool + '_> {
-        let filter = self.filter.as_ref().filter(|filter| filter.asks_only_for(&ROW))?;
-        Some(|line: &[u8]| filter.is_true_for(line))
-    }
-
     fn keep(&self, mut entries: Vec<StoredEntry>) -> Vec<StoredEntry> {
-        if let Some(filter) = self.filter.as_ref().filter(|filter| !filter.asks_only_for(&ROW)) {
-            entries.retain(|entry| filter.is_true_for(&entry.line));
+        if let Some(filter) = &self.filter {
+            entries.retain(|entry| filter.of_entry(&entry.line));
         }
         entries
     }

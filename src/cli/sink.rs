@@ -5,7 +5,6 @@ use clap::{Args, Subcommand};
 use super::output::Out;
 use super::{Exit, Failure, Global, Outcome, complain, configured};
 use crate::model::Cluster;
-use crate::sink;
 
 /// Arguments of `decklog sink`.
 #[derive(Args, Debug)]
@@ -42,15 +41,15 @@ pub fn main(args: SinkArgs, global: &Global) -> Outcome {
     let loaded = global.load()?;
     let config = configured(&loaded, &args.name)?;
     let wrong = |text: String| format!("the sink {}: {text}", config.name);
-    let mut sink = sink::open(&config.kind).map_err(|text| Failure::new(Exit::Config, wrong(text)))?;
-    sink.of(&config.name, &Cluster::default());
+    let mut sink = config.open(&Cluster::default()).map_err(|text| Failure::new(Exit::Config, wrong(text)))?;
     if args.print {
-        let needs = sink.needs().ok_or_else(|| Failure::no(wrong("nothing has to be made for it".to_owned())))?;
+        let needs =
+            sink.provisioning_script().ok_or_else(|| Failure::no(wrong("nothing has to be made for it".to_owned())))?;
         Out::new(global).bytes(needs.as_bytes())?;
         return Ok(Exit::Done);
     }
     super::block_on(async {
-        let made = sink.init().await.map_err(|error| Failure::no(wrong(error.to_string())))?;
+        let made = sink.provision().await.map_err(|error| Failure::no(wrong(error.to_string())))?;
         complain(&wrong(made));
         Ok(Exit::Done)
     })

@@ -10,9 +10,10 @@ use serde::Serialize;
 use super::output::{Ink, Look, Out, Row, count, plural, printable};
 use super::progress::Progress;
 use super::{Exit, Failure, Format, Global, Outcome};
-use crate::config::{From, SinkKind};
+use crate::delivery::From;
 use crate::filter::Filter;
 use crate::journal::{Reader, Verified};
+use crate::sink::registry::SinkKind;
 use copy::{Checker, Copied, Writes};
 
 mod copy;

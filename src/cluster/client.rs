@@ -12,8 +12,7 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout};
 
 use super::credentials::{Builder, Built, ClientSource, Current, LOOK};
-use super::{ClusterError, Failure, Limits, failure};
-use crate::config;
+use super::{ClusterError, Failure, Limits, Settings, failure};
 
 /// Credentials that are not accepted are read again this often, at most, while no file has changed: a plugin may
 /// have others by then.
@@ -52,7 +51,7 @@ impl Api {
     ///
     /// # Errors
     /// Where no usable configuration is found.
-    pub async fn open(settings: &config::Cluster, limits: Limits) -> Result<Self, ClusterError> {
+    pub async fn open(settings: &Settings, limits: Limits) -> Result<Self, ClusterError> {
         Self::begin(ClientSource::Kubeconfig(settings.clone()), settings.name.clone(), limits).await
     }
 

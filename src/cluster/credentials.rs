@@ -13,8 +13,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::kubeconfig::{Found, Stamp, find, stamp};
-use super::{ClusterError, Limits, failure, narrow};
-use crate::config;
+use super::{ClusterError, Limits, Settings, failure, narrow};
 
 /// How often credential files are looked at, at most.
 pub(super) const LOOK: Duration = Duration::from_secs(5);
@@ -70,7 +69,7 @@ pub(super) struct Built {
     pub(super) files: Vec<(PathBuf, Stamp)>,
 }
 
-async fn build(settings: &config::Cluster, context: Option<&str>, limits: Limits) -> Result<Built, ClusterError> {
+async fn build(settings: &Settings, context: Option<&str>, limits: Limits) -> Result<Built, ClusterError> {
     let Found { mut config, file, context, cluster, plugin, files } = find(settings, context).await?;
     // We retry ourselves: kube's own retries would hide for minutes what the API server says.
     config.default_retry = false;
@@ -117,7 +116,7 @@ fn bare(config: &Config) -> Config {
 
 /// Where clients come from.
 pub(super) enum ClientSource {
-    Kubeconfig(config::Cluster),
+    Kubeconfig(Settings),
     /// Always the same one.
     Given(Client),
 }

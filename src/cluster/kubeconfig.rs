@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use kube::Config;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
-use super::{ClusterError, failure};
-use crate::config;
+use super::{ClusterError, Settings, failure};
+use crate::net::is_loopback;
 
 /// What is wrong with a kubeconfig. kube's own texts quote lines of the file, and those may hold credentials.
 #[expect(clippy::wildcard_enum_match_arm, reason = "another crate's list of errors: those that quote the file")]
@@ -39,7 +39,7 @@ pub(super) struct Found {
 }
 
 /// `context` is the one that was found before, and stays: another current context is often another cluster.
-pub(super) async fn find(settings: &config::Cluster, context: Option<&str>) -> Result<Found, ClusterError> {
+pub(super) async fn find(settings: &Settings, context: Option<&str>) -> Result<Found, ClusterError> {
     let (paths, looked) = candidates(settings);
     if paths.is_empty() {
         return match Config::incluster() {
@@ -92,7 +92,7 @@ pub(super) async fn find(settings: &config::Cluster, context: Option<&str>) -> R
 }
 
 /// The kubeconfig files to read, and for people where we looked. None: try the service account.
-fn candidates(settings: &config::Cluster) -> (Vec<PathBuf>, Vec<String>) {
+fn candidates(settings: &Settings) -> (Vec<PathBuf>, Vec<String>) {
     if let Some(path) = &settings.kubeconfig {
         return (vec![path.clone()], Vec::new());
     }
@@ -122,7 +122,7 @@ fn user<'a>(kubeconfig: &'a Kubeconfig, context: &kube::config::Context) -> Opti
 
 /// What a kubeconfig asks for that has to be allowed first: it may come from somebody else, and would run a program as
 /// our user, or hand our credentials to whoever answers. The names in it are quoted, its values never.
-fn forbidden(settings: &config::Cluster, kubeconfig: &Kubeconfig, context: &kube::config::Context) -> Option<String> {
+fn forbidden(settings: &Settings, kubeconfig: &Kubeconfig, context: &kube::config::Context) -> Option<String> {
     let user = user(kubeconfig, context);
     if !settings.allow_exec
         && let Some(what) = user.and_then(|user| match (&user.exec, &user.auth_provider) {
@@ -157,12 +157,6 @@ fn forbidden(settings: &config::Cluster, kubeconfig: &Kubeconfig, context: &kube
              up the log: set [cluster] allow_insecure_tls = true, or use https://"
         )
     })
-}
-
-/// Whether this host of a URL is this machine.
-pub(crate) fn is_loopback(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || address.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
 fn credential_files(kubeconfig: &Kubeconfig, context: &kube::config::Context) -> Vec<PathBuf> {

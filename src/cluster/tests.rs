@@ -13,7 +13,6 @@ use tokio::time::{Instant, timeout};
 
 use super::credentials::LOOK;
 use super::*;
-use crate::config;
 
 const TWO: &str = r#"
 apiVersion: v1
@@ -31,12 +30,8 @@ users:
   user: {tokenFile: token}
 "#;
 
-fn at(dir: &Path, context: Option<&str>) -> config::Cluster {
-    config::Cluster {
-        kubeconfig: Some(dir.join("config")),
-        context: context.map(str::to_owned),
-        ..config::Cluster::default()
-    }
+fn at(dir: &Path, context: Option<&str>) -> Settings {
+    Settings { kubeconfig: Some(dir.join("config")), context: context.map(str::to_owned), ..Settings::default() }
 }
 
 #[tokio::test]
@@ -52,7 +47,7 @@ async fn what_is_wrong_with_a_kubeconfig_is_one_sentence() {
 }
 
 /// A kubeconfig whose credentials come from this shell script.
-fn with_plugin(dir: &Path, script: &str) -> config::Cluster {
+fn with_plugin(dir: &Path, script: &str) -> Settings {
     let text = format!(
         r#"
 apiVersion: v1
@@ -72,14 +67,14 @@ users:
 "#
     );
     std::fs::write(dir.join("config"), text).unwrap();
-    config::Cluster { allow_exec: true, ..at(dir, None) }
+    Settings { allow_exec: true, ..at(dir, None) }
 }
 
 /// Fault 85: a kubeconfig runs no program and does without TLS only where that is allowed.
 #[tokio::test]
 async fn programs_and_missing_tls_have_to_be_allowed() {
     let dir = tempfile::tempdir().unwrap();
-    let refused = async |settings: &config::Cluster, says: &[&str]| {
+    let refused = async |settings: &Settings, says: &[&str]| {
         let error = Api::open(settings, Limits::default()).await.unwrap_err();
         let text = error.to_string();
         assert!(says.iter().all(|says| text.contains(says)) && !error.may_heal(), "{text}");
@@ -87,7 +82,7 @@ async fn programs_and_missing_tls_have_to_be_allowed() {
     };
     let marker = dir.path().join("ran");
     let settings = with_plugin(dir.path(), &format!("echo hunter2 > {}", marker.display()));
-    let closed = config::Cluster { allow_exec: false, ..settings };
+    let closed = Settings { allow_exec: false, ..settings };
     refused(&closed, &["\"me\"", "exec", "[cluster] allow_exec = true"]).await;
     assert!(!marker.exists(), "nothing was run");
     let provider = TWO.replace("{tokenFile: token}", "{auth-provider: {name: gcp, config: {cmd-path: /bin/hunter2}}}");
@@ -102,7 +97,7 @@ async fn programs_and_missing_tls_have_to_be_allowed() {
         std::fs::write(dir.path().join("config"), TWO.replace(from, to)).unwrap();
         let settings = at(dir.path(), Some("prod"));
         refused(&settings, &["\"prod-eu1\"", says, "[cluster] allow_insecure_tls = true"]).await;
-        let open = config::Cluster { allow_insecure_tls: true, ..settings };
+        let open = Settings { allow_insecure_tls: true, ..settings };
         assert!(Api::open(&open, Limits::default()).await.is_ok(), "{to}");
     }
 }
@@ -110,7 +105,7 @@ async fn programs_and_missing_tls_have_to_be_allowed() {
 #[tokio::test]
 async fn no_text_holds_what_a_plugin_or_a_kubeconfig_does() {
     let dir = tempfile::tempdir().unwrap();
-    let open = async |settings: &config::Cluster| Api::open(settings, Limits::default()).await.unwrap_err();
+    let open = async |settings: &Settings| Api::open(settings, Limits::default()).await.unwrap_err();
     for (script, said) in [
         ("echo hunter2; echo hunter2 >&2; exit 3", "the credential plugin sh failed (exit status: 3)"),
         ("echo '[hunter2'", "what the credential plugin sh printed are no credentials"),

@@ -1,17 +1,16 @@
 //! The checker: walks the tree along the schema and tells every problem at once.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
-use std::path::{Component, Path, PathBuf};
 
-use reqwest::Url;
 use serde_json::Value as Json;
 
-use super::format;
-use super::problem::{Place, Problem, nearest};
+use super::problem::{Problem, SourceSpan};
 use super::tree::{Node, Value};
-use super::{Files, Listen, value};
-use crate::sink::{nats, postgres, s3};
+use super::{Files, format};
+use crate::http::Listen;
+use crate::sink::registry::{self, SinkKind};
+use crate::sink::settings::Clash;
+use crate::spelling::{Text, nearest};
 
 /// What is found where a key is missing.
 pub(super) const MISSING: &str = "no such key";
@@ -24,10 +23,7 @@ pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
     let mut checker = Checker { schema, files, problems: Vec::new() };
     checker.node(root, schema, "", false);
     checker.duplicate_names(root);
-    checker.one_file_twice(root);
     checker.one_place_twice(root);
-    checker.one_stream_twice(root);
-    checker.one_producer_twice(root);
     checker.whole_objects(root);
     checker.one_resource_twice(root);
     checker.remote_listener(root);
@@ -68,13 +64,13 @@ struct Checker<'s> {
 }
 
 impl Checker<'_> {
-    fn tell(&mut self, place: &Place, key: &str, found: impl Into<String>, expected: impl Into<String>) {
+    fn tell(&mut self, place: &SourceSpan, key: &str, found: impl Into<String>, expected: impl Into<String>) {
         self.tell_near(place, key, found, expected, None);
     }
 
     fn tell_near(
         &mut self,
-        place: &Place,
+        place: &SourceSpan,
         key: &str,
         found: impl Into<String>,
         expected: impl Into<String>,
@@ -246,11 +242,11 @@ impl Checker<'_> {
         }
     }
 
-    fn header(&mut self, place: &Place, node: &Node, key: &str, name: &str) {
-        if http::HeaderName::try_from(name).is_err() {
+    fn header(&mut self, place: &SourceSpan, node: &Node, key: &str, name: &str) {
+        if ::http::HeaderName::try_from(name).is_err() {
             self.tell(place, key, "a name that no HTTP header can have", "letters, digits and \"-\"");
         }
-        if node.text().is_some_and(|text| http::HeaderValue::from_str(text).is_err()) {
+        if node.text().is_some_and(|text| ::http::HeaderValue::from_str(text).is_err()) {
             self.tell(&node.place, key, "a string with control characters", "a string that a header can carry");
         }
     }
@@ -287,128 +283,52 @@ impl Checker<'_> {
         }
     }
 
-    fn one_file_twice(&mut self, root: &Node) {
-        let mut seen: HashMap<PathBuf, usize> = HashMap::new();
-        for (index, sink) in root.get("sink").map_or(&[][..], Node::elements).iter().enumerate() {
-            let Some((node, path)) = sink.get("path").and_then(|node| Some((node, node.text()?))) else { continue };
-            let plain: PathBuf = Path::new(path).components().filter(|c| *c != Component::CurDir).collect();
-            match seen.get(&plain) {
-                Some(first) => {
-                    let found = format!("{path:?}, which is the file of sink[{first}]");
-                    self.tell(&node.place, &format!("sink[{index}].path"), found, "a file that no other sink writes");
-                }
-                None => {
-                    seen.insert(plain, index);
-                }
-            }
-        }
-    }
-
-    /// Two sinks cannot tell the same entries to the same tables, or to the same segments.
+    /// Two sinks cannot write to one place: each would take what the other wrote for its own. A sink is compared by what is
+    /// right of it.
     fn one_place_twice(&mut self, root: &Node) {
-        let mut seen: HashMap<(String, String), usize> = HashMap::new();
-        for (index, sink) in root.get("sink").map_or(&[][..], Node::elements).iter().enumerate() {
-            let Some((node, url)) = sink.get("url").and_then(|node| Some((node, node.text()?))) else { continue };
-            let key = |key| sink.get(key).and_then(Node::text);
-            // What is no URL is told elsewhere.
-            let (place, found, expected) = match tag_of(sink) {
-                "postgres" => (
-                    postgres::parse_url(url)
-                        .map(|url| postgres::shown(&url))
-                        .map(|at| (at, key("schema").unwrap_or("decklog"))),
-                    "the database and the schema",
-                    "a database or a schema that no other sink delivers to",
-                ),
-                "s3" => (
-                    s3::Place::parse(url)
-                        .map(|place| (place.plain(), key("endpoint").unwrap_or_default().trim_end_matches('/'))),
-                    "the place",
-                    "a bucket, a prefix or a folder that no other sink delivers to",
-                ),
-                _ => continue,
-            };
-            let Ok((place, part)) = place else { continue };
-            if let Some(first) = seen.insert((place, part.to_owned()), index) {
-                self.tell(&node.place, &format!("sink[{index}].url"), format!("{found} of sink[{first}]"), expected);
-            }
-        }
-    }
-
-    /// Two sinks cannot tell their entries to one stream: each takes what the other wrote for its own.
-    fn one_stream_twice(&mut self, root: &Node) {
-        let mut seen: Vec<(usize, Queue)> = Vec::new();
-        for (index, sink) in root.get("sink").map_or(&[][..], Node::elements).iter().enumerate() {
-            let (queue, key, found, expected) = match tag_of(sink) {
-                "nats" => (
-                    Queue::nats(sink),
-                    "stream",
-                    "the stream and the subjects",
-                    "a stream, or a fixed part of `subject`, that no other sink has",
-                ),
-                "redis" => (
-                    Queue::redis(sink),
-                    "url",
-                    "the database and the stream",
-                    "a `stream` that no other sink writes to",
-                ),
-                _ => continue,
-            };
-            let (Some(queue), Some(node)) = (queue, sink.get(key)) else { continue };
-            match seen.iter().find(|(_, other)| queue.meets(other)) {
-                Some((first, _)) => {
-                    let found = format!("{found} of sink[{first}]");
-                    self.tell(&node.place, &format!("sink[{index}].{key}"), found, expected);
-                }
-                None => seen.push((index, queue)),
-            }
-        }
-    }
-
-    /// Brokers let one producer write under a transactional id, and a position topic holds the position of one sink. Two
-    /// sinks that name no broker in common are believed to write to other brokers.
-    fn one_producer_twice(&mut self, root: &Node) {
-        let mut seen: Vec<(usize, Vec<String>, &str, String)> = Vec::new();
-        for (index, sink) in root.get("sink").map_or(&[][..], Node::elements).iter().enumerate() {
-            let Some(id) = sink.get("transactional_id").filter(|_| tag_of(sink) == "kafka") else { continue };
-            let Some(name) = id.text() else { continue };
-            let brokers = sink.get("brokers").map_or(&[][..], Node::elements);
-            let brokers: Vec<String> = brokers.iter().filter_map(Node::text).map(str::to_lowercase).collect();
-            let topic = sink.get("position_topic");
-            let topic_name = topic.and_then(Node::text).map_or_else(|| format!("{name}-position"), str::to_owned);
-            let same = seen.iter().find(|(_, others, other, other_topic)| {
-                (*other == name || *other_topic == topic_name) && brokers.iter().any(|broker| others.contains(broker))
+        let sinks = root.get("sink").map_or(&[][..], Node::elements);
+        let kinds: Vec<Option<SinkKind>> =
+            sinks.iter().enumerate().map(|(index, sink)| self.right_part(index, sink)).collect();
+        for (index, own) in kinds.iter().enumerate() {
+            let others = kinds[..index].iter().enumerate();
+            let clash = own.as_ref().and_then(|own| {
+                let clash =
+                    |(first, other): (usize, &Option<SinkKind>)| own.clash(other.as_ref()?, &format!("sink[{first}]"));
+                others.filter_map(clash).next()
             });
-            match same {
-                Some((first, _, other, _)) if *other == name => {
-                    let found = format!("{name:?}, which is that of sink[{first}] at the same brokers");
-                    let expected = "a transactional_id that no other sink has";
-                    self.tell(&id.place, &format!("sink[{index}].transactional_id"), found, expected);
-                }
-                Some((first, ..)) => {
-                    let found = format!("{topic_name:?}, which is that of sink[{first}] at the same brokers");
-                    let expected = "a position topic that no other sink has";
-                    let place = topic.map_or(&id.place, |topic| &topic.place);
-                    self.tell(place, &format!("sink[{index}].position_topic"), found, expected);
-                }
-                None => seen.push((index, brokers, name, topic_name)),
+            if let Some(Clash { key, found, expected }) = clash {
+                let place = &sinks[index].get(key).unwrap_or(&sinks[index]).place;
+                self.tell(place, &format!("sink[{index}].{key}"), found, expected);
             }
         }
     }
 
-    /// The table of the objects that there are can only be kept by who is told everything.
+    /// What the keys of a sink say that nothing was found wrong with; none where one is missing then.
+    fn right_part(&self, index: usize, sink: &Node) -> Option<SinkKind> {
+        let mut keys = sink.to_json();
+        let path = format!("sink[{index}].");
+        for problem in &self.problems {
+            let key = problem.key.strip_prefix(&path).and_then(|key| key.split(['.', '[']).next());
+            if let (Some(key), Some(keys)) = (key, keys.as_object_mut()) {
+                keys.remove(key);
+            }
+        }
+        serde_json::from_value(keys).ok()
+    }
+
+    /// A sink that keeps the objects that there are has to be told everything.
     fn whole_objects(&mut self, root: &Node) {
         for (index, sink) in root.get("sink").map_or(&[][..], Node::elements).iter().enumerate() {
-            if tag_of(sink) != "postgres"
-                || !sink.get("objects").is_some_and(|node| matches!(node.value, Value::Boolean(true)))
-            {
+            let Some(key) = registry::wants_everything(tag_of(sink)) else { continue };
+            if !sink.get(key).is_some_and(|node| matches!(node.value, Value::Boolean(true))) {
                 continue;
             }
             if let Some(node) = sink.get("where") {
-                let found = "a filter beside objects = true, which needs every entry";
+                let found = format!("a filter beside {key} = true, which needs every entry");
                 self.tell(&node.place, &format!("sink[{index}].where"), found, "no `where`; another sink can have it");
             }
             if let Some(node) = sink.get("payload").filter(|node| node.text() != Some("full")) {
-                let found = format!("{} beside objects = true, which needs whole objects", node.described(false));
+                let found = format!("{} beside {key} = true, which needs whole objects", node.described(false));
                 self.tell(&node.place, &format!("sink[{index}].payload"), found, "\"full\"");
             }
         }
@@ -419,7 +339,7 @@ impl Checker<'_> {
         let Some(http) = root.get("http") else { return };
         let allowed = http.get("allow_remote").is_some_and(|node| matches!(node.value, Value::Boolean(true)));
         let Some((node, text)) = http.get("listen").and_then(|node| Some((node, node.text()?))) else { return };
-        if !allowed && text.parse::<Listen>().is_ok_and(|listen| !listen.is_local()) {
+        if !allowed && Listen::read(text).is_ok_and(|listen| !listen.is_local()) {
             let found = format!("{text:?}, which other machines can reach, without a password");
             let expected = "an address on loopback, a unix socket, or allow_remote = true beside it, and a firewall";
             self.tell(&node.place, "http.listen", found, expected);
@@ -452,56 +372,6 @@ impl Checker<'_> {
             }
         }
     }
-}
-
-/// Where entries are appended on a server.
-struct Queue {
-    /// The servers, any of which may be the same.
-    servers: Vec<String>,
-    /// What has to be the same beside.
-    space: Vec<String>,
-    /// The subjects within it.
-    subjects: String,
-}
-
-impl Queue {
-    /// A stream of NATS; of another user it may be another one, of another account.
-    fn nats(sink: &Node) -> Option<Self> {
-        let text = |key: &str| sink.get(key).and_then(Node::text);
-        let who = ["stream", "user", "credentials_file", "token_file", "cert_file"];
-        Some(Self {
-            servers: sink.get("addresses")?.elements().iter().filter_map(|node| server(node.text()?, 4222)).collect(),
-            space: who.into_iter().map(|key| text(key).unwrap_or_default().to_owned()).collect(),
-            subjects: nats::Subject::parse(text("subject").unwrap_or(value::SUBJECT)).ok()?.pattern().to_owned(),
-        })
-    }
-
-    /// A stream of Redis, or the same template of streams.
-    fn redis(sink: &Node) -> Option<Self> {
-        let url = sink.get("url")?.text()?;
-        let database = Url::parse(url).ok()?.path().trim_matches('/').parse().unwrap_or(0_u32);
-        let stream = sink.get("stream").and_then(Node::text).unwrap_or("decklog");
-        Some(Self {
-            servers: server(url, 6379).into_iter().collect(),
-            space: vec![database.to_string(), stream.to_owned()],
-            subjects: String::new(),
-        })
-    }
-
-    fn meets(&self, other: &Self) -> bool {
-        self.servers.iter().any(|server| other.servers.contains(server))
-            && self.space == other.space
-            && nats::meet(&self.subjects, &other.subjects)
-    }
-}
-
-/// Host and port of a URL. The names of this machine are one.
-fn server(url: &str, port: u16) -> Option<String> {
-    let url = Url::parse(url).or_else(|_| Url::parse(&format!("any://{url}"))).ok()?;
-    let host = url.host_str()?.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_lowercase();
-    let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    let host = if is_local { "localhost".to_owned() } else { host };
-    Some(format!("{host}:{}", url.port().unwrap_or(port)))
 }
 
 fn is_tagged(schema: &Json) -> bool {

@@ -3,8 +3,9 @@
 use serde_json::Value as Json;
 
 use super::check::resolve;
-use super::problem::{Place, Problem, nearest};
+use super::problem::{Problem, SourceSpan};
 use super::tree::{self, Member, Node, Value};
+use crate::spelling::nearest;
 
 /// Sets, in the tree, what the environment says. Tells the variables that name no key.
 pub(super) fn apply(root: &mut Node, schema: &Json, environment: &[(String, String)]) -> Vec<Problem> {
@@ -20,7 +21,7 @@ pub(super) fn apply(root: &mut Node, schema: &Json, environment: &[(String, Stri
     // By path, so that `sink[0]` comes before `sink[1]`, and `sink[2]` before `sink[10]`.
     variables.sort_by(|a, b| a.2.cmp(&b.2));
     for (name, value, steps) in variables {
-        let place = Place::Environment(name.to_owned());
+        let place = SourceSpan::Environment(name.to_owned());
         let target = steps.iter().fold(Json::clone(schema), |at, step| descend(schema, &at, step));
         if let Err(problem) = set(root, &steps, "", read(schema, &target, value, &place)) {
             problems.push(problem);
@@ -103,7 +104,7 @@ fn unknown(schema: &Json, name: &str, rest: &str) -> Option<Problem> {
     known.dedup();
     let nearest = nearest(name, known.iter().map(String::as_str));
     Some(Problem {
-        place: Place::Environment(name.to_owned()),
+        place: SourceSpan::Environment(name.to_owned()),
         key: String::new(),
         found: "a variable that names no key".to_owned(),
         expected: format!("one of {}", known.join(", ")),
@@ -112,7 +113,7 @@ fn unknown(schema: &Json, name: &str, rest: &str) -> Option<Problem> {
 }
 
 /// The text of a variable as the type that its key has. A text that is not of the type stays a text: the checker tells.
-fn read(root: &Json, schema: &Json, text: &str, place: &Place) -> Node {
+fn read(root: &Json, schema: &Json, text: &str, place: &SourceSpan) -> Node {
     let schema = resolve(root, schema);
     let node = |value| Node { place: place.clone(), value };
     let as_toml = || tree::parse_value(text, place).unwrap_or_else(|| node(Value::Text(text.to_owned())));

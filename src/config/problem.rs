@@ -6,7 +6,7 @@ use crate::terminal::is_obeyed;
 
 /// Where a key or value was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SourceSpan {
     /// In the file, as a line and column from 1; the column counts characters.
     File {
         /// The line.
@@ -20,7 +20,7 @@ pub enum Place {
     Whole,
 }
 
-impl Place {
+impl SourceSpan {
     /// The line, in the file.
     pub(super) fn line(&self) -> Option<usize> {
         match self {
@@ -34,7 +34,7 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where it was written.
-    pub place: Place,
+    pub place: SourceSpan,
     /// The key's path, such as `sink[1].rotate_size`; empty where there is none.
     pub key: String,
     /// What was found. Never the value of a key that may hold a secret.
@@ -57,7 +57,10 @@ pub struct Problems {
 impl Problems {
     /// A file that cannot be read at all.
     pub(super) fn whole(file: String, found: String, expected: String) -> Self {
-        Self { file, list: vec![Problem { place: Place::Whole, key: String::new(), found, expected, nearest: None }] }
+        Self {
+            file,
+            list: vec![Problem { place: SourceSpan::Whole, key: String::new(), found, expected, nearest: None }],
+        }
     }
 }
 
@@ -68,9 +71,9 @@ impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for problem in &self.list {
             match &problem.place {
-                Place::File { line, column } => write!(f, "{}:{line}:{column}", self.file)?,
-                Place::Environment(name) => write!(f, "environment variable {}", printable(name))?,
-                Place::Whole => f.write_str(&self.file)?,
+                SourceSpan::File { line, column } => write!(f, "{}:{line}:{column}", self.file)?,
+                SourceSpan::Environment(name) => write!(f, "environment variable {}", printable(name))?,
+                SourceSpan::Whole => f.write_str(&self.file)?,
             }
             if !problem.key.is_empty() {
                 write!(f, ": {}", printable(&problem.key))?;
@@ -92,17 +95,4 @@ impl fmt::Display for Problems {
 fn printable(text: &str) -> String {
     let spell = |c: char| if is_obeyed(c) { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(spell).collect()
-}
-
-/// The candidate that `word` was most likely meant to be: few edits away for its length, or equal in another case.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    let normal = |text: &str| text.to_lowercase().replace('-', "_");
-    let word = normal(word);
-    let allowed = (word.chars().count() / 3).clamp(1, 3);
-    candidates
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(&word, &normal(candidate)), candidate))
-        .filter(|(distance, candidate)| *distance <= allowed && *distance < candidate.chars().count())
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate.to_owned())
 }

@@ -1,10 +1,16 @@
+mod sinks;
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::*;
-use crate::wire::Payload;
+use crate::change::redact::RedactMode;
+use crate::cluster::{Off, Recover, RecoverBounds};
+use crate::delivery::From;
+use crate::sink::registry::SinkKind;
+use crate::units::{Period, Span};
 
 const LEAST: &str = "[[watch]]\nresources = ['pods']\n";
 
@@ -24,10 +30,10 @@ fn told(text: &str) -> String {
 
 /// One line a problem: place, key, what was found, the nearest spelling.
 fn brief(problems: &Problems) -> Vec<String> {
-    let place = |place: &Place| match place {
-        Place::File { line, column } => format!("{line}:{column}"),
-        Place::Environment(name) => name.clone(),
-        Place::Whole => "-".to_owned(),
+    let place = |place: &SourceSpan| match place {
+        SourceSpan::File { line, column } => format!("{line}:{column}"),
+        SourceSpan::Environment(name) => name.clone(),
+        SourceSpan::Whole => "-".to_owned(),
     };
     let nearest = |p: &Problem| p.nearest.as_ref().map_or_else(String::new, |near| format!(" → {near}"));
     problems.list.iter().map(|p| format!("{} {}: {}{}", place(&p.place), p.key, p.found, nearest(p))).collect()
@@ -40,13 +46,13 @@ fn briefly(text: &str) -> Vec<String> {
 #[test]
 fn the_least_configuration_has_the_defaults() {
     let config = parse(LEAST).unwrap().config;
-    assert_eq!(config.cluster.audit_every, Duration::from_secs(600));
-    let recover = RecoverBounds { requests: 50_000, rate: 200, within: Duration::from_secs(300) };
+    assert_eq!(config.cluster.audit_every, Period::from_secs(600));
+    let recover = RecoverBounds { requests: 50_000, rate: 200, within: Span::from_secs(300) };
     assert_eq!(config.cluster.recover, Recover::Within(recover));
-    assert_eq!(config.state.max_size, 10 << 30);
-    assert_eq!(config.state.max_age, Duration::from_secs(30 * 86400));
+    assert_eq!(config.state.max_size, ByteSize(10 << 30));
+    assert_eq!(config.state.max_age, Span::from_secs(30 * 86400));
     assert_eq!(config.state.path, Path::new("./decklog-state"));
-    assert_eq!(config.watch, [Watch { resources: vec!["pods".to_owned()], ..Watch::default() }]);
+    assert_eq!(config.watch, [watch::Settings { resources: vec!["pods".to_owned()], ..watch::Settings::default() }]);
     assert!(config.redact.defaults && config.sink.is_empty() && config.http.is_none());
 }
 
@@ -155,7 +161,7 @@ format = "text"
     let SinkKind::File(file) = &config.sink[0].kind else { panic!("{:?}", config.sink) };
     assert_eq!(
         (file.rotate_size, file.rotate_every, file.keep),
-        (Some(100 << 20), Some(Duration::from_secs(86400)), 14)
+        (Some(ByteSize(100 << 20)), Some(Span::from_secs(86400)), 14)
     );
     assert_eq!(config.redact.rules[0].mode, RedactMode::Hmac);
     assert_eq!(config.watch[0].namespaces, ["shop", "pay"]);
@@ -169,285 +175,6 @@ fn words_of_before_the_first_release_are_refused_with_what_they_are_called_now()
     let problems = parse(&text).unwrap_err();
     let nearest: Vec<_> = problems.list.iter().map(|p| (p.key.as_str(), p.nearest.as_deref())).collect();
     assert_eq!(nearest, [("state.on_full", Some("drop_oldest")), ("sink[0].on_refused", Some("dead_letter"))]);
-}
-
-#[test]
-fn sinks_have_the_keys_of_their_type() {
-    let config = parse(&format!(
-        "{LEAST}
-[[sink]]
-name = 'a'
-type = 'http'
-url = 'https://x.example/'
-format = 'batched'
-headers = {{ X-A = 'b' }}
-from = 17
-payload = 'metadata'
-on_refused = 'dead_letter'
-timeout = '5s'
-"
-    ))
-    .unwrap()
-    .config;
-    let sink = &config.sink[0];
-    assert_eq!((sink.from, sink.payload, sink.on_refused), (From::Seq(17), Payload::Metadata, OnRefused::DeadLetter));
-    let SinkKind::Http(http) = &sink.kind else { panic!("{sink:?}") };
-    assert_eq!((http.format, http.batch_size, http.timeout), (CloudEvents::Batched, 100, Duration::from_secs(5)));
-    assert_eq!(http.headers["X-A"], "b");
-
-    let text = format!(
-        "{LEAST}
-[[sink]]
-name = 'a'
-type = 'http'
-url = 'https://x.example/'
-rotate_size = '1MiB'
-[[sink]]
-name = 'b'
-type = 'file'
-[[sink]]
-name = 'c'
-type = 'nats'
-topic = 'x'
-addresses = ['nats://127.0.0.1']
-stream = 'x'
-[[sink]]
-name = 'd'
-path = '/x'
-kepp = 3
-"
-    );
-    insta::assert_snapshot!(briefly(&text).join("\n"), @r#"
-    8:1 sink[0].rotate_size: a key of sinks of type "file"; this one is "http"
-    9:1 sink[1].path: no such key
-    15:1 sink[2].topic: a key of sinks of type "kafka"; this one is "nats"
-    18:1 sink[3].type: no such key
-    21:1 sink[3].kepp: an unknown key → keep
-    "#);
-}
-
-#[test]
-fn segments_of_two_sinks_are_in_two_places() {
-    let text = format!(
-        "{LEAST}
-[[sink]]
-name = 'a'
-type = 's3'
-url = 's3://logs/x'
-[[sink]]
-name = 'b'
-type = 's3'
-url = 's3://logs/x/'
-[[sink]]
-name = 'c'
-type = 's3'
-url = 's3://logs/x/y'
-[[sink]]
-name = 'd'
-type = 's3'
-url = 's3://logs/x'
-endpoint = 'https://other.example'
-"
-    );
-    insta::assert_snapshot!(briefly(&text).join("\n"), @"11:7 sink[1].url: the place of sink[0]");
-}
-
-#[test]
-fn two_sinks_append_to_two_streams() {
-    const TEXT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/rustfmt.toml");
-    let text = format!(
-        "{LEAST}
-[[sink]]
-name = 'a'
-type = 'nats'
-addresses = ['nats://127.0.0.1', 'tls://two.example:4222']
-stream = 'log'
-[[sink]]
-name = 'b'
-type = 'nats'
-addresses = ['nats://LOCALHOST:4222']
-stream = 'log'
-subject = 'decklog.pods.{{name}}'
-[[sink]]
-name = 'c'
-type = 'nats'
-addresses = ['tls://two.example']
-stream = 'log'
-subject = 'other.{{resource}}.{{namespace}}'
-[[sink]]
-name = 'd'
-type = 'nats'
-addresses = ['tls://two.example:4223']
-stream = 'log'
-[[sink]]
-name = 'e'
-type = 'nats'
-addresses = ['tls://two.example']
-stream = 'log'
-token_file = '{TEXT}'
-[[sink]]
-name = 'f'
-type = 'redis'
-url = 'redis://localhost/0'
-[[sink]]
-name = 'g'
-type = 'redis'
-url = 'redis://[::1]:6379'
-stream = 'decklog'
-[[sink]]
-name = 'h'
-type = 'redis'
-url = 'redis://localhost/1'
-[[sink]]
-name = 'i'
-type = 'redis'
-url = 'redis://localhost'
-stream = 'other'
-"
-    );
-    insta::assert_snapshot!(briefly(&text).join("\n"), @r"
-    13:10 sink[1].stream: the stream and the subjects of sink[0]
-    39:7 sink[6].url: the database and the stream of sink[5]
-    ");
-}
-
-#[test]
-fn a_producer_is_one_sink() {
-    let kafka = |name: &str, broker: &str, rest: &str| {
-        format!("[[sink]]\nname = '{name}'\ntype = 'kafka'\ntopic = 't'\nbrokers = ['{broker}:9092']\n{rest}\n")
-    };
-    let sinks = [
-        kafka("a", "k", "transactional_id = 'x'"),
-        kafka("b", "K", "transactional_id = 'x'"),
-        kafka("c", "k", "transactional_id = 'y'\nposition_topic = 'x-position'"),
-        kafka("d", "other", "transactional_id = 'x'"),
-        kafka("e", "k", "mode = 'idempotent'"),
-    ];
-    let told = briefly(&format!("{LEAST}\n{}", sinks.concat())).join("\n");
-    assert!(told.contains("sink[1].transactional_id: \"x\", which is that of sink[0] at the same brokers"), "{told}");
-    assert!(told.contains("sink[2].position_topic: \"x-position\", which is that of sink[0]"), "{told}");
-    assert_eq!(told.lines().count(), 2, "{told}");
-}
-
-#[test]
-fn a_folder_is_one_sink_however_it_is_spelled() {
-    let s3 = |name: &str, url: &str| format!("[[sink]]\nname = '{name}'\ntype = 's3'\nurl = '{url}'\n");
-    let sinks = [s3("a", "file:///var/x"), s3("b", "file:///var//x/./")].concat();
-    let told = briefly(&format!("{LEAST}\n{sinks}")).join("\n");
-    assert!(told.ends_with("sink[1].url: the place of sink[0]"), "{told}");
-}
-
-#[test]
-fn a_database_is_told_apart_from_another_one_and_wants_whole_entries_for_objects() {
-    let text = format!(
-        "{LEAST}
-[[sink]]
-name = 'a'
-type = 'postgres'
-url = 'postgres://me@db.example/audit'
-[[sink]]
-name = 'b'
-type = 'postgres'
-url = 'postgresql://other@db.example:5432/audit'
-schema = 'decklog'
-sslmode = 'require'
-[[sink]]
-name = 'c'
-type = 'postgres'
-url = 'postgres://me:geheim@db.example/audit'
-schema = 'c'
-objects = true
-payload = 'diff'
-where = 'true'
-"
-    );
-    let told = briefly(&text).join("\n");
-    assert!(!told.contains("geheim"));
-    insta::assert_snapshot!(told, @r#"
-    11:7 sink[1].url: the database and the schema of sink[0]
-    13:11 sink[1].sslmode: the string "require"
-    17:7 sink[2].url: a URL with a password, which would show in logs
-    20:11 sink[2].payload: the string "diff" beside objects = true, which needs whole objects
-    21:9 sink[2].where: a filter beside objects = true, which needs every entry
-    "#);
-    let config = parse(
-        &text
-            .replace("'b'", "'d'")
-            .replace("schema = 'decklog'", "schema = 'd'")
-            .replace("'require'", "'disable'")
-            .replace(":geheim", "")
-            .replace("payload = 'diff'\nwhere = 'true'", ""),
-    )
-    .unwrap()
-    .config;
-    let SinkKind::Postgres(first) = &config.sink[0].kind else { panic!("{config:?}") };
-    assert_eq!((first.sslmode, first.schema.as_str(), first.batch_size), (SslMode::VerifyFull, "decklog", 1000));
-    let SinkKind::Postgres(second) = &config.sink[1].kind else { panic!("{config:?}") };
-    assert_eq!((second.sslmode, second.objects), (SslMode::Disable, false));
-}
-
-#[test]
-fn sinks_of_a_search_engine_and_of_telemetry_say_what_is_wrong() {
-    let sinks = "
-[[sink]]
-name = 'a'
-type = 'elasticsearch'
-url = 'https://x.example:9200'
-index = 'Log-{cluster}'
-compress = 'zstd'
-[[sink]]
-name = 'b'
-type = 'elasticsearch'
-url = 'https://user:secret@x.example'
-index = '{cluster}-log'
-[[sink]]
-name = 'c'
-type = 'elasticsearch'
-url = 'https://x.example'
-index = 'log-{clusters}'
-[[sink]]
-name = 'd'
-type = 'otlp'
-url = 'x.example:4317'
-protocol = 'grcp'
-index = 'log'
-[[sink]]
-name = 'e'
-type = 'otlp'
-url = 'https://x.example:4317'
-batch_size = 0
-";
-    insta::assert_snapshot!(briefly(&format!("{LEAST}{sinks}")).join("\n"), @r#"
-    8:9 sink[0].index: the string "Log-{cluster}" → log-{cluster}
-    9:12 sink[0].compress: the string "zstd"
-    13:7 sink[1].url: a URL with a user or password, which would show in logs
-    14:9 sink[1].index: the string "{cluster}-log"
-    19:9 sink[2].index: "log-{clusters}", with the unknown field {clusters} → log-{cluster}
-    23:7 sink[3].url: a URL with the scheme "x.example"
-    24:12 sink[3].protocol: the string "grcp" → grpc
-    25:1 sink[3].index: a key of sinks of type "elasticsearch"; this one is "otlp"
-    30:14 sink[4].batch_size: the integer 0
-    "#);
-    let clear = "
-[[sink]]
-name = 'a'
-type = 'elasticsearch'
-url = 'http://x.example:9200'
-user = 'u'
-password_file = '/dev/null'
-[[sink]]
-name = 'b'
-type = 'otlp'
-url = 'http://127.0.0.1:4317'
-bearer_file = '/dev/null'
-[[sink]]
-name = 'c'
-type = 'otlp'
-url = 'http://x.example:4317'
-";
-    let loaded = Config::parse(&format!("{LEAST}{clear}"), "c", &[], Files::Ignore).unwrap();
-    assert_eq!(loaded.warnings.len(), 1, "{:?}", loaded.warnings);
-    assert!(loaded.warnings[0].contains("the sink \"a\" sends its credentials over http://"), "{:?}", loaded.warnings);
 }
 
 #[test]
@@ -646,16 +373,16 @@ fn what_recovering_may_cost_is_a_table_or_off() {
     let recover = |value: &str| parse(&of(value)).unwrap().config.cluster.recover;
     assert_eq!(recover("'off'"), Recover::Off(Off::Off));
     assert_eq!(recover("{}"), Recover::default());
-    let within = RecoverBounds { within: Duration::from_secs(30), ..RecoverBounds::default() };
+    let within = RecoverBounds { within: Span::from_secs(30), ..RecoverBounds::default() };
     assert_eq!(recover("{ within = '30s' }"), Recover::Within(within));
     let told = |value: &str| briefly(&of(value)).join("; ");
     insta::assert_snapshot!(
-        ["'of'", "false", "{ rate = 0, request = 5 }", "{ within = '5 minutes' }"].map(told).join("\n"),
+        ["'of'", "false", "{ rate = 0, request = 5 }", "{ within = '5 moons' }"].map(told).join("\n"),
         @r#"
     1:19 cluster.recover: the string "of" → off
     1:19 cluster.recover: the boolean false
     1:28 cluster.recover.rate: the integer 0; 1:31 cluster.recover.request: an unknown key → requests
-    1:30 cluster.recover.within: "5 minutes": the unit "minutes" (units: w, d, h, m, s, ms) → 5m
+    1:30 cluster.recover.within: "5 moons": the unit "moons" (units: w, d, h, m, s, ms)
     "#
     );
     let wrong = parse(&of("'on'")).unwrap_err().to_string();
@@ -702,7 +429,7 @@ fn the_environment_overrides_the_file() {
     .config;
     assert_eq!(config.cluster.name.as_deref(), Some("prod"));
     assert!(config.cluster.request_metrics && config.cluster.audit_every.is_zero());
-    assert_eq!((config.state.max_size, config.log.level.as_str()), (1 << 30, "debug"));
+    assert_eq!((config.state.max_size, config.log.level.as_str()), (ByteSize(1 << 30), "debug"));
     assert_eq!(config.http.unwrap().listen.to_string(), "127.0.0.1:1");
     assert_eq!(
         (&config.watch[0].namespaces[..], &config.watch[0].exclude[..]),
@@ -712,7 +439,10 @@ fn the_environment_overrides_the_file() {
     assert_eq!(config.sink[0].from, From::Seq(42));
     let SinkKind::Http(http) = &config.sink[0].kind else { panic!() };
     assert_eq!((http.url.as_str(), http.batch_size, http.headers["A"].as_str()), ("https://y.example/?a=1", 7, "b"));
-    assert_eq!((config.sink[1].name.as_str(), &config.sink[1].kind), ("4711", &SinkKind::Stdout));
+    assert_eq!(
+        (config.sink[1].name.as_str(), &config.sink[1].kind),
+        ("4711", &SinkKind::Stdout(crate::sink::stdout::Settings {}))
+    );
     assert_eq!(config.redact.rules[0].mode, RedactMode::Drop);
 }
 

@@ -2,12 +2,12 @@
 
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Place, Problem};
+use super::problem::{Problem, SourceSpan};
 
 /// A value and where it was written.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Node {
-    pub(super) place: Place,
+    pub(super) place: SourceSpan,
     pub(super) value: Value,
 }
 
@@ -27,7 +27,7 @@ pub(super) enum Value {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Member {
     pub(super) key: String,
-    pub(super) place: Place,
+    pub(super) place: SourceSpan,
     pub(super) node: Node,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn parse(text: &str) -> (Node, Vec<Problem>) {
             let message = error.message();
             let (found, expected) = message.split_once(", expected ").unwrap_or((message, "valid TOML"));
             let near = error.span().and_then(|span| text.get(span)).filter(|near| !near.trim().is_empty());
-            let place = error.span().map_or(Place::Whole, |span| lines.place(span.start));
+            let place = error.span().map_or(SourceSpan::Whole, |span| lines.place(span.start));
             Problem {
                 key: place.line().map(|line| key_of_line(text, line)).unwrap_or_default(),
                 place,
@@ -116,7 +116,7 @@ pub(super) fn parse(text: &str) -> (Node, Vec<Problem>) {
     // A slip early in a line makes what follows look wrong as well.
     problems.sort_by_cached_key(|problem| order(&problem.place));
     problems.dedup_by_key(|problem| problem.place.line());
-    (Node { place: Place::Whole, value: lines.table(table.get_ref()) }, problems)
+    (Node { place: SourceSpan::Whole, value: lines.table(table.get_ref()) }, problems)
 }
 
 /// The path of the key that a line sets, as far as it can be told of a text that is not TOML.
@@ -139,10 +139,10 @@ fn key_of_line(text: &str, line: usize) -> String {
 }
 
 /// Reads one TOML value out of an environment variable.
-pub(super) fn parse_value(text: &str, place: &Place) -> Option<Node> {
+pub(super) fn parse_value(text: &str, place: &SourceSpan) -> Option<Node> {
     let value = DeValue::parse(text).ok()?;
     let mut node = Lines::new(text).node(value.get_ref(), place.clone());
-    fn at(node: &mut Node, place: &Place) {
+    fn at(node: &mut Node, place: &SourceSpan) {
         node.place = place.clone();
         match &mut node.value {
             Value::List(nodes) => nodes.iter_mut().for_each(|node| at(node, place)),
@@ -169,11 +169,11 @@ impl<'t> Lines<'t> {
         Self { text, starts }
     }
 
-    fn place(&self, offset: usize) -> Place {
+    fn place(&self, offset: usize) -> SourceSpan {
         let line = self.starts.partition_point(|start| *start <= offset);
         let start = self.starts[line - 1];
         let column = self.text.get(start..offset).map_or(1, |before| before.chars().count() + 1);
-        Place::File { line, column }
+        SourceSpan::File { line, column }
     }
 
     fn table(&self, table: &DeTable<'_>) -> Value {
@@ -189,7 +189,7 @@ impl<'t> Lines<'t> {
         Value::Table(members)
     }
 
-    fn node(&self, value: &DeValue<'_>, place: Place) -> Node {
+    fn node(&self, value: &DeValue<'_>, place: SourceSpan) -> Node {
         let value = match value {
             DeValue::String(text) => Value::Text(text.to_string()),
             DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
@@ -207,10 +207,10 @@ impl<'t> Lines<'t> {
 }
 
 /// Sorts places as a person reads them: the file from its top, then the environment.
-pub(super) fn order(place: &Place) -> (usize, usize, usize, String) {
+pub(super) fn order(place: &SourceSpan) -> (usize, usize, usize, String) {
     match place {
-        Place::Whole => (0, 0, 0, String::new()),
-        Place::File { line, column } => (1, *line, *column, String::new()),
-        Place::Environment(name) => (2, 0, 0, name.clone()),
+        SourceSpan::Whole => (0, 0, 0, String::new()),
+        SourceSpan::File { line, column } => (1, *line, *column, String::new()),
+        SourceSpan::Environment(name) => (2, 0, 0, name.clone()),
     }
 }

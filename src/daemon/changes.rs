@@ -95,7 +95,7 @@ mod tests {
             assert_eq!(between(&old, &config(&new)), [Change { text: text.to_owned(), widens }], "{new}");
         }
         let same = file("where = 'kind == \"Secret\"'\npayload = \"metadata\"");
-        let more = same.clone() + "[[sink]]\nname = \"siem\"\ntype = \"http\"\nurl = \"http://hunter2@siem/\"\n";
+        let more = same.clone() + "[[sink]]\nname = \"siem\"\ntype = \"http\"\nurl = \"http://siem/?hunter2\"\n";
         assert_eq!(between(&old, &config(&more)), [Change { text: "the sink siem is new".to_owned(), widens: true }]);
         let text = between(&old, &config(&(same.clone() + "[redact]\ndefaults = false\n")))[0].text.clone();
         assert_eq!(text, "[redact]: `defaults` changed: what is redacted is other from now on");

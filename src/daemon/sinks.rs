@@ -10,14 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{DaemonError, TaskError};
 use crate::ambient::Signal;
-use crate::config;
-use crate::delivery::{self, SinkCounters, Wanted};
-use crate::filter::Filter;
+use crate::delivery::{self, Settings, SinkCounters};
 use crate::journal::Journal;
 use crate::model::Cluster;
-use crate::sink::{self, Sink};
+use crate::sink::Sink;
 use crate::supervise::{Ended, Supervisor};
-use crate::wire;
 
 /// How long a sink that leaves may take to end before its successor begins.
 const LEAVE_LIMIT: Duration = Duration::from_secs(10);
@@ -37,7 +34,7 @@ pub(super) struct Sinks {
 }
 
 struct Running {
-    config: config::Sink,
+    config: Settings,
     stop: CancellationToken,
     /// Completed when its task has ended.
     ended: watch::Receiver<bool>,
@@ -45,7 +42,7 @@ struct Running {
 }
 
 struct Opened {
-    config: config::Sink,
+    config: Settings,
     plan: delivery::Plan,
     sink: Box<dyn Sink>,
     /// The one of this name that it follows.
@@ -54,7 +51,7 @@ struct Opened {
 
 impl Sinks {
     /// Opens the sinks of a daemon that starts.
-    pub(super) async fn open(&mut self, configs: &[config::Sink], journal: &Journal) -> Result<(), DaemonError> {
+    pub(super) async fn open(&mut self, configs: &[Settings], journal: &Journal) -> Result<(), DaemonError> {
         let cluster = journal.reader()?.cluster()?;
         for config in configs {
             self.opened.push(open(config, &cluster)?);
@@ -94,7 +91,7 @@ impl Sinks {
     /// them can never work.
     pub(super) async fn change(
         &mut self,
-        configs: &[config::Sink],
+        configs: &[Settings],
         journal: &Journal,
         tasks: &mut Supervisor<TaskError>,
     ) -> Result<(), DaemonError> {
@@ -172,29 +169,9 @@ fn task_name(sink: &str) -> String {
     format!("delivery to the sink {sink}")
 }
 
-fn open(config: &config::Sink, cluster: &Cluster) -> Result<Opened, DaemonError> {
-    let wrong = |text: String| DaemonError::Config(format!("the sink {}: {text}", config.name));
-    let filter = match &config.filter {
-        None => None,
-        Some(text) => {
-            let filter = Filter::compile(text).map_err(|error| wrong(error.to_string()))?;
-            let name = config.name.clone();
-            let by_outline = filter.asks_only_for(&wire::ROW);
-            let test = move |line: &[u8]| wanted(&filter, &name, line);
-            Some(if by_outline { Wanted::by_outline(test) } else { Wanted::by_entry(test) })
-        }
-    };
-    let mut sink = sink::open(&config.kind).map_err(wrong)?;
-    sink.of(&config.name, cluster);
-    Ok(Opened { plan: delivery::Plan::new(config, filter), config: config.clone(), sink, after: None })
-}
-
-/// What cannot be decided is delivered: too much can be dropped later, too little cannot be had again.
-fn wanted(filter: &Filter, sink: &str, line: &[u8]) -> bool {
-    filter.matches(line).unwrap_or_else(|error| {
-        tracing::debug!(sink, "`where` cannot be evaluated for an entry, which is delivered: {error}");
-        true
-    })
+fn open(config: &Settings, cluster: &Cluster) -> Result<Opened, DaemonError> {
+    let sink = config.open(cluster).map_err(|text| DaemonError::Config(format!("the sink {}: {text}", config.name)))?;
+    Ok(Opened { plan: delivery::Plan::new(config), config: config.clone(), sink, after: None })
 }
 
 #[cfg(test)]
@@ -204,7 +181,7 @@ mod tests {
     use crate::model::Seq;
     use crate::wire::Entry;
 
-    fn config(name: &str, path: &std::path::Path, more: serde_json::Value) -> config::Sink {
+    fn config(name: &str, path: &std::path::Path, more: serde_json::Value) -> Settings {
         let mut value = serde_json::json!({"name": name, "type": "file", "path": path});
         if let (Some(value), Some(more)) = (value.as_object_mut(), more.as_object()) {
             value.extend(more.clone());

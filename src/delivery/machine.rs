@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::config::OnRefused;
+use super::settings::OnRefused;
 use crate::journal::SinkState;
 use crate::model::Seq;
 use crate::sink::SinkError;

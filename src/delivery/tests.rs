@@ -14,9 +14,9 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::ambient::Signal;
-use crate::config::{Compress, FileSink};
 use crate::journal::{Bounds, SinkRow, SourceJournal, WatchChange, WriterThread};
 use crate::model::{Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb};
+use crate::sink::file::{Compress, Settings as FileSettings};
 use crate::sink::{Failure, SinkError};
 use crate::wire::Payload;
 
@@ -176,7 +176,7 @@ async fn an_output_that_moved_is_asked_again_and_filled_up() {
     let mut world = World::new().await;
     world.write(6).await;
     let moved = Failure { taken: 0, error: SinkError::Lost { text: "put back".into() } };
-    let held = Position { epoch: world.journal.epoch(), seq: Seq(0), entry: None };
+    let held = LogPosition { epoch: world.journal.epoch(), seq: Seq(0), entry: None };
     // What it says it holds is what it holds at every question.
     let mut fake = Fake::new([Failure { taken: 4, error: SinkError::retry("busy") }, moved]);
     fake.held = Some(held);
@@ -192,7 +192,7 @@ async fn an_output_that_moved_is_asked_again_and_filled_up() {
 struct Fake {
     /// What each delivery does; when there is nothing left, it takes everything.
     script: Arc<Mutex<VecDeque<Failure>>>,
-    held: Option<Position>,
+    held: Option<LogPosition>,
     /// Up to which seq it has the entries of the journal.
     shared: u64,
     /// But for these.
@@ -235,11 +235,11 @@ impl Sink for Fake {
         self.limits
     }
 
-    fn position<'a>(&'a mut self, _: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(self.held.clone())).boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         let held = entry.seq.0 <= self.shared && !self.missing.contains(&entry.seq.0);
         std::future::ready(Ok((!self.forgets).then_some(held))).boxed()
     }
@@ -404,7 +404,7 @@ impl Sink for Slow {
         Limits { entries: 4, bytes: 1 << 20, linger: Duration::ZERO }
     }
 
-    fn position<'a>(&'a mut self, _: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 
@@ -590,8 +590,8 @@ async fn a_position_of_an_earlier_epoch_counts_where_the_journal_has_that_entry(
     // Up to 6 the output and the journal are the same; 8 was another entry in the old epoch.
     for (held, first) in [(4, 5), (6, 7), (8, 7)] {
         let mut fake = Fake::new([]);
-        let entry = |seq| Position::of(&world.lines(seq..=seq)).unwrap().entry;
-        fake.held = Some(Position { epoch: old.clone(), seq: Seq(held), entry: entry(held) });
+        let entry = |seq| LogPosition::of(&world.lines(seq..=seq)).unwrap().entry;
+        fake.held = Some(LogPosition { epoch: old.clone(), seq: Seq(held), entry: entry(held) });
         fake.shared = 6;
         world.start(Plan { name: format!("held {held}"), ..world.plan() }, fake.clone());
         assert_eq!(fake.taken(10 - first).await, (first as u64..=9).collect::<Vec<_>>(), "{held}");
@@ -632,9 +632,9 @@ async fn what_a_filter_left_out_stays_out_when_the_filter_is_widened() {
 }
 
 fn file(path: &Path, rotate_size: Option<u64>) -> crate::sink::file::FileSink {
-    crate::sink::file::FileSink::new(&FileSink {
+    crate::sink::file::FileSink::new(&FileSettings {
         path: path.to_owned(),
-        rotate_size,
+        rotate_size: rotate_size.map(crate::units::ByteSize),
         rotate_every: None,
         keep: 1000,
         compress: Compress::Zstd,
@@ -693,7 +693,7 @@ fn a_plan_is_what_the_configuration_says() {
     let config = serde_json::json!({
         "name": "s", "type": "stdout", "payload": "diff", "managed_fields": false, "rate": 7, "from": "now", "on_refused": "dead_letter",
     });
-    let plan = Plan::new(&serde_json::from_value(config).unwrap(), None);
+    let plan = Plan::new(&serde_json::from_value(config).unwrap());
     assert_eq!((plan.name.as_str(), plan.kind, plan.start), ("s", "stdout", SinkStart::Now));
     assert_eq!((plan.shape, plan.rate), (Shape { payload: Payload::Diff, managed_fields: false }, Some(7)));
     assert_eq!(plan.on_refused, OnRefused::DeadLetter);

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use super::machine::Held;
 use crate::journal::{JournalError, Reader, Recast};
 use crate::model::Seq;
-use crate::sink::Position;
+use crate::sink::LogPosition;
 use crate::wire::{self, EntryError};
 
 /// What an output that ends with `held` holds of the journal. It was given what comes up to `given`, or may have been.
 pub(super) fn compare(
     reader: &mut Reader,
     recasts: &[Recast],
-    held: &Position,
+    held: &LogPosition,
     given: Seq,
 ) -> Result<Held, JournalError> {
     if held.seq == Seq(0) {
@@ -45,7 +45,7 @@ pub(super) fn compare(
         && match reader.entry(held.seq) {
             Ok(Some(entry)) => {
                 let line = if is_recast { wire::recast(&entry.line, &held.epoch) } else { Ok(entry.line) };
-                line.and_then(|line| Position::of(&line)).map_or(true, |own| own.is(held))
+                line.and_then(|line| LogPosition::of(&line)).map_or(true, |own| own.is(held))
             }
             // It is forgotten, or damaged: nobody can tell any more whether what was never given is the same.
             Ok(None) | Err(JournalError::Corrupt(_)) => held.seq <= given,
@@ -55,10 +55,10 @@ pub(super) fn compare(
 }
 
 /// The place of an entry as the sink got it. Of one that is forgotten or damaged only its epoch and seq are known.
-pub(super) fn place_of(reader: &mut Reader, recasts: &[Recast], seq: Seq) -> Result<Position, JournalError> {
+pub(super) fn place_of(reader: &mut Reader, recasts: &[Recast], seq: Seq) -> Result<LogPosition, JournalError> {
     match reader.entry(seq) {
         Ok(Some(entry)) => {
-            if let Ok(place) = line_for(recasts, seq, entry.line).and_then(|line| Position::of(&line)) {
+            if let Ok(place) = line_for(recasts, seq, entry.line).and_then(|line| LogPosition::of(&line)) {
                 return Ok(place);
             }
         }
@@ -69,11 +69,11 @@ pub(super) fn place_of(reader: &mut Reader, recasts: &[Recast], seq: Seq) -> Res
 }
 
 /// The epoch and seq of an entry as the sink got it.
-pub(super) fn named(reader: &Reader, recasts: &[Recast], seq: Seq) -> Result<Position, JournalError> {
+pub(super) fn named(reader: &Reader, recasts: &[Recast], seq: Seq) -> Result<LogPosition, JournalError> {
     let epochs = reader.epochs()?;
     let own = epochs.iter().rev().find(|(_, since)| *since <= seq).or(epochs.first()).map(|(name, _)| name);
     let epoch = recasts.iter().find(|recast| recast.has(seq)).map(|recast| &recast.epoch).or(own);
-    Ok(Position { epoch: epoch.cloned().unwrap_or_default(), seq, entry: None })
+    Ok(LogPosition { epoch: epoch.cloned().unwrap_or_default(), seq, entry: None })
 }
 
 /// The epoch of a journal that what follows in an output may go under, and the first seq that carries it; none where all

@@ -8,6 +8,7 @@ use cel::{Context, ExecutionError, Value};
 
 use super::entry::Need;
 use super::{FilterError, MAX_NESTING, VARIABLES};
+use crate::spelling::nearest;
 
 /// `namespace` is a reserved word of CEL and a key of every entry. The parser gets this name of the same length
 /// instead, so that the columns of its messages stay true.
@@ -357,7 +358,7 @@ impl Resolver<'_> {
         if self.bound.iter().any(|bound| bound == name) || TYPES.contains(&name) || VARIABLES.contains(&name) {
             return Ok(());
         }
-        let hint = nearest(name, &VARIABLES)
+        let hint = nearest(name, VARIABLES)
             .map_or_else(|| format!("it has {}", VARIABLES.join(", ")), |near| format!("did you mean {near:?}?"));
         Err(self.error(id, format!("an entry has no {name:?}; {hint}")))
     }
@@ -380,7 +381,7 @@ impl Resolver<'_> {
         let probe =
             IdedExpr { id: 0, expr: Expr::Call(CallExpr { func_name: name.to_owned(), target, args: Vec::new() }) };
         if let Err(ExecutionError::UndeclaredReference(_)) = Value::resolve_val(&probe, &self.functions) {
-            let hint = nearest(name, &FUNCTIONS)
+            let hint = nearest(name, FUNCTIONS)
                 .filter(|near| *near != name)
                 .map_or_else(String::new, |near| format!("; did you mean {near:?}?"));
             let at = self.position(id);
@@ -413,13 +414,4 @@ fn guard_presence(expression: &mut IdedExpr, variable: &str) {
     let test = std::mem::take(expression);
     let no = node(Expr::Literal(LiteralValue::Boolean(false.into())));
     *expression = node(call(operators::CONDITIONAL, vec![node(absent), no, test]));
-}
-
-pub(super) fn nearest<'n>(name: &str, known: &[&'n str]) -> Option<&'n str> {
-    known
-        .iter()
-        .map(|known| (strsim::damerau_levenshtein(&name.to_lowercase(), &known.to_lowercase()), *known))
-        .filter(|(distance, known)| *distance <= known.len().max(name.len()) / 3 + 1 && *distance < known.len())
-        .min()
-        .map(|(_, known)| known)
 }

@@ -192,7 +192,7 @@ fn texts_that_would_take_too_much_are_refused_or_survive() {
 
 #[test]
 fn only_what_is_named_is_read() {
-    let need = |text: &str| Filter::compile(text).unwrap().need;
+    let need = |text: &str| Arc::into_inner(Filter::compile(text).unwrap().0).unwrap().need;
     assert_eq!(need("kind == 'Pod'").members.keys().collect::<Vec<_>>(), ["kind"]);
     let spec = need("has(object.spec) && object.spec.replicas > 1 && object['metadata'].?name == optional.of('x')");
     let object = &spec.members["object"];

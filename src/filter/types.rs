@@ -7,7 +7,8 @@ use cel::common::value::Val;
 use cel::{Context, ExecutionError, Value};
 
 use super::FilterError;
-use super::names::{error_at_node, nearest, operator};
+use super::names::{error_at_node, operator};
+use crate::spelling::nearest;
 
 /// A value of a type, as an expression without variables: the interpreter itself tells what goes with it.
 #[derive(Clone)]
@@ -192,7 +193,7 @@ impl Checker<'_> {
             };
         };
         if !members.contains(&member) {
-            let hint = nearest(member, members)
+            let hint = nearest(member, members.iter().copied())
                 .map_or_else(|| format!("it has {}", members.join(", ")), |near| format!("did you mean {near:?}?"));
             return Err(self.error(id, format!("{variable} has no {member:?}; {hint}")));
         }

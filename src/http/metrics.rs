@@ -28,7 +28,6 @@ type Int = Family<Labels, Gauge<i64, AtomicI64>>;
 type Float = Family<Labels, Gauge<f64, AtomicU64>>;
 type Count = Family<Labels, Counter>;
 
-
 /// What only the running daemon knows.
 #[derive(Debug)]
 pub(super) struct Process {

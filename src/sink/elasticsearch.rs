@@ -12,8 +12,11 @@
 
 mod answer;
 mod document;
+mod settings;
 #[cfg(test)]
 mod tests;
+
+pub use settings::{Index, Settings};
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -25,9 +28,9 @@ use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 
-use super::link::{Answer, Link, Login, Reach, first_part, gzip};
-use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, Template, UNNAMED};
-use crate::config::{self, Gzip};
+use super::link::{Answer, HttpClient, HttpEndpoint, Login, first_part, gzip};
+use super::settings::Gzip;
+use super::{Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError, UNNAMED};
 use crate::model::Seq;
 use crate::wire::{Entry, EntryError, Header};
 use answer::{Bulk, Found, Granted, Outcome, Refusal, Why};
@@ -57,10 +60,10 @@ const HEAL: &str = "renew the credentials in `password_file`, `api_key_file` or 
 /// A cluster that takes documents.
 #[derive(Debug)]
 pub struct ElasticsearchSink {
-    link: Link,
+    link: HttpClient,
     /// The name of the sink.
     name: String,
-    index: Template,
+    index: Index,
     /// The name of the index template.
     template: String,
     batch_size: usize,
@@ -74,7 +77,7 @@ impl ElasticsearchSink {
     ///
     /// # Errors
     /// Where the URL, the index or the credentials can never work.
-    pub fn new(config: &config::ElasticsearchSink) -> Result<Self, String> {
+    pub fn new(config: &Settings) -> Result<Self, String> {
         let login = match (&config.user, &config.password_file, &config.api_key_file) {
             (None, None, None) => None,
             (None, None, Some(path)) => Some(Login::ApiKey(path.clone())),
@@ -85,9 +88,9 @@ impl ElasticsearchSink {
                 return Err("`api_key_file` and `user` with `password_file` exclude each other".to_owned());
             }
         };
-        let link = Link::new(Reach {
+        let link = HttpClient::new(HttpEndpoint {
             url: &config.url,
-            timeout: config.timeout,
+            timeout: *config.timeout,
             headers: None,
             headers_file: config.headers_file.as_ref(),
             login,
@@ -98,8 +101,8 @@ impl ElasticsearchSink {
         Ok(Self {
             link,
             name: UNNAMED.to_owned(),
-            index: Template::parse(&config.index).map_err(|(found, _)| format!("`index` is {found}"))?,
-            template: config.index.replace(['{', '}'], ""),
+            index: config.index.clone(),
+            template: config.index.to_string().replace(['{', '}'], ""),
             batch_size: config.batch_size.max(1),
             bytes: BATCH_BYTES,
             compress: config.compress,
@@ -385,7 +388,7 @@ impl Sink for ElasticsearchSink {
         Class::AtLeastOnce
     }
 
-    fn of(&mut self, sink: &str, _cluster: &crate::model::Cluster) {
+    fn bind(&mut self, sink: &str, _cluster: &crate::model::Cluster) {
         sink.clone_into(&mut self.name);
     }
 
@@ -393,7 +396,7 @@ impl Sink for ElasticsearchSink {
         Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: std::time::Duration::ZERO }
     }
 
-    fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 
@@ -406,11 +409,11 @@ impl Sink for ElasticsearchSink {
         self.bytes = BATCH_BYTES;
     }
 
-    fn needs(&self) -> Option<String> {
+    fn provisioning_script(&self) -> Option<String> {
         Some(self.index_template())
     }
 
-    fn init(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
+    fn provision(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
         async {
             let name = self.template.clone();
             if self.has_template().await? == Some(true) {

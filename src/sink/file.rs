@@ -13,10 +13,13 @@
 //! it. One that was there before keeps its permissions.
 
 mod layout;
+mod settings;
 mod tail;
 #[cfg(test)]
 mod tests;
 mod tidy;
+
+pub use settings::{Compress, Settings};
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, Permissions};
@@ -30,9 +33,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use rustix::fs::{Access, FlockOperation, access, flock};
 
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, note_first};
+use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError, note_first};
 use crate::ambient;
-use crate::config;
 use crate::model::Seq;
 use layout::Layout;
 use tidy::Tidy;
@@ -119,9 +121,9 @@ struct Writer {
     disk: Disk,
     open: Option<Open>,
     /// The last entry known to be in the output for good, of the journal's epoch; its seq is 0 while none is.
-    known: Option<Position>,
+    known: Option<LogPosition>,
     /// The last entry that this writer has written: it knows by itself that it is there, also where the file was moved.
-    written: Option<Position>,
+    written: Option<LogPosition>,
     /// A write into this file failed: what stands after this length was never acknowledged and is not to be believed.
     cut: Option<((u64, u64), u64)>,
     tidy: Option<Tidy>,
@@ -130,11 +132,11 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(config: &config::FileSink, disk: Disk) -> Self {
+    fn new(config: &Settings, disk: Disk) -> Self {
         Self {
             layout: Layout::new(config),
-            rotate_size: config.rotate_size.unwrap_or(u64::MAX),
-            rotate_every: config.rotate_every.filter(|every| !every.is_zero()),
+            rotate_size: config.rotate_size.map_or(u64::MAX, |size| size.0),
+            rotate_every: config.rotate_every.map(|every| *every),
             disk,
             open: None,
             known: None,
@@ -167,8 +169,8 @@ impl Writer {
     }
 
     /// What the output holds, after whatever a crash left unfinished is cut off.
-    fn position(&mut self, cursor: &Position) -> Result<Option<Position>, SinkError> {
-        let ahead = |written: &&Position| written.epoch == cursor.epoch && written.seq >= cursor.seq;
+    fn position(&mut self, cursor: &LogPosition) -> Result<Option<LogPosition>, SinkError> {
+        let ahead = |written: &&LogPosition| written.epoch == cursor.epoch && written.seq >= cursor.seq;
         self.known = Some(self.written.as_ref().filter(ahead).unwrap_or(cursor).clone());
         self.open = None;
         let held = self.reopen()?;
@@ -178,7 +180,7 @@ impl Writer {
             // It is empty: a file that was rotated or moved away can only show that more was delivered than the
             // cursor knows. What else may have happened to it is not known.
             None => {
-                let further = |held: &Position| (&held.epoch, held.seq) > (&cursor.epoch, cursor.seq);
+                let further = |held: &LogPosition| (&held.epoch, held.seq) > (&cursor.epoch, cursor.seq);
                 self.layout.newest_elsewhere().filter(further)
             }
         };
@@ -192,7 +194,7 @@ impl Writer {
     }
 
     /// Opens the file, locks it, cuts off a torn end. Gives what its last line says.
-    fn reopen(&mut self) -> Result<Option<Position>, SinkError> {
+    fn reopen(&mut self) -> Result<Option<LogPosition>, SinkError> {
         self.open = None;
         let path = self.layout.path.clone();
         let opened = self.disk.step().and_then(|()| open(&path));
@@ -272,7 +274,7 @@ impl Writer {
     fn run(&mut self, batch: &[Item]) -> Result<usize, SinkError> {
         self.ready()?;
         let place = |item: &Item| {
-            item.header().map(Position::at).map_err(|error| SinkError::Refused { text: format!("it is {error}") })
+            item.header().map(LogPosition::at).map_err(|error| SinkError::Refused { text: format!("it is {error}") })
         };
         // Whatever hands an entry over a second time, it is in the file once. Of another epoch nothing is known here.
         let first = place(&batch[0])?;
@@ -347,7 +349,7 @@ impl Writer {
 
     /// Whether one of the files holds this very entry. One that none of them reaches back to may be in a file that was
     /// removed, or that somebody else has compressed.
-    fn holds(&self, entry: &Position) -> Result<Option<bool>, SinkError> {
+    fn holds(&self, entry: &LogPosition) -> Result<Option<bool>, SinkError> {
         let trouble = |error: io::Error| self.trouble("read", &error);
         let mut held = None;
         for path in self.layout.all().map_err(trouble)? {
@@ -444,7 +446,7 @@ pub struct FileSink {
 impl FileSink {
     /// A sink that writes where the configuration says; nothing is opened yet.
     #[must_use]
-    pub fn new(config: &config::FileSink) -> Self {
+    pub fn new(config: &Settings) -> Self {
         let mut writer = Writer::new(config, Disk::default());
         if writer.rotate_size < u64::MAX || writer.rotate_every.is_some() {
             writer.tidy = Some(Tidy::new(writer.layout.clone(), writer.disk.clone()));
@@ -475,12 +477,12 @@ impl Sink for FileSink {
         Limits { entries: 1024, bytes: 2 << 20, linger: Duration::ZERO }
     }
 
-    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         let cursor = cursor.clone();
         self.blocking(move |writer| writer.position(&cursor)).boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         let entry = entry.clone();
         self.blocking(move |writer| writer.holds(&entry)).boxed()
     }

@@ -4,6 +4,7 @@
 //! id and the same bytes. Redirects are not followed: a log with redacted but private facts goes only where the
 //! configuration says, and never to a link-local address. Proxies are used only as the environment says (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`).
 
+mod settings;
 mod sign;
 #[cfg(test)]
 mod tests;
@@ -15,12 +16,12 @@ use futures::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Method, StatusCode};
 
-pub use super::link::Wire;
-use super::link::{Link, Login, Reach, first_part};
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+pub use super::link::Transport;
+use super::link::{HttpClient, HttpEndpoint, Login, first_part};
+use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
 use crate::ambient;
-use crate::config::{self, CloudEvents};
 use crate::wire::cloudevents::Event;
+pub use settings::{CloudEvents, Settings};
 use sign::Signer;
 
 /// About how many bytes of entries that go one by one are read at once.
@@ -44,7 +45,7 @@ enum Answer {
 /// A server that takes CloudEvents.
 #[derive(Debug)]
 pub struct HttpSink {
-    link: Link,
+    link: HttpClient,
     signer: Option<Signer>,
     format: CloudEvents,
     batch_size: usize,
@@ -57,10 +58,10 @@ impl HttpSink {
     ///
     /// # Errors
     /// Where the URL or a header can never work. The text never quotes a header's value.
-    pub fn new(config: &config::HttpSink) -> Result<Self, String> {
-        let link = Link::new(Reach {
+    pub fn new(config: &Settings) -> Result<Self, String> {
+        let link = HttpClient::new(HttpEndpoint {
             url: &config.url,
-            timeout: config.timeout,
+            timeout: *config.timeout,
             headers: Some(&config.headers),
             headers_file: config.headers_file.as_ref(),
             login: config.bearer_file.clone().map(Login::Bearer),
@@ -73,8 +74,8 @@ impl HttpSink {
             signer: config.signing_key_file.as_deref().map(Signer::new),
             format: config.format,
             batch_size: config.batch_size.max(1),
-            batch_bytes: usize::try_from(config.batch_bytes).unwrap_or(usize::MAX),
-            batch_age: config.batch_age.unwrap_or_default(),
+            batch_bytes: config.batch_bytes.in_memory(),
+            batch_age: config.batch_age.map_or(Duration::ZERO, |age| *age),
         })
     }
 
@@ -83,7 +84,7 @@ impl HttpSink {
     /// # Errors
     /// As [`HttpSink::new`].
     #[doc(hidden)]
-    pub fn through(config: &config::HttpSink, wire: Wire) -> Result<Self, String> {
+    pub fn through(config: &Settings, wire: Transport) -> Result<Self, String> {
         let mut sink = Self::new(config)?;
         sink.link.wire = Some(wire);
         Ok(sink)
@@ -198,7 +199,7 @@ impl Sink for HttpSink {
         }
     }
 
-    fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 

@@ -3,6 +3,10 @@
 //! journald says nothing about what it has taken, and leaves out what is over its rate limit. An entry is a datagram of
 //! fields; one that is too long for that goes in a sealed file of memory, whose descriptor is sent.
 
+mod settings;
+
+pub use settings::Settings;
+
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -18,9 +22,8 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 
-use super::dial;
-use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
-use crate::config;
+use super::connect;
+use super::{Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError};
 use crate::model::EntryType;
 use crate::wire::Entry;
 
@@ -41,9 +44,9 @@ pub struct JournaldSink {
 impl JournaldSink {
     /// A sink for the journal at the socket that the configuration names; nothing is connected yet.
     #[must_use]
-    pub fn new(config: &config::JournaldSink) -> Self {
-        let config::JournaldSink { socket, identifier, timeout } = config.clone();
-        Self { path: socket, identifier, timeout, socket: None }
+    pub fn new(config: &Settings) -> Self {
+        let Settings { socket, identifier, timeout } = config.clone();
+        Self { path: socket, identifier, timeout: *timeout, socket: None }
     }
 
     fn ready(&mut self) -> Result<&UnixDatagram, SinkError> {
@@ -65,7 +68,7 @@ impl JournaldSink {
             }
             let timeout = self.timeout;
             let socket = self.ready().map_err(|error| Failure { taken, error })?;
-            if let Err(error) = dial::taken(timeout, post(socket, &fields)).await {
+            if let Err(error) = connect::taken(timeout, post(socket, &fields)).await {
                 self.socket = None;
                 let error = SinkError::retry(format!("cannot write to {}: {error}", self.path.display()));
                 return Err(Failure { taken, error });
@@ -153,7 +156,7 @@ impl Sink for JournaldSink {
         BATCH
     }
 
-    fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 

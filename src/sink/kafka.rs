@@ -12,22 +12,24 @@ mod fault;
 mod patience;
 mod position;
 mod record;
+mod settings;
 mod setup;
 mod topics;
 mod writer;
+
+pub use settings::{KafkaCompression, KafkaMode, Sasl, Settings};
 
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
 use crate::ambient;
-use crate::config;
 use crate::model::Cluster;
 use patience::Patience;
 use record::Record;
-use setup::{Files, Settings};
+use setup::{Files, Setup};
 use writer::Writer;
 
 /// About how many bytes one transaction carries.
@@ -38,7 +40,7 @@ const LINGER: Duration = Duration::from_millis(20);
 
 /// Topics of Kafka.
 pub struct KafkaSink {
-    settings: Settings,
+    settings: Setup,
     files: Files,
     /// None before the first use, while it is on a blocking thread, and after that was given up.
     writer: Option<Box<Writer>>,
@@ -70,8 +72,8 @@ impl KafkaSink {
     ///
     /// # Errors
     /// Where the configuration can never work.
-    pub fn new(config: &config::KafkaSink) -> Result<Self, String> {
-        let settings = Settings::new(config)?;
+    pub fn new(config: &Settings) -> Result<Self, String> {
+        let settings = Setup::new(config)?;
         let files = Files::new(config)?;
         Ok(Self { settings, files, writer: None, stale: false, again: false })
     }
@@ -88,7 +90,7 @@ impl KafkaSink {
             self.writer.take().unwrap_or_else(|| Box::new(Writer::new(self.settings.clone(), client.clone())));
         let stale = std::mem::take(&mut self.stale);
         writer.again = self.again;
-        let (mut patience, waiter) = Patience::new(self.settings.config.timeout);
+        let (mut patience, waiter) = Patience::new(*self.settings.config.timeout);
         let (writer, done) = ambient::blocking(move || {
             if stale {
                 writer.disconnect();
@@ -118,7 +120,7 @@ impl KafkaSink {
         let mut records = Vec::with_capacity(batch.len());
         let mut unfit = None;
         for item in batch {
-            match Record::of(item, &self.settings.topic) {
+            match Record::of(item, &self.settings.config.topic) {
                 Ok(record) => records.push(record),
                 Err(text) => {
                     unfit = Some(SinkError::Refused { text });
@@ -144,16 +146,16 @@ impl Sink for KafkaSink {
         Limits { entries: self.settings.config.batch_size.max(1), bytes: BATCH_BYTES, linger }
     }
 
-    fn of(&mut self, sink: &str, _cluster: &Cluster) {
+    fn bind(&mut self, sink: &str, _cluster: &Cluster) {
         sink.clone_into(&mut self.settings.name);
     }
 
-    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         let cursor = cursor.clone();
         self.ask(move |writer, patience| writer.position(cursor, patience)).boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         let entry = entry.clone();
         self.ask(move |writer, patience| writer.holds(&entry, patience)).boxed()
     }
@@ -167,15 +169,15 @@ impl Sink for KafkaSink {
         self.stale = true;
     }
 
-    fn again(&mut self) {
+    fn enter_replay(&mut self) {
         self.again = true;
     }
 
-    fn needs(&self) -> Option<String> {
+    fn provisioning_script(&self) -> Option<String> {
         topics::commands(&self.settings)
     }
 
-    fn init(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
+    fn provision(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
         self.ask(|writer, patience| topics::make(&writer.client, &writer.settings, patience)).boxed()
     }
 
@@ -189,14 +191,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::config::SinkKind;
+    use crate::sink::registry::SinkKind;
     use crate::sink::tests::item;
 
     fn open(keys: Value) -> Result<Box<dyn Sink>, String> {
         let mut all = json!({"type": "kafka", "brokers": ["127.0.0.1:1"], "topic": "log"});
         all.as_object_mut().unwrap().append(keys.clone().as_object_mut().unwrap());
         let kind: SinkKind = serde_json::from_value(all).unwrap();
-        crate::sink::open(&kind)
+        kind.open()
     }
 
     #[test]
@@ -222,20 +224,20 @@ mod tests {
         let sink = open(json!({"transactional_id": "x", "replication": 3, "partitions": 2})).unwrap();
         assert_eq!(sink.class(), Class::ExactlyOnce);
         assert_eq!(
-            sink.needs().unwrap(),
+            sink.provisioning_script().unwrap(),
             "kafka-topics.sh --bootstrap-server 127.0.0.1:1 --create --if-not-exists --topic log --partitions 2 --replication-factor 3\n\
              kafka-topics.sh --bootstrap-server 127.0.0.1:1 --create --if-not-exists --topic x-position --partitions 1 --replication-factor 3 --config cleanup.policy=compact --config segment.bytes=16777216\n"
         );
         let sink = open(json!({"mode": "idempotent", "topic": "log.{kind}"})).unwrap();
         assert_eq!(sink.class(), Class::AtLeastOnce);
-        assert!(sink.needs().unwrap().starts_with("# and a topic for each log.{kind}"));
+        assert!(sink.provisioning_script().unwrap().starts_with("# and a topic for each log.{kind}"));
         assert!(sink.limits().linger.is_zero());
     }
 
     #[tokio::test]
     async fn brokers_that_are_not_there_are_told_and_waited_for() {
         let mut sink = open(json!({"transactional_id": "x", "timeout": "400ms"})).unwrap();
-        let cursor = Position::before("e");
+        let cursor = LogPosition::before("e");
         for _ in 0..2 {
             let error = sink.position(&cursor).await.unwrap_err();
             assert!(matches!(error, SinkError::Retry { .. }), "{error:?}");

@@ -22,9 +22,10 @@ use reqwest::{Client, ClientBuilder, Method, Request, RequestBuilder, Response, 
 use rustls::CertificateError;
 use rustls::pki_types::UnixTime;
 
+use super::settings::{self, Network};
 use super::tls::{self, Tls};
 use super::{CREDENTIALS_WAIT, Item, SinkError};
-use crate::{ambient, config};
+use crate::ambient;
 use guard::{Allowed, Guard};
 
 /// The longest text of an answer that is told.
@@ -40,15 +41,15 @@ const SHORTEST: usize = 4;
 pub(super) const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
 /// Where a server is, and what it is shown.
-pub(super) struct Reach<'c> {
-    pub(super) url: &'c str,
+pub(super) struct HttpEndpoint<'c> {
+    pub(super) url: &'c Url,
     pub(super) timeout: Duration,
     pub(super) headers: Option<&'c BTreeMap<String, String>>,
     pub(super) headers_file: Option<&'c PathBuf>,
     pub(super) login: Option<Login>,
-    pub(super) tls: &'c config::Tls,
+    pub(super) tls: &'c settings::Tls,
     /// The networks that it may be in; none for all.
-    pub(super) allow_networks: &'c [String],
+    pub(super) allow_networks: &'c [Network],
     /// Whether HTTP/2 is spoken, also without TLS.
     pub(super) http2: bool,
 }
@@ -92,7 +93,7 @@ pub(super) struct Answer {
 }
 
 /// How a server is reached. Headers and certificates from files are read anew as they change.
-pub(super) struct Link {
+pub(super) struct HttpClient {
     url: Url,
     /// The URL without what may be secret in it: what people are told.
     pub(super) shown: String,
@@ -110,41 +111,38 @@ pub(super) struct Link {
     headers: Option<HeaderMap>,
     client: Option<Client>,
     /// In the place of the network, in simulations.
-    pub(super) wire: Option<Wire>,
+    pub(super) wire: Option<Transport>,
 }
 
 /// What answers a request where there is no network. The error says why there is no answer.
-pub type Wire = Arc<dyn Fn(Request) -> BoxFuture<'static, Result<Response, String>> + Send + Sync>;
+pub type Transport = Arc<dyn Fn(Request) -> BoxFuture<'static, Result<Response, String>> + Send + Sync>;
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").field("url", &self.shown).finish_non_exhaustive()
+        f.debug_struct("HttpClient").field("url", &self.shown).finish_non_exhaustive()
     }
 }
 
-impl Link {
-    pub(super) fn new(reach: Reach<'_>) -> Result<Self, String> {
-        let url = Url::parse(reach.url).map_err(|error| format!("`url` is not a URL: {error}"))?;
-        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return Err("`url` must begin with http:// or https:// and name a host".to_owned());
-        }
-        let allowed = Allowed::new(reach.allow_networks)?;
+impl HttpClient {
+    pub(super) fn new(endpoint: HttpEndpoint<'_>) -> Result<Self, String> {
+        let url = endpoint.url.clone();
+        let allowed = Allowed(endpoint.allow_networks.to_vec());
         guard::look_at(&url, &allowed)?;
         let mut fixed = HeaderMap::new();
-        for (name, value) in reach.headers.into_iter().flatten() {
+        for (name, value) in endpoint.headers.into_iter().flatten() {
             add(&mut fixed, name, value).map_err(|error| format!("`headers`: {error}"))?;
         }
         Ok(Self {
             shown: shown(url.as_str()),
             private: private(&url),
             url,
-            timeout: reach.timeout,
+            timeout: endpoint.timeout,
             fixed,
-            headers_file: reach.headers_file.cloned(),
-            login: reach.login,
-            tls: Tls::new(reach.tls)?,
+            headers_file: endpoint.headers_file.cloned(),
+            login: endpoint.login,
+            tls: Tls::new(endpoint.tls)?,
             allowed,
-            http2: reach.http2,
+            http2: endpoint.http2,
             headers: None,
             client: None,
             wire: None,

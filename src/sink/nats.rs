@@ -15,9 +15,12 @@
 //! between; a message on the sink's own subjects that decklog did not write halts it.
 
 mod link;
+mod settings;
 mod subject;
 #[cfg(test)]
 mod tests;
+
+pub use settings::Settings;
 
 use std::collections::BTreeMap;
 
@@ -33,11 +36,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::link::chain;
-use super::{Class, Failure, Item, LESS, Limits, Mark, Position, Sink, SinkError, UNNAMED, note_first};
-use crate::config;
+use super::{Class, Failure, Item, LESS, Limits, LogPosition, Mark, Sink, SinkError, UNNAMED, note_first};
 use crate::model::{Cluster, Seq};
 use link::Link;
-pub(crate) use subject::{Subject, meet};
+pub use subject::Subject;
 
 /// About how many bytes are under way at once, unless a single entry is larger.
 const BATCH_BYTES: usize = 4 << 20;
@@ -66,7 +68,7 @@ struct Tail {
     /// Its last sequence, of anybody's message.
     last: u64,
     /// What it holds of the log; nothing where no message of the log is left.
-    held: Option<Position>,
+    held: Option<LogPosition>,
     /// The sequence of the message that tells it.
     at: u64,
     /// Nothing has ever been dropped from it: what it does not hold was never there.
@@ -90,7 +92,7 @@ struct Found {
 
 /// An entry on its way.
 struct Message {
-    position: Position,
+    position: LogPosition,
     /// What the server knows it by, and drops a repeat by for a while.
     id: String,
     subject: String,
@@ -128,14 +130,12 @@ impl NatsSink {
     ///
     /// # Errors
     /// Where the configuration can never work.
-    pub fn new(config: &config::NatsSink) -> Result<Self, String> {
-        stream_name(&config.stream).map_err(|found| format!("`stream` is {found}"))?;
-        let subject = Subject::parse(&config.subject).map_err(|(found, _)| format!("`subject` is {found}"))?;
+    pub fn new(config: &Settings) -> Result<Self, String> {
         Ok(Self {
             link: Link::new(config)?,
             name: UNNAMED.to_owned(),
-            stream: config.stream.clone(),
-            subject,
+            stream: config.stream.to_string(),
+            subject: config.subject.clone(),
             batch_size: config.batch_size.max(1),
             tail: None,
             known: None,
@@ -226,7 +226,7 @@ impl NatsSink {
 
     /// Whether the stream holds this very entry, by bisection: what the messages hold only grows along a stream, also
     /// where they repeat what is older.
-    async fn search(&mut self, wanted: &Position) -> Result<Option<bool>, SinkError> {
+    async fn search(&mut self, wanted: &LogPosition) -> Result<Option<bool>, SinkError> {
         let context = self.link.context().await?;
         let stream = self.link.answer(context.get_stream_no_info(&self.stream)).await?;
         let stream = stream.map_err(|error| SinkError::retry(chain(&error)))?;
@@ -290,7 +290,7 @@ impl NatsSink {
         &self,
         stream: &Stream<I>,
         mut sequence: u64,
-    ) -> Result<Option<(u64, Option<Position>)>, SinkError> {
+    ) -> Result<Option<(u64, Option<LogPosition>)>, SinkError> {
         loop {
             let message = stream.get_first_raw_message_by_subject(self.subject.pattern(), sequence);
             let Some(message) = self.message_of(message).await? else { return Ok(None) };
@@ -377,7 +377,7 @@ impl NatsSink {
             return Err(self.lost());
         }
         let is_it = |item: &Item| {
-            item.header().is_ok_and(|own| Position::at(own).is(held))
+            item.header().is_ok_and(|own| LogPosition::at(own).is(held))
                 && line.as_ref().is_none_or(|line| *line == item.line)
         };
         // A later message than was known, and not from here.
@@ -402,7 +402,7 @@ impl NatsSink {
             Ok(context) => context,
             Err(error) => return (0, Some(Stop::Error(error))),
         };
-        let mut under_way: Vec<(PublishAckFuture, Position)> = Vec::with_capacity(batch.len());
+        let mut under_way: Vec<(PublishAckFuture, LogPosition)> = Vec::with_capacity(batch.len());
         let (mut stop, mut before) = (None, None);
         for (item, last) in batch.iter().zip(tail.last..) {
             let message = match self.message(item, tail) {
@@ -459,7 +459,7 @@ impl NatsSink {
     /// What is sent for an entry.
     fn message(&self, item: &Item, tail: &Tail) -> Result<Message, SinkError> {
         let entry = item.header().map_err(|error| SinkError::Refused { text: format!("it is {error}") })?;
-        let position = Position::at(entry);
+        let position = LogPosition::at(entry);
         let mut headers = HeaderMap::new();
         headers.insert(EPOCH, &*position.epoch);
         headers.insert(SEQ, position.seq.to_string());
@@ -566,34 +566,21 @@ impl NatsSink {
     }
 }
 
-/// Whether a stream can have this name.
-///
-/// # Errors
-/// What is wrong.
-pub(crate) fn stream_name(text: &str) -> Result<(), String> {
-    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '>' | '/' | '\\');
-    match text.find(odd) {
-        _ if text.is_empty() => Err("an empty text".to_owned()),
-        Some(_) => Err(format!("{text:?}, which no stream can be called")),
-        None => Ok(()),
-    }
-}
-
 /// What the server said about the stream.
 fn api(stream: &str, error: &ApiError) -> String {
     format!("the stream {stream} cannot be used: {error}")
 }
 
 /// A position as one word.
-fn name(position: &Position) -> String {
+fn name(position: &LogPosition) -> String {
     format!("{}.{}", position.epoch, position.seq)
 }
 
 /// What a stream holds whose last message is this; nothing where decklog did not write it.
-fn held(headers: &HeaderMap, payload: &[u8]) -> Option<Option<Position>> {
+fn held(headers: &HeaderMap, payload: &[u8]) -> Option<Option<LogPosition>> {
     let header = |name: &str| headers.get(name).map(async_nats::HeaderValue::as_str);
     let Some(held) = header(HELD) else {
-        let own = Position::of(payload).ok()?;
+        let own = LogPosition::of(payload).ok()?;
         return (header(EPOCH)? == own.epoch && header(SEQ)? == own.seq.to_string()).then_some(Some(own));
     };
     if held == "none" {
@@ -602,7 +589,7 @@ fn held(headers: &HeaderMap, payload: &[u8]) -> Option<Option<Position>> {
     let (epoch, seq) = held.split_once('.')?;
     let mark = |(id, time): (&str, &str)| Mark { id: id.to_owned(), time: time.to_owned() };
     let entry = header(HELD_ID).zip(header(HELD_TIME)).map(mark);
-    Some(Some(Position { epoch: epoch.to_owned(), seq: Seq(seq.parse().ok()?), entry }))
+    Some(Some(LogPosition { epoch: epoch.to_owned(), seq: Seq(seq.parse().ok()?), entry }))
 }
 
 impl Sink for NatsSink {
@@ -614,14 +601,14 @@ impl Sink for NatsSink {
         Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: std::time::Duration::ZERO }
     }
 
-    fn of(&mut self, sink: &str, _cluster: &Cluster) {
+    fn bind(&mut self, sink: &str, _cluster: &Cluster) {
         sink.clone_into(&mut self.name);
     }
 
-    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         async {
             let Found { tail, .. } = self.look().await?;
-            let nothing = tail.is_untouched().then(|| Position::before(&cursor.epoch));
+            let nothing = tail.is_untouched().then(|| LogPosition::before(&cursor.epoch));
             let held = tail.held.clone().or(nothing);
             self.known = Some(tail.clone());
             self.tail = Some(tail);
@@ -630,7 +617,7 @@ impl Sink for NatsSink {
         .boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         async {
             let found = self.search(entry).await;
             if found.is_err() {
@@ -661,16 +648,16 @@ impl Sink for NatsSink {
         self.tail = None;
     }
 
-    fn again(&mut self) {
+    fn enter_replay(&mut self) {
         self.again = true;
     }
 
-    fn needs(&self) -> Option<String> {
+    fn provisioning_script(&self) -> Option<String> {
         let config = serde_json::to_string_pretty(&self.wanted()).expect("a configuration is JSON");
         Some(config + "\n")
     }
 
-    fn init(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
+    fn provision(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
         self.make().boxed()
     }
 

@@ -5,8 +5,11 @@
 
 mod grpc;
 mod proto;
+mod settings;
 #[cfg(test)]
 mod tests;
+
+pub use settings::{Protocol, Settings};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -15,9 +18,9 @@ use prost::Message;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, TE};
 use reqwest::{Method, StatusCode};
 
-use super::link::{Answer, Link, Login, Reach, first_part, gzip};
-use super::{CREDENTIALS_WAIT, Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
-use crate::config::{self, Gzip, Protocol};
+use super::link::{Answer, HttpClient, HttpEndpoint, Login, first_part, gzip};
+use super::settings::Gzip;
+use super::{CREDENTIALS_WAIT, Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError};
 use crate::model::EntryType;
 use crate::wire::cloudevents::event_type;
 use crate::wire::{EntryError, Header};
@@ -61,7 +64,7 @@ enum End {
 /// A receiver of logs.
 #[derive(Debug)]
 pub struct OtlpSink {
-    link: Link,
+    link: HttpClient,
     /// What stands behind the URL.
     path: &'static [&'static str],
     protocol: Protocol,
@@ -78,10 +81,10 @@ impl OtlpSink {
     ///
     /// # Errors
     /// Where the URL or a header can never work. The text never quotes a header's value.
-    pub fn new(config: &config::OtlpSink) -> Result<Self, String> {
-        let link = Link::new(Reach {
+    pub fn new(config: &Settings) -> Result<Self, String> {
+        let link = HttpClient::new(HttpEndpoint {
             url: &config.url,
-            timeout: config.timeout,
+            timeout: *config.timeout,
             headers: Some(&config.headers),
             headers_file: config.headers_file.as_ref(),
             login: config.bearer_file.clone().map(Login::Bearer),
@@ -407,7 +410,7 @@ impl Sink for OtlpSink {
         Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: std::time::Duration::ZERO }
     }
 
-    fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 

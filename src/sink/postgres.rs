@@ -11,6 +11,9 @@
 mod link;
 mod rows;
 mod schema;
+mod settings;
+
+pub use settings::{PostgresUrl, Settings, SslMode};
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,11 +24,9 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error};
 
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
-use crate::config;
+use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
 use crate::model::{Cluster, Seq};
-use link::{Door, Link};
-pub(crate) use link::{leaves_this_machine, parse_url, shown};
+use link::{Connector, Link};
 use rows::Rows;
 
 /// About how many bytes go into one transaction, unless a single entry is larger.
@@ -33,7 +34,7 @@ const BATCH_BYTES: usize = 4 << 20;
 
 /// A database.
 pub struct PostgresSink {
-    door: Door,
+    connector: Connector,
     link: Option<Link>,
     batch_size: usize,
     timeout: Duration,
@@ -42,18 +43,18 @@ pub struct PostgresSink {
     /// The uid of the cluster; empty while it is not known.
     cluster: String,
     /// What the row of the cursor said last. None: nobody has looked yet.
-    known: Option<Option<Position>>,
+    known: Option<Option<LogPosition>>,
     /// What the output has after this is of another timeline, and what is delivered next takes its place.
     parted: Option<Seq>,
     /// What it says if the last commit went through, which was not answered.
-    pending: Option<Position>,
+    pending: Option<LogPosition>,
     /// It is a replay.
     again: bool,
 }
 
 impl std::fmt::Debug for PostgresSink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PostgresSink").field("at", &self.door.shown).finish_non_exhaustive()
+        f.debug_struct("PostgresSink").field("at", &self.connector.shown).finish_non_exhaustive()
     }
 }
 
@@ -74,7 +75,7 @@ struct Row {
     /// The cluster that it is kept under; another one than now where its uid was not known before.
     cluster: String,
     /// None where nothing was delivered.
-    at: Option<Position>,
+    at: Option<LogPosition>,
 }
 
 impl PostgresSink {
@@ -82,12 +83,12 @@ impl PostgresSink {
     ///
     /// # Errors
     /// Where the configuration can never work.
-    pub fn new(config: &config::PostgresSink) -> Result<Self, String> {
+    pub fn new(config: &Settings) -> Result<Self, String> {
         Ok(Self {
-            door: Door::new(config)?,
+            connector: Connector::new(config)?,
             link: None,
             batch_size: config.batch_size,
-            timeout: config.timeout,
+            timeout: *config.timeout,
             objects: config.objects,
             cluster: String::new(),
             known: None,
@@ -99,10 +100,10 @@ impl PostgresSink {
 
     /// The connection. It is not kept where what it is used for fails.
     async fn take_link(&mut self) -> Result<Link, SinkError> {
-        let other = self.door.refresh().await?;
+        let other = self.connector.refresh().await?;
         match self.link.take().filter(|link| !other && !link.client.is_closed()) {
             Some(link) => Ok(link),
-            None => self.door.enter().await,
+            None => self.connector.enter().await,
         }
     }
 
@@ -113,7 +114,7 @@ impl PostgresSink {
 
     /// Locks the row of the cursor, which is made first, unless it is not known yet under which cluster.
     async fn lock(&self, client: &Client, cluster: &str, epoch: &str, make: bool) -> Result<Row, Error> {
-        let (sink, statements) = (&self.door.sink, &self.door.statements);
+        let (sink, statements) = (&self.connector.sink, &self.connector.statements);
         for made in [false, true] {
             let asked = [text(sink), text(&cluster), text(&epoch)];
             // Sent together, and done one after the other.
@@ -134,7 +135,7 @@ impl PostgresSink {
 
     /// What the row of the cursor says. Where the cluster is not known yet, another one's may be later than this journal:
     /// then what follows goes under an epoch that is later still, whosever it is.
-    async fn look(&mut self, epoch: &str) -> Result<Option<Position>, SinkError> {
+    async fn look(&mut self, epoch: &str) -> Result<Option<LogPosition>, SinkError> {
         let link = self.take_link().await?;
         let looking = async {
             link.client.batch_execute(&self.begin()).await?;
@@ -143,15 +144,16 @@ impl PostgresSink {
             let row = self.lock(&link.client, &self.cluster, epoch, !self.cluster.is_empty()).await?;
             let mut later = None;
             if row.at.is_none() && self.cluster.is_empty() {
-                let asked = [text(&self.door.sink), text(&epoch)];
-                if let Some(row) = link.client.query_typed_opt(&self.door.statements.later, &asked).await? {
+                let asked = [text(&self.connector.sink), text(&epoch)];
+                if let Some(row) = link.client.query_typed_opt(&self.connector.statements.later, &asked).await? {
                     later = Some(place(row.try_get(0)?, row.try_get(1)?, Some(&row), 2)?);
                 }
             }
             link.client.batch_execute("ROLLBACK").await?;
             Ok((row.at, later))
         };
-        let (at, later) = self.door.within(looking).await?.map_err(|error: Error| self.door.trouble(&error))?;
+        let (at, later) =
+            self.connector.within(looking).await?.map_err(|error: Error| self.connector.trouble(&error))?;
         self.link = Some(link);
         if at.is_some() || !self.cluster.is_empty() {
             self.known = Some(at.clone());
@@ -160,20 +162,20 @@ impl PostgresSink {
     }
 
     /// Whether this very entry is there.
-    async fn find(&mut self, entry: &Position) -> Result<Option<bool>, SinkError> {
+    async fn find(&mut self, entry: &LogPosition) -> Result<Option<bool>, SinkError> {
         let link = self.take_link().await?;
         let Ok(seq) = i64::try_from(entry.seq.0) else { return Ok(None) };
         let looking = async {
             let asked = [text(&entry.epoch), (&seq as &(dyn ToSql + Sync), Type::INT8)];
-            let row = link.client.query_typed_opt(&self.door.statements.entry, &asked).await?;
+            let row = link.client.query_typed_opt(&self.connector.statements.entry, &asked).await?;
             if let Some(row) = row {
                 return Ok(Some(place(entry.epoch.clone(), seq, Some(&row), 0)?.is(entry)));
             }
             // Without an entry before it, it may have been deleted.
-            let before = link.client.query_typed_opt(&self.door.statements.before, &asked).await?;
+            let before = link.client.query_typed_opt(&self.connector.statements.before, &asked).await?;
             Ok(before.map(|_| false))
         };
-        let found = self.door.within(looking).await?.map_err(|error: Error| self.door.trouble(&error))?;
+        let found = self.connector.within(looking).await?.map_err(|error: Error| self.connector.trouble(&error))?;
         self.link = Some(link);
         Ok(found)
     }
@@ -181,9 +183,9 @@ impl PostgresSink {
     /// The first entry of each epoch.
     async fn firsts(&mut self) -> Result<BTreeMap<String, Seq>, SinkError> {
         let link = self.take_link().await?;
-        let own = [text(&self.door.sink)];
-        let looking = link.client.query_typed(&self.door.statements.firsts, &own);
-        let rows = self.door.within(looking).await?.map_err(|error: Error| self.door.trouble(&error))?;
+        let own = [text(&self.connector.sink)];
+        let looking = link.client.query_typed(&self.connector.statements.firsts, &own);
+        let rows = self.connector.within(looking).await?.map_err(|error: Error| self.connector.trouble(&error))?;
         self.link = Some(link);
         Ok(rows.iter().map(|row| (row.get(0), Seq(row.get::<_, i64>(1).unsigned_abs()))).collect())
     }
@@ -209,13 +211,13 @@ impl PostgresSink {
     async fn put(&mut self, rows: &Rows<'_>) -> Result<(), SinkError> {
         let link = self.take_link().await?;
         let done = tokio::time::timeout(self.timeout, self.transact(&link.client, rows)).await;
-        match done.map_err(|_elapsed| self.door.late())? {
+        match done.map_err(|_elapsed| self.connector.late())? {
             Ok(()) => {
                 self.link = Some(link);
                 self.parted = None;
                 Ok(())
             }
-            Err(Trouble::Server(error)) => Err(self.door.trouble(&error)),
+            Err(Trouble::Server(error)) => Err(self.connector.trouble(&error)),
             Err(Trouble::Sink(error)) => Err(error),
         }
     }
@@ -232,7 +234,7 @@ impl PostgresSink {
         }
         let row = self.lock(client, &rows.cluster, &rows.epoch, true).await?;
         let first = self.first_to_insert(row.at.as_ref(), rows).map_err(Trouble::Sink)?;
-        let (sink, statements) = (&self.door.sink, &self.door.statements);
+        let (sink, statements) = (&self.connector.sink, &self.connector.statements);
         if first < rows.len() {
             if self.objects && row.at.as_ref().is_some_and(|at| at.epoch != rows.epoch) {
                 // The filter may leave out what stands right after it.
@@ -260,7 +262,7 @@ impl PostgresSink {
 
     /// Inserts the rows from `first` on, and takes them over into the objects.
     async fn insert(&self, client: &Client, rows: &Rows<'_>, first: usize) -> Result<(), Trouble> {
-        let (sink, statements) = (&self.door.sink, &self.door.statements);
+        let (sink, statements) = (&self.connector.sink, &self.connector.statements);
         let columns: Vec<&[String]> = rows.columns.iter().map(|column| &column[first..]).collect();
         let (seq, line) = (&rows.seq[first..], &rows.line[first..]);
         let mut values = vec![text(sink), text(&rows.epoch), text(&rows.cluster), (&seq, Type::INT8_ARRAY)];
@@ -287,7 +289,7 @@ impl PostgresSink {
 
     /// A place that the cursor says is free is given to another entry.
     fn taken(&self, epoch: &str, seq: i64) -> SinkError {
-        let (shown, schema) = (&self.door.shown, &self.door.schema);
+        let (shown, schema) = (&self.connector.shown, &self.connector.schema);
         SinkError::halt(format!(
             "the table entries in the schema {schema} of {shown} has another entry under the seq {seq} of the epoch {epoch}, beyond its cursor: something else than this sink wrote it; give the sink another `schema`, or delete what is there beyond the cursor, and send SIGHUP"
         ))
@@ -295,12 +297,12 @@ impl PostgresSink {
 
     /// From which of the rows on they are not there yet, where the cursor is at `at`. Nothing is written behind a later
     /// epoch, or a second time: what is there is compared with the journal first.
-    fn first_to_insert(&self, at: Option<&Position>, rows: &Rows<'_>) -> Result<usize, SinkError> {
-        let is = |own: Option<&Position>| match (own, at) {
+    fn first_to_insert(&self, at: Option<&LogPosition>, rows: &Rows<'_>) -> Result<usize, SinkError> {
+        let is = |own: Option<&LogPosition>| match (own, at) {
             (Some(own), Some(at)) => own.is(at),
             (own, at) => own.is_none() && at.is_none(),
         };
-        let (shown, schema) = (&self.door.shown, &self.door.schema);
+        let (shown, schema) = (&self.connector.shown, &self.connector.schema);
         if self.pending.is_some() && is(self.pending.as_ref()) {
             // The last commit went through. What it had stands at the beginning of what is sent once more.
             let there = (0..rows.len()).find(|there| is(Some(&rows.place(*there))));
@@ -319,7 +321,7 @@ impl PostgresSink {
             }
             return Err(SinkError::halt(format!(
                 "another decklog delivers to the schema {schema} of {shown} as the sink {}; stop it, or give one of the two another name, and send SIGHUP",
-                self.door.sink
+                self.connector.sink
             )));
         }
         if at.is_some_and(|at| (at.epoch.as_str(), at.seq) >= (rows.epoch.as_str(), rows.place(0).seq)) {
@@ -333,8 +335,11 @@ impl PostgresSink {
     /// What is missing for delivery: tables, and rights on those that there are.
     async fn missing(&self, client: &Client) -> Result<(Vec<String>, Vec<String>), Error> {
         let (tables, rights): (Vec<&str>, Vec<&str>) = schema::rights(self.objects).into_iter().unzip();
-        let asked =
-            [text(&self.door.schema), (&tables as &(dyn ToSql + Sync), Type::TEXT_ARRAY), (&rights, Type::TEXT_ARRAY)];
+        let asked = [
+            text(&self.connector.schema),
+            (&tables as &(dyn ToSql + Sync), Type::TEXT_ARRAY),
+            (&rights, Type::TEXT_ARRAY),
+        ];
         let (mut absent, mut forbidden) = (Vec::new(), Vec::new());
         for row in client.query_typed(schema::MISSING, &asked).await? {
             let (table, right): (String, String) = (row.try_get(0)?, row.try_get(1)?);
@@ -349,16 +354,16 @@ impl PostgresSink {
     }
 
     async fn examine(&mut self) -> Result<(), SinkError> {
-        let link = self.door.open().await?;
-        let (door, client) = (&self.door, &link.client);
+        let link = self.connector.open().await?;
+        let (connector, client) = (&self.connector, &link.client);
         let looking = async {
             let encoding: String = client.query_typed_one("SHOW server_encoding", &[]).await?.try_get(0)?;
             let standby = client.query_typed_one("SELECT pg_catalog.pg_is_in_recovery()", &[]).await?.try_get(0)?;
             Ok::<(String, bool, _), Error>((encoding, standby, self.missing(client).await?))
         };
-        let looked = door.within(looking).await?;
-        let (encoding, standby, (absent, forbidden)) = looked.map_err(|error| door.trouble(&error))?;
-        let (shown, schema, sink) = (&door.shown, &door.schema, &door.sink);
+        let looked = connector.within(looking).await?;
+        let (encoding, standby, (absent, forbidden)) = looked.map_err(|error| connector.trouble(&error))?;
+        let (shown, schema, sink) = (&connector.shown, &connector.schema, &connector.sink);
         if encoding != "UTF8" {
             return Err(SinkError::halt(format!(
                 "{shown} has the encoding {encoding}, which cannot hold every text; use a database with the encoding UTF8"
@@ -376,45 +381,45 @@ impl PostgresSink {
         if !forbidden.is_empty() {
             return Err(SinkError::halt(format!(
                 "the user {} has no right to {} in the schema {schema} of {shown}; grant what `decklog sink init {sink} --print` says",
-                door.user,
+                connector.user,
                 forbidden.join(", "),
             )));
         }
         // Says what the version of the tables is worth.
-        self.door.enter().await.map(drop)
+        self.connector.enter().await.map(drop)
     }
 
     async fn make(&mut self) -> Result<String, SinkError> {
-        let link = self.door.open().await?;
-        let (door, client) = (&self.door, &link.client);
-        let (shown, schema) = (&door.shown, &door.schema);
+        let link = self.connector.open().await?;
+        let (connector, client) = (&self.connector, &link.client);
+        let (shown, schema) = (&connector.shown, &connector.schema);
         let trouble = |error: Error| match error.code() {
             Some(&SqlState::INSUFFICIENT_PRIVILEGE) => SinkError::halt(format!(
                 "{shown}: the user {} may not make the tables; let an administrator apply what `decklog sink init {} --print` prints",
-                door.user, door.sink
+                connector.user, connector.sink
             )),
-            _ => door.trouble(&error),
+            _ => connector.trouble(&error),
         };
-        if door.version(&link).await? == Some(schema::VERSION) {
-            let (absent, forbidden) = door.within(self.missing(client)).await?.map_err(trouble)?;
+        if connector.version(&link).await? == Some(schema::VERSION) {
+            let (absent, forbidden) = connector.within(self.missing(client)).await?.map_err(trouble)?;
             if absent.is_empty() && forbidden.is_empty() {
                 return Ok(format!("the schema {schema} of {shown} has all that is needed already"));
             }
         }
-        door.within(client.batch_execute(&self.text())).await?.map_err(trouble)?;
+        connector.within(client.batch_execute(&self.text())).await?.map_err(trouble)?;
         Ok(format!("the schema {schema} of {shown} has all that is needed now"))
     }
 
     fn text(&self) -> String {
-        schema::needs(&self.door.schema, &self.door.user)
+        schema::needs(&self.connector.schema, &self.connector.user)
     }
 }
 
 /// A place in the table of the entries, with what the beginning of its line says, which is in this column of a row.
-fn place(epoch: String, seq: i64, row: Option<&tokio_postgres::Row>, column: usize) -> Result<Position, Error> {
+fn place(epoch: String, seq: i64, row: Option<&tokio_postgres::Row>, column: usize) -> Result<LogPosition, Error> {
     let line: Option<String> = row.map(|row| row.try_get(column)).transpose()?.flatten();
-    let entry = line.and_then(|line| Position::of(line.as_bytes()).ok()).and_then(|place| place.entry);
-    Ok(Position { epoch, seq: Seq(seq.unsigned_abs()), entry })
+    let entry = line.and_then(|line| LogPosition::of(line.as_bytes()).ok()).and_then(|place| place.entry);
+    Ok(LogPosition { epoch, seq: Seq(seq.unsigned_abs()), entry })
 }
 
 /// A text that goes into a statement.
@@ -431,22 +436,22 @@ impl Sink for PostgresSink {
         Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: Duration::ZERO }
     }
 
-    fn of(&mut self, sink: &str, cluster: &Cluster) {
-        sink.clone_into(&mut self.door.sink);
+    fn bind(&mut self, sink: &str, cluster: &Cluster) {
+        sink.clone_into(&mut self.connector.sink);
         cluster.uid.clone_into(&mut self.cluster);
     }
 
-    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         async {
             (self.known, self.pending, self.parted) = (None, None, None);
             let at = self.look(&cursor.epoch).await?;
             // A database that holds nothing gets everything, whatever was delivered to another one before.
-            Ok(Some(at.unwrap_or_else(|| Position::before(&cursor.epoch))))
+            Ok(Some(at.unwrap_or_else(|| LogPosition::before(&cursor.epoch))))
         }
         .boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         self.find(entry).boxed()
     }
 
@@ -464,18 +469,18 @@ impl Sink for PostgresSink {
 
     fn reopen(&mut self) {
         self.link = None;
-        self.door.forget();
+        self.connector.forget();
     }
 
-    fn again(&mut self) {
+    fn enter_replay(&mut self) {
         self.again = true;
     }
 
-    fn needs(&self) -> Option<String> {
+    fn provisioning_script(&self) -> Option<String> {
         Some(self.text())
     }
 
-    fn init(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
+    fn provision(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
         self.make().boxed()
     }
 

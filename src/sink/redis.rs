@@ -12,8 +12,11 @@
 //! a later epoch is better than a hole.
 
 mod link;
+mod settings;
 #[cfg(test)]
 mod tests;
+
+pub use settings::{RedisUrl, Settings};
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,8 +26,7 @@ use futures::future::BoxFuture;
 use redis::Value;
 
 use super::template::Template;
-use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError, note_first};
-use crate::config;
+use super::{Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError, note_first};
 use crate::model::Seq;
 use link::{End, Link, Tail};
 
@@ -44,7 +46,7 @@ pub struct RedisSink {
     again: bool,
     /// What the stream ends with as far as is known, where there is one stream: a server that comes back without it has
     /// lost entries.
-    known: Option<Position>,
+    known: Option<LogPosition>,
     /// The last id that was sent from here, and that of what was sent and not answered.
     sent: Option<Id>,
     unsure: Option<Id>,
@@ -66,14 +68,14 @@ impl std::fmt::Display for Id {
 
 impl Id {
     /// The id of the entry at a place in the log.
-    fn of(position: &Position) -> Result<Self, String> {
+    fn of(position: &LogPosition) -> Result<Self, String> {
         Ok(Self { begun: Self::begun(&position.epoch)?, seq: position.seq.0 })
     }
 
     /// The place of an entry of which nothing but its id is left, in an epoch that no journal has: the last that can
     /// have begun at that time.
-    fn somewhere(self) -> Position {
-        Position { epoch: format!("{:012x}{}", self.begun, "f".repeat(20)), seq: Seq(self.seq), entry: None }
+    fn somewhere(self) -> LogPosition {
+        LogPosition { epoch: format!("{:012x}{}", self.begun, "f".repeat(20)), seq: Seq(self.seq), entry: None }
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -96,7 +98,7 @@ struct Addition<'b> {
     name: String,
     kind: &'static str,
     /// Its place in the log.
-    position: Position,
+    position: LogPosition,
     line: &'b [u8],
 }
 
@@ -107,7 +109,7 @@ impl<'b> Addition<'b> {
             stream: template.render(entry, str::to_owned),
             id: Id { begun: Id::begun(&entry.epoch)?, seq: item.seq.0 },
             kind: entry.op.as_str(),
-            position: Position::at(entry),
+            position: LogPosition::at(entry),
             name: entry.id.to_string(),
             line: &item.line,
         })
@@ -139,10 +141,10 @@ impl RedisSink {
     ///
     /// # Errors
     /// Where the configuration can never work.
-    pub fn new(config: &config::RedisSink) -> Result<Self, String> {
+    pub fn new(config: &Settings) -> Result<Self, String> {
         Ok(Self {
             link: Link::new(config)?,
-            stream: Template::parse(&config.stream).map_err(|(found, _)| format!("`stream` is {found}"))?,
+            stream: config.stream.clone(),
             max_len: config.max_len,
             batch_size: config.batch_size.max(1),
             again: false,
@@ -297,13 +299,13 @@ impl RedisSink {
         )))
     }
 
-    async fn held(&mut self, cursor: &Position) -> Result<Option<Position>, SinkError> {
+    async fn held(&mut self, cursor: &LogPosition) -> Result<Option<LogPosition>, SinkError> {
         // Of many streams none says what the others hold.
         let Some(stream) = self.fixed().map(str::to_owned) else { return Ok(None) };
         self.link.ready().await?;
         let Some(tail) = self.link.tail(&stream).await? else {
             self.known = None;
-            return Ok(Some(Position::before(&cursor.epoch)));
+            return Ok(Some(LogPosition::before(&cursor.epoch)));
         };
         let last = tail.last;
         let held = match tail.end {
@@ -316,7 +318,7 @@ impl RedisSink {
     }
 
     /// What a stream holds whose last entry was taken out, by the id of that.
-    fn told_by_id(&self, last: Id, cursor: &Position) -> Result<Option<Position>, String> {
+    fn told_by_id(&self, last: Id, cursor: &LogPosition) -> Result<Option<LogPosition>, String> {
         if let Some(known) = self.known.as_ref().filter(|known| Id::of(known) == Ok(last)) {
             return Ok(Some(known.clone()));
         }
@@ -327,11 +329,11 @@ impl RedisSink {
         }
         // Of an earlier epoch nothing more can be said, and the cursor is past it.
         let is_ours = last.begun == ours;
-        Ok(is_ours.then(|| Position { epoch: cursor.epoch.clone(), seq: Seq(last.seq), entry: None }))
+        Ok(is_ours.then(|| LogPosition { epoch: cursor.epoch.clone(), seq: Seq(last.seq), entry: None }))
     }
 
     /// Whether the stream holds this very entry.
-    async fn has(&mut self, entry: &Position) -> Result<Option<bool>, SinkError> {
+    async fn has(&mut self, entry: &LogPosition) -> Result<Option<bool>, SinkError> {
         let (Some(stream), Ok(id)) = (self.fixed().map(str::to_owned), Id::of(entry)) else { return Ok(None) };
         self.link.ready().await?;
         if let Some((_, fields)) = self.link.entry(&stream, id).await? {
@@ -352,11 +354,11 @@ impl Sink for RedisSink {
         Limits { entries: self.batch_size, bytes: BATCH_BYTES, linger: Duration::ZERO }
     }
 
-    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         self.held(cursor).boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         self.has(entry).boxed()
     }
 
@@ -384,7 +386,7 @@ impl Sink for RedisSink {
         self.link.renew();
     }
 
-    fn again(&mut self) {
+    fn enter_replay(&mut self) {
         self.again = true;
     }
 

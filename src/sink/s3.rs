@@ -15,9 +15,12 @@
 //! that has gone on. That object goes when the manifest is written.
 
 mod segment;
+mod settings;
 mod store;
 #[cfg(test)]
 mod tests;
+
+pub use settings::{BucketUrl, Partition, Settings};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,13 +31,11 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 use rustix::fs::{Access, access};
 
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError, note_first};
+use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError, note_first};
 use crate::ambient;
-use crate::config::{self, Partition};
 use crate::model::{Cluster, Seq};
 use crate::wire::EntryError;
 use segment::{Ends, Manifest};
-pub(crate) use store::Place;
 use store::Store;
 
 /// How many entries a segment has at most, however small they are.
@@ -73,7 +74,7 @@ struct At {
 /// What was found of an epoch.
 struct Found {
     /// What its manifest has to say, and the last entry.
-    own: Option<(Manifest, Position)>,
+    own: Option<(Manifest, LogPosition)>,
     /// See [`At`].
     told: u64,
     /// The latest of the other epochs that were listed.
@@ -99,12 +100,12 @@ impl S3Sink {
     ///
     /// # Errors
     /// Where the configuration can never work.
-    pub fn new(config: &config::S3Sink) -> Result<Self, String> {
+    pub fn new(config: &Settings) -> Result<Self, String> {
         Ok(Self {
             store: Store::new(config)?,
             partition: config.partition,
-            segment_size: usize::try_from(config.segment_size).unwrap_or(usize::MAX),
-            segment_age: config.segment_age,
+            segment_size: config.segment_size.in_memory(),
+            segment_age: *config.segment_age,
             at: None,
             keeps_conditions: false,
             newest: String::new(),
@@ -266,7 +267,7 @@ impl S3Sink {
             .map_err(|error: EntryError| nothing(SinkError::Refused { text: format!("it is {error}") }))?;
         let count = batch.iter().take_while(|item| place(item).is_ok_and(|place| place == first)).count();
         let (epoch, partition) = first;
-        let begins = Position { epoch: epoch.clone(), seq: batch[0].seq, entry: None };
+        let begins = LogPosition { epoch: epoch.clone(), seq: batch[0].seq, entry: None };
         let name = segment::name(&begins);
         let items = batch[..count].to_vec();
         if self.again {
@@ -323,7 +324,7 @@ impl S3Sink {
         let agreed = self.get(next).await?.ok_or(gone)?;
         let agreed = String::from_utf8_lossy(&agreed).into_owned();
         // Of the same epoch, if under another date, or of an entry before this one that was refused and set aside.
-        let fits = |name: &Position, own: &Position| name.epoch == own.epoch && name.seq <= own.seq;
+        let fits = |name: &LogPosition, own: &LogPosition| name.epoch == own.epoch && name.seq <= own.seq;
         if segment::begins(&agreed).zip(segment::begins(&own)).is_some_and(|(name, own)| fits(&name, &own)) {
             return Ok(agreed);
         }
@@ -379,7 +380,7 @@ impl S3Sink {
     async fn held_by(&mut self, key: &str, items: &[Item]) -> Result<Seq, SinkError> {
         let last = self.ends(key).await?.last;
         let held = self.looked_at(key, segment::places).await?.unwrap_or_default();
-        let own = |item: &Item| item.header().ok().map(Position::at);
+        let own = |item: &Item| item.header().ok().map(LogPosition::at);
         if held.iter().zip(items).any(|(held, item)| own(item).is_none_or(|own| !own.is(held))) {
             return Err(self.another());
         }
@@ -393,7 +394,7 @@ impl S3Sink {
     }
 
     /// Whether a segment holds this very entry. It is under the date of the entry, as all that one segment has are.
-    async fn find(&mut self, entry: &Position) -> Result<Option<bool>, SinkError> {
+    async fn find(&mut self, entry: &LogPosition) -> Result<Option<bool>, SinkError> {
         let objects = self.store.objects().await?;
         let under = match (self.partition, &entry.entry) {
             (Partition::None, _) => None,
@@ -458,7 +459,7 @@ impl S3Sink {
     }
 
     /// What the place holds of the log.
-    async fn held(&mut self, cursor: &Position) -> Result<Position, SinkError> {
+    async fn held(&mut self, cursor: &LogPosition) -> Result<LogPosition, SinkError> {
         self.at = None;
         // What is beside the segments names each epoch but one of which nothing was ever written beside them.
         let mut epochs = self.epochs().await?;
@@ -468,7 +469,7 @@ impl S3Sink {
             let Some(epoch) = epochs.pop_last() else {
                 if std::mem::replace(&mut listed, true) {
                     // An empty place holds nothing, whatever was delivered to it before.
-                    break Position::before(&cursor.epoch);
+                    break LogPosition::before(&cursor.epoch);
                 }
                 epochs.extend(self.list("", None).await?.other);
                 continue;
@@ -522,7 +523,7 @@ impl Sink for S3Sink {
         Class::ExactlyOnce
     }
 
-    fn of(&mut self, sink: &str, _cluster: &Cluster) {
+    fn bind(&mut self, sink: &str, _cluster: &Cluster) {
         sink.clone_into(&mut self.store.sink);
     }
 
@@ -530,11 +531,11 @@ impl Sink for S3Sink {
         Limits { entries: ENTRIES, bytes: self.segment_size, linger: self.segment_age }
     }
 
-    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         async { self.held(cursor).await.map(Some) }.boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         self.find(entry).boxed()
     }
 
@@ -552,15 +553,15 @@ impl Sink for S3Sink {
         self.keeps_conditions = false;
     }
 
-    fn again(&mut self) {
+    fn enter_replay(&mut self) {
         self.again = true;
     }
 
-    fn needs(&self) -> Option<String> {
+    fn provisioning_script(&self) -> Option<String> {
         Some(self.store.needs())
     }
 
-    fn init(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
+    fn provision(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
         async {
             let made = self.store.make().await?;
             let shown = &self.store.shown;

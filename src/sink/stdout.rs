@@ -1,5 +1,9 @@
 //! Entries on standard output, one per line: best effort, holes are visible by seq.
 
+mod settings;
+
+pub use settings::Settings;
+
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -9,7 +13,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use super::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
 use crate::model::Seq;
 
 /// Standard output, or in tests whatever takes bytes.
@@ -120,7 +124,7 @@ impl Sink for StdoutSink {
         Limits { entries: 256, bytes: 256 << 10, linger: Duration::ZERO }
     }
 
-    fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 

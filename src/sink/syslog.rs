@@ -4,6 +4,10 @@
 //! server, and what was on its way when a connection broke is sent again, as far as decklog knows of it. What is
 //! longer than `max_message_size` is refused and never cut, because half an entry says nothing.
 
+mod settings;
+
+pub use settings::{Facility, Settings, SyslogUrl};
+
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,14 +15,12 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use reqwest::Url;
 use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixDatagram, UnixStream};
 
-use super::dial::{self, Server, Stream};
-use super::{Class, Failure, Item, LESS, Limits, Position, Sink, SinkError};
-use crate::config::{self, Facility};
+use super::connect::{self, Server, Stream};
+use super::{Class, Failure, Item, LESS, Limits, LogPosition, Sink, SinkError};
 use crate::model::EntryType;
 
 /// A batch is repeated as a whole when its connection breaks, so it is small.
@@ -112,17 +114,16 @@ impl SyslogSink {
     ///
     /// # Errors
     /// Where the configuration can never work.
-    pub fn new(config: &config::SyslogSink) -> Result<Self, String> {
-        let target = match config.url.strip_prefix("unix://") {
-            Some(path) if config.tls == config::Tls::default() => Target::Unix(path.into()),
-            Some(_) => {
+    pub fn new(config: &Settings) -> Result<Self, String> {
+        let target = match &config.url {
+            SyslogUrl::Unix(path) if config.tls == super::settings::Tls::default() => Target::Unix(path.clone()),
+            SyslogUrl::Unix(_) => {
                 return Err("`ca_file`, `cert_file` and `key_file` need a `url` that begins with tls://".to_owned());
             }
-            None => {
-                let url = Url::parse(&config.url).map_err(|error| format!("`url` is not a URL: {error}"))?;
+            SyslogUrl::Server(url) => {
                 // The ports that are set aside for both.
                 let port = if url.scheme() == "tls" { 6514 } else { 601 };
-                Target::Tcp(Box::new(Server::new(&url, "tls", port, &config.tls)?))
+                Target::Tcp(Box::new(Server::new(url, "tls", port, &config.tls)?))
             }
         };
         let hostname = match &config.hostname {
@@ -135,7 +136,7 @@ impl SyslogSink {
             app_name: config.app_name.clone(),
             sd_id: config.sd_id.clone(),
         };
-        Ok(Self { target, head, most: config.max_message_size, timeout: config.timeout, connection: None })
+        Ok(Self { target, head, most: config.max_message_size.0, timeout: *config.timeout, connection: None })
     }
 
     fn shown(&self) -> String {
@@ -234,7 +235,7 @@ async fn datagrams(
         bytes.clear();
         bytes.extend_from_slice(message.head.as_bytes());
         bytes.extend_from_slice(message.entry);
-        match dial::taken(timeout, socket.send(&bytes)).await {
+        match connect::taken(timeout, socket.send(&bytes)).await {
             Ok(_) => {}
             Err(error) if Errno::from_io_error(&error) == Some(Errno::MSGSIZE) => {
                 let text = too_large(message.len(), &format!("a datagram to {shown} carries"));
@@ -269,12 +270,12 @@ async fn frames(
     let written = async {
         while !rest.is_empty() {
             // The time is that of one step, so that a slow server is not taken for one that hangs.
-            match dial::taken(timeout, stream.write(rest)).await? {
+            match connect::taken(timeout, stream.write(rest)).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 count => rest = &rest[count..],
             }
         }
-        dial::taken(timeout, stream.flush()).await
+        connect::taken(timeout, stream.flush()).await
     };
     let failed = |error| SinkError::retry(format!("cannot write to {shown}: {error}"));
     written.await.map_err(|error| Failure { taken: 0, error: failed(error) })?;
@@ -309,7 +310,7 @@ impl Sink for SyslogSink {
         BATCH
     }
 
-    fn position<'a>(&'a mut self, _cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 

@@ -4,8 +4,9 @@
 //! (the namespace of a Node, the name in a gap of a whole source) is `_`, which no name in Kubernetes can be.
 
 use std::borrow::Cow;
+use std::fmt;
 
-use crate::config::nearest;
+use crate::spelling::{Text, Wrong, nearest, text_value};
 use crate::wire::Header;
 
 /// The fields that a template may name.
@@ -17,7 +18,7 @@ const NONE: &str = "_";
 
 /// A template that was understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Template(Vec<Part>);
+pub struct Template(Vec<Part>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
@@ -25,29 +26,37 @@ enum Part {
     Field(&'static str),
 }
 
-impl Template {
-    /// Reads a template.
-    ///
-    /// # Errors
-    /// What is wrong, and the nearest right spelling where there is one.
-    pub(crate) fn parse(text: &str) -> Result<Self, (String, Option<String>)> {
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|part| match part {
+            Part::Text(text) => f.write_str(text),
+            Part::Field(field) => write!(f, "{{{field}}}"),
+        })
+    }
+}
+
+impl Text for Template {
+    const FORMAT: &'static str = "template";
+    const EXPECTED: &'static str = "a name that may have the fields {cluster}, {group}, {version}, {resource}, {kind}, {namespace}, {name}, {type}, {epoch}, {date} and {hour}";
+
+    fn read(text: &str) -> Result<Self, Wrong> {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some(open) = rest.find(['{', '}']) {
             if rest.as_bytes()[open] == b'}' {
-                return Err((format!("{text:?}, with a \"}}\" that closes nothing"), None));
+                return Err(format!("{text:?}, with a \"}}\" that closes nothing").into());
             }
             if open > 0 {
                 parts.push(Part::Text(rest[..open].to_owned()));
             }
             let Some(length) = rest[open..].find('}') else {
-                return Err((format!("{text:?}, with a \"{{\" that is not closed"), None));
+                return Err(format!("{text:?}, with a \"{{\" that is not closed").into());
             };
             let name = &rest[open + 1..open + length];
             let Some(field) = FIELDS.into_iter().find(|field| *field == name) else {
                 let near =
                     nearest(name, FIELDS).map(|near| text.replace(&format!("{{{name}}}"), &format!("{{{near}}}")));
-                return Err((format!("{text:?}, with the unknown field {{{name}}}"), near));
+                return Err(Wrong { found: format!("{text:?}, with the unknown field {{{name}}}"), nearest: near });
             };
             parts.push(Part::Field(field));
             rest = &rest[open + length + 1..];
@@ -56,11 +65,15 @@ impl Template {
             parts.push(Part::Text(rest.to_owned()));
         }
         if parts.is_empty() {
-            return Err(("an empty text".to_owned(), None));
+            return Err("an empty text".into());
         }
         Ok(Self(parts))
     }
+}
 
+text_value!(Template);
+
+impl Template {
     /// Whether it names no field: it is the same for every entry.
     pub(crate) fn is_fixed(&self) -> bool {
         self.0.iter().all(|part| matches!(part, Part::Text(_)))
@@ -127,16 +140,16 @@ mod tests {
         let item = item(7);
         let entry = Header::parse(&item.line).unwrap();
         let all = FIELDS.map(|field| format!("{{{field}}}")).join("/");
-        let template = Template::parse(&all).unwrap();
+        let template = Template::read(&all).unwrap();
         assert!(!template.is_fixed());
         assert_eq!(
             template.render(&entry, str::to_owned),
             "prod/apps/v1/deployments/Deployment/shop/web/MODIFIED/e/2026-11-21/10"
         );
-        let cleaned = Template::parse("x.{kind}.y").unwrap().render(&entry, str::to_lowercase);
+        let cleaned = Template::read("x.{kind}.y").unwrap().render(&entry, str::to_lowercase);
         assert_eq!(cleaned, "x.deployment.y");
-        assert!(Template::parse("fixed").unwrap().is_fixed());
-        assert_eq!(Template::parse("x.{kind}.{date}").unwrap().pattern(), "x.*.*");
+        assert!(Template::read("fixed").unwrap().is_fixed());
+        assert_eq!(Template::read("x.{kind}.{date}").unwrap().pattern(), "x.*.*");
     }
 
     #[test]
@@ -144,7 +157,7 @@ mod tests {
         let line = String::from_utf8(item(7).line.to_vec()).unwrap();
         let line = line.replace(r#""namespace":"shop","#, "").replace("apps/v1", "v1");
         let entry = Header::parse(line.as_bytes()).unwrap();
-        let template = Template::parse("{group}.{version}.{namespace}").unwrap();
+        let template = Template::read("{group}.{version}.{namespace}").unwrap();
         assert_eq!(template.render(&entry, str::to_owned), "_.v1._");
     }
 
@@ -157,7 +170,7 @@ mod tests {
             ("a.name}", "that closes nothing", None),
             ("", "an empty text", None),
         ] {
-            let (found, nearest) = Template::parse(text).unwrap_err();
+            let Wrong { found, nearest } = Template::read(text).unwrap_err();
             assert!(found.contains(says), "{found}");
             assert_eq!(nearest.as_deref(), near, "{text}");
         }

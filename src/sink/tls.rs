@@ -9,10 +9,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{AlertDescription, CertificateError, ClientConfig, InvalidMessage, RootCertStore};
 
 use super::SinkError;
-use super::files::Followed;
-use crate::config;
+use super::credential_files::Followed;
+use super::settings;
 
-/// The files of [`config::Tls`], and what was made of them.
+/// The files of [`settings::Tls`], and what was made of them.
 #[derive(Debug)]
 pub(crate) struct Tls {
     authorities: Option<Followed>,
@@ -26,7 +26,7 @@ impl Tls {
     ///
     /// # Errors
     /// Where a certificate has no key, or a key no certificate.
-    pub(crate) fn new(config: &config::Tls) -> Result<Self, String> {
+    pub(crate) fn new(config: &settings::Tls) -> Result<Self, String> {
         let own = match (&config.cert_file, &config.key_file) {
             (Some(cert), Some(key)) => Some((Followed::new(cert), Followed::new(key))),
             (None, None) => None,
@@ -179,7 +179,7 @@ mod tests {
             assert!(command.output().unwrap().status.success());
         }
         fs::copy(path("a.crt"), path("ca.crt")).unwrap();
-        let config = |cert: &str, key: &str| config::Tls {
+        let config = |cert: &str, key: &str| settings::Tls {
             ca_file: Some(path("ca.crt")),
             cert_file: Some(path(cert)),
             key_file: Some(path(key)),
@@ -200,9 +200,9 @@ mod tests {
             let error = Tls::new(&config(cert, key)).unwrap().refresh().await.unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
-        let without = config::Tls { key_file: None, ..config("a.crt", "a.key") };
+        let without = settings::Tls { key_file: None, ..config("a.crt", "a.key") };
         assert!(Tls::new(&without).unwrap_err().contains("needs `key_file`"));
-        let without = config::Tls { cert_file: None, ..config("a.crt", "a.key") };
+        let without = settings::Tls { cert_file: None, ..config("a.crt", "a.key") };
         assert!(Tls::new(&without).unwrap_err().contains("needs `cert_file`"));
     }
 }

@@ -18,7 +18,6 @@ use super::{Shared, Timings};
 use crate::ambient::Signal;
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Failure};
-use crate::config;
 use crate::journal::{Journal, JournalError, SourceId, SourceRow};
 use crate::model::{Resource, SourceSpec};
 use crate::supervise::{Ended, Failed, Supervisor};
@@ -43,7 +42,7 @@ pub enum SourceManagerError {
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The `[[watch]]` entries.
-    pub watch: Vec<config::Watch>,
+    pub watch: Vec<super::Settings>,
     /// The redaction rules.
     pub redactor: Arc<Redactor>,
 }
@@ -571,7 +570,7 @@ mod tests {
             let api = Api::with_client(server(Arc::clone(&asked), answer), "test", Limits::default()).await.unwrap();
             let dir = tempfile::tempdir().unwrap();
             let (journal, thread) = Journal::open(dir.path()).unwrap();
-            let redactor = Arc::new(Redactor::new(&config::Redact::default(), [7; 32]).unwrap());
+            let redactor = Arc::new(Redactor::new(&crate::change::redact::Settings::default(), [7; 32]).unwrap());
             let plan = Plan { watch: Vec::new(), redactor };
             let timings = Timings { legacy_discovery: Duration::from_secs(300), ..Timings::default() };
             let (manager, handle) = SourceManager::new(api, journal, plan, timings);

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 
 use super::discovery::Discovered;
+use super::settings::{FirstList, Settings};
 use crate::cluster::{Api, Failure};
-use crate::config::{FirstList, Watch};
 use crate::k8s::names::Spelling;
 use crate::model::{Resource, SourceSpec};
+use crate::spelling::nearest_by;
 
 /// What a configuration comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,7 +54,7 @@ type Holder = (Option<String>, usize);
 
 /// Works out the sources.
 #[must_use]
-pub fn select(watches: &[Watch], discovered: &Discovered) -> Selection {
+pub fn select(watches: &[Settings], discovered: &Discovered) -> Selection {
     let mut selection = Selection::default();
     let mut taken: BTreeMap<(String, String), Vec<Holder>> = BTreeMap::new();
     for (index, watch) in watches.iter().enumerate() {
@@ -114,7 +115,7 @@ pub fn select(watches: &[Watch], discovered: &Discovered) -> Selection {
                         label_selector: watch.label_selector.clone(),
                         field_selector: watch.field_selector.clone(),
                         first_list_silent: watch.first_list == FirstList::Silent,
-                        ignore: watch.ignore.clone(),
+                        ignore: watch.ignore.iter().map(ToString::to_string).collect(),
                     });
                 }
             }
@@ -152,16 +153,11 @@ fn best<'a>(spelling: Spelling<'_>, among: impl Iterator<Item = &'a Resource>) -
 
 /// The spelling nearest to a name that nothing answers to.
 fn suggest(name: &str, discovered: &Discovered) -> Option<String> {
-    let lower = name.to_ascii_lowercase();
     let spellings = discovered.preferred().into_iter().flat_map(|resource| {
         let words = [resource.full_name(), resource.plural.clone(), resource.singular.clone()];
         words.into_iter().filter(|word| !word.is_empty()).map(move |word| (word, resource.full_name()))
     });
-    spellings
-        .map(|(word, full)| (strsim::damerau_levenshtein(&lower, &word), full))
-        .min_by_key(|(distance, _)| *distance)
-        .filter(|(distance, _)| *distance <= 2.max(name.len() / 4))
-        .map(|(_, full)| full)
+    nearest_by(name, spellings, |(word, _)| word.clone()).map(|(_, full)| full)
 }
 
 /// A permission, and whether we have it.
@@ -221,8 +217,8 @@ mod tests {
         }
     }
 
-    fn watch(resources: &[&str]) -> Watch {
-        Watch { resources: resources.iter().map(|name| (*name).to_owned()).collect(), ..Watch::default() }
+    fn watch(resources: &[&str]) -> Settings {
+        Settings { resources: resources.iter().map(|name| (*name).to_owned()).collect(), ..Settings::default() }
     }
 
     fn names(selection: &Selection) -> Vec<String> {
@@ -350,7 +346,7 @@ mod tests {
         web.label_selector = "tier=web".into();
         web.field_selector = "metadata.name=x".into();
         web.first_list = FirstList::Silent;
-        web.ignore = vec!["/status".into()];
+        web.ignore = vec!["/status".parse().unwrap()];
         let source = select(&[web], &served()).sources.remove(0);
         assert_eq!((source.label_selector.as_str(), source.field_selector.as_str()), ("tier=web", "metadata.name=x"));
         assert!(source.first_list_silent);

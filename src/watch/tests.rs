@@ -23,13 +23,13 @@ use tokio_util::sync::CancellationToken;
 use super::machine::Thresholds;
 use super::*;
 use crate::backoff::Backoff;
-use crate::change::redact::Redactor;
-use crate::cluster::{Api, Limits};
-use crate::config;
+use crate::change::redact::{self, Redactor};
+use crate::cluster::{self, Api, Limits};
 use crate::journal::{Journal, JournalError, SourceState, WriterThread};
 use crate::model::{Seq, SourceSpec};
 use crate::sim::faults::{Act, Answer, Fault, On, Refusal, Signal};
 use crate::sim::{Kind, Settings, Sim, objects};
+use crate::watch;
 use crate::wire::Entry;
 
 /// Longer than anything takes on a busy machine.
@@ -78,12 +78,15 @@ fn quick() -> Timings {
     }
 }
 
-fn watch(resources: &[&str]) -> config::Watch {
-    config::Watch { resources: resources.iter().map(|name| (*name).to_owned()).collect(), ..config::Watch::default() }
+fn watch(resources: &[&str]) -> watch::Settings {
+    watch::Settings {
+        resources: resources.iter().map(|name| (*name).to_owned()).collect(),
+        ..watch::Settings::default()
+    }
 }
 
-fn plan(watch: Vec<config::Watch>) -> Plan {
-    Plan { watch, redactor: Arc::new(Redactor::new(&config::Redact::default(), [7; 32]).unwrap()) }
+fn plan(watch: Vec<watch::Settings>) -> Plan {
+    Plan { watch, redactor: Arc::new(Redactor::new(&redact::Settings::default(), [7; 32]).unwrap()) }
 }
 
 impl Place {
@@ -116,12 +119,12 @@ impl Place {
 
     async fn api(&self) -> Api {
         let settings =
-            config::Cluster { kubeconfig: Some(self.dir.path().join("kubeconfig")), ..config::Cluster::default() };
+            cluster::Settings { kubeconfig: Some(self.dir.path().join("kubeconfig")), ..cluster::Settings::default() };
         let limits = Limits { head: Duration::from_secs(2), read: Duration::from_secs(2), ..Limits::default() };
         Api::open(&settings, limits).await.unwrap()
     }
 
-    async fn start(&self, watches: Vec<config::Watch>) -> Daemon {
+    async fn start(&self, watches: Vec<watch::Settings>) -> Daemon {
         let (journal, thread) = Journal::open(&self.state()).unwrap();
         let (manager, handle) =
             SourceManager::new(self.api().await, journal.clone(), plan(watches), self.timings.clone());
@@ -132,7 +135,7 @@ impl Place {
     }
 
     /// Starts and waits until every source has settled.
-    async fn ready(&self, watches: Vec<config::Watch>) -> Daemon {
+    async fn ready(&self, watches: Vec<watch::Settings>) -> Daemon {
         let daemon = self.start(watches).await;
         let mut ready = daemon.handle.ready();
         tokio::time::timeout(PATIENCE, ready.wait_for(|ready| *ready)).await.expect("it becomes ready").unwrap();
@@ -308,6 +311,6 @@ pub(in crate::watch) fn spec(plural: &str) -> SourceSpec {
     }
 }
 
-fn maps() -> Vec<config::Watch> {
+fn maps() -> Vec<watch::Settings> {
     vec![watch(&["configmaps"])]
 }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use decklog::change::redact::Redactor;
+use decklog::change::redact::{RedactMode, RedactRule, Settings as Redact};
 use decklog::change::{self, Pattern};
-use decklog::config::{Config, Files, Redact, RedactMode, RedactRule};
+use decklog::config::{Config, Files};
 use decklog::watch::decode;
 use decklog::watch::frame::{Item, Items, Lines, Oversize};
 
@@ -86,8 +87,11 @@ fn text_in_text() -> Vec<(&'static str, String)> {
 
 #[test]
 fn hostile_objects_cost_no_more_than_their_length() {
-    let rule =
-        |path: &str| RedactRule { resources: vec!["*".into()], paths: vec![path.into()], mode: RedactMode::Mask };
+    let rule = |path: &str| RedactRule {
+        resources: vec!["*".into()],
+        paths: vec![path.parse().unwrap()],
+        mode: RedactMode::Mask,
+    };
     let rules =
         vec![rule("/**/a*a*a*a*a*a*b"), rule("/**/a/**/b/**/c/**/d"), rule("/**/*x*y*z"), rule("/spec/**/password")];
     let redactor = Redactor::new(&Redact { rules, ..Redact::default() }, [1; 32]).unwrap();

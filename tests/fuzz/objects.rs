@@ -1,9 +1,9 @@
 //! Objects: redaction, comparison, patterns of pointers.
 
 use decklog::change::redact::Redactor;
+use decklog::change::redact::{RedactMode, RedactRule, Settings as Redact};
 use decklog::change::{self, Pattern};
 use decklog::churn::Churn;
-use decklog::config::{Redact, RedactMode, RedactRule};
 use decklog::model::Redacted;
 use decklog::wire;
 use serde::de::IgnoredAny;
@@ -15,7 +15,7 @@ use crate::json::pods;
 const CANARY: &str = "canaryXq7Zk2mVn4";
 
 fn redactor(mode: RedactMode) -> Redactor {
-    let rule = |path: &str| RedactRule { resources: vec!["*".to_owned()], paths: vec![path.to_owned()], mode };
+    let rule = |path: &str| RedactRule { resources: vec!["*".to_owned()], paths: vec![path.parse().unwrap()], mode };
     let rules = vec![rule("/spec/*secret*"), rule("/**/password"), rule("/spec/list/*/value")];
     Redactor::new(&Redact { rules, ..Redact::default() }, [3; 32]).unwrap()
 }

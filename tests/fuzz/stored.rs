@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use decklog::config::SinkKind;
 use decklog::journal::{Codec, Journal, Reader, WatchChange};
 use decklog::model::{EntryType, Observed, Redacted, ResourceVersion, Seq, SourceSpec, Verb};
-use decklog::sink::{self, Item, Position};
+use decklog::sink::registry::SinkKind;
+use decklog::sink::{Item, LogPosition};
 use decklog::wire::Entry;
 use fastrand::Rng;
 use serde_json::json;
@@ -41,8 +41,9 @@ fn tail() {
     let next = Item::new(Seq(1 << 40), EntryType::Added, line(1 << 40).into());
     fuzz("tail", 700, &words, |input| {
         fs::write(&path, input).unwrap();
-        let mut sink = sink::open(&kind).unwrap();
-        let cursor = Position { epoch: "e".to_owned(), seq: Seq(u64::from(crc32fast::hash(input) % 5)), entry: None };
+        let mut sink = kind.open().unwrap();
+        let cursor =
+            LogPosition { epoch: "e".to_owned(), seq: Seq(u64::from(crc32fast::hash(input) % 5)), entry: None };
         let held = runtime.block_on(sink.position(&cursor));
         let after = fs::read(&path).unwrap();
         assert!(input.starts_with(&after), "the file is another one");

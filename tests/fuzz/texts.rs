@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use decklog::cluster;
 use decklog::cluster::{Api, Limits};
-use decklog::config::{self, Config, Files};
+use decklog::config::{Config, Files};
 use decklog::filter::Filter;
 
 use crate::harness::{fuzz, two};
@@ -180,7 +181,7 @@ fn kubeconfig() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("kubeconfig");
-    let settings = config::Cluster { kubeconfig: Some(path.clone()), ..config::Cluster::default() };
+    let settings = cluster::Settings { kubeconfig: Some(path.clone()), ..cluster::Settings::default() };
     fuzz("kubeconfig", 60, &words, |input| {
         fs::write(&path, input).unwrap();
         let limits = Limits { credentials: std::time::Duration::from_secs(30), ..Limits::default() };

@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use decklog::ambient::Signal;
-use decklog::config;
 use decklog::delivery;
 use decklog::journal::{Journal, JournalError, Reader, SinkRow};
 use decklog::model::Seq;
-use decklog::sink::{self, Position};
+use decklog::sink::{self, LogPosition};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
@@ -126,7 +125,7 @@ struct Told {
 struct Truth<'a> {
     run: &'a Recorded,
     told: Vec<Told>,
-    sinks: Vec<config::Sink>,
+    sinks: Vec<delivery::Settings>,
 }
 
 impl<'a> Truth<'a> {
@@ -259,13 +258,13 @@ impl<'a> Truth<'a> {
         let mut running = tokio::task::JoinSet::new();
         for config in &self.sinks {
             let mut config = config.clone();
-            if let config::SinkKind::File(file) = &mut config.kind {
+            if let sink::registry::SinkKind::File(file) = &mut config.kind {
                 file.path = dir.join(&file.path);
             }
-            let mut sink = sink::open(&config.kind)?;
-            let plan = delivery::Plan::new(&config, None);
+            let mut sink = config.kind.open()?;
+            let plan = delivery::Plan::new(&config);
             let (_, cursor) = journal.sink(&plan.name, plan.kind, plan.start).await.map_err(text)?;
-            let cursor = Position { epoch: journal.epoch(), seq: cursor, entry: None };
+            let cursor = LogPosition { epoch: journal.epoch(), seq: cursor, entry: None };
             let held = sink.position(&cursor).await.map_err(|error| error.to_string())?;
             if held.is_some_and(|held| held.epoch != journal.epoch() || held.seq.0 > now) {
                 return Err(format!("{} makes the journal begin a new epoch", config.name));
@@ -328,8 +327,8 @@ fn but_for_time(line: &[u8]) -> Vec<u8> {
     [before, rest.split_once('"').map_or("", |(_, after)| after)].concat().into_bytes()
 }
 
-fn path_of(sink: &config::Sink, dir: &Path) -> PathBuf {
-    let config::SinkKind::File(file) = &sink.kind else { panic!("{} is no file", sink.name) };
+fn path_of(sink: &delivery::Settings, dir: &Path) -> PathBuf {
+    let sink::registry::SinkKind::File(file) = &sink.kind else { panic!("{} is no file", sink.name) };
     dir.join(&file.path)
 }
 

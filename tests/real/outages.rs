@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use decklog::config;
+use decklog::watch;
 use decklog::watch::Timings;
 use serde_json::json;
 
@@ -30,9 +30,9 @@ pub async fn scenario(version: Version) {
         cluster.create("/api/v1/namespaces", &json!({"metadata": {"name": format!("n{number}")}})).await;
     }
     let strings = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let few = config::Watch { resources: strings(&RESOURCES), ..config::Watch::default() };
+    let few = watch::Settings { resources: strings(&RESOURCES), ..watch::Settings::default() };
     let namespaces = (0..100).map(|number| format!("n{number}")).chain(["default".to_owned()]).collect();
-    let many = config::Watch { resources: strings(&["configmaps"]), namespaces, ..config::Watch::default() };
+    let many = watch::Settings { resources: strings(&["configmaps"]), namespaces, ..watch::Settings::default() };
     // An API server that begins denies everything to whoever is no administrator.
     let role = ["create", "clusterrole", "reader", "--verb=get,list,watch", "--resource=namespaces,configmaps"];
     cluster.kubectl_must(&role).await;
@@ -69,7 +69,7 @@ pub async fn scenario(version: Version) {
         assert!(times.iter().all(|(back, _)| *back <= BACK), "{} sources: {times:?}", sources.len());
         // Where the API server said that it has forgotten, etcd has not.
         let told = reading.entries().iter().filter(|entry| entry.gap.is_some()).count();
-        let expired = |source: &decklog::watch::SourceStats| {
+        let expired = |source: &watch::SourceStats| {
             source.failures().find(|(name, _)| *name == "expired").map_or(0, |(_, count)| count)
         };
         let forgotten: u64 = sources.iter().map(|source| expired(source)).sum();

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use decklog::config;
+use decklog::watch;
 use decklog::watch::Timings;
 use serde_json::json;
 
@@ -20,7 +20,7 @@ pub async fn scenario(version: Version) {
     let arguments = ["--etcd-compaction-interval=10s", "--event-ttl=1h"];
     let cluster = Cluster::start_with(version, Parts::Bare, &arguments).await;
     cluster.create(MAPS, &json!({"metadata": {"name": "busy"}})).await;
-    let watch = config::Watch { resources: vec!["events".to_owned()], ..config::Watch::default() };
+    let watch = watch::Settings { resources: vec!["events".to_owned()], ..watch::Settings::default() };
     let mut timings = Timings { short_watch_seconds: 2..=2, ..Timings::default() };
     timings.thresholds.quiet = Duration::from_millis(3900);
     let reading = Reading::start(&cluster, "calm", watch, timings).await;

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use decklog::change::redact;
 use decklog::change::redact::Redactor;
 use decklog::cluster::{Api, Limits};
-use decklog::config;
 use decklog::journal::{Journal, Reader, SourceState, WriterThread};
 use decklog::model::Seq;
 use decklog::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, SourceStats, Timings};
+use decklog::{cluster, watch};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -27,12 +28,12 @@ pub struct Reading {
 
 impl Reading {
     /// Reads this of the cluster as a user.
-    pub async fn start(cluster: &Cluster, user: &str, watch: config::Watch, timings: Timings) -> Self {
+    pub async fn start(cluster: &Cluster, user: &str, watch: watch::Settings, timings: Timings) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let settings = config::Cluster { kubeconfig: Some(cluster.kubeconfig(user)), ..config::Cluster::default() };
+        let settings = cluster::Settings { kubeconfig: Some(cluster.kubeconfig(user)), ..cluster::Settings::default() };
         let api = Api::open(&settings, Limits::default()).await.unwrap();
         let (journal, thread) = Journal::open(&dir.path().join("state")).unwrap();
-        let redactor = Arc::new(Redactor::new(&config::Redact::default(), [7; 32]).unwrap());
+        let redactor = Arc::new(Redactor::new(&redact::Settings::default(), [7; 32]).unwrap());
         let (manager, handle) = SourceManager::new(api, journal, Plan { watch: vec![watch], redactor }, timings);
         let cancel = CancellationToken::new();
         let mut tasks = JoinSet::new();

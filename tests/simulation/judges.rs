@@ -52,7 +52,7 @@ impl Log {
 }
 
 /// A source as it is on disk.
-pub(crate) struct Position {
+pub(crate) struct LogPosition {
     pub(crate) name: String,
     pub(crate) resume: Option<u64>,
     pub(crate) applied: Option<u64>,
@@ -63,7 +63,7 @@ pub(crate) struct Position {
 }
 
 /// The positions of the sources on disk.
-pub(crate) fn positions(state: &Path) -> Result<Vec<Position>, String> {
+pub(crate) fn positions(state: &Path) -> Result<Vec<LogPosition>, String> {
     let say = |error: rusqlite::Error| error.to_string();
     let conn = Connection::open_with_flags(state.join("journal.db"), OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(say)?;
     let mut select = conn
@@ -83,7 +83,7 @@ pub(crate) fn positions(state: &Path) -> Result<Vec<Position>, String> {
             }
         }
         let (resume, applied) = (number(row.get(3)?), number(row.get(4)?));
-        Ok(Position { name, resume, applied, state: row.get(5)?, active: row.get(6)?, writing: row.get(7)? })
+        Ok(LogPosition { name, resume, applied, state: row.get(5)?, active: row.get(6)?, writing: row.get(7)? })
     });
     rows.map_err(say)?.collect::<Result<_, _>>().map_err(say)
 }
@@ -193,7 +193,7 @@ pub(crate) fn log_is_right_so_far(
     log: &Log,
     histories: &Histories,
     setup: &Setup,
-    positions: &[Position],
+    positions: &[LogPosition],
     clock_was_set_back: bool,
 ) -> Vec<String> {
     let mut problems = Vec::new();

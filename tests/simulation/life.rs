@@ -8,10 +8,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use decklog::ambient::Signal;
+use decklog::change::redact;
 use decklog::change::redact::Redactor;
 use decklog::cluster::{Api, Limits};
-use decklog::config;
 use decklog::delivery;
+use decklog::filter::Wanted;
 use decklog::journal::{Budget, Journal, JournalError, SinkStart};
 use decklog::sink::Sink;
 use decklog::sink::file::FileSink;
@@ -138,7 +139,7 @@ impl Life {
         });
         let api = Api::with_client(place.network.client(&alive), "sim", Limits::default()).await;
         let api = api.map_err(|error| (error.to_string(), false))?;
-        let redactor = Redactor::new(&config::Redact::default(), [7; 32]).map_err(|why| (why.join("\n"), false))?;
+        let redactor = Redactor::new(&redact::Settings::default(), [7; 32]).map_err(|why| (why.join("\n"), false))?;
         let redactor = Arc::new(redactor);
         let plan = Plan { watch: vec![place.setup.watch()], redactor: Arc::clone(&redactor) };
         let timings = Timings {
@@ -274,7 +275,7 @@ fn sinks(place: &Surroundings, out: &Path, alive: &Arc<AtomicBool>) -> Result<Op
     let http = HttpSink::through(&setup.http, place.receiver.wire(alive))?;
     let collecting =
         Collecting { stage: Arc::clone(stage), alive: Arc::clone(alive), into: Arc::clone(&place.collected), last: 0 };
-    let wanted = delivery::Wanted::by_outline(is_collected);
+    let wanted = Wanted::by_outline(is_collected);
     Ok(vec![
         (plan("file", None), Box::new(FileSink::new(&file))),
         (plan("http", None), Box::new(http)),

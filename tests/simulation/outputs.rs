@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use decklog::config::FileSink as FileConfig;
 use decklog::model::Seq;
 use decklog::sink::file::FileSink;
-use decklog::sink::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use decklog::sink::file::Settings as FileConfig;
+use decklog::sink::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::time::{Instant, sleep};
@@ -113,7 +113,7 @@ impl Sink for Gated {
         self.inner.limits()
     }
 
-    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         async move {
             self.gate.pass().await?;
             if !self.alive.load(Ordering::Relaxed) {
@@ -126,7 +126,7 @@ impl Sink for Gated {
         .boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         async move {
             self.gate.pass().await?;
             if !self.alive.load(Ordering::Relaxed) {
@@ -278,27 +278,27 @@ impl Sink for TableSink {
         Limits { entries: 23, bytes: 1 << 20, linger: Duration::ZERO }
     }
 
-    fn position<'a>(&'a mut self, cursor: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, cursor: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         async move {
             sleep(Duration::from_millis(2)).await;
             let rows = self.table.lock();
             let at = rows.cursor.clone();
             (self.known, self.pending) = (Some(at.clone()), None);
             // One that holds nothing gets everything.
-            let Some((epoch, seq)) = at else { return Ok(Some(Position::before(&cursor.epoch))) };
+            let Some((epoch, seq)) = at else { return Ok(Some(LogPosition::before(&cursor.epoch))) };
             let line = rows.by_key.get(&(epoch.clone(), seq));
-            let entry = line.and_then(|line| Position::of(line.as_bytes()).ok()).and_then(|place| place.entry);
-            Ok(Some(Position { epoch, seq: Seq(seq), entry }))
+            let entry = line.and_then(|line| LogPosition::of(line.as_bytes()).ok()).and_then(|place| place.entry);
+            Ok(Some(LogPosition { epoch, seq: Seq(seq), entry }))
         }
         .boxed()
     }
 
-    fn holds<'a>(&'a mut self, entry: &'a Position) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
+    fn holds<'a>(&'a mut self, entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         async move {
             sleep(Duration::from_millis(2)).await;
             let rows = self.table.lock();
             let line = rows.by_key.get(&(entry.epoch.clone(), entry.seq.0));
-            Ok(Some(line.is_some_and(|line| Position::of(line.as_bytes()).is_ok_and(|place| place.is(entry)))))
+            Ok(Some(line.is_some_and(|line| LogPosition::of(line.as_bytes()).is_ok_and(|place| place.is(entry)))))
         }
         .boxed()
     }
@@ -364,7 +364,7 @@ impl Sink for Plain {
         Limits { entries: 17, bytes: 1 << 20, linger: Duration::ZERO }
     }
 
-    fn position<'a>(&'a mut self, _: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use decklog::model::Seq;
-use decklog::sink::http::Wire;
-use decklog::sink::{Class, Failure, Item, Limits, Position, Sink, SinkError};
+use decklog::sink::http::Transport;
+use decklog::sink::{Class, Failure, Item, Limits, LogPosition, Sink, SinkError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde::Deserialize;
@@ -79,7 +79,7 @@ impl Receiver {
     }
 
     /// The way to it for one life of decklog.
-    pub(crate) fn wire(self: &Arc<Self>, alive: &Arc<AtomicBool>) -> Wire {
+    pub(crate) fn wire(self: &Arc<Self>, alive: &Arc<AtomicBool>) -> Transport {
         let (receiver, alive) = (Arc::clone(self), Arc::clone(alive));
         Arc::new(move |request| {
             let (receiver, alive) = (Arc::clone(&receiver), Arc::clone(&alive));
@@ -283,7 +283,7 @@ impl Sink for Collecting {
         Limits { entries: 17, bytes: 1 << 20, linger: Duration::ZERO }
     }
 
-    fn position<'a>(&'a mut self, _: &'a Position) -> BoxFuture<'a, Result<Option<Position>, SinkError>> {
+    fn position<'a>(&'a mut self, _: &'a LogPosition) -> BoxFuture<'a, Result<Option<LogPosition>, SinkError>> {
         std::future::ready(Ok(None)).boxed()
     }
 

@@ -45,7 +45,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use decklog::ambient::{self, Simulation};
-use decklog::config::OnRefused;
+use decklog::delivery::OnRefused;
 use decklog::sim::{self, Sim, objects};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -602,8 +602,9 @@ impl Run {
         loop {
             self.pass(Duration::from_secs(10)).await;
             let positions = judges::positions(&self.state()).unwrap_or_default();
-            let ahead =
-                |position: &&judges::Position| position.active && position.applied.is_some_and(|applied| applied > to);
+            let ahead = |position: &&judges::LogPosition| {
+                position.active && position.applied.is_some_and(|applied| applied > to)
+            };
             let late: Vec<&str> = positions.iter().filter(ahead).map(|position| position.name.as_str()).collect();
             let seen = positions.iter().filter(|position| position.active).count() > 0;
             if late.is_empty() && seen && self.life.is_some() {

@@ -4,8 +4,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use decklog::config::{self, Compress, OnRefused};
+use decklog::delivery::OnRefused;
 use decklog::sim;
+use decklog::sink::file::Compress;
+use decklog::sink::{file, http};
+use decklog::units::ByteSize;
+use decklog::watch;
 use serde_json::json;
 
 use super::class::{Class, LARGE};
@@ -23,7 +27,7 @@ pub(crate) struct Setup {
     pub(crate) page: u32,
     pub(crate) line_limit: usize,
     pub(crate) on_refused: OnRefused,
-    pub(crate) http: config::HttpSink,
+    pub(crate) http: http::Settings,
     /// How often each source is compared with the API server.
     pub(crate) audit: Option<Duration>,
     pub(super) rotate: Option<u64>,
@@ -71,19 +75,19 @@ impl Setup {
     }
 
     /// The `[[watch]]` of the configuration.
-    pub(crate) fn watch(&self) -> config::Watch {
-        config::Watch {
+    pub(crate) fn watch(&self) -> watch::Settings {
+        watch::Settings {
             resources: WATCHED.iter().map(|name| (*name).to_owned()).collect(),
             namespaces: self.namespaces.iter().flatten().cloned().collect(),
             label_selector: if self.selector { "tier=web".to_owned() } else { String::new() },
-            ..config::Watch::default()
+            ..watch::Settings::default()
         }
     }
 
-    pub(crate) fn file(&self, out: &Path) -> config::FileSink {
-        config::FileSink {
+    pub(crate) fn file(&self, out: &Path) -> file::Settings {
+        file::Settings {
             path: out.join("events.jsonl"),
-            rotate_size: self.rotate,
+            rotate_size: self.rotate.map(ByteSize),
             rotate_every: None,
             keep: 10_000,
             compress: self.compress,

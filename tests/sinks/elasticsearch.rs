@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::Command;
 
 use bytes::Bytes;
-use decklog::config::SinkKind;
 use decklog::model::{Cluster, EntryType, Evidence, Gap, ResourceVersion, Seq, Why};
 use decklog::sim::objects;
-use decklog::sink::{self, Failure, Item, Sink, SinkError};
+use decklog::sink::registry::SinkKind;
+use decklog::sink::{Failure, Item, Sink, SinkError};
 use decklog::wire::{EntryBuilder, render};
 use reqwest::Method;
 use rustix::process::Signal;
@@ -197,7 +197,7 @@ async fn opensearch_and_an_entry_that_is_too_large() {
 fn open(port: u16, index: &str) -> Box<dyn Sink> {
     let url = format!("http://127.0.0.1:{port}");
     let kind = json!({ "type": "elasticsearch", "url": url, "index": index });
-    sink::open(&serde_json::from_value::<SinkKind>(kind).unwrap()).unwrap()
+    serde_json::from_value::<SinkKind>(kind).unwrap().open().unwrap()
 }
 
 /// Entries with whatever JSON can say; `kind` is one that a server may trip over.
@@ -279,7 +279,7 @@ async fn opensearch_takes_every_entry() {
         let error = sink.check().await.unwrap_err().to_string();
         assert!(error.contains(&format!("has no index template {index}; run `decklog sink init NAME`")), "{error}");
         if with_template {
-            sink.init().await.unwrap();
+            sink.provision().await.unwrap();
             sink.check().await.unwrap();
         }
         let mut told = Vec::new();
@@ -288,7 +288,7 @@ async fn opensearch_takes_every_entry() {
         for epoch in ["e1", "e2"] {
             let batch = odd(epoch);
             sink.deliver(&batch).await.unwrap();
-            sink.again();
+            sink.enter_replay();
             sink.deliver(&batch).await.unwrap();
             told.extend(batch.into_iter().map(|item| String::from_utf8(item.line.to_vec()).unwrap()));
         }

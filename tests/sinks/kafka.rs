@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use decklog::config::SinkKind;
 use decklog::model::{Cluster, EntryType, Evidence, Seq};
-use decklog::sink::{self, Class, Item, Position, Sink, SinkError};
+use decklog::sink::registry::SinkKind;
+use decklog::sink::{Class, Item, LogPosition, Sink, SinkError};
 use decklog::wire::{EntryBuilder, render};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -48,7 +48,7 @@ impl Kafka {
     /// As [`Kafka::sink`], whose topics are there.
     async fn ready(&self, keys: Value) -> Box<dyn Sink> {
         let mut sink = self.sink(keys);
-        until("the topics to be made", async || sink.init().await.map_err(|error| error.to_string())).await;
+        until("the topics to be made", async || sink.provision().await.map_err(|error| error.to_string())).await;
         sink
     }
 
@@ -145,7 +145,7 @@ fn open(port: u16, mut keys: Value) -> Result<Box<dyn Sink>, String> {
     let mut all = json!({"type": "kafka", "brokers": [format!("127.0.0.1:{port}")], "timeout": TIMEOUT});
     all.as_object_mut().unwrap().append(keys.as_object_mut().unwrap());
     let kind: SinkKind = serde_json::from_value(all).unwrap();
-    sink::open(&kind)
+    kind.open()
 }
 
 /// A sink with transactions.
@@ -192,7 +192,7 @@ async fn position(sink: &mut dyn Sink) -> Option<u64> {
 
 /// As [`position`], where the journal believes that it has so much.
 async fn position_after(sink: &mut dyn Sink, cursor: u64) -> Option<u64> {
-    let cursor = Position { epoch: "e".to_owned(), seq: Seq(cursor), entry: None };
+    let cursor = LogPosition { epoch: "e".to_owned(), seq: Seq(cursor), entry: None };
     let held = trying("its position", async || sink.position(&cursor).await).await.unwrap();
     held.map(|held| held.seq.0)
 }
@@ -334,14 +334,14 @@ async fn kafka_topics_sizes_and_takeovers() {
         missing.to_string().contains("the topics made, made-position do not exist, or may not be described"),
         "{missing}"
     );
-    let cursor = Position { epoch: "e".to_owned(), seq: Seq(0), entry: None };
+    let cursor = LogPosition { epoch: "e".to_owned(), seq: Seq(0), entry: None };
     fails("run `decklog sink init NAME`", async || sink.position(&cursor).await).await;
-    let commands = sink.needs().unwrap();
+    let commands = sink.provisioning_script().unwrap();
     assert!(commands.contains("--topic made --partitions 1\n"), "{commands}");
     assert!(commands.contains("--topic made-position --partitions 1 --config cleanup.policy=compact"), "{commands}");
-    let made = trying("the topics to be made", async || sink.init().await).await.unwrap();
+    let made = trying("the topics to be made", async || sink.provision().await).await.unwrap();
     assert_eq!(made, "made made and made-position");
-    assert_eq!(sink.init().await.unwrap(), "every topic that it needs is there already");
+    assert_eq!(sink.provision().await.unwrap(), "every topic that it needs is there already");
     sink.check().await.unwrap();
     let mut other = kafka.ready(exactly("other")).await;
     let mut lost = kafka.sink(json!({"topic": "nowhere", "transactional_id": "other"}));
@@ -357,7 +357,7 @@ async fn kafka_topics_sizes_and_takeovers() {
         })
         .await;
     }
-    let set = forgetful.init().await.unwrap();
+    let set = forgetful.provision().await.unwrap();
     assert!(set.contains("there already; set cleanup.policy=compact on plain"), "{set}");
     until("it to keep the position", async || forgetful.check().await.map_err(|error| error.to_string())).await;
     assert_eq!(position(forgetful.as_mut()).await, None);
@@ -383,7 +383,7 @@ async fn kafka_topics_sizes_and_takeovers() {
     // A check and `sink init` beside it take nothing over.
     let mut beside = kafka.sink(exactly("made"));
     trying("a check", async || beside.check().await).await.unwrap();
-    beside.init().await.unwrap();
+    beside.provision().await.unwrap();
     deliver(sink.as_mut(), &items(37..=37)).await.unwrap();
     kafka.has("made", 1..=37).await;
 
@@ -421,7 +421,7 @@ async fn kafka_topics_sizes_and_takeovers() {
 
     // A replay repeats, moves no position and locks nobody out.
     let mut replay = kafka.sink(exactly("other"));
-    replay.again();
+    replay.enter_replay();
     deliver(replay.as_mut(), &items(2..=3)).await.unwrap();
     assert_eq!(kafka.seqs("other").await[14..], [2, 3]);
     assert_eq!(position(other.as_mut()).await, Some(7));
@@ -456,11 +456,11 @@ async fn kafka_partitions_and_topics_by_template() {
     // A template needs topics that somebody else makes.
     drop(kafka.ready(json!({"topic": "log.configmaps.prod", "mode": "idempotent"})).await);
     let mut sink = kafka.ready(json!({"topic": "log.{resource}.{cluster}", "transactional_id": "log"})).await;
-    assert!(sink.needs().unwrap().starts_with("# and a topic for each log.{resource}.{cluster}"));
+    assert!(sink.provisioning_script().unwrap().starts_with("# and a topic for each log.{resource}.{cluster}"));
     deliver(sink.as_mut(), &items(1..=3)).await.unwrap();
     assert_eq!(kafka.seqs("log.configmaps.prod").await, [1, 2, 3]);
     let mut nowhere = kafka.sink(json!({"topic": "none.{resource}", "transactional_id": "log"}));
-    nowhere.of("audit", &Cluster::default());
+    nowhere.bind("audit", &Cluster::default());
     assert_eq!(position(nowhere.as_mut()).await, Some(3));
     let text = fails("auto.create.topics.enable", async || {
         nowhere.deliver(&items(4..=5)).await.map_err(|failure| failure.error)
@@ -653,7 +653,7 @@ async fn kafka_credentials_and_certificates() {
         keys.as_object_mut().unwrap().append(tls.clone().as_object_mut().unwrap());
         let mut sink = open(port, keys).unwrap();
         says(&mut sink, &["password_file"]).await;
-        let cursor = Position { epoch: "e".to_owned(), seq: Seq(0), entry: None };
+        let cursor = LogPosition { epoch: "e".to_owned(), seq: Seq(0), entry: None };
         let refused = sink.position(&cursor).await.unwrap_err();
         assert!(refused.to_string().contains("password_file"), "{refused}");
         // Somebody puts the right one in its place.
@@ -782,11 +782,11 @@ async fn kafka_rights() {
         let mut all = json!({"topic": "log", "sasl": "plain", "user": "writer", "password_file": password});
         all.as_object_mut().unwrap().append(keys.clone().as_object_mut().unwrap());
         let mut sink = open(plain, all).unwrap();
-        sink.of("audit", &Cluster::default());
+        sink.bind("audit", &Cluster::default());
         sink
     };
     let exact = json!({"transactional_id": "audit"});
-    let cursor = Position { epoch: "e".to_owned(), seq: Seq(0), entry: None };
+    let cursor = LogPosition { epoch: "e".to_owned(), seq: Seq(0), entry: None };
     let mut rights = Rights::of(&kafka);
 
     // None: topics are not visible, whether they are there or not, and cannot be made.
@@ -795,7 +795,7 @@ async fn kafka_rights() {
         fails("the topics log, audit-position do not exist, or may not be described", async || audit.check().await)
             .await;
     assert!(text.contains("`decklog sink init audit`"), "{text}");
-    fails("it is not allowed; grant Create", async || audit.init().await).await;
+    fails("it is not allowed; grant Create", async || audit.provision().await).await;
     drop(kafka.ready(json!({"topic": "log", "transactional_id": "audit"})).await);
     fails("the topics log, audit-position do not exist, or may not be described", async || audit.check().await).await;
 

@@ -12,7 +12,7 @@ use async_nats::jetstream::{self, Context};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use decklog::model::{EntryType, Seq};
-use decklog::sink::{Item, Position, Sink, SinkError};
+use decklog::sink::{Item, LogPosition, Sink, SinkError};
 use nkeys::KeyPair;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -488,9 +488,9 @@ async fn two_sinks_of_nats_in_one_stream_are_told() {
 
 /// The sink itself, with a server of these.
 fn opened(nats: &Nats, stream: &str) -> Box<dyn Sink> {
-    let config: decklog::config::Sink =
+    let config: decklog::delivery::Settings =
         toml::from_str(&format!("name = \"far\"\n{}", sink(nats.server.port(), stream))).unwrap();
-    decklog::sink::open(&config.kind).unwrap()
+    config.kind.open().unwrap()
 }
 
 /// An entry of a journal; `life` tells it from another of its place.
@@ -513,8 +513,8 @@ async fn nats_is_asked_for_an_entry() {
         let config = Config { name: "log".into(), subjects: vec!["log.>".into(), "other".into()], ..Config::default() };
         context.create_stream(&config).await.unwrap();
         let mut ours = opened(&nats, "log");
-        let place = |epoch: &str, seq, life: &str| Position::of(&item(epoch, seq, life).line).unwrap();
-        let before = Position::before("e1");
+        let place = |epoch: &str, seq, life: &str| LogPosition::of(&item(epoch, seq, life).line).unwrap();
+        let before = LogPosition::before("e1");
         assert_eq!(ours.position(&before).await, Ok(Some(before.clone())));
         assert_eq!(ours.holds(&place("e1", 1, "a")).await, Ok(None));
         let of = |epoch: &str, seqs: &[u64]| seqs.iter().map(|seq| item(epoch, *seq, "a")).collect::<Vec<_>>();
@@ -523,7 +523,7 @@ async fn nats_is_asked_for_an_entry() {
             context.publish("other", "x".into()).await.unwrap().await.unwrap();
         }
         let mut again = opened(&nats, "log");
-        again.again();
+        again.enter_replay();
         again.deliver(&of("e1", &[1, 2])).await.unwrap();
         ours.deliver(&of("e2", &[9, 10, 12])).await.unwrap();
         again.deliver(&of("e1", &[13, 1])).await.unwrap();
@@ -564,7 +564,7 @@ async fn nats_mixes_no_two_copies() {
         let config = Config { name: "log".into(), subjects: vec!["log.>".into()], ..Config::default() };
         nats.context().await.create_stream(&config).await.unwrap();
         let (mut one, mut two) = (opened(&nats, "log"), opened(&nats, "log"));
-        let before = Position::before("e1");
+        let before = LogPosition::before("e1");
         for sink in [&mut one, &mut two] {
             assert_eq!(sink.position(&before).await, Ok(Some(before.clone())));
         }

@@ -6,9 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use decklog::config::SinkKind;
 use decklog::model::{Cluster, EntryType, Seq};
-use decklog::sink::{self, Failure, Item, Sink, SinkError};
+use decklog::sink::registry::SinkKind;
+use decklog::sink::{Failure, Item, Sink, SinkError};
 use decklog::wire::{EntryBuilder, render};
 use serde_json::{Value, json};
 
@@ -122,7 +122,7 @@ async fn otlp_killed_at_every_exchange_over_http() {
 fn open(protocol: &str, url: &str, keys: &Value) -> Box<dyn Sink> {
     let mut kind = json!({ "type": "otlp", "url": url, "protocol": protocol, "timeout": "30s" });
     kind.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-    sink::open(&serde_json::from_value::<SinkKind>(kind).unwrap()).unwrap()
+    serde_json::from_value::<SinkKind>(kind).unwrap().open().unwrap()
 }
 
 fn item(seq: u64, bytes: usize) -> Item {

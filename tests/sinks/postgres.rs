@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use decklog::config::SinkKind;
 use decklog::model::{Cluster, EntryType, Seq};
 use decklog::sim::{Sim, objects};
-use decklog::sink::{self, Item, Position, Sink, SinkError};
+use decklog::sink::registry::SinkKind;
+use decklog::sink::{Item, LogPosition, Sink, SinkError};
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 
@@ -44,8 +44,8 @@ impl Postgres {
         });
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let config: SinkKind = serde_json::from_value(config).unwrap();
-        let mut sink = sink::open(&config).unwrap();
-        sink.of("direct", &Cluster { name: "test".into(), uid: "c".into() });
+        let mut sink = config.open().unwrap();
+        sink.bind("direct", &Cluster { name: "test".into(), uid: "c".into() });
         sink
     }
 
@@ -376,8 +376,8 @@ fn item(seq: u64, object: &str) -> Item {
 async fn postgres_objects_of_another_timeline_go_with_it() {
     let far = Postgres::start().await;
     let mut sink = far.open(serde_json::json!({"schema": "parted", "objects": true}));
-    sink.init().await.unwrap();
-    let none = Position { epoch: "e".into(), seq: Seq(0), entry: None };
+    sink.provision().await.unwrap();
+    let none = LogPosition { epoch: "e".into(), seq: Seq(0), entry: None };
     sink.position(&none).await.unwrap();
     sink.deliver(&[1, 2, 3].map(|seq| item(seq, "{}"))).await.unwrap();
     sink.position(&none).await.unwrap();
@@ -400,11 +400,11 @@ async fn postgres_objects_of_another_timeline_go_with_it() {
 async fn postgres_keeps_every_byte_and_refuses_only_what_is_refused() {
     let far = Postgres::start().await;
     let mut sink = far.open(serde_json::json!({"schema": "bytes", "objects": true}));
-    let none = Position { epoch: "e".into(), seq: Seq(0), entry: None };
+    let none = LogPosition { epoch: "e".into(), seq: Seq(0), entry: None };
     let error = sink.position(&none).await.unwrap_err();
     assert!(matches!(&error, SinkError::Halt { text } if text.contains("decklog sink init direct")), "{error}");
-    sink.init().await.unwrap();
-    assert!(sink.init().await.unwrap().ends_with("already"));
+    sink.provision().await.unwrap();
+    assert!(sink.provision().await.unwrap().ends_with("already"));
     sink.check().await.unwrap();
     assert_eq!(sink.position(&none).await, Ok(Some(none)));
     let odd = [
@@ -443,7 +443,7 @@ async fn postgres_keeps_every_byte_and_refuses_only_what_is_refused() {
     // A replay brings what was set aside, repeats nothing, and moves nothing.
     far.audit("ALTER TABLE bytes.entries DROP CONSTRAINT no_seven").await;
     let mut replay = far.open(serde_json::json!({"schema": "bytes", "objects": true}));
-    replay.again();
+    replay.enter_replay();
     replay.deliver(&items).await.unwrap();
     replay.deliver(&items[..2]).await.unwrap();
     assert_eq!(
@@ -460,7 +460,7 @@ async fn postgres_keeps_every_byte_and_refuses_only_what_is_refused() {
     replay.deliver(&items).await.unwrap();
     assert_eq!(far.audit("SELECT count(*) FROM bytes.objects WHERE name = 'o5'").await, ["0"]);
     assert_eq!(
-        sink.position(&Position { epoch: "e".into(), seq: Seq(0), entry: None }).await.unwrap().unwrap().seq,
+        sink.position(&LogPosition { epoch: "e".into(), seq: Seq(0), entry: None }).await.unwrap().unwrap().seq,
         Seq(10)
     );
 }
@@ -472,9 +472,9 @@ async fn postgres_needs_no_session_of_its_own_and_no_other_rights() {
     let pool = far.pool().await;
     let more = serde_json::json!({"schema": "least", "objects": true});
     far.audit("REVOKE ALL ON DATABASE audit FROM decklog; ALTER DATABASE audit OWNER TO postgres").await;
-    let error = far.open(more.clone()).init().await.unwrap_err().to_string();
+    let error = far.open(more.clone()).provision().await.unwrap_err().to_string();
     assert!(error.ends_with("an administrator apply what `decklog sink init direct --print` prints"), "{error}");
-    let needs = far.open(more.clone()).needs().unwrap();
+    let needs = far.open(more.clone()).provisioning_script().unwrap();
     far.audit(&needs).await;
     let through = |more: &serde_json::Value| {
         let mut more = more.clone();
@@ -483,7 +483,7 @@ async fn postgres_needs_no_session_of_its_own_and_no_other_rights() {
     };
     let (mut sink, mut other) = (through(&more), through(&more));
     sink.check().await.unwrap();
-    let cursor = Position { epoch: "e".into(), seq: Seq(0), entry: None };
+    let cursor = LogPosition { epoch: "e".into(), seq: Seq(0), entry: None };
     sink.position(&cursor).await.unwrap();
     let gone = |seq, name: &str| {
         let line = String::from_utf8(item(seq, "{}").line.to_vec()).unwrap();
@@ -502,7 +502,7 @@ async fn postgres_needs_no_session_of_its_own_and_no_other_rights() {
     let line = String::from_utf8(older.line.to_vec()).unwrap().replace("\"o8\"", "\"o3\"");
     sink.deliver(&[Item::new(older.seq, older.op, line.into())]).await.unwrap();
     far.audit("DELETE FROM least.entries WHERE seq = 8").await;
-    other.again();
+    other.enter_replay();
     other.deliver(&[item(3, "{}")]).await.unwrap();
     assert_eq!(far.audit("SELECT seq FROM least.objects WHERE name = 'o3'").await, ["8"]);
     // The table is kept from now on, and gets what came before by a replay.
@@ -521,17 +521,17 @@ async fn postgres_needs_no_session_of_its_own_and_no_other_rights() {
 async fn postgres_tables_have_a_version() {
     let far = Postgres::start().await;
     let mut sink = far.open(serde_json::json!({"schema": "v"}));
-    sink.init().await.unwrap();
+    sink.provision().await.unwrap();
     far.audit("UPDATE v.migrations SET version = 0; DROP TABLE v.objects").await;
-    let cursor = Position { epoch: "e".into(), seq: Seq(0), entry: None };
+    let cursor = LogPosition { epoch: "e".into(), seq: Seq(0), entry: None };
     let error = sink.position(&cursor).await.unwrap_err().to_string();
     assert!(error.contains("run `decklog sink init direct`, or apply what it prints"), "{error}");
-    assert!(sink.init().await.unwrap().ends_with("has all that is needed now"));
+    assert!(sink.provision().await.unwrap().ends_with("has all that is needed now"));
     sink.position(&cursor).await.unwrap();
     far.audit("INSERT INTO v.migrations VALUES (2); DROP FUNCTION v.json(text)").await;
-    let error = sink.init().await.unwrap_err().to_string();
+    let error = sink.provision().await.unwrap_err().to_string();
     assert!(error.ends_with("are of a newer decklog (version 2); use that one"), "{error}");
-    let error = far.sql("audit", &sink.needs().unwrap()).await.unwrap_err();
+    let error = far.sql("audit", &sink.provisioning_script().unwrap()).await.unwrap_err();
     assert!(error.contains("these tables are of a newer decklog; nothing was changed"), "{error}");
     assert_eq!(
         far.audit("SELECT count(*) FROM pg_proc WHERE proname = 'json' AND pronamespace = 'v'::regnamespace").await,
@@ -641,8 +641,8 @@ async fn postgres_over_tls_is_verified() {
     };
     let url = far.url(far.port());
     let mut sink = with(&url, "ca.pem");
-    sink.init().await.unwrap();
-    let begin = Position { epoch: "e".into(), seq: Seq(0), entry: None };
+    sink.provision().await.unwrap();
+    let begin = LogPosition { epoch: "e".into(), seq: Seq(0), entry: None };
     sink.position(&begin).await.unwrap();
     sink.deliver(&[item(1, "{}")]).await.unwrap();
     far.audit("CREATE VIEW tls.encrypted AS SELECT 1").await;
@@ -684,8 +684,8 @@ async fn postgres_over_tls_is_verified() {
 async fn postgres_takes_a_new_password_from_its_file_and_bounds_a_hung_server() {
     let mut far = Postgres::start().await;
     let mut sink = far.open(serde_json::json!({"schema": "renewed", "timeout": "1s"}));
-    sink.init().await.unwrap();
-    let begin = Position { epoch: "e".into(), seq: Seq(0), entry: None };
+    sink.provision().await.unwrap();
+    let begin = LogPosition { epoch: "e".into(), seq: Seq(0), entry: None };
     sink.position(&begin).await.unwrap();
     sink.deliver(&[item(1, "{}")]).await.unwrap();
     far.audit("ALTER ROLE decklog PASSWORD 'renewed'").await;

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use ::redis::FromRedisValue;
 use decklog::model::{EntryType, Seq};
-use decklog::sink::{self, Item, Position, Sink, SinkError};
+use decklog::sink::{self, Item, LogPosition, Sink, SinkError};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -135,16 +135,16 @@ fn items(epoch: &str, seqs: impl IntoIterator<Item = u64>) -> Vec<Item> {
 fn sink(keys: serde_json::Value) -> Box<dyn Sink> {
     let mut config = json!({"type": "redis", "stream": "log"});
     config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-    sink::open(&serde_json::from_value(config).unwrap()).unwrap()
+    serde_json::from_value::<sink::registry::SinkKind>(config).unwrap().open().unwrap()
 }
 
-fn position(epoch: &str, seq: u64) -> Position {
-    Position { epoch: epoch.to_owned(), seq: Seq(seq), entry: None }
+fn position(epoch: &str, seq: u64) -> LogPosition {
+    LogPosition { epoch: epoch.to_owned(), seq: Seq(seq), entry: None }
 }
 
 /// The place of an entry of [`items`].
-fn place(epoch: &str, seq: u64) -> Position {
-    Position::of(&item(epoch, seq, "x").line).unwrap()
+fn place(epoch: &str, seq: u64) -> LogPosition {
+    LogPosition::of(&item(epoch, seq, "x").line).unwrap()
 }
 
 impl Redis {
@@ -268,7 +268,7 @@ async fn redis_takes_nothing_of_another_writer_for_its_own() {
     assert_eq!(late.holds(&place(epoch, 7)).await, Ok(Some(true)));
     assert_eq!(late.holds(&place(epoch, 5)).await, Ok(None));
     let mark = sink::Mark { id: "u.8.MODIFIED".into(), time: "2026-11-21T10:15:00.000000Z".into() };
-    assert_eq!(late.holds(&Position { entry: Some(mark), ..place(epoch, 7) }).await, Ok(Some(false)));
+    assert_eq!(late.holds(&LogPosition { entry: Some(mark), ..place(epoch, 7) }).await, Ok(Some(false)));
     // What somebody else put behind it is none of the log.
     redis.asked::<String>("XADD log * a b").await;
     let error = late.position(&position(epoch, 7)).await.unwrap_err();
@@ -290,7 +290,7 @@ async fn redis_keeps_as_many_as_it_is_told_in_streams_by_a_template() {
     }
     // What is replayed goes beside it, each time again.
     let mut replaying = sink(keys);
-    replaying.again();
+    replaying.enter_replay();
     for _ in 0..2 {
         replaying.deliver(&items(EPOCHS[0], [990, 7])).await.unwrap();
     }

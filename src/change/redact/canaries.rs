@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::change;
-use crate::config::RedactRule;
 use crate::model::{Cluster, EntryType, Evidence, Seq};
 use crate::wire;
 
@@ -290,10 +289,10 @@ fn resource((group, plural): (&str, &str)) -> Resource {
 fn redactor(defaults: bool, rule: Option<(&Carrier, &str, RedactMode)>) -> Redactor {
     let rules = rule.map(|(carrier, path, mode)| RedactRule {
         resources: vec![carrier.resource.1.to_owned()],
-        paths: vec![path.to_owned()],
+        paths: vec![Pattern::parse(path).unwrap()],
         mode,
     });
-    Redactor::new(&Redact { defaults, rules: rules.into_iter().collect(), ..Redact::default() }, [9; 32]).unwrap()
+    Redactor::new(&Settings { defaults, rules: rules.into_iter().collect(), ..Settings::default() }, [9; 32]).unwrap()
 }
 
 /// All that comes out of decklog about an object: what is stored of it, told of it, and said where it cannot be read.

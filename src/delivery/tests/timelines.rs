@@ -164,7 +164,7 @@ async fn what_both_have_is_found_also_where_something_is_left_out() {
             }
             let mut fake = Fake::new([]);
             (fake.shared, fake.missing, fake.limits.entries) = (8, missing.clone(), 64);
-            fake.held = Some(Position::of(dead(&world, 9).as_bytes()).unwrap());
+            fake.held = Some(LogPosition::of(dead(&world, 9).as_bytes()).unwrap());
             world.start(world.plan(), fake.clone());
             let first = if is_aside { 9 } else { missing[0] };
             let own: Vec<u64> = (first..=12).collect();
@@ -181,7 +181,7 @@ async fn an_entry_that_is_the_same_by_chance_does_not_hide_what_is_before_it() {
     world.write(12).await;
     let mut fake = Fake::new([]);
     (fake.shared, fake.missing, fake.limits.entries) = (8, (4..=7).collect(), 64);
-    fake.held = Some(Position::of(dead(&world, 9).as_bytes()).unwrap());
+    fake.held = Some(LogPosition::of(dead(&world, 9).as_bytes()).unwrap());
     world.start(world.plan(), fake.clone());
     assert_eq!(fake.taken(9).await, (4..=12).collect::<Vec<_>>());
     world.stop().await;
@@ -198,7 +198,7 @@ async fn an_output_that_no_longer_has_the_last_entry_is_not_told_everything_agai
         sink.acknowledge(Seq(3)).await.unwrap();
         let mut fake = Fake::new([]);
         fake.forgets = true;
-        fake.held = Some(Position::of(dead(&world, ends).as_bytes()).unwrap());
+        fake.held = Some(LogPosition::of(dead(&world, ends).as_bytes()).unwrap());
         world.start(world.plan(), fake.clone());
         let own: Vec<u64> = (first..=6).collect();
         assert_eq!(fake.taken(own.len()).await, own, "{ends}");
@@ -216,7 +216,7 @@ async fn a_number_alone_proves_nothing_beyond_the_cursor() {
     sink.acknowledge(Seq(3)).await.unwrap();
     let mut fake = Fake::new([]);
     fake.shared = 4;
-    fake.held = Some(Position { epoch: world.journal.epoch(), seq: Seq(6), entry: None });
+    fake.held = Some(LogPosition { epoch: world.journal.epoch(), seq: Seq(6), entry: None });
     world.start(world.plan(), fake.clone());
     assert_eq!(fake.taken(2).await, [5, 6]);
     world.stop().await;

@@ -6,11 +6,21 @@ use rusqlite::{OptionalExtension, params};
 
 use super::transaction::{Rules, Source, Watched};
 use super::{Transaction, sql};
-use crate::change::Noise;
 use crate::change::redact::Redactor;
+use crate::change::{Ignore, Noise};
 use crate::journal::error::Result;
 use crate::journal::{JournalError, SinkStart, SourceId, SourceMemory};
 use crate::model::{Checkpoint, Cluster, Resource, ResourceVersion, Seq, SourceSpec, Why};
+use crate::spelling::Text;
+
+/// What `ignore` covers in the objects of a resource, from the texts that the journal keeps of it.
+fn noise(texts: &[String], resource: &Resource) -> Result<Noise> {
+    let ignore = texts.iter().map(|text| Ignore::read(text));
+    let ignore: Vec<Ignore> = ignore.collect::<std::result::Result<_, _>>().map_err(|wrong| {
+        JournalError::Corrupt(format!("the journal holds an `ignore` that cannot be read: {}", wrong.found))
+    })?;
+    Ok(Noise::new(&ignore, &resource.full_name()))
+}
 
 impl Transaction<'_> {
     /// The inner error: the journal is of another cluster.
@@ -140,7 +150,7 @@ impl Transaction<'_> {
                 api_version: spec.resource.api_version(),
                 facts: spec.resource.clone(),
                 silent: spec.first_list_silent,
-                ignore: Noise::new(&spec.ignore, &spec.resource.full_name()),
+                ignore: noise(&spec.ignore, &spec.resource)?,
             }),
             checkpoint: checkpoint.clone(),
             good_at: good_at.unwrap_or(0),
@@ -181,8 +191,7 @@ impl Transaction<'_> {
             .map_err(sql(what))?;
         let facts: Resource = serde_json::from_str(&facts)
             .map_err(|_| JournalError::Corrupt("the journal holds a resource that cannot be read".to_owned()))?;
-        let ignore = serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default();
-        let ignore = Noise::new(&ignore, &facts.full_name());
+        let ignore = noise(&serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default(), &facts)?;
         let api_version = facts.api_version();
         let watched = Watched { id, registered: false, resource, facts, namespace, api_version, silent: false, ignore };
         self.put_source(Source {

@@ -330,7 +330,7 @@ fn sinks_have_their_turn_when_sources_have_none() {
 fn a_transaction_that_fails_leaves_what_is_committed_as_it_was() {
     let of_other = |command| Command::Source(SourceId(2), command);
     let of_sink = |command| Command::Sink("s".into(), command);
-    let rules = |key| Redactor::new(&crate::config::Redact::default(), [key; 32]).unwrap();
+    let rules = |key| Redactor::new(&crate::change::redact::Settings::default(), [key; 32]).unwrap();
     let maps = || {
         let mut maps = spec();
         (maps.resource.kind, maps.resource.plural) = ("ConfigMap".into(), "configmaps".into());

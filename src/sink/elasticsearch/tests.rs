@@ -33,13 +33,13 @@ impl Seen {
     }
 }
 
-fn config() -> config::ElasticsearchSink {
+fn config() -> Settings {
     serde_json::from_value(json!({ "url": "http://127.0.0.1:1/es", "compress": "none" })).unwrap()
 }
 
 /// A sink whose requests are answered by `script`, which gets the number of the request, and those requests.
 fn sink(
-    config: &config::ElasticsearchSink,
+    config: &Settings,
     script: impl Fn(usize, &Seen) -> (u16, String) + Send + Sync + 'static,
 ) -> (ElasticsearchSink, Arc<Mutex<Vec<Seen>>>) {
     let mut sink = ElasticsearchSink::new(config).unwrap();
@@ -155,7 +155,7 @@ async fn whatever_an_object_holds_is_in_one_text() {
     let drafts = [draft(1, change), draft(2, odd), gap];
     let lines: Vec<Bytes> = drafts.iter().map(|draft| render(draft).line.into()).collect();
     let batch: Vec<Item> = lines.iter().map(|line| Item::new(Seq(1), EntryType::Modified, line.clone())).collect();
-    let config = config::ElasticsearchSink { index: "log-{cluster}-{namespace}-{date}".into(), ..config() };
+    let config = Settings { index: "log-{cluster}-{namespace}-{date}".parse().unwrap(), ..config() };
     let (mut sink, seen) = sink(&config, |_, seen| (200, bulk(&vec![MADE; seen.seqs().len()])));
     sink.deliver(&batch).await.unwrap();
     let sent = seen.lock().unwrap()[0].lines();
@@ -300,8 +300,7 @@ async fn no_text_tells_what_was_sent_or_a_secret() {
     let dir = tempfile::tempdir().unwrap();
     let password_file = dir.path().join("password");
     std::fs::write(&password_file, "s3cret-p4ssword\n").unwrap();
-    let config =
-        config::ElasticsearchSink { user: Some("us3r".into()), password_file: Some(password_file.clone()), ..config() };
+    let config = Settings { user: Some("us3r".into()), password_file: Some(password_file.clone()), ..config() };
     let (mut sink, seen) = sink(&config, |number, seen| {
         let authorization = seen.headers[AUTHORIZATION].to_str().unwrap();
         let name = "failed to parse field in document with id 'u.1.MODIFIED', value deployments of 2026-11-21T10:15:00";
@@ -336,7 +335,7 @@ async fn requests_are_compressed_and_have_the_key() {
     let dir = tempfile::tempdir().unwrap();
     let key = dir.path().join("key");
     std::fs::write(&key, "aWQ6a2V5\n").unwrap();
-    let config = config::ElasticsearchSink { compress: Gzip::Gzip, api_key_file: Some(key), ..config() };
+    let config = Settings { compress: Gzip::Gzip, api_key_file: Some(key), ..config() };
     let (mut sink, seen) = sink(&config, |_, _| (200, bulk(&[MADE])));
     sink.deliver(&items(1..=1)).await.unwrap();
     let seen = seen.lock().unwrap();
@@ -349,14 +348,14 @@ async fn requests_are_compressed_and_have_the_key() {
 
 #[tokio::test]
 async fn the_index_template_is_made_once() {
-    let config = config::ElasticsearchSink { index: "log-{cluster}-{date}".into(), ..config() };
+    let config = Settings { index: "log-{cluster}-{date}".parse().unwrap(), ..config() };
     let (mut sink, seen) =
         sink(&config, |number, _| ([404, 400, 404, 404, 200, 200, 403, 404, 404, 400, 200][number], String::new()));
-    sink.of("search", &crate::model::Cluster::default());
+    sink.bind("search", &crate::model::Cluster::default());
     let error = sink.check().await.unwrap_err();
     assert!(matches!(&error, SinkError::Halt { text } if text.contains("`decklog sink init search`")), "{error}");
-    assert!(sink.init().await.unwrap().contains("made the index template log-cluster-date for log-*-*"));
-    assert!(sink.init().await.unwrap().contains("is there already"));
+    assert!(sink.provision().await.unwrap().contains("made the index template log-cluster-date for log-*-*"));
+    assert!(sink.provision().await.unwrap().contains("is there already"));
     sink.check().await.unwrap();
     // No template, and yet indices that somebody made.
     sink.check().await.unwrap();
@@ -378,7 +377,7 @@ async fn the_index_template_is_made_once() {
             "HEAD /es/log-*-*?allow_no_indices=false",
         ]
     );
-    let needs = sink.needs().unwrap();
+    let needs = sink.provisioning_script().unwrap();
     assert_eq!(seen[4].body, needs);
     assert_eq!(serde_json::from_str::<Value>(&needs).unwrap()["index_patterns"], json!(["log-*-*"]));
 }
@@ -393,7 +392,7 @@ async fn a_refusal_is_told_in_a_sentence() {
             _ => (status, body.clone()),
         });
         let error = match what {
-            "init" => sink.init().await.unwrap_err(),
+            "init" => sink.provision().await.unwrap_err(),
             _ => {
                 sink.check().await.unwrap_err();
                 sink.deliver(&items(1..=1)).await.unwrap_err().error
@@ -447,7 +446,8 @@ fn credentials_that_can_never_work_are_refused_at_once() {
     let with = |json: Value| {
         let mut whole = json!({ "url": "https://x.example" });
         whole.as_object_mut().unwrap().extend(json.as_object().unwrap().clone());
-        ElasticsearchSink::new(&serde_json::from_value(whole).unwrap()).map(drop)
+        let settings: Settings = serde_json::from_value(whole).map_err(|error| error.to_string())?;
+        ElasticsearchSink::new(&settings).map(drop)
     };
     with(json!({})).unwrap();
     with(json!({ "user": "a", "password_file": "/x" })).unwrap();
@@ -455,7 +455,7 @@ fn credentials_that_can_never_work_are_refused_at_once() {
         (json!({ "user": "a" }), "`user` needs `password_file`"),
         (json!({ "password_file": "/x" }), "`password_file` needs `user`"),
         (json!({ "user": "a", "password_file": "/x", "api_key_file": "/y" }), "exclude each other"),
-        (json!({ "url": "ftp://x" }), "`url`"),
+        (json!({ "url": "ftp://x" }), "a URL with the scheme"),
     ] {
         let text = with(config).unwrap_err();
         assert!(text.contains(says), "{text}");

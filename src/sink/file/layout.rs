@@ -8,10 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
-use super::tail;
-use crate::config::{self, Compress};
+use super::{Compress, Settings, tail};
 use crate::model::Seq;
-use crate::sink::Position;
+use crate::sink::LogPosition;
 
 /// What a compressed file is called while it is being written.
 const UNFINISHED: &str = ".zst.tmp";
@@ -46,7 +45,7 @@ impl Rotated {
 }
 
 impl Layout {
-    pub(super) fn new(config: &config::FileSink) -> Self {
+    pub(super) fn new(config: &Settings) -> Self {
         // A symbolic link is followed once, so that rotation moves the file and not the link.
         let path = fs::canonicalize(&config.path).unwrap_or_else(|_| config.path.clone());
         let dir = match path.parent() {
@@ -140,7 +139,7 @@ impl Layout {
     }
 
     /// The furthest position that a file shows which decklog rotated or somebody moved away (logrotate's way).
-    pub(super) fn newest_elsewhere(&self) -> Option<Position> {
+    pub(super) fn newest_elsewhere(&self) -> Option<LogPosition> {
         let mut candidates = Vec::new();
         if let Some(newest) = self.rotated().ok().and_then(|rotated| rotated.names().last().map(|name| (*name).clone()))
         {

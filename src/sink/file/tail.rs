@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::model::Seq;
-use crate::sink::Position;
+use crate::sink::LogPosition;
 use crate::wire::{Entry, EntryError};
 
 /// How every entry begins: what tells a torn line of decklog's from somebody else's text.
@@ -28,7 +28,7 @@ pub(super) struct Tail {
     /// The length up to which it is whole.
     pub(super) good: u64,
     /// The position of its last whole line; none in an empty file.
-    pub(super) last: Option<Position>,
+    pub(super) last: Option<LogPosition>,
 }
 
 /// The file ends with something that decklog did not write, and so does not touch.
@@ -57,7 +57,7 @@ impl Foreign {
 
 /// Reads the end of a file. Everything up to `known` is whole; lines after it are examined one by one, because a power
 /// cut can leave a hole before a later line that is whole.
-pub(super) fn read(file: &File, known: Option<&Position>) -> io::Result<Result<Tail, Foreign>> {
+pub(super) fn read(file: &File, known: Option<&LogPosition>) -> io::Result<Result<Tail, Foreign>> {
     let len = file.metadata()?.len();
     let mut tail: Option<Tail> = None;
     let mut end = len;
@@ -71,7 +71,7 @@ pub(super) fn read(file: &File, known: Option<&Position>) -> io::Result<Result<T
         };
         match entry {
             Ok(Some(entry)) => {
-                let position = Position::at(&entry);
+                let position = LogPosition::at(&entry);
                 let known = known.is_none_or(|known| position.epoch != known.epoch || position.seq <= known.seq);
                 tail.get_or_insert(Tail { good: end, last: Some(position) });
                 if known || len - start > EXAMINED {
@@ -119,7 +119,7 @@ pub(super) fn first_seq(file: &File) -> io::Result<Option<Seq>> {
 }
 
 /// The position of the last line of a file that is whole, plain or compressed. `None` where it has none.
-pub(super) fn last_of(path: &Path) -> io::Result<Option<Position>> {
+pub(super) fn last_of(path: &Path) -> io::Result<Option<LogPosition>> {
     let file = File::open(path)?;
     if path.extension().is_none_or(|extension| extension != "zst") {
         return Ok(read(&file, None)?.ok().and_then(|tail| tail.last));
@@ -131,11 +131,11 @@ pub(super) fn last_of(path: &Path) -> io::Result<Option<Position>> {
         line.clear();
     }
     let entry = last.strip_suffix(b"\n").and_then(|line| Entry::parse(line).ok());
-    Ok(entry.map(|entry| Position::at(&entry)))
+    Ok(entry.map(|entry| LogPosition::at(&entry)))
 }
 
 /// Whether a file, plain or compressed, holds this very entry; `None` where it begins after it.
-pub(super) fn holds(path: &Path, entry: &Position) -> io::Result<Option<bool>> {
+pub(super) fn holds(path: &Path, entry: &LogPosition) -> io::Result<Option<bool>> {
     let file = File::open(path)?;
     if path.extension().is_none_or(|extension| extension != "zst") {
         return Ok(find(&file, entry)?.map(|found| found.is(entry)));
@@ -143,7 +143,7 @@ pub(super) fn holds(path: &Path, entry: &Position) -> io::Result<Option<bool>> {
     let mut lines = BufReader::with_capacity(CHUNK, zstd::stream::read::Decoder::new(file)?);
     let (mut line, mut held) = (Vec::new(), None);
     while lines.by_ref().read_until(b'\n', &mut line)? > 0 {
-        if let Ok(found) = Position::of(&line) {
+        if let Ok(found) = LogPosition::of(&line) {
             // Epochs and seqs only grow in a file.
             if (&found.epoch, found.seq) > (&entry.epoch, entry.seq) {
                 break;
@@ -156,13 +156,13 @@ pub(super) fn holds(path: &Path, entry: &Position) -> io::Result<Option<bool>> {
 }
 
 /// The place of the first line of each epoch in a file, plain or compressed.
-pub(super) fn epochs(path: &Path) -> io::Result<Vec<Position>> {
+pub(super) fn epochs(path: &Path) -> io::Result<Vec<LogPosition>> {
     let file = File::open(path)?;
-    let mut firsts: Vec<Position> = Vec::new();
+    let mut firsts: Vec<LogPosition> = Vec::new();
     if path.extension().is_none_or(|extension| extension != "zst") {
         let mut next = position_at(&file, 0)?;
         while let Some(first) = next {
-            let (_, end) = split(&file, &Position { seq: Seq(u64::MAX), ..first.clone() })?;
+            let (_, end) = split(&file, &LogPosition { seq: Seq(u64::MAX), ..first.clone() })?;
             next = position_at(&file, end)?;
             firsts.push(first);
         }
@@ -171,7 +171,7 @@ pub(super) fn epochs(path: &Path) -> io::Result<Vec<Position>> {
     let mut lines = BufReader::with_capacity(CHUNK, zstd::stream::read::Decoder::new(file)?);
     let mut line = Vec::new();
     while lines.by_ref().read_until(b'\n', &mut line)? > 0 {
-        if let Ok(place) = Position::of(&line)
+        if let Ok(place) = LogPosition::of(&line)
             && firsts.last().is_none_or(|last| last.epoch != place.epoch)
         {
             firsts.push(place);
@@ -182,14 +182,14 @@ pub(super) fn epochs(path: &Path) -> io::Result<Vec<Position>> {
 }
 
 /// The place of the last line that does not come after `at`.
-fn find(file: &File, at: &Position) -> io::Result<Option<Position>> {
+fn find(file: &File, at: &LogPosition) -> io::Result<Option<LogPosition>> {
     Ok(split(file, at)?.0)
 }
 
 /// The place of the last line that does not come after `at`, and where the next one begins, by bisection: epochs and seqs
 /// only grow in a file.
-fn split(file: &File, at: &Position) -> io::Result<(Option<Position>, u64)> {
-    let after = |position: &Position| (&position.epoch, position.seq) > (&at.epoch, at.seq);
+fn split(file: &File, at: &LogPosition) -> io::Result<(Option<LogPosition>, u64)> {
+    let after = |position: &LogPosition| (&position.epoch, position.seq) > (&at.epoch, at.seq);
     let (mut low, mut high) = (0, file.metadata()?.len());
     let mut found = match position_at(file, 0)? {
         Some(first) if !after(&first) => first,
@@ -210,10 +210,10 @@ fn split(file: &File, at: &Position) -> io::Result<(Option<Position>, u64)> {
 }
 
 /// What the line that begins here says of its place.
-fn position_at(file: &File, start: u64) -> io::Result<Option<Position>> {
+fn position_at(file: &File, start: u64) -> io::Result<Option<LogPosition>> {
     let mut head = vec![0; STAMP];
     let count = file.read_at(&mut head, start)?;
-    Ok(Position::of(&head[..count]).ok())
+    Ok(LogPosition::of(&head[..count]).ok())
 }
 
 /// Where the line that begins here ends, and the next one begins.

@@ -5,33 +5,28 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 
 use super::*;
-use crate::config::Compress;
 use crate::model::Seq;
 use crate::sink::tests::{item, item_of};
+use crate::units::ByteSize;
 use crate::wire::Entry;
 
-const PLAIN: config::FileSink = config::FileSink {
-    path: PathBuf::new(),
-    rotate_size: None,
-    rotate_every: None,
-    keep: 100,
-    compress: Compress::None,
-};
+const PLAIN: Settings =
+    Settings { path: PathBuf::new(), rotate_size: None, rotate_every: None, keep: 100, compress: Compress::None };
 
 /// A file sink in a directory of its own, and the journal's side of it.
 struct Place {
     dir: tempfile::TempDir,
-    config: config::FileSink,
+    config: Settings,
     /// What is acknowledged.
     cursor: u64,
 }
 
 impl Place {
-    fn new(config: config::FileSink) -> Self {
+    fn new(config: Settings) -> Self {
         // In memory where there is such a place, because the steps sync some ten thousand times.
         let memory = Path::new("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
-        let config = config::FileSink { path: dir.path().join("events.jsonl"), ..config };
+        let config = Settings { path: dir.path().join("events.jsonl"), ..config };
         Self { dir, config, cursor: 0 }
     }
 
@@ -48,8 +43,8 @@ impl Place {
         Writer::new(&self.config, Disk { left: Some(Arc::new(AtomicI64::new(steps))) })
     }
 
-    fn cursor(&self) -> Position {
-        Position { epoch: "e".into(), seq: Seq(self.cursor), entry: None }
+    fn cursor(&self) -> LogPosition {
+        LogPosition { epoch: "e".into(), seq: Seq(self.cursor), entry: None }
     }
 
     fn held(&self) -> Option<u64> {
@@ -179,9 +174,9 @@ fn a_crash_at_any_step_loses_and_repeats_nothing() {
     let length = item(1).line.len() as u64 + 1;
     let configs = [
         ("plain", PLAIN),
-        ("rotated", config::FileSink { rotate_size: Some(4 * length), ..PLAIN }),
-        ("each line", config::FileSink { rotate_size: Some(1), ..PLAIN }),
-        ("compressed", config::FileSink { rotate_size: Some(4 * length), compress: Compress::Zstd, ..PLAIN }),
+        ("rotated", Settings { rotate_size: Some(ByteSize(4 * length)), ..PLAIN }),
+        ("each line", Settings { rotate_size: Some(ByteSize(1)), ..PLAIN }),
+        ("compressed", Settings { rotate_size: Some(ByteSize(4 * length)), compress: Compress::Zstd, ..PLAIN }),
     ];
     for (name, config) in configs {
         let mut steps = 0;
@@ -217,7 +212,7 @@ fn a_crash_at_any_step_loses_and_repeats_nothing() {
 fn a_crash_before_the_acknowledgement_repeats_nothing() {
     let length = item(1).line.len() as u64 + 1;
     for (compress, size) in [(Compress::None, u64::MAX), (Compress::None, 3 * length), (Compress::Zstd, 3 * length)] {
-        let mut place = Place::new(config::FileSink { rotate_size: Some(size), compress, ..PLAIN });
+        let mut place = Place::new(Settings { rotate_size: Some(ByteSize(size)), compress, ..PLAIN });
         for last in [3, 6, 8, 11] {
             let acknowledged = place.cursor;
             place.deliver(&mut place.writer(), last).unwrap();
@@ -232,7 +227,7 @@ fn a_crash_before_the_acknowledgement_repeats_nothing() {
 #[test]
 fn a_position_in_a_rotated_file_counts_when_there_is_no_other() {
     for compress in [Compress::None, Compress::Zstd] {
-        let mut place = Place::new(config::FileSink { rotate_size: Some(1), compress, ..PLAIN });
+        let mut place = Place::new(Settings { rotate_size: Some(ByteSize(1)), compress, ..PLAIN });
         place.deliver(&mut place.writer(), 3).unwrap();
         // A crash between the two halves of a rotation.
         let layout = Layout::new(&place.config);
@@ -249,7 +244,7 @@ fn a_position_in_a_rotated_file_counts_when_there_is_no_other() {
 #[test]
 fn rotation_by_size_keeps_lines_whole_and_names_sort() {
     let length = item(1).line.len() as u64 + 1;
-    let mut place = Place::new(config::FileSink { rotate_size: Some(3 * length), keep: 2, ..PLAIN });
+    let mut place = Place::new(Settings { rotate_size: Some(ByteSize(3 * length)), keep: 2, ..PLAIN });
     let mut writer = place.writer();
     place.deliver(&mut writer, 20).unwrap();
     place.assert_exact(20, "before anything is removed");
@@ -269,7 +264,7 @@ fn rotation_by_size_keeps_lines_whole_and_names_sort() {
 #[test]
 fn rotation_by_time_follows_the_calendar() {
     let day = Duration::from_secs(86_400);
-    let mut place = Place::new(config::FileSink { rotate_every: Some(day), ..PLAIN });
+    let mut place = Place::new(Settings { rotate_every: Some(day.into()), ..PLAIN });
     place.deliver(&mut place.writer(), 3).unwrap();
     place.deliver(&mut place.writer(), 5).unwrap();
     // A test that runs at midnight may have rotated once already.
@@ -283,7 +278,7 @@ fn rotation_by_time_follows_the_calendar() {
 
 #[test]
 fn a_rotated_file_is_compressed_in_the_background() {
-    let mut place = Place::new(config::FileSink { rotate_size: Some(1), compress: Compress::Zstd, ..PLAIN });
+    let mut place = Place::new(Settings { rotate_size: Some(ByteSize(1)), compress: Compress::Zstd, ..PLAIN });
     let mut writer = place.writer();
     writer.tidy = Some(Tidy::new(writer.layout.clone(), Disk::default()));
     place.deliver(&mut writer, 5).unwrap();
@@ -477,12 +472,12 @@ fn text_of_somebody_else_is_never_touched() {
 fn another_epoch_is_told_and_followed() {
     let place = Place::new(PLAIN);
     let mut writer = place.writer();
-    writer.position(&Position { epoch: "old".into(), seq: Seq(0), entry: None }).unwrap();
+    writer.position(&LogPosition { epoch: "old".into(), seq: Seq(0), entry: None }).unwrap();
     writer.deliver(&[item_of("old", 1), item_of("old", 2)]).unwrap();
     drop(writer);
     let mut writer = place.writer();
     let held = writer.position(&place.cursor()).unwrap();
-    assert_eq!(held, Some(Position::of(&item_of("old", 2).line).unwrap()));
+    assert_eq!(held, Some(LogPosition::of(&item_of("old", 2).line).unwrap()));
     writer.deliver(&[item(1)]).unwrap();
     drop(writer);
     assert_eq!(place.held(), Some(1));
@@ -537,7 +532,7 @@ async fn sighup_opens_the_file_anew() {
     sink.deliver(&[item(1)]).await.unwrap();
     fs::rename(place.path(), place.dir.path().join("events.jsonl.1")).unwrap();
     sink.reopen();
-    let cursor = Position { epoch: "e".into(), seq: Seq(1), entry: None };
+    let cursor = LogPosition { epoch: "e".into(), seq: Seq(1), entry: None };
     assert_eq!(sink.position(&cursor).await.unwrap(), None);
     assert_eq!(fs::metadata(place.path()).unwrap().len(), 0, "there is a new file at once, as logrotate expects");
     sink.deliver(&[item(2)]).await.unwrap();
@@ -548,7 +543,7 @@ async fn sighup_opens_the_file_anew() {
 #[test]
 fn what_a_file_holds_is_told_entry_by_entry() {
     for compress in [Compress::None, Compress::Zstd] {
-        let mut place = Place::new(config::FileSink { rotate_size: Some(900), compress, ..PLAIN });
+        let mut place = Place::new(Settings { rotate_size: Some(ByteSize(900)), compress, ..PLAIN });
         place.deliver(&mut place.writer(), 5).unwrap();
         let mut writer = place.writer();
         writer.position(&place.cursor()).unwrap();
@@ -557,13 +552,13 @@ fn what_a_file_holds_is_told_entry_by_entry() {
             tidy::tidy(&place.writer().layout, &Disk::default(), &AtomicBool::new(false)).unwrap();
         }
         assert!(fs::read_dir(place.dir.path()).unwrap().count() > 2);
-        let held = |item: Item| writer.holds(&Position::of(&item.line).unwrap()).unwrap();
+        let held = |item: Item| writer.holds(&LogPosition::of(&item.line).unwrap()).unwrap();
         for seq in 0..=13 {
             assert_eq!(held(item(seq)), (seq > 0).then_some(seq <= 5), "{seq}");
             assert_eq!(held(item_of("f", seq)), Some([7, 9, 12].contains(&seq)), "f {seq}");
             assert_eq!((held(item_of("a", seq)), held(item_of("g", seq))), (None, Some(false)), "it may be removed");
         }
-        let mut other = Position::of(&item(3).line).unwrap();
+        let mut other = LogPosition::of(&item(3).line).unwrap();
         other.entry.as_mut().unwrap().time.push('9');
         assert_eq!(writer.holds(&other).unwrap(), Some(false));
     }

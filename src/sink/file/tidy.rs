@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use super::Compress;
 use super::Disk;
 use super::layout::Layout;
 use crate::ambient;
-use crate::config::Compress;
 
 /// The thread that tidies up; ends with this.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use sha2::Sha256;
 
 use crate::sink::SinkError;
-use crate::sink::files::Followed;
+use crate::sink::credential_files::Followed;
 
 /// What a key begins with in its file.
 const PREFIX: &str = "whsec_";

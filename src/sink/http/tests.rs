@@ -17,7 +17,9 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::sink::CREDENTIALS_WAIT;
 use crate::sink::link::LONGEST_WAIT;
+use crate::sink::settings;
 use crate::sink::tests::item;
+use crate::units::{ByteSize, Span};
 use crate::wire::tests::parsed;
 
 /// What a request carried.
@@ -128,20 +130,20 @@ async fn answer(does: Does) -> Result<hyper::Response<Body>, std::io::Error> {
     .unwrap())
 }
 
-fn config(url: &str, format: CloudEvents) -> config::HttpSink {
-    config::HttpSink {
-        url: url.to_owned(),
+fn config(url: &str, format: CloudEvents) -> Settings {
+    Settings {
+        url: url.parse().unwrap(),
         format,
         batch_size: 100,
-        batch_bytes: 1 << 20,
+        batch_bytes: ByteSize(1 << 20),
         batch_age: None,
         headers: BTreeMap::new(),
         headers_file: None,
         bearer_file: None,
         signing_key_file: None,
         allow_networks: Vec::new(),
-        tls: config::Tls::default(),
-        timeout: Duration::from_secs(20),
+        tls: settings::Tls::default(),
+        timeout: Span::from_secs(20),
     }
 }
 
@@ -207,7 +209,7 @@ async fn an_entry_is_read_once() {
 #[tokio::test]
 async fn batches_are_bounded_by_count_and_by_bytes() {
     let server = Server::start(|_, _| Does::Answers(200)).await;
-    let config = config::HttpSink { batch_size: 3, ..config(&server.url, CloudEvents::Batched) };
+    let config = Settings { batch_size: 3, ..config(&server.url, CloudEvents::Batched) };
     HttpSink::new(&config).unwrap().deliver(&items(1..=7)).await.unwrap();
     assert_eq!(server.seqs(), [vec![1, 2, 3], vec![4, 5, 6], vec![7]]);
     let mut large = items(1..=3);
@@ -217,7 +219,7 @@ async fn batches_are_bounded_by_count_and_by_bytes() {
     }
     assert_eq!(first_part(&large, 3, 1 << 20).len(), 1);
     assert_eq!(first_part(&large, 3, 2 << 20).len(), 3);
-    let config = config::HttpSink { batch_bytes: 4096, batch_age: Some(Duration::from_secs(3)), ..config };
+    let config = Settings { batch_bytes: ByteSize(4096), batch_age: Some(Span::from_secs(3)), ..config };
     let limits = HttpSink::new(&config).unwrap().limits();
     assert_eq!((limits.entries, limits.bytes, limits.linger), (3, 4096, Duration::from_secs(3)));
 }
@@ -355,7 +357,7 @@ async fn no_text_tells_more_of_a_url_than_its_server() {
     ];
     let server = Server::start(move |number, _| Does::Says(400, "x", "y".into(), texts[number % 6].to_owned())).await;
     let mut config = config(&server.url, CloudEvents::Binary);
-    config.url = server.url.replace("/in", "/hook/T0Ex/q7Zp0Lw4Xv9Tn2Rk?token=s3cret&n=a%2Fbcd");
+    config.url = server.url.replace("/in", "/hook/T0Ex/q7Zp0Lw4Xv9Tn2Rk?token=s3cret&n=a%2Fbcd").parse().unwrap();
     let mut sink = HttpSink::new(&config).unwrap();
     let mut told = Vec::new();
     for _ in 0..6 {
@@ -390,7 +392,7 @@ async fn no_text_tells_a_secret_or_what_was_sent() {
     })
     .await;
     let mut config = config(&server.url, CloudEvents::Binary);
-    config.url = format!("{}?key=s3cret", config.url.replace("http://", "http://user:p4ssword@"));
+    config.url = format!("{}?key=s3cret", config.url.as_str()).parse().unwrap();
     config.headers = [
         ("authorization".to_owned(), "Bearer abcdef123".to_owned()),
         ("x-key".to_owned(), "q7Zp0Lw4Xv9Tn2Rk6Yb1Mc8".to_owned()),
@@ -412,7 +414,7 @@ async fn no_text_tells_a_secret_or_what_was_sent() {
             assert!(!text.contains(secret), "{text}");
         }
     }
-    let bad = config::HttpSink { headers: [("a".to_owned(), "s3cret\n".repeat(2))].into(), ..config };
+    let bad = Settings { headers: [("a".to_owned(), "s3cret\n".repeat(2))].into(), ..config };
     assert!(!HttpSink::new(&bad).unwrap_err().contains("s3cret"));
 }
 
@@ -429,7 +431,7 @@ async fn an_answer_without_an_end_is_not_read_to_its_end() {
 #[tokio::test]
 async fn a_server_that_hangs_is_left_after_the_timeout() {
     let server = Server::start(|_, _| Does::Hangs).await;
-    let config = config::HttpSink { timeout: Duration::from_millis(50), ..config(&server.url, CloudEvents::Binary) };
+    let config = Settings { timeout: Duration::from_millis(50).into(), ..config(&server.url, CloudEvents::Binary) };
     let error = HttpSink::new(&config).unwrap().deliver(&items(1..=1)).await.unwrap_err().error;
     assert!(matches!(&error, SinkError::Retry { text, .. } if text.contains("did not answer within 50ms")), "{error}");
 }
@@ -455,11 +457,12 @@ async fn check_asks_without_delivering() {
 #[tokio::test]
 async fn what_can_never_work_is_refused_at_once() {
     for url in ["ftp://x/", "not a url", "/relative"] {
-        assert!(HttpSink::new(&config(url, CloudEvents::Binary)).unwrap_err().contains("`url`"));
+        let error = url.parse::<settings::HttpUrl>().unwrap_err();
+        assert!(error.contains("expected an http:// or https:// URL"), "{error}");
     }
     let ca_file = Some(Path::new("/dev/null").to_owned());
-    let tls = config::Tls { ca_file, ..config::Tls::default() };
-    let config = config::HttpSink { tls, ..config("https://127.0.0.1:1/", CloudEvents::Binary) };
+    let tls = settings::Tls { ca_file, ..settings::Tls::default() };
+    let config = Settings { tls, ..config("https://127.0.0.1:1/", CloudEvents::Binary) };
     let error = HttpSink::new(&config).unwrap().deliver(&items(1..=1)).await.unwrap_err().error;
     assert!(error.to_string().contains("holds no PEM certificate"), "{error}");
 }

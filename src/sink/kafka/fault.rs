@@ -5,14 +5,14 @@ use std::time::Duration;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 use super::context::Context;
-use super::setup::Settings;
+use super::setup::Setup;
 use crate::sink::{LESS, SinkError};
 
 /// How long there may be no broker: one that was only disconnected is back sooner.
 const ALONE: Duration = Duration::from_secs(3);
 
 /// What an error of the brokers, or of librdkafka, means; `doing` is what failed.
-pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings: &Settings) -> SinkError {
+pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings: &Setup) -> SinkError {
     use RDKafkaErrorCode as Code;
     let text = if text.is_empty() { code.to_string() } else { text.to_owned() };
     let (id, brokers) = (&settings.id, settings.config.brokers.join(","));
@@ -29,7 +29,7 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
         },
         Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => SinkError::renew(format!(
             "{doing}: the topic does not exist, and the brokers did not make it; {}: delivery then goes on",
-            if settings.topic.is_fixed() {
+            if settings.config.topic.is_fixed() {
                 format!("run `decklog sink init {}`, or what it prints with --print", settings.name)
             } else {
                 "make it, or let them make topics (auto.create.topics.enable)".to_owned()
@@ -84,14 +84,14 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
 }
 
 /// What an error of a call means.
-pub(super) fn of(error: &KafkaError, doing: &str, settings: &Settings) -> SinkError {
+pub(super) fn of(error: &KafkaError, doing: &str, settings: &Setup) -> SinkError {
     let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
     let text = if let KafkaError::Transaction(error) = error { error.string() } else { String::new() };
     meaning(code, &text, doing, settings)
 }
 
 /// Nothing came in time: why, as far as connections tell.
-pub(super) fn silence(context: &Context, doing: &str, settings: &Settings) -> SinkError {
+pub(super) fn silence(context: &Context, doing: &str, settings: &Setup) -> SinkError {
     let brokers = settings.config.brokers.join(",");
     match context.trouble() {
         Some((code, text)) => meaning(code, &text, doing, settings),

@@ -16,10 +16,10 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use serde::{Deserialize, Serialize};
 
 use super::patience::Patience;
-use super::setup::{self, Settings};
+use super::setup::{self, Setup};
 use super::{context::Context, fault};
 use crate::model::Seq;
-use crate::sink::{Mark, Position, SinkError};
+use crate::sink::{LogPosition, Mark, SinkError};
 
 /// How many offsets from the end are read first: the last record is one of the last few, but for transactions that were
 /// given up after it.
@@ -38,23 +38,23 @@ struct Value {
 }
 
 /// The record of a position.
-pub(super) fn encode(place: &Position) -> Vec<u8> {
+pub(super) fn encode(place: &LogPosition) -> Vec<u8> {
     let value = Value { epoch: place.epoch.clone(), seq: place.seq.0, entry: place.entry.clone() };
     serde_json::to_vec(&value).expect("plain values are JSON")
 }
 
-fn decode(bytes: &[u8]) -> Option<Position> {
+fn decode(bytes: &[u8]) -> Option<LogPosition> {
     let value: Value = serde_json::from_slice(bytes).ok()?;
-    Some(Position { epoch: value.epoch, seq: Seq(value.seq), entry: value.entry })
+    Some(LogPosition { epoch: value.epoch, seq: Seq(value.seq), entry: value.entry })
 }
 
 /// Reads the last committed position. The producer of this transactional id must have been initialized before: then no
 /// other one can write any more, and no transaction is open.
 pub(super) fn read(
     client: &ClientConfig,
-    settings: &Settings,
+    settings: &Setup,
     patience: &mut Patience,
-) -> Result<Option<Position>, SinkError> {
+) -> Result<Option<LogPosition>, SinkError> {
     let topic = &settings.position_topic;
     let doing = format!("reading the position from the topic {topic:?}");
     let consumer: BaseConsumer<Context> = setup::make(&setup::consumer(client, settings))?;
@@ -105,11 +105,8 @@ pub(super) fn read(
 
 /// Whether nobody has ever written to the topic of the entries: then it holds nothing of what was delivered to one of its
 /// name. Not known where the name has fields.
-pub(super) fn is_untouched(client: &ClientConfig, settings: &Settings, patience: &Patience) -> Result<bool, SinkError> {
-    if !settings.topic.is_fixed() {
-        return Ok(false);
-    }
-    let topic = &settings.config.topic;
+pub(super) fn is_untouched(client: &ClientConfig, settings: &Setup, patience: &Patience) -> Result<bool, SinkError> {
+    let Some(topic) = settings.config.topic.fixed() else { return Ok(false) };
     let doing = format!("looking at the topic {topic:?}");
     let failed = |error: &KafkaError| fault::of(error, &doing, settings);
     let consumer: BaseConsumer<Context> = setup::make(&setup::consumer(client, settings))?;
@@ -131,13 +128,12 @@ pub(super) fn is_untouched(client: &ClientConfig, settings: &Settings, patience:
 /// name of the topic has fields, nobody knows which topic it would be in.
 pub(super) fn holds(
     client: &ClientConfig,
-    settings: &Settings,
-    entry: &Position,
+    settings: &Setup,
+    entry: &LogPosition,
     patience: &mut Patience,
 ) -> Result<Option<bool>, SinkError> {
     let time = entry.entry.as_ref().and_then(|mark| mark.time.parse::<jiff::Timestamp>().ok());
-    let Some(time) = time.filter(|_| settings.topic.is_fixed()) else { return Ok(None) };
-    let topic = &settings.config.topic;
+    let Some((time, topic)) = time.zip(settings.config.topic.fixed()) else { return Ok(None) };
     let doing = format!("looking for an entry in the topic {topic:?}");
     let failed = |error: &KafkaError| fault::of(error, &doing, settings);
     let consumer: BaseConsumer<Context> = setup::make(&setup::consumer(client, settings))?;
@@ -162,7 +158,7 @@ pub(super) fn holds(
         match consumer.poll(patience.slice()) {
             Some(Ok(record)) => {
                 patience.renew();
-                let Some(place) = record.payload().and_then(|line| Position::of(line).ok()) else { continue };
+                let Some(place) = record.payload().and_then(|line| LogPosition::of(line).ok()) else { continue };
                 if (&place.epoch, place.seq) < (&entry.epoch, entry.seq) {
                     continue;
                 }
@@ -221,13 +217,13 @@ mod tests {
     #[test]
     fn a_position_is_read_as_it_was_written() {
         let mark = Mark { id: "u.7.ADDED".to_owned(), time: "2026-11-21T10:15:00.000001Z".to_owned() };
-        let place = Position { epoch: "01890a5d".to_owned(), seq: Seq(u64::MAX), entry: Some(mark) };
+        let place = LogPosition { epoch: "01890a5d".to_owned(), seq: Seq(u64::MAX), entry: Some(mark) };
         let text =
             br#"{"epoch":"01890a5d","seq":18446744073709551615,"id":"u.7.ADDED","time":"2026-11-21T10:15:00.000001Z"}"#;
         assert_eq!(String::from_utf8(encode(&place)), String::from_utf8(text.to_vec()));
         assert_eq!(decode(&encode(&place)), Some(place.clone()));
         // Of an older decklog, and of a newer one that says more.
-        let bare = Position { entry: None, ..place.clone() };
+        let bare = LogPosition { entry: None, ..place.clone() };
         assert_eq!(decode(br#"{"epoch":"01890a5d","seq":18446744073709551615}"#), Some(bare));
         let more = [&text[..text.len() - 1], br#","more":[]}"#].concat();
         assert_eq!(decode(&more), Some(place));

@@ -2,7 +2,7 @@
 
 use rdkafka::message::{Header, OwnedHeaders};
 
-use crate::sink::{Item, Position, Template};
+use crate::sink::{Item, LogPosition, Template};
 
 /// The longest name that a topic can have.
 const LONGEST_NAME: usize = 249;
@@ -19,7 +19,7 @@ pub(super) struct Record {
     pub(super) id: String,
     pub(super) kind: String,
     /// The entry's place.
-    pub(super) place: Position,
+    pub(super) place: LogPosition,
     pub(super) line: bytes::Bytes,
 }
 
@@ -42,7 +42,7 @@ impl Record {
             key,
             id: entry.id.to_string(),
             kind: entry.op.as_str().to_owned(),
-            place: Position::at(entry),
+            place: LogPosition::at(entry),
             line: item.line.clone(),
         })
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_read_once() {
-        let (item, topic, before) = (item(7), Template::parse("{resource}").unwrap(), parsed());
+        let (item, topic, before) = (item(7), "{resource}".parse().unwrap(), parsed());
         // As after an answer that was lost.
         for _ in 0..2 {
             assert_eq!(Record::of(&item, &topic).unwrap().place.seq, item.seq);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn an_entry_has_the_topic_key_and_headers_of_its_object() {
-        let topic = Template::parse("log.{cluster}.{resource}").unwrap();
+        let topic = "log.{cluster}.{resource}".parse::<Template>().unwrap();
         let record = Record::of(&item(7), &topic).unwrap();
         assert_eq!((record.topic.as_str(), record.key.as_str()), ("log.prod.deployments", "deployments/shop/web"));
         assert_eq!(record.line, item(7).line);
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_no_topic_can_have_in_its_name_is_replaced() {
-        let topic = Template::parse("log.{cluster}").unwrap();
+        let topic = "log.{cluster}".parse::<Template>().unwrap();
         let record = Record::of(&changed(r#""name":"prod""#, r#""name":"prod:eu 1/é""#), &topic).unwrap();
         assert_eq!(record.topic, "log.prod_eu_1__");
         let long = format!(r#""name":"{}""#, "x".repeat(300));
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn an_entry_without_namespace_or_name_has_a_key_all_the_same() {
-        let topic = Template::parse("log").unwrap();
+        let topic = "log".parse::<Template>().unwrap();
         let record = Record::of(&changed(r#""namespace":"shop","#, ""), &topic).unwrap();
         assert_eq!(record.key, "deployments/_/web");
         let broken = Item::new(crate::model::Seq(1), EntryType::Gap, "{}".into());

@@ -8,10 +8,11 @@ use rdkafka::error::KafkaError;
 
 use super::context::Context;
 use super::record;
-use crate::config::{self, KafkaCompression, KafkaMode, Sasl};
-use crate::sink::files::Followed;
+use super::settings::{KafkaCompression, KafkaMode, Sasl, Settings};
+use crate::sink::credential_files::Followed;
+use crate::sink::settings;
 use crate::sink::tls::Tls;
-use crate::sink::{SinkError, Template, UNNAMED};
+use crate::sink::{SinkError, UNNAMED};
 
 /// How long the brokers wait beyond `timeout` before they give up a transaction that nobody ends.
 const TRANSACTION_MARGIN: Duration = Duration::from_secs(10);
@@ -25,23 +26,22 @@ const LARGEST: usize = 100_000_000;
 
 /// What the sink does and what it does not change while it runs.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(super) struct Setup {
     /// The name of the sink.
     pub(super) name: String,
-    pub(super) config: config::KafkaSink,
-    pub(super) topic: Template,
+    pub(super) config: Settings,
     /// Empty in the mode without transactions.
     pub(super) id: String,
     pub(super) position_topic: String,
 }
 
-impl Settings {
+impl Setup {
     /// # Errors
     /// What can never work.
-    pub(super) fn new(config: &config::KafkaSink) -> Result<Self, String> {
-        let topic = Template::parse(&config.topic).map_err(|(found, _)| format!("`topic` is {found}"))?;
-        let mut outside = config.topic.split(['{', '}']).step_by(2);
-        if !outside.all(record::is_clean) || matches!(config.topic.as_str(), "." | "..") {
+    pub(super) fn new(config: &Settings) -> Result<Self, String> {
+        let topic = config.topic.to_string();
+        let mut outside = topic.split(['{', '}']).step_by(2);
+        if !outside.all(record::is_clean) || matches!(topic.as_str(), "." | "..") {
             return Err("`topic` has characters that no topic can have: only letters, digits, \"-\", \"_\" and \".\" are allowed".to_owned());
         }
         let id = match (config.mode, &config.transactional_id) {
@@ -57,11 +57,11 @@ impl Settings {
         if config.sasl.is_some() != config.user.is_some() || config.sasl.is_some() != config.password_file.is_some() {
             return Err("`sasl`, `user` and `password_file` need each other".to_owned());
         }
-        if !config.tls && config.tls_files != config::Tls::default() {
+        if !config.tls && config.tls_files != settings::Tls::default() {
             return Err("`ca_file`, `cert_file` and `key_file` need `tls = true`".to_owned());
         }
         let position_topic = config.position_topic.clone().unwrap_or_else(|| format!("{id}-position"));
-        Ok(Self { name: UNNAMED.to_owned(), config: config.clone(), topic, id, position_topic })
+        Ok(Self { name: UNNAMED.to_owned(), config: config.clone(), id, position_topic })
     }
 
     /// Whether entries and position go into one transaction.
@@ -71,7 +71,7 @@ impl Settings {
 
     /// After this time the brokers give up a transaction.
     pub(super) fn transaction_timeout(&self) -> Duration {
-        self.config.timeout + TRANSACTION_MARGIN
+        *self.config.timeout + TRANSACTION_MARGIN
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn new(config: &config::KafkaSink) -> Result<Self, String> {
+    pub(super) fn new(config: &Settings) -> Result<Self, String> {
         let tls = if config.tls { Some(Tls::new(&config.tls_files)?) } else { None };
         Ok(Self { tls, password: config.password_file.as_deref().map(Followed::new) })
     }
@@ -107,7 +107,7 @@ impl Files {
     }
 
     /// What every client is made with.
-    pub(super) fn client(&self, config: &config::KafkaSink) -> Result<ClientConfig, SinkError> {
+    pub(super) fn client(&self, config: &Settings) -> Result<ClientConfig, SinkError> {
         let mut client = ClientConfig::new();
         let timeout = config.timeout.as_millis().clamp(1000, 300_000);
         client
@@ -151,7 +151,7 @@ impl Files {
 }
 
 /// A client for the producer of a sink; of a replay where `id` is none.
-pub(super) fn producer(client: &ClientConfig, settings: &Settings, id: Option<&str>) -> ClientConfig {
+pub(super) fn producer(client: &ClientConfig, settings: &Setup, id: Option<&str>) -> ClientConfig {
     let mut producer = client.clone();
     let timeout = settings.transaction_timeout().as_millis().to_string();
     producer
@@ -182,7 +182,7 @@ pub(super) fn producer(client: &ClientConfig, settings: &Settings, id: Option<&s
 }
 
 /// A client for reading what a sink wrote.
-pub(super) fn consumer(client: &ClientConfig, settings: &Settings) -> ClientConfig {
+pub(super) fn consumer(client: &ClientConfig, settings: &Setup) -> ClientConfig {
     let mut consumer = client.clone();
     consumer
         // Nothing is joined and nothing committed; librdkafka wants a name to assign partitions.

@@ -15,7 +15,7 @@ use super::context::Context;
 use super::fault;
 use super::patience::Patience;
 use super::position::{self, waits};
-use super::setup::{self, Settings};
+use super::setup::{self, Setup};
 use crate::sink::SinkError;
 
 /// What makes of a topic one that keeps the last record of each key, and is short to read.
@@ -32,11 +32,11 @@ struct Wanted<'s> {
 }
 
 /// The topics that have to be there. One with fields in its name is not known before its entries.
-fn wanted(settings: &Settings) -> Vec<Wanted<'_>> {
+fn wanted(settings: &Setup) -> Vec<Wanted<'_>> {
     let config = &settings.config;
     let mut topics = Vec::new();
-    if settings.topic.is_fixed() {
-        topics.push(Wanted { name: &config.topic, partitions: config.partitions, config: &[] });
+    if let Some(name) = config.topic.fixed() {
+        topics.push(Wanted { name, partitions: config.partitions, config: &[] });
     }
     if settings.is_transactional() {
         topics.push(Wanted { name: &settings.position_topic, partitions: 1, config: &COMPACTED });
@@ -45,10 +45,10 @@ fn wanted(settings: &Settings) -> Vec<Wanted<'_>> {
 }
 
 /// What makes the topics, for a shell.
-pub(super) fn commands(settings: &Settings) -> Option<String> {
+pub(super) fn commands(settings: &Setup) -> Option<String> {
     let config = &settings.config;
     let mut text = String::new();
-    if !settings.topic.is_fixed() {
+    if !settings.config.topic.is_fixed() {
         text +=
             &format!("# and a topic for each {}, where the brokers do not make topics by themselves\n", config.topic);
     }
@@ -71,7 +71,7 @@ pub(super) fn commands(settings: &Settings) -> Option<String> {
 }
 
 /// The names of all topics that may be seen; asking makes none.
-fn existing(client: &ClientConfig, settings: &Settings, patience: &Patience) -> Result<BTreeSet<String>, SinkError> {
+fn existing(client: &ClientConfig, settings: &Setup, patience: &Patience) -> Result<BTreeSet<String>, SinkError> {
     let doing = "asking for the topics";
     let producer: BaseProducer<Context> = setup::make(client)?;
     let context = producer.client().context();
@@ -91,7 +91,7 @@ fn existing(client: &ClientConfig, settings: &Settings, patience: &Patience) -> 
 }
 
 /// Says what is missing. It makes no producer with the transactional id, which would lock out the daemon that runs.
-pub(super) fn check(client: &ClientConfig, settings: &Settings, patience: &mut Patience) -> Result<(), SinkError> {
+pub(super) fn check(client: &ClientConfig, settings: &Setup, patience: &mut Patience) -> Result<(), SinkError> {
     let existing = existing(client, settings, patience)?;
     let missing: Vec<&str> = wanted(settings).iter().map(|t| t.name).filter(|name| !existing.contains(*name)).collect();
     if !missing.is_empty() {
@@ -113,7 +113,7 @@ pub(super) fn check(client: &ClientConfig, settings: &Settings, patience: &mut P
 
 /// Looks whether the topic of the position keeps it: one that brokers made by themselves forgets its records by age, and with
 /// them the position of a sink that is quiet for a while.
-pub(super) fn keeps(client: &ClientConfig, settings: &Settings, patience: &Patience) -> Result<(), SinkError> {
+pub(super) fn keeps(client: &ClientConfig, settings: &Setup, patience: &Patience) -> Result<(), SinkError> {
     let topic = settings.position_topic.as_str();
     let Some((policy, _)) = forgetful(&setup::make(client)?, settings, patience) else { return Ok(()) };
     Err(SinkError::renew(format!(
@@ -126,7 +126,7 @@ pub(super) fn keeps(client: &ClientConfig, settings: &Settings, patience: &Patie
 /// set on it. Who may not look learns nothing here, and may deliver all the same.
 fn forgetful(
     admin: &AdminClient<Context>,
-    settings: &Settings,
+    settings: &Setup,
     patience: &Patience,
 ) -> Option<(String, Vec<(String, String)>)> {
     let asked = [ResourceSpecifier::Topic(&settings.position_topic)];
@@ -138,11 +138,7 @@ fn forgetful(
 }
 
 /// Makes of the topic of the position one that keeps it. Says what was done, if anything had to be.
-fn compact(
-    admin: &AdminClient<Context>,
-    settings: &Settings,
-    patience: &Patience,
-) -> Result<Option<String>, SinkError> {
+fn compact(admin: &AdminClient<Context>, settings: &Setup, patience: &Patience) -> Result<Option<String>, SinkError> {
     let topic = settings.position_topic.as_str();
     let Some((_, set)) = forgetful(admin, settings, patience) else { return Ok(None) };
     // What is not named here would be unset.
@@ -165,7 +161,7 @@ fn compact(
 }
 
 /// Makes the topics that are missing, and says which.
-pub(super) fn make(client: &ClientConfig, settings: &Settings, patience: &Patience) -> Result<String, SinkError> {
+pub(super) fn make(client: &ClientConfig, settings: &Setup, patience: &Patience) -> Result<String, SinkError> {
     let existing = existing(client, settings, patience)?;
     let admin: AdminClient<Context> = setup::make(client)?;
     let mut made = Vec::new();
@@ -208,8 +204,8 @@ pub(super) fn make(client: &ClientConfig, settings: &Settings, patience: &Patien
     })
 }
 
-fn options(settings: &Settings) -> AdminOptions {
-    let timeout = Some(settings.config.timeout);
+fn options(settings: &Setup) -> AdminOptions {
+    let timeout = Some(*settings.config.timeout);
     AdminOptions::new().request_timeout(timeout).operation_timeout(timeout)
 }
 

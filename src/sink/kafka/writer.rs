@@ -11,28 +11,28 @@ use super::fault;
 use super::patience::Patience;
 use super::position;
 use super::record::Record;
-use super::setup::{self, Settings};
+use super::setup::{self, Setup};
 use super::topics;
 use crate::ambient;
 use crate::model::Seq;
-use crate::sink::{Failure, Position, SinkError};
+use crate::sink::{Failure, LogPosition, SinkError};
 
 /// Writes for one sink. It connects when it has to, and begins anew after every failure that leaves something unknown.
 pub(super) struct Writer {
-    pub(super) settings: Settings,
+    pub(super) settings: Setup,
     pub(super) client: ClientConfig,
     /// None before the first use, and after a failure.
     producer: Option<ThreadedProducer<Context>>,
     /// Nothing was written with it yet.
     is_fresh: bool,
     /// The position in Kafka, as it was read or written last.
-    kept: Option<Position>,
+    kept: Option<LogPosition>,
     /// What is written repeats what may be there already, and moves no position.
     pub(super) again: bool,
 }
 
 impl Writer {
-    pub(super) fn new(settings: Settings, client: ClientConfig) -> Self {
+    pub(super) fn new(settings: Setup, client: ClientConfig) -> Self {
         Self { settings, client, producer: None, is_fresh: false, kept: None, again: false }
     }
 
@@ -49,9 +49,9 @@ impl Writer {
     /// The position in Kafka. `cursor` is what the journal believes.
     pub(super) fn position(
         &mut self,
-        cursor: Position,
+        cursor: LogPosition,
         patience: &mut Patience,
-    ) -> Result<Option<Position>, SinkError> {
+    ) -> Result<Option<LogPosition>, SinkError> {
         if !self.is_transactional() {
             return Ok(None);
         }
@@ -60,7 +60,7 @@ impl Writer {
         }
         if self.kept.is_none() && cursor.seq > Seq(0) && position::is_untouched(&self.client, &self.settings, patience)?
         {
-            return Ok(Some(Position::before(&cursor.epoch)));
+            return Ok(Some(LogPosition::before(&cursor.epoch)));
         }
         Ok(self.kept.clone())
     }
@@ -105,7 +105,7 @@ impl Writer {
                 continue;
             }
             let first = &records[taken].place;
-            let is_behind = |kept: &Position| (&kept.epoch, kept.seq) >= (&first.epoch, first.seq);
+            let is_behind = |kept: &LogPosition| (&kept.epoch, kept.seq) >= (&first.epoch, first.seq);
             if self.is_transactional() && self.kept.as_ref().is_some_and(is_behind) {
                 let error = SinkError::lost(
                     "the position in Kafka is after the entries of this journal, and is compared with it",
@@ -158,7 +158,7 @@ impl Writer {
     }
 
     /// Whether the output holds this very entry.
-    pub(super) fn holds(&self, entry: &Position, patience: &mut Patience) -> Result<Option<bool>, SinkError> {
+    pub(super) fn holds(&self, entry: &LogPosition, patience: &mut Patience) -> Result<Option<bool>, SinkError> {
         if !self.is_transactional() {
             return Ok(None);
         }
@@ -264,7 +264,7 @@ impl Writer {
         }
     }
 
-    fn try_transact(&self, records: &[Record], patience: &Patience) -> Result<Position, SinkError> {
+    fn try_transact(&self, records: &[Record], patience: &Patience) -> Result<LogPosition, SinkError> {
         let settings = &self.settings;
         let producer = self.producer.as_ref().expect("it is connected");
         let context = producer.client().context();

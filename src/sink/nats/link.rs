@@ -8,9 +8,9 @@ use async_nats::jetstream::context::ContextBuilder;
 use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerError};
 use tokio::sync::watch;
 
-use crate::config;
+use super::Settings;
 use crate::sink::SinkError;
-use crate::sink::files::Followed;
+use crate::sink::credential_files::Followed;
 use crate::sink::link::chain;
 use crate::sink::tls::Tls;
 
@@ -25,7 +25,7 @@ enum Credentials {
 }
 
 impl Credentials {
-    fn new(config: &config::NatsSink) -> Result<Self, String> {
+    fn new(config: &Settings) -> Result<Self, String> {
         let given = [&config.credentials_file, &config.password_file, &config.token_file].into_iter().flatten().count();
         if given > 1 {
             return Err("`credentials_file`, `password_file` and `token_file` exclude each other".to_owned());
@@ -99,7 +99,7 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    pub(super) fn new(config: &config::NatsSink) -> Result<Self, String> {
+    pub(super) fn new(config: &Settings) -> Result<Self, String> {
         // What is wrong is not quoted: somebody may have written a password into it.
         let address = |(number, text): (usize, &String)| match text.parse::<ServerAddr>() {
             Ok(address) if address.has_user_pass() => Err(format!(
@@ -116,7 +116,7 @@ impl Link {
             addresses.iter().map(|address| format!("{}:{}", address.host(), address.port())).collect();
         Ok(Self {
             shown: shown.join(", "),
-            timeout: config.timeout,
+            timeout: *config.timeout,
             credentials: Credentials::new(config)?,
             // Without it somebody in between could talk a client out of TLS.
             tls_required: config.tls.ca_file.is_some() || config.tls.cert_file.is_some(),

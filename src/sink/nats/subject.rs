@@ -1,37 +1,49 @@
 //! Subjects: where in a stream an entry goes.
 
+use std::fmt;
+
 use crate::sink::Template;
+use crate::spelling::{Text, Wrong, text_value};
 use crate::wire::Header;
 
 /// A subject that is made from an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Subject {
+pub struct Subject {
     template: Template,
     /// Every subject that it can become, as NATS writes it.
     pattern: String,
 }
 
-impl Subject {
-    /// Reads a template of a subject.
-    ///
-    /// # Errors
-    /// What is wrong, and the nearest right spelling where there is one.
-    pub(crate) fn parse(text: &str) -> Result<Self, (String, Option<String>)> {
-        let template = Template::parse(text)?;
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.template.fmt(f)
+    }
+}
+
+impl Text for Subject {
+    const FORMAT: &'static str = "subject";
+    const EXPECTED: &'static str = "a subject such as \"decklog.{resource}.{namespace}\", without spaces and wildcards";
+
+    fn read(text: &str) -> Result<Self, Wrong> {
+        let template = Template::read(text)?;
         if text.contains(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '*' | '>')) {
-            return Err((format!("{text:?}, with a space or a wildcard"), None));
+            return Err(format!("{text:?}, with a space or a wildcard").into());
         }
         if text.starts_with('$') {
-            return Err((format!("{text:?}, with the \"$\" of the subjects that are the server's own"), None));
+            return Err(format!("{text:?}, with the \"$\" of the subjects that are the server's own").into());
         }
         let tokens = text.split('.').map(|token| match token {
-            "" => Err((format!("{text:?}, with a dot too many"), None)),
+            "" => Err(format!("{text:?}, with a dot too many")),
             token if token.contains('{') => Ok("*"),
             token => Ok(token),
         });
         Ok(Self { template, pattern: tokens.collect::<Result<Vec<_>, _>>()?.join(".") })
     }
+}
 
+text_value!(Subject);
+
+impl Subject {
     /// Every subject that an entry can have.
     pub(crate) fn pattern(&self) -> &str {
         &self.pattern
@@ -57,7 +69,7 @@ pub(super) fn covers(taken: &str, wanted: &str) -> bool {
 }
 
 /// Whether some subject is one of both.
-pub(crate) fn meet(one: &str, other: &str) -> bool {
+pub(super) fn meet(one: &str, other: &str) -> bool {
     let same = |(one, other): (&str, &str)| one == "*" || other == "*" || one == other;
     one.split('.').count() == other.split('.').count() && one.split('.').zip(other.split('.')).all(same)
 }
@@ -69,14 +81,14 @@ mod tests {
 
     #[test]
     fn a_subject_is_made_of_clean_tokens() {
-        let subject = Subject::parse("decklog.{resource}.x-{name}").unwrap();
+        let subject = Subject::read("decklog.{resource}.x-{name}").unwrap();
         assert_eq!(subject.pattern(), "decklog.*.*");
         let line = String::from_utf8(item(1).line.to_vec()).unwrap();
         // Names of RBAC are anything that a path takes.
         let line = line.replace(r#""name":"web""#, r#""name":"a.b *>\u00a0é:1""#);
         let entry = Header::parse(line.as_bytes()).unwrap();
         assert_eq!(subject.of(&entry), "decklog.deployments.x-a_b____é:1");
-        assert_eq!(Subject::parse("fixed").unwrap().pattern(), "fixed");
+        assert_eq!(Subject::read("fixed").unwrap().pattern(), "fixed");
     }
 
     #[test]
@@ -92,7 +104,7 @@ mod tests {
             ("a.{nam}", "the unknown field {nam}"),
             ("", "an empty text"),
         ] {
-            let (found, _) = Subject::parse(text).unwrap_err();
+            let Wrong { found, .. } = Subject::read(text).unwrap_err();
             assert!(found.contains(says), "{text}: {found}");
         }
     }

@@ -6,30 +6,34 @@ use super::*;
 use crate::sink::tests::{item, item_of};
 use crate::wire::tests::parsed;
 
-fn config(change: Value) -> config::NatsSink {
+fn settings(change: Value) -> Result<Settings, String> {
     let mut config = json!({"addresses": ["nats://127.0.0.1:1"], "stream": "decklog"});
     if let (Some(config), Value::Object(change)) = (config.as_object_mut(), change) {
         config.extend(change);
     }
-    serde_json::from_value(config).unwrap()
+    serde_json::from_value(config).map_err(|error| error.to_string())
+}
+
+fn config(change: Value) -> Settings {
+    settings(change).unwrap()
 }
 
 fn sink() -> NatsSink {
     NatsSink::new(&config(json!({}))).unwrap()
 }
 
-fn at(epoch: &str, seq: u64) -> Position {
-    Position::of(&item_of(epoch, seq).line).unwrap()
+fn at(epoch: &str, seq: u64) -> LogPosition {
+    LogPosition::of(&item_of(epoch, seq).line).unwrap()
 }
 
 /// The same place, with another entry.
-fn other(epoch: &str, seq: u64) -> Position {
+fn other(epoch: &str, seq: u64) -> LogPosition {
     let mark = Mark { id: "u.1.ADDED".to_owned(), time: "2026-11-21T10:15:00.000001Z".to_owned() };
-    Position { entry: Some(mark), ..at(epoch, seq) }
+    LogPosition { entry: Some(mark), ..at(epoch, seq) }
 }
 
 /// The end of a stream whose last message is of the log.
-fn tail(last: u64, held: Option<Position>) -> Tail {
+fn tail(last: u64, held: Option<LogPosition>) -> Tail {
     Tail { last, held, at: last, whole: false }
 }
 
@@ -51,7 +55,7 @@ fn what_can_never_work_is_told() {
         (json!({"credentials_file": "/x", "token_file": "/y"}), "exclude each other"),
         (json!({"cert_file": "/x"}), "`cert_file` needs `key_file`"),
     ] {
-        let error = NatsSink::new(&config(change)).unwrap_err();
+        let error = settings(change).and_then(|settings| NatsSink::new(&settings)).unwrap_err();
         assert!(error.contains(says), "{error}");
         assert!(!error.contains("s3cret"), "{error}");
     }
@@ -80,7 +84,7 @@ fn a_message_names_its_entry() {
     assert_eq!(message.id, "0199.7.2026-11-21T10:15:00.000000Z.u.7.MODIFIED");
     assert_eq!(header(&message, ID).as_deref(), Some("u.7.MODIFIED"));
     assert_eq!(header(&message, TYPE).as_deref(), Some("MODIFIED"));
-    sink.again();
+    sink.enter_replay();
     let message = sink.message(&item, &tail(3, Some(at("0199", 6)))).unwrap();
     assert_eq!(message.id, "0199.7.2026-11-21T10:15:00.000000Z.u.7.MODIFIED.3");
     assert_eq!(header(&message, HELD).as_deref(), Some("0199.6"));
@@ -100,7 +104,7 @@ fn a_message_says_what_the_stream_holds() {
     }
     // A repeat of an earlier version names no entry.
     headers.insert(HELD, "0199.9");
-    assert_eq!(held(&headers, &payload), Some(Some(Position { entry: None, ..at("0199", 9) })));
+    assert_eq!(held(&headers, &payload), Some(Some(LogPosition { entry: None, ..at("0199", 9) })));
     headers.insert(HELD, "none");
     assert_eq!(held(&headers, &payload), Some(None));
 }

@@ -62,7 +62,7 @@ fn code(code: u32) -> Says {
     (200, vec![("grpc-status", code.to_string()), ("grpc-message", "so%20it%20is".to_owned())], Vec::new(), Vec::new())
 }
 
-fn config(protocol: Protocol) -> config::OtlpSink {
+fn config(protocol: Protocol) -> Settings {
     let protocol = serde_json::to_value(protocol).unwrap();
     let url = "http://127.0.0.1:1";
     serde_json::from_value(json!({ "url": url, "protocol": protocol, "compress": "none" })).unwrap()
@@ -74,7 +74,7 @@ fn map(pairs: Vec<(&'static str, String)>) -> HeaderMap {
 
 /// A sink whose requests are answered by `script`, which gets the number of the request, and those requests.
 fn sink(
-    config: &config::OtlpSink,
+    config: &Settings,
     script: impl Fn(usize, &Seen) -> Says + Send + Sync + 'static,
 ) -> (OtlpSink, Arc<Mutex<Vec<Seen>>>) {
     let mut sink = OtlpSink::new(config).unwrap();
@@ -130,7 +130,7 @@ const BOTH: [Protocol; 2] = [Protocol::Grpc, Protocol::Http];
 async fn a_log_record_has_the_line_as_its_body() {
     for protocol in BOTH {
         for compress in [Gzip::Gzip, Gzip::None] {
-            let config = config::OtlpSink { compress, ..config(protocol) };
+            let config = Settings { compress, ..config(protocol) };
             let (mut sink, seen) = sink(&config, move |_, _| taken(protocol, 0));
             sink.deliver(&items(1..=3)).await.unwrap();
             let seen = seen.lock().unwrap();
@@ -356,7 +356,7 @@ async fn no_text_tells_a_secret_or_what_was_sent() {
     let dir = tempfile::tempdir().unwrap();
     let bearer_file = dir.path().join("token");
     std::fs::write(&bearer_file, "s3cret-t0ken\n").unwrap();
-    let config = config::OtlpSink { bearer_file: Some(bearer_file.clone()), ..config(Protocol::Grpc) };
+    let config = Settings { bearer_file: Some(bearer_file.clone()), ..config(Protocol::Grpc) };
     let (mut sink, seen) = sink(&config, |number, seen| {
         let authorization = seen.headers[AUTHORIZATION].to_str().unwrap().to_owned();
         let message = match number {
@@ -432,9 +432,9 @@ async fn who_never_answered_may_speak_the_other_protocol() {
 
 #[test]
 fn a_path_is_taken_over_http_alone() {
-    let url = "http://loki.example:3100/otlp/v1/logs".to_owned();
-    let config = config::OtlpSink { url, ..config(Protocol::Http) };
+    let url = "http://loki.example:3100/otlp/v1/logs".parse().unwrap();
+    let config = Settings { url, ..config(Protocol::Http) };
     assert!(OtlpSink::new(&config).unwrap().path.is_empty());
-    let config = config::OtlpSink { protocol: Protocol::Grpc, ..config };
+    let config = Settings { protocol: Protocol::Grpc, ..config };
     assert!(OtlpSink::new(&config).unwrap_err().contains("`protocol`"));
 }

@@ -10,14 +10,14 @@ use tokio_postgres::{Client, Config, Error};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::schema::{self, Statements};
-use crate::config;
-use crate::sink::files::Followed;
+use super::{Settings, settings};
+use crate::sink::credential_files::Followed;
 use crate::sink::link::cause;
 use crate::sink::tls::Tls;
 use crate::sink::{SinkError, UNNAMED};
 
 /// Where the database is, and how it is reached.
-pub(super) struct Door {
+pub(super) struct Connector {
     config: Config,
     /// What people are told: the hosts, the database, never a password.
     pub(super) shown: String,
@@ -40,66 +40,13 @@ pub(super) struct Link {
     _connection: JoinSet<()>,
 }
 
-/// Reads the URL of a database.
-///
-/// # Errors
-/// What is wrong with it. The text never quotes it, because there may be a password in it.
-pub(crate) fn parse_url(url: &str) -> Result<Config, String> {
-    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-        return Err("a string that does not begin with postgres://".to_owned());
-    }
-    for parameter in url.split_once('?').map_or("", |(_, query)| query).split('&').filter(|text| !text.is_empty()) {
-        match parameter.split('=').next().unwrap_or_default() {
-            "host" => {}
-            "password" => return Err("a URL with a password, which would show in logs".to_owned()),
-            name @ ("sslmode" | "connect_timeout") => {
-                return Err(format!("a URL with the parameter {name}, which is a key of the sink"));
-            }
-            _ => return Err("a URL with other parameters than host".to_owned()),
-        }
-    }
-    let config: Config = url.parse().map_err(|_: Error| "a string that is no URL of a database".to_owned())?;
-    if config.get_password().is_some() {
-        return Err("a URL with a password, which would show in logs".to_owned());
-    }
-    if config.get_user().is_none_or(str::is_empty) || config.get_dbname().is_none_or(str::is_empty) {
-        return Err("a URL without a user or without a database".to_owned());
-    }
-    if config.get_hosts().is_empty() {
-        return Err("a URL without a host".to_owned());
-    }
-    Ok(config)
-}
-
-/// Whether a database is on another machine, or may be.
-pub(crate) fn leaves_this_machine(url: &str) -> bool {
-    parse_url(url).is_ok_and(|config| {
-        config.get_hosts().iter().any(|host| match host {
-            Host::Tcp(name) => !crate::cluster::is_loopback(name),
-            Host::Unix(_) => false,
-        })
-    })
-}
-
-/// The hosts and the database.
-pub(crate) fn shown(config: &Config) -> String {
-    let ports = config.get_ports();
-    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
-    let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| match host {
-        Host::Tcp(name) if name.contains(':') => format!("[{name}]:{}", port(at)),
-        Host::Tcp(name) => format!("{name}:{}", port(at)),
-        Host::Unix(path) => path.display().to_string(),
-    });
-    format!("{}/{}", hosts.collect::<Vec<_>>().join(","), config.get_dbname().unwrap_or_default())
-}
-
-impl Door {
-    pub(super) fn new(config: &config::PostgresSink) -> Result<Self, String> {
-        let mut server = parse_url(&config.url).map_err(|found| format!("`url`: {found}"))?;
+impl Connector {
+    pub(super) fn new(config: &Settings) -> Result<Self, String> {
+        let mut server = config.url.config().clone();
         let local = server.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
-        let encrypted = config.sslmode == config::SslMode::VerifyFull && !local;
+        let encrypted = config.sslmode == settings::SslMode::VerifyFull && !local;
         server.ssl_mode(if encrypted { SslMode::Require } else { SslMode::Disable });
-        server.application_name("decklog").connect_timeout(config.timeout).tcp_user_timeout(config.timeout);
+        server.application_name("decklog").connect_timeout(*config.timeout).tcp_user_timeout(*config.timeout);
         server.keepalives_idle(Duration::from_secs(30));
         if server.get_hosts().len() > 1 {
             // Of several, the one that can be written to.
@@ -107,7 +54,7 @@ impl Door {
         }
         let tls = Tls::new(&config.tls)?;
         Ok(Self {
-            shown: shown(&server),
+            shown: config.url.place(),
             user: server.get_user().unwrap_or_default().to_owned(),
             config: server,
             sink: UNNAMED.to_owned(),
@@ -115,7 +62,7 @@ impl Door {
             statements: Statements::of(&config.schema),
             password: config.password_file.as_deref().map(Followed::new),
             tls: encrypted.then_some(tls),
-            timeout: config.timeout,
+            timeout: *config.timeout,
         })
     }
 
@@ -262,49 +209,4 @@ impl Door {
 
 fn is_absent(code: &SqlState) -> bool {
     [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME].contains(code)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn another_machine_is_told_from_this_one() {
-        for (url, leaves) in [
-            ("postgres://me@127.0.0.1/audit", false),
-            ("postgres://me@localhost/audit", false),
-            ("postgres://me@/audit?host=/run/postgresql", false),
-            ("postgres://me@db.example/audit", true),
-            ("postgres://me@127.0.0.1,db.example/audit", true),
-        ] {
-            assert_eq!(leaves_this_machine(url), leaves, "{url}");
-        }
-    }
-
-    #[test]
-    fn a_url_names_user_host_and_database_and_no_password() {
-        for (url, says) in [
-            ("postgres://decklog@db.example/audit", "db.example:5432/audit"),
-            ("postgresql://decklog@db.example:6432/audit", "db.example:6432/audit"),
-            ("postgres://decklog@a:1,b:2/audit", "a:1,b:2/audit"),
-            ("postgres://decklog@/audit?host=/run/postgresql", "/run/postgresql/audit"),
-            ("postgres://decklog@%2Frun%2Fpostgresql/audit", "/run/postgresql/audit"),
-        ] {
-            assert_eq!(parse_url(url).map(|config| shown(&config)).as_deref(), Ok(says), "{url}");
-        }
-        for (url, says) in [
-            ("host=db.example password=s3cret", "begin with postgres://"),
-            ("postgres://me:s3cret@db.example/audit", "with a password"),
-            ("postgres://me@db.example/audit?password=s3cret", "with a password"),
-            ("postgres://me@db.example/audit?sslmode=disable", "parameter sslmode"),
-            ("postgres://me@db.example/audit?options=s3cret", "other parameters"),
-            ("postgres://db.example/audit", "without a user"),
-            ("postgres://me@db.example", "without a database"),
-            ("postgres://me@/audit", "without a host"),
-            ("postgres://me@db.example:s3cret/audit", "no URL"),
-        ] {
-            let found = parse_url(url).map(|config| shown(&config)).unwrap_err();
-            assert!(found.contains(says) && !found.contains("s3cret"), "{url}: {found}");
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::model::EntryType;
-use crate::sink::{Item, Position, SinkError};
+use crate::sink::{Item, LogPosition, SinkError};
 use crate::wire::Header;
 
 /// Entries of one epoch and one cluster, column by column.
@@ -93,8 +93,8 @@ impl<'i> Rows<'i> {
     }
 
     /// The place of one of them.
-    pub(super) fn place(&self, at: usize) -> Position {
-        Position::at(self.headers[at])
+    pub(super) fn place(&self, at: usize) -> LogPosition {
+        LogPosition::at(self.headers[at])
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
         for from in [0, 1] {
             // As after an answer that was lost.
             let rows = Rows::of(&items[from..]).unwrap();
-            assert_eq!(rows.place(0), Position::at(items[from].header().unwrap()));
+            assert_eq!(rows.place(0), LogPosition::at(items[from].header().unwrap()));
         }
         assert_eq!(parsed() - before, items.len());
     }

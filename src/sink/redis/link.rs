@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, RedisConnectionInfo, RedisError, ServerError, Value};
-use reqwest::Url;
 use tokio::task::JoinSet;
 
 use super::Id;
-use crate::config;
-use crate::sink::dial::{Server, within};
-use crate::sink::files::Followed;
+use super::Settings;
+use super::settings::PORT;
+use crate::sink::connect::{Server, within};
+use crate::sink::credential_files::Followed;
 use crate::sink::link::chain;
-use crate::sink::{Position, SinkError};
+use crate::sink::{LogPosition, SinkError};
 
 /// The most bytes that Redis takes in one value, unless it is told otherwise.
 const LARGEST: u64 = 512 << 20;
@@ -37,7 +37,7 @@ pub(super) struct Tail {
 #[derive(Clone, Debug)]
 pub(super) enum End {
     /// An entry of the log.
-    Entry(Position),
+    Entry(LogPosition),
     /// Something else.
     Foreign,
     /// Something that was taken out.
@@ -45,9 +45,9 @@ pub(super) enum End {
 }
 
 /// The place in the log of an entry, from its fields.
-pub(super) fn position(fields: &[(String, Vec<u8>)]) -> Option<Position> {
+pub(super) fn position(fields: &[(String, Vec<u8>)]) -> Option<LogPosition> {
     let (_, line) = fields.iter().find(|(name, _)| name == "entry")?;
-    Position::of(line).ok()
+    LogPosition::of(line).ok()
 }
 
 pub(super) struct Link {
@@ -72,14 +72,10 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    pub(super) fn new(config: &config::RedisSink) -> Result<Self, String> {
-        let url = Url::parse(&config.url).map_err(|error| format!("`url` is not a URL: {error}"))?;
+    pub(super) fn new(config: &Settings) -> Result<Self, String> {
         let mut info = RedisConnectionInfo::default().set_lib_name("decklog", env!("CARGO_PKG_VERSION"));
-        let database = url.path().trim_matches('/');
-        if !database.is_empty() {
-            let number =
-                database.parse().map_err(|_| "after the host, `url` may have the number of a database".to_owned());
-            info = info.set_db(number?);
+        if let Some(database) = config.url.database {
+            info = info.set_db(database.into());
         }
         if let Some(user) = &config.user {
             if config.password_file.is_none() {
@@ -88,10 +84,10 @@ impl Link {
             info = info.set_username(user);
         }
         Ok(Self {
-            server: Server::new(&url, "rediss", 6379, &config.tls)?,
+            server: Server::new(&config.url.server, "rediss", PORT, &config.tls)?,
             info,
             password: config.password_file.as_deref().map(Followed::new),
-            timeout: config.timeout,
+            timeout: *config.timeout,
             session: None,
         })
     }

@@ -6,12 +6,12 @@ use crate::sink::tests::{item, item_of};
 const EPOCH: &str = "019aa6a3d8007b3c8a5e0c1f2d3e4f50";
 
 fn new(keys: serde_json::Value) -> Result<RedisSink, String> {
-    RedisSink::new(&serde_json::from_value(keys).unwrap())
+    RedisSink::new(&serde_json::from_value(keys).map_err(|error| error.to_string())?)
 }
 
 #[test]
 fn ids_grow_with_the_log_over_epochs() {
-    let template = Template::parse("log:{resource}").unwrap();
+    let template = "log:{resource}".parse::<Template>().unwrap();
     let of = |epoch: &str, seq| Addition::of(&template, &item_of(epoch, seq)).map(|added| (added.stream, added.id));
     let (stream, first) = of(EPOCH, 900).unwrap();
     assert_eq!((stream.as_str(), first.to_string().as_str()), ("log:deployments", "1763732346880-900"));
@@ -27,7 +27,7 @@ fn ids_grow_with_the_log_over_epochs() {
 
 #[test]
 fn an_entry_is_added_with_what_tells_it_apart() {
-    let template = Template::parse("log").unwrap();
+    let template = "log".parse::<Template>().unwrap();
     let item = item_of(EPOCH, 7);
     let addition = Addition::of(&template, &item).unwrap();
     let words = |command: redis::Cmd| {
@@ -52,7 +52,7 @@ fn what_can_never_work_is_refused_at_once() {
     for (keys, says) in [
         (json!({"url": "redis://h", "user": "u"}), "`password_file`"),
         (json!({"url": "redis://h/a"}), "number of a database"),
-        (json!({"url": "redis://h", "stream": "{x}"}), "`stream` is"),
+        (json!({"url": "redis://h", "stream": "{x}"}), "the unknown field"),
         (json!({"url": "redis://h", "ca_file": "x"}), "rediss://"),
         (json!({"url": "redis://h", "cert_file": "x"}), "rediss://"),
     ] {
@@ -63,11 +63,11 @@ fn what_can_never_work_is_refused_at_once() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_tried_again() {
-    let mut sink = new(json!({"url": "redis://user:s3cret@127.0.0.1:1/4"})).unwrap();
+    let mut sink = new(json!({"url": "redis://127.0.0.1:1/4?s3cret"})).unwrap();
     let texts = [
         sink.deliver(&[item(1)]).await.unwrap_err().error,
         sink.check().await.unwrap_err(),
-        sink.position(&Position { epoch: EPOCH.into(), seq: Seq(3), entry: None }).await.unwrap_err(),
+        sink.position(&LogPosition { epoch: EPOCH.into(), seq: Seq(3), entry: None }).await.unwrap_err(),
     ];
     for error in texts {
         assert!(matches!(error, SinkError::Retry { .. }));
@@ -76,7 +76,7 @@ async fn a_server_that_is_not_there_is_tried_again() {
     }
     // Where there are many streams, none says where all of them are.
     let mut sink = new(json!({"url": "redis://127.0.0.1:1/4", "stream": "{kind}"})).unwrap();
-    assert_eq!(sink.position(&Position { epoch: EPOCH.into(), seq: Seq(3), entry: None }).await, Ok(None));
+    assert_eq!(sink.position(&LogPosition { epoch: EPOCH.into(), seq: Seq(3), entry: None }).await, Ok(None));
 }
 
 /// What heals by itself is tried again, what needs an operator halts.
@@ -112,7 +112,7 @@ fn every_refusal_of_a_server_is_of_one_sort() {
 #[test]
 fn an_id_alone_says_as_much_as_the_cursor_confirms() {
     const LATER: &str = "019aa6a3d8017b3c8a5e0c1f2d3e4f50";
-    let place = |epoch: &str, seq| Position { epoch: epoch.into(), seq: Seq(seq), entry: None };
+    let place = |epoch: &str, seq| LogPosition { epoch: epoch.into(), seq: Seq(seq), entry: None };
     let id = |epoch: &str, seq| Id::of(&place(epoch, seq)).unwrap();
     let mut sink = new(json!({"url": "redis://h"})).unwrap();
     let told = |sink: &RedisSink, last, cursor| sink.told_by_id(last, &cursor).unwrap();
@@ -129,7 +129,7 @@ fn an_id_alone_says_as_much_as_the_cursor_confirms() {
     // What was sent from here, or is known.
     sink.sent = Some(id(EPOCH, 8));
     assert_eq!(told(&sink, id(EPOCH, 8), place(EPOCH, 7)), Some(place(EPOCH, 8)));
-    let known = Position::of(&item_of(EPOCH, 9).line).unwrap();
+    let known = LogPosition::of(&item_of(EPOCH, 9).line).unwrap();
     sink.known = Some(known.clone());
     assert_eq!(told(&sink, id(EPOCH, 9), place(LATER, 1)), Some(known));
 }

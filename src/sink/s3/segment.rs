@@ -4,9 +4,9 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Partition;
+use super::Partition;
 use crate::model::Seq;
-use crate::sink::{Item, Position};
+use crate::sink::{Item, LogPosition};
 use crate::wire::Entry;
 
 /// How hard segments are compressed: what more costs in time, it does not bring in size.
@@ -65,18 +65,18 @@ pub(super) fn partition(partition: Partition, time: &str) -> String {
 }
 
 /// What a segment is called that begins with this entry.
-pub(super) fn name(position: &Position) -> String {
+pub(super) fn name(position: &LogPosition) -> String {
     format!("{}-{:020}.jsonl.zst", position.epoch, position.seq.0)
 }
 
 /// What the segment with this key begins with; nothing where it is no segment, or that of another sink, which has a
 /// folder or a prefix of its own below.
-pub(super) fn begins(key: &str) -> Option<Position> {
+pub(super) fn begins(key: &str) -> Option<LogPosition> {
     let parts: Vec<&str> = key.split('/').collect();
     let (name, under) = parts.split_last()?;
     let dates = under.iter().zip(["date=", "hour="]).take_while(|(part, begins)| part.starts_with(begins)).count();
     let (epoch, seq) = name.strip_suffix(".jsonl.zst")?.rsplit_once('-').filter(|_| dates == under.len())?;
-    Some(Position { epoch: epoch.to_owned(), seq: Seq(seq.parse().ok()?), entry: None })
+    Some(LogPosition { epoch: epoch.to_owned(), seq: Seq(seq.parse().ok()?), entry: None })
 }
 
 /// The bytes of a segment.
@@ -93,8 +93,8 @@ pub(super) fn encode(items: &[Item]) -> io::Result<Vec<u8>> {
 /// The first and the last entry of a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ends {
-    pub(super) first: Position,
-    pub(super) last: Position,
+    pub(super) first: LogPosition,
+    pub(super) last: LogPosition,
 }
 
 /// The ends of a segment, which is not in memory as a whole.
@@ -111,10 +111,10 @@ pub(super) fn ends(bytes: &[u8]) -> Result<Ends, String> {
 }
 
 /// The place of each entry in a segment.
-pub(super) fn places(bytes: &[u8]) -> Result<Vec<Position>, String> {
+pub(super) fn places(bytes: &[u8]) -> Result<Vec<LogPosition>, String> {
     let mut places = Vec::new();
     each(bytes, |line| {
-        places.push(Position::of(line).map_err(|error| format!("it holds what is {error}"))?);
+        places.push(LogPosition::of(line).map_err(|error| format!("it holds what is {error}"))?);
         Ok(())
     })?;
     Ok(places)
@@ -135,8 +135,8 @@ fn each(bytes: &[u8], mut look: impl FnMut(&[u8]) -> Result<(), String>) -> Resu
     Ok(())
 }
 
-fn whole(line: &[u8]) -> Result<Position, String> {
-    Entry::parse(line).map(|entry| Position::at(&entry)).map_err(|error| format!("it holds what is {error}"))
+fn whole(line: &[u8]) -> Result<LogPosition, String> {
+    Entry::parse(line).map(|entry| LogPosition::at(&entry)).map_err(|error| format!("it holds what is {error}"))
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
     fn a_segment_tells_what_it_holds() {
         let items: Vec<Item> = [3, 5, 9].map(item).into();
         let bytes = encode(&items).unwrap();
-        let at = |seq| Position::of(&item(seq).line).unwrap();
+        let at = |seq| LogPosition::of(&item(seq).line).unwrap();
         assert_eq!(ends(&bytes), Ok(Ends { first: at(3), last: at(9) }));
         assert_eq!(places(&bytes), Ok([3, 5, 9].map(at).into()));
         let lines: Vec<u8> = items.iter().flat_map(|item| [&item.line[..], b"\n"].concat()).collect();
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn names_of_segments_say_where_they_begin() {
-        let at = Position { epoch: "0199-a".into(), seq: Seq(7), entry: None };
+        let at = LogPosition { epoch: "0199-a".into(), seq: Seq(7), entry: None };
         let name = name(&at);
         assert_eq!(name, "0199-a-00000000000000000007.jsonl.zst");
         assert_eq!(begins(&format!("date=2026-11-21/{name}")), Some(at.clone()));

@@ -1,6 +1,5 @@
 //! Where segments are kept: a bucket, or a folder.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +12,8 @@ use object_store::signer::Signer;
 use object_store::{BackoffConfig, ObjectStore, RetryConfig, StaticCredentialProvider};
 use reqwest::{Client, Method, StatusCode, redirect};
 
-use crate::config;
-use crate::sink::files::Followed;
+use super::{BucketUrl, Settings};
+use crate::sink::credential_files::Followed;
 use crate::sink::link::{self, chain};
 use crate::sink::tls::Tls;
 use crate::sink::{SinkError, UNNAMED};
@@ -25,49 +24,6 @@ const REGION: &str = "us-east-1";
 /// How servers, and proxies before them, say that an object is too large.
 const TOO_LARGE: [&str; 2] = ["EntityTooLarge", "413 Payload Too Large"];
 
-/// A bucket and a prefix in it, or a folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    Bucket { bucket: String, prefix: Path },
-    Folder(PathBuf),
-}
-
-impl Place {
-    /// Reads a URL.
-    ///
-    /// # Errors
-    /// What is wrong.
-    pub(crate) fn parse(url: &str) -> Result<Self, String> {
-        if let Some(path) = url.strip_prefix("file://") {
-            return match path.starts_with('/') {
-                true => Ok(Self::Folder(path.into())),
-                false => Err("a file:// URL whose path does not begin with \"/\"".to_owned()),
-            };
-        }
-        let Some(rest) = url.strip_prefix("s3://") else { return Err("a URL of another kind".to_owned()) };
-        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-        if !(3..=63).contains(&bucket.len()) || !bucket.chars().all(fits) {
-            return Err(
-                "a bucket whose name has not 3 to 63 lower-case letters, digits, \"-\" and \".\" alone".to_owned()
-            );
-        }
-        let prefix = Path::parse(prefix.trim_end_matches('/')).map_err(|_| "a prefix that no object can have")?;
-        Ok(Self::Bucket { bucket: bucket.to_owned(), prefix })
-    }
-}
-
-impl Place {
-    /// What tells it from other places, however it is spelled.
-    pub(crate) fn plain(&self) -> String {
-        match self {
-            Self::Bucket { bucket, prefix } => format!("{bucket}/{prefix}"),
-            // Without doubled and trailing slashes, and without "/./".
-            Self::Folder(path) => path.components().collect::<PathBuf>().display().to_string(),
-        }
-    }
-}
-
 /// The connection, as the library has it.
 struct Open {
     objects: Arc<dyn ObjectStore>,
@@ -77,7 +33,7 @@ struct Open {
 
 /// How the place is reached. Credentials and certificates from files are read anew as they change.
 pub(super) struct Store {
-    place: Place,
+    place: BucketUrl,
     /// What people are told.
     pub(super) shown: String,
     /// The name of the sink.
@@ -97,12 +53,14 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    pub(super) fn new(config: &config::S3Sink) -> Result<Self, String> {
-        let place = Place::parse(&config.url).map_err(|found| format!("`url` is {found}"))?;
+    pub(super) fn new(config: &Settings) -> Result<Self, String> {
+        let place = config.url.clone();
         let shown = match &place {
-            Place::Folder(path) => path.display().to_string(),
-            Place::Bucket { bucket, .. } => match &config.endpoint {
-                Some(endpoint) => format!("the bucket {bucket} at {}", link::shown(endpoint).trim_end_matches('/')),
+            BucketUrl::Folder(path) => path.display().to_string(),
+            BucketUrl::Bucket { bucket, .. } => match &config.endpoint {
+                Some(endpoint) => {
+                    format!("the bucket {bucket} at {}", link::shown(endpoint.as_str()).trim_end_matches('/'))
+                }
                 None => format!("the bucket {bucket}"),
             },
         };
@@ -110,11 +68,11 @@ impl Store {
             place,
             shown,
             sink: UNNAMED.to_owned(),
-            endpoint: config.endpoint.clone(),
+            endpoint: config.endpoint.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned()),
             region: config.region.clone(),
             credentials: config.credentials_file.as_deref().map(Followed::new),
             tls: Tls::new(&config.tls)?,
-            timeout: config.timeout,
+            timeout: *config.timeout,
             open: None,
         })
     }
@@ -135,18 +93,18 @@ impl Store {
             other |= file.refresh().await?;
         }
         let tls = match &self.place {
-            Place::Bucket { .. } => Some(self.tls.refresh().await?),
-            Place::Folder(_) => None,
+            BucketUrl::Bucket { .. } => Some(self.tls.refresh().await?),
+            BucketUrl::Folder(_) => None,
         };
         other |= tls.as_ref().is_some_and(|(_, other)| *other);
         // A folder is looked for each time: what is not mounted any more is not made anew.
-        if let (Some(open), Place::Bucket { .. }) = (&self.open, &self.place)
+        if let (Some(open), BucketUrl::Bucket { .. }) = (&self.open, &self.place)
             && !other
         {
             return Ok(Arc::clone(&open.objects));
         }
         let open = match (&self.place, tls) {
-            (Place::Bucket { prefix, .. }, Some((tls, _))) => {
+            (BucketUrl::Bucket { prefix, .. }, Some((tls, _))) => {
                 let client = Client::builder()
                     .user_agent(concat!("decklog/", env!("CARGO_PKG_VERSION")))
                     .redirect(redirect::Policy::none())
@@ -167,7 +125,7 @@ impl Store {
     }
 
     fn folder(&self) -> Result<LocalFileSystem, SinkError> {
-        let Place::Folder(path) = &self.place else { return Err(SinkError::halt("a bucket is no folder")) };
+        let BucketUrl::Folder(path) = &self.place else { return Err(SinkError::halt("a bucket is no folder")) };
         let folder = LocalFileSystem::new_with_prefix(path).map_err(|_| {
             SinkError::retry(format!(
                 "the folder {} does not exist or cannot be entered; create it, writable for decklog's user: delivery then goes on",
@@ -178,7 +136,9 @@ impl Store {
     }
 
     fn bucket(&self, client: Client) -> Result<AmazonS3, SinkError> {
-        let Place::Bucket { bucket, .. } = &self.place else { return Err(SinkError::halt("a folder is no bucket")) };
+        let BucketUrl::Bucket { bucket, .. } = &self.place else {
+            return Err(SinkError::halt("a folder is no bucket"));
+        };
         // Delivery decides when to try again.
         let retry = RetryConfig { max_retries: 0, retry_timeout: self.timeout, backoff: BackoffConfig::default() };
         let mut builder = AmazonS3Builder::from_env()
@@ -224,7 +184,7 @@ impl Store {
                 "there is no access key for {shown}: no `credentials_file`, none in the environment, and none from the machine or the Pod ({said})"
             ));
         }
-        let Place::Bucket { .. } = &self.place else {
+        let BucketUrl::Bucket { .. } = &self.place else {
             return SinkError::retry(format!("cannot {what} {shown}: {said}"));
         };
         let says = |words: &[&str]| words.iter().any(|word| all.contains(word));
@@ -258,8 +218,8 @@ impl Store {
     /// How an operator makes the place.
     pub(super) fn needs(&self) -> String {
         match &self.place {
-            Place::Folder(path) => format!("mkdir -p {}\n", quoted(&path.to_string_lossy())),
-            Place::Bucket { bucket, .. } => {
+            BucketUrl::Folder(path) => format!("mkdir -p {}\n", quoted(&path.to_string_lossy())),
+            BucketUrl::Bucket { bucket, .. } => {
                 let endpoint = self.endpoint.as_ref().map(|endpoint| format!(" --endpoint-url {}", quoted(endpoint)));
                 let region = self.region.as_deref().unwrap_or(REGION);
                 let place = match region {
@@ -277,7 +237,7 @@ impl Store {
 
     /// Makes the place. Tells whether it was not there before.
     pub(super) async fn make(&mut self) -> Result<bool, SinkError> {
-        if let Place::Folder(path) = &self.place {
+        if let BucketUrl::Folder(path) = &self.place {
             let there = tokio::fs::try_exists(path).await.unwrap_or_default();
             let made = tokio::fs::create_dir_all(path).await;
             made.map_err(|error| SinkError::retry(format!("cannot create {}: {error}", path.display())))?;
@@ -311,8 +271,8 @@ impl Store {
     /// The folder, where it is one.
     pub(super) fn as_folder(&self) -> Option<&std::path::Path> {
         match &self.place {
-            Place::Folder(path) => Some(path),
-            Place::Bucket { .. } => None,
+            BucketUrl::Folder(path) => Some(path),
+            BucketUrl::Bucket { .. } => None,
         }
     }
 }
@@ -382,28 +342,6 @@ fn code(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_place_is_a_bucket_or_a_folder() {
-        let bucket = |bucket: &str, prefix: &str| {
-            Ok(Place::Bucket { bucket: bucket.to_owned(), prefix: Path::parse(prefix).unwrap() })
-        };
-        assert_eq!(Place::parse("s3://logs"), bucket("logs", ""));
-        assert_eq!(Place::parse("s3://logs/"), bucket("logs", ""));
-        assert_eq!(Place::parse("s3://logs/prod/eu 1/"), bucket("logs", "prod/eu 1"));
-        assert_eq!(Place::parse("file:///var/lib/x"), Ok(Place::Folder("/var/lib/x".into())));
-        for (url, says) in [
-            ("file://var", "does not begin with \"/\""),
-            ("s3://", "3 to 63"),
-            ("s3://a", "3 to 63"),
-            ("s3://user:pass@x", "3 to 63"),
-            ("s3://Logs", "3 to 63"),
-            ("s3://logs/a//b", "no object can have"),
-            ("https://s3.example/x", "another kind"),
-        ] {
-            assert!(Place::parse(url).unwrap_err().contains(says), "{url}");
-        }
-    }
 
     #[test]
     fn an_access_key_is_read_as_the_aws_programs_have_it() {

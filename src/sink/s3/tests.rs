@@ -21,7 +21,7 @@ use super::*;
 use crate::sink::tests::{item, item_of};
 use crate::wire::Entry;
 
-fn config(url: &str, change: Value) -> config::S3Sink {
+fn config(url: &str, change: Value) -> Settings {
     let mut config = json!({"url": url});
     if let (Some(config), Value::Object(change)) = (config.as_object_mut(), change) {
         config.extend(change);
@@ -51,7 +51,7 @@ impl Folder {
     }
 
     async fn position(&mut self) -> (String, u64) {
-        let cursor = Position { epoch: "e".into(), seq: Seq(0), entry: None };
+        let cursor = LogPosition { epoch: "e".into(), seq: Seq(0), entry: None };
         let held = self.sink.position(&cursor).await.unwrap().unwrap();
         (held.epoch, held.seq.0)
     }
@@ -128,7 +128,7 @@ async fn a_segment_that_nobody_knows_of_counts() {
     folder.deliver(1..=3).await;
     // A crash came before the manifest, and its answer to whoever wrote it never.
     let mut other = Folder::another(folder.dir.path());
-    other.position(&Position { epoch: "e".into(), seq: Seq(0), entry: None }).await.unwrap();
+    other.position(&LogPosition { epoch: "e".into(), seq: Seq(0), entry: None }).await.unwrap();
     other.deliver(&[4, 5, 6].map(item)).await.unwrap();
     let behind = Manifest { segments: 1, last: 3, newest: segment(1), ..folder.manifest() };
     fs::write(folder.dir.path().join("manifest/e.json"), serde_json::to_vec(&behind).unwrap()).unwrap();
@@ -199,8 +199,8 @@ async fn epochs_and_dates_have_segments_of_their_own() {
     folder.restart();
     assert_eq!(folder.position().await, ("e".into(), 6));
     // A journal whose epoch is not there gets the newest of all, to find itself in it or not.
-    let held = folder.sink.position(&Position { epoch: "f".into(), seq: Seq(6), entry: None }).await.unwrap();
-    assert_eq!(held, Some(Position::of(&item(6).line).unwrap()));
+    let held = folder.sink.position(&LogPosition { epoch: "f".into(), seq: Seq(6), entry: None }).await.unwrap();
+    assert_eq!(held, Some(LogPosition::of(&item(6).line).unwrap()));
     // Nothing of an earlier epoch is written behind it.
     let failure = folder.sink.deliver(&[item_of("d", 7)]).await.unwrap_err();
     assert!(matches!(&failure.error, SinkError::Lost { .. }), "{failure}");
@@ -209,8 +209,8 @@ async fn epochs_and_dates_have_segments_of_their_own() {
     other.deliver(&[item_of("f", 7)]).await.unwrap();
     let failure = folder.sink.deliver(&[item(7)]).await.unwrap_err();
     assert!(matches!(&failure.error, SinkError::Lost { .. }), "{failure}");
-    let held = folder.sink.position(&Position::before("e")).await.unwrap();
-    assert_eq!(held, Some(Position::of(&item_of("f", 7).line).unwrap()));
+    let held = folder.sink.position(&LogPosition::before("e")).await.unwrap();
+    assert_eq!(held, Some(LogPosition::of(&item_of("f", 7).line).unwrap()));
 }
 
 #[tokio::test]
@@ -219,13 +219,13 @@ async fn an_entry_is_found_in_its_segment() {
     folder.deliver(1..=3).await;
     folder.deliver(4..=6).await;
     for seq in 1..=7 {
-        let place = Position::of(&item(seq).line).unwrap();
+        let place = LogPosition::of(&item(seq).line).unwrap();
         assert_eq!(folder.sink.holds(&place).await, Ok(Some(seq < 7)), "{seq}");
         let mark = place.entry.clone().map(|mark| crate::sink::Mark { id: "other".into(), ..mark });
-        assert_eq!(folder.sink.holds(&Position { entry: mark, ..place }).await, Ok(Some(false)));
+        assert_eq!(folder.sink.holds(&LogPosition { entry: mark, ..place }).await, Ok(Some(false)));
     }
     // What would have it may have been removed.
-    assert_eq!(folder.sink.holds(&Position::of(&item_of("d", 3).line).unwrap()).await, Ok(None));
+    assert_eq!(folder.sink.holds(&LogPosition::of(&item_of("d", 3).line).unwrap()).await, Ok(None));
 }
 
 /// Two copies of one journal, whose next entries have another date, or come later.
@@ -234,7 +234,7 @@ async fn what_follows_a_seq_has_one_name() {
     let mut folder = Folder::new();
     folder.deliver(1..=2).await;
     let mut copy = Folder::another(folder.dir.path());
-    copy.position(&Position::before("e")).await.unwrap();
+    copy.position(&LogPosition::before("e")).await.unwrap();
     let stands_still = folder.dir.path().join(segment::next("e", 2));
     fs::write(&stands_still, segment(3)).unwrap();
     // Under the name that the one who stands still is going to write.
@@ -246,7 +246,7 @@ async fn what_follows_a_seq_has_one_name() {
     assert!(matches!(&failure, Failure { taken: 0, error: SinkError::Halt { .. } }), "{failure}");
     // One that begins later would be beside it.
     let mut late = Folder::another(folder.dir.path());
-    late.position(&Position::before("e")).await.unwrap();
+    late.position(&LogPosition::before("e")).await.unwrap();
     fs::write(folder.dir.path().join(segment::next("e", 3)), segment(5)).unwrap();
     let failure = late.deliver(&[item(4)]).await.unwrap_err();
     assert!(failure.to_string().contains("is about to write"), "{failure}");
@@ -263,7 +263,7 @@ async fn a_replay_goes_beside_the_segments() {
     let before = folder.manifest();
     for _ in 0..2 {
         folder.restart();
-        folder.sink.again();
+        folder.sink.enter_replay();
         folder.deliver(2..=3).await;
     }
     let replayed = "replay/e-00000000000000000002.jsonl.zst".to_owned();
@@ -286,7 +286,7 @@ async fn what_is_no_segment_of_this_journal_halts() {
     fs::write(folder.dir.path().join(segment(1)), segment::encode(&[item_of("d", 1)]).unwrap()).unwrap();
     let failure = folder.sink.deliver(&[item(1)]).await.unwrap_err();
     assert!(failure.to_string().contains("does not hold what its name says"), "{failure}");
-    assert!(folder.sink.position(&Position { epoch: "e".into(), seq: Seq(0), entry: None }).await.is_err());
+    assert!(folder.sink.position(&LogPosition { epoch: "e".into(), seq: Seq(0), entry: None }).await.is_err());
 }
 
 #[tokio::test]
@@ -296,22 +296,22 @@ async fn a_folder_that_is_missing_is_made_when_asked_to() {
     folder.sink = Folder::another(&path);
     for error in [
         folder.sink.check().await.unwrap_err(),
-        folder.sink.position(&Position { epoch: "e".into(), seq: Seq(0), entry: None }).await.unwrap_err(),
+        folder.sink.position(&LogPosition { epoch: "e".into(), seq: Seq(0), entry: None }).await.unwrap_err(),
         folder.sink.deliver(&[item(1)]).await.unwrap_err().error,
     ] {
         assert!(error.to_string().contains("does not exist or cannot be entered; create it"), "{error}");
         assert!(matches!(error, SinkError::Retry { .. }));
     }
-    assert_eq!(folder.sink.needs(), Some(format!("mkdir -p '{}'\n", path.display())));
-    assert_eq!(folder.sink.init().await, Ok(format!("{} was made", path.display())));
-    assert_eq!(folder.sink.init().await, Ok(format!("{} is there already", path.display())));
+    assert_eq!(folder.sink.provisioning_script(), Some(format!("mkdir -p '{}'\n", path.display())));
+    assert_eq!(folder.sink.provision().await, Ok(format!("{} was made", path.display())));
+    assert_eq!(folder.sink.provision().await, Ok(format!("{} is there already", path.display())));
     assert_eq!(folder.sink.check().await, Ok(()));
     folder.sink.deliver(&[item(1)]).await.unwrap();
 }
 
 #[test]
 fn a_bucket_is_made_by_a_command() {
-    let needs = |change| S3Sink::new(&config("s3://logs/x", change)).unwrap().needs().unwrap();
+    let needs = |change| S3Sink::new(&config("s3://logs/x", change)).unwrap().provisioning_script().unwrap();
     assert_eq!(needs(json!({})), "aws s3api create-bucket --bucket logs --region 'us-east-1'\n");
     assert_eq!(
         needs(json!({"region": "eu-central-1", "endpoint": "http://127.0.0.1:1"})),
@@ -535,7 +535,7 @@ async fn a_copy_of_the_journal_is_told_from_an_answer_that_was_lost() {
     let mut folder = Folder::new();
     folder.deliver(1..=2).await;
     let mut copy = Folder::another(folder.dir.path());
-    copy.position(&Position { epoch: "e".into(), seq: Seq(0), entry: None }).await.unwrap();
+    copy.position(&LogPosition { epoch: "e".into(), seq: Seq(0), entry: None }).await.unwrap();
     let before = fs::read(folder.dir.path().join("manifest/e.json")).unwrap();
     folder.deliver(3..=4).await;
     let other = String::from_utf8(item(3).line.to_vec()).unwrap().replace("u.3.MODIFIED", "u.9.MODIFIED");
@@ -573,8 +573,8 @@ async fn a_place_that_is_put_back_under_a_running_sink_is_noticed() {
         put_back(to);
         let failure = folder.sink.deliver(&[item(7)]).await.unwrap_err();
         assert!(matches!(&failure, Failure { taken: 0, error: SinkError::Lost { .. } }), "{failure}");
-        let held = folder.sink.position(&Position { epoch: "e".into(), seq: Seq(6), entry: None }).await.unwrap();
-        assert!(held.unwrap().is(&Position { epoch: "e".into(), seq: Seq(to), entry: None }));
+        let held = folder.sink.position(&LogPosition { epoch: "e".into(), seq: Seq(6), entry: None }).await.unwrap();
+        assert!(held.unwrap().is(&LogPosition { epoch: "e".into(), seq: Seq(to), entry: None }));
         for first in [1, 4].into_iter().filter(|first| *first > to) {
             let items: Vec<Item> = (first..first + 3).map(item).collect();
             folder.sink.deliver(&items).await.unwrap();

@@ -202,7 +202,7 @@ impl Recovery<'_> {
     /// Sends a request, within the bounds.
     async fn send(&self, path: &str, params: &ListParams, accept: &str) -> Result<Body, Failure> {
         let spent = self.spent.requests.fetch_add(1, Ordering::Relaxed);
-        if spent >= self.bounds.requests || self.spent.since.elapsed() >= self.bounds.within {
+        if spent >= self.bounds.requests || self.spent.since.elapsed() >= *self.bounds.within {
             return Err(Failure::Refused(format!(
                 "{spent} requests in {} s, and [cluster] recover allows {} in {} s",
                 self.spent.since.elapsed().as_secs(),

@@ -116,8 +116,8 @@ async fn a_source_that_tells_less_than_it_knows_is_audited_as_well() {
     let mut some = watch(&["configmaps"]);
     some.label_selector = "tier=web".into();
     some.namespaces = vec!["shop".into()];
-    some.first_list = config::FirstList::Silent;
-    some.ignore = vec!["/data".into()];
+    some.first_list = FirstList::Silent;
+    some.ignore = vec!["/data".parse().unwrap()];
     let daemon = place.ready(vec![some]).await;
     place.sim.wait_for_watches("configmaps", 1).await.unwrap();
     place.change("web", "ignored");

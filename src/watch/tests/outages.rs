@@ -42,7 +42,7 @@ impl Stage {
         Self { sim, dir: tempfile::tempdir().unwrap(), down, refused, idle: None, _simulation }
     }
 
-    async fn start(&self, watches: Vec<config::Watch>) -> Running {
+    async fn start(&self, watches: Vec<watch::Settings>) -> Running {
         let (sim, down, refused) = (self.sim.clone(), Arc::clone(&self.down), Arc::clone(&self.refused));
         let idle = self.idle;
         let service = tower::service_fn(move |request: http::Request<Body>| {
@@ -124,9 +124,9 @@ fn cut_when_idle(body: crate::sim::Body, idle: Duration) -> crate::sim::Body {
     StreamBody::new(frames).boxed_unsync()
 }
 
-fn of_namespaces(count: usize) -> Vec<config::Watch> {
+fn of_namespaces(count: usize) -> Vec<watch::Settings> {
     let namespaces = (0..count).map(|number| format!("n{number}")).collect();
-    vec![config::Watch { namespaces, ..watch(&["configmaps"]) }]
+    vec![watch::Settings { namespaces, ..watch(&["configmaps"]) }]
 }
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -333,7 +333,7 @@ async fn of_a_selection_what_enters_and_leaves_is_recovered() {
     let place = Place::new().await;
     let other = Place { sim: place.sim.clone(), dir: tempfile::tempdir().unwrap(), timings: quick() };
     place.sim.write_kubeconfig(&other.dir.path().join("kubeconfig")).unwrap();
-    let some = || vec![config::Watch { label_selector: "tier=web".to_owned(), ..watch(&["configmaps"]) }];
+    let some = || vec![watch::Settings { label_selector: "tier=web".to_owned(), ..watch(&["configmaps"]) }];
     let tier = |name: &str, tier: &str| {
         place.sim.update("configmaps", "shop", name, |map| map["metadata"]["labels"]["tier"] = tier.into()).unwrap();
     };

@@ -92,7 +92,7 @@ async fn a_reload_ends_and_begins_only_what_changed() {
     let daemon = place.ready(vec![watch(&["configmaps", "secrets"])]).await;
     place.sim.wait_for_watches("*", 2).await.unwrap();
     let before = place.sim.count(&On::watch("configmaps"));
-    let redactor = Arc::new(Redactor::new(&config::Redact::default(), [7; 32]).unwrap());
+    let redactor = Arc::new(Redactor::new(&redact::Settings::default(), [7; 32]).unwrap());
     // The rules are the same object, so they have not changed.
     let kept = Plan { redactor: Arc::clone(&redactor), ..plan(vec![watch(&["configmaps", "secrets"])]) };
     daemon.handle.reload(kept.clone()).await;
@@ -275,7 +275,7 @@ async fn what_a_narrower_configuration_leaves_out_is_told_as_gone() {
     daemon.until(&place, |log| log.len() == 2).await;
     daemon.stop().await;
 
-    let narrow = config::Watch { namespaces: vec!["shop".to_owned()], ..watch(&["configmaps"]) };
+    let narrow = watch::Settings { namespaces: vec!["shop".to_owned()], ..watch(&["configmaps"]) };
     let daemon = place.ready(vec![narrow]).await;
     let log = daemon.until(&place, |log| log.iter().any(|line| line.starts_with("DELETED"))).await;
     let gone: Vec<_> = log.iter().filter(|line| line.starts_with("DELETED")).collect();

@@ -3,9 +3,9 @@
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::change::redact::Redactor;
-use crate::config;
+use crate::change::redact::{RedactMode, RedactRule, Redactor, Settings as Redact};
 use crate::journal::Journal;
+use crate::spelling::Text;
 use crate::wire::Entry;
 
 fn maps() -> SourceSpec {
@@ -20,13 +20,13 @@ fn source(spec: SourceSpec) -> Command {
 
 /// The rules that are always there, and one that masks these.
 fn rules(paths: &[&str]) -> Command {
-    let rule = config::RedactRule {
+    let rule = RedactRule {
         resources: vec!["*".into()],
-        paths: paths.iter().map(|path| (*path).to_owned()).collect(),
-        mode: config::RedactMode::Mask,
+        paths: paths.iter().map(|path| crate::change::Pattern::read(path).unwrap()).collect(),
+        mode: RedactMode::Mask,
     };
     let rules = if paths.is_empty() { Vec::new() } else { vec![rule] };
-    let rules = config::Redact { rules, ..config::Redact::default() };
+    let rules = Redact { rules, ..Redact::default() };
     Command::Redaction(Arc::new(Redactor::new(&rules, [7; 32]).unwrap()))
 }
 

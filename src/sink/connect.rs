@@ -11,8 +11,8 @@ use tokio_rustls::TlsConnector;
 
 use super::SinkError;
 use super::link::cause;
+use super::settings;
 use super::tls::Tls;
-use crate::config;
 
 /// A connection.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -33,12 +33,12 @@ impl Server {
     ///
     /// # Errors
     /// Where the URL or the certificates can never work.
-    pub(crate) fn new(url: &Url, secure: &str, port: u16, tls: &config::Tls) -> Result<Self, String> {
+    pub(crate) fn new(url: &Url, secure: &str, port: u16, tls: &settings::Tls) -> Result<Self, String> {
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or("`url` must name a host")?;
         let port = url.port().unwrap_or(port);
         let tls = if url.scheme() == secure {
             Some(Tls::new(tls)?)
-        } else if *tls == config::Tls::default() {
+        } else if *tls == settings::Tls::default() {
             None
         } else {
             return Err(format!("`ca_file`, `cert_file` and `key_file` need a `url` that begins with {secure}://"));
@@ -117,13 +117,13 @@ mod tests {
 
     #[test]
     fn a_url_says_where_to_and_whether_over_tls() {
-        let none = config::Tls::default();
+        let none = settings::Tls::default();
         let server = |url: &str, tls| Server::new(&Url::parse(url).unwrap(), "rediss", 6379, tls);
         let one = server("rediss://[::1]/3", &none).unwrap();
         assert_eq!((one.shown.as_str(), one.host.as_str(), one.port), ("rediss://[::1]:6379", "::1", 6379));
         assert!(one.tls.is_some() && server("redis://h:1", &none).unwrap().tls.is_none());
         assert!(server("redis:///x", &none).unwrap_err().contains("host"));
-        let authorities = config::Tls { ca_file: Some("ca".into()), ..none.clone() };
+        let authorities = settings::Tls { ca_file: Some("ca".into()), ..none.clone() };
         assert!(server("redis://h", &authorities).unwrap_err().contains("rediss://"));
     }
 }

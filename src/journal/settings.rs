@@ -1,0 +1,46 @@
+//! `[state]`: where the journal is, and how much it keeps.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::units::{ByteSize, Span};
+
+/// The state directory and its bounds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "State")]
+pub struct Settings {
+    /// The state directory. Default: $STATE_DIRECTORY, else ./decklog-state.
+    #[schemars(extend("format" = "path"))]
+    pub path: PathBuf,
+    /// The journal never outgrows this.
+    pub max_size: ByteSize,
+    /// Entries older than this and taken by every sink may be forgotten.
+    pub max_age: Span,
+    /// What happens when the journal has its full size.
+    pub on_full: OnFull,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            path: PathBuf::from("./decklog-state"),
+            max_size: ByteSize(10 << 30),
+            max_age: Span::from_secs(30 * 24 * 3600),
+            on_full: OnFull::default(),
+        }
+    }
+}
+
+/// What happens when the journal has its full size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFull {
+    /// Stop reading the cluster until there is room; then a GAP.
+    #[default]
+    Pause,
+    /// Drop the oldest entries; a GAP to every sink that had not taken them.
+    DropOldest,
+}

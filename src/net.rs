@@ -1,0 +1,21 @@
+//! Names of machines.
+
+use std::net::IpAddr;
+
+use reqwest::Url;
+
+/// Whether a host is this machine.
+#[must_use]
+pub fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
+/// Host and port of a server, from its URL or without a scheme. The names of this machine are one.
+#[must_use]
+pub fn server(url: &str, port: u16) -> Option<String> {
+    let url = Url::parse(url).or_else(|_| Url::parse(&format!("any://{url}"))).ok()?;
+    let host = url.host_str()?.trim_end_matches('.').to_lowercase();
+    let host = if is_loopback(&host) { "localhost" } else { host.trim_start_matches('[').trim_end_matches(']') };
+    Some(format!("{host}:{}", url.port().unwrap_or(port)))
+}

@@ -1,0 +1,214 @@
+//! The keys of a sink of type `postgres`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use tokio_postgres::config::Host;
+use tokio_postgres::{Config, Error};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::PostgresSink;
+use crate::net::is_loopback;
+use crate::sink::Sink;
+use crate::sink::settings::{Clash, SinkSettings, Tls, decklog, timeout, transaction_size};
+use crate::spelling::{Format, Text, Wrong, text_value};
+use crate::units::Span;
+
+/// Rows in a PostgreSQL database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "PostgresSink")]
+pub struct Settings {
+    /// The database: `postgres://USER@HOST:PORT/DATABASE`.
+    #[schemars(extend("writeOnly" = true))]
+    pub url: PostgresUrl,
+    /// Whether the connection is encrypted, and what is verified.
+    #[serde(default)]
+    pub sslmode: SslMode,
+    /// A file with the password; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub password_file: Option<PathBuf>,
+    /// The schema with decklog's tables.
+    #[serde(default = "decklog")]
+    #[schemars(extend("format" = "name"))]
+    pub schema: String,
+    /// Whether the table `objects` holds the present state of the cluster.
+    #[serde(default)]
+    pub objects: bool,
+    /// How many entries go into one transaction at most.
+    #[serde(default = "transaction_size")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub batch_size: usize,
+    /// Whom it trusts, and what it shows of itself.
+    #[serde(flatten)]
+    pub tls: Tls,
+    /// How long one transaction may take.
+    #[serde(default = "timeout")]
+    pub timeout: Span,
+}
+
+/// What is verified of a database server. There is nothing between the two: encryption without verification keeps
+/// nobody out who can listen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SslMode {
+    /// The connection is encrypted, the certificate is of an authority that is trusted, and names the host of `url`.
+    #[default]
+    VerifyFull,
+    /// Nothing is encrypted and nothing is verified.
+    Disable,
+}
+
+/// Where a database is, and as which user. Never with a password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PostgresUrl {
+    text: String,
+    config: Config,
+}
+
+impl PostgresUrl {
+    /// As the client takes it.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether the database is on another machine, or may be.
+    fn leaves_this_machine(&self) -> bool {
+        self.config.get_hosts().iter().any(|host| match host {
+            Host::Tcp(name) => !is_loopback(name),
+            Host::Unix(_) => false,
+        })
+    }
+
+    /// The hosts and the database.
+    pub(super) fn place(&self) -> String {
+        let config = &self.config;
+        let ports = config.get_ports();
+        let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+        let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| match host {
+            Host::Tcp(name) if name.contains(':') => format!("[{name}]:{}", port(at)),
+            Host::Tcp(name) => format!("{name}:{}", port(at)),
+            Host::Unix(path) => path.display().to_string(),
+        });
+        format!("{}/{}", hosts.collect::<Vec<_>>().join(","), config.get_dbname().unwrap_or_default())
+    }
+}
+
+impl fmt::Display for PostgresUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Text for PostgresUrl {
+    const FORMAT: &'static str = "postgres-url";
+    const EXPECTED: &'static str =
+        "a URL such as postgres://decklog@db.example:5432/audit, without a password (for that: password_file)";
+
+    /// The text of an error never quotes the URL, because there may be a password in it.
+    fn read(text: &str) -> Result<Self, Wrong> {
+        if !text.starts_with("postgres://") && !text.starts_with("postgresql://") {
+            return Err("a string that does not begin with postgres://".into());
+        }
+        for parameter in text.split_once('?').map_or("", |(_, query)| query).split('&').filter(|text| !text.is_empty())
+        {
+            match parameter.split('=').next().unwrap_or_default() {
+                "host" => {}
+                "password" => return Err("a URL with a password, which would show in logs".into()),
+                name @ ("sslmode" | "connect_timeout") => {
+                    return Err(format!("a URL with the parameter {name}, which is a key of the sink").into());
+                }
+                _ => return Err("a URL with other parameters than host".into()),
+            }
+        }
+        let config: Config = text.parse().map_err(|_: Error| "a string that is no URL of a database".to_owned())?;
+        if config.get_password().is_some() {
+            return Err("a URL with a password, which would show in logs".into());
+        }
+        if config.get_user().is_none_or(str::is_empty) || config.get_dbname().is_none_or(str::is_empty) {
+            return Err("a URL without a user or without a database".into());
+        }
+        if config.get_hosts().is_empty() {
+            return Err("a URL without a host".into());
+        }
+        Ok(Self { text: text.to_owned(), config })
+    }
+}
+
+text_value!(PostgresUrl);
+
+impl SinkSettings for Settings {
+    fn open(&self) -> Result<Box<dyn Sink>, String> {
+        Ok(Box::new(PostgresSink::new(self)?))
+    }
+
+    fn warning(&self) -> Option<&'static str> {
+        (self.sslmode == SslMode::Disable && self.url.leaves_this_machine()).then_some(
+            "speaks to its database in clear: take sslmode = \"disable\" away, unless the network is trusted",
+        )
+    }
+
+    fn clash(&self, other: &Self, name: &str) -> Option<Clash> {
+        (self.url.place() == other.url.place() && self.schema == other.schema).then(|| Clash {
+            key: "url",
+            found: format!("the database and the schema of {name}"),
+            expected: "a database or a schema that no other sink delivers to",
+        })
+    }
+
+    fn formats() -> &'static [Format] {
+        const { &[Format::of::<PostgresUrl>()] }
+    }
+
+    /// The table of the objects that there are can only be kept by who is told everything.
+    fn wants_everything() -> Option<&'static str> {
+        Some("objects")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_machine_is_told_from_this_one() {
+        for (url, leaves) in [
+            ("postgres://me@127.0.0.1/audit", false),
+            ("postgres://me@localhost/audit", false),
+            ("postgres://me@/audit?host=/run/postgresql", false),
+            ("postgres://me@db.example/audit", true),
+            ("postgres://me@127.0.0.1,db.example/audit", true),
+        ] {
+            assert_eq!(PostgresUrl::read(url).unwrap().leaves_this_machine(), leaves, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_url_names_user_host_and_database_and_no_password() {
+        for (url, says) in [
+            ("postgres://decklog@db.example/audit", "db.example:5432/audit"),
+            ("postgresql://decklog@db.example:6432/audit", "db.example:6432/audit"),
+            ("postgres://decklog@a:1,b:2/audit", "a:1,b:2/audit"),
+            ("postgres://decklog@/audit?host=/run/postgresql", "/run/postgresql/audit"),
+            ("postgres://decklog@%2Frun%2Fpostgresql/audit", "/run/postgresql/audit"),
+        ] {
+            assert_eq!(PostgresUrl::read(url).unwrap().place(), says, "{url}");
+        }
+        for (url, says) in [
+            ("host=db.example password=s3cret", "begin with postgres://"),
+            ("postgres://me:s3cret@db.example/audit", "with a password"),
+            ("postgres://me@db.example/audit?password=s3cret", "with a password"),
+            ("postgres://me@db.example/audit?sslmode=disable", "parameter sslmode"),
+            ("postgres://me@db.example/audit?options=s3cret", "other parameters"),
+            ("postgres://db.example/audit", "without a user"),
+            ("postgres://me@db.example", "without a database"),
+            ("postgres://me@/audit", "without a host"),
+            ("postgres://me@db.example:s3cret/audit", "no URL"),
+        ] {
+            let found = PostgresUrl::read(url).unwrap_err().found;
+            assert!(found.contains(says) && !found.contains("s3cret"), "{url}: {found}");
+        }
+    }
+}

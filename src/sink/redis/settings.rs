@@ -1,0 +1,116 @@
+//! The keys of a sink of type `redis`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use reqwest::Url;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::RedisSink;
+use crate::net;
+use crate::sink::settings::{Clash, SinkSettings, Tls, batch_size, server_url, timeout};
+use crate::sink::{Sink, Template};
+use crate::spelling::{Format, Text, Wrong, text_value};
+use crate::units::Span;
+
+/// The port of a server where the URL has none.
+pub(super) const PORT: u16 = 6379;
+
+/// Redis streams.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "RedisSink")]
+pub struct Settings {
+    /// The server: redis://HOST:PORT/DATABASE, or rediss:// for TLS.
+    #[schemars(extend("writeOnly" = true))]
+    pub url: RedisUrl,
+    /// The name of the stream.
+    #[serde(default = "stream")]
+    pub stream: Template,
+    /// About how many entries the stream keeps. Default: all.
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    pub max_len: Option<u64>,
+    /// The user of the server's access control list. Default: its default user.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// A file with the password; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub password_file: Option<PathBuf>,
+    /// How many entries one transaction carries at most.
+    #[serde(default = "batch_size")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub batch_size: usize,
+    /// Whom it trusts, and what it shows of itself.
+    #[serde(flatten)]
+    pub tls: Tls,
+    /// How long one exchange may take.
+    #[serde(default = "timeout")]
+    pub timeout: Span,
+}
+
+fn stream() -> Template {
+    Template::read("decklog").expect("it is a template")
+}
+
+/// Where a server is, and which of its databases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedisUrl {
+    /// The server.
+    pub server: Url,
+    /// The number of the database; none is 0.
+    pub database: Option<u32>,
+}
+
+impl fmt::Display for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.server.fmt(f)
+    }
+}
+
+impl Text for RedisUrl {
+    const FORMAT: &'static str = "redis-url";
+    const EXPECTED: &'static str =
+        "a redis:// or rediss:// URL without user and password (for those: user, password_file)";
+
+    fn read(text: &str) -> Result<Self, Wrong> {
+        let server = server_url(text, &["redis", "rediss"])?;
+        let database = match server.path().trim_matches('/') {
+            "" => None,
+            number => Some(
+                number
+                    .parse()
+                    .map_err(|_| "a URL with something else than the number of a database behind the host")?,
+            ),
+        };
+        Ok(Self { server, database })
+    }
+}
+
+text_value!(RedisUrl);
+
+impl SinkSettings for Settings {
+    fn open(&self) -> Result<Box<dyn Sink>, String> {
+        Ok(Box::new(RedisSink::new(self)?))
+    }
+
+    fn credentials_to(&self) -> Option<&Url> {
+        self.password_file.as_ref().map(|_| &self.url.server)
+    }
+
+    /// Each would take what the other wrote for its own.
+    fn clash(&self, other: &Self, name: &str) -> Option<Clash> {
+        let place = |sink: &Self| (net::server(sink.url.server.as_str(), PORT), sink.url.database.unwrap_or(0));
+        (place(self) == place(other) && self.stream == other.stream).then(|| Clash {
+            key: "url",
+            found: format!("the database and the stream of {name}"),
+            expected: "a `stream` that no other sink writes to",
+        })
+    }
+
+    fn formats() -> &'static [Format] {
+        const { &[Format::of::<RedisUrl>()] }
+    }
+}

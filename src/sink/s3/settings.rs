@@ -1,0 +1,177 @@
+//! The keys of a sink of type `s3`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use object_store::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::S3Sink;
+use crate::sink::Sink;
+use crate::sink::settings::{Clash, HttpUrl, SinkSettings, Tls, timeout};
+use crate::spelling::{Format, Text, Wrong, text_value};
+use crate::units::{ByteSize, Span};
+
+/// Compressed JSON Lines in an S3 bucket or a folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "S3Sink")]
+pub struct Settings {
+    /// Where segments go: s3://BUCKET/PREFIX, or file:///PATH for a folder.
+    #[schemars(extend("writeOnly" = true))]
+    pub url: BucketUrl,
+    /// The server, where it is not that of Amazon. Default: Amazon's in the region.
+    #[serde(default)]
+    pub endpoint: Option<HttpUrl>,
+    /// The region. Default: $AWS_REGION, else us-east-1.
+    #[serde(default)]
+    pub region: Option<String>,
+    /// A file with an access key as the AWS programs have it; read anew when it changes.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub credentials_file: Option<PathBuf>,
+    /// Which part of the date is in the names of segments.
+    #[serde(default)]
+    pub partition: Partition,
+    /// A segment is closed when its lines have this size, before they are compressed.
+    #[serde(default = "segment_size")]
+    pub segment_size: ByteSize,
+    /// A segment is closed when its first entry has waited so long.
+    #[serde(default = "segment_age")]
+    pub segment_age: Span,
+    /// Whom it trusts, and what it shows of itself.
+    #[serde(flatten)]
+    pub tls: Tls,
+    /// How long one request may take.
+    #[serde(default = "timeout")]
+    pub timeout: Span,
+}
+
+/// Which part of the date is in the names of segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Partition {
+    /// date=2026-11-21/
+    #[default]
+    Day,
+    /// date=2026-11-21/hour=10/
+    Hour,
+    /// None.
+    None,
+}
+
+const fn segment_size() -> ByteSize {
+    ByteSize(16 << 20)
+}
+
+const fn segment_age() -> Span {
+    Span::from_secs(60)
+}
+
+/// A bucket and a prefix in it, or a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BucketUrl {
+    /// A bucket.
+    Bucket {
+        /// Its name.
+        bucket: String,
+        /// What the keys begin with; may be empty.
+        prefix: Path,
+    },
+    /// A folder.
+    Folder(PathBuf),
+}
+
+impl fmt::Display for BucketUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bucket { bucket, prefix } => write!(f, "s3://{bucket}/{prefix}"),
+            Self::Folder(path) => write!(f, "file://{}", path.display()),
+        }
+    }
+}
+
+impl Text for BucketUrl {
+    const FORMAT: &'static str = "bucket-url";
+    const EXPECTED: &'static str = "s3://BUCKET, s3://BUCKET/PREFIX, or file:///PATH for a folder";
+
+    fn read(text: &str) -> Result<Self, Wrong> {
+        if let Some(path) = text.strip_prefix("file://") {
+            return match path.starts_with('/') {
+                true => Ok(Self::Folder(path.into())),
+                false => Err("a file:// URL whose path does not begin with \"/\"".into()),
+            };
+        }
+        let Some(rest) = text.strip_prefix("s3://") else { return Err("a URL of another kind".into()) };
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        if !(3..=63).contains(&bucket.len()) || !bucket.chars().all(fits) {
+            return Err("a bucket whose name has not 3 to 63 lower-case letters, digits, \"-\" and \".\" alone".into());
+        }
+        let prefix = Path::parse(prefix.trim_end_matches('/')).map_err(|_| "a prefix that no object can have")?;
+        Ok(Self::Bucket { bucket: bucket.to_owned(), prefix })
+    }
+}
+
+impl BucketUrl {
+    /// What tells it from other places, however it is spelled.
+    fn plain(&self) -> String {
+        match self {
+            Self::Bucket { bucket, prefix } => format!("{bucket}/{prefix}"),
+            // Without doubled and trailing slashes, and without "/./".
+            Self::Folder(path) => path.components().collect::<PathBuf>().display().to_string(),
+        }
+    }
+}
+
+text_value!(BucketUrl);
+
+impl SinkSettings for Settings {
+    fn open(&self) -> Result<Box<dyn Sink>, String> {
+        Ok(Box::new(S3Sink::new(self)?))
+    }
+
+    fn clash(&self, other: &Self, name: &str) -> Option<Clash> {
+        let place = |sink: &Self| {
+            let endpoint = sink.endpoint.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
+            (sink.url.plain(), endpoint)
+        };
+        (place(self) == place(other)).then(|| Clash {
+            key: "url",
+            found: format!("the place of {name}"),
+            expected: "a bucket, a prefix or a folder that no other sink delivers to",
+        })
+    }
+
+    fn formats() -> &'static [Format] {
+        const { &[Format::of::<BucketUrl>()] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_bucket_or_a_folder() {
+        let bucket = |bucket: &str, prefix: &str| {
+            Ok(BucketUrl::Bucket { bucket: bucket.to_owned(), prefix: Path::parse(prefix).unwrap() })
+        };
+        assert_eq!(BucketUrl::read("s3://logs"), bucket("logs", ""));
+        assert_eq!(BucketUrl::read("s3://logs/"), bucket("logs", ""));
+        assert_eq!(BucketUrl::read("s3://logs/prod/eu 1/"), bucket("logs", "prod/eu 1"));
+        assert_eq!(BucketUrl::read("file:///var/lib/x"), Ok(BucketUrl::Folder("/var/lib/x".into())));
+        for (url, says) in [
+            ("file://var", "does not begin with \"/\""),
+            ("s3://", "3 to 63"),
+            ("s3://a", "3 to 63"),
+            ("s3://user:pass@x", "3 to 63"),
+            ("s3://Logs", "3 to 63"),
+            ("s3://logs/a//b", "no object can have"),
+            ("https://s3.example/x", "another kind"),
+        ] {
+            assert!(BucketUrl::read(url).unwrap_err().found.contains(says), "{url}");
+        }
+    }
+}

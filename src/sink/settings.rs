@@ -1,0 +1,250 @@
+//! What the settings of every sink have in common: the trait that they implement, and the words that all of them keep to.
+//!
+//! What is secret is in a file whose key ends in `_file` and is read anew when it changes, `ca_file`, `cert_file` and
+//! `key_file` are PEM ([`Tls`]), and `timeout` bounds one exchange with the server.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use reqwest::Url;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Sink, Template};
+use crate::spelling::{Format, Text, Wrong, text_value};
+use crate::units::Span;
+
+/// The formats of what several sinks have.
+pub const FORMATS: &[Format] = &[
+    Format {
+        name: "name",
+        expected: "a name of at most 63 letters, digits, \"-\", \"_\" and \".\", beginning with a letter or digit",
+        check: name,
+    },
+    Format::of::<HttpUrl>(),
+    Format::of::<Network>(),
+    Format::of::<Template>(),
+];
+
+/// What a type of sink answers about its settings. They exist in every build; `open` says so where the client was left out.
+pub trait SinkSettings {
+    /// The sink that they describe. Nothing is opened or connected yet.
+    ///
+    /// # Errors
+    /// A sentence, where it can never work.
+    fn open(&self) -> Result<Box<dyn Sink>, String>;
+
+    /// The URL that credentials are sent to; none where there are none.
+    fn credentials_to(&self) -> Option<&Url> {
+        None
+    }
+
+    /// What is allowed and yet worth a word: what the sink does, and what to do about it.
+    fn warning(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What keeps this sink from standing beside another one of its type in one configuration, because both would write to
+    /// one place. `other` is what that one is called.
+    fn clash(&self, _other: &Self, _name: &str) -> Option<Clash>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
+    /// The formats of texts that only this type has.
+    #[must_use]
+    fn formats() -> &'static [Format]
+    where
+        Self: Sized,
+    {
+        &[]
+    }
+
+    /// A key that, where it is true, wants every entry with its whole object.
+    #[must_use]
+    fn wants_everything() -> Option<&'static str>
+    where
+        Self: Sized,
+    {
+        None
+    }
+}
+
+/// Two sinks write to one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clash {
+    /// The key that has to be another.
+    pub key: &'static str,
+    /// What was found.
+    pub found: String,
+    /// What was expected.
+    pub expected: &'static str,
+}
+
+/// Whom a sink trusts, and what it shows of itself, over TLS. The files are PEM and are read anew when they change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Tls {
+    /// A PEM file with the certificate authorities to trust. Default: the system's.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub ca_file: Option<PathBuf>,
+    /// A PEM file with decklog's own certificate and what it was signed with, for servers that ask for one.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub cert_file: Option<PathBuf>,
+    /// A PEM file with the private key of `cert_file`.
+    #[serde(default)]
+    #[schemars(extend("format" = "readable-file"))]
+    pub key_file: Option<PathBuf>,
+}
+
+/// How requests are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Gzip {
+    /// gzip.
+    #[default]
+    Gzip,
+    /// Not at all.
+    None,
+}
+
+/// Where a server is that speaks HTTP: a host, and neither user nor password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpUrl(Url);
+
+impl Deref for HttpUrl {
+    type Target = Url;
+
+    fn deref(&self) -> &Url {
+        &self.0
+    }
+}
+
+impl fmt::Display for HttpUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Text for HttpUrl {
+    const FORMAT: &'static str = "http-url";
+    const EXPECTED: &'static str =
+        "an http:// or https:// URL without user and password (for those: bearer_file, headers_file)";
+
+    fn read(text: &str) -> Result<Self, Wrong> {
+        // The text is not shown: a URL may carry a token.
+        let url = match Url::parse(text) {
+            Ok(url) => url,
+            Err(error) => {
+                let mended = format!("https://{text}");
+                let wrong = Wrong::from(format!("a string that is no URL ({error})"));
+                let plain = !text.contains(['@', '?', ' ']) && text.contains('.');
+                return Err(if plain && Self::read(&mended).is_ok() { wrong.near(mended) } else { wrong });
+            }
+        };
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(format!("a URL with the scheme {:?}", url.scheme()).into());
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("a URL with a user or password, which would show in logs".into());
+        }
+        if url.host_str().is_none_or(str::is_empty) {
+            return Err("a URL without a host".into());
+        }
+        Ok(Self(url))
+    }
+}
+
+text_value!(HttpUrl);
+
+/// A network that a sink may connect to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network(IpNet);
+
+impl Deref for Network {
+    type Target = IpNet;
+
+    fn deref(&self) -> &IpNet {
+        &self.0
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Text for Network {
+    const FORMAT: &'static str = "network";
+    const EXPECTED: &'static str = "a network such as \"10.0.0.0/8\" or \"2001:db8::/32\"";
+
+    fn read(text: &str) -> Result<Self, Wrong> {
+        if let Ok(network) = text.parse() {
+            return Ok(Self(network));
+        }
+        let wrong = Wrong::from(format!("the string {text:?}"));
+        Err(match text.parse::<IpAddr>() {
+            Ok(address) => wrong.near(IpNet::from(address).to_string()),
+            Err(_) => wrong,
+        })
+    }
+}
+
+text_value!(Network);
+
+/// Reads the URL of a server: one of these schemes, a host, and neither user nor password.
+pub(super) fn server_url(text: &str, schemes: &[&str]) -> Result<Url, Wrong> {
+    // The text is not shown: a URL may carry a password.
+    let url = Url::parse(text).map_err(|error| format!("a string that is no URL ({error})"))?;
+    if !schemes.contains(&url.scheme()) {
+        return Err(format!("a URL with the scheme {:?}", url.scheme()).into());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("a URL with a user or password, which would show in logs".into());
+    }
+    if url.host_str().is_none_or(str::is_empty) {
+        return Err("a URL without a host".into());
+    }
+    Ok(url)
+}
+
+fn name(text: &str) -> Result<(), Wrong> {
+    let first = text.chars().next().ok_or("an empty string")?;
+    if first.is_ascii_alphanumeric()
+        && text.len() <= 63
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    {
+        return Ok(());
+    }
+    let mended: String =
+        text.trim().chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect();
+    let wrong = Wrong::from(format!("the string {text:?}"));
+    Err(if mended != text && name(&mended).is_ok() { wrong.near(mended) } else { wrong })
+}
+
+pub(super) const fn timeout() -> Span {
+    Span::from_secs(30)
+}
+
+pub(super) const fn batch_size() -> usize {
+    100
+}
+
+pub(super) const fn bulk_size() -> usize {
+    500
+}
+
+pub(super) const fn transaction_size() -> usize {
+    1000
+}
+
+pub(super) fn decklog() -> String {
+    "decklog".to_owned()
+}

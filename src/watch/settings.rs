@@ -1,0 +1,51 @@
+//! `[[watch]]`: what is watched.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::change::Ignore;
+use crate::spelling::kubernetes::{NamespaceText, ResourceText};
+
+/// One selection of resources, with the scope in which they are watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Watch")]
+pub struct Settings {
+    /// Resources as kubectl spells them, PLURAL[.GROUP]; "*" is all that can be listed and watched.
+    #[schemars(with = "Vec<ResourceText>", length(min = 1))]
+    pub resources: Vec<String>,
+    /// Resources that the wildcards do not take.
+    #[serde(default)]
+    #[schemars(with = "Vec<ResourceText>")]
+    pub exclude: Vec<String>,
+    /// The namespaces; none means all.
+    #[serde(default)]
+    #[schemars(with = "Vec<NamespaceText>")]
+    pub namespaces: Vec<String>,
+    /// A Kubernetes label selector; empty takes every object.
+    #[serde(default)]
+    #[schemars(extend("format" = "label-selector"))]
+    pub label_selector: String,
+    /// A Kubernetes field selector; empty takes every object.
+    #[serde(default)]
+    #[schemars(extend("format" = "field-selector"))]
+    pub field_selector: String,
+    /// What becomes of the objects that the first list finds.
+    #[serde(default)]
+    pub first_list: FirstList,
+    /// Presets (heartbeats, managed-fields, status, leader-election) and patterns of JSON pointers: a MODIFIED that
+    /// touches nothing else is not emitted.
+    #[serde(default)]
+    pub ignore: Vec<Ignore>,
+}
+
+/// What becomes of the objects that the first list finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FirstList {
+    /// They are ADDED, with evidence `listed`.
+    #[default]
+    Emit,
+    /// They are only remembered.
+    Silent,
+}
