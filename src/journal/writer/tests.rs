@@ -341,7 +341,7 @@ fn a_transaction_that_fails_leaves_what_is_committed_as_it_was() {
     let rv = |version: &str| ResourceVersion::new(version);
     let again = || Box::new(SourceSpec { label_selector: "a=b".into(), ignore: vec!["/text".into()], ..spec() });
     let failing: Vec<(&str, Commands<'_>)> = vec![
-        ("changes", Box::new(|| vec![changes(110..120, 10)])),
+        ("changes", Box::new(|| vec![changes(130..140, 10)])),
         ("a bookmark", Box::new(|| vec![of_source(OfSource::Bookmark(rv("400")))])),
         ("an inconsistent change", Box::new(|| vec![of_source(OfSource::Changes(unknown()))])),
         ("a desync", Box::new(|| vec![of_source(OfSource::MarkDesynced(Why::Expired))])),
