@@ -156,6 +156,7 @@ impl Writer {
     }
 
     /// Goes on with what the last daemon left.
+    #[expect(clippy::redundant_closure_for_method_calls, reason = "the method is of one lifetime, not of any")]
     pub(super) fn recover(&mut self) -> Result {
         self.transact(|transaction| transaction.recover())
     }
@@ -181,6 +182,7 @@ impl Writer {
     }
 
     /// Takes commands until every handle is dropped. What is long is not finished then: the next start goes on with it.
+    #[expect(clippy::redundant_closure_for_method_calls, reason = "the method is of one lifetime, not of any")]
     pub(super) async fn run(mut self, mut queue: Queue) -> Result {
         let mut bookmarks_due: Option<Instant> = None;
         loop {
@@ -222,6 +224,7 @@ impl Writer {
     }
 
     /// One slice of what is long, and a look at the quota before it. Says whether there is more.
+    #[expect(clippy::redundant_closure_for_method_calls, reason = "the method is of one lifetime, not of any")]
     fn slice(&mut self, queue: &mut Queue) -> Result<bool> {
         if let Some(bounds) = self.new_bounds.take() {
             self.set_bounds(bounds)?;

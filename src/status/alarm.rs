@@ -227,7 +227,9 @@ fn sources(status: &Status) -> Vec<Alarm> {
                 match state {
                     SourceState::Recovering => "what its watch has forgotten is still being recovered".to_owned(),
                     SourceState::Waiting => "it has not begun".to_owned(),
-                    state => state.detail().into_owned(),
+                    SourceState::Listing(_) | SourceState::Watching | SourceState::Degraded(_) | SourceState::Gone => {
+                        state.detail().into_owned()
+                    }
                 },
                 "where the number of objects grows, wait; otherwise look at the API server and the network",
             )),
@@ -450,7 +452,7 @@ mod tests {
             (
                 "",
                 Box::new(|status| {
-                    (status.sources[0].state, status.sources[0].active) = (SourceState::Degraded(String::new()), false)
+                    (status.sources[0].state, status.sources[0].active) = (SourceState::Degraded(String::new()), false);
                 }),
             ),
             (RESOURCE_WAITING, Box::new(|status| status.waiting = vec!["widgets.example.com".into()])),
@@ -467,7 +469,7 @@ mod tests {
             (
                 "",
                 Box::new(|status| {
-                    (status.sinks[0].state, status.sinks[0].active) = (SinkState::Halted(String::new()), false)
+                    (status.sinks[0].state, status.sinks[0].active) = (SinkState::Halted(String::new()), false);
                 }),
             ),
         ];

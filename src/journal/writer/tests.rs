@@ -328,6 +328,7 @@ fn sinks_have_their_turn_when_sources_have_none() {
 /// What a rollback drops is one value: whichever command a transaction fails at, what the writer knows is what it knew.
 #[test]
 fn a_transaction_that_fails_leaves_what_is_committed_as_it_was() {
+    type Commands<'a> = Box<dyn Fn() -> Vec<Command> + 'a>;
     let of_other = |command| Command::Source(SourceId(2), command);
     let of_sink = |command| Command::Sink("s".into(), command);
     let rules = |key| Redactor::new(&crate::change::redact::Settings::default(), [key; 32]).unwrap();
@@ -339,8 +340,8 @@ fn a_transaction_that_fails_leaves_what_is_committed_as_it_was() {
     let unknown = || vec![WatchChange { verb: Verb::Delete, object: object("unknown", 301, 10) }];
     let rv = |version: &str| ResourceVersion::new(version);
     let again = || Box::new(SourceSpec { label_selector: "a=b".into(), ignore: vec!["/text".into()], ..spec() });
-    let failing: Vec<(&str, Box<dyn Fn() -> Vec<Command>>)> = vec![
-        ("changes", Box::new(|| vec![changes(110..120, 10)])),
+    let failing: Vec<(&str, Commands<'_>)> = vec![
+        ("changes", Box::new(|| vec![changes(130..140, 10)])),
         ("a bookmark", Box::new(|| vec![of_source(OfSource::Bookmark(rv("400")))])),
         ("an inconsistent change", Box::new(|| vec![of_source(OfSource::Changes(unknown()))])),
         ("a desync", Box::new(|| vec![of_source(OfSource::MarkDesynced(Why::Expired))])),

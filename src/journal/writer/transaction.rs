@@ -4,7 +4,8 @@
 //! the [`Changes`] of a transaction that has succeeded. A transaction only borrows it. So a rollback is the end of a
 //! [`Transaction`] without a commit, and nothing can be forgotten in it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -394,12 +395,10 @@ impl Transaction<'_> {
 
     /// A source that is about to be moved.
     pub(super) fn touch(&mut self, id: i64) -> Option<&mut Source> {
-        let committed = self.committed;
-        let sources = &mut self.changes.sources;
-        if !sources.contains_key(&id) {
-            sources.insert(id, committed.sources.get(&id)?.clone());
+        match self.changes.sources.entry(id) {
+            Entry::Occupied(source) => Some(source.into_mut()),
+            Entry::Vacant(place) => Some(place.insert(self.committed.sources.get(&id)?.clone())),
         }
-        sources.get_mut(&id)
     }
 
     /// A source in the place of the one with its id, or a new one.
