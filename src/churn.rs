@@ -58,7 +58,7 @@ impl Count {
 #[derive(Debug, Default)]
 struct Writes {
     all: Count,
-    idle: Count,
+    no_op: Count,
     last: u64,
 }
 
@@ -73,11 +73,11 @@ impl Counted for Writes {
 }
 
 impl Writes {
-    fn add(&mut self, seq: u64, bytes: u64, idle: bool) {
+    fn add(&mut self, seq: u64, bytes: u64, no_op: bool) {
         self.last = seq;
         self.all.add(bytes);
-        if idle {
-            self.idle.add(bytes);
+        if no_op {
+            self.no_op.add(bytes);
         }
     }
 }
@@ -88,7 +88,7 @@ pub struct OfResource {
     /// By kind of write.
     pub classes: BTreeMap<Class, Count>,
     /// Times that one manager gave a field back a value which another had changed.
-    pub returns: u64,
+    pub reverts: u64,
 }
 
 /// What stands for all resources for which there is no room. No resource can have such a name.
@@ -177,14 +177,14 @@ impl Churn {
             // Nobody is named in the books for a deletion.
             EntryType::Deleted | EntryType::Gap => (Class::Deleted, None),
         };
-        let idle = class.is_idle();
+        let no_op = class.is_no_op();
         let namespace = entry.namespace.as_deref().unwrap_or_default();
         let name = short(entry.name.as_deref().unwrap_or_default());
         let object = format!("{resource}{APART}{}{APART}{name}", short(namespace));
         let manager = manager.as_deref().map(short);
-        self.objects.of(&object).add(entry.seq, bytes, idle);
+        self.objects.of(&object).add(entry.seq, bytes, no_op);
         if class != Class::Deleted {
-            self.managers.of(manager.unwrap_or_default()).add(entry.seq, bytes, idle);
+            self.managers.of(manager.unwrap_or_default()).add(entry.seq, bytes, no_op);
         }
         let known = self.resources.len() < self.most_resources || self.resources.contains_key(&resource);
         let of_resource = self.resources.entry(if known { resource } else { OTHERS.to_owned() }).or_default();
@@ -199,7 +199,7 @@ impl Churn {
                 );
                 let stamp = [was, value].iter().all(|json| json.is_some_and(|json| class::is_stamp(json, time)));
                 let back = field.write(entry.seq, time, manager, Held::of(was), Held::of(value), stamp);
-                of_resource.returns += u64::from(back);
+                of_resource.reverts += u64::from(back);
             }
         }
     }

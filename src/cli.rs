@@ -129,7 +129,7 @@ pub enum Command {
     Diff(diff::DiffArgs),
     /// Print an object with who set each field, when, and in which entry
     Blame(blame::BlameArgs),
-    /// Print who wrote most in the last hour, what of it was for nothing, and fields that managers fight over
+    /// Print who wrote most in the last hour, which of it were no-ops, and fields that managers fight over
     Churn(churn::ChurnArgs),
     /// Print every position: sources, head, sinks, lag, gaps, disk
     Status(status::StatusArgs),

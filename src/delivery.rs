@@ -257,7 +257,7 @@ struct Driver {
     handed: Seq,
     /// How large an entry was in the last batch, on average.
     entry_bytes: usize,
-    /// The entries of the batch as they are set aside where the sink refuses them: whole.
+    /// The entries of the batch as they are dead-lettered where the sink refuses them: whole.
     whole: Vec<Bytes>,
     acknowledged: Instant,
     /// What the output ended with when it was asked last.
@@ -341,8 +341,8 @@ impl Driver {
                 journal.reset_cursor(to).await?;
                 Input::Done
             }
-            Effect::SetAside(seq, reason) => {
-                tracing::warn!(sink = name, seq = seq.0, reason, "entry set aside");
+            Effect::DeadLetter(seq, reason) => {
+                tracing::warn!(sink = name, seq = seq.0, reason, "entry dead-lettered");
                 let at = self.batch.partition_point(|item| item.seq < seq);
                 journal.dead_letter(seq, self.whole[at].clone(), &reason).await?;
                 Input::Done
@@ -484,7 +484,7 @@ impl Driver {
         self.sink.holds(entry).await
     }
 
-    /// How many entries from the beginning of the batch are in the output, all of them. What was set aside, and GAPs of this
+    /// How many entries from the beginning of the batch are in the output, all of them. What was dead-lettered, and GAPs of this
     /// sink's own, are not asked for.
     async fn in_output(&mut self, name: &str) -> Result<usize, SinkError> {
         let aside = self.aside(name).await?;
@@ -525,7 +525,7 @@ impl Driver {
         Ok(self.counts(&place).await? == Some(true))
     }
 
-    /// What is set aside for this sink.
+    /// What is dead-lettered for this sink.
     async fn aside(&mut self, name: &str) -> Result<BTreeSet<Seq>, SinkError> {
         let aside = self.reading(|feed| feed.reader.dead_letters()).await;
         let aside = aside.map_err(|error| SinkError::retry(error.to_string()))?;

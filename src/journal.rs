@@ -338,7 +338,7 @@ impl Journal {
         self.send(Command::Sink(name.into(), OfSink::Retire), 0).await
     }
 
-    /// Lists entries no longer that were set aside for a sink, because `decklog replay` has delivered them. It takes
+    /// Lists entries no longer that were dead-lettered for a sink, because `decklog replay` has delivered them. It takes
     /// the lock and writes itself, so it is for a process without a [`Journal`].
     ///
     /// # Errors

@@ -124,8 +124,8 @@ pub struct JournalStatus {
     pub oldest: Option<Place>,
     /// Entries kept.
     pub entries: u64,
-    /// Entries forgotten, as `[state]` asks for.
-    pub forgotten: u64,
+    /// Entries that retention removed, as `[state]` asks for.
+    pub removed: u64,
     /// Set while nothing is taken from the cluster for want of room.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<PauseStatus>,
@@ -205,7 +205,7 @@ pub struct SourceStatus {
     /// Changes that its watch had forgotten, read from the API server's own history instead.
     pub recovered: u64,
     /// Changes that `ignore` kept out of the log.
-    pub withheld: u64,
+    pub suppressed: u64,
     /// Comparisons with what the API server has; absent before the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditStatus>,
@@ -254,7 +254,7 @@ pub struct SinkStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tries: Option<u64>,
     /// Entries that it refused for ever, kept for `decklog replay`.
-    pub set_aside: Vec<Refused>,
+    pub dead_letters: Vec<Refused>,
     /// Entries that were forgotten before it had taken them; it got a GAP for them.
     pub missed_entries: u64,
     /// When the last of them was forgotten.
@@ -303,7 +303,7 @@ impl Status {
                 head: place(reader, head)?,
                 oldest: place(reader, oldest)?,
                 entries: if head == Seq(0) { 0 } else { (head.0 + 1).saturating_sub(oldest.0) },
-                forgotten: retained.forgotten,
+                removed: retained.removed,
                 paused: retained.paused.or(live.paused).map(|pause| PauseStatus {
                     why: pause.why.as_str(),
                     since: timestamp(pause.since),
@@ -329,7 +329,7 @@ impl Status {
                         lag_seconds: known_good.map(|good| seconds(good, now)),
                         gaps: source.gaps,
                         recovered: source.recovered,
-                        withheld: source.withheld,
+                        suppressed: source.suppressed,
                         audit: timestamp(source.audited_at).map(|last| AuditStatus {
                             count: source.audits,
                             differences: source.audit_differences,
@@ -342,7 +342,7 @@ impl Status {
             sinks: sinks
                 .into_iter()
                 .map(|sink| SinkStatus {
-                    set_aside: refused
+                    dead_letters: refused
                         .iter()
                         .filter(|refused| refused.sink == sink.name)
                         .map(|refused| Refused { seq: refused.seq, reason: refused.reason.clone() })

@@ -332,12 +332,12 @@ async fn status_tells_every_position_with_and_without_a_daemon() {
     assert_eq!((&status["gaps"]["count"], &status["gaps"]["last"]["seq"]), (&1.into(), &5.into()));
     let sink = &status["sinks"][0];
     assert_eq!((&sink["cursor"], &sink["lag_entries"]), (&5.into(), &2.into()));
-    assert_eq!(sink["set_aside"][0]["seq"], 2);
+    assert_eq!(sink["dead_letters"][0]["seq"], 2);
     assert_eq!((&status["sources"][0]["objects"], &status["sources"][0]["resume"]), (&1.into(), &"40".into()));
     let text = state.run(&["status"]).done();
-    assert!(text.contains("running (process") && text.contains("set aside: entry 2: too large"), "{text}");
+    assert!(text.contains("running (process") && text.contains("dead letter: entry 2: too large"), "{text}");
     // An alarm says all that there is to do.
-    assert!(text.contains("alarm    sink-set-aside audit"), "{text}");
+    assert!(text.contains("alarm    sink-dead-letters audit"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 100 || line.starts_with("alarm ")), "{text}");
 
     drop(audit);

@@ -80,19 +80,19 @@ fn costs(table: &mut Table) {
     let still: Lives = lives.iter().map(|life| (0..life.len()).map(|turn| moved(&life[0], turn)).collect()).collect();
     let base: Lives = lives.iter().map(|life| life[..1].to_vec()).collect();
     let changes = (OBJECTS * VERSIONS) as f64;
-    let (mut changed, mut nothing, mut withheld, mut size) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut changed, mut nothing, mut suppressed, mut size) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let (seconds, bytes) = journal(&lives, &[]);
         changed.push(seconds);
         size.push((bytes - journal(&base, &[]).1) / changes);
         nothing.push(journal(&still, &[]).0);
-        withheld.push(journal(&still, &["managed-fields"]).0);
+        suppressed.push(journal(&still, &["managed-fields"]).0);
     }
     let (changed, size) = (median(changed), median(size));
     let each = |seconds: f64| seconds / changes * 1e6;
     for (what, seconds, reach) in [
         ("change of nothing but resourceVersion in the journal, processor time", median(nothing), "1/5"),
-        ("the same, where `ignore` withholds it", median(withheld), ""),
+        ("the same, where `ignore` withholds it", median(suppressed), ""),
     ] {
         table.row(
             what,

@@ -65,7 +65,7 @@ impl Class {
 
     /// Whether it changed nothing that matters.
     #[must_use]
-    pub const fn is_idle(self) -> bool {
+    pub const fn is_no_op(self) -> bool {
         matches!(self, Self::Version | Self::ManagedFields | Self::Heartbeats | Self::LeaderElection | Self::TimeStamps)
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct Field {
     /// Writes that moved a time stamp and nothing else.
     pub(super) stamps: u64,
     /// Times that one manager gave it back a value which another had changed.
-    pub(super) returns: u64,
+    pub(super) reverts: u64,
     pub(super) managers: Vec<String>,
     pub(super) was: Held,
     pub(super) value: Held,
@@ -124,7 +124,7 @@ impl Field {
         }
         self.shorten();
         let back = other && known.is_some();
-        self.returns += u64::from(back);
+        self.reverts += u64::from(back);
         back
     }
 
@@ -136,6 +136,6 @@ impl Field {
 
     /// Whether two managers keep changing it back and forth: it went back more than once. Once may be a rollback.
     pub(super) fn is_fought_over(&self) -> bool {
-        self.returns >= 2
+        self.reverts >= 2
     }
 }

@@ -69,7 +69,7 @@ pub struct NotCounted {
     pub gaps: u64,
     /// What `ignore` kept out of the log, over the life of the journal: when that was it does not know.
     #[serde(skip_serializing_if = "is_zero")]
-    pub withheld: u64,
+    pub suppressed: u64,
 }
 
 /// Who or what was written how often, and how much of that changed nothing that matters.
@@ -94,9 +94,9 @@ pub struct Row {
     /// Bytes of the objects that they brought, as JSON: about what each costs the API server's store and each watcher.
     pub bytes: u64,
     /// Writes that changed nothing that matters.
-    pub idle: u64,
+    pub no_op: u64,
     /// Their bytes.
-    pub idle_bytes: u64,
+    pub no_op_bytes: u64,
 }
 
 /// The writes of one kind.
@@ -105,7 +105,7 @@ pub struct OfClass {
     /// Which kind.
     pub class: Class,
     /// Whether it changes nothing that matters.
-    pub idle: bool,
+    pub no_op: bool,
     /// Writes.
     pub writes: u64,
     /// Their part of all writes, from 0 to 1.
@@ -128,7 +128,7 @@ pub struct Fight {
     /// Changes of it.
     pub writes: u64,
     /// Times that one gave it back the value which another had changed.
-    pub returns: u64,
+    pub reverts: u64,
     /// The first change that was seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first: Option<Timestamp>,
@@ -234,7 +234,7 @@ pub struct VersionsOf {
     /// Of objects that went.
     pub deleted: u64,
     /// Those that `ignore` kept out of the log.
-    pub withheld: u64,
+    pub suppressed: u64,
 }
 
 /// A part of a whole, to a thousandth.
@@ -254,7 +254,7 @@ impl Churn {
             for (class, count) in &of.classes {
                 for sum in [Some(classes.entry(*class).or_default()), Some(&mut writes.all)]
                     .into_iter()
-                    .chain([Some(&mut writes.idle).filter(|_| class.is_idle())])
+                    .chain([Some(&mut writes.no_op).filter(|_| class.is_no_op())])
                     .flatten()
                 {
                     sum.writes += count.writes;
@@ -269,7 +269,7 @@ impl Churn {
             let of: Vec<&Count> = classes.iter().filter(|(class, _)| wanted(**class)).map(|(_, count)| count).collect();
             Count { writes: of.iter().map(|c| c.writes).sum(), bytes: of.iter().map(|c| c.bytes).sum() }
         };
-        let (all, idle) = (sum(&|_| true), sum(&Class::is_idle));
+        let (all, no_op) = (sum(&|_| true), sum(&Class::is_no_op));
         let row = |writes: &Writes| row(writes, all.writes);
         let by_name = |tally: &Tally<Writes>, name: &dyn Fn(&str, Row) -> Row| -> Vec<Row> {
             tally
@@ -278,21 +278,21 @@ impl Churn {
                 .map(|(key, writes)| name(key, row(writes)))
                 .collect()
         };
-        let whole = Writes { all, idle, last: 0 };
+        let whole = Writes { all, no_op, last: 0 };
         Report {
             since,
             until,
             entries: self.entries,
             first: self.first,
             last: self.first.map(|_| self.last),
-            not_counted: NotCounted { listed: self.listed, inferred: self.inferred, gaps: self.gaps, withheld: 0 },
+            not_counted: NotCounted { listed: self.listed, inferred: self.inferred, gaps: self.gaps, suppressed: 0 },
             writes: row(&whole),
             classes: Class::ALL
                 .into_iter()
                 .map(|class| {
                     let count = classes.get(&class).copied().unwrap_or_default();
                     let share = share(count.writes, all.writes);
-                    OfClass { class, idle: class.is_idle(), writes: count.writes, share, bytes: count.bytes }
+                    OfClass { class, no_op: class.is_no_op(), writes: count.writes, share, bytes: count.bytes }
                 })
                 .collect(),
             fights: self.fights(most),
@@ -313,7 +313,7 @@ impl Churn {
     }
 
     fn fights(&self, most: usize) -> Vec<Fight> {
-        let found = self.fields.heaviest(most, |field| if field.is_fought_over() { field.returns } else { 0 });
+        let found = self.fields.heaviest(most, |field| if field.is_fought_over() { field.reverts } else { 0 });
         let fight = |(key, field): (&String, &Field)| {
             let [resource, namespace, name, pointer] = parts(key);
             let side = |side: &Side| {
@@ -326,7 +326,7 @@ impl Churn {
                 name,
                 field: pointer,
                 writes: field.writes,
-                returns: field.returns,
+                reverts: field.reverts,
                 first: field.first,
                 last: field.last,
                 sides: field.sides.iter().filter_map(side).collect(),
@@ -366,8 +366,8 @@ fn row(writes: &Writes, all: u64) -> Row {
         writes: writes.all.writes,
         share: share(writes.all.writes, all),
         bytes: writes.all.bytes,
-        idle: writes.idle.writes,
-        idle_bytes: writes.idle.bytes,
+        no_op: writes.no_op.writes,
+        no_op_bytes: writes.no_op.bytes,
         ..Row::default()
     }
 }
@@ -394,7 +394,7 @@ impl Requests {
                 let whole = source.is_some_and(|source| !source.scoped);
                 let verbs = counted.counts.get(name).cloned().unwrap_or_default();
                 let of = versions.counts.get(name).copied().unwrap_or_default();
-                compare(name, verbs, of, counted.withheld.get(name).copied().unwrap_or(0), whole)
+                compare(name, verbs, of, counted.suppressed.get(name).copied().unwrap_or(0), whole)
             })
             .collect();
         resources.sort_by(|a, b| b.requests.cmp(&a.requests).then_with(|| a.resource.cmp(&b.resource)));
@@ -409,11 +409,11 @@ impl Requests {
 }
 
 /// One request makes at most one version; only of one that deletes a whole collection nobody knows how many.
-fn compare(name: &str, verbs: BTreeMap<String, u64>, of: Of, withheld: u64, whole: bool) -> RequestsOf {
+fn compare(name: &str, verbs: BTreeMap<String, u64>, of: Of, suppressed: u64, whole: bool) -> RequestsOf {
     let requests: u64 = verbs.values().sum();
     let collections = verbs.get("DELETECOLLECTION").copied().unwrap_or(0);
-    let all = of.added + of.modified + of.deleted + withheld;
-    let versions = VersionsOf { all, added: of.added, modified: of.modified, deleted: of.deleted, withheld };
+    let all = of.added + of.modified + of.deleted + suppressed;
+    let versions = VersionsOf { all, added: of.added, modified: of.modified, deleted: of.deleted, suppressed };
     let (dropped, at_least, note) = if !whole {
         (None, false, Some("watched in part, while the requests are those of the whole cluster"))
     } else if of.gap {

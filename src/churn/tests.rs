@@ -296,7 +296,7 @@ async fn every_write_is_of_one_kind_and_of_one_manager() {
         managers(&report),
         [("kubelet", 3), ("operator", 3), ("scheduler", 3), ("", 1), ("flux", 1), ("kubectl", 1)]
     );
-    assert_eq!((report.writes.writes, report.writes.idle), (13, 6));
+    assert_eq!((report.writes.writes, report.writes.no_op), (13, 6));
     assert_eq!(report.writes.bytes, report.objects.iter().map(|row| row.bytes).sum::<u64>());
     let stamped: Vec<_> = report.fields.iter().map(|field| (&*field.field, field.writes, field.time_stamps)).collect();
     assert_eq!(stamped, [], "two stamps are not yet again and again");
@@ -320,7 +320,7 @@ async fn a_fight_is_told_with_field_values_and_managers() {
     assert_eq!((&*fight.resource, &*fight.namespace, &*fight.name), ("deployments.apps", "shop", "web"));
     assert_eq!(fight.field, "/spec/template/spec/containers/0/image");
     // 0→1→2→1→2→1→2: the third change is the first that goes back.
-    assert_eq!((fight.writes, fight.returns), (6, 4));
+    assert_eq!((fight.writes, fight.reverts), (6, 4));
     let sides: Vec<_> = fight.sides.iter().map(|s| (&*s.manager, s.value.as_deref().unwrap(), s.times)).collect();
     assert_eq!(sides, [("flux", "\"nginx:1\"", 3), ("updater", "\"nginx:2\"", 3)]);
     assert_eq!(fight.first.unwrap().to_string(), "2026-11-21T10:01:00Z");
@@ -531,14 +531,14 @@ fn what_was_dropped_is_told_only_where_requests_and_versions_are_of_the_same() {
         audit_differences: 0,
         audited_at: 0,
         gap_owed: false,
-        withheld: 0,
+        suppressed: 0,
         scoped,
     };
-    let told = |verbs: &[(&str, u64)], modified: u64, gap: bool, withheld: u64, sources: &[SourceRow]| {
+    let told = |verbs: &[(&str, u64)], modified: u64, gap: bool, suppressed: u64, sources: &[SourceRow]| {
         let mut counted = crate::journal::Requests::default();
         let verbs = verbs.iter().map(|(verb, count)| ((*verb).to_owned(), *count)).collect();
         counted.counts.insert("configmaps".to_owned(), verbs);
-        counted.withheld.insert("configmaps".to_owned(), withheld);
+        counted.suppressed.insert("configmaps".to_owned(), suppressed);
         let mut versions = Versions::of(&[]);
         versions.counts.insert("configmaps".to_owned(), versions::Of { modified, gap, ..Default::default() });
         let of = Requests::of(&counted, &versions, sources).resources.remove(0);
@@ -546,7 +546,7 @@ fn what_was_dropped_is_told_only_where_requests_and_versions_are_of_the_same() {
     };
     let whole = [source(false)];
     assert_eq!(told(&[("PUT", 9), ("PATCH", 1)], 4, false, 0, &whole), (10, 4, Some(6), false, false));
-    assert_eq!(told(&[("PUT", 9)], 4, false, 3, &whole), (9, 7, Some(2), false, false), "withheld ones were made");
+    assert_eq!(told(&[("PUT", 9)], 4, false, 3, &whole), (9, 7, Some(2), false, false), "suppressed ones were made");
     assert_eq!(told(&[("PUT", 9)], 4, true, 0, &whole), (9, 4, None, false, true), "a gap");
     assert_eq!(told(&[("PUT", 9)], 10, false, 0, &whole), (9, 10, None, false, true), "another server");
     assert_eq!(told(&[("PUT", 9)], 4, false, 0, &[source(true)]), (9, 4, None, false, true), "one namespace");

@@ -100,7 +100,7 @@ fn report(args: &ChurnArgs, reader: &mut Reader, now: Timestamp) -> Result<Repor
         after = reached;
     }
     let mut report = churn.report(since, until, args.top);
-    report.not_counted.withheld = reader.sources()?.iter().map(|source| source.withheld).sum();
+    report.not_counted.suppressed = reader.sources()?.iter().map(|source| source.suppressed).sum();
     if let Some(mut counted) = counted {
         if let Some(wanted) = selection.resources(reader)? {
             counted.counts.retain(|name, _| wanted.contains(name));
@@ -193,9 +193,9 @@ fn head(report: &Report, look: Look) -> Vec<String> {
     let mut row = Row::new(look);
     row.put(Some(Ink::Strong), &plural(writes.writes, "write", "writes"));
     if writes.writes > 0 {
-        let idle = format!("{} of them ({})", count(writes.idle), percent(writes.idle, writes.writes));
-        row.put(None, ", ").put(Some(Ink::Change).filter(|_| writes.idle > 0), &idle);
-        let bytes = format!(": {} of {}", size(writes.idle_bytes), size(writes.bytes));
+        let no_op = format!("{} of them ({})", count(writes.no_op), percent(writes.no_op, writes.writes));
+        row.put(None, ", ").put(Some(Ink::Change).filter(|_| writes.no_op > 0), &no_op);
+        let bytes = format!(": {} of {}", size(writes.no_op_bytes), size(writes.bytes));
         row.put(None, " changed nothing that matters").put(None, &bytes);
     }
     lines.push(row.finish());
@@ -208,10 +208,10 @@ fn head(report: &Report, look: Look) -> Vec<String> {
     if !parts.is_empty() {
         lines.push(format!("Not counted: {}.", parts.join(" and ")));
     }
-    if not.withheld > 0 {
-        let withheld = plural(not.withheld, "change", "changes");
-        let are = if not.withheld == 1 { "is" } else { "are" };
-        lines.push(format!("`ignore` has withheld {withheld} so far, which {are} not in the log and not here."));
+    if not.suppressed > 0 {
+        let suppressed = plural(not.suppressed, "change", "changes");
+        let are = if not.suppressed == 1 { "is" } else { "are" };
+        lines.push(format!("`ignore` has suppressed {suppressed} so far, which {are} not in the log and not here."));
     }
     if not.gaps > 0 {
         let gaps = plural(not.gaps, "gap", "gaps");
@@ -236,8 +236,8 @@ const fn words(class: Class) -> &'static str {
 }
 
 fn of_class(class: &crate::churn::OfClass) -> Counted {
-    let (idle, idle_bytes) = if class.idle { (class.writes, class.bytes) } else { (0, 0) };
-    Counted { writes: class.writes, share: class.share, bytes: class.bytes, idle, idle_bytes, ..Counted::default() }
+    let (no_op, no_op_bytes) = if class.no_op { (class.writes, class.bytes) } else { (0, 0) };
+    Counted { writes: class.writes, share: class.share, bytes: class.bytes, no_op, no_op_bytes, ..Counted::default() }
 }
 
 /// A table with the numbers first and the name last, so that a narrow terminal cuts the name.
@@ -249,12 +249,12 @@ fn section(
     look: Look,
 ) {
     let rows = rows.iter().map(|row| {
-        let idle = if row.idle == 0 { "-".to_owned() } else { count(row.idle) };
-        let numbers = vec![count(row.writes), format!("{:.0}%", row.share * 100.0), idle, size(row.bytes)];
-        let much = row.idle > 0 && row.idle * 2 >= row.writes && row.share >= MUCH;
+        let no_op = if row.no_op == 0 { "-".to_owned() } else { count(row.no_op) };
+        let numbers = vec![count(row.writes), format!("{:.0}%", row.share * 100.0), no_op, size(row.bytes)];
+        let much = row.no_op > 0 && row.no_op * 2 >= row.writes && row.share >= MUCH;
         (numbers, if much { Some(Ink::Change) } else { None }, name(row))
     });
-    grid(lines, &["WRITES", "SHARE", "FOR NOTHING", "BYTES", title], rows.collect(), look);
+    grid(lines, &["WRITES", "SHARE", "NO-OP", "BYTES", title], rows.collect(), look);
 }
 
 /// Numbers to the right, and text behind them.
@@ -399,7 +399,7 @@ fn requests(lines: &mut Vec<String>, requests: &Requests, look: Look) {
         let numbers = vec![count(of.requests), count(of.versions.all), dropped];
         (numbers, if much { Some(Ink::Change) } else { None }, name)
     });
-    grid(lines, &["REQUESTS", "VERSIONS", "FOR NOTHING", "RESOURCE"], rows.collect(), look);
+    grid(lines, &["REQUESTS", "VERSIONS", "NO-OP", "RESOURCE"], rows.collect(), look);
     for (of, note) in requests.resources.iter().filter_map(|of| Some((of, of.note?))) {
         let mut row = Row::new(Look { width: None, ..look });
         row.put(Some(Ink::Faint), &printable(&format!("{}: {note}", of.resource)));

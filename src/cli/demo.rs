@@ -15,7 +15,7 @@ use crate::model::Seq;
 use crate::sim::faults::On;
 use crate::sim::world::World;
 use crate::sim::{Settings, Sim, objects};
-use crate::wire::Entry;
+use crate::wire::{Change, Entry};
 use stage::{Excerpt, Stage, WATCHED};
 
 /// Arguments of `decklog demo`.
@@ -135,7 +135,7 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
     stage.say(&format!("{}.", who_wrote(&name, &story)))?;
 
     stage.chapter(
-        "Writes for nothing, and a fight",
+        "No-op writes, and a fight",
         "An operator writes the time into a ConfigMap whenever it looks at it, and two managers do not agree on\nthe replicas of a Deployment:",
     )?;
     for _ in 0..HABITS {
@@ -279,10 +279,10 @@ fn who_wrote(name: &str, lines: &[Vec<u8>]) -> String {
         let object: Option<Value> = entry.object.and_then(|object| serde_json::from_str(object.get()).ok());
         let managers = object.as_ref().and_then(|object| object["metadata"]["managedFields"].as_array().cloned());
         let last = managers.unwrap_or_default().iter().max_by_key(|entry| entry["time"].to_string()).cloned();
-        let changed = entry.change.and_then(|change| serde_json::from_str::<Value>(change.get()).ok());
+        let changed = Change::of(&entry).ok().flatten();
         let manager = changed
             .as_ref()
-            .and_then(|change| change["managers"][0]["manager"].as_str())
+            .and_then(|change| Some(change.managers.first()?.manager.as_str()))
             .or_else(|| last.as_ref().and_then(|entry| entry["manager"].as_str()))
             .unwrap_or("somebody");
         let verb = match entry.op.as_str() {

@@ -91,7 +91,7 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
         printer.print(&stored, member)?;
     }
     let retained = reader.retained()?;
-    if left > 0 && retained.forgotten > 0 {
+    if left > 0 && retained.removed > 0 {
         printer.end(&format!("what was before entry {} is forgotten", retained.oldest))?;
     }
     if printer.first && args.last != Some(0) {

@@ -161,7 +161,7 @@ pub(super) struct Moment {
 /// Where the journal has not come there yet, or does not reach back to it any more.
 pub(super) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
     let retained = reader.retained()?;
-    let begin = retained.oldest_time.filter(|_| retained.forgotten > 0);
+    let begin = retained.oldest_time.filter(|_| retained.removed > 0);
     let (place, forgotten) = match at {
         At::Seq(seq) => {
             let head = reader.head()?;
@@ -169,7 +169,7 @@ pub(super) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
                 return Err(Failure::no(format!("there is no entry {seq} yet: the newest is {head}")));
             }
             // The state at the lower end is kept.
-            (Moment { seq, time: None }, begin.is_some() && seq.0 < retained.forgotten)
+            (Moment { seq, time: None }, begin.is_some() && seq.0 < retained.removed)
         }
         At::Time(time) => {
             not_to_come(reader, time)?;
@@ -184,7 +184,7 @@ pub(super) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
             "that is no longer kept: the journal has forgotten what was before entry {} ({}); --at {} is the earliest",
             retained.oldest,
             spell_micros(begin),
-            retained.forgotten
+            retained.removed
         ))),
     }
 }
@@ -269,7 +269,7 @@ pub(super) fn not_yet(reader: &mut Reader, row: &ObjectRow) -> Result<String, Fa
     let Some(first) = history.last() else {
         return Ok(format!(
             "the journal has no entry of {name}: it was found on a first list that is not told, and has not changed since{}",
-            if reader.retained()?.forgotten > 0 { ", or all of it is forgotten" } else { "" }
+            if reader.retained()?.removed > 0 { ", or retention has removed all of it" } else { "" }
         ));
     };
     let Some(stored) = reader.told(first)? else { return Ok(format!("nothing is known of {name} then")) };

@@ -43,7 +43,7 @@ pub fn main(args: ReplayArgs, global: &Global) -> Outcome {
     let (oldest, head) = (reader.oldest()?, reader.head()?);
     let to = Seq(args.to.unwrap_or(head.0));
     let from = Seq(args.from);
-    // Of what the log has forgotten, what was set aside for this sink is still here.
+    // Of what the log has forgotten, what was dead-lettered for this sink is still here.
     let rescued = from < oldest && !reader.rescued(&sink.name, from, to)?.is_empty();
     if from > to || (from < oldest && !rescued) || to > head || from == Seq(0) {
         return Err(Failure::no(format!(
@@ -66,7 +66,7 @@ async fn replay(config: &Settings, dir: &Path, reader: &mut Reader, from: Seq, t
     told
 }
 
-/// Entries that were set aside and are delivered now are listed no longer.
+/// Entries that were dead-lettered and are delivered now are listed no longer.
 fn settle(dir: &Path, settled: &Settled) -> Result<(), Failure> {
     let count = settled.entries.len();
     if count == 0 {
@@ -75,14 +75,14 @@ fn settle(dir: &Path, settled: &Settled) -> Result<(), Failure> {
     let what = plural(count as u64, "entry", "entries");
     match Journal::settle(dir, settled) {
         Ok(()) => complain(&format!(
-            "of these, {what} had been set aside, and {} no longer listed",
+            "of these, {what} had been dead letters, and {} no longer listed",
             if count == 1 { "is" } else { "are" }
         )),
         // Only one process writes to a journal, and that is the daemon.
         Err(JournalError::Locked { .. }) => {
             settled.leave(dir)?;
             complain(&format!(
-                "of these, {what} had been set aside; the daemon lists {} no longer within seconds",
+                "of these, {what} had been dead letters; the daemon lists {} no longer within seconds",
                 if count == 1 { "it" } else { "them" }
             ));
         }
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_set_aside_and_is_delivered_is_listed_no_longer() {
+    async fn what_was_dead_lettered_and_is_delivered_is_listed_no_longer() {
         let mut world = World::new().await;
         world.write(6).await;
         let (sink, _) = world.journal.sink("s", "file", SinkStart::Start).await.unwrap();
@@ -258,7 +258,7 @@ mod tests {
         world.journal.settle_left().await.unwrap();
         assert_eq!(listed(&reader), [all[0].clone(), all[2].clone()]);
         assert!(!left.exists());
-        // A crash may leave it behind: read again it means the same entry, and not one that was set aside since.
+        // A crash may leave it behind: read again it means the same entry, and not one that was dead-lettered since.
         sink.dead_letter(Seq(2), Bytes::new(), "413").await.unwrap();
         settled.leave(&state).unwrap();
         world.journal.settle_left().await.unwrap();

@@ -48,19 +48,19 @@ fn lines(status: &Status, look: Look) -> Vec<String> {
     if !status.sources.is_empty() {
         lines.push(String::new());
         // Only where something is left out of the log, which it is not unless it was asked for.
-        let withheld = status.sources.iter().any(|source| source.withheld > 0);
-        let cells: Vec<_> = status.sources.iter().map(|source| source_row(source, status, withheld)).collect();
+        let suppressed = status.sources.iter().any(|source| source.suppressed > 0);
+        let cells: Vec<_> = status.sources.iter().map(|source| source_row(source, status, suppressed)).collect();
         let details = status.sources.iter().map(|source| vec![source.state.detail().into_owned()]).collect::<Vec<_>>();
         // A narrow terminal cuts what comes last.
-        let titles = ["SOURCE", "STATE", "FOR", "GAPS", "KNOWN GOOD", "OBJECTS", "RESUMES AT", "WITHHELD"];
-        let titles = if withheld { &titles[..] } else { &titles[..7] };
+        let titles = ["SOURCE", "STATE", "FOR", "GAPS", "KNOWN GOOD", "OBJECTS", "RESUMES AT", "SUPPRESSED"];
+        let titles = if suppressed { &titles[..] } else { &titles[..7] };
         lines.extend(with_details(table(look, titles, &cells), &details, look));
     }
     if !status.sinks.is_empty() {
         lines.push(String::new());
         let cells: Vec<_> = status.sinks.iter().map(|sink| sink_row(sink, status)).collect();
         let details: Vec<_> = status.sinks.iter().map(sink_details).collect();
-        let titles = ["SINK", "TYPE", "STATE", "FOR", "CURSOR", "BEHIND", "SET ASIDE"];
+        let titles = ["SINK", "TYPE", "STATE", "FOR", "CURSOR", "BEHIND", "DEAD LETTERS"];
         lines.extend(with_details(table(look, &titles, &cells), &details, look));
     }
     lines
@@ -157,7 +157,7 @@ fn since(time: Option<Timestamp>, now: Timestamp) -> String {
     time.map_or_else(|| "-".to_owned(), |time| span(now.duration_since(time).as_secs()))
 }
 
-fn source_row(source: &SourceStatus, status: &Status, withheld: bool) -> Vec<Cell> {
+fn source_row(source: &SourceStatus, status: &Status, suppressed: bool) -> Vec<Cell> {
     let known_good = source.lag_seconds.map_or_else(|| "never".to_owned(), |lag| format!("{} ago", span(lag)));
     let ink = match source.state {
         SourceState::Watching => Ink::Good,
@@ -173,8 +173,8 @@ fn source_row(source: &SourceStatus, status: &Status, withheld: bool) -> Vec<Cel
         plain(count(source.objects)),
         plain(source.resume.as_deref().map_or_else(|| "a list".to_owned(), |version| printable(version).into_owned())),
     ];
-    if withheld {
-        row.push(plain(count(source.withheld)));
+    if suppressed {
+        row.push(plain(count(source.suppressed)));
     }
     row
 }
@@ -184,7 +184,7 @@ fn sink_row(sink: &SinkStatus, status: &Status) -> Vec<Cell> {
         0 => "nothing".to_owned(),
         lag => format!("{} ({})", plural(lag, "entry", "entries"), span(sink.lag_seconds)),
     };
-    let aside = sink.set_aside.len();
+    let aside = sink.dead_letters.len();
     let ink = match sink.state {
         SinkState::Running => Ink::Good,
         SinkState::Retrying(_) => Ink::Change,
@@ -202,15 +202,15 @@ fn sink_row(sink: &SinkStatus, status: &Status) -> Vec<Cell> {
 }
 
 fn sink_details(sink: &SinkStatus) -> Vec<String> {
-    let refused = sink.set_aside.iter().take(REFUSED);
+    let refused = sink.dead_letters.iter().take(REFUSED);
     let tries = sink
         .tries
         .map(|tries| format!(" ({} so far)", plural(tries, "try", "tries")))
         .filter(|_| !sink.state.detail().is_empty());
     let mut details = vec![sink.state.detail().to_owned() + &tries.unwrap_or_default()];
-    details.extend(refused.map(|refused| format!("set aside: entry {}: {}", refused.seq, refused.reason)));
-    if sink.set_aside.len() > REFUSED {
-        details.push(format!("set aside: and {} more, see -o json", sink.set_aside.len() - REFUSED));
+    details.extend(refused.map(|refused| format!("dead letter: entry {}: {}", refused.seq, refused.reason)));
+    if sink.dead_letters.len() > REFUSED {
+        details.push(format!("dead letter: and {} more, see -o json", sink.dead_letters.len() - REFUSED));
     }
     details
 }
@@ -253,7 +253,7 @@ mod tests {
             lag_seconds: Some(12),
             gaps: 0,
             recovered: 0,
-            withheld: 0,
+            suppressed: 0,
             audit: None,
             active,
         };
@@ -268,7 +268,7 @@ mod tests {
             oldest_undelivered: None,
             tries: None,
             delivered: None,
-            set_aside: Vec::new(),
+            dead_letters: Vec::new(),
             missed_entries: 0,
             last_missed: None,
             active: true,
@@ -292,7 +292,7 @@ mod tests {
                 head: Some(place(51_200, "2026-11-21T10:39:58Z")),
                 oldest: Some(place(201, "2026-11-01T00:00:00Z")),
                 entries: 51_000,
-                forgotten: 200,
+                removed: 200,
                 paused: None,
                 size_bytes: 12 << 20,
                 wal_bytes: 4 << 20,
@@ -322,7 +322,7 @@ mod tests {
                     cursor: Seq(51_000),
                     lag_entries: 200,
                     lag_seconds: 252,
-                    set_aside: (1..=7).map(|seq| Refused { seq: Seq(seq), reason: "too large".into() }).collect(),
+                    dead_letters: (1..=7).map(|seq| Refused { seq: Seq(seq), reason: "too large".into() }).collect(),
                     ..sink("hook", SinkState::Halted("refused with 413".into()))
                 },
             ],
@@ -356,7 +356,7 @@ mod tests {
         alarm    source-degraded pods/shop, 40m: may not be listed (403); grant it: decklog rbac | kubectl apply -f -\u{1b}[2J; do what it says; decklog tries again by itself, and the other sources go on
         alarm    resource-waiting widgets.example.com: it is configured, and the API server does not serve it; correct the name in [[watch]] resources, or install its CustomResourceDefinition; decklog waits for it
         alarm    sink-halted hook, 1h40m: refused with 413 (200 entries and 252 s behind); do what it says, then SIGHUP (`systemctl reload decklog`) makes it try again; nothing is lost
-        alarm    sink-set-aside hook, 1h40m: it refused 7 entries for good, the first because: too large; when it takes them: `decklog replay --sink hook --from 1 --to 7`
+        alarm    sink-dead-letters hook, 1h40m: it refused 7 entries for good, the first because: too large; when it takes them: `decklog replay --sink hook --from 1 --to 7`
 
         SOURCE                      STATE           FOR  GAPS  KNOWN GOOD  OBJECTS  RESUMES AT
         deployments.apps            watching        40m  0     12s ago     1,204    81234
@@ -364,16 +364,16 @@ mod tests {
           may not be listed (403); grant it: decklog rbac | kubectl apply -f -\u{1b}[2J
         leases.coordination.k8s.io  not configured  40m  0     12s ago     1,204    81234
 
-        SINK   TYPE  STATE    FOR    CURSOR  BEHIND               SET ASIDE
+        SINK   TYPE  STATE    FOR    CURSOR  BEHIND               DEAD LETTERS
         audit  file  running  1h40m  51200   nothing              0
         hook   http  halted   1h40m  51000   200 entries (4m12s)  7
           refused with 413
-          set aside: entry 1: too large
-          set aside: entry 2: too large
-          set aside: entry 3: too large
-          set aside: entry 4: too large
-          set aside: entry 5: too large
-          set aside: and 2 more, see -o json
+          dead letter: entry 1: too large
+          dead letter: entry 2: too large
+          dead letter: entry 3: too large
+          dead letter: entry 4: too large
+          dead letter: entry 5: too large
+          dead letter: and 2 more, see -o json
         ");
     }
 
@@ -383,7 +383,7 @@ mod tests {
         (quiet.journal.entries, quiet.gaps.count, quiet.gaps.last, quiet.gaps.recovered) = (1, 0, None, 412);
         quiet.journal.oldest = quiet.journal.head;
         quiet.sources.truncate(1);
-        quiet.sources[0].withheld = 1;
+        quiet.sources[0].suppressed = 1;
         quiet.sinks.truncate(1);
         quiet.sinks[0].lag_entries = 1;
         quiet.waiting.clear();

@@ -45,7 +45,7 @@ struct JournalFound {
     last: Option<u64>,
     objects: u64,
     gaps: u64,
-    forgotten: u64,
+    removed: u64,
     pages_checked: bool,
 }
 
@@ -63,7 +63,7 @@ fn journal(global: &Global) -> Outcome {
         let mut progress = Progress::new("verify", "entries");
         reader.verify(|done, total| progress.at(done, total))?
     };
-    let Verified { entries, forgotten, objects, gaps, range, pages_unchecked, problems } = &found;
+    let Verified { entries, removed, objects, gaps, range, pages_unchecked, problems } = &found;
     let name = dir.display().to_string();
     let summary = match range {
         Some((first, last)) => format!(
@@ -81,12 +81,12 @@ fn journal(global: &Global) -> Outcome {
         last,
         objects: *objects,
         gaps: *gaps,
-        forgotten: *forgotten,
+        removed: *removed,
         pages_checked: !pages_unchecked,
     };
     let mut summary = vec![summary];
-    if *forgotten > 0 {
-        summary.push(format!("entries 1 to {forgotten} are forgotten, as [state] asks for"));
+    if *removed > 0 {
+        summary.push(format!("entries 1 to {removed} were removed, as [state] asks for"));
     }
     if *pages_unchecked {
         summary.push(
@@ -220,10 +220,10 @@ fn summary(found: &Copied, why_not: &str) -> Vec<String> {
     if found.entries == 0 {
         lines.push("no entries".to_owned());
     }
-    if found.forgotten > 0 {
+    if found.removed > 0 {
         lines.push(format!(
-            "{} forgotten before the sink took them, as the copy says",
-            plural(found.forgotten, "entry was", "entries were")
+            "{} removed before the sink took them, as the copy says",
+            plural(found.removed, "entry was", "entries were")
         ));
     }
     if found.left_out > 0 {

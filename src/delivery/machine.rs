@@ -77,7 +77,7 @@ pub(super) enum Effect {
     /// Move the cursor back to what the output holds.
     Reset(Seq),
     /// Keep an entry for `replay`.
-    SetAside(Seq, String),
+    DeadLetter(Seq, String),
     /// Read a batch.
     Read { after: Seq },
     /// Deliver what is left of the batch, from this position in it.
@@ -103,7 +103,7 @@ enum Phase {
     Delivering,
     /// The journal moves the cursor; then this follows.
     Moving(Next),
-    /// An entry is set aside.
+    /// An entry is dead-lettered.
     SettingAside,
     /// Nothing to do.
     Idle,
@@ -121,7 +121,7 @@ enum Next {
     /// Wait, and then ask the sink where it is.
     Ask,
     Halt,
-    SetAside(String),
+    DeadLetter(String),
 }
 
 /// What delivery to one sink knows.
@@ -245,7 +245,7 @@ impl State {
                     self.phase = Phase::Halted;
                     effects.push(Effect::AwaitOperator);
                 }
-                Next::SetAside(reason) => self.set_aside(reason, effects),
+                Next::DeadLetter(reason) => self.dead_letter(reason, effects),
             },
             (Phase::SettingAside, Input::Done) => {
                 self.drop_first(1);
@@ -355,9 +355,9 @@ impl State {
         effects.push(Effect::Acknowledge { upto, written: self.written });
     }
 
-    fn set_aside(&mut self, reason: String, effects: &mut Vec<Effect>) {
+    fn dead_letter(&mut self, reason: String, effects: &mut Vec<Effect>) {
         self.phase = Phase::SettingAside;
-        effects.push(Effect::SetAside(self.batch[0], reason));
+        effects.push(Effect::DeadLetter(self.batch[0], reason));
     }
 
     fn drop_first(&mut self, count: usize) {
@@ -388,7 +388,7 @@ impl State {
                 Next::Ask
             }
             SinkError::Refused { text } => match self.on_refused {
-                OnRefused::DeadLetter => Next::SetAside(text),
+                OnRefused::DeadLetter => Next::DeadLetter(text),
                 OnRefused::Halt => {
                     self.report(SinkState::Halted(refusal(&self.name, first, &text)), effects);
                     Next::Halt
@@ -736,14 +736,14 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_set_aside_before_the_cursor_passes_it() {
+    fn an_entry_is_dead_lettered_before_the_cursor_passes_it() {
         let mut trace = Trace::opened(OnRefused::DeadLetter, 0);
         trace.on(batch(5, &[2, 4])).gives(&[Effect::Deliver { from: 0 }]);
         trace.on(failed(0, SinkError::Refused { text: "400".into() })).gives(&[ack(1, 0)]);
-        trace.on(Input::Done).gives(&[Effect::SetAside(Seq(2), "400".into())]);
+        trace.on(Input::Done).gives(&[Effect::DeadLetter(Seq(2), "400".into())]);
         trace.on(Input::Done).gives(&[Effect::Deliver { from: 1 }]);
         trace.on(failed(0, SinkError::Refused { text: "413".into() })).gives(&[ack(3, 0)]);
-        trace.on(Input::Done).gives(&[Effect::SetAside(Seq(4), "413".into())]);
+        trace.on(Input::Done).gives(&[Effect::DeadLetter(Seq(4), "413".into())]);
         trace.on(Input::Done).gives(&[ack(5, 0)]);
         trace.on(Input::Done).gives(&[read(5)]);
     }

@@ -337,7 +337,7 @@ async fn what_is_delivered_and_what_fails_is_counted() {
     let all = |stats: &SinkStats| {
         [&stats.delivered, &stats.bytes, &stats.failures, &stats.tries].map(|count| count.load(Relaxed))
     };
-    // The fourth is set aside.
+    // The fourth is dead-lettered.
     let bytes = (world.lines(1..=3).len() + world.lines(5..=6).len() - 5) as u64;
     assert_eq!(all(&stats), [5, bytes, 3, 0]);
     // One that cannot say where it is fails as well.
@@ -374,7 +374,7 @@ async fn a_refusal_halts_until_sighup_and_delays_nobody_else() {
 }
 
 #[tokio::test]
-async fn what_is_set_aside_is_listed_and_passed() {
+async fn what_is_dead_lettered_is_listed_and_passed() {
     let mut world = World::new().await;
     world.write(6).await;
     let fake = Fake::new([refused(1), refused(0)]);

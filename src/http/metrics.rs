@@ -157,8 +157,8 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
         "source_recovered",
         "Changes that the watch of the source had forgotten, read from the API server's own history instead",
     );
-    let withheld: Count =
-        register(registry, "source_withheld", "Changes that `ignore` kept out of the log of the source");
+    let suppressed: Count =
+        register(registry, "source_suppressed", "Changes that `ignore` kept out of the log of the source");
     let audits: Count = register(registry, "audits", "Comparisons of the source with what the API server has");
     let differences: Count =
         register(registry, "audit_differences", "Objects that an audit found to differ from the log");
@@ -175,7 +175,7 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
         objects.get_or_create(&labels).set(int(row.objects));
         gaps.get_or_create(&labels).inc_by(row.gaps);
         recovered.get_or_create(&labels).inc_by(row.recovered);
-        withheld.get_or_create(&labels).inc_by(row.withheld);
+        suppressed.get_or_create(&labels).inc_by(row.suppressed);
         audits.get_or_create(&labels).inc_by(row.audits);
         differences.get_or_create(&labels).inc_by(row.audit_differences);
         if let Some(good_at) = row.good_at {
@@ -239,7 +239,7 @@ fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
     let seconds: Float = register(registry, "sink_lag_seconds", "Age of the oldest entry that the sink has not taken");
     let delivered: Float =
         register(registry, "sink_last_delivery_timestamp_seconds", "When the sink last took something");
-    let aside: Int = register(registry, "sink_set_aside_entries", "Entries that the sink refused for ever");
+    let aside: Int = register(registry, "sink_dead_letters", "Entries that the sink refused for ever");
     let missed: Count =
         register(registry, "sink_missed_entries", "Entries that were forgotten before the sink had taken them");
     for row in rows.iter().filter(|row| row.active) {
@@ -280,14 +280,14 @@ fn churn(registry: &mut Registry, resources: &[(String, OfResource)]) {
     let writes: Count =
         register(registry, "churn_writes", "Writes that watches brought since the start, by what they changed");
     let bytes: Count = register(registry, "churn_bytes", "Bytes of the objects that these writes brought");
-    let returns: Count = register(
+    let reverts: Count = register(
         registry,
-        "churn_returns",
+        "churn_reverts",
         "Times since the start that one manager gave a field back a value which another had changed",
     );
     for (name, of) in resources {
         let labels: Labels = vec![("resource", name.clone())];
-        returns.get_or_create(&labels).inc_by(of.returns);
+        reverts.get_or_create(&labels).inc_by(of.reverts);
         for (class, count) in &of.classes {
             let mut labels = labels.clone();
             labels.push(("class", class.as_str().to_owned()));
@@ -302,7 +302,7 @@ fn requests(registry: &mut Registry, totals: &Requests) {
     let requests: Count = register(
         registry,
         "apiserver_write_requests",
-        "Granted requests that can make a version, as one API server counted them; the versions are those of churn_writes and source_withheld",
+        "Granted requests that can make a version, as one API server counted them; the versions are those of churn_writes and source_suppressed",
     );
     for (name, verbs) in &totals.counts {
         for (verb, count) in verbs {

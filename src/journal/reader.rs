@@ -128,7 +128,7 @@ impl Reader {
         let row = self.conn.query_row(&text, [], |row| Ok((row.get::<_, u64>(0)?, row.get(1)?, row.get(2)?)));
         let (oldest, oldest_time, paused): (_, _, Option<String>) = row.map_err(sql("what it keeps"))?;
         let paused = paused.and_then(|text| serde_json::from_str(&text).ok());
-        Ok(Retained { oldest, oldest_time, forgotten: oldest.saturating_sub(1), paused })
+        Ok(Retained { oldest, oldest_time, removed: oldest.saturating_sub(1), paused })
     }
 
     /// Reads at one moment of the journal. It is short: whoever stays in one keeps the write-ahead log from being emptied.

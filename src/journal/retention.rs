@@ -65,7 +65,7 @@ pub struct Retained {
     /// When that entry was journaled, microseconds since 1970; `None` in an empty journal.
     pub oldest_time: Option<i64>,
     /// How many entries are forgotten.
-    pub forgotten: u64,
+    pub removed: u64,
     /// Set while nothing is taken from the cluster.
     pub paused: Option<Pause>,
 }

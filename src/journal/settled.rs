@@ -1,7 +1,7 @@
 //! What `decklog replay` has delivered and only the daemon may note, because one process writes to a journal: a small file
 //! in the state directory, which the daemon takes up when it looks around, or at its next start.
 //!
-//! The file says when each entry had been set aside. So it means those and no later ones, however often it is read: one
+//! The file says when each entry had been dead-lettered. So it means those and no later ones, however often it is read: one
 //! that a crash left after it was taken up changes nothing.
 
 use std::fs::{self, File, OpenOptions};
@@ -18,12 +18,12 @@ use crate::model::Seq;
 const PREFIX: &str = "replayed-";
 const SUFFIX: &str = ".json";
 
-/// Entries that were set aside for a sink and have been delivered since.
+/// Entries that were dead-lettered for a sink and have been delivered since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settled {
     /// The sink.
     pub sink: String,
-    /// Each entry, and when it was set aside (microseconds since 1970).
+    /// Each entry, and when it was dead-lettered (microseconds since 1970).
     pub entries: Vec<(Seq, i64)>,
 }
 

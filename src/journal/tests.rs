@@ -3,8 +3,8 @@
 mod noise;
 mod pushdown;
 mod retention;
+mod suppressed;
 mod trust;
-mod withheld;
 
 use std::path::Path;
 

@@ -38,7 +38,7 @@ use clock::GuardedClock;
 use queue::Woken;
 pub(super) use queue::{Command, OfSink, OfSource, Queue, Queued, Reply};
 use quota::Quota;
-pub(super) use requests::WITHHELD;
+pub(super) use requests::SUPPRESSED;
 use transaction::{Changes, Committed, Disk, Heard, Transaction};
 
 /// A transaction takes what waits, up to this many changes; how many bytes, `retention::Sizes` says.
@@ -364,7 +364,7 @@ impl Transaction<'_> {
     }
 }
 
-/// Drops entries that were set aside, in one transaction.
+/// Drops entries that were dead-lettered, in one transaction.
 pub(super) fn settle(conn: &mut Connection, settled: &Settled) -> Result {
     let transaction = conn.transaction().map_err(sql(SETTLE))?;
     for (seq, time) in &settled.entries {
@@ -373,7 +373,7 @@ pub(super) fn settle(conn: &mut Connection, settled: &Settled) -> Result {
     transaction.commit().map_err(sql(SETTLE))
 }
 
-const SETTLE: &str = "forget what was set aside";
+const SETTLE: &str = "forget what was dead-lettered";
 const SETTLED: &str = "DELETE FROM aside WHERE sink = ? AND seq = ? AND time = ?";
 
 /// Names of epochs sort by the time they began, and a new one comes after those that are known, whatever the clock says.

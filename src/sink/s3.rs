@@ -323,7 +323,7 @@ impl S3Sink {
         let gone = SinkError::retry(format!("{next} in {shown} was there and is not"));
         let agreed = self.get(next).await?.ok_or(gone)?;
         let agreed = String::from_utf8_lossy(&agreed).into_owned();
-        // Of the same epoch, if under another date, or of an entry before this one that was refused and set aside.
+        // Of the same epoch, if under another date, or of an entry before this one that was refused and dead-lettered.
         let fits = |name: &LogPosition, own: &LogPosition| name.epoch == own.epoch && name.seq <= own.seq;
         if segment::begins(&agreed).zip(segment::begins(&own)).is_some_and(|(name, own)| fits(&name, &own)) {
             return Ok(agreed);

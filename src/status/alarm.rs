@@ -45,7 +45,7 @@ pub const NAMES: [&str; 17] = [
     SINK_HALTED,
     SINK_BEHIND,
     SINK_MISSED,
-    SINK_SET_ASIDE,
+    SINK_DEAD_LETTERS,
 ];
 
 const DAEMON_DOWN: &str = "daemon-down";
@@ -64,7 +64,7 @@ const GAP_RECORDED: &str = "gap-recorded";
 const SINK_HALTED: &str = "sink-halted";
 const SINK_BEHIND: &str = "sink-behind";
 const SINK_MISSED: &str = "sink-missed";
-const SINK_SET_ASIDE: &str = "sink-set-aside";
+const SINK_DEAD_LETTERS: &str = "sink-dead-letters";
 
 /// A clock that is so far behind the newest entry was set back.
 const CLOCK: SignedDuration = SignedDuration::from_secs(60);
@@ -303,12 +303,12 @@ fn sinks(status: &Status) -> Vec<Alarm> {
                 )
             });
         }
-        if let (Some(first), Some(last)) = (sink.set_aside.first(), sink.set_aside.last()) {
+        if let (Some(first), Some(last)) = (sink.dead_letters.first(), sink.dead_letters.last()) {
             all.push(alarm(
-                SINK_SET_ASIDE,
+                SINK_DEAD_LETTERS,
                 format!(
                     "it refused {} for good, the first because: {}",
-                    plural(sink.set_aside.len() as u64),
+                    plural(sink.dead_letters.len() as u64),
                     first.reason
                 ),
                 format!(
@@ -351,7 +351,7 @@ mod tests {
             lag_seconds: Some(SILENT),
             gaps: 0,
             recovered: 0,
-            withheld: 0,
+            suppressed: 0,
             audit: None,
             active: true,
         };
@@ -366,7 +366,7 @@ mod tests {
             oldest_undelivered: None,
             delivered: None,
             tries: None,
-            set_aside: Vec::new(),
+            dead_letters: Vec::new(),
             missed_entries: 0,
             last_missed: None,
             active: true,
@@ -387,7 +387,7 @@ mod tests {
                 epoch: String::new(),
                 head: Some(Place { seq: Seq(7), time: time("2026-11-21T12:01:00Z") }),
                 oldest: None,
-                forgotten: 0,
+                removed: 0,
                 paused: None,
                 entries: 7,
                 size_bytes: 0,
@@ -463,8 +463,8 @@ mod tests {
             (SINK_MISSED, Box::new(|status| status.sinks[0].last_missed = Some(time("2026-11-21T11:00:01Z")))),
             ("", Box::new(|status| status.sinks[0].last_missed = Some(time("2026-11-21T11:00:00Z")))),
             (
-                SINK_SET_ASIDE,
-                Box::new(|status| status.sinks[0].set_aside = vec![Refused { seq: Seq(2), reason: "413".into() }]),
+                SINK_DEAD_LETTERS,
+                Box::new(|status| status.sinks[0].dead_letters = vec![Refused { seq: Seq(2), reason: "413".into() }]),
             ),
             (
                 "",

@@ -467,7 +467,7 @@ impl Window {
         let number = |uid: &String| self.keys.hash_one(uid);
         let mut versions: Vec<(u64, Option<u64>)> =
             history.recorded.iter().map(|(version, uid)| (*version, uid.as_ref().map(number))).collect();
-        // A version that was withheld is in no entry.
+        // A version that was suppressed is in no entry.
         let last = versions.last().map_or(0, |(version, _)| *version);
         versions.extend(
             known.filter(|known| known.1 > last).map(|(uid, version, present)| (version, present.then_some(uid))),

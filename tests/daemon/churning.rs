@@ -1,4 +1,4 @@
-//! What of the writes changed nothing: withheld where that is asked for, told by `churn`, and counted.
+//! What of the writes changed nothing: suppressed where that is asked for, told by `churn`, and counted.
 
 use decklog::sim::{Sim, objects};
 use serde_json::{Value, json};
@@ -75,7 +75,7 @@ async fn churn_and_its_metrics_tell_a_fight_and_signs_of_life() {
         assert!(labels.clone().all(|line| !line.contains(&format!("\"{unbounded}\""))), "{unbounded} is no label");
     }
 
-    // From now on they are withheld, and counted.
+    // From now on they are suppressed, and counted.
     daemon.stop().await;
     let quiet = "resources = [\"configmaps\", \"leases.coordination.k8s.io\"]\nignore = [\"heartbeats\"]";
     daemon.configure(&daemon.config(quiet, &http));
@@ -91,14 +91,14 @@ async fn churn_and_its_metrics_tell_a_fight_and_signs_of_life() {
     let told: Vec<String> = daemon.entries()[known..].iter().map(|entry| entry.kind.clone()).collect();
     assert_eq!(told, ["DELETED", "ADDED"]);
     let status = daemon.status().await;
-    let withheld: Vec<&Value> =
-        status["sources"].as_array().unwrap().iter().map(|source| &source["withheld"]).collect();
-    assert_eq!(withheld, [&json!(0), &json!(5)], "{status:#}");
+    let suppressed: Vec<&Value> =
+        status["sources"].as_array().unwrap().iter().map(|source| &source["suppressed"]).collect();
+    assert_eq!(suppressed, [&json!(0), &json!(5)], "{status:#}");
     let text = daemon.command(&["status"]).await.done();
-    assert!(text.contains("WITHHELD"), "{text}");
+    assert!(text.contains("SUPPRESSED"), "{text}");
     let text = daemon.command(&["churn"]).await.done();
-    assert!(text.contains("`ignore` has withheld 5 changes so far"), "{text}");
-    let name = "decklog_source_withheld_total{resource=\"leases.coordination.k8s.io\",namespace=\"\"}";
+    assert!(text.contains("`ignore` has suppressed 5 changes so far"), "{text}");
+    let name = "decklog_source_suppressed_total{resource=\"leases.coordination.k8s.io\",namespace=\"\"}";
     assert_eq!(metric(&http_get(&at, "/metrics").unwrap().body, name).as_deref(), Some("5"));
     daemon.stop().await;
     daemon.consistent().await;

@@ -194,9 +194,9 @@ async fn a_dead_sink_delays_nobody_and_loses_nothing() {
     assert!(collector.events().iter().map(|(id, _)| id).eq(ids.iter()));
 }
 
-/// Fault 64: by policy it halts, or is set aside; never passed in silence.
+/// Fault 64: by policy it halts, or is dead-lettered; never passed in silence.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_halts_one_sink_or_is_set_aside_and_replayed() {
+async fn a_refusal_halts_one_sink_or_is_dead_lettered_and_replayed() {
     let sim = cluster().await;
     for name in ["a", "b", "c"] {
         sim.create("configmaps", objects::config_map("default", name, "1")).unwrap();
@@ -218,10 +218,10 @@ async fn a_refusal_halts_one_sink_or_is_set_aside_and_replayed() {
         },
     )
     .await;
-    let aside = until("what was set aside", async || {
+    let aside = until("what was dead-lettered", async || {
         let status = daemon.status().await;
         let row = status["sinks"].as_array().unwrap().iter().find(|row| row["name"] == "lenient").cloned().unwrap();
-        let aside = row["set_aside"].as_array().unwrap().clone();
+        let aside = row["dead_letters"].as_array().unwrap().clone();
         if aside.len() == 1 { Ok(aside) } else { Err(row.to_string()) }
     })
     .await;
@@ -236,7 +236,7 @@ async fn a_refusal_halts_one_sink_or_is_set_aside_and_replayed() {
         let row = status["sinks"].as_array().unwrap().iter().find(|row| row["name"] == "lenient").cloned().unwrap();
         let files = fs::read_dir(daemon.state()).unwrap().map(|file| file.unwrap().file_name());
         let left: Vec<_> = files.filter(|name| name.to_string_lossy().starts_with("replayed-")).collect();
-        if row["set_aside"] == serde_json::json!([]) && left.is_empty() {
+        if row["dead_letters"] == serde_json::json!([]) && left.is_empty() {
             Ok(())
         } else {
             Err(format!("{row} {left:?}"))

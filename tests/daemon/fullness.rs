@@ -59,7 +59,7 @@ async fn at_its_size_it_pauses_until_the_last_sink_has_taken_something() {
     daemon.says("reading the cluster is paused").await;
     assert!(journal_bytes(&daemon) <= MAX, "{}", journal_bytes(&daemon));
     let status = daemon.status().await;
-    assert!(status["journal"]["oldest"]["seq"] == 1 && status["journal"]["forgotten"] == 0, "{status}");
+    assert!(status["journal"]["oldest"]["seq"] == 1 && status["journal"]["removed"] == 0, "{status}");
     // It is not taken for dead meanwhile.
     until("systemd to hear of it", async || {
         let told = daemon.told();
@@ -81,7 +81,7 @@ async fn at_its_size_it_pauses_until_the_last_sink_has_taken_something() {
     // What both have went, to make room for the rest.
     until("the pause to be over in the status", async || {
         let status = daemon.status().await;
-        let over = status["journal"]["forgotten"].as_u64().unwrap() > 0
+        let over = status["journal"]["removed"].as_u64().unwrap() > 0
             && status["journal"]["paused"].is_null()
             && alarms(&status).iter().all(|(alarm, _)| alarm != "journal-paused");
         if over { Ok(()) } else { Err(status.to_string()) }
@@ -200,7 +200,7 @@ async fn what_is_too_old_is_forgotten_and_the_objects_stay() {
     until("the first two to be forgotten", async || {
         daemon.must_run();
         let status = daemon.status().await;
-        if status["journal"]["forgotten"] == 2 { Ok(()) } else { Err(status.to_string()) }
+        if status["journal"]["removed"] == 2 { Ok(()) } else { Err(status.to_string()) }
     })
     .await;
     let object = daemon.command(&["get", "configmap/a", "-o", "json"]).await.done();

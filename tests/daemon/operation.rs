@@ -173,7 +173,7 @@ async fn status_metrics_and_alerts_agree_about_what_is_wrong() {
     let expected = [
         ("resource-waiting", "widgets.example.com"),
         ("sink-halted", "halted"),
-        ("sink-set-aside", "aside"),
+        ("sink-dead-letters", "aside"),
         ("source-degraded", "pods"),
     ];
     let in_trouble = exposed(&mut daemon, &at, &expected).await;
@@ -195,7 +195,7 @@ async fn status_metrics_and_alerts_agree_about_what_is_wrong() {
     assert_eq!(by_http["daemon"]["version"], env!("CARGO_PKG_VERSION"));
     fires(
         &in_trouble,
-        &["DecklogResourceWaiting", "DecklogSinkHalted", "DecklogSinkSetAside", "DecklogSourceDegraded"],
+        &["DecklogResourceWaiting", "DecklogSinkHalted", "DecklogSinkDeadLetters", "DecklogSourceDegraded"],
     );
     all_that_rules_ask_for_is_exposed(&in_trouble);
     linted(&http_get(&at, "/metrics").unwrap().body);
@@ -203,7 +203,7 @@ async fn status_metrics_and_alerts_agree_about_what_is_wrong() {
     // And what is there to be said of one that does not run.
     let status = daemon.status().await;
     let told: Vec<String> = alarms(&status).into_iter().map(|(alarm, _)| alarm).collect();
-    assert_eq!(told, ["daemon-down", "sink-set-aside"], "{status}");
+    assert_eq!(told, ["daemon-down", "sink-dead-letters"], "{status}");
 }
 
 /// What is exposed once these alarms are.

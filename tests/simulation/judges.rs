@@ -487,7 +487,7 @@ pub(crate) fn written(out: &Path) -> io::Result<Vec<String>> {
     Ok(files)
 }
 
-/// Each entry that is not set aside was taken, with the bytes of the log.
+/// Each entry that is not dead-lettered was taken, with the bytes of the log.
 pub(crate) fn http_has_everything(
     log: &Log,
     taken: &BTreeMap<u64, String>,
@@ -500,7 +500,7 @@ pub(crate) fn http_has_everything(
         Err(error) => return vec![error.to_string()],
     };
     if aside != *refused {
-        problems.push(format!("set aside are {aside:?}, refused were {refused:?}"));
+        problems.push(format!("dead-lettered are {aside:?}, refused were {refused:?}"));
     }
     for (line, seq) in log.lines.iter().zip(1..) {
         match taken.get(&seq) {

@@ -30,7 +30,7 @@ pub(crate) struct Receiver {
 struct State {
     /// What was taken, by seq.
     taken: BTreeMap<u64, String>,
-    /// The last seq that was taken, or refused and set aside.
+    /// The last seq that was taken, or refused and dead-lettered.
     last: u64,
     /// From here on entries may come again.
     floor: Option<u64>,

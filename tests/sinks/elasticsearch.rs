@@ -170,7 +170,7 @@ async fn opensearch_without_the_index_and_with_one_that_does_not_fit() {
     trial.judged().await;
 }
 
-/// An entry that is larger than the server takes is set aside, and the others go on.
+/// An entry that is larger than the server takes is dead-lettered, and the others go on.
 #[tokio::test]
 async fn opensearch_and_an_entry_that_is_too_large() {
     let mut search = OpenSearch::start(&["http.max_content_length=200kb"]).await;

@@ -613,7 +613,7 @@ async fn a_replay_moves_nothing() {
 
 /// Entries that the server never takes, and a stream that is full.
 #[tokio::test]
-async fn what_is_too_large_is_set_aside_and_what_is_full_is_waited_for() {
+async fn what_is_too_large_is_dead_lettered_and_what_is_full_is_waited_for() {
     for version in [NEW, OLD] {
         let mut nats = Nats::with(version, "max_payload: 2048").await;
         let mut trial = Trial::new(&mut nats, "large").await;

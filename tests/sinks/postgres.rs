@@ -440,7 +440,7 @@ async fn postgres_keeps_every_byte_and_refuses_only_what_is_refused() {
         ["1,2,3,4,5,6,8,9"]
     );
 
-    // A replay brings what was set aside, repeats nothing, and moves nothing.
+    // A replay brings what was dead-lettered, repeats nothing, and moves nothing.
     far.audit("ALTER TABLE bytes.entries DROP CONSTRAINT no_seven").await;
     let mut replay = far.open(serde_json::json!({"schema": "bytes", "objects": true}));
     replay.enter_replay();

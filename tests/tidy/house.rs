@@ -142,6 +142,7 @@ impl House {
     }
 
     /// The lines of a room.
+    #[allow(dead_code, reason = "the example asks for it")]
     pub(crate) fn lines_of(&self, room: &str) -> usize {
         self.lines.iter().filter(|(module, _)| module.first().is_some_and(|first| first == room)).map(|(_, n)| n).sum()
     }

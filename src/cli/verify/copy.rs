@@ -31,7 +31,7 @@ pub(super) struct Copied {
     /// Entries that the filter leaves out.
     pub(super) left_out: u64,
     /// Entries that the journal had forgotten before the sink took them, as a GAP says.
-    pub(super) forgotten: u64,
+    pub(super) removed: u64,
     /// The sink that writes it, where that is known.
     pub(super) sink: Option<String>,
     /// Whether it is known that nothing belongs before it …
@@ -198,8 +198,8 @@ impl Checker {
 
     fn check_hole(&mut self, place: &str, entry: &Entry<'_>, from: u64) -> Result<(), Failure> {
         let (epoch, to) = (&*entry.epoch, entry.seq - 1);
-        if self.is_forgotten(entry)? {
-            self.found.forgotten += to - from + 1;
+        if self.is_removed(entry)? {
+            self.found.removed += to - from + 1;
             // What went on there with the objects is not known.
             self.objects.clear();
             return Ok(());
@@ -229,7 +229,7 @@ impl Checker {
 
     /// Whether the entry is the GAP that stands for entries which the journal has forgotten: it knows no version before.
     /// A journal that still has some of them says otherwise.
-    fn is_forgotten(&mut self, entry: &Entry<'_>) -> Result<bool, Failure> {
+    fn is_removed(&mut self, entry: &Entry<'_>) -> Result<bool, Failure> {
         let stands = entry.gap().is_some_and(|gap| gap.why == Why::Expired.as_str() && gap.from.is_none());
         let Some(journal) = self.journal.as_mut().filter(|journal| stands && journal.epoch == entry.epoch) else {
             return Ok(stands);

@@ -150,7 +150,7 @@ async fn a_second_writer_halts_the_sink_until_its_output_is_its_own() {
     world.stop().await;
 }
 
-/// What was set aside is not missing from the output. What another `where` left out may be: from there on all is told.
+/// What was dead-lettered is not missing from the output. What another `where` left out may be: from there on all is told.
 #[tokio::test]
 async fn what_both_have_is_found_also_where_something_is_left_out() {
     for missing in [vec![4, 5], vec![7], vec![6, 7, 8], vec![1, 2]] {

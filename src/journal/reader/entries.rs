@@ -175,12 +175,12 @@ impl Reader {
         Some(found.into_iter().map(entry).collect())
     }
 
-    /// Entries that a sink refused, that are set aside for it and forgotten by the log, from `from` to `to`.
+    /// Entries that a sink refused, that are dead-lettered for it and forgotten by the log, from `from` to `to`.
     ///
     /// # Errors
     /// Where the database cannot be read or an entry is damaged.
     pub fn rescued(&mut self, sink: &str, from: Seq, to: Seq) -> Result<Vec<StoredEntry>> {
-        let what = "entries set aside";
+        let what = "dead letters";
         let blobs: Vec<(u64, Vec<u8>)> = {
             let mut select = self
                 .conn
@@ -192,7 +192,7 @@ impl Reader {
         let mut entries = Vec::new();
         for (seq, blob) in blobs {
             let damaged = |why: &dyn std::fmt::Display| {
-                JournalError::Corrupt(format!("entry {seq}, set aside, is damaged ({why})"))
+                JournalError::Corrupt(format!("entry {seq}, a dead letter, is damaged ({why})"))
             };
             let line: Bytes = self.codec.decompress(None, &blob).map_err(|error| damaged(&error))?.into();
             let kind = wire::Entry::parse(&line).map_err(|error| damaged(&error))?.op;

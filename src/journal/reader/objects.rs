@@ -122,7 +122,7 @@ impl Reader {
         rows.collect::<Result<_, _>>().map_err(sql(what))
     }
 
-    /// The object's last known state as JSON, withheld changes included. `None`: it does not exist.
+    /// The object's last known state as JSON, suppressed changes included. `None`: it does not exist.
     ///
     /// # Errors
     /// Where the database cannot be read or the state is damaged.

@@ -6,7 +6,7 @@ use rusqlite::params;
 
 use super::{Reader, resource_of, sql};
 use crate::journal::error::Result;
-use crate::journal::writer::WITHHELD;
+use crate::journal::writer::SUPPRESSED;
 
 /// What the API server's own counters said of some time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Requests {
     /// Requests that were granted, by resource (`deployments.apps`) and verb.
     pub counts: BTreeMap<String, BTreeMap<String, u64>>,
     /// Versions that `ignore` kept out of the log in these stretches, by resource.
-    pub withheld: BTreeMap<String, u64>,
+    pub suppressed: BTreeMap<String, u64>,
     /// Why the last reading failed.
     pub problem: Option<String>,
 }
@@ -72,8 +72,8 @@ impl Reader {
             let facts: String = row.get(0).map_err(sql(what))?;
             let (verb, count): (String, u64) = (row.get(1).map_err(sql(what))?, row.get(2).map_err(sql(what))?);
             let name = resource_of(&facts).full_name();
-            if verb == WITHHELD {
-                requests.withheld.insert(name, count);
+            if verb == SUPPRESSED {
+                requests.suppressed.insert(name, count);
             } else {
                 requests.counts.entry(name).or_default().insert(verb, count);
             }

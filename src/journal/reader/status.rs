@@ -39,7 +39,7 @@ pub struct SourceRow {
     /// Its position is lost, and no list has declared the gap yet.
     pub gap_owed: bool,
     /// Changes that `ignore` kept out of the log.
-    pub withheld: u64,
+    pub suppressed: u64,
     /// Only a part of the resource is watched: one namespace, or what a selector takes.
     pub scoped: bool,
 }
@@ -74,7 +74,7 @@ pub struct SinkRow {
     pub delivered_at: i64,
     /// When the oldest entry that it lacks was journaled, microseconds since 1970.
     pub oldest_undelivered: Option<i64>,
-    /// Entries set aside.
+    /// Entries dead-lettered.
     pub aside: u64,
     /// Entries that were forgotten before it had taken them.
     pub missed: u64,
@@ -133,7 +133,7 @@ impl Reader {
                     audit_differences: row.get(12)?,
                     audited_at: row.get(13)?,
                     gap_owed: row.get(14)?,
-                    withheld: row.get(15)?,
+                    suppressed: row.get(15)?,
                     scoped: row.get(16)?,
                     recovered: row.get(17)?,
                 })
@@ -186,7 +186,7 @@ impl Reader {
     /// # Errors
     /// Where the database cannot be read.
     pub fn dead_letters(&self) -> Result<Vec<DeadLetter>> {
-        let what = "entries set aside";
+        let what = "dead letters";
         let mut select = self
             .conn
             .prepare_cached("SELECT sink, seq, reason, time FROM aside ORDER BY sink, seq")

@@ -29,7 +29,7 @@ pub struct Verified {
     /// Entries read.
     pub entries: u64,
     /// Entries that are forgotten, below the first that was read.
-    pub forgotten: u64,
+    pub removed: u64,
     /// Objects compared with the replay.
     pub objects: u64,
     /// GAP entries among the entries.
@@ -111,7 +111,7 @@ struct Object {
     version: String,
     present: bool,
     last: u64,
-    withheld: bool,
+    suppressed: bool,
     namespace: String,
     name: String,
     /// Group and plural.
@@ -217,7 +217,7 @@ impl Reader {
             }
             progress(found.entries, head.0.saturating_sub(oldest) + 1);
         }
-        found.forgotten = found.range.map_or(0, |(first, _)| first.0 - 1);
+        found.removed = found.range.map_or(0, |(first, _)| first.0 - 1);
         self.verify_objects(&newest, head, found)?;
         // Cursors before the head, so that none is seen past it while the daemon goes on.
         let sinks = self.sinks()?;
@@ -369,7 +369,7 @@ impl Reader {
                         version: row.get(2)?,
                         present: row.get(3)?,
                         last: row.get(4)?,
-                        withheld: row.get(5)?,
+                        suppressed: row.get(5)?,
                         namespace: row.get(6)?,
                         name: row.get(7)?,
                         resource: (row.get(8)?, row.get(9)?),
@@ -395,19 +395,19 @@ impl Reader {
         oldest: u64,
         found: &mut Verified,
     ) -> Result {
-        let Object { id, uid, version, present, last, withheld, .. } = row;
+        let Object { id, uid, version, present, last, suppressed, .. } = row;
         // What came after the log was read, or is forgotten since, cannot be compared with it.
         let told = newest.get(id).filter(|told| *last <= head.0 && (*last != 0 || told.seq >= oldest));
         match told {
             Some(Newest { seq, .. }) if seq != last => {
                 found.problem(format!("object {uid} points to entry {last}, but the log's newest of it is {seq}"));
             }
-            Some(Newest { exists, .. }) if exists != present && !withheld => {
+            Some(Newest { exists, .. }) if exists != present && !suppressed => {
                 found.problem(format!("object {uid} is {} in the table but not in the log", presence(*present)));
             }
             Some(_) | None => {}
         }
-        if *withheld {
+        if *suppressed {
             let state = self.conn.query_row("SELECT state, base FROM object WHERE id = ?", [id], |row| {
                 Ok((row.get::<_, Vec<u8>>(0)?, row.get(1)?))
             });
@@ -428,9 +428,9 @@ impl Reader {
         match self.row(Seq(*last)) {
             Ok(Some(entry)) => {
                 let Ok(entry) = wire::Entry::parse(&entry.line) else { return Ok(()) };
-                // A withheld state is newer than the log by intent.
+                // A suppressed state is newer than the log by intent.
                 let newer =
-                    *withheld || (entry.uid.as_deref() == Some(uid.as_str()) && entry.version().as_str() == version);
+                    *suppressed || (entry.uid.as_deref() == Some(uid.as_str()) && entry.version().as_str() == version);
                 if !newer || !row.is(&entry) {
                     found.problem(format!("object {uid} at version {version} differs from entry {last}"));
                 } else if !row.based {

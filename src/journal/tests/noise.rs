@@ -32,7 +32,7 @@ fn renewed(holder: &str, version: u64) -> WatchChange {
 }
 
 #[tokio::test]
-async fn what_presets_call_noise_is_withheld_and_counted_and_nothing_else_is() {
+async fn what_presets_call_noise_is_suppressed_and_counted_and_nothing_else_is() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::with(dir.path(), &leases(&["leader-election"])).await;
     open.list(10, None, &[lease("one", 9)]).await;
@@ -49,7 +49,7 @@ async fn what_presets_call_noise_is_withheld_and_counted_and_nothing_else_is() {
     ];
     assert_eq!(open.log(), told);
     let reader = open.journal.reader().unwrap();
-    assert_eq!(reader.sources().unwrap()[0].withheld, 3);
+    assert_eq!(reader.sources().unwrap()[0].suppressed, 3);
     open.close();
 
     // It is counted over the life of the journal, and state and position have moved.
@@ -57,7 +57,7 @@ async fn what_presets_call_noise_is_withheld_and_counted_and_nothing_else_is() {
     assert_eq!(open.memory.checkpoint.applied, Some(rv(16)));
     open.watch(vec![renewed("other", 14)]).await;
     let source = open.journal.reader().unwrap().sources().unwrap().remove(0);
-    assert_eq!((source.withheld, source.objects), (3, 1));
+    assert_eq!((source.suppressed, source.objects), (3, 1));
     assert_whole(&mut open.journal.reader().unwrap());
 }
 
@@ -92,7 +92,7 @@ async fn request_counters_are_kept_by_stretches_without_a_break() {
     open.list(10, None, &[pod("a", "u1", 7)]).await;
     open.watch(vec![upsert("a", "u1", 11)]).await;
     let journal = &open.journal;
-    // What was withheld before the first reading is of no stretch.
+    // What was suppressed before the first reading is of no stretch.
     journal.requests(Ok(read(None, 1000, &[]))).await.unwrap();
     open.watch(vec![upsert("a", "u1", 12), upsert("a", "u1", 13)]).await;
     journal.requests(Ok(read(Some(1000), 1020, &[("PUT", 5)]))).await.unwrap();
@@ -106,7 +106,7 @@ async fn request_counters_are_kept_by_stretches_without_a_break() {
     let found = reader.requests(0, i64::MAX).unwrap();
     assert_eq!(seconds(&found.stretches), [(1000, 1040)]);
     assert_eq!(found.problem.as_deref(), Some("it may not"));
-    assert_eq!(found.withheld["pods"], 2);
+    assert_eq!(found.suppressed["pods"], 2);
     let counts = |found: &Requests| format!("{:?}", found.counts);
     assert_eq!(counts(&found), r#"{"pods": {"PATCH": 2, "PUT": 6}}"#, "of what is watched");
 

@@ -241,7 +241,7 @@ async fn who_lacks_what_is_forgotten_gets_a_gap_of_each_source() {
 }
 
 #[tokio::test]
-async fn what_was_set_aside_is_kept_whatever_is_forgotten() {
+async fn what_was_dead_lettered_is_kept_whatever_is_forgotten() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.watch((11..=16).map(|version| upsert("a", "u1", version)).collect()).await;

@@ -130,11 +130,11 @@ impl Transaction<'_> {
             .map_err(|error| JournalError::Corrupt(format!("an object cannot be compared: {error}")))?;
         let ignore = &self.source(source)?.ignore;
         if !ignore.is_empty() && ignore.covers(&change.touched) {
-            self.withheld(source);
+            self.suppressed(source);
             if let Some(shape) = read {
                 self.keep_shape(known.last, shape);
             }
-            return self.withhold(known, object);
+            return self.suppress(known, object);
         }
         let kind = EntryType::Modified;
         let change = Some((change.json.as_str(), shape));
@@ -148,7 +148,7 @@ impl Transaction<'_> {
     }
 
     /// State and position move, the log does not.
-    fn withhold(&mut self, known: &Known, object: &Observed) -> Result {
+    fn suppress(&mut self, known: &Known, object: &Observed) -> Result {
         let base = match known.base.map(|seq| self.line(seq)).transpose() {
             // What is damaged is of no use here.
             Err(JournalError::Corrupt(_)) => None,

@@ -11,13 +11,13 @@ const STRETCH: i64 = 600_000_000;
 /// So many stretches are kept: a week of them.
 const STRETCHES: i64 = 1008;
 /// Counts, in the place of a verb, the versions that `ignore` kept out of the log.
-pub(in crate::journal) const WITHHELD: &str = "withheld";
+pub(in crate::journal) const SUPPRESSED: &str = "withheld";
 
 impl Transaction<'_> {
     /// Keeps what was read, or why nothing could be.
     pub(super) fn note_requests(&mut self, read: Result<&RequestCounts, &String>) -> Result {
         let what = "keep the API server's request counters";
-        self.count_withheld()?;
+        self.count_suppressed()?;
         let problem = read.err().map_or("", String::as_str);
         self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('requests', ?)", params![problem])?;
         let Ok(counts) = read else { return Ok(()) };
@@ -60,13 +60,13 @@ impl Transaction<'_> {
                  LEFT JOIN request t ON t.reading = 0 AND t.resource = s.resource AND t.verb = ?2
                  GROUP BY s.resource HAVING sum(s.withheld) > coalesce(t.count, 0)
                  ON CONFLICT DO UPDATE SET count = count + excluded.count",
-                params![stretch, WITHHELD],
+                params![stretch, SUPPRESSED],
             )?;
         }
         self.execute(
             what,
             "INSERT OR REPLACE INTO request SELECT 0, resource, ?, sum(withheld) FROM source GROUP BY resource",
-            params![WITHHELD],
+            params![SUPPRESSED],
         )?;
         let oldest = stretch - STRETCHES;
         self.execute(what, "DELETE FROM reading WHERE id <= ?", params![oldest])?;

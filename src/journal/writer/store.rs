@@ -259,7 +259,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// Keeps the shape of an entry's object at hand: what is withheld is compared with that entry again and again.
+    /// Keeps the shape of an entry's object at hand: what is suppressed is compared with that entry again and again.
     pub(super) fn keep_shape(&mut self, seq: u64, shape: Shape) {
         if let Some(packed) = self.packed.get(seq) {
             self.packed.put(seq, Packed { shape: Some(shape), ..packed });

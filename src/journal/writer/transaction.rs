@@ -242,7 +242,7 @@ impl Disk {
             quota,
             begun: false,
             at: 0,
-            withheld: BTreeMap::new(),
+            suppressed: BTreeMap::new(),
             changes,
         }
     }
@@ -262,8 +262,8 @@ pub(super) struct Transaction<'w> {
     begun: bool,
     /// When the command that is being done was handed over.
     pub(super) at: i64,
-    /// What it has withheld, by source, as far as that is not counted yet.
-    withheld: BTreeMap<i64, u64>,
+    /// What it has suppressed, by source, as far as that is not counted yet.
+    suppressed: BTreeMap<i64, u64>,
     pub(super) changes: Changes,
 }
 
@@ -306,7 +306,7 @@ impl Transaction<'_> {
     pub(super) fn commit(mut self) -> Result<Changes> {
         if self.begun {
             self.write_checkpoints()?;
-            self.count_withheld()?;
+            self.count_suppressed()?;
             if self.changes.head > self.committed.head {
                 // Beside the entries, so that no seq is given out twice after everything was truncated.
                 self.execute(
@@ -345,15 +345,15 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// A change was withheld; counted with the commit.
-    pub(super) fn withheld(&mut self, source: i64) {
-        *self.withheld.entry(source).or_default() += 1;
+    /// A change was suppressed; counted with the commit.
+    pub(super) fn suppressed(&mut self, source: i64) {
+        *self.suppressed.entry(source).or_default() += 1;
     }
 
-    /// What was withheld since this was last written is counted.
-    pub(super) fn count_withheld(&mut self) -> Result {
-        for (source, count) in std::mem::take(&mut self.withheld) {
-            let what = "count what is withheld";
+    /// What was suppressed since this was last written is counted.
+    pub(super) fn count_suppressed(&mut self) -> Result {
+        for (source, count) in std::mem::take(&mut self.suppressed) {
+            let what = "count what is suppressed";
             self.execute(what, "UPDATE source SET withheld = withheld + ? WHERE id = ?", params![count, source])?;
         }
         Ok(())

@@ -250,7 +250,7 @@ impl Transaction<'_> {
 
     /// A dead letter stays, whatever is truncated: its list takes over the entry.
     fn keep_dead_letters(&mut self, first: u64, last: u64) -> Result {
-        let what = "keep what was set aside";
+        let what = "keep what was dead-lettered";
         let seqs: Vec<u64> = {
             let mut select = self
                 .conn
@@ -263,7 +263,7 @@ impl Transaction<'_> {
             let line = match self.line(seq) {
                 Ok(line) => line,
                 Err(JournalError::Corrupt(text)) => {
-                    tracing::error!("{text}: it was set aside, and cannot be delivered any more");
+                    tracing::error!("{text}: it was dead-lettered, and cannot be delivered any more");
                     continue;
                 }
                 Err(error) => return Err(error),

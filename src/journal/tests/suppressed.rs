@@ -45,7 +45,7 @@ fn last_entry(open: &Open) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_withheld_state_is_a_small_difference_and_stays_exact() {
+async fn a_suppressed_state_is_a_small_difference_and_stays_exact() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::with(dir.path(), &quiet()).await;
     open.list(10, None, &[heavy(1, "1", 9)]).await;
@@ -87,7 +87,7 @@ async fn a_withheld_state_is_a_small_difference_and_stays_exact() {
 }
 
 #[tokio::test]
-async fn a_withheld_state_far_from_its_entry_stands_alone() {
+async fn a_suppressed_state_far_from_its_entry_stands_alone() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::with(dir.path(), &quiet()).await;
     open.list(10, None, &[heavy(1, "1", 9)]).await;
