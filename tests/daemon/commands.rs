@@ -218,7 +218,7 @@ async fn the_demo_ends_by_itself_and_leaves_nothing() {
     says("blame deploy/web", &["kubectl-set ", "image: registry.example/web:1.2.0"]);
     says("get deploy/web --at", &["| kubectl apply -f -"]);
     says("get deploy/web --at", &["  image: registry.example/web:1.1.0"]);
-    says("get deploy/web --at", &["MODIFIED deployments.apps shop/web", "image …1.2.0→…1.1.0"]);
+    says("get deploy/web --at", &["MODIFIED deployments.apps shop/web", "image …1.2.0 → …1.1.0"]);
     assert!(!told.contains('\u{1b}') && !told.contains('\r'), "plain lines where nobody sits at a terminal");
     assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0, "something is left behind");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "something is left behind");

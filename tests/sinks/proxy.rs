@@ -51,6 +51,7 @@ impl Proxy {
         Self::on(listener, to)
     }
 
+    #[cfg(feature = "kafka")]
     /// As [`Proxy::start`], at a port of the test's choice, where another one may just have ended.
     pub(crate) async fn at(port: u16, to: u16) -> Self {
         let listener = until("the port of a proxy", async || {
