@@ -20,6 +20,9 @@ const USAGE: &str =
     "usage: simulate --seed N | --seeds N [--from M] [--threads T] [--class NAME] [--all | --only FAULT]";
 
 fn main() -> ExitCode {
+    if std::env::var_os("RUST_LOG").is_some() {
+        tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).init();
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |flag: &str| {
         let at = arguments.iter().position(|argument| argument == flag)?;

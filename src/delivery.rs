@@ -122,7 +122,7 @@ pub enum DeliveryError {
     Journal(#[from] JournalError),
 }
 
-/// Delivers to one sink until `stop`. Each ring of `reopen` (SIGHUP) makes the sink open its files anew and try
+/// Delivers to one sink until `stop`. Each notification of `reopen` (SIGHUP) makes the sink open its files anew and try
 /// again what it had halted at.
 ///
 /// A batch that is with the sink when `stop` comes is given a few seconds to finish, so that nothing is delivered
@@ -215,7 +215,7 @@ struct Batch {
 
 impl Feed {
     fn read(&mut self, after: Seq, limits: Limits) -> Result<Batch, JournalError> {
-        let choice = self.filter.as_ref().and_then(Wanted::of_outline);
+        let choice = self.filter.as_ref().and_then(Wanted::of_row);
         let page = self.reader.deliverable_after(after, limits.entries.max(1), limits.bytes, choice)?;
         let upto = page.looked_at.map(|(_, last)| last);
         let hole = page.looked_at.is_some_and(|(first, _)| first > after.next());
@@ -487,9 +487,9 @@ impl Driver {
     /// How many entries from the beginning of the batch are in the output, all of them. What was dead-lettered, and GAPs of this
     /// sink's own, are not asked for.
     async fn in_output(&mut self, name: &str) -> Result<usize, SinkError> {
-        let aside = self.aside(name).await?;
+        let dead = self.dead_letters(name).await?;
         let asked: Vec<usize> =
-            (self.own..self.batch.len()).filter(|at| !aside.contains(&self.batch[*at].seq)).collect();
+            (self.own..self.batch.len()).filter(|at| !dead.contains(&self.batch[*at].seq)).collect();
         // All of them or none, nearly always.
         let (mut least, mut most) = (0, asked.len());
         let mut look = most;
@@ -526,10 +526,10 @@ impl Driver {
     }
 
     /// What is dead-lettered for this sink.
-    async fn aside(&mut self, name: &str) -> Result<BTreeSet<Seq>, SinkError> {
-        let aside = self.reading(|feed| feed.reader.dead_letters()).await;
-        let aside = aside.map_err(|error| SinkError::retry(error.to_string()))?;
-        Ok(aside.into_iter().filter(|aside| aside.sink == name).map(|aside| aside.seq).collect())
+    async fn dead_letters(&mut self, name: &str) -> Result<BTreeSet<Seq>, SinkError> {
+        let letters = self.reading(|feed| feed.reader.dead_letters()).await;
+        let letters = letters.map_err(|error| SinkError::retry(error.to_string()))?;
+        Ok(letters.into_iter().filter(|letter| letter.sink == name).map(|letter| letter.seq).collect())
     }
 
     async fn later_than(&mut self, epoch: &str) -> Result<Option<(String, Seq)>, JournalError> {

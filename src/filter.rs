@@ -238,19 +238,19 @@ impl Filter {
 
 type Test = Box<dyn Fn(&[u8]) -> bool + Send>;
 
-/// Whether an entry, or its outline, passes.
+/// Whether an entry, or its row header, passes.
 pub type Passes<'w> = &'w dyn Fn(&[u8]) -> bool;
 
 /// Which entries are wanted, divided into what is known without reading an entry and what is not.
 pub struct Wanted {
     test: Test,
-    /// It says of an entry's outline what it says of the entry.
-    by_outline: bool,
+    /// It says of an entry's row header what it says of the entry.
+    by_row: bool,
 }
 
 impl fmt::Debug for Wanted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wanted").field("by_outline", &self.by_outline).finish_non_exhaustive()
+        f.debug_struct("Wanted").field("by_row", &self.by_row).finish_non_exhaustive()
     }
 }
 
@@ -258,24 +258,24 @@ impl Wanted {
     /// The entries that a filter is true for, and those that it has no answer for where `open` says so.
     #[must_use]
     pub fn new(filter: Filter, open: impl Fn(&FilterError) -> bool + Send + 'static) -> Self {
-        let by_outline = filter.asks_only_for(&wire::ROW);
-        Self { test: Box::new(move |line| filter.matches(line).unwrap_or_else(|error| open(&error))), by_outline }
+        let by_row = filter.asks_only_for(&wire::ROW);
+        Self { test: Box::new(move |line| filter.matches(line).unwrap_or_else(|error| open(&error))), by_row }
     }
 
     /// A test that is given the whole entry.
     pub fn by_entry(test: impl Fn(&[u8]) -> bool + Send + 'static) -> Self {
-        Self { test: Box::new(test), by_outline: false }
+        Self { test: Box::new(test), by_row: false }
     }
 
     /// A test that looks at nothing but what [`wire::ROW`] names, and may be given no more.
-    pub fn by_outline(test: impl Fn(&[u8]) -> bool + Send + 'static) -> Self {
-        Self { test: Box::new(test), by_outline: true }
+    pub fn by_row(test: impl Fn(&[u8]) -> bool + Send + 'static) -> Self {
+        Self { test: Box::new(test), by_row: true }
     }
 
-    /// The test of outlines, where they are enough.
+    /// The test of row headers, where they are enough.
     #[must_use]
-    pub fn of_outline(&self) -> Option<Passes<'_>> {
-        self.by_outline.then_some(&*self.test as Passes<'_>)
+    pub fn of_row(&self) -> Option<Passes<'_>> {
+        self.by_row.then_some(&*self.test as Passes<'_>)
     }
 
     /// Whether an entry is wanted.
@@ -284,10 +284,10 @@ impl Wanted {
         (self.test)(line)
     }
 
-    /// Whether an entry is wanted that has passed [`Wanted::of_outline`], where there is such a test.
+    /// Whether an entry is wanted that has passed [`Wanted::of_row`], where there is such a test.
     #[must_use]
     pub fn of_entry(&self, line: &[u8]) -> bool {
-        self.by_outline || (self.test)(line)
+        self.by_row || (self.test)(line)
     }
 }
 

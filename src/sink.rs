@@ -1,7 +1,7 @@
 //! A sink is where the log is delivered to. What it promises is its [`Class`]; who drives it is [`crate::delivery`].
 //!
 //! A sink takes a batch in order and says how many entries of it it has for good. It never decides what to do about a
-//! failure: it only says of which of three sorts it is ([`SinkError`]), and delivery retries, dead-letters or halts.
+//! failure: it only says of which sort it is ([`SinkError`]), and delivery retries, asks for the position again, dead-letters or halts.
 
 mod connect;
 mod credential_files;

@@ -1,7 +1,7 @@
 //! Texts that people write: what a format of text is, why a text does not fit it, and the spelling that was meant.
 //!
 //! A value that is written as a text has a type of its own, which implements [`Text`] beside its room and is read once:
-//! whoever holds it has a value that is right. the macro `text_value` makes of it what serde and the
+//! whoever holds it has a value that is right. The macro `text_value` makes of it what serde and the
 //! JSON Schema need. A text that stays a text has a [`Format`] alone. The configuration checks both by the name that the
 //! schema has for them.
 

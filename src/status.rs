@@ -253,7 +253,7 @@ pub struct SinkStatus {
     /// Failed deliveries in a row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tries: Option<u64>,
-    /// Entries that it refused for ever, kept for `decklog replay`.
+    /// Entries that it refused for good, kept for `decklog replay`.
     pub dead_letters: Vec<Refused>,
     /// Entries that were forgotten before it had taken them; it got a GAP for them.
     pub missed_entries: u64,
@@ -264,7 +264,7 @@ pub struct SinkStatus {
     pub active: bool,
 }
 
-/// An entry that a sink refused for ever.
+/// An entry that a sink refused for good.
 #[derive(Clone, Debug, Serialize)]
 pub struct Refused {
     /// The entry.

@@ -288,7 +288,7 @@ mod tests {
         let manager = Manager::start();
         let watchdog = Watchdog::with_patience(&manager.notifier, PATIENCE);
         let writer = watchdog.watch("writer");
-        let fleet = watchdog.watch("fleet");
+        let fleet = watchdog.watch("reading");
         assert!(watchdog.interval() < PATIENCE);
 
         for turn in 1..5 {
@@ -337,7 +337,7 @@ mod tests {
     async fn a_long_start_that_gets_on_is_given_time() {
         let manager = Manager::start();
         let watchdog = Watchdog::with_patience(&manager.notifier, PATIENCE);
-        let fleet = watchdog.watch("fleet");
+        let fleet = watchdog.watch("reading");
         fleet.beat();
         watchdog.look(true);
         assert_eq!(manager.heard(), [ALIVE, "EXTEND_TIMEOUT_USEC=60000000\n"]);

@@ -29,7 +29,7 @@ const SIZE_UNITS: [(&str, u64); 9] = [
 ];
 
 /// How long something takes at most, or how old it may be: never zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(Duration);
 
 impl Span {
@@ -51,6 +51,13 @@ impl Deref for Span {
 
     fn deref(&self) -> &Duration {
         &self.0
+    }
+}
+
+// In a sentence it is the duration that it stands for.
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -81,7 +88,7 @@ impl Text for Span {
 text_value!(Span);
 
 /// How often something is done: at least a second apart, or never, which is zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(Duration);
 
 impl Period {
@@ -97,6 +104,12 @@ impl Deref for Period {
 
     fn deref(&self) -> &Duration {
         &self.0
+    }
+}
+
+impl fmt::Debug for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

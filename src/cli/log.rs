@@ -92,7 +92,7 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     }
     let retained = reader.retained()?;
     if left > 0 && retained.removed > 0 {
-        printer.end(&format!("what was before entry {} is forgotten", retained.oldest))?;
+        printer.end(&format!("what was before entry {} was removed by retention", retained.oldest))?;
     }
     if printer.first && args.last != Some(0) {
         complain(&format!("no entry of {} fits", printer.object));

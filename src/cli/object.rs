@@ -181,7 +181,7 @@ pub(super) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
     match begin.filter(|_| forgotten) {
         None => Ok(place),
         Some(begin) => Err(Failure::no(format!(
-            "that is no longer kept: the journal has forgotten what was before entry {} ({}); --at {} is the earliest",
+            "that is no longer kept: retention removed what was before entry {} ({}); --at {} is the earliest",
             retained.oldest,
             spell_micros(begin),
             retained.removed

@@ -164,7 +164,7 @@ fn open(config: &Settings, cluster: &Cluster, from: Seq, to: Seq) -> Result<Box<
     SinkKind::File(file).open().map_err(failed)
 }
 
-/// Hands a batch over, again and again where that may help. Gives how many entries were refused for ever.
+/// Hands a batch over, again and again where that may help. Gives how many entries were refused for good.
 async fn deliver(sink: &mut dyn Sink, mut items: &[Item], taken: &mut impl FnMut(Seq)) -> Result<u64, String> {
     let (mut refused, mut attempt) = (0, 0);
     while !items.is_empty() {

@@ -165,7 +165,7 @@ impl Selection {
             Some(upto.next()),
             false,
             PAGE,
-            self.filter.as_ref().and_then(Wanted::of_outline),
+            self.filter.as_ref().and_then(Wanted::of_row),
         )?;
         let reached = page.looked_at.filter(|_| page.looked == PAGE).map_or(upto, |(_, last)| last);
         Ok((self.keep(page.entries), reached))
@@ -186,7 +186,7 @@ impl Selection {
                 Some(before),
                 true,
                 page,
-                self.filter.as_ref().and_then(Wanted::of_outline),
+                self.filter.as_ref().and_then(Wanted::of_row),
             )?;
             let Some((_, last)) = page.looked_at else { return Ok(after) };
             for entry in self.keep(page.entries) {

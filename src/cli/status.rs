@@ -103,7 +103,7 @@ fn head(status: &Status, look: Look) -> Vec<String> {
     let disk = format!("{} journal, {} write-ahead log{free}", size(journal.size_bytes), size(journal.wal_bytes));
     let (ink_gaps, gaps, last) = match (&status.gaps.last, status.gaps.count) {
         (_, 0) => (None, "none".to_owned(), String::new()),
-        (None, told) => (Some(Ink::Alarm), count(told), ", all forgotten by now".to_owned()),
+        (None, told) => (Some(Ink::Alarm), count(told), ", all removed by now".to_owned()),
         (Some(last), told) => {
             let place = format!("entry {}, {}", last.place.seq, moment(last.place.time));
             (
@@ -184,7 +184,7 @@ fn sink_row(sink: &SinkStatus, status: &Status) -> Vec<Cell> {
         0 => "nothing".to_owned(),
         lag => format!("{} ({})", plural(lag, "entry", "entries"), span(sink.lag_seconds)),
     };
-    let aside = sink.dead_letters.len();
+    let dead_letters = sink.dead_letters.len();
     let ink = match sink.state {
         SinkState::Running => Ink::Good,
         SinkState::Retrying(_) => Ink::Change,
@@ -197,7 +197,7 @@ fn sink_row(sink: &SinkStatus, status: &Status) -> Vec<Cell> {
         plain(since(sink.since, status.time)),
         plain(sink.cursor.to_string()),
         plain(behind),
-        (Some(Ink::Alarm).filter(|_| aside > 0), aside.to_string()),
+        (Some(Ink::Alarm).filter(|_| dead_letters > 0), dead_letters.to_string()),
     ]
 }
 

@@ -67,7 +67,10 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
         let oldest = reader.oldest()?;
         if oldest > after.next() {
             let missed = plural(oldest.0 - after.0 - 1, "entry was", "entries were");
-            complain(&format!("{missed} forgotten before they could be printed (up to seq {})", oldest.0 - 1));
+            complain(&format!(
+                "{missed} removed by retention before they could be printed (up to seq {})",
+                oldest.0 - 1
+            ));
         }
     }
 }

@@ -466,7 +466,7 @@ async fn the_gap_for_what_was_dropped_passes_every_filter() {
     world.write(12).await;
     world.forget().await;
     for (name, filter) in [
-        ("by outline", Wanted::by_outline(|line| memchr::memmem::find(line, b"\"type\":\"ADDED\"").is_some())),
+        ("by outline", Wanted::by_row(|line| memchr::memmem::find(line, b"\"type\":\"ADDED\"").is_some())),
         ("by entry", Wanted::by_entry(|line| memchr::memmem::find(line, b"\"type\":\"ADDED\"").is_some())),
     ] {
         let fake = Fake::new([]);
@@ -540,7 +540,7 @@ async fn unwanted_entries_are_passed_without_a_commit_each() {
     let mut world = World::new().await;
     world.write(20).await;
     let fake = Fake::new([]);
-    let filter = Wanted::by_outline(|line| memchr::memmem::find(line, b"\"name\":\"p7\"").is_some());
+    let filter = Wanted::by_row(|line| memchr::memmem::find(line, b"\"name\":\"p7\"").is_some());
     world.start(Plan { filter: Some(filter), ..world.plan() }, fake.clone());
     assert_eq!(fake.taken(1).await, [7]);
     // The rest is only passed; the cursor follows all the same.

@@ -239,9 +239,9 @@ fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
     let seconds: Float = register(registry, "sink_lag_seconds", "Age of the oldest entry that the sink has not taken");
     let delivered: Float =
         register(registry, "sink_last_delivery_timestamp_seconds", "When the sink last took something");
-    let aside: Int = register(registry, "sink_dead_letters", "Entries that the sink refused for ever");
+    let dead_letters: Int = register(registry, "sink_dead_letters", "Entries that the sink refused for good");
     let missed: Count =
-        register(registry, "sink_missed_entries", "Entries that were forgotten before the sink had taken them");
+        register(registry, "sink_missed_entries", "Entries that retention removed before the sink had taken them");
     for row in rows.iter().filter(|row| row.active) {
         let labels: Labels = vec![("sink", row.name.clone()), ("type", row.kind.clone())];
         for name in SinkState::WORDS {
@@ -256,7 +256,7 @@ fn sinks(registry: &mut Registry, rows: &[SinkRow], head: u64, now: Timestamp) {
         if row.delivered_at != 0 {
             delivered.get_or_create(&labels).set(unix(row.delivered_at));
         }
-        aside.get_or_create(&labels).set(int(row.aside));
+        dead_letters.get_or_create(&labels).set(int(row.dead_letters));
         missed.get_or_create(&labels).inc_by(row.missed);
     }
 }

@@ -281,6 +281,9 @@ impl Writer {
                 // What was handed over on the other lane is before it as well.
                 while flush && result.is_ok() {
                     let Some(queued) = queue.take_control() else { break };
+                    if let Command::Bounds(bounds) = &queued.command {
+                        self.new_bounds = Some(*bounds);
+                    }
                     result = transaction.perform(&queued.command);
                     taken.push(queued);
                 }

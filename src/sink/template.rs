@@ -17,13 +17,20 @@ pub(crate) const FIELDS: [&str; 11] =
 const NONE: &str = "_";
 
 /// A template that was understood.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Template(Vec<Part>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(String),
     Field(&'static str),
+}
+
+// In a sentence it is quoted as it was written.
+impl fmt::Debug for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
 }
 
 impl fmt::Display for Template {

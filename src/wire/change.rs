@@ -1,4 +1,4 @@
-//! The `change` member of an entry, for reading. It is written by `change`.
+//! The `change` member of an entry, for reading. It is written by `change::patch`.
 
 use std::borrow::Cow;
 

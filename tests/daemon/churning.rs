@@ -64,7 +64,7 @@ async fn churn_and_its_metrics_tell_a_fight_and_signs_of_life() {
     let metrics = until("the metrics to have all of it", async || {
         let text = http_get(&at, "/metrics")?.body;
         let lease = count(&text, "leases.coordination.k8s.io", "heartbeats");
-        let fought = metric(&text, "decklog_churn_returns_total{resource=\"configmaps\"}");
+        let fought = metric(&text, "decklog_churn_reverts_total{resource=\"configmaps\"}");
         if (lease.as_deref(), fought.as_deref()) == (Some("4"), Some("6")) { Ok(text) } else { Err(text) }
     })
     .await;

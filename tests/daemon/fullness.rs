@@ -210,7 +210,7 @@ async fn what_is_too_old_is_forgotten_and_the_objects_stay() {
     daemon.command(&["get", "configmap/a", "--at", "1"]).await.refused(1, &["no longer kept", "before entry 3"]);
     daemon.command(&["get", "configmap/a", "--at", "1h"]).await.refused(1, &["no longer kept"]);
     let verified = daemon.command(&["verify"]).await.done();
-    assert!(verified.contains("entries 1 to 2 are forgotten"), "{verified}");
+    assert!(verified.contains("entries 1 to 2 were removed"), "{verified}");
     // A sink that comes now is told what it lacks, and goes on from there.
     let more = "[[sink]]\nname = \"late\"\ntype = \"file\"\npath = \"late.jsonl\"\n";
     daemon.configure(&format!("{config}\n{more}"));

@@ -63,7 +63,7 @@ faults! {
     StaleProbe "stale API server: version too large" false,
     StaleList "stale API server: old list" false,
     TimeOut "end of the watch's time" false,
-    NoBookmarks "bookmarks suppressed" false,
+    NoBookmarks "bookmarks withheld" false,
     Restart "API server restarted" false,
     RestartEmpty "API server restarted with empty watch caches" false,
     ExactGone "exact list: 410" true,

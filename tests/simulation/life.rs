@@ -10,13 +10,14 @@ use std::time::Duration;
 use decklog::ambient::Signal;
 use decklog::change::redact;
 use decklog::change::redact::Redactor;
-use decklog::cluster::{Api, Limits};
+use decklog::cluster::{Api, Limits, RecoverBounds};
 use decklog::delivery;
 use decklog::filter::Wanted;
 use decklog::journal::{Budget, Journal, JournalError, SinkStart};
 use decklog::sink::Sink;
 use decklog::sink::file::FileSink;
 use decklog::sink::http::HttpSink;
+use decklog::units::Span;
 use decklog::watch::{Plan, SourceManager, SourceManagerHandle, Timings};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep};
@@ -147,6 +148,8 @@ impl Life {
             line_limit: place.setup.line_limit,
             discovery: Duration::from_secs(45),
             audit: place.setup.audit,
+            // A server that is away for long is no reason to give up what etcd still has.
+            recover: Some(RecoverBounds { within: Span::from_secs(3600), ..RecoverBounds::default() }),
             ..Timings::default()
         };
         let (manager, handle) = SourceManager::new(api, journal.clone(), plan, timings);
@@ -275,7 +278,7 @@ fn sinks(place: &Surroundings, out: &Path, alive: &Arc<AtomicBool>) -> Result<Op
     let http = HttpSink::through(&setup.http, place.receiver.wire(alive))?;
     let collecting =
         Collecting { stage: Arc::clone(stage), alive: Arc::clone(alive), into: Arc::clone(&place.collected), last: 0 };
-    let wanted = Wanted::by_outline(is_collected);
+    let wanted = Wanted::by_row(is_collected);
     Ok(vec![
         (plan("file", None), Box::new(FileSink::new(&file))),
         (plan("http", None), Box::new(http)),

@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+#[cfg(feature = "kafka")]
 use crate::support::until;
 
 #[derive(Default)]

@@ -45,7 +45,7 @@ impl Page {
 }
 
 /// What the first columns of a row that is looked at before it is read are: those of [`Stored`], and what makes its
-/// outline. It takes a source `s` and its resource `r`.
+/// row header. It takes a source `s` and its resource `r`.
 pub(super) const COLUMNS: &str = "e.seq, e.type, e.base, e.line, e.time, r.plural, s.namespace, o.namespace, o.name,
     CASE WHEN e.seq >= r.kind_since THEN r.facts ->> 'kind' END";
 
@@ -87,7 +87,7 @@ impl Reader {
         Ok(page)
     }
 
-    /// Puts rows together; where their outline did not tell, the choice is made then.
+    /// Puts rows together; where their row header did not tell, the choice is made then.
     pub(super) fn unpack_chosen(
         &mut self,
         rows: Vec<(Stored, Option<bool>)>,
@@ -104,7 +104,7 @@ impl Reader {
     }
 }
 
-/// Whether a row with [`COLUMNS`] is chosen by its outline; `None` where that would not tell all that is asked for.
+/// Whether a row with [`COLUMNS`] is chosen by its row header; `None` where that would not tell all that is asked for.
 pub(super) fn chosen(row: &Row<'_>, choice: EntryFilter<'_>) -> rusqlite::Result<Option<bool>> {
     let text = |at: usize| -> rusqlite::Result<Option<&str>> { Ok(row.get_ref(at)?.as_str_or_null()?) };
     let (Some(op), Some(resource)) = (type_of(row.get(1)?), text(5)?) else { return Ok(None) };

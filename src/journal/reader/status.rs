@@ -75,7 +75,7 @@ pub struct SinkRow {
     /// When the oldest entry that it lacks was journaled, microseconds since 1970.
     pub oldest_undelivered: Option<i64>,
     /// Entries dead-lettered.
-    pub aside: u64,
+    pub dead_letters: u64,
     /// Entries that were forgotten before it had taken them.
     pub missed: u64,
     /// When the last of them was forgotten, in microseconds since 1970.
@@ -84,7 +84,7 @@ pub struct SinkRow {
     pub active: bool,
 }
 
-/// An entry that a sink refused for ever.
+/// An entry that a sink refused for good.
 #[derive(Clone, Debug)]
 pub struct DeadLetter {
     /// Which sink.
@@ -169,7 +169,7 @@ impl Reader {
                     state_since: row.get(5)?,
                     delivered_at: row.get(6)?,
                     oldest_undelivered: row.get(7)?,
-                    aside: row.get(8)?,
+                    dead_letters: row.get(8)?,
                     active: row.get(9)?,
                     written: Seq(row.get(10)?),
                     begins: Seq(row.get(12)?),
@@ -181,7 +181,7 @@ impl Reader {
         rows.collect::<Result<_, _>>().map_err(sql(what))
     }
 
-    /// Entries that sinks refused for ever.
+    /// Entries that sinks refused for good.
     ///
     /// # Errors
     /// Where the database cannot be read.

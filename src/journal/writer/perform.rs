@@ -131,7 +131,7 @@ impl Transaction<'_> {
                 // What the log still has is taken over when it is truncated.
                 let line = (seq.0 < self.changes.log_start).then(|| self.codec.compress(None, line));
                 self.execute(
-                    "set an entry aside",
+                    "keep a dead letter",
                     "INSERT OR REPLACE INTO aside (sink, seq, reason, time, line) VALUES (?, ?, ?, ?, ?)",
                     params![name, seq.0, reason, micros(ambient::now()), line],
                 )?;

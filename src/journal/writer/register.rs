@@ -13,13 +13,11 @@ use crate::journal::{JournalError, SinkStart, SourceId, SourceMemory};
 use crate::model::{Checkpoint, Cluster, Resource, ResourceVersion, Seq, SourceSpec, Why};
 use crate::spelling::Text;
 
-/// What `ignore` covers in the objects of a resource, from the texts that the journal keeps of it.
-fn noise(texts: &[String], resource: &Resource) -> Result<Noise> {
-    let ignore = texts.iter().map(|text| Ignore::read(text));
-    let ignore: Vec<Ignore> = ignore.collect::<std::result::Result<_, _>>().map_err(|wrong| {
-        JournalError::Corrupt(format!("the journal holds an `ignore` that cannot be read: {}", wrong.found))
-    })?;
-    Ok(Noise::new(&ignore, &resource.full_name()))
+/// What `ignore` covers in the objects of a resource, from the texts that the journal keeps of it. What another version of
+/// decklog can read and this one cannot covers nothing.
+fn noise(texts: &[String], resource: &Resource) -> Noise {
+    let ignore: Vec<Ignore> = texts.iter().filter_map(|text| Ignore::read(text).ok()).collect();
+    Noise::new(&ignore, &resource.full_name())
 }
 
 impl Transaction<'_> {
@@ -150,7 +148,7 @@ impl Transaction<'_> {
                 api_version: spec.resource.api_version(),
                 facts: spec.resource.clone(),
                 silent: spec.first_list_silent,
-                ignore: noise(&spec.ignore, &spec.resource)?,
+                ignore: noise(&spec.ignore, &spec.resource),
             }),
             checkpoint: checkpoint.clone(),
             good_at: good_at.unwrap_or(0),
@@ -191,7 +189,7 @@ impl Transaction<'_> {
             .map_err(sql(what))?;
         let facts: Resource = serde_json::from_str(&facts)
             .map_err(|_| JournalError::Corrupt("the journal holds a resource that cannot be read".to_owned()))?;
-        let ignore = noise(&serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default(), &facts)?;
+        let ignore = noise(&serde_json::from_str::<Vec<String>>(&ignore).unwrap_or_default(), &facts);
         let api_version = facts.api_version();
         let watched = Watched { id, registered: false, resource, facts, namespace, api_version, silent: false, ignore };
         self.put_source(Source {

@@ -213,7 +213,9 @@ fn split(file: &File, at: &LogPosition) -> io::Result<(Option<LogPosition>, u64)
 fn position_at(file: &File, start: u64) -> io::Result<Option<LogPosition>> {
     let mut head = vec![0; STAMP];
     let count = file.read_at(&mut head, start)?;
-    Ok(LogPosition::of(&head[..count]).ok())
+    // Of an entry without its object the line may end before that, and the next one begin.
+    let line = head[..count].split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Ok(LogPosition::of(line).ok())
 }
 
 /// Where the line that begins here ends, and the next one begins.

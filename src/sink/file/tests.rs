@@ -564,6 +564,23 @@ fn what_a_file_holds_is_told_entry_by_entry() {
     }
 }
 
+/// An entry of `payload = "metadata"` has nothing behind its header, so that several lines are shorter than what is read of one.
+#[test]
+fn what_a_file_of_headers_holds_is_told() {
+    let place = Place::new(PLAIN);
+    let header = |seq| {
+        let line = String::from_utf8(item(seq).line.to_vec()).unwrap();
+        format!("{}}}\n", line.split_once(",\"change\"").unwrap().0)
+    };
+    fs::write(place.path(), (1..=9).map(header).collect::<String>()).unwrap();
+    let mut writer = place.writer();
+    writer.position(&place.cursor()).unwrap();
+    for seq in 1..=10 {
+        assert_eq!(writer.holds(&LogPosition::of(&item(seq).line).unwrap()).unwrap(), Some(seq <= 9), "{seq}");
+    }
+    assert_eq!(writer.epochs().unwrap(), [("e".to_owned(), Seq(1))].into());
+}
+
 /// An older copy of the file under the running sink: the last line is not the one that was written last.
 #[test]
 fn a_file_put_back_under_a_running_sink_is_noticed() {

@@ -10,7 +10,7 @@ fn line(kind: &str, object: &Value) -> Signal {
 }
 
 /// The next event of the watch is lost.
-fn suppressed() -> Fault {
+fn withheld() -> Fault {
     Fault::new(On::watch("configmaps"), Act::replace(0, "\n"))
 }
 
@@ -124,7 +124,7 @@ async fn events_that_change_places_are_told_behind_a_gap() {
 }
 
 /// Fault 21: ADDED for an object that is known is what it is to the log: nothing, a change, or an incarnation whose
-/// predecessor's end was suppressed.
+/// predecessor's end was withheld.
 #[tokio::test]
 async fn an_added_for_a_known_object_is_what_the_state_says() {
     let place = Place::with_gaps().await;
@@ -159,13 +159,13 @@ async fn an_added_for_a_known_object_is_what_the_state_says() {
     daemon.stop().await;
 }
 
-/// Fault 22: DELETED for an object that is not known: its life was suppressed, and that is told. What is not known of it
+/// Fault 22: DELETED for an object that is not known: its life was withheld, and that is told. What is not known of it
 /// is not claimed.
 #[tokio::test]
 async fn a_deleted_for_an_unknown_object_is_a_gap() {
     let place = Place::with_gaps().await;
     let daemon = place.ready(maps()).await;
-    place.watch_again_with(suppressed()).await;
+    place.watch_again_with(withheld()).await;
     place.map("never seen", "1");
     place.drop("never seen");
     daemon.until(&place, |log| log.len() == 1).await;

@@ -288,7 +288,7 @@ async fn no_more_is_asked_than_the_budget_allows() {
 async fn what_an_audit_finds_is_recovered() {
     let nothing =
         "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"ConfigMap\",\"metadata\":{\"resourceVersion\":\"1\"}}}\n";
-    for suppressed in ["new", "a", "b", "short"] {
+    for withheld in ["new", "a", "b", "short"] {
         let mut place = Place::new().await;
         place.timings.audit = Some(Duration::from_millis(200));
         for name in ["a", "b", "c"] {
@@ -298,12 +298,12 @@ async fn what_an_audit_finds_is_recovered() {
         daemon.until(&place, |log| log.len() == 3).await;
         let from = place.sim.revision();
         place.watch_again_with(Fault::new(On::watch("configmaps"), Act::replace(0, nothing))).await;
-        match suppressed {
+        match withheld {
             "a" => place.change("a", "2"),
             "b" => place.drop("b"),
-            _ => place.map(suppressed, "1"),
+            _ => place.map(withheld, "1"),
         }
-        if suppressed == "short" {
+        if withheld == "short" {
             // Its deletion comes, and contradicts the log before an audit does.
             place.drop("short");
         }
@@ -311,7 +311,7 @@ async fn what_an_audit_finds_is_recovered() {
         place.change("c", "2");
         place.drop("told");
         place.sim.signal("configmaps", &Signal::Bookmark);
-        let like = |log: &[String]| log.iter().any(|line| line.contains("recovered") && line.contains(suppressed));
+        let like = |log: &[String]| log.iter().any(|line| line.contains("recovered") && line.contains(withheld));
         daemon.until(&place, like).await;
         place.sim.wait_for_watches("configmaps", 1).await.unwrap();
         place.map("last", "1");
@@ -323,7 +323,7 @@ async fn what_an_audit_finds_is_recovered() {
             lines.sort_unstable();
             lines
         };
-        assert_eq!(plain(&log), plain(&place.truth(from)), "{suppressed}: {log:#?}");
+        assert_eq!(plain(&log), plain(&place.truth(from)), "{withheld}: {log:#?}");
     }
 }
 
