@@ -135,7 +135,7 @@ impl fmt::Display for HttpUrl {
 impl Text for HttpUrl {
     const FORMAT: &'static str = "http-url";
     const EXPECTED: &'static str =
-        "an http:// or https:// URL without user and password (for those: bearer_file, headers_file)";
+        "an http:// or https:// URL without user and password (for those: the keys that end in _file)";
 
     fn read(text: &str) -> Result<Self, Wrong> {
         // The text is not shown: a URL may carry a token.
