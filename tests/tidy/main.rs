@@ -68,7 +68,7 @@ fn literals(tokens: TokenStream, look: &mut impl FnMut(&Literal)) {
                 continue;
             }
             TokenTree::Punct(punct) if hash && punct.as_char() == '!' => continue,
-            _ => {}
+            TokenTree::Group(_) | TokenTree::Ident(_) | TokenTree::Punct(_) => {}
         }
         hash = false;
     }
