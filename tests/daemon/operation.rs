@@ -172,8 +172,8 @@ async fn status_metrics_and_alerts_agree_about_what_is_wrong() {
     daemon.ready().await;
     let expected = [
         ("resource-waiting", "widgets.example.com"),
-        ("sink-halted", "halted"),
         ("sink-dead-letters", "aside"),
+        ("sink-halted", "halted"),
         ("source-degraded", "pods"),
     ];
     let in_trouble = exposed(&mut daemon, &at, &expected).await;

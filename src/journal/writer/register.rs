@@ -102,9 +102,13 @@ impl Transaction<'_> {
              WHERE id = ?1 AND (label_selector <> ?2 OR field_selector <> ?3)",
             params![id, spec.label_selector, spec.field_selector],
         )?;
+        // Behind a list of an older version a position is known while the rest is recovered, so that a crash leaves a source that
+        // resumes: what was recovered until then belongs to no gap that comes later.
         self.execute(
             what,
-            "UPDATE source SET active = 1, state = 'waiting', detail = '', ignore = ? WHERE id = ?",
+            "UPDATE source SET active = 1, state = 'waiting', detail = '', ignore = ?,
+                 recovered_since = CASE WHEN resume IS NULL THEN recovered_since ELSE 0 END
+             WHERE id = ?",
             params![serde_json::to_string(&spec.ignore).expect("strings always serialise"), id],
         )?;
         // Whatever covered the same objects before this falls behind from now on: it resumes from nothing.
