@@ -32,7 +32,7 @@ impl Api {
             .uri("/readyz")
             .header(header::USER_AGENT, HeaderValue::from_static(USER_AGENT))
             .body(Body::empty())
-            .expect("nothing of it is from elsewhere");
+            .expect("its path and its header are constants that HTTP takes");
         let client = self.current(|current| current.bare.clone());
         match timeout(self.limits().brief, client.send(request)).await {
             Ok(Ok(response)) => failure::is_answer(response.status()),

@@ -304,7 +304,7 @@ impl S3Sink {
                 Manifest { v: 1, epoch: epoch.clone(), segments: 1, first: begins.seq.0, last: last.0, newest: key }
             }
         };
-        let text = serde_json::to_vec(&manifest).expect("a manifest is JSON");
+        let text = serde_json::to_vec(&manifest).expect("texts and numbers always serialise");
         let stored = items.partition_point(|item| item.seq <= last);
         // The entries are stored, whatever becomes of this. Where that is not known, all is looked at again.
         let told = self.tell(&Manifest::key(&epoch), text.into()).await;

@@ -168,7 +168,7 @@ impl SyslogSink {
                 Target::Tcp(server) => Connection::Stream(server.connect(self.timeout).await?),
             });
         }
-        Ok(self.connection.as_mut().expect("it was just made"))
+        Ok(self.connection.as_mut().expect("where there was none, it was made above"))
     }
 
     async fn send(&mut self, batch: &[Item]) -> Result<(), Failure> {

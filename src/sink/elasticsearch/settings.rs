@@ -61,7 +61,7 @@ pub struct Index(Template);
 
 impl Default for Index {
     fn default() -> Self {
-        Self::read("decklog").expect("it is the name of an index")
+        Self::read("decklog").expect("lower-case letters are the name of an index")
     }
 }
 

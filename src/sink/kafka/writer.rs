@@ -171,7 +171,7 @@ impl Writer {
 
     /// Writes without a transaction: what was taken before the first that was not is there for good.
     fn send_on(&mut self, records: &[Record], patience: &Patience) -> Result<(), Failure> {
-        let producer = self.producer.as_ref().expect("it is connected");
+        let producer = self.producer.as_ref().expect("whoever writes has connected before");
         let context = producer.client().context();
         context.begin();
         let (sent, mut fault) = self.send(producer, records, patience);
@@ -266,7 +266,7 @@ impl Writer {
 
     fn try_transact(&self, records: &[Record], patience: &Patience) -> Result<LogPosition, SinkError> {
         let settings = &self.settings;
-        let producer = self.producer.as_ref().expect("it is connected");
+        let producer = self.producer.as_ref().expect("whoever writes has connected before");
         let context = producer.client().context();
         context.begin();
         let failed = |error: &KafkaError| fault::of(error, "writing in a transaction", settings);

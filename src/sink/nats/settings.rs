@@ -82,7 +82,7 @@ impl Text for StreamName {
 text_value!(StreamName);
 
 fn subject() -> Subject {
-    Subject::read("decklog.{resource}.{namespace}").expect("it is a subject")
+    Subject::read("decklog.{resource}.{namespace}").expect("its fields are known, and nothing in it is a wildcard")
 }
 
 impl SinkSettings for Settings {

@@ -52,7 +52,7 @@ pub struct Settings {
 }
 
 fn stream() -> Template {
-    Template::read("decklog").expect("it is a template")
+    Template::read("decklog").expect("a name without fields is a template")
 }
 
 /// Where a server is, and which of its databases.
