@@ -344,14 +344,16 @@ impl Cluster {
     /// Waits until the API server answers.
     pub async fn ready(&self) {
         until("the API server", LIMIT, async || {
-            let client = match self.client.get() {
-                Some(client) => client,
+            match self.client.get() {
+                Some(client) => is_ready(client).await,
+                // Kept only once it was answered: the API server may still be writing the certificate that it read.
                 None => {
                     let client = client_of(&self.kubeconfig("admin")).await?;
-                    self.client.get_or_init(|| client)
+                    is_ready(&client).await?;
+                    self.client.get_or_init(|| client);
+                    Ok(())
                 }
-            };
-            is_ready(client).await
+            }
         })
         .await;
     }
