@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const LONGEST: usize = 4096;
 /// So many counts of one API server are remembered: several times as many as the largest clusters have.
 const COUNTS: usize = 20_000;
-/// So many API servers behind one address are told apart.
+/// Distinguishes at most so many API servers behind one address.
 const SERVERS: usize = 16;
 
 /// Verbs of requests that can make a version.
@@ -168,7 +168,7 @@ pub async fn run(
             () = stop.cancelled() => return Ok(()),
             read = timeout(LIMIT, read(&api)) => read,
         };
-        let read = read.unwrap_or_else(|_elapsed| Err("the API server takes too long to tell them".to_owned()));
+        let read = read.unwrap_or_else(|_elapsed| Err("the API server takes too long to send them".to_owned()));
         match read {
             Ok(reading) => {
                 reported = None;
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(grown(&mut growth, 1020, reading("500", 75)), (Some(1000), 1020, 5));
         assert_eq!(grown(&mut growth, 1040, reading("1030", 3)), (Some(1020), 1040, 3), "a restart");
         assert_eq!(grown(&mut growth, 1060, reading("1030", 4)), (Some(1040), 1060, 1));
-        // Without a word about when it started, a count that fell tells it.
+        // Where nothing says when it started, a count that fell shows it.
         let mut growth = Growth::default();
         grown(&mut growth, 1000, reading("", 70));
         assert_eq!(grown(&mut growth, 1020, reading("", 2)), (Some(1000), 1020, 2));

@@ -37,9 +37,9 @@ pub struct Change {
 ///
 /// **The patch** is RFC 6902 with a `was` beside each `replace` and `remove`. Applied to the old object it gives the
 /// new one as a JSON value, so resourceVersion and managedFields are in it; elements that have names of their own
-/// (containers, conditions, ports, ...) are told apart by them. Values are copied as they came. Of duplicate member
-/// names the last counts, as in Go. A value below 256 levels, and one of which the single changes would be told at far
-/// greater length than the whole, is replaced as a whole.
+/// (containers, conditions, ports, ...) are identified by them. Values are copied as they came. Of duplicate member
+/// names the last counts, as in Go. A value below 256 levels is replaced as a whole, and so is one whose single changes
+/// would take far more room than the whole.
 ///
 /// **Areas** are top-level members; below `metadata`, managedFields is an area of its own and resourceVersion none.
 ///
@@ -47,9 +47,9 @@ pub struct Change {
 /// elements by the index they have in the new object, or had in the old where they went. Where naming them all would
 /// take far longer than the object, the values above them stand for the rest.
 ///
-/// **Marks** are the keyed digests of values whose text does not show a change. One that differs is told as a
-/// `replace` of the text by itself where the value was masked, and in the areas and in `touched` alone where it was
-/// dropped, because the objects have no such value.
+/// **Marks** are the keyed digests of values whose text does not show a change. One that differs becomes a `replace`
+/// of the text by itself where the value was masked. Where it was dropped, it shows in the areas and in `touched`
+/// alone, because the objects have no such value.
 ///
 /// # Errors
 /// Where one of them is not a JSON object. Nothing of them is quoted.

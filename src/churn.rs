@@ -1,8 +1,8 @@
 //! Who writes most, what of it changed nothing that matters, and which fields two managers fight over.
 //!
 //! One pass over entries in their order, in bounded memory: of objects, managers and fields so many are remembered,
-//! and where there are more of them the ones that were written least are dropped. Only writes that the API server told
-//! on a watch count; what a first list or a gap brought says nothing about how often it was written.
+//! and where there are more of them the ones that were written least are dropped. Only writes that the API server
+//! reported on a watch count; what a first list or a gap brought says nothing about how often it was written.
 
 mod class;
 mod field;

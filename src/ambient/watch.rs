@@ -68,7 +68,7 @@ impl<T> Sender<T> {
         self.changed.0.notify();
     }
 
-    /// Changes the value; nobody is told of it where that says `false`.
+    /// Changes the value. Where the closure returns `false`, nobody is notified.
     pub fn send_if_modified(&self, change: impl FnOnce(&mut T) -> bool) -> bool {
         let changed = self.value.send_if_modified(change);
         if changed {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_told_of_the_end() {
+    async fn who_waits_notices_the_end() {
         let (sender, mut receiver) = channel(0);
         let mut other = receiver.clone();
         let waits = async {

@@ -21,7 +21,7 @@ const FEW: usize = 12;
 /// elements are paired in their order, which may find less in common.
 const SMALL: usize = 64 * 64;
 
-/// How many marks are looked up in the objects. Were more to change at once, the areas and `touched` tell of them.
+/// At most so many marks are looked up in the objects. If more change at once, only the areas and `touched` show them.
 const MANY_MARKS: usize = 1000;
 
 /// What names an element: the texts of its members or its own text, and how often that came before.
@@ -98,7 +98,7 @@ struct Differ<'a> {
     patch: Vec<u8>,
     touched: Vec<String>,
     touched_bytes: usize,
-    /// How many bytes of pointers are told before whole containers are.
+    /// How many bytes of pointers are written before whole containers stand for what is in them.
     room: usize,
     /// Sorted.
     areas: Vec<String>,
@@ -155,7 +155,7 @@ impl<'a> Differ<'a> {
         self.new.read_like(new, Some((&self.old, old)));
     }
 
-    /// Tells whether it kept within the room it has.
+    /// Returns whether it kept within the room it has.
     fn members(&mut self, old: Id, new: Id, depth: usize, room: usize) -> bool {
         let before = Members::of(&self.old, old);
         let after = Members::of(&self.new, new);
@@ -195,7 +195,7 @@ impl<'a> Differ<'a> {
         true
     }
 
-    /// Tells whether it kept within the room it has.
+    /// Returns whether it kept within the room it has.
     fn elements(&mut self, old: Id, new: Id, depth: usize, room: usize) -> bool {
         let before: Vec<Id> = self.old.elements(old).collect();
         let after: Vec<Id> = self.new.elements(new).collect();
@@ -206,7 +206,7 @@ impl<'a> Differ<'a> {
     }
 
     /// A part of two lists, of which everything before is said and nothing behind. `between` are those that lie between
-    /// elements of the same text. Tells whether it kept within the room it has.
+    /// elements of the same text. Returns whether it kept within the room it has.
     fn stretch(&mut self, part: &Stretch<'_>, between: bool) -> bool {
         let Stretch { before, after, depth, room, .. } = *part;
         let same = |(old, new): &(&Id, &Id)| self.old.bytes(**old) == self.new.bytes(**new);
@@ -405,7 +405,7 @@ impl<'a> Differ<'a> {
             .collect()
     }
 
-    /// Tells the leaves of a value at the current path as touched.
+    /// Notes the leaves of a value at the current path as touched.
     fn leaves(&mut self, side: Side, id: Id, depth: usize) {
         let tree = match side {
             Side::Old => &mut self.old,
@@ -451,7 +451,7 @@ impl<'a> Differ<'a> {
         let stood: Vec<(String, &Mark)> = old.iter().filter_map(|mark| Some((self.moved(&mark.0)?, mark))).collect();
         let before: HashMap<&str, &Mark> = stood.iter().map(|(pointer, mark)| (pointer.as_str(), *mark)).collect();
         let after: HashMap<&str, &[u8; 16]> = new.iter().map(|(pointer, digest)| (pointer.as_str(), digest)).collect();
-        let told: HashSet<String> = self.touched.iter().cloned().collect();
+        let noted: HashSet<String> = self.touched.iter().cloned().collect();
         let mut seen = HashSet::new();
         for pointer in new.iter().map(|(pointer, _)| pointer).chain(stood.iter().map(|(pointer, _)| pointer)) {
             let pointer = pointer.as_str();
@@ -475,12 +475,12 @@ impl<'a> Differ<'a> {
                     let masked = self.new.bytes(new);
                     write_operation(&mut self.patch, "replace", &self.path, Some(masked), Some(masked));
                 }
-                // The text of the patch tells it.
+                // The text of the patch shows it.
                 (Some(_), _) | (None, Some(_)) => continue,
                 (None, None) => {}
             }
             self.note_area(None, None);
-            if !told.contains(pointer) {
+            if !noted.contains(pointer) {
                 self.touch();
             }
         }
@@ -602,7 +602,7 @@ fn texts<'a>(tree: &Tree<'a>, elements: &[Id]) -> Vec<Identity<'a>> {
     list
 }
 
-/// Tells those apart that are alike, by how often they came before.
+/// Distinguishes those that are alike by how often they came before.
 fn count(identities: &mut [Identity<'_>]) {
     let mut seen = HashMap::with_capacity(identities.len());
     for (names, before) in identities {

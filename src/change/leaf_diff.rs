@@ -17,8 +17,8 @@ const MANY: usize = 32;
 /// … and so is what stands below this depth.
 const DEEP: usize = 32;
 
-/// Compares two versions, of which the older has this shape. Nothing where anything but leaves differs, or where
-/// comparing everything might tell it in another way.
+/// Compares two versions, of which the older has this shape. Returns `None` where anything but leaves differs, or where
+/// comparing everything might describe it in another way.
 pub(super) fn compare(old: &[u8], shape: &Shape, new: &[u8]) -> Option<(Change, Shape)> {
     if View::of(old, shape)?.kind(Tree::ROOT) != Kind::Object {
         return None;
@@ -49,12 +49,12 @@ pub(super) fn compare(old: &[u8], shape: &Shape, new: &[u8]) -> Option<(Change, 
     let Search { read, books, .. } = search;
     let shape = read.map_or_else(|| shape.clone(), Tree::into_full_shape);
     let next = shape.with_leaves(&leaves);
-    let change = tell(View::of(old, &shape)?, View::of(new, &next)?, &leaves, paths, &books);
+    let change = describe(View::of(old, &shape)?, View::of(new, &next)?, &leaves, paths, &books);
     Some((change, next.trimmed()))
 }
 
 /// The change to these leaves.
-fn tell(
+fn describe(
     old: View<'_, '_>,
     new: View<'_, '_>,
     leaves: &[(Id, Leaf)],
@@ -159,8 +159,8 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// Whether in each list the elements from the first that differs to the last have names by which they are told
-    /// apart: then they are the same ones in the same order, because no such name differs.
+    /// Checks that in each list the elements from the first that differs to the last have names that identify them:
+    /// then they are the same ones in the same order, because no such name differs.
     fn elements_keep_their_names(&mut self) -> Option<()> {
         for Elements { list, first, last } in std::mem::take(&mut self.lists) {
             let elements: Vec<Id> = self.view(list)?.elements(list).skip(first).take(last + 1 - first).collect();
@@ -219,7 +219,8 @@ mod tests {
         compare_shaped(text.as_bytes(), None, text.as_bytes(), &[], &[]).unwrap().1
     }
 
-    /// Says whether the values are told in their places, after checking that it is told as it is by everything.
+    /// Returns whether the values are described in their places, after checking that comparing everything says the
+    /// same.
     fn check(versions: &[&str]) -> Vec<bool> {
         let mut shape = shape_of(versions[0]);
         let mut found = Vec::new();
@@ -241,7 +242,7 @@ mod tests {
     const LEASE: &str = r#"{"kind":"Lease","metadata":{"name":"n","resourceVersion":"9","managedFields":[{"manager":"kube-controller","time":"1"},{"manager":"kubelet","operation":"Update","time":"T1","fieldsV1":{"f:spec":{}}}]},"spec":{"renewTime":"T1","transitions":1}}"#;
 
     #[test]
-    fn what_most_changes_are_is_told_in_its_place() {
+    fn most_changes_are_described_in_their_place() {
         let renewed = LEASE.replace("T1", "T2").replace(r#""9""#, r#""10""#);
         let again = renewed.replace("T2", "T3").replace(r#""10""#, r#""11""#);
         let counted = again.replace(r#""transitions":1"#, r#""transitions":12"#);
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_told_in_another_way_is_left_to_the_comparison_of_everything() {
+    fn what_may_be_described_in_another_way_is_left_to_the_comparison_of_everything() {
         for (old, new) in [
             // What names an element.
             (r#"{"a":[{"name":"x","b":1}]}"#, r#"{"a":[{"name":"y","b":1}]}"#),
@@ -318,7 +319,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_told_as_by_the_comparison_of_everything(books in versions(), spec in versions(), x in versions()) {
+        fn it_is_described_as_by_the_comparison_of_everything(books in versions(), spec in versions(), x in versions()) {
             let text = |version: usize| {
                 format!(
                     r#"{{"metadata":{{"resourceVersion":"{version}","managedFields":[{},{}]}},"spec":{},"x":[{{"name":"n","x":{}}}]}}"#,

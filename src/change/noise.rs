@@ -18,7 +18,8 @@ pub enum Preset {
     ManagedFields,
     /// All of the status.
     Status,
-    /// A leader that stays: the renewal of its lease, or its record in an annotation. Another leader of a lease is told.
+    /// A leader that stays: the renewal of its lease, or its record in an annotation. Another leader of a lease is an
+    /// entry.
     LeaderElection,
 }
 
@@ -92,7 +93,7 @@ impl Text for Ignore {
 
 text_value!(Ignore);
 
-/// What of the objects of one resource is noise: a change that touches nothing else is not told.
+/// What of the objects of one resource is noise: a change that touches nothing else is suppressed.
 ///
 /// With each write the API server moves the writer's time in managedFields. A change that a preset covers therefore
 /// takes that along; a pattern of one's own covers what it names and nothing else.
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_a_preset_nor_a_pattern_is_told() {
+    fn what_is_neither_a_preset_nor_a_pattern_is_refused() {
         for preset in Preset::ALL {
             assert_eq!(Ignore::read(preset.as_str()), Ok(Ignore::Preset(preset)));
         }

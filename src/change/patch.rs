@@ -66,7 +66,7 @@ pub(super) fn write_operation(out: &mut Vec<u8>, name: &str, path: &str, value: 
     out.extend_from_slice(b"},");
 }
 
-/// Who an entry of managedFields is of, as it is told; says whether there is anything to tell.
+/// Writes whom an entry of managedFields belongs to, as entries have it. Returns whether there was anything to write.
 pub(super) fn write_manager(out: &mut Vec<u8>, tree: View<'_, '_>, entry: Id, first: bool) -> bool {
     let mut separator = if first { "{" } else { ",{" };
     for name in ["manager", "operation", "subresource", "time"] {
@@ -80,11 +80,11 @@ pub(super) fn write_manager(out: &mut Vec<u8>, tree: View<'_, '_>, entry: Id, fi
         out.extend_from_slice(value);
         separator = ",";
     }
-    let told = separator == ",";
-    if told {
+    let any = separator == ",";
+    if any {
         out.push(b'}');
     }
-    told
+    any
 }
 
 fn write_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {

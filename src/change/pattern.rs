@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn mistakes_are_reported() {
         for (text, part) in [
             ("", "empty"),
             ("metadata", "begin with `/`"),

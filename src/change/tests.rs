@@ -275,10 +275,10 @@ fn between_elements_of_the_same_text_names_count() {
         ),
         ["+/1", "~/2/value", "~/4/value", "+/5", "~/6/value"]
     );
-    // Elements of one name are told apart by their order, unless their text does.
+    // Elements of one name are identified by their order, unless their text does it.
     assert_eq!(steps(&json!([env("x", 1), env("x", 2)]), &json!([env("x", 3), env("x", 1), env("x", 2)])), ["+/0"]);
     assert_eq!(steps(&json!([env("x", 1), env("x", 2)]), &json!([env("x", 1), env("x", 3)])), ["~/1/value"]);
-    // What tells elements apart is a text or a number, not a whole object.
+    // What identifies elements is a text or a number, not a whole object.
     let server = |number: u16| json!({"port": {"number": number}, "hosts": ["h"]});
     assert_eq!(steps(&json!([server(80)]), &json!([server(81)])), ["~/0/port/number"]);
     // Without any names, elements are the same ones in their order.
@@ -337,14 +337,14 @@ fn lists_of_texts_keep_what_they_share() {
         [r#"+/f/0 "x""#, r#"-/f/2 "b""#, r#"+/f/4 "y""#]
     );
     assert_eq!(short(&check(r#"{"f":["a","b"]}"#, r#"{"f":["a","c"]}"#)), [r#"~/f/1 "b" -> "c""#]);
-    // What went is told by its place in the old list, though the operation finds it elsewhere.
+    // What went is named by its place in the old list, though the operation finds it elsewhere.
     let change = check(r#"{"f":["a","b"]}"#, r#"{"f":["x","a"]}"#);
     assert_eq!(short(&change), [r#"+/f/0 "x""#, r#"-/f/2 "b""#]);
     assert_eq!(change.touched, ["/f/0", "/f/1"]);
 }
 
 #[test]
-fn what_is_touched_is_told_by_its_leaves() {
+fn what_is_touched_is_named_by_its_leaves() {
     let touched = |old: &str, new: &str| check(old, new).touched;
     let change = touched(r#"{"metadata":{}}"#, r#"{"metadata":{"annotations":{"a/x":"1"}}}"#);
     assert_eq!(change, ["/metadata/annotations/a~1x"]);
@@ -365,7 +365,7 @@ fn of_duplicate_names_the_last_counts() {
 }
 
 #[test]
-fn a_redacted_value_that_changed_is_told_though_its_text_is_the_same() {
+fn a_redacted_value_that_changed_is_recorded_though_its_text_is_the_same() {
     let old = br#"{"data":{"a":"***","b":"***"},"spec":{}}"#;
     let marks = |a: u8, gone: u8| {
         vec![("/data/a".to_owned(), [a; 16]), ("/data/b".to_owned(), [7; 16]), ("/spec/gone".to_owned(), [gone; 16])]
@@ -379,7 +379,7 @@ fn a_redacted_value_that_changed_is_told_though_its_text_is_the_same() {
     // A value that was dropped and came to be, or went, is seen by its mark alone.
     let change = compare(br"{}", br"{}", &[], &marks(1, 1)[2..]).unwrap();
     assert_eq!((change.areas, change.touched), (vec!["spec".to_owned()], vec!["/spec/gone".to_owned()]));
-    // Told by its text already.
+    // Its text shows it already.
     let change = compare(old, br#"{"data":{"b":"***"},"spec":{}}"#, &marks(1, 1), &marks(1, 1)[1..]).unwrap();
     assert_eq!(short(&change), [r#"-/data/a "***""#]);
 }

@@ -1,4 +1,4 @@
-//! What kind of write an entry tells.
+//! What kind of write an entry is.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -70,7 +70,7 @@ impl Class {
     }
 }
 
-/// Tells the kinds of changes apart.
+/// Distinguishes the kinds of changes.
 #[derive(Debug)]
 pub(super) struct Classes {
     /// Heartbeats and leader election, in leases and in everything else.
@@ -101,7 +101,7 @@ impl Classes {
             [area] if *area == "managedFields" => return Class::ManagedFields,
             _ => {}
         }
-        // A value that redaction drops is another, and nothing but its area tells: whatever it was, it may matter.
+        // A value that redaction drops is another, and nothing but its area shows it: whatever it was, it may matter.
         if change.areas.iter().any(|area| !change.patch.iter().any(|operation| area_of(&operation.path) == Some(area)))
         {
             return Class::Changed;
@@ -179,7 +179,7 @@ mod tests {
             (r#""managedFields""#, format!("{version},{books}"), Class::ManagedFields),
             ("", version.to_owned(), Class::Version),
             (r#""a/b""#, format!(r#"{version},{{"op":"add","path":"/a~1b","value":1}}"#), Class::Changed),
-            // An object that is told anew as a whole.
+            // An object that is recorded again as a whole.
             (r#""metadata","status""#, r#"{"op":"replace","path":"","value":{}}"#.to_owned(), Class::Changed),
         ] {
             assert_eq!(class(&format!(r#"{{"areas":[{areas}],"patch":[{patch}]}}"#)), expected, "{areas}: {patch}");

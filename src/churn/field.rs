@@ -8,7 +8,7 @@ use super::tally::Counted;
 
 /// So many values of a field are remembered, with who set them.
 const SIDES: usize = 4;
-/// A value is remembered with at most so many characters. Whether two are the same, a hash tells.
+/// A value is kept with at most so many characters. Whether two are the same is decided by a hash.
 const VALUE: usize = 64;
 /// So many managers of a field are named.
 const NAMED: usize = 4;

@@ -14,7 +14,7 @@ pub(super) fn meant<'c, 'a>(change: &'c Change<'a>) -> impl Iterator<Item = &'c 
     change.patch.iter().filter(|operation| !is_book(&operation.path))
 }
 
-/// Who wrote a change, as far as managedFields tell.
+/// Who wrote a change, as far as managedFields say.
 ///
 /// The API server notes the time of a write in the writer's entry, to the second, and takes fields that changed
 /// hands out of the entries of the others. So of the entries that the change names, the writer's is the one that
@@ -48,7 +48,7 @@ pub(super) fn creator(object: &[u8]) -> Option<String> {
     writers.min_by_key(|manager| Reverse(manager.time.clone())).map(|manager| manager.manager)
 }
 
-/// How surely an operation on the books tells the writer: another time or a new entry, then fields that came.
+/// How surely an operation on managedFields shows the writer: another time or a new entry, then fields that came.
 fn gain(operation: &Op<'_>) -> u8 {
     let below = operation.path.trim_start_matches(MANAGED_FIELDS).split('/').skip(2).collect::<Vec<_>>();
     match (&*operation.op, below.as_slice()) {

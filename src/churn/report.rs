@@ -14,7 +14,7 @@ use crate::journal::{Requests as Counted, SourceRow};
 /// A field that is written again and again is one that was written at least so often.
 const AGAIN: u64 = 3;
 
-/// What `decklog churn` tells.
+/// What `decklog churn` reports.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Not before.
@@ -47,8 +47,8 @@ pub struct Report {
     pub objects: Vec<Row>,
     /// Objects, managers or fields with at most so many writes may be missing, because there were too many to remember.
     #[serde(skip_serializing_if = "is_zero")]
-    pub forgotten_below: u64,
-    /// The API server's own counters, where they were asked for.
+    pub dropped_below: u64,
+    /// The API server's own counters, where they were requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Requests>,
 }
@@ -206,9 +206,9 @@ pub struct RequestsOf {
     pub verbs: BTreeMap<String, u64>,
     /// All of them.
     pub requests: u64,
-    /// Versions that the watch told.
+    /// Versions that the watch reported.
     pub versions: VersionsOf,
-    /// Requests that made no version, because they changed nothing; absent where that cannot be told.
+    /// Requests that made no version, because they changed nothing; absent where that cannot be known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
     /// Their part of the requests, from 0 to 1.
@@ -217,12 +217,12 @@ pub struct RequestsOf {
     /// It may be more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
-    /// Why it may be more, or cannot be told.
+    /// Why it may be more, or cannot be known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<&'static str>,
 }
 
-/// Versions that the watch told.
+/// Versions that the watch reported.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct VersionsOf {
     /// All of them.
@@ -307,7 +307,7 @@ impl Churn {
                 let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
                 Row { resource: Some(resource), namespace, name: Some(name), ..row }
             }),
-            forgotten_below: self.objects.dropped().max(self.managers.dropped()).max(self.fields.dropped()),
+            dropped_below: self.objects.dropped().max(self.managers.dropped()).max(self.fields.dropped()),
             requests: None,
         }
     }

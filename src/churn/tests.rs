@@ -1,4 +1,4 @@
-//! What is told of a log that a small cluster wrote, with the books that a real API server keeps.
+//! Reports on a log that a small cluster wrote, with managedFields as a real API server keeps them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -48,10 +48,10 @@ fn resource(name: &str) -> Resource {
 
 impl Story {
     /// Writes a log in `dir`, by a clock that nobody waits for. The caller has stopped tokio's clock.
-    pub(crate) async fn tell(dir: &Path, ignore: &[&str], script: impl AsyncFnOnce(&mut Self)) {
+    pub(crate) async fn play(dir: &Path, ignore: &[&str], script: impl AsyncFnOnce(&mut Self)) {
         let _simulation = ambient::simulate(7, BEGIN.parse().unwrap());
         let (journal, writing) = Journal::inline(dir, |_| Ok(())).unwrap();
-        let telling = async move {
+        let scripted = async move {
             journal.set_cluster(Cluster { name: "test".into(), uid: "c1".into() }).await.unwrap();
             let mut sources = HashMap::new();
             for name in ["deployments", "leases", "nodes", "configmaps"] {
@@ -71,7 +71,7 @@ impl Story {
             let mut story = Self { journal, sources, objects: HashMap::new(), version: 1 };
             script(&mut story).await;
         };
-        let (written, ()) = tokio::join!(writing, telling);
+        let (written, ()) = tokio::join!(writing, scripted);
         written.unwrap();
     }
 
@@ -143,8 +143,8 @@ impl Story {
         self.append(plural, object, &value, Verb::Delete).await;
     }
 
-    /// The API server forgot what came before, and these objects are what it has.
-    pub(crate) async fn forget(&mut self, plural: &str) {
+    /// The watch history of the API server has expired, and these objects are what it has.
+    pub(crate) async fn expire(&mut self, plural: &str) {
         self.version += 1;
         let source = self.sources[plural].clone();
         let all = self.objects.iter().filter(|((of, _), _)| of == plural);
@@ -232,7 +232,7 @@ fn managers(report: &Report) -> Vec<(&str, u64)> {
 #[tokio::test(start_paused = true)]
 async fn every_write_is_of_one_kind_and_of_one_manager() {
     let dir = tempfile::tempdir().unwrap();
-    Story::tell(dir.path(), &[], async |story| {
+    Story::play(dir.path(), &[], async |story| {
         story
             .write("nodes", "n", "kubelet", |node| {
                 node["status"]["conditions"] =
@@ -303,9 +303,9 @@ async fn every_write_is_of_one_kind_and_of_one_manager() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fight_is_told_with_field_values_and_managers() {
+async fn a_fight_is_reported_with_field_values_and_managers() {
     let dir = tempfile::tempdir().unwrap();
-    Story::tell(dir.path(), &[], async |story| {
+    Story::play(dir.path(), &[], async |story| {
         story.write("deployments", "shop/web", "kubectl", |web| image(web, "nginx:0")).await;
         for _ in 0..3 {
             story.pass(60).await;
@@ -330,7 +330,7 @@ async fn a_fight_is_told_with_field_values_and_managers() {
 #[tokio::test(start_paused = true)]
 async fn one_side_of_a_fight_may_take_the_field_away() {
     let dir = tempfile::tempdir().unwrap();
-    Story::tell(dir.path(), &[], async |story| {
+    Story::play(dir.path(), &[], async |story| {
         story.write("configmaps", "shop/c", "kubectl", |map| map["data"] = json!({"keep": "1"})).await;
         for _ in 0..3 {
             story.pass(60).await;
@@ -354,7 +354,7 @@ async fn one_side_of_a_fight_may_take_the_field_away() {
 #[tokio::test(start_paused = true)]
 async fn what_one_manager_does_alone_and_a_rollback_are_no_fight() {
     let dir = tempfile::tempdir().unwrap();
-    Story::tell(dir.path(), &[], async |story| {
+    Story::play(dir.path(), &[], async |story| {
         story
             .write("deployments", "shop/web", "kubectl", |web| web["spec"] = json!({"replicas": 1, "image": "a"}))
             .await;
@@ -381,7 +381,7 @@ async fn what_one_manager_does_alone_and_a_rollback_are_no_fight() {
 #[tokio::test(start_paused = true)]
 async fn within_one_second_the_writer_is_who_has_the_field() {
     let dir = tempfile::tempdir().unwrap();
-    Story::tell(dir.path(), &[], async |story| {
+    Story::play(dir.path(), &[], async |story| {
         story.write("configmaps", "shop/c", "kubectl", |map| map["data"] = json!({"a": "0", "b": "0"})).await;
         story.pass(5).await;
         // The books do not change any more within the second, and still say who has the field.
@@ -394,9 +394,9 @@ async fn within_one_second_the_writer_is_who_has_the_field() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_time_stamp_is_told_with_its_field_and_its_writer() {
+async fn a_time_stamp_is_reported_with_its_field_and_its_writer() {
     let dir = tempfile::tempdir().unwrap();
-    Story::tell(dir.path(), &[], async |story| {
+    Story::play(dir.path(), &[], async |story| {
         story.write("configmaps", "shop/c", "kubectl", |map| map["data"] = json!({"a": "0"})).await;
         for _ in 0..5 {
             story.pass(60).await;
@@ -419,13 +419,13 @@ async fn a_time_stamp_is_told_with_its_field_and_its_writer() {
 #[tokio::test(start_paused = true)]
 async fn lists_and_gaps_are_no_writes() {
     let dir = tempfile::tempdir().unwrap();
-    Story::tell(dir.path(), &[], async |story| {
+    Story::play(dir.path(), &[], async |story| {
         story.write("configmaps", "shop/c", "kubectl", |map| map["data"] = json!({"a": "0"})).await;
         let (value, _) = story.objects.get_mut(&("configmaps".to_owned(), "shop/c".to_owned())).unwrap();
         value["data"]["a"] = "9".into();
         value["metadata"]["resourceVersion"] = "50".into();
         story.version = 60;
-        story.forget("configmaps").await;
+        story.expire("configmaps").await;
     })
     .await;
     let report = churned(dir.path());
@@ -437,7 +437,7 @@ async fn lists_and_gaps_are_no_writes() {
 #[tokio::test(start_paused = true)]
 async fn memory_is_bounded_and_the_busiest_are_remembered() {
     let dir = tempfile::tempdir().unwrap();
-    Story::tell(dir.path(), &[], async |story| {
+    Story::play(dir.path(), &[], async |story| {
         for turn in 0..60 {
             let turn_text = turn.to_string();
             story.write("configmaps", "shop/busy", "busy", |map| map["data"] = json!({"a": turn_text})).await;
@@ -457,7 +457,7 @@ async fn memory_is_bounded_and_the_busiest_are_remembered() {
     assert!(report.objects.len() <= 16 && report.managers.len() <= 16, "{}", report.objects.len());
     assert_eq!((report.objects[0].name.as_deref(), report.objects[0].writes), (Some("busy"), 60));
     assert_eq!((report.managers[0].manager.as_deref(), report.managers[0].writes), (Some("busy"), 60));
-    assert_eq!(report.forgotten_below, 1);
+    assert_eq!(report.dropped_below, 1);
     assert_eq!(report.writes.writes, 300, "sums are of all");
 }
 
@@ -484,7 +484,7 @@ fn stamps_are_moments_and_nothing_else() {
 #[tokio::test(start_paused = true)]
 async fn versions_are_counted_over_the_stretches_of_the_counters_alone() {
     let dir = tempfile::tempdir().unwrap();
-    Story::tell(dir.path(), &[], async |story| {
+    Story::play(dir.path(), &[], async |story| {
         // At 10:01:00, 10:02:00, ... 10:06:00.
         for turn in 0..6 {
             story.pass(60).await;
@@ -514,7 +514,7 @@ async fn versions_are_counted_over_the_stretches_of_the_counters_alone() {
 }
 
 #[test]
-fn what_was_dropped_is_told_only_where_requests_and_versions_are_of_the_same() {
+fn what_was_dropped_is_counted_only_where_requests_and_versions_are_of_the_same() {
     let source = |scoped: bool| SourceRow {
         id: 1,
         resource: resource("configmaps"),
@@ -534,7 +534,7 @@ fn what_was_dropped_is_told_only_where_requests_and_versions_are_of_the_same() {
         suppressed: 0,
         scoped,
     };
-    let told = |verbs: &[(&str, u64)], modified: u64, gap: bool, suppressed: u64, sources: &[SourceRow]| {
+    let report = |verbs: &[(&str, u64)], modified: u64, gap: bool, suppressed: u64, sources: &[SourceRow]| {
         let mut counted = crate::journal::Requests::default();
         let verbs = verbs.iter().map(|(verb, count)| ((*verb).to_owned(), *count)).collect();
         counted.counts.insert("configmaps".to_owned(), verbs);
@@ -545,11 +545,11 @@ fn what_was_dropped_is_told_only_where_requests_and_versions_are_of_the_same() {
         (of.requests, of.versions.all, of.dropped, of.at_least, of.note.is_some())
     };
     let whole = [source(false)];
-    assert_eq!(told(&[("PUT", 9), ("PATCH", 1)], 4, false, 0, &whole), (10, 4, Some(6), false, false));
-    assert_eq!(told(&[("PUT", 9)], 4, false, 3, &whole), (9, 7, Some(2), false, false), "suppressed ones were made");
-    assert_eq!(told(&[("PUT", 9)], 4, true, 0, &whole), (9, 4, None, false, true), "a gap");
-    assert_eq!(told(&[("PUT", 9)], 10, false, 0, &whole), (9, 10, None, false, true), "another server");
-    assert_eq!(told(&[("PUT", 9)], 4, false, 0, &[source(true)]), (9, 4, None, false, true), "one namespace");
-    assert_eq!(told(&[("PUT", 9)], 4, false, 0, &[]), (9, 4, None, false, true), "not watched any more");
-    assert_eq!(told(&[("PUT", 9), ("DELETECOLLECTION", 2)], 4, false, 0, &whole), (11, 4, Some(5), true, true));
+    assert_eq!(report(&[("PUT", 9), ("PATCH", 1)], 4, false, 0, &whole), (10, 4, Some(6), false, false));
+    assert_eq!(report(&[("PUT", 9)], 4, false, 3, &whole), (9, 7, Some(2), false, false), "suppressed ones were made");
+    assert_eq!(report(&[("PUT", 9)], 4, true, 0, &whole), (9, 4, None, false, true), "a gap");
+    assert_eq!(report(&[("PUT", 9)], 10, false, 0, &whole), (9, 10, None, false, true), "another server");
+    assert_eq!(report(&[("PUT", 9)], 4, false, 0, &[source(true)]), (9, 4, None, false, true), "one namespace");
+    assert_eq!(report(&[("PUT", 9)], 4, false, 0, &[]), (9, 4, None, false, true), "not watched any more");
+    assert_eq!(report(&[("PUT", 9), ("DELETECOLLECTION", 2)], 4, false, 0, &whole), (11, 4, Some(5), true, true));
 }

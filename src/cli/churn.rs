@@ -167,11 +167,11 @@ fn lines(report: &Report, look: Look) -> Vec<String> {
             object(&resource(row), namespace, row.name.as_deref().unwrap_or_default())
         };
         section(&mut lines, "OBJECT", &report.objects, &mut { object }, look);
-        if report.forgotten_below > 0 {
+        if report.dropped_below > 0 {
             lines.push(String::new());
             lines.push(format!(
                 "There were too many to remember: what has at most {} may be missing.",
-                plural(report.forgotten_below, "write", "writes")
+                plural(report.dropped_below, "write", "writes")
             ));
         }
     }

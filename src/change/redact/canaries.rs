@@ -295,7 +295,7 @@ fn redactor(defaults: bool, rule: Option<(&Carrier, &str, RedactMode)>) -> Redac
     Redactor::new(&Settings { defaults, rules: rules.into_iter().collect(), ..Settings::default() }, [9; 32]).unwrap()
 }
 
-/// All that comes out of decklog about an object: what is stored of it, told of it, and said where it cannot be read.
+/// All that decklog lets out about an object: what it stores, what it emits, and what it says where it cannot read it.
 fn everything(redactor: &Redactor, carrier: &Carrier, escaped: bool) -> Vec<u8> {
     let resource = resource(carrier.resource);
     let text = |value: &str| {
@@ -452,7 +452,7 @@ fn a_redaction_redacted_again_is_the_same() {
 }
 
 /// A rule that is added later is at what was stored in clear: its digest is that of the value, so that only a real
-/// change is told as one.
+/// change is recorded as one.
 #[test]
 fn what_was_stored_in_clear_is_redacted_as_if_it_had_been_from_the_beginning() {
     for carrier in CARRIERS {

@@ -4,10 +4,10 @@
 //!
 //! * below what a rule takes nothing is kept, so that the manager has it as a whole;
 //! * in the place of an element's value or key stands the same digest as in the object (*hmac*); with *mask* and *drop*,
-//!   and where nothing can stand there, the element goes: several could not be told apart.
+//!   and where nothing can stand there, the element goes: several would look the same.
 //!
-//! The place of an element is not known here, so a rule for one place is for each of them. The pointer that is told is that
-//! of the whole set, because a longer one would repeat the value.
+//! The place of an element is not known here, so a rule for one place is for each of them. The pointer that is reported
+//! is that of the whole set, because a longer one would repeat the value.
 
 use super::{Frame, Id, Kind, RedactMode, Sort, Tree, Walk, hex, is_digest, mask_tokens, push_segment};
 

@@ -48,7 +48,7 @@ fn apply(redactor: &Redactor, resource: &Resource, raw: &str) -> Redacted {
 
 /// What the rules do can change without a change of the rules: then states from before are redacted again, too.
 #[test]
-fn the_name_of_the_rules_tells_what_they_mean() {
+fn the_name_of_the_rules_says_what_they_mean() {
     let rule = RedactRule {
         resources: vec!["*".to_owned()],
         paths: vec![Pattern::parse("/spec/password").unwrap()],
@@ -81,7 +81,7 @@ fn secrets_keep_their_names_and_lose_their_values() {
     assert_eq!(value["data"]["none"], Value::Null);
     let digest = value["data"]["password"].as_str().unwrap().strip_prefix("hmac:").unwrap();
     assert!(digest.len() == 32 && digest.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)));
-    assert_ne!(value["data"]["password"], value["data"]["other"], "equal values of two names cannot be told");
+    assert_ne!(value["data"]["password"], value["data"]["other"], "equal values of two names do not show");
     assert_eq!(redacted, apply(&redactor(&[]), &secrets(), &raw), "equal values over time can");
     let other = redactor(&[]).apply(&secrets(), "uid-2", raw.as_bytes()).unwrap();
     assert_ne!(redacted.bytes, other.bytes, "nor those of two objects");
@@ -311,7 +311,7 @@ fn what_managers_have_repeats_no_value() {
     assert_eq!(b, json!({"f:list": {(key(0)): {".": {}, "f:name": {}, "f:port": {}}, (key(1)): {}}}));
     assert_eq!(&pointers[..2], [of_a, of_b]);
     assert!(pointers.iter().all(|pointer| !pointer.contains("v:") && !pointer.contains("k:")), "{pointers:?}");
-    // Where they could not be told apart they go.
+    // Where they would look the same, they go.
     for mode in [RedactMode::Mask, RedactMode::Drop] {
         let (a, b, _, pointers) = fields(&[("*", "/spec/set/*", mode), ("*", "/spec/list/*/name", mode)]);
         assert_eq!((a, b), (json!({"f:set": {".": {}}, "f:n": {}}), json!({"f:list": {}})));
@@ -340,7 +340,7 @@ fn what_names_the_object_stays() {
 }
 
 #[test]
-fn rules_that_are_wrong_are_told_all_at_once() {
+fn rules_that_are_wrong_are_reported_all_at_once() {
     let rule = |resource: &str, path: &str| RedactRule {
         resources: vec![resource.to_owned()],
         paths: vec![Pattern::parse(path).unwrap()],

@@ -9,7 +9,7 @@ use crate::journal::RequestCounts;
 
 /// An hour of a cluster in which two managers fight, an operator writes time stamps, a node lives, and a server forgets.
 async fn hour(dir: &Path) {
-    Story::tell(dir, &[], async |story| {
+    Story::play(dir, &[], async |story| {
         let none = RequestCounts { since: None, until: ambient::now(), requests: Vec::new() };
         story.journal.requests(Ok(none)).await.unwrap();
         story.pass(5).await;
@@ -69,7 +69,7 @@ async fn hour(dir: &Path) {
                 .await;
         }
         story.claim("deployments", "shop/web", "argocd").await;
-        story.forget("configmaps").await;
+        story.expire("configmaps").await;
         story.delete("nodes", "worker-1").await;
         let of = |group: &str, plural: &str, verb, count| (group.to_owned(), plural.to_owned(), verb, count);
         let counts = RequestCounts {
