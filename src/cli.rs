@@ -333,7 +333,7 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
     result
 }
 
-/// Parses the command line, does what it says, and tells how it went.
+/// Parses the command line, does what it says, and returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::telemetry::quiet_panics();
     let cli = match Cli::try_parse_from(args) {
@@ -391,7 +391,7 @@ fn refused(error: &clap::Error) -> Exit {
 
 /// Says on standard error what went wrong.
 pub fn complain(text: &str) {
-    // Where standard error is closed there is nobody to tell.
+    // Where standard error is closed, nobody can read it.
     drop(writeln!(io::stderr().lock(), "decklog: {}", output::printable_text(text)));
 }
 

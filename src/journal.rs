@@ -8,7 +8,7 @@
 //! disk, and one transaction holds entries, the objects' new state and the checkpoint that they bring.
 //!
 //! Deciding what a watch line means (new, changed, replayed, another incarnation) happens here, because only the
-//! state in the same transaction can tell.
+//! state in the same transaction says which it is.
 
 mod budget;
 mod codec;
@@ -184,7 +184,7 @@ impl WriterThread {
     }
 }
 
-#[expect(clippy::missing_errors_doc, reason = "most fail in one way, which `JournalError` tells")]
+#[expect(clippy::missing_errors_doc, reason = "most fail in one way, which `JournalError` names")]
 impl Journal {
     /// Opens the journal in `dir` (made when missing) and starts the writer, which first finishes lists that a crash
     /// interrupted.
@@ -279,8 +279,8 @@ impl Journal {
         self.ask(|reply| Command::Cluster(cluster, reply)).await?
     }
 
-    /// Holds the journal to these bounds from now on. Until they are told it takes everything and forgets nothing, so
-    /// that every sink can be registered before.
+    /// Holds the journal to these bounds from now on. Until then it takes everything and truncates nothing, so that
+    /// every sink can be registered before.
     pub async fn bound(&self, bounds: Bounds) -> Result {
         self.send(Command::Bounds(bounds), 0).await
     }
@@ -291,8 +291,8 @@ impl Journal {
         self.inner.paused.clone()
     }
 
-    /// What must not be told from here on, also of what the journal has from before: earlier states are redacted again
-    /// before they are told as `was` or as the last state of what is gone.
+    /// What no entry may carry from here on, also of what the journal has from before: earlier states are redacted
+    /// again before they are emitted as `was` or as the last state of what is gone.
     pub async fn set_redaction(&self, redactor: Arc<Redactor>) -> Result {
         self.send(Command::Redaction(redactor), 0).await
     }
@@ -411,8 +411,8 @@ impl Journal {
         Ok(epoch)
     }
 
-    /// Whether the state directory was copied to where it is, or something else took the place of its mark: what the
-    /// journal tells from here on may have been told otherwise. A journal that has no mark yet is none.
+    /// Whether the state directory was copied to where it is, or something else took the place of its mark: the journal
+    /// may have recorded something else from here on already. A journal that has no mark yet is none.
     ///
     /// # Errors
     /// Where the database cannot be read.

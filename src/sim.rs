@@ -668,7 +668,7 @@ impl Sim {
 
     /// Watches of this resource can no longer begin before this revision; lists can: the window of
     /// the watch cache has moved on.
-    pub fn forget_watch_history(&self, resource: &str, revision: u64) {
+    pub fn expire_watch_history(&self, resource: &str, revision: u64) {
         let mut state = self.shared.lock();
         if let Ok(served) = state.store.resource(resource) {
             state.store.storage_mut(&served.storage).oldest = revision;

@@ -560,7 +560,7 @@ async fn verify_proves_a_copy_and_finds_what_was_done_to_it() {
         (whole.replace("{\"v\":1,\"seq\":5", "{\"v\":1, \"seq\":5"), "entry 5 is not in the form"),
         (join(&[&[reordered.as_str()], &lines[1..]].concat()), "entry 1 is not in the form"),
         (whole.replace("\"type\":\"GAP\"", "\"type\":\"NONE\""), "unknown type"),
-        (join(&lines) + &lines[6].replace("\"seq\":7", "\"seq\":8") + "\n", "told before"),
+        (join(&lines) + &lines[6].replace("\"seq\":7", "\"seq\":8") + "\n", "repeats an earlier change"),
         (join(&lines) + &lines[0].replace("\"seq\":1", "\"seq\":8"), "it is cut"),
         (format!("{whole}garbage\n"), "not an entry"),
         (join(&swap_objects), "entry 1 carries another object"),

@@ -43,7 +43,7 @@ fn measure(table: &mut Table, runtime: &Runtime, pods: usize, changes: usize) {
     drop(daemon);
 
     let expected = live(&sim, changes);
-    sim.forget_watch_history("pods", sim.revision());
+    sim.expire_watch_history("pods", sim.revision());
     sim.clear_requests();
     let cluster = cluster::Settings { kubeconfig: Some(kubeconfig.clone()), ..cluster::Settings::default() };
     let api = runtime.block_on(Api::open(&cluster, Limits::default())).expect("a kubeconfig");

@@ -39,7 +39,7 @@ enum Set {
     At,
     /// Then or before: it was found on a list, or the log does not reach back far enough.
     By,
-    /// Later: it is among what is not told.
+    /// Later: it is among the changes that the log does not record.
     After,
 }
 
@@ -55,7 +55,7 @@ impl Set {
 
 /// Whoever may have set a field.
 struct Origin {
-    /// The entry, where one tells it.
+    /// The entry, where the log has it.
     seq: Option<Seq>,
     /// As the entry has it; empty where nothing is known.
     time: String,
@@ -69,7 +69,7 @@ struct Origin {
 struct Field {
     path: String,
     value: Box<RawValue>,
-    /// The entry; absent where the log does not tell it.
+    /// The entry; absent where the log does not have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     seq: Option<u64>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -149,14 +149,14 @@ struct Found {
 fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<Found, Failure> {
     let upto = place.map_or(Seq(u64::MAX), |place| place.seq);
     let first = reader.step(row, upto)?;
-    let untold = if place.is_none() { reader.untold(row)? } else { None };
-    let newest = first.as_ref().map_or(Ok(None), |step| reader.told(step))?;
+    let unrecorded = if place.is_none() { reader.unrecorded(row)? } else { None };
+    let newest = first.as_ref().map_or(Ok(None), |step| reader.entry_of(step))?;
     let newest_entry = newest.as_ref().map(object::parse).transpose()?;
-    let (text, uid) = match (&untold, &newest_entry) {
+    let (text, uid) = match (&unrecorded, &newest_entry) {
         (Some((object, _)), _) => (String::from_utf8_lossy(object).into_owned(), row.uid.clone()),
         (None, Some(entry)) if entry.op == EntryType::Deleted => {
             let before = first.as_ref().map_or(Ok(None), |step| reader.previous(step))?;
-            let before = before.map_or_else(String::new, |step| format!("; --at {} tells who had set what", step.seq));
+            let before = before.map_or_else(String::new, |step| format!("; --at {} shows who had set what", step.seq));
             return Err(Failure::no(format!(
                 "{} was deleted at {} (entry {}){before}",
                 row.spell(),
@@ -175,9 +175,9 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
     tree.without(&[&["metadata", "managedFields"]]);
     let mut origins: Vec<Origin> = Vec::new();
     let now = newest_entry.as_ref().map_or_else(String::new, |entry| entry.time.to_string());
-    // What changed since the newest entry and is not told.
-    if untold.is_some() {
-        let told = newest_entry.as_ref().filter(|entry| entry.op != EntryType::Deleted);
+    // What changed since the newest entry and is not recorded.
+    if unrecorded.is_some() {
+        let last = newest_entry.as_ref().filter(|entry| entry.op != EntryType::Deleted);
         origins.push(Origin {
             seq: None,
             time: now.clone(),
@@ -185,7 +185,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
             changed: Vec::new(),
             writers: Writers::of(&text),
         });
-        match told.and_then(|entry| entry.object) {
+        match last.and_then(|entry| entry.object) {
             Some(before) => {
                 let change = crate::change::compare(before.get().as_bytes(), text.as_bytes(), &[], &[])
                     .map_err(|error| object::damaged(row.last, &error))?;
@@ -199,7 +199,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
     let mut next = first;
     while let Some(step) = next.filter(|_| !tree.is_credited()) {
         next = reader.previous(&step)?;
-        let Some(stored) = reader.told(&step)? else { break };
+        let Some(stored) = reader.entry_of(&step)? else { break };
         let entry = object::parse(&stored)?;
         if entry.uid.as_deref() != Some(&uid) {
             break;
@@ -207,7 +207,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
         oldest = step.seq;
         let change = Change::of(&entry).map_err(damaged(step.seq))?.unwrap_or_default();
         let at = origins.len();
-        // A forgotten one tells what was so by then, and not what it changed.
+        // A truncated one shows what was so by then, and not what it changed.
         let credited = if entry.op == EntryType::Modified && step.kept {
             tree.revert_to(&change.patch, at)
         } else {
@@ -215,7 +215,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
         };
         let object = entry.object.map_or("{}", |object| object.get());
         if credited {
-            // After damage the whole object is told as new, whatever of it changed.
+            // After damage the whole object is recorded as new, whatever of it changed.
             let whole = change.patch.iter().any(|op| op.path.is_empty());
             let watched = entry.evidence.as_deref() == Some("watched") && !whole;
             origins.push(Origin {
@@ -227,7 +227,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
             });
         }
         if entry.op == EntryType::Modified && step.previous == Seq(0) {
-            // It was found on a first list that is not told.
+            // It was found on a first list that is not emitted.
             tree.credit(origins.len());
             origins.push(Origin {
                 seq: None,
@@ -239,7 +239,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
         }
     }
     if !tree.is_credited() {
-        // Damage or forgetting cut the history short.
+        // Damage or retention cut the history short.
         origins.push(Origin { seq: None, time: now, set: Set::By, changed: Vec::new(), writers: Writers::of(&text) });
         tree.credit(origins.len() - 1);
     }
@@ -324,8 +324,8 @@ fn print(out: &mut Out, node: &Node<'_>, fields: &[Field]) -> Result<(), Failure
         out.line(&row.finish())?;
     }
     for (set, text) in [
-        (Set::By, "≤ by then or before: found on a list, or past what the log tells"),
-        (Set::After, "≥ later: among the changes that are not told"),
+        (Set::By, "≤ by then or before: found on a list, or older than the log"),
+        (Set::After, "≥ later: among the changes that are not recorded"),
     ] {
         if fields.iter().any(|field| field.set == set) {
             let mut row = Row::new(look);

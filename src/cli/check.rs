@@ -202,7 +202,7 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
     let discovered = match Discoverer::default().discover(&api).await {
         Ok(discovered) => discovered,
         Err(error) => {
-            found.bad("cluster", format!("it does not tell which resources there are: {error}"));
+            found.bad("cluster", format!("it does not say which resources there are: {error}"));
             return identity;
         }
     };
@@ -219,7 +219,7 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
     }
     idle_rules(config, &selection.sources, found);
     match check_access(&api, &selection.sources).await {
-        Err(error) => found.bad("rights", format!("the API server does not tell what is granted: {error}")),
+        Err(error) => found.bad("rights", format!("the API server does not say what is granted: {error}")),
         Ok(access) => {
             let denied: Vec<_> = access.iter().filter(|access| !access.allowed).collect();
             for access in &denied {
@@ -256,7 +256,7 @@ async fn counters(api: &Api, found: &mut Findings) {
                 apiserver_counters::PATH
             ),
         ),
-        Err(error) => found.bad("rights", format!("the API server does not tell what is granted: {error}")),
+        Err(error) => found.bad("rights", format!("the API server does not say what is granted: {error}")),
     }
 }
 
@@ -283,7 +283,7 @@ fn same_cluster(config: &Config, cluster: Option<&Cluster>, found: &mut Findings
 
 async fn sinks(config: &Config, running: bool, found: &mut Findings) {
     for config in &config.sink {
-        // A running daemon holds the files of its sinks, and status tells how they do.
+        // A running daemon holds the files of its sinks, and `status` shows how they do.
         if running && matches!(config.kind, SinkKind::File(_) | SinkKind::Stdout(_)) {
             continue;
         }

@@ -29,7 +29,7 @@ pub struct ChurnArgs {
     pub top: usize,
 }
 
-/// How far it looks back unless told.
+/// How far it looks back by default.
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 /// A share of all writes from which on a number is worth a colour.
 const MUCH: f64 = 0.1;
@@ -108,13 +108,13 @@ fn report(args: &ChurnArgs, reader: &mut Reader, now: Timestamp) -> Result<Repor
         report.requests = Some(Requests::of(&counted, &versions, &reader.sources()?));
     }
     if report.entries == 0 && !args.requests {
-        tell_newest(reader, since)?;
+        report_newest(reader, since)?;
     }
     Ok(report)
 }
 
 /// Nothing was found, which may be because nothing is that new.
-fn tell_newest(reader: &mut Reader, since: Timestamp) -> Result<(), Failure> {
+fn report_newest(reader: &mut Reader, since: Timestamp) -> Result<(), Failure> {
     let newest = reader.head()?;
     let entry = if newest == Seq(0) { None } else { reader.entry(newest)? };
     let time =

@@ -35,7 +35,7 @@ const RACE_STEPS: usize = 80;
 /// How often those with bad habits have their turn.
 const HABITS: usize = 6;
 
-/// Tells the story.
+/// Runs the story.
 ///
 /// # Errors
 /// Where no loopback port or temporary directory can be had, or the story does not go as it should.
@@ -47,7 +47,7 @@ pub fn main(args: DemoArgs, global: &Global) -> Outcome {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         // Dropping the story stops the daemon and removes the directory, however it ends.
         tokio::select! {
-            told = tell(out, args.forever) => told?,
+            played = play(out, args.forever) => played?,
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
@@ -55,7 +55,7 @@ pub fn main(args: DemoArgs, global: &Global) -> Outcome {
     })
 }
 
-async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
+async fn play(out: Out, forever: bool) -> Result<(), Failure> {
     let settings = Settings { drop_compacted: forever, ..Settings::default() };
     let sim = Sim::start_with(settings).await.map_err(|error| Failure::io("cannot listen on loopback", &error))?;
     let mut world = World::new(&sim, SEED).map_err(|refusal| broken(&refusal.message))?;
@@ -66,12 +66,12 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
         "decklog watches its Deployments, ReplicaSets, Pods, ConfigMaps and Secrets. First it lists what is there:",
     )?;
     stage.start_daemon()?;
-    stage.tell_to(&sim).await?;
+    stage.print_to(&sim).await?;
     stage.say("Then it watches. A rollout, a Secret that rotates:")?;
     world.roll("shop", "web");
     live(&mut world, &mut stage, 24).await?;
     rotate(&sim)?;
-    stage.tell_to(&sim).await?;
+    stage.print_to(&sim).await?;
 
     stage.chapter(
         "A restart",
@@ -81,7 +81,7 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
     step(&mut world, 8)?;
     let lists = listed(&sim);
     stage.start_daemon()?;
-    stage.tell_to(&sim).await?;
+    stage.print_to(&sim).await?;
     let again = listed(&sim) - lists;
     stage.say(&format!(
         "Not one change is missing or repeated, and nothing was listed again: {}.",
@@ -89,14 +89,14 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
     ))?;
 
     stage.chapter(
-        "A server that forgets",
+        "A server that loses its history",
         "The daemon is killed. Meanwhile a ConfigMap changes, another one comes and goes, a Secret is replaced, and the API server\nis restarted. What it answers watches from is empty then, and every one of them has lost its place:",
     )?;
     stage.kill_daemon().await?;
     let from = stage.seen();
     restart(&sim)?;
     stage.start_daemon()?;
-    stage.tell_to(&sim).await?;
+    stage.print_to(&sim).await?;
     stage.settle(sim.revision()).await?;
     let recovered = stage.recovered_after(from)?;
     stage.say(&format!(
@@ -112,7 +112,7 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
     compact(&sim)?;
     stage.start_daemon()?;
     // Behind the GAP comes what it brought, and what is younger.
-    stage.tell_life(from, "ConfigMap", "feature-flags", 3).await?;
+    stage.print_life(from, "ConfigMap", "feature-flags", 3).await?;
     stage.settle(sim.revision()).await?;
     stage.say(
         "The log does not pretend: GAP says where changes may be missing, the difference follows, marked inferred, and what\ncame after that is recovered.",
@@ -130,7 +130,7 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
             break;
         }
     }
-    stage.tell_to(&sim).await?;
+    stage.print_to(&sim).await?;
     let story = stage.entries_of(from, "ConfigMap", &name)?;
     stage.say(&format!("{}.", who_wrote(&name, &story)))?;
 
@@ -141,9 +141,9 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
     for _ in 0..HABITS {
         stage.breathe().await;
         world.indulge().map_err(|refusal| broken(&refusal.message))?;
-        stage.tell_new().await?;
+        stage.print_new().await?;
     }
-    stage.tell_to(&sim).await?;
+    stage.print_to(&sim).await?;
     stage.show(
         "Every write costs the API server, etcd and each watcher. `churn` finds both:",
         "decklog churn --top 2",
@@ -160,7 +160,7 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
         stage.chapter("And so on", "Until you press Ctrl-C:")?;
         loop {
             live(&mut world, &mut stage, 100).await?;
-            // What is told need not be remembered for ever.
+            // What is printed need not be kept for ever.
             sim.clear_requests();
             sim.compact(sim.revision().saturating_sub(1000));
         }
@@ -175,12 +175,12 @@ async fn tell(out: Out, forever: bool) -> Result<(), Failure> {
     stage.end()
 }
 
-/// The cluster lives, and the log is told as it comes.
+/// The cluster lives, and the log is printed as it comes.
 async fn live(world: &mut World, stage: &mut Stage, steps: usize) -> Result<(), Failure> {
     for _ in 0..steps {
         stage.breathe().await;
         step(world, 1)?;
-        stage.tell_new().await?;
+        stage.print_new().await?;
     }
     Ok(())
 }
@@ -210,7 +210,7 @@ fn restart(sim: &Sim) -> Result<(), Failure> {
     };
     work().map_err(|refusal| broken(&refusal.message))?;
     for resource in WATCHED {
-        sim.forget_watch_history(resource, sim.revision());
+        sim.expire_watch_history(resource, sim.revision());
     }
     Ok(())
 }
@@ -220,7 +220,7 @@ fn compact(sim: &Sim) -> Result<(), Failure> {
     let work = || {
         sim.delete("configmaps", "shop", "feature-flags")?;
         sim.create("configmaps", objects::config_map("shop", "feature-flags", "checkout-v3"))?;
-        // Nothing watches Leases here, so nothing tells of what these versions are.
+        // Nothing watches Leases here, so nothing says what these versions are.
         for n in 1..=3 {
             let renewed = json!({ "spec": { "leaseTransitions": n } });
             sim.patch("leases.coordination.k8s.io", "kube-system", "kube-scheduler", &renewed)?;
@@ -246,7 +246,7 @@ async fn undo(sim: &Sim, stage: &mut Stage) -> Result<(), Failure> {
     )?;
     let life = stage.entries_of(Seq(0), "Deployment", "web")?;
     let first = life.first().and_then(|line| Entry::parse(line).ok());
-    let before = first.ok_or_else(|| broken("nobody told of the Deployment"))?.seq;
+    let before = first.ok_or_else(|| broken("the log has no entry of the Deployment"))?.seq;
     let get = format!("decklog get deploy/web --at {before} --clean");
     stage.show(
         "`get --at` has the object as it was before, and kubectl brings it back:",
@@ -260,8 +260,8 @@ async fn undo(sim: &Sim, stage: &mut Stage) -> Result<(), Failure> {
         objects::touch(web, "kubectl-client-side-apply", "Update", "apps/v1", "", &json!({ "spec": old["spec"] }));
     });
     applied.map_err(|refusal| broken(&refusal.message))?;
-    stage.say("The log tells of that, too:")?;
-    stage.tell_to(sim).await
+    stage.say("The log records that, too:")?;
+    stage.print_to(sim).await
 }
 
 /// How many lists were asked for, beside the question whether a version is known.
@@ -273,7 +273,7 @@ fn listed(sim: &Sim) -> u64 {
 
 /// Who created an object and who changed it, by its entries.
 fn who_wrote(name: &str, lines: &[Vec<u8>]) -> String {
-    let mut told = Vec::new();
+    let mut wrote = Vec::new();
     for line in lines {
         let Ok(entry) = Entry::parse(line) else { continue };
         let object: Option<Value> = entry.object.and_then(|object| serde_json::from_str(object.get()).ok());
@@ -290,9 +290,9 @@ fn who_wrote(name: &str, lines: &[Vec<u8>]) -> String {
             "MODIFIED" => "wrote over it",
             _ => "deleted it",
         };
-        told.push(format!("{manager} {verb} (seq {})", entry.seq));
+        wrote.push(format!("{manager} {verb} (seq {})", entry.seq));
     }
-    format!("{name} has one uid and the log shows who wrote what: {}", told.join(", then "))
+    format!("{name} has one uid and the log shows who wrote what: {}", wrote.join(", then "))
 }
 
 fn broken(why: &str) -> Failure {

@@ -89,7 +89,7 @@ struct Differs {
     namespace: String,
     name: String,
     uid: String,
-    /// The entries that tell how it came about.
+    /// The entries that record how it came about.
     entries: Vec<u64>,
     /// How the last of them is known.
     evidence: String,
@@ -110,14 +110,14 @@ struct Differs {
     after: Option<StoredEntry>,
 }
 
-/// A moment, as it is told.
+/// A moment, as it is printed.
 #[derive(Serialize)]
 struct End {
     seq: u64,
     time: String,
 }
 
-/// A gap, as it is told.
+/// A gap, as it is printed.
 #[derive(Serialize)]
 struct Hole {
     seq: u64,
@@ -300,11 +300,11 @@ fn end(reader: &mut Reader, place: Moment) -> Result<End, Failure> {
 fn differs(reader: &mut Reader, row: &ObjectRow, from: Seq, steps: &[Step]) -> Result<Option<Differs>, Failure> {
     let (newest, oldest) = (&steps[0], &steps[steps.len() - 1]);
     let there = |stored: &StoredEntry| stored.kind != EntryType::Deleted;
-    let before = reader.told_at(row, from)?;
+    let before = reader.entry_at(row, from)?;
     let known = before.is_some();
     let before = before.filter(there);
-    let Some(last) = reader.told(newest)? else { return Ok(None) };
-    let Some(first) = reader.told(oldest)? else { return Ok(None) };
+    let Some(last) = reader.entry_of(newest)? else { return Ok(None) };
+    let Some(first) = reader.entry_of(oldest)? else { return Ok(None) };
     let entry = object::parse(&last)?;
     let became = match (&before, there(&last)) {
         (None, false) => return Ok(None),
@@ -313,7 +313,7 @@ fn differs(reader: &mut Reader, row: &ObjectRow, from: Seq, steps: &[Step]) -> R
         (Some(_), true) => Became::Changed,
         (None, true) => {
             let first = object::parse(&first)?;
-            // What a first list found, or what changed before it was ever told, was there earlier.
+            // What a first list found, or what changed before it had an entry, was there earlier.
             let seen = first.op != EntryType::Added || first.evidence.as_deref() == Some("listed");
             if seen && !known { Became::FirstSeen } else { Became::Added }
         }
@@ -340,12 +340,12 @@ fn differs(reader: &mut Reader, row: &ObjectRow, from: Seq, steps: &[Step]) -> R
         after: None,
     };
     // How it is known that it came, or went; or how its newest version is.
-    let telling = match became {
+    let proof = match became {
         Became::Added | Became::FirstSeen => steps.iter().find(|step| step.kind == EntryType::Added),
         Became::Removed | Became::Changed | Became::Replaced => None,
     };
-    let telling = telling.map_or(Ok(None), |step| reader.told(step))?;
-    let evidence = match &telling {
+    let proof = proof.map_or(Ok(None), |step| reader.entry_of(step))?;
+    let evidence = match &proof {
         Some(stored) => object::parse(stored)?.header.evidence,
         None => entry.evidence.clone(),
     };
@@ -358,7 +358,7 @@ fn differs(reader: &mut Reader, row: &ObjectRow, from: Seq, steps: &[Step]) -> R
         let mut areas: BTreeSet<String> = change.areas.into_iter().collect();
         if became == Became::Changed && (old.redacted.is_some() || entry.redacted.is_some()) {
             for step in steps {
-                let Some(stored) = reader.told(step)? else { continue };
+                let Some(stored) = reader.entry_of(step)? else { continue };
                 hidden(&object::parse(&stored)?, &mut areas, &mut found.redacted);
             }
         }
@@ -426,13 +426,13 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
         };
         row.put(Some(Ink::Faint), &format!("  {entries}{doubt}, {}", found.time));
         out.line(&row.finish())?;
-        let told = match (found.became, single) {
+        let shown = match (found.became, single) {
             (Became::Changed | Became::Replaced, _) => found.after.as_ref(),
             (Became::Added | Became::FirstSeen, true) => found.after.as_ref(),
             (Became::Removed, true) => found.before.as_ref(),
             (Became::Added | Became::FirstSeen | Became::Removed, false) => None,
         };
-        if let Some(stored) = told {
+        if let Some(stored) = shown {
             yaml(out, found, stored)?;
         }
     }

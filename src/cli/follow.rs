@@ -1,8 +1,8 @@
 //! Waking up when the daemon commits, without asking the disk again and again.
 //!
-//! The kernel tells when a file in the state directory is written (inotify). That is a little before the commit is
-//! visible, which SQLite's `data_version` tells from shared memory; so after a wake-up it is asked a few times, ever
-//! more slowly. Without inotify it is asked once a second.
+//! The kernel reports when a file in the state directory is written (inotify). That is a little before the commit is
+//! visible. SQLite's `data_version` shows that from shared memory, so after a wake-up it is read a few times, ever more
+//! slowly. Without inotify it is read once a second.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use crate::journal::Reader;
 
 /// The first wait after a file was written …
 const SOON: Duration = Duration::from_millis(2);
-/// … and the longest of all: it bounds the delay where the kernel tells nothing.
+/// … and the longest of all: it bounds the delay where the kernel reports nothing.
 const LATE: Duration = Duration::from_secs(1);
 
 /// Waits for commits of another process.

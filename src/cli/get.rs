@@ -124,7 +124,7 @@ pub fn main(args: GetArgs, global: &Global, out: &mut Out) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// Whether somebody chose the Pods of a Job, which the API server does by itself unless told.
+/// Whether somebody chose the Pods of a Job. The API server chooses them by itself, unless the Job says otherwise.
 fn manual(job: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Job {
@@ -139,30 +139,30 @@ fn manual(job: &[u8]) -> bool {
 }
 
 fn look(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<Known, Failure> {
-    let told = match place {
+    let stored = match place {
         None => {
-            if let Some((object, redacted)) = reader.untold(row)? {
+            if let Some((object, redacted)) = reader.unrecorded(row)? {
                 return Ok(Known::Is(object, redacted));
             }
-            reader.told_at(row, Seq(u64::MAX))?
+            reader.entry_at(row, Seq(u64::MAX))?
         }
-        Some(place) => reader.told_at(row, place.seq)?,
+        Some(place) => reader.entry_at(row, place.seq)?,
     };
-    let Some(told) = told else { return Ok(Known::Not(object::not_yet(reader, row)?)) };
-    let entry = object::parse(&told)?;
+    let Some(stored) = stored else { return Ok(Known::Not(object::not_yet(reader, row)?)) };
+    let entry = object::parse(&stored)?;
     if entry.op == EntryType::Deleted {
-        let before = reader.step(row, Seq(told.seq.0 - 1))?;
+        let before = reader.step(row, Seq(stored.seq.0 - 1))?;
         let before = before.map_or_else(String::new, |step| format!("; --at {} shows it as it was before", step.seq));
         return Ok(Known::Not(format!(
             "{} was deleted at {} (entry {}){before}",
             row.spell(),
             object::time_of(&entry),
-            told.seq,
+            stored.seq,
         )));
     }
     let redacted = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
     match entry.object {
-        Some(object) => Ok(Known::Is(told.line.slice_ref(object.get().as_bytes()), redacted)),
-        None => Err(object::damaged(told.seq, &"it has no object")),
+        Some(object) => Ok(Known::Is(stored.line.slice_ref(object.get().as_bytes()), redacted)),
+        None => Err(object::damaged(stored.seq, &"it has no object")),
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! On a terminal the day stands on a line of its own when it changes, and a line ends with the terminal. Everywhere
-//! else each line tells its whole time and is not cut, so that it can be searched and sorted alone.
+//! else each line has its whole time and is not cut, so that it can be searched and sorted alone.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::output::{Ink, Look, Row, printable};
-use super::what::Told;
+use super::what::Described;
 use crate::model::EntryType;
 use crate::wire::{Entry, EntryError};
 
@@ -58,7 +58,7 @@ impl Lines {
         }
         let kind = entry.op;
         if kind == EntryType::Gap {
-            // Never cut: it tells what the log does not know.
+            // Never cut: it says what the log does not know.
             row.uncut();
         }
         let ink = match kind {
@@ -73,8 +73,8 @@ impl Lines {
         self.target_width = self.target_width.max((row.columns() - start).min(WIDEST_TARGET));
         row.to(if kind == EntryType::Gap { 0 } else { start + self.target_width + 1 });
         match kind {
-            // Of a damaged one no more can be told than that it is there; `verify` finds it.
-            EntryType::Modified => drop(Told::read(&entry).map(|told| told.put(&mut row))),
+            // Of a damaged one nothing is known but that it is there; `verify` finds it.
+            EntryType::Modified => drop(Described::read(&entry).map(|described| described.put(&mut row))),
             EntryType::Gap => put_gap(&mut row, &entry),
             EntryType::Added | EntryType::Deleted => {}
         }

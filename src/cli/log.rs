@@ -10,7 +10,7 @@ use super::line::{day_and_time, put_gap};
 use super::output::{Ink, Out, Row, printable};
 use super::select::{FilterArgs, how_many};
 use super::tree::Node;
-use super::what::Told;
+use super::what::Described;
 use super::yaml::{self, Sign, View};
 use super::{Exit, Failure, Format, Global, Outcome, complain, object};
 use crate::journal::{EntryFilter, EntryQuery, ObjectRow, Reader, Step, StoredEntry};
@@ -148,10 +148,10 @@ fn events(
     Ok(events)
 }
 
-/// From where on gaps concern an object, of which this is the first entry: where it came to be in a gap, that one is told
-/// right before.
+/// From where on gaps concern an object, of which this is the first entry. Where it came to be in a gap, the GAP stands
+/// right before it.
 fn began(reader: &mut Reader, row: &ObjectRow, first: &Step) -> Result<Seq, Failure> {
-    let Some(stored) = reader.told(first)? else { return Ok(first.seq) };
+    let Some(stored) = reader.entry_of(first)? else { return Ok(first.seq) };
     if object::parse(&stored)?.evidence.as_deref() != Some("inferred") {
         return Ok(first.seq);
     }
@@ -180,7 +180,7 @@ fn family(reader: &mut Reader, root: ObjectRow) -> Result<Vec<ObjectRow>, Failur
     for step in
         reader.history(&root, Seq(0), Seq(u64::MAX), usize::MAX)?.iter().filter(|step| step.kind != EntryType::Modified)
     {
-        if let Some(stored) = reader.told(step)? {
+        if let Some(stored) = reader.entry_of(step)? {
             uids.extend(object::parse(&stored)?.header.uid.map(std::borrow::Cow::into_owned));
         }
     }
@@ -188,9 +188,9 @@ fn family(reader: &mut Reader, root: ObjectRow) -> Result<Vec<ObjectRow>, Failur
     let mut owned = Vec::new();
     for (id, _) in reader.resources()? {
         for row in reader.objects(id, namespace.as_deref(), None)? {
-            let json = match reader.untold(&row)? {
+            let json = match reader.unrecorded(&row)? {
                 Some((object, _)) => Some(object),
-                None => match reader.told_at(&row, Seq(u64::MAX))? {
+                None => match reader.entry_at(&row, Seq(u64::MAX))? {
                     Some(stored) => {
                         let object = object::parse(&stored)?.object;
                         object.map(|object| stored.line.slice_ref(object.get().as_bytes()))
@@ -316,7 +316,7 @@ impl<'o> Printer<'o> {
             EntryType::Gap => Ink::Alarm,
         };
         if kind == EntryType::Gap {
-            // Never cut: it tells what the log does not know.
+            // Never cut: it says what the log does not know.
             row.uncut();
         }
         row.put(None, " ");
@@ -332,11 +332,11 @@ impl<'o> Printer<'o> {
             put_gap(&mut row, &entry);
             return self.out.line(&row.finish());
         }
-        let told = Told::read(&entry).map_err(|why| object::damaged(stored.seq, &why))?;
+        let described = Described::read(&entry).map_err(|why| object::damaged(stored.seq, &why))?;
         match kind {
-            EntryType::Modified => told.put(&mut row),
+            EntryType::Modified => described.put(&mut row),
             EntryType::Added | EntryType::Deleted | EntryType::Gap => {
-                let names = super::who::spell(&told.managers, true);
+                let names = super::who::spell(&described.managers, true);
                 if !names.is_empty() {
                     row.put(Some(Ink::Faint), &format!("({names})"));
                 }
@@ -357,7 +357,7 @@ impl<'o> Printer<'o> {
         }
         self.out.line(&row.finish())?;
         if self.patch {
-            self.difference(told.tree)?;
+            self.difference(described.tree)?;
         }
         Ok(())
     }

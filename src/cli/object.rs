@@ -96,7 +96,7 @@ pub(super) fn namespace(reader: &Reader, namespace: Option<&str>) -> Result<(), 
 pub(super) fn not_to_come(reader: &mut Reader, time: Timestamp) -> Result<(), Failure> {
     let now = ago("0s").unwrap_or(Timestamp::MAX);
     let newest = reader.entry(reader.head()?)?;
-    // Of a clock that was set back later entries may tell.
+    // A clock that was set back has left later entries.
     let newest = newest.and_then(|stored| parse(&stored).ok()?.time.parse::<Timestamp>().ok());
     if time > now && newest.is_none_or(|newest| time > newest) {
         return Err(Failure::no(format!("{} is in the future: it is {} now", moment(time), moment(now))));
@@ -123,7 +123,7 @@ pub(super) fn not_before_all(reader: &Reader, time: Timestamp) -> Result<(), Fai
 /// The only one of them.
 ///
 /// # Errors
-/// Where there are several, with how to tell them apart.
+/// Where there are several, with how to choose one.
 pub(super) fn only(text: &str, mut rows: Vec<ObjectRow>) -> Result<ObjectRow, Failure> {
     match (rows.pop(), rows.is_empty()) {
         (Some(row), true) => Ok(row),
@@ -162,13 +162,13 @@ pub(super) struct Moment {
 pub(super) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
     let retained = reader.retained()?;
     let begin = retained.oldest_time.filter(|_| retained.removed > 0);
-    let (place, forgotten) = match at {
+    let (place, truncated) = match at {
         At::Seq(seq) => {
             let head = reader.head()?;
             if seq > head {
                 return Err(Failure::no(format!("there is no entry {seq} yet: the newest is {head}")));
             }
-            // The state at the lower end is kept.
+            // The state at the log start is kept.
             (Moment { seq, time: None }, begin.is_some() && seq.0 < retained.removed)
         }
         At::Time(time) => {
@@ -178,7 +178,7 @@ pub(super) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
             (Moment { seq, time: Some(time) }, begin.is_some_and(|begin| micros < begin))
         }
     };
-    match begin.filter(|_| forgotten) {
+    match begin.filter(|_| truncated) {
         None => Ok(place),
         Some(begin) => Err(Failure::no(format!(
             "that is no longer kept: retention removed what was before entry {} ({}); --at {} is the earliest",
@@ -268,11 +268,11 @@ pub(super) fn not_yet(reader: &mut Reader, row: &ObjectRow) -> Result<String, Fa
     let history = reader.history(row, Seq(0), Seq(u64::MAX), usize::MAX)?;
     let Some(first) = history.last() else {
         return Ok(format!(
-            "the journal has no entry of {name}: it was found on a first list that is not told, and has not changed since{}",
+            "the journal has no entry of {name}: it was found on a first list that emits nothing, and has not changed since{}",
             if reader.retained()?.removed > 0 { ", or retention has removed all of it" } else { "" }
         ));
     };
-    let Some(stored) = reader.told(first)? else { return Ok(format!("nothing is known of {name} then")) };
+    let Some(stored) = reader.entry_of(first)? else { return Ok(format!("nothing is known of {name} then")) };
     let entry = parse(&stored)?;
     let (time, seq) = (time_of(&entry), first.seq);
     Ok(match (entry.op, entry.evidence.as_deref()) {

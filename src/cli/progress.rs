@@ -8,7 +8,7 @@ use super::output::{count, span};
 /// The line is written at most this often.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// One line that tells how far some long work is; it goes away when this is dropped.
+/// One line that says how far some long work is; it goes away when this is dropped.
 #[derive(Debug)]
 pub struct Progress {
     what: String,
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_tells_what_it_knows() {
+    fn progress_shows_what_it_knows() {
         let at = |done, total, seconds| describe("verify", "entries", done, total, Duration::from_secs(seconds));
         assert_eq!(at(0, 2000, 0), "verify    0 %  0 of 2,000 entries");
         assert_eq!(at(500, 2000, 10), "verify   25 %  500 of 2,000 entries  about 30s left");

@@ -51,7 +51,7 @@ async fn discover(config: &Config) -> Result<Discovered, Failure> {
     Discoverer::default().discover(&api).await.map_err(|error| {
         Failure::new(
             Exit::Config,
-            format!("the API server is asked which resources there are, and does not tell: {error}; `decklog check` says more"),
+            format!("the API server does not say which resources there are: {error}; `decklog check` says more"),
         )
     })
 }
@@ -139,7 +139,7 @@ fn manifests(rights: &Rights) -> String {
         out.push_str("# and in each namespace\n#   kubectl create rolebinding decklog -n NAMESPACE --role=decklog --serviceaccount=NAMESPACE:NAME\n");
     }
     out.push_str("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: decklog\nrules:\n");
-    out.push_str("# Its uid tells one cluster from another.\n");
+    out.push_str("# Its uid identifies the cluster.\n");
     out.push_str(
         "- apiGroups: [\"\"]\n  resources: [\"namespaces\"]\n  resourceNames: [\"kube-system\"]\n  verbs: [\"get\"]\n",
     );

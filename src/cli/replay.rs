@@ -43,7 +43,7 @@ pub fn main(args: ReplayArgs, global: &Global) -> Outcome {
     let (oldest, head) = (reader.oldest()?, reader.head()?);
     let to = Seq(args.to.unwrap_or(head.0));
     let from = Seq(args.from);
-    // Of what the log has forgotten, what was dead-lettered for this sink is still here.
+    // Of what is truncated, the dead letters of this sink are still here.
     let rescued = from < oldest && !reader.rescued(&sink.name, from, to)?.is_empty();
     if from > to || (from < oldest && !rescued) || to > head || from == Seq(0) {
         return Err(Failure::no(format!(
@@ -54,16 +54,16 @@ pub fn main(args: ReplayArgs, global: &Global) -> Outcome {
 }
 
 async fn replay(config: &Settings, dir: &Path, reader: &mut Reader, from: Seq, to: Seq) -> Outcome {
-    let aside = reader.dead_letters()?.into_iter().filter(|aside| aside.sink == config.name);
-    let aside: BTreeMap<Seq, i64> = aside.map(|aside| (aside.seq, aside.time)).collect();
+    let letters = reader.dead_letters()?.into_iter().filter(|letter| letter.sink == config.name);
+    let letters: BTreeMap<Seq, i64> = letters.map(|letter| (letter.seq, letter.time)).collect();
     let mut settled = Settled { sink: config.name.clone(), entries: Vec::new() };
-    let told = redeliver(config, reader, from, to, |seq| {
-        settled.entries.extend(aside.get_key_value(&seq).map(|(seq, time)| (*seq, *time)));
+    let outcome = redeliver(config, reader, from, to, |seq| {
+        settled.entries.extend(letters.get_key_value(&seq).map(|(seq, time)| (*seq, *time)));
     })
     .await;
     // Also where it did not come to the end: those are delivered.
     settle(dir, &settled)?;
-    told
+    outcome
 }
 
 /// Entries that were dead-lettered and are delivered now are listed no longer.
@@ -91,7 +91,7 @@ fn settle(dir: &Path, settled: &Settled) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Hands the entries over, and tells which ones the sink has taken.
+/// Hands the entries over, and reports which ones the sink has taken.
 async fn redeliver(config: &Settings, reader: &mut Reader, from: Seq, to: Seq, mut taken: impl FnMut(Seq)) -> Outcome {
     let wrong = |text: String| Failure::new(Exit::Config, format!("the sink {}: {text}", config.name));
     let mut sink = open(config, &reader.cluster()?, from, to)?;
@@ -115,7 +115,7 @@ async fn redeliver(config: &Settings, reader: &mut Reader, from: Seq, to: Seq, m
             reader.entries_after(after, limits.entries.max(1), limits.bytes)?
         };
         let Some(last) = entries.last().map(|entry| entry.seq) else {
-            // Nothing of what is forgotten is left for this sink.
+            // Nothing of what is truncated is left for this sink.
             if after.next() < oldest && oldest <= to {
                 after = Seq(oldest.0 - 1);
                 continue;
@@ -246,7 +246,7 @@ mod tests {
         let (other, _) = world.journal.sink("other", "file", SinkStart::Start).await.unwrap();
         other.dead_letter(Seq(2), Bytes::new(), "413").await.unwrap();
         let listed = |reader: &Reader| -> Vec<(String, u64)> {
-            reader.dead_letters().unwrap().into_iter().map(|aside| (aside.sink, aside.seq.0)).collect()
+            reader.dead_letters().unwrap().into_iter().map(|letter| (letter.sink, letter.seq.0)).collect()
         };
         let all = [("other".to_owned(), 2), ("s".to_owned(), 2), ("s".to_owned(), 5)];
         let (state, path) = (world.dir.path().join("state"), world.dir.path().join("events.jsonl"));

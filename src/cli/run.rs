@@ -29,7 +29,7 @@ impl From<DaemonError> for Failure {
     }
 }
 
-/// Runs the daemon until it is told to stop.
+/// Runs the daemon until it is stopped.
 ///
 /// # Errors
 /// What ended it otherwise.

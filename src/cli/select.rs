@@ -102,7 +102,7 @@ impl Selection {
     /// Where the arguments name what the journal does not know, or the expression is wrong.
     pub fn new(args: &SelectArgs, reader: &mut Reader) -> Result<Self, Failure> {
         let only = &args.only;
-        // What cannot be told of an entry was not asked for.
+        // Where the expression has no answer for an entry, the entry was not selected.
         let filter = only.compile()?.map(|filter| Wanted::new(filter, |_| false));
         only.check(reader)?;
         let mut objects = Vec::new();

@@ -103,19 +103,19 @@ fn head(status: &Status, look: Look) -> Vec<String> {
     let disk = format!("{} journal, {} write-ahead log{free}", size(journal.size_bytes), size(journal.wal_bytes));
     let (ink_gaps, gaps, last) = match (&status.gaps.last, status.gaps.count) {
         (_, 0) => (None, "none".to_owned(), String::new()),
-        (None, told) => (Some(Ink::Alarm), count(told), ", all removed by now".to_owned()),
-        (Some(last), told) => {
+        (None, all) => (Some(Ink::Alarm), count(all), ", all removed by now".to_owned()),
+        (Some(last), all) => {
             let place = format!("entry {}, {}", last.place.seq, moment(last.place.time));
             (
                 Some(Ink::Alarm),
-                count(told),
+                count(all),
                 format!(", the last of {} ({}): {place}", printable(&last.resource), last.gap.why),
             )
         }
     };
     let recovered = match status.gaps.recovered {
         0 => String::new(),
-        some => format!("; {} recovered that watches had forgotten", plural(some, "change", "changes")),
+        some => format!("; {} recovered that watches had missed", plural(some, "change", "changes")),
     };
     vec![
         line("daemon", Some(ink), &daemon, &facts),
@@ -333,13 +333,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_told_once() {
+    fn a_pause_is_shown_once() {
         let mut status = status(true);
         let since = Some(status.time);
         status.journal.paused = Some(PauseStatus { why: "disk_full", since, detail: "the disk is full".into() });
         status.alarms = status.alarms_now();
-        let told = lines(&status, Look { color: false, terminal: true, width: None });
-        let paused: Vec<_> = told.iter().filter(|line| line.contains("the disk is full")).collect();
+        let shown = lines(&status, Look { color: false, terminal: true, width: None });
+        let paused: Vec<_> = shown.iter().filter(|line| line.contains("the disk is full")).collect();
         assert!(paused.len() == 1 && paused[0].starts_with("alarm    journal-paused"), "{paused:?}");
     }
 
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_daemon_last_said_is_not_told_as_news() {
+    fn what_the_daemon_last_said_is_not_shown_as_current() {
         let text = lines(&status(false), Look::default()).join("\n");
         assert!(text.contains("not running") && text.contains("was watching") && text.contains("was halted"), "{text}");
     }

@@ -10,7 +10,7 @@ use super::{Exit, Failure, Format, Global, Outcome, complain, yaml};
 use crate::journal::StoredEntry;
 use crate::model::Seq;
 
-/// How many entries are printed unless told.
+/// How many entries are printed by default.
 const LAST: usize = 10;
 
 /// Arguments of `decklog tail`.

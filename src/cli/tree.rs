@@ -2,7 +2,8 @@
 //!
 //! The `patch` of an entry is taken back, operation by operation, from the object that the entry carries. What an
 //! operation brought is marked in the tree, and what it took away is put back beside it. So a change is shown by its
-//! entry alone, exactly as it was told: elements of lists by their names, redacted values by the fact of their change.
+//! entry alone, exactly as it was recorded: elements of lists by their names, redacted values by the fact of their
+//! change.
 
 use std::borrow::Cow;
 
@@ -138,7 +139,7 @@ impl<'a> Node<'a> {
         credited
     }
 
-    /// Tells of a value, by its JSON pointer, that it is another one which redaction shows as the same text.
+    /// Marks a value, by its JSON pointer, as another one which redaction shows as the same text.
     pub(super) fn redacted(&mut self, pointer: &str) {
         let mut at = self;
         for step in steps(pointer) {
@@ -195,7 +196,7 @@ impl<'a> Node<'a> {
                 if matches!(brought.mark, Mark::Gone) {
                     return None;
                 }
-                // What was the text before is the text now: only a digest told the two apart.
+                // What was the text before is the text now: only a digest distinguished the two.
                 let same = op.was.zip(op.value).is_some_and(|(was, value)| was.get() == value.get());
                 brought.mark = match was {
                     _ if same => Mark::Redacted,
@@ -588,7 +589,7 @@ mod tests {
         let change: Change<'_> = serde_json::from_str(&json).unwrap();
         let mut tree = Node::parse(new.as_bytes()).unwrap();
         tree.revert(&change.patch).unwrap();
-        let told: Vec<String> = tree
+        let shown: Vec<String> = tree
             .differences()
             .iter()
             .map(|found| {
@@ -610,7 +611,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            shown,
             ["spec.containers.a.image \"x:1\"", "spec.containers.b -", "spec.containers.c +", "spec.n 1.50"]
         );
     }
@@ -645,11 +646,11 @@ mod tests {
     fn what_no_text_can_hold_is_replaced() {
         let odd = br#"{"k":{"\ud800":1},"s":["\udc00\ud800x","\ud83d\ude00","a\u0000b"]}"#;
         let tree = Node::parse(odd).unwrap();
-        let told: Vec<_> =
+        let leaves: Vec<_> =
             tree.leaves().iter().map(|leaf| (pointer(&leaf.path), leaf.node.text().unwrap().into_owned())).collect();
-        let told: Vec<_> = told.iter().map(|(pointer, text)| (pointer.as_str(), text.as_str())).collect();
+        let leaves: Vec<_> = leaves.iter().map(|(pointer, text)| (pointer.as_str(), text.as_str())).collect();
         assert_eq!(
-            told,
+            leaves,
             [("/k/\u{fffd}", "1"), ("/s/0", "\u{fffd}\u{fffd}x"), ("/s/1", "\u{1f600}"), ("/s/2", "a\0b")]
         );
     }

@@ -67,7 +67,7 @@ fn journal(global: &Global) -> Outcome {
     let name = dir.display().to_string();
     let summary = match range {
         Some((first, last)) => format!(
-            "{} ({first} to {last}) with {}, and {} that are as the log tells them",
+            "{} ({first} to {last}) with {}, and {} that are as the log says",
             plural(*entries, "entry", "entries"),
             plural(*gaps, "gap", "gaps"),
             plural(*objects, "object", "objects"),

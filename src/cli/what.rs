@@ -10,14 +10,14 @@ use crate::k8s::managed_fields::Manager;
 use crate::model::EntryType;
 use crate::wire::{Change, Entry};
 
-/// An entry, read: its object with what the change did to it, and who did it.
-pub(super) struct Told<'e> {
+/// An entry, described: its object with what the change did to it, and who did it.
+pub(super) struct Described<'e> {
     pub(super) tree: Node<'e>,
     pub(super) areas: Vec<String>,
     pub(super) managers: Vec<Manager>,
 }
 
-impl<'e> Told<'e> {
+impl<'e> Described<'e> {
     /// Reads an entry that is not a gap.
     ///
     /// # Errors
@@ -72,8 +72,8 @@ impl<'e> Told<'e> {
 fn owners(tree: &Node<'_>, object: &str) -> Vec<Vec<Manager>> {
     let writers = Writers::of(object);
     let differences = tree.differences();
-    let told = differences.iter().filter(|found| !found.path.is_empty() && !is_book(&found.path));
-    told.map(|found| writers.owners(&found.path)).collect()
+    let named = differences.iter().filter(|found| !found.path.is_empty() && !is_book(&found.path));
+    named.map(|found| writers.owners(&found.path)).collect()
 }
 
 fn is_book(path: &[Step<'_, '_>]) -> bool {
@@ -85,9 +85,9 @@ fn is_book(path: &[Step<'_, '_>]) -> bool {
 
 /// A value is shown with at most so many characters.
 const VALUE: usize = 32;
-/// A line tells at most so many values.
+/// A line shows at most so many values.
 const MOST: usize = 3;
-/// From here on a value is told only by how many there are of it.
+/// From this rank on a change is not shown.
 const NOISE: u8 = 20;
 
 /// One thing that changed.
@@ -129,15 +129,15 @@ impl What {
             describe_all(tree, &mut found.path, found.node, mark, &mut items);
         }
         // Why and when a condition changed matters less than that it did.
-        let told: Vec<String> =
+        let conditions: Vec<String> =
             items.iter().filter(|item| item.rank == CONDITION).map(|item| item.name.clone() + ".").collect();
-        items.retain(|item| item.rank == CONDITION || !told.iter().any(|told| item.name.starts_with(told.as_str())));
+        items.retain(|item| item.rank == CONDITION || !conditions.iter().any(|of| item.name.starts_with(of.as_str())));
         items.sort_by_key(|item| item.rank);
         let noise = items.iter().position(|item| item.rank >= NOISE).unwrap_or(items.len());
         items.truncate(noise);
         // Every change moves metadata; it is only worth a word where there is nothing else.
-        let told = |area: &&String| !["managedFields", "metadata"].contains(&area.as_str());
-        let mut names: Vec<&str> = areas.iter().filter(told).map(String::as_str).collect();
+        let named = |area: &&String| !["managedFields", "metadata"].contains(&area.as_str());
+        let mut names: Vec<&str> = areas.iter().filter(named).map(String::as_str).collect();
         if names.is_empty() {
             names = areas.iter().map(String::as_str).collect();
         }
@@ -154,7 +154,7 @@ impl What {
         };
         let (fully, names, nobody) = (who(true), who(false), String::new());
         let most = self.items.len().min(MOST);
-        let told = |count: usize, shortly: bool, more: &str| {
+        let text = |count: usize, shortly: bool, more: &str| {
             let items: Vec<String> = self.items[..count].iter().map(|item| item.spell(shortly)).collect();
             let rest = self.items.len() - count;
             let gap = if count == 0 { "" } else { "  " };
@@ -164,14 +164,14 @@ impl What {
         // is left out where there is room for half of a name.
         let mut candidates = Vec::new();
         for count in (1..=most).rev() {
-            candidates.extend([(told(count, false, " more"), &fully, 0), (told(count, false, " more"), &names, 0)]);
+            candidates.extend([(text(count, false, " more"), &fully, 0), (text(count, false, " more"), &names, 0)]);
         }
         let one = most.min(1);
         let half = names.chars().count().div_ceil(2).min(12);
         for more in [" more", ""] {
-            candidates.extend([(told(one, true, more), &fully, 0), (told(one, true, more), &names, 0)]);
+            candidates.extend([(text(one, true, more), &fully, 0), (text(one, true, more), &names, 0)]);
         }
-        candidates.extend([(told(one, true, ""), &names, half), (told(one, true, ""), &nobody, 0)]);
+        candidates.extend([(text(one, true, ""), &names, half), (text(one, true, ""), &nobody, 0)]);
         let fits = |(text, who, at_least): &&(String, &String, usize)| {
             let least = if *at_least == 0 { who.chars().count() } else { *at_least };
             row.room().is_none_or(|room| text.chars().count() + least <= room)
@@ -184,7 +184,7 @@ impl What {
 /// The rank of a condition that has another status.
 const CONDITION: u8 = 4;
 
-/// Whole areas, and all conditions at once, that came or went are told by what is in them.
+/// Whole areas, and all conditions at once, that came or went are described by what is in them.
 fn describe_all<'t, 'a>(
     tree: &Node<'_>,
     path: &mut Vec<Step<'t, 'a>>,

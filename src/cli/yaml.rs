@@ -145,7 +145,7 @@ impl Printer {
                     self.line(sign, head, None);
                 }
                 if let Some(head) = first.take_if(|_| self.view == View::Changes && sign == Sign::Same) {
-                    // The element is told by its name, whatever of it changed.
+                    // The element is shown by its name, whatever of it changed.
                     match node.named() {
                         Some((key, name)) if node.member(key).is_some_and(|name| !name.differs()) => {
                             self.line(sign, format!("{head} {key}: {}", scalar(&name)), None);

@@ -17,7 +17,7 @@ pub enum JournalError {
     Locked {
         /// The directory.
         dir: PathBuf,
-        /// The other process, where the lock file tells.
+        /// The other process, where the lock file names it.
         pid: Option<u32>,
     },
     /// The database has a schema that this build does not know.

@@ -32,7 +32,7 @@ use super::{JournalError, Recast, schema};
 use crate::ambient::watch;
 use crate::model::{Cluster, EntryType, Resource, Seq};
 
-/// The first seq that is not forgotten. What stands below it in the table is there for what later entries need of it.
+/// The log start: the first seq that is not truncated. What stands below it in the table is pinned by later entries.
 const OLDEST: &str = "coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'oldest'), 1)";
 
 /// How many bytes of base entries a reader keeps at hand.
@@ -116,7 +116,7 @@ impl Reader {
             .map_err(sql("the oldest entry"))
     }
 
-    /// What is kept, what is forgotten, and whether reading is paused.
+    /// What is kept, what is truncated, and whether reading is paused.
     ///
     /// # Errors
     /// Where the database cannot be read.

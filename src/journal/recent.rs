@@ -112,7 +112,7 @@ impl<T: Held> Recent<T> {
         line
     }
 
-    /// Forgets all of them.
+    /// Drops all of them.
     pub(super) fn clear(&self) {
         let mut generations = self.lock();
         generations.young.clear();

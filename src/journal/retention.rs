@@ -1,4 +1,4 @@
-//! How large the journal may become, and what it forgets for that: the numbers, without any I/O.
+//! How large the journal may become, and what it truncates for that: the numbers, without any I/O.
 //!
 //! `max_size` is split: the write-ahead log has a part of its own, and the database the rest. Both are held by counting
 //! before anything is taken from a source, so that the writer stops reading the cluster in time; SQLite's own bound on
@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 pub struct Bounds {
     /// Database and write-ahead log together never outgrow this, in bytes.
     pub max_size: u64,
-    /// Entries older than this, and taken by every sink, are forgotten.
+    /// Entries older than this, and taken by every sink, are truncated.
     pub max_age: Duration,
-    /// Whether entries that a sink has not taken may be forgotten at `max_size`.
+    /// Whether entries that a sink has not taken may be truncated at `max_size`.
     pub forget: bool,
 }
 
@@ -23,7 +23,7 @@ pub struct Bounds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PauseReason {
-    /// The journal has `max_size`, and nothing may be forgotten.
+    /// The journal has `max_size`, and nothing may be truncated.
     MaxSize,
     /// The disk is full.
     DiskFull,
@@ -60,17 +60,17 @@ pub struct Pause {
 /// What the journal keeps, and what it does not any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retained {
-    /// The first seq that is kept; 1 while nothing is forgotten.
+    /// The log start: the first seq that is kept; 1 while nothing is truncated.
     pub oldest: u64,
     /// When that entry was journaled, microseconds since 1970; `None` in an empty journal.
     pub oldest_time: Option<i64>,
-    /// How many entries are forgotten.
+    /// How many entries are truncated.
     pub removed: u64,
     /// Set while nothing is taken from the cluster.
     pub paused: Option<Pause>,
 }
 
-/// Rows that one slice of forgetting takes at most: what the writer does between two commits is short.
+/// Rows that one slice of truncation takes at most: what the writer does between two commits is short.
 pub(super) const SLICE_ENTRIES: usize = 256;
 /// Bytes of rows that one slice takes at most (and at least one row).
 pub(super) const SLICE_BYTES: u64 = 1 << 20;
@@ -86,7 +86,7 @@ const MIB: u64 = 1 << 20;
 pub(super) struct Sizes {
     /// The database never has more.
     pub(super) database: u64,
-    /// While it holds more than this, the oldest entries are forgotten where that is allowed.
+    /// While it holds more than this, the oldest entries are truncated where that is allowed.
     pub(super) high: u64,
     /// The write-ahead log never has more.
     pub(super) wal: u64,
@@ -94,7 +94,7 @@ pub(super) struct Sizes {
     pub(super) checkpoint: u64,
     /// A transaction takes this many bytes of objects.
     pub(super) group: usize,
-    /// Kept free on the disk, so that a full one can still be told about.
+    /// Kept free on the disk, so that a full one can still be reported.
     pub(super) reserve: u64,
 }
 

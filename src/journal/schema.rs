@@ -191,7 +191,7 @@ pub(super) fn open_reader(dir: &Path) -> Result<Connection, JournalError> {
     })
 }
 
-/// As [`open_reader`]; `wait` tells whether to look again where the journal is not made yet.
+/// As [`open_reader`]; `wait` says whether to look again where the journal is not made yet.
 fn open_made(dir: &Path, mut wait: impl FnMut() -> bool) -> Result<Connection, JournalError> {
     let path = dir.join(DATABASE);
     if let Err(source) = fs::metadata(&path) {

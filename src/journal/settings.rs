@@ -17,7 +17,7 @@ pub struct Settings {
     pub path: PathBuf,
     /// The journal never outgrows this.
     pub max_size: ByteSize,
-    /// Entries older than this and taken by every sink may be forgotten.
+    /// Entries older than this and taken by every sink may be removed.
     pub max_age: Span,
     /// What happens when the journal has its full size.
     pub on_full: OnFull,

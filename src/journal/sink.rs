@@ -55,7 +55,7 @@ pub struct SinkJournal {
     name: Arc<str>,
 }
 
-#[expect(clippy::missing_errors_doc, reason = "all fail in one way, which `JournalError` tells")]
+#[expect(clippy::missing_errors_doc, reason = "all fail in one way, which `JournalError` names")]
 impl SinkJournal {
     pub(super) const fn new(journal: Journal, name: Arc<str>) -> Self {
         Self { journal, name }

@@ -67,7 +67,7 @@ pub struct SourceJournal {
     id: SourceId,
 }
 
-#[expect(clippy::missing_errors_doc, reason = "all fail in one way, which `JournalError` tells")]
+#[expect(clippy::missing_errors_doc, reason = "all fail in one way, which `JournalError` names")]
 impl SourceJournal {
     pub(super) const fn new(journal: Journal, id: SourceId) -> Self {
         Self { journal, id }
@@ -158,7 +158,7 @@ impl SourceJournal {
         self.send(OfSource::MarkDesynced(why), 0, None).await
     }
 
-    /// Tells when the journal finds what the watch brings inconsistent.
+    /// Signals when the journal finds what the watch brings inconsistent.
     #[must_use]
     pub fn inconsistency(&self) -> Inconsistency {
         Inconsistency { sources: self.journal.inner.inconsistent.clone(), id: self.id }

@@ -154,7 +154,7 @@ fn assert_whole(reader: &mut Reader) {
 }
 
 #[tokio::test]
-async fn each_change_is_told_once_across_restarts_and_replays() {
+async fn each_change_is_recorded_once_across_restarts_and_replays() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     assert!(open.memory.checkpoint.resume.is_none() && open.memory.why.is_none());
@@ -169,7 +169,7 @@ async fn each_change_is_told_once_across_restarts_and_replays() {
         (Some(rv(12)), Some(rv(13)))
     );
     open.watch(vec![upsert("c", "u3", 12), delete("b", "u2", 13), upsert("b", "u4", 14)]).await;
-    // An API server that is behind tells old things.
+    // An API server that is behind sends old things.
     open.watch(vec![upsert("a", "u1", 7), delete("c", "u3", 9)]).await;
     assert_eq!(
         open.log(),
@@ -186,7 +186,7 @@ async fn each_change_is_told_once_across_restarts_and_replays() {
 }
 
 #[tokio::test]
-async fn deletions_that_share_one_version_are_all_told_once() {
+async fn deletions_that_share_one_version_are_all_recorded_once() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     let all: Vec<_> = (0..5).map(|n| pod(&format!("e{n}"), &format!("u{n}"), n + 1)).collect();
@@ -228,7 +228,7 @@ async fn a_gap_precedes_what_follows_and_the_net_difference_is_inferred() {
     assert_whole(&mut open.journal.reader().unwrap());
 }
 
-/// Fault 25: a list that a crash interrupts is forgotten.
+/// Fault 25: a list that a crash interrupts is dropped.
 #[tokio::test]
 async fn a_list_in_progress_changes_nothing_until_its_last_page_is_in() {
     let dir = tempfile::tempdir().unwrap();
@@ -248,7 +248,7 @@ async fn a_list_in_progress_changes_nothing_until_its_last_page_is_in() {
 
 /// Fault 25: a complete list that a crash interrupts is finished.
 #[tokio::test]
-async fn a_complete_list_that_a_crash_cut_is_finished_and_told_once() {
+async fn a_complete_list_that_a_crash_cut_is_finished_and_recorded_once() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.list(10, None, &[pod("a", "u1", 1), pod("z", "u9", 2)]).await;
@@ -282,7 +282,7 @@ async fn a_complete_list_that_a_crash_cut_is_finished_and_told_once() {
 }
 
 #[tokio::test]
-async fn a_bookmark_moves_the_position_and_tells_nothing() {
+async fn a_bookmark_moves_the_position_and_emits_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.list(10, None, &[]).await;
@@ -306,7 +306,7 @@ async fn another_selector_is_another_scope() {
     open.list(20, Some(Why::Scope), &[pod("b", "u2", 2)]).await;
     assert_eq!(open.log()[2..], ["3 GAP scope 10..20", "4 DELETED inferred a/u1@1"]);
     open.close();
-    // One namespace of what was watched everywhere: what is known there is not told again.
+    // One namespace of what was watched everywhere: what is known there is not recorded again.
     let one = SourceSpec { namespace: Some("shop".into()), ..pods() };
     let open = Open::with(dir.path(), &one).await;
     assert_eq!((open.memory.checkpoint.resume.clone(), open.memory.why), (None, Some(Why::Scope)));
@@ -315,7 +315,7 @@ async fn another_selector_is_another_scope() {
 }
 
 #[tokio::test]
-async fn a_silent_first_list_is_remembered_and_not_told() {
+async fn a_silent_first_list_is_remembered_and_not_emitted() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::with(dir.path(), &SourceSpec { first_list_silent: true, ..pods() }).await;
     open.list(10, None, &[pod("a", "u1", 1), pod("b", "u2", 2)]).await;
@@ -360,8 +360,8 @@ async fn every_version_of_an_object_comes_back_byte_for_byte() {
         assert_eq!(object, version(entry.seq.0 + 1).body.bytes);
     }
     let object = reader.objects(1, None, Some("a")).unwrap().remove(0);
-    let told = reader.told_at(&object, Seq(7)).unwrap().unwrap();
-    assert_eq!((told.seq, told.kind), (Seq(7), EntryType::Modified));
+    let entry = reader.entry_at(&object, Seq(7)).unwrap().unwrap();
+    assert_eq!((entry.seq, entry.kind), (Seq(7), EntryType::Modified));
     assert_eq!(reader.current(&object).unwrap().unwrap(), version(59).body.bytes);
     assert_whole(&mut reader);
 }
@@ -505,7 +505,7 @@ async fn verify_finds_an_object_that_is_added_twice() {
     assert_eq!(found.problems, [lost, "entry 3 adds an object that exists"]);
 }
 
-/// Fault 42: a damaged entry is told by `verify` and by whoever reads it, and nothing that comes after it is lost.
+/// Fault 42: a damaged entry is reported by `verify` and by whoever reads it, and nothing that comes after it is lost.
 #[tokio::test]
 async fn a_damaged_entry_holds_up_nothing_that_follows_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -522,12 +522,12 @@ async fn a_damaged_entry_holds_up_nothing_that_follows_it() {
     open.watch(vec![upsert("a", "u1", 12), upsert("a", "u1", 13), upsert("b", "u2", 14), delete("b", "u2", 15)]).await;
     open.list(20, Some(Why::Expired), &[pod("a", "u1", 13)]).await;
     let mut reader = open.journal.reader().unwrap();
-    let told: Vec<_> = reader.entries_after(Seq(4), 100, usize::MAX).unwrap();
-    let told: Vec<Entry<'_>> = told.iter().map(|entry| Entry::parse(&entry.line).unwrap()).collect();
-    let kinds: Vec<&str> = told.iter().map(|entry| entry.op.as_str()).collect();
+    let read: Vec<_> = reader.entries_after(Seq(4), 100, usize::MAX).unwrap();
+    let read: Vec<Entry<'_>> = read.iter().map(|entry| Entry::parse(&entry.line).unwrap()).collect();
+    let kinds: Vec<&str> = read.iter().map(|entry| entry.op.as_str()).collect();
     assert_eq!(kinds, ["MODIFIED", "MODIFIED", "MODIFIED", "DELETED", "GAP", "DELETED"]);
-    let change = |at: usize| serde_json::from_str::<serde_json::Value>(told[at].change.unwrap().get()).unwrap();
-    let object = |at: usize| serde_json::from_str::<serde_json::Value>(told[at].object.unwrap().get()).unwrap();
+    let change = |at: usize| serde_json::from_str::<serde_json::Value>(read[at].change.unwrap().get()).unwrap();
+    let object = |at: usize| serde_json::from_str::<serde_json::Value>(read[at].object.unwrap().get()).unwrap();
     for at in [0, 2] {
         let whole = serde_json::json!([{"op": "replace", "path": "", "value": object(at)}]);
         assert_eq!(
@@ -547,10 +547,10 @@ async fn a_damaged_entry_holds_up_nothing_that_follows_it() {
     assert!(!now.is_empty() && now.iter().all(|problem| damaged.contains(problem)), "nothing new is wrong: {now:?}");
 }
 
-/// Fault 42: a body that is damaged while its list is being written ends nothing: the rest of the list is told, and
+/// Fault 42: a body that is damaged while its list is being written ends nothing: the rest of the list is recorded, and
 /// the next one declares what this one lacked.
 #[tokio::test]
-async fn a_damaged_body_of_a_list_in_progress_is_told_after_another_list() {
+async fn a_damaged_body_of_a_list_in_progress_is_recorded_after_another_list() {
     for first in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let open = Open::at(dir.path()).await;
@@ -571,15 +571,15 @@ async fn a_damaged_body_of_a_list_in_progress_is_told_after_another_list() {
         drop(conn);
         damage(dir.path(), "listing", "body", "name IN ('n', 'c')");
 
-        // Each start comes to the end of it, and none tells anything again.
+        // Each start comes to the end of it, and none emits anything again.
         for _ in 0..3 {
             let open = Open::at(dir.path()).await;
             open.journal.flush().await.unwrap();
             if first {
                 assert_eq!(open.log(), ["1 ADDED listed d/u4@4", "2 ADDED listed b/u2@22"]);
             } else {
-                let told = ["5 GAP expired 10..30", "6 DELETED inferred a/u1@1", "7 MODIFIED inferred b/u2@22"];
-                assert_eq!(open.log()[4..], told);
+                let expected = ["5 GAP expired 10..30", "6 DELETED inferred a/u1@1", "7 MODIFIED inferred b/u2@22"];
+                assert_eq!(open.log()[4..], expected);
             }
             assert_eq!(
                 (&open.memory.checkpoint.resume, open.memory.why),
@@ -594,16 +594,16 @@ async fn a_damaged_body_of_a_list_in_progress_is_told_after_another_list() {
         open.list(40, open.memory.why, &listed).await;
         if first {
             // Nothing was ever proved, so nothing is said of where it begins.
-            let told = ["3 GAP audit ..40", "4 ADDED inferred n/u5@21", "5 ADDED inferred c/u6@23"];
-            assert_eq!(open.log()[2..], told);
+            let expected = ["3 GAP audit ..40", "4 ADDED inferred n/u5@21", "5 ADDED inferred c/u6@23"];
+            assert_eq!(open.log()[2..], expected);
         } else {
-            let told = [
+            let expected = [
                 "8 GAP audit 10..40",
                 "9 ADDED inferred n/u5@21",
                 "10 DELETED inferred c/u3@3",
                 "11 ADDED inferred c/u6@23",
             ];
-            assert_eq!(open.log()[7..], told);
+            assert_eq!(open.log()[7..], expected);
         }
         open.close();
         let open = Open::at(dir.path()).await;
@@ -613,7 +613,7 @@ async fn a_damaged_body_of_a_list_in_progress_is_told_after_another_list() {
     }
 }
 
-/// Where the state directory cannot be used, whoever opens the journal is told, also from within a runtime.
+/// Where the state directory cannot be used, whoever opens the journal gets the reason, also from within a runtime.
 #[tokio::test]
 async fn an_unusable_directory_is_an_error_also_inside_a_runtime() {
     let dir = tempfile::tempdir().unwrap();
@@ -664,7 +664,7 @@ async fn seqs_stay_dense_and_are_never_used_again() {
     assert_eq!(seqs, (1..=newest).collect::<Vec<_>>());
     drop(reader);
 
-    // Nor when everything has been forgotten meanwhile.
+    // Nor when everything has been truncated meanwhile.
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
     conn.execute_batch("DELETE FROM entry; DELETE FROM object;").unwrap();
     let open = Open::at(dir.path()).await;
@@ -695,8 +695,8 @@ async fn a_new_epoch_names_what_follows_and_leaves_what_exists() {
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
     conn.execute("UPDATE meta SET value = ? WHERE key = 'epoch'", [old]).unwrap();
     let problems = Reader::open(dir.path()).unwrap().verify(|_, _| ()).unwrap().problems;
-    let told = |seq| format!("entry {seq}: its epoch is not that of the journal at this place");
-    assert_eq!(problems, [told(1), told(2)]);
+    let wrong = |seq| format!("entry {seq}: its epoch is not that of the journal at this place");
+    assert_eq!(problems, [wrong(1), wrong(2)]);
 }
 
 #[tokio::test]
@@ -739,7 +739,7 @@ fn pod_in(namespace: &str, name: &str, uid: &str, version: u64) -> Observed {
 }
 
 #[tokio::test]
-async fn what_a_narrower_scope_leaves_out_is_told_as_gone() {
+async fn what_a_narrower_scope_leaves_out_is_recorded_as_gone() {
     let dir = tempfile::tempdir().unwrap();
     let wide = Open::at(dir.path()).await;
     wide.list(10, None, &[pod("a", "u1", 1), pod_in("pay", "b", "u2", 2)]).await;
@@ -750,7 +750,7 @@ async fn what_a_narrower_scope_leaves_out_is_told_as_gone() {
     narrow.journal.narrow().await.unwrap();
     assert_eq!(narrow.log()[2..], ["3 GAP scope 10..", "4 DELETED inferred b/u2@2"]);
     narrow.journal.narrow().await.unwrap();
-    assert_eq!(narrow.log().len(), 4, "told once");
+    assert_eq!(narrow.log().len(), 4, "recorded once");
     narrow.close();
     assert_whole(&mut Reader::open(dir.path()).unwrap());
 }
@@ -764,7 +764,7 @@ async fn a_scope_that_comes_back_is_listed_again() {
     let narrow = Open::with(dir.path(), &one_namespace("shop")).await;
     narrow.list(20, Some(Why::Scope), &[pod("a", "u1", 15)]).await;
     narrow.close();
-    // Its old position would tell again what the other scope has told meanwhile.
+    // Its old position would repeat what the other scope has recorded meanwhile.
     let wide = Open::at(dir.path()).await;
     assert_eq!((wide.memory.why, wide.memory.checkpoint.resume.clone()), (Some(Why::Scope), None));
     wide.close();
@@ -819,7 +819,7 @@ async fn a_missing_end_is_found() {
 }
 
 #[tokio::test]
-async fn the_newest_change_that_a_watch_repeats_is_told_once() {
+async fn the_newest_change_that_a_watch_repeats_is_recorded_once() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.watch(vec![upsert("a", "u1", 11), upsert("a", "u1", 12)]).await;
@@ -827,8 +827,8 @@ async fn the_newest_change_that_a_watch_repeats_is_told_once() {
     open.watch(vec![upsert("a", "u1", 12)]).await;
     open.watch(vec![delete("a", "u1", 13)]).await;
     open.watch(vec![delete("a", "u1", 13)]).await;
-    let told = ["1 ADDED watched a/u1@11", "2 MODIFIED watched a/u1@12", "3 DELETED watched a/u1@13"];
-    assert_eq!(open.log(), told);
+    let expected = ["1 ADDED watched a/u1@11", "2 MODIFIED watched a/u1@12", "3 DELETED watched a/u1@13"];
+    assert_eq!(open.log(), expected);
     open.close();
 }
 

@@ -243,7 +243,7 @@ async fn what_is_forgotten_is_gone_in_both_forms() {
     // The window of one resource, with the rest of history there.
     let newest = sim.revision();
     sim.create("secrets", objects::secret("shop", "s", &[("k", "v")])).unwrap();
-    sim.forget_watch_history("secrets", sim.revision());
+    sim.expire_watch_history("secrets", sim.revision());
     assert_eq!(get(&sim, &format!("/api/v1/secrets?watch=true&resourceVersion={newest}")).await.0, 410);
     sim.set(|settings| settings.drop_compacted = true);
     sim.compact_all();

@@ -166,7 +166,7 @@ impl Recovery<'_> {
         let (lost, objects) = read.await.map_err(unreadable)?;
         let numbers = lost.from.as_ref().and_then(number).zip(lost.applied.as_ref().and_then(number));
         let (mut from, applied) = numbers.ok_or_else(unordered)?;
-        let mut recorded = match lost.told_since {
+        let mut recorded = match lost.recorded_since {
             Some(since) => self.recorded(from, since).await?,
             None => {
                 // Several objects may have been deleted under the newest version, and some of that may be missing.
@@ -179,7 +179,7 @@ impl Recovery<'_> {
             return Err(WindowError::Stop(Failure::Ahead.into()));
         }
         // What was recorded beyond a window could not be told apart from what is missing.
-        let size = if lost.told_since.is_some() { newest } else { WINDOW + objects / 10 };
+        let size = if lost.recorded_since.is_some() { newest } else { WINDOW + objects / 10 };
         let mut alone = false;
         let mut asked = Instant::now();
         loop {
@@ -297,7 +297,7 @@ impl Recovery<'_> {
     /// What the log has recorded since a moment, of versions after this one.
     async fn recorded(&self, from: u64, since: i64) -> Result<Histories, WindowError> {
         let (journal, id) = (self.shared.journal.clone(), self.id);
-        let read = ambient::blocking(move || journal.reader()?.told_since(id, since, MOST_TOLD));
+        let read = ambient::blocking(move || journal.reader()?.recorded_since(id, since, MOST_TOLD));
         let Some(recorded) = read.await.map_err(unreadable)? else {
             return Err(WindowError::Hopeless("too much was told since the log was last proved".to_owned()));
         };

@@ -174,7 +174,7 @@ async fn the_demo_ends_by_itself_and_leaves_nothing() {
     for says in ["A living cluster", "A restart", "nothing was listed again: 0 lists", "GAP", "DELETED", "The proof"] {
         assert!(told.contains(says), "{says}: {told}");
     }
-    let (_, forgets) = told.split_once("A server that forgets").unwrap();
+    let (_, forgets) = told.split_once("A server that loses its history").unwrap();
     let (restarted, compacted) = forgets.split_once("The daemon is killed again").unwrap();
     let (compacted, _) = compacted.split_once("The log does not pretend").unwrap();
     for (part, says) in [

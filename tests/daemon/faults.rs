@@ -112,7 +112,7 @@ async fn whatever_the_network_and_the_server_do_the_log_is_the_truth() {
             }
         }
         if dice.roll(4) == 0 {
-            sim.forget_watch_history(dice.pick::<&str>(&RESOURCES), sim.revision());
+            sim.expire_watch_history(dice.pick::<&str>(&RESOURCES), sim.revision());
         }
         let lines = daemon.lines();
         for _ in 0..20 + dice.roll(30) {

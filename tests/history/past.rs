@@ -103,7 +103,7 @@ async fn what_is_not_told_is_nobodys_entry() {
     story.put("10:03:00", "pods", &pod).await;
     let dir = story.end().await;
     let silent = run(dir.path(), &["log", "rs/silent"]);
-    assert!(silent.code == 1 && silent.err.contains("a first list that is not told"), "{silent:?}");
+    assert!(silent.code == 1 && silent.err.contains("a first list that emits nothing"), "{silent:?}");
     let moved = run(dir.path(), &["log", "rs/moved"]).out;
     assert!(moved.contains("data.n 0 → 1"), "{moved}");
     let blame = |name: &str, field: &str| {

@@ -288,7 +288,7 @@ pub(crate) fn past_is_the_servers(log: &Log, histories: &Histories, state: &Path
             let seq = usize::try_from(entry.seq).unwrap_or_default();
             let others = (0..OTHERS).map(|n| (seq * 31 + n * 7) % of_source.len().max(1));
             for row in own.into_iter().chain(others).filter_map(|at| of_source.get(at)) {
-                let told = reader.told_at(row, Seq(entry.seq))?;
+                let told = reader.entry_at(row, Seq(entry.seq))?;
                 let told = told.map(|told| Entry::parse(&String::from_utf8_lossy(&told.line)));
                 let told = told.filter(|told| told.kind != "DELETED");
                 let known =

@@ -499,7 +499,7 @@ impl Run {
             Fault::Forgets => {
                 let resource = *self.dice.pick(&WATCHED);
                 stage.struck(Fault::Forgets, format_args!("{resource} before {}", self.sim.revision()));
-                self.sim.forget_watch_history(resource, self.sim.revision());
+                self.sim.expire_watch_history(resource, self.sim.revision());
             }
             Fault::Restart => {
                 stage.struck(Fault::Restart, format_args!(""));

@@ -7,7 +7,8 @@ use crate::ambient;
 use crate::churn::tests::{BEGIN, Story};
 use crate::journal::RequestCounts;
 
-/// An hour of a cluster in which two managers fight, an operator writes time stamps, a node lives, and a server forgets.
+/// An hour of a cluster in which two managers fight, an operator writes time stamps, a node lives, and the watch
+/// history expires.
 async fn hour(dir: &Path) {
     Story::play(dir, &[], async |story| {
         let none = RequestCounts { since: None, until: ambient::now(), requests: Vec::new() };
@@ -142,14 +143,14 @@ async fn a_choice_is_respected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn counters_of_a_resource_are_told_alone() {
+async fn counters_of_a_resource_are_printed_alone() {
     let dir = tempfile::tempdir().unwrap();
     hour(dir.path()).await;
     let mut args = args(true, 10);
     args.select.objects = vec!["leases".into()];
     let requests = found(dir.path(), &args).unwrap().requests.unwrap();
-    let told: Vec<_> = requests.resources.iter().map(|of| (&*of.resource, of.requests, of.dropped)).collect();
-    assert_eq!(told, [("leases.coordination.k8s.io", 51, Some(0))]);
+    let found: Vec<_> = requests.resources.iter().map(|of| (&*of.resource, of.requests, of.dropped)).collect();
+    assert_eq!(found, [("leases.coordination.k8s.io", 51, Some(0))]);
 }
 
 #[tokio::test(start_paused = true)]

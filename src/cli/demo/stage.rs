@@ -42,8 +42,8 @@ pub(super) struct Stage {
     dir: Scratch,
     daemon: Option<Daemon>,
     seen: Seq,
-    /// The newest resource version told, by resource.
-    told: HashMap<String, u64>,
+    /// The newest resource version printed, by resource.
+    printed: HashMap<String, u64>,
     pace: Interval,
 }
 
@@ -78,7 +78,7 @@ impl Stage {
         let lines = Lines::new(out.look, 1000);
         // Without a terminal nobody reads along.
         let pace = tokio::time::interval(Duration::from_millis(if out.look.terminal { 180 } else { 20 }));
-        Ok(Self { out, lines, dir, daemon: None, seen: Seq(0), told: HashMap::new(), pace })
+        Ok(Self { out, lines, dir, daemon: None, seen: Seq(0), printed: HashMap::new(), pace })
     }
 
     /// A moment between two writes of the cluster, so that one can read along.
@@ -144,7 +144,7 @@ impl Stage {
         let Some(mut daemon) = self.daemon.take() else { return Ok(()) };
         let pid = i32::try_from(daemon.0.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
-            // It may have ended already, which the wait below tells.
+            // It may have ended already, which the wait below shows.
             kill_process(pid, signal).ok();
         }
         let begun = Instant::now();
@@ -152,7 +152,7 @@ impl Stage {
         loop {
             look.tick().await;
             match daemon.0.try_wait() {
-                Ok(Some(status)) if status.success() || signal == Signal::KILL => return self.tell_new().await,
+                Ok(Some(status)) if status.success() || signal == Signal::KILL => return self.print_new().await,
                 Ok(Some(status)) => return Err(self.lost(&format!("the daemon ended with {status}"))),
                 Ok(None) if begun.elapsed() > PATIENCE => return Err(self.lost("the daemon does not stop")),
                 Ok(None) => {}
@@ -162,7 +162,7 @@ impl Stage {
     }
 
     /// Prints what is new in the log.
-    pub(super) async fn tell_new(&mut self) -> Result<(), Failure> {
+    pub(super) async fn print_new(&mut self) -> Result<(), Failure> {
         // Right after the first start there is no journal yet.
         let Ok(mut reader) = Reader::open(&self.state()) else { return Ok(()) };
         for entry in reader.entries_after(self.seen, 1000, 16 << 20)? {
@@ -172,8 +172,8 @@ impl Stage {
                 let version = gap.unwrap_or_else(|| parsed.version().0).parse().unwrap_or(0);
                 let group = parsed.group();
                 let dot = if group.is_empty() { "" } else { "." };
-                let told = self.told.entry(format!("{}{dot}{group}", parsed.resource)).or_default();
-                *told = version.max(*told);
+                let printed = self.printed.entry(format!("{}{dot}{group}", parsed.resource)).or_default();
+                *printed = version.max(*printed);
             }
             let line = self.lines.render(&entry.line).map_err(|error| self.lost(&error.to_string()))?;
             self.out.line(&line)?;
@@ -182,19 +182,19 @@ impl Stage {
     }
 
     /// Prints the log until it has the newest revision of every watched resource.
-    pub(super) async fn tell_to(&mut self, sim: &Sim) -> Result<(), Failure> {
+    pub(super) async fn print_to(&mut self, sim: &Sim) -> Result<(), Failure> {
         let newest = |resource: &'static str| sim.history_of(resource).last().map_or(0, |row| row.revision);
-        self.tell_versions(WATCHED.map(|resource| (resource, newest(resource)))).await
+        self.print_versions(WATCHED.map(|resource| (resource, newest(resource)))).await
     }
 
     /// Prints the log until it has so many entries of an object after `after`.
-    pub(super) async fn tell_life(&mut self, after: Seq, kind: &str, name: &str, count: usize) -> Result<(), Failure> {
-        self.tell_until(|stage| Ok(stage.entries_of(after, kind, name)?.len() >= count)).await
+    pub(super) async fn print_life(&mut self, after: Seq, kind: &str, name: &str, count: usize) -> Result<(), Failure> {
+        self.print_until(|stage| Ok(stage.entries_of(after, kind, name)?.len() >= count)).await
     }
 
     /// Prints the log until every source knows its position, which is not before this revision.
     pub(super) async fn settle(&mut self, revision: u64) -> Result<(), Failure> {
-        self.tell_until(|stage| {
+        self.print_until(|stage| {
             let there =
                 |resume: Option<&String>| resume.and_then(|at| at.parse().ok()).is_some_and(|at: u64| at >= revision);
             let sources = Reader::open(&stage.state())?.sources()?;
@@ -216,19 +216,20 @@ impl Stage {
         Ok(recovered)
     }
 
-    async fn tell_versions(&mut self, newest: [(&'static str, u64); WATCHED.len()]) -> Result<(), Failure> {
-        let told = |stage: &Self, resource: &str| stage.told.get(resource).copied().unwrap_or(0);
-        self.tell_until(|stage| Ok(newest.iter().all(|(resource, revision)| told(stage, resource) >= *revision))).await
+    async fn print_versions(&mut self, newest: [(&'static str, u64); WATCHED.len()]) -> Result<(), Failure> {
+        let printed = |stage: &Self, resource: &str| stage.printed.get(resource).copied().unwrap_or(0);
+        self.print_until(|stage| Ok(newest.iter().all(|(resource, revision)| printed(stage, resource) >= *revision)))
+            .await
     }
 
-    async fn tell_until(&mut self, done: impl Fn(&Self) -> Result<bool, Failure>) -> Result<(), Failure> {
+    async fn print_until(&mut self, done: impl Fn(&Self) -> Result<bool, Failure>) -> Result<(), Failure> {
         let begun = Instant::now();
         let mut look = tokio::time::interval(LOOK);
         loop {
             look.tick().await;
-            // What is there now is told before the answer counts.
+            // What is there now is printed before the answer counts.
             let done = done(self)?;
-            self.tell_new().await?;
+            self.print_new().await?;
             if done {
                 return Ok(());
             }
@@ -316,8 +317,8 @@ impl Stage {
         Ok(lines)
     }
 
-    /// Waits until the file has all that was told: a daemon that is told to stop leaves what is not under way for its
-    /// next start.
+    /// Waits until the file has all that was printed: a daemon that stops leaves what is not under way for its next
+    /// start.
     pub(super) async fn delivered(&self) -> Result<(), Failure> {
         let begun = Instant::now();
         let mut look = tokio::time::interval(LOOK);
@@ -368,7 +369,7 @@ impl Stage {
         self.dir.0.join("state")
     }
 
-    /// The story cannot go on; what the daemon said last is told with it.
+    /// The story cannot go on. The error quotes what the daemon logged last.
     fn lost(&self, why: &str) -> Failure {
         let log = fs::read_to_string(self.dir.0.join("daemon.log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();

@@ -1,9 +1,9 @@
 //! Checks a copy of the log, line by line, against itself and against the journal.
 //!
 //! What can be checked depends on the copy. Always: every line is an entry in the very form that decklog writes, the
-//! seqs of an epoch go up without a hole, no change is told twice, and what is told of an object can follow what was
-//! told of it before. With the journal at hand: every line is what the journal gives for it, byte for byte, in the
-//! same payload. A copy that a `where` thinned out has holes by intent; they are told apart by the same expression.
+//! seqs of an epoch go up without a hole, no change is there twice, and each entry of an object can follow the one
+//! before it. With the journal at hand: every line is what the journal gives for it, byte for byte, in the same
+//! payload. A copy that a `where` thinned out has holes by intent; the same expression finds out which they are.
 //! Where the configuration says which sink writes to the file, the journal knows how far the copy has to reach.
 
 use std::collections::{HashMap, VecDeque};
@@ -30,7 +30,7 @@ pub(super) struct Copied {
     pub(super) compared: u64,
     /// Entries that the filter leaves out.
     pub(super) left_out: u64,
-    /// Entries that the journal had forgotten before the sink took them, as a GAP says.
+    /// Entries that the journal had truncated before the sink took them, as a GAP says.
     pub(super) removed: u64,
     /// The sink that writes it, where that is known.
     pub(super) sink: Option<String>,
@@ -58,8 +58,8 @@ pub(super) struct EpochPart {
     pub(super) entries: u64,
 }
 
-/// What was told of an object last.
-struct Told {
+/// The last entry of an object.
+struct Last {
     exists: bool,
     change: u64,
 }
@@ -69,7 +69,7 @@ pub(super) struct Checker {
     sink: Option<Writes>,
     filter: Option<Filter>,
     hasher: RandomState,
-    objects: HashMap<u64, Told>,
+    objects: HashMap<u64, Last>,
     payload: Option<Payload>,
     found: Copied,
     problems: Vec<String>,
@@ -167,7 +167,7 @@ impl Checker {
             if self.found.epochs.iter().any(|part| part.epoch == entry.epoch) {
                 self.problem(format!("{place}: entry {seq} goes back to an epoch that had ended"));
             }
-            // Another journal tells everything anew.
+            // Another journal records everything anew.
             self.objects.clear();
             let epoch = entry.epoch.clone().into_owned();
             self.found.epochs.push(EpochPart { epoch, first: seq, last: seq, entries: 1 });
@@ -227,8 +227,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether the entry is the GAP that stands for entries which the journal has forgotten: it knows no version before.
-    /// A journal that still has some of them says otherwise.
+    /// Whether the entry is the GAP that stands for entries which the journal has truncated: it knows no version
+    /// before. A journal that still has some of them says otherwise.
     fn is_removed(&mut self, entry: &Entry<'_>) -> Result<bool, Failure> {
         let stands = entry.gap().is_some_and(|gap| gap.why == Why::Expired.as_str() && gap.from.is_none());
         let Some(journal) = self.journal.as_mut().filter(|journal| stands && journal.epoch == entry.epoch) else {
@@ -238,18 +238,18 @@ impl Checker {
         Ok(journal.entry(entry.seq)?.is_none())
     }
 
-    /// ADDED, then MODIFIED, then DELETED; nothing twice. The first that is told of an object may be anything: a copy
-    /// may begin anywhere.
+    /// ADDED, then MODIFIED, then DELETED; nothing twice. The first entry of an object may be any: a copy may begin
+    /// anywhere.
     fn check_story(&mut self, place: &str, entry: &Entry<'_>) {
         let Some(uid) = entry.uid.as_deref() else { return };
         let change = self.hasher.hash_one((&entry.resource_version, entry.op.as_str()));
         let exists = entry.op != EntryType::Deleted;
         // One object can be served as two resources, and each has its own log.
         let object = self.hasher.hash_one((entry.group(), &entry.resource, uid));
-        let Some(before) = self.objects.insert(object, Told { exists, change }) else { return };
+        let Some(before) = self.objects.insert(object, Last { exists, change }) else { return };
         let seq = entry.seq;
         if before.change == change {
-            self.problem(format!("{place}: entry {seq} tells a change that was told before"));
+            self.problem(format!("{place}: entry {seq} repeats an earlier change"));
         } else if entry.op == EntryType::Added && before.exists {
             self.problem(format!("{place}: entry {seq} adds an object that exists"));
         } else if entry.op != EntryType::Added && !before.exists {
@@ -265,11 +265,11 @@ impl Checker {
         let stored = journal.entry(seq)?.map(|line| journal.recast(seq, line));
         let Some(stored) = stored else {
             if seq > journal.head {
-                self.problem(format!("{place}: the journal never told an entry {seq}"));
+                self.problem(format!("{place}: the journal never had an entry {seq}"));
             }
             return Ok(());
         };
-        // Where the line does not tell, the payloads that are left look the same.
+        // Where the line does not show it, the payloads that are left look the same.
         let payload = Payload::of(entry).unwrap_or_default();
         let is =
             |managed_fields| Shape { payload, managed_fields }.apply(entry.op, &stored).map(|shaped| shaped == line);
@@ -310,14 +310,14 @@ fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
     };
     let cluster =
         Cluster { name: entry.cluster.name.clone().into_owned(), uid: entry.cluster.uid.clone().into_owned() };
-    let told = entry.gap();
-    let gap = match &told {
+    let read = entry.gap();
+    let gap = match &read {
         None => None,
-        Some(told) => Some(Gap {
-            why: Why::parse(&told.why).ok_or("has a gap for a reason that decklog does not know")?,
-            from: told.from.clone().map(ResourceVersion),
-            to: told.to.clone().map(ResourceVersion),
-            recovered: told.recovered.unwrap_or(0),
+        Some(read) => Some(Gap {
+            why: Why::parse(&read.why).ok_or("has a gap for a reason that decklog does not know")?,
+            from: read.from.clone().map(ResourceVersion),
+            to: read.to.clone().map(ResourceVersion),
+            recovered: read.recovered.unwrap_or(0),
         }),
     };
     let redacted: Vec<String> = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
@@ -337,7 +337,7 @@ fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
         version: entry.resource_version.as_deref().unwrap_or_default(),
         change: entry.change.map(serde_json::value::RawValue::get),
         object: entry.object.map(|object| object.get().as_bytes()),
-        gap: gap.as_ref().zip(told.as_ref()).map(|(gap, told)| (gap, told.since.as_deref())),
+        gap: gap.as_ref().zip(read.as_ref()).map(|(gap, read)| (gap, read.since.as_deref())),
         redacted: &redacted,
     });
     if expected.line == line { Ok(()) } else { Err("is not in the form in which decklog writes it") }
@@ -387,7 +387,7 @@ impl Journal {
             // The daemon goes on while a copy is read.
             self.head = self.reader.head()?.0;
         }
-        // What is read ahead is dense up to forgotten entries, so it answers for the seqs that it spans.
+        // What is read ahead is dense but for truncated entries, so it answers for the seqs that it spans.
         while self.ahead.front().is_some_and(|entry| entry.seq.0 < seq) {
             self.before = self.ahead.pop_front().map_or(0, |entry| entry.seq.0);
         }

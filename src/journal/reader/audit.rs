@@ -30,9 +30,9 @@ pub struct Lost {
     pub from: Option<ResourceVersion>,
     /// The highest version that was written.
     pub applied: Option<ResourceVersion>,
-    /// After `from` something was told already, all of it since this moment, in microseconds since 1970; and something may
-    /// be missing in between.
-    pub told_since: Option<i64>,
+    /// After `from` something is recorded already, all of it since this moment, in microseconds since 1970; and
+    /// something may be missing in between.
+    pub recorded_since: Option<i64>,
 }
 
 impl Reader {
@@ -100,22 +100,23 @@ impl Reader {
         Ok(Lost {
             from: proved.as_ref().map(|(version, _)| version.clone()).or(from).map(ResourceVersion),
             applied: applied.map(ResourceVersion),
-            told_since: proved.map(|(_, at)| at),
+            recorded_since: proved.map(|(_, at)| at),
         })
     }
 
-    /// What the log tells of a source since a moment, in microseconds since 1970: each object as an entry left it, and
-    /// whether it came into being with that. `None` where that are more than `most` entries, or one of them cannot be read.
+    /// What the log records of a source since a moment, in microseconds since 1970: each object as an entry left it,
+    /// and whether it came into being with that. `None` where that are more than `most` entries, or one of them cannot
+    /// be read.
     ///
     /// # Errors
     /// Where the database cannot be read.
-    pub fn told_since(
+    pub fn recorded_since(
         &mut self,
         source: SourceId,
         since: i64,
         most: usize,
     ) -> Result<Option<Vec<(KnownObject, bool)>>> {
-        let what = "what was told";
+        let what = "what was recorded";
         let after = self.last_before(since)?;
         let seqs: Vec<u64> = {
             let mut select = self
@@ -130,7 +131,7 @@ impl Reader {
         if seqs.len() > most {
             return Ok(None);
         }
-        let mut told = Vec::new();
+        let mut recorded = Vec::new();
         for seq in seqs {
             let stored = match self.entry(Seq(seq)) {
                 Ok(stored) => stored,
@@ -146,9 +147,9 @@ impl Reader {
                 version: entry.version(),
                 present: entry.op != EntryType::Deleted,
             };
-            told.push((object, entry.op == EntryType::Added));
+            recorded.push((object, entry.op == EntryType::Added));
         }
-        Ok(Some(told))
+        Ok(Some(recorded))
     }
 
     /// How many objects of a source exist.

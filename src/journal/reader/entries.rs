@@ -74,9 +74,9 @@ impl Reader {
     }
 
     /// As [`Reader::entries_after`], for a sink that has everything up to `after` and nothing else: where entries after
-    /// it are forgotten, a GAP of each source that had some of them stands in their place, with the seq of the newest.
-    /// It is the same for every sink and at every try, as long as nothing more is forgotten. With a choice `limit` is how
-    /// many entries are looked at, and what is not chosen is not put together.
+    /// it are truncated, a GAP of each source that had some of them stands in their place, with the seq of the newest.
+    /// It is the same for every sink and at every try, as long as nothing more is truncated. With a choice `limit` is
+    /// how many entries are looked at, and what is not chosen is not put together.
     ///
     /// # Errors
     /// As [`Reader::entries_after`].
@@ -116,9 +116,9 @@ impl Reader {
         })
     }
 
-    /// The gaps that stand for what is forgotten after `after`.
+    /// The gaps that stand for what is truncated after `after`.
     fn missed(&self, after: Seq) -> Result<Vec<StoredEntry>> {
-        let what = "what was forgotten";
+        let what = "what was truncated";
         let found: Vec<(u64, Option<String>, i64, String, String)> = {
             let mut select = self
                 .conn
@@ -175,7 +175,7 @@ impl Reader {
         Some(found.into_iter().map(entry).collect())
     }
 
-    /// Entries that a sink refused, that are dead-lettered for it and forgotten by the log, from `from` to `to`.
+    /// Dead letters of a sink that the log has truncated, from `from` to `to`.
     ///
     /// # Errors
     /// Where the database cannot be read or an entry is damaged.
@@ -209,7 +209,7 @@ impl Reader {
         self.moment(|reader| if reader.retained()?.oldest <= seq.0 { reader.row(seq) } else { Ok(None) })
     }
 
-    /// One entry that is in the table, also one that is forgotten and held for what later ones need of it.
+    /// One entry that is in the table, also one that is pinned.
     pub(super) fn row(&mut self, seq: Seq) -> Result<Option<StoredEntry>> {
         let row = self
             .conn

@@ -18,7 +18,7 @@ pub struct Step {
     pub kind: EntryType,
     /// The object's entry before it, 0 for none.
     pub previous: Seq,
-    /// Whether it is part of the log; if not it is forgotten, and tells the state at the lower end.
+    /// Whether it is part of the log. If not it is truncated, and holds the state at the log start.
     pub kept: bool,
 }
 
@@ -98,8 +98,7 @@ impl Reader {
         })
     }
 
-    /// The object's entry before this one. It may be forgotten and still there; what may still be behind that is only
-    /// there to be a base.
+    /// The object's entry before this one. It may be pinned; what may still be behind that is only there to be a base.
     ///
     /// # Errors
     /// Where the database cannot be read.
@@ -107,33 +106,33 @@ impl Reader {
         if step.kept { self.step_at(step.previous) } else { Ok(None) }
     }
 
-    /// The entry of a step, also one that is forgotten and still there.
+    /// The entry of a step, also one that is pinned.
     ///
     /// # Errors
     /// Where the database cannot be read or the entry is damaged.
-    pub fn told(&mut self, step: &Step) -> Result<Option<StoredEntry>> {
+    pub fn entry_of(&mut self, step: &Step) -> Result<Option<StoredEntry>> {
         self.moment(|reader| reader.row(step.seq))
     }
 
-    /// The entry that told the object's state at `seq`: the newest one not after it. It may be a DELETED, and then the
-    /// object did not exist. It may be forgotten, where it tells the state at the lower end. However long the history
-    /// is, few rows are read.
+    /// The entry that holds the object's state at `seq`: the newest one not after it. It may be a DELETED, and then the
+    /// object did not exist. It may be pinned, where it holds the state at the log start. However long the history is,
+    /// few rows are read.
     ///
     /// # Errors
     /// Where the database cannot be read or an entry is damaged.
-    pub fn told_at(&mut self, object: &ObjectRow, seq: Seq) -> Result<Option<StoredEntry>> {
+    pub fn entry_at(&mut self, object: &ObjectRow, seq: Seq) -> Result<Option<StoredEntry>> {
         self.moment(|reader| match reader.step(object, seq)? {
             Some(found) => reader.row(found.seq),
             None => Ok(None),
         })
     }
 
-    /// The state of an object that no entry carries, and what is redacted in it: it changed since its last entry in what
-    /// is not told, or it was found on a first list that is not told. `None` where its newest entry tells its state.
+    /// The state of an object that no entry carries, and what is redacted in it: what changed since its last entry was
+    /// suppressed, or it was found on a first list that is not emitted. `None` where its newest entry holds its state.
     ///
     /// # Errors
     /// Where the database cannot be read or the state is damaged.
-    pub fn untold(&mut self, object: &ObjectRow) -> Result<Option<(Bytes, Vec<String>)>> {
+    pub fn unrecorded(&mut self, object: &ObjectRow) -> Result<Option<(Bytes, Vec<String>)>> {
         self.moment(|reader| {
             let row = reader
                 .conn

@@ -1,4 +1,4 @@
-//! Choosing entries by what their rows tell, before any of them is put together.
+//! Choosing entries by what their rows hold, before any of them is put together.
 
 use rusqlite::{Row, params};
 
@@ -8,8 +8,8 @@ use crate::journal::writer::rfc3339;
 use crate::model::{EntryType, Seq};
 use crate::wire;
 
-/// Whether an entry is wanted, by what its row tells ([`wire::row_header`]). It is asked with the whole entry where that is
-/// at hand, and has to say the same.
+/// Whether an entry is wanted, by what its row holds ([`wire::row_header`]). It gets the whole entry where that is at
+/// hand, and has to say the same.
 pub type EntryFilter<'c> = &'c dyn Fn(&[u8]) -> bool;
 
 /// A part of the log.
@@ -21,8 +21,8 @@ pub struct Page {
     pub looked_at: Option<(Seq, Seq)>,
     /// How many were looked at.
     pub looked: usize,
-    /// Up to this one they are no entries of the log, but gaps of the sink itself: what it lacks was forgotten. They are
-    /// its own, whatever it wants of the log.
+    /// Up to this one they are no entries of the log, but gaps of the sink itself: what it lacks was truncated. They
+    /// are its own, whatever it wants of the log.
     pub own: Option<Seq>,
 }
 
@@ -87,7 +87,7 @@ impl Reader {
         Ok(page)
     }
 
-    /// Puts rows together; where their row header did not tell, the choice is made then.
+    /// Puts rows together; where the row header did not decide, the choice is made then.
     pub(super) fn unpack_chosen(
         &mut self,
         rows: Vec<(Stored, Option<bool>)>,
@@ -104,7 +104,8 @@ impl Reader {
     }
 }
 
-/// Whether a row with [`COLUMNS`] is chosen by its row header; `None` where that would not tell all that is asked for.
+/// Whether a row with [`COLUMNS`] is chosen by its row header; `None` where that does not hold all that the choice
+/// needs.
 pub(super) fn chosen(row: &Row<'_>, choice: EntryFilter<'_>) -> rusqlite::Result<Option<bool>> {
     let text = |at: usize| -> rusqlite::Result<Option<&str>> { Ok(row.get_ref(at)?.as_str_or_null()?) };
     let (Some(op), Some(resource)) = (type_of(row.get(1)?), text(5)?) else { return Ok(None) };

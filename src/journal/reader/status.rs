@@ -24,9 +24,9 @@ pub struct SourceRow {
     pub good_at: Option<i64>,
     /// Objects known now.
     pub objects: u64,
-    /// Gaps told.
+    /// Gaps recorded.
     pub gaps: u64,
-    /// Changes that its watch had forgotten, and that were recovered.
+    /// Changes that its watch had missed, and that were recovered.
     pub recovered: u64,
     /// Whether it is configured.
     pub active: bool,
@@ -76,9 +76,9 @@ pub struct SinkRow {
     pub oldest_undelivered: Option<i64>,
     /// Entries dead-lettered.
     pub dead_letters: u64,
-    /// Entries that were forgotten before it had taken them.
+    /// Entries that were truncated before it had taken them.
     pub missed: u64,
-    /// When the last of them was forgotten, in microseconds since 1970.
+    /// When the last of them was truncated, in microseconds since 1970.
     pub missed_at: Option<i64>,
     /// Whether it is configured.
     pub active: bool,

@@ -28,7 +28,7 @@ const STEPS: i32 = 100_000;
 pub struct Verified {
     /// Entries read.
     pub entries: u64,
-    /// Entries that are forgotten, below the first that was read.
+    /// Entries that are truncated, below the first that was read.
     pub removed: u64,
     /// Objects compared with the replay.
     pub objects: u64,
@@ -43,7 +43,7 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// How many problems are told.
+    /// How many problems are reported.
     pub const MOST: usize = 50;
 
     fn problem(&mut self, text: String) {
@@ -77,15 +77,15 @@ struct Row {
 }
 
 /// What is kept of an entry while the rest of the log is read.
-struct Told {
+struct Kept {
     kind: EntryType,
     uid: u64,
     /// Resource, namespace, name and uid.
     incarnation: u64,
 }
 
-/// Rows with what their entries tell; those that are damaged come without.
-type Page = Vec<(Row, Option<Told>)>;
+/// Rows with what is kept of their entries; those that are damaged come without.
+type Page = Vec<(Row, Option<Kept>)>;
 
 /// The names that entries have to carry.
 struct Epochs {
@@ -143,9 +143,9 @@ impl Object {
 }
 
 impl Reader {
-    /// Proves that the journal is whole: SQLite's own check, dense seqs from the lower end on, each entry readable and in
-    /// its place, the replay of the log equal to the object table in both directions, no cursor past the head. `progress` is told entries
-    /// read and entries in all.
+    /// Proves that the journal is whole: SQLite's own check, dense seqs from the log start on, each entry readable and
+    /// in its place, the replay of the log equal to the object table in both directions, no cursor past the head.
+    /// `progress` gets the entries read and the entries in all.
     ///
     /// # Errors
     /// Where the database cannot be read at all; damage is not an error but a problem in the answer.
@@ -192,7 +192,7 @@ impl Reader {
                 let seq = row.stored.seq;
                 let kept = seq >= oldest;
                 if kept {
-                    // What was forgotten while this reads is not missing.
+                    // What was truncated while this reads is not missing.
                     let next = expected.unwrap_or(oldest).max(oldest);
                     if seq != next {
                         found.problem(format!("entries {next} to {} are missing", seq - 1));
@@ -256,8 +256,8 @@ impl Reader {
         checked
     }
 
-    /// A page of rows after `at`, with those that are forgotten and held, and the lower end at the same moment. A row
-    /// that is damaged is told and comes without its entry.
+    /// A page of rows after `at`, with those that are pinned, and the log start at the same moment. A row that is
+    /// damaged is reported and comes without its entry.
     fn verify_page(&mut self, at: u64, head: Seq, epochs: &Epochs, found: &mut Verified) -> Result<(u64, Page)> {
         let what = "its check";
         let oldest = self.retained()?.oldest;
@@ -302,7 +302,7 @@ impl Reader {
         for (mut row, needed) in rows {
             let seq = row.stored.seq;
             if !needed {
-                found.problem(format!("entry {seq} is below the lower end, {oldest}, and nothing needs it"));
+                found.problem(format!("entry {seq} is before the log start, {oldest}, and nothing needs it"));
             }
             let blob = std::mem::take(&mut row.stored.blob);
             let entry = match self.unpack(Stored { blob, ..row.stored }) {
@@ -314,7 +314,7 @@ impl Reader {
                                 found.problem(format!("entry {seq}: {problem}"));
                             }
                         }
-                        Some(told(&parsed))
+                        Some(kept(&parsed))
                     }
                     Err(error) => {
                         found.problem(format!("entry {seq}: {error}"));
@@ -396,9 +396,9 @@ impl Reader {
         found: &mut Verified,
     ) -> Result {
         let Object { id, uid, version, present, last, suppressed, .. } = row;
-        // What came after the log was read, or is forgotten since, cannot be compared with it.
-        let told = newest.get(id).filter(|told| *last <= head.0 && (*last != 0 || told.seq >= oldest));
-        match told {
+        // What came after the log was read, or is truncated since, cannot be compared with it.
+        let newest = newest.get(id).filter(|newest| *last <= head.0 && (*last != 0 || newest.seq >= oldest));
+        match newest {
             Some(Newest { seq, .. }) if seq != last => {
                 found.problem(format!("object {uid} points to entry {last}, but the log's newest of it is {seq}"));
             }
@@ -438,7 +438,7 @@ impl Reader {
                 }
             }
             Ok(None) => found.problem(format!("object {uid} points to entry {last}, which is not there")),
-            // Told where the log was read.
+            // Reported where the log was read.
             Err(JournalError::Corrupt(_)) => {}
             Err(error) => return Err(error),
         }
@@ -447,7 +447,7 @@ impl Reader {
 }
 
 /// What is kept of an entry.
-fn told(entry: &wire::Entry<'_>) -> Told {
+fn kept(entry: &wire::Entry<'_>) -> Kept {
     let uid = entry.uid.as_deref().unwrap_or_default();
     let incarnation = hash(&(
         entry.group(),
@@ -456,14 +456,14 @@ fn told(entry: &wire::Entry<'_>) -> Told {
         entry.name.as_deref().unwrap_or_default(),
         uid,
     ));
-    Told { kind: entry.op, uid: hash(&uid), incarnation }
+    Kept { kind: entry.op, uid: hash(&uid), incarnation }
 }
 
-/// Whether an entry can follow what was told before of its row in the table, or else of the same incarnation.
-fn check_order(row: &Row, entry: &Told, before: Option<&Newest>, same_row: bool, oldest: u64, found: &mut Verified) {
+/// Whether an entry can follow the one before it of its row in the table, or else of the same incarnation.
+fn check_order(row: &Row, entry: &Kept, before: Option<&Newest>, same_row: bool, oldest: u64, found: &mut Verified) {
     let seq = row.stored.seq;
     match before {
-        // The one before may have been forgotten since the page before was read.
+        // The one before may have been truncated since the page before was read.
         Some(before) if same_row && before.seq != row.previous => {
             if before.seq >= oldest || row.previous >= oldest {
                 found.problem(format!(
@@ -480,7 +480,7 @@ fn check_order(row: &Row, entry: &Told, before: Option<&Newest>, same_row: bool,
         (EntryType::Added, Some(Newest { exists: true, .. })) => {
             found.problem(format!("entry {seq} adds an object that exists"));
         }
-        // Another incarnation may have been found by a list that tells nothing.
+        // Another incarnation may have been found by a list that emits nothing.
         (EntryType::Modified | EntryType::Deleted, Some(before))
             if same_row && !before.exists && before.uid == entry.uid =>
         {
@@ -490,7 +490,7 @@ fn check_order(row: &Row, entry: &Told, before: Option<&Newest>, same_row: bool,
     }
 }
 
-/// Tells texts apart in little room.
+/// Distinguishes texts in little room.
 fn hash(what: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
@@ -536,7 +536,7 @@ fn check_entry(entry: &StoredEntry, parsed: &wire::Entry<'_>, time: i64, epochs:
         wire::change_id(uid, parsed.version().as_str(), parsed.op)
     };
     if parsed.id != id {
-        return Err("its id does not follow from what it tells");
+        return Err("its id does not follow from what it says");
     }
     if !epochs.has(&parsed.epoch, parsed.seq) {
         return Err("its epoch is not that of the journal at this place");

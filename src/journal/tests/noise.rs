@@ -40,14 +40,14 @@ async fn what_presets_call_noise_is_suppressed_and_counted_and_nothing_else_is()
     let gone = WatchChange { verb: Verb::Delete, object: lease("other", 15) };
     let back = WatchChange { verb: Verb::Upsert, object: Observed { uid: "u2".into(), ..lease("other", 16) } };
     open.watch(vec![gone, back]).await;
-    let told = [
+    let expected = [
         "1 ADDED listed a/u1@9",
-        // Another leader is news; the patch starts from what was told.
+        // Another leader is news; the patch starts from the last entry.
         "2 MODIFIED watched a/u1@13",
         "3 DELETED watched a/u1@15",
         "4 ADDED watched a/u2@16",
     ];
-    assert_eq!(open.log(), told);
+    assert_eq!(open.log(), expected);
     let reader = open.journal.reader().unwrap();
     assert_eq!(reader.sources().unwrap()[0].suppressed, 3);
     open.close();
@@ -165,14 +165,14 @@ async fn a_journal_of_each_earlier_schema_is_migrated_and_reads_the_same() {
     let read = |dir: &Path| {
         let mut reader = Reader::open(dir).unwrap();
         let entries = reader.entries_after(Seq(0), 100, usize::MAX).unwrap();
-        let mut told: Vec<_> = entries.into_iter().map(|entry| (0, entry.seq, entry.line)).collect();
+        let mut read: Vec<_> = entries.into_iter().map(|entry| (0, entry.seq, entry.line)).collect();
         for row in reader.objects(1, None, None).unwrap() {
             for seq in 1..=reader.head().unwrap().0 {
-                let at = reader.told_at(&row, Seq(seq)).unwrap();
-                told.extend(at.map(|at| (seq, at.seq, at.line)));
+                let at = reader.entry_at(&row, Seq(seq)).unwrap();
+                read.extend(at.map(|at| (seq, at.seq, at.line)));
             }
         }
-        (told, format!("{:?} {:?}", reader.sources().unwrap(), reader.sinks().unwrap()), reader.epoch().unwrap())
+        (read, format!("{:?} {:?}", reader.sources().unwrap(), reader.sinks().unwrap()), reader.epoch().unwrap())
     };
     open.close();
     let expected = read(dir.path());

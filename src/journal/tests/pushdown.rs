@@ -36,7 +36,8 @@ fn spec(plural: &str, group: &str, kind: &str, namespace: Option<&str>) -> Sourc
     SourceSpec { resource, namespace: namespace.map(str::to_owned), ..pods() }
 }
 
-/// A journal with sources of every scope, gaps, lists, incarnations, a kind that changes, and entries that are forgotten.
+/// A journal with sources of every scope, gaps, lists, incarnations, a kind that changes, and entries that are
+/// truncated.
 async fn journal(dir: &Path, seed: u64) {
     let mut dice = Dice(seed);
     let (journal, thread) = Journal::open(dir).unwrap();
@@ -85,7 +86,7 @@ async fn journal(dir: &Path, seed: u64) {
             }
             1 if turn > 20 => {
                 specs[3].0.resource.kind = "Gadget".into();
-                // What discovery says may come before the source that writes is told.
+                // What discovery says may come before the source that writes is known.
                 journal.remember_resources(vec![specs[3].0.resource.clone()]).await.unwrap();
                 if dice.below(2) == 0 {
                     sources[3] = journal.source(&specs[3].0).await.unwrap().0;
@@ -136,29 +137,29 @@ async fn rows_and_lines_choose_the_same() {
         let all = reader.deliverable_after(Seq(0), 10_000, usize::MAX, None).unwrap();
         let is_own = |seq: Seq| all.own.is_some_and(|last| seq <= last);
         let kept = reader.entries_after(Seq(0), 10_000, usize::MAX).unwrap();
-        // What is told of each row is what its line says, and nothing else.
-        let told = RefCell::new(Vec::new());
-        let tell = |line: &[u8]| {
-            told.borrow_mut().push(serde_json::from_slice::<Value>(line).unwrap());
+        // The header of each row is what its line says, and nothing else.
+        let headers = RefCell::new(Vec::new());
+        let look = |line: &[u8]| {
+            headers.borrow_mut().push(serde_json::from_slice::<Value>(line).unwrap());
             true
         };
-        reader.select(&EntryQuery::default(), Seq(0), None, false, 10_000, Some(&tell)).unwrap();
-        let mut told = told.take();
-        told.sort_by_key(|told| told["seq"].as_u64());
-        assert_eq!(told.len(), kept.len());
-        for (told, kept) in told.iter().zip(&kept) {
+        reader.select(&EntryQuery::default(), Seq(0), None, false, 10_000, Some(&look)).unwrap();
+        let mut headers = headers.take();
+        headers.sort_by_key(|header| header["seq"].as_u64());
+        assert_eq!(headers.len(), kept.len());
+        for (header, kept) in headers.iter().zip(&kept) {
             let line: Value = serde_json::from_slice(&kept.line).unwrap();
-            if told.get("epoch").is_some() {
-                assert_eq!(*told, line);
+            if header.get("epoch").is_some() {
+                assert_eq!(*header, line);
                 assert!(line["resource"] == "widgets", "only where a kind has changed: {line}");
                 lines += 1;
                 continue;
             }
             outlines += 1;
             for key in ROW {
-                assert_eq!(told.get(key), line.get(key), "{key} of {line}");
+                assert_eq!(header.get(key), line.get(key), "{key} of {line}");
             }
-            assert!(told.as_object().unwrap().keys().all(|key| ROW.contains(&key.as_str())), "{told}");
+            assert!(header.as_object().unwrap().keys().all(|key| ROW.contains(&key.as_str())), "{header}");
         }
         let seqs = |entries: &[StoredEntry]| entries.iter().map(|entry| entry.seq).collect::<Vec<_>>();
         for text in FILTERS {
@@ -178,7 +179,7 @@ async fn rows_and_lines_choose_the_same() {
                     assert!(first > after && last >= first);
                     after = last;
                 }
-                // The gaps for what is forgotten are of the sink itself, whatever it wants.
+                // The gaps for what is truncated are of the sink itself, whatever it wants.
                 let wanted = |entry: &&StoredEntry| is_own(entry.seq) || choice(&entry.line);
                 let wanted: Vec<Seq> = all.entries.iter().filter(wanted).map(|entry| entry.seq).collect();
                 assert_eq!(delivered, wanted, "seed {seed}: {text}");
@@ -220,7 +221,7 @@ async fn what_is_left_out_by_its_row_is_not_put_together() {
     };
     assert_eq!(chosen(&mut reader, r#"kind == "Pod" && name == "a""#).unwrap(), (2, 2));
     assert!(chosen(&mut reader, r#"name != "a""#).is_err(), "it is damaged");
-    assert!(chosen(&mut reader, r#"name == "a" && uid != """#).is_err(), "a row does not tell the uid");
+    assert!(chosen(&mut reader, r#"name == "a" && uid != """#).is_err(), "a row does not hold the uid");
 }
 
 #[tokio::test]
@@ -252,8 +253,8 @@ async fn of_a_journal_of_before_the_kinds_are_read_from_the_lines() {
     }
 }
 
-/// What leaves the scope and comes back is told again, as the same change: its id comes again, its place does not. Whoever
-/// drops what it has by the id would end with an object deleted that exists.
+/// What leaves the scope and comes back is recorded again, as the same change: its id comes again, its place does not.
+/// Whoever drops what it has by the id would end with an object deleted that exists.
 #[tokio::test]
 async fn an_id_may_come_again_and_epoch_and_seq_never_do() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is forgotten, what is kept, and that the journal never outgrows its size.
+//! What is truncated, what is kept, and that the journal never outgrows its size.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -74,7 +74,7 @@ fn current(reader: &mut Reader, name: &str) -> Option<Bytes> {
 
 /// Fault 80: a sink that takes nothing holds what it has not, and only that.
 #[tokio::test]
-async fn only_what_every_sink_has_is_forgotten() {
+async fn only_what_every_sink_has_is_truncated() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.list(10, None, &[pod("a", "u1", 1), pod("b", "u2", 2), pod("c", "u3", 3)]).await;
@@ -84,23 +84,23 @@ async fn only_what_every_sink_has_is_forgotten() {
     open.journal.bound(by_age()).await.unwrap();
     open.sink("quick").await.acknowledge(Seq(7)).await.unwrap();
     open.sink("slow").await.acknowledge(Seq(2)).await.unwrap();
-    until("the first two to be forgotten", || oldest(&open) == 3).await;
+    until("the first two to be truncated", || oldest(&open) == 3).await;
     let kept = || log(&mut Reader::open(dir.path()).unwrap());
     assert_eq!(kept()[0], "3 ADDED listed c/u3@3");
     open.journal.retire_sink("slow").await.unwrap();
-    until("all but the newest to be forgotten", || oldest(&open) == 7).await;
+    until("all but the newest to be truncated", || oldest(&open) == 7).await;
     assert_eq!(kept(), ["7 MODIFIED watched c/u3@14"]);
 
     let mut reader = Reader::open(dir.path()).unwrap();
     assert_whole(&mut reader);
-    assert_eq!(current(&mut reader, "a").unwrap(), pod("a", "u1", 12).body.bytes, "its last entry is forgotten");
-    assert_eq!(current(&mut reader, "c").unwrap(), pod("c", "u3", 14).body.bytes, "its base is forgotten");
+    assert_eq!(current(&mut reader, "a").unwrap(), pod("a", "u1", 12).body.bytes, "its last entry is truncated");
+    assert_eq!(current(&mut reader, "c").unwrap(), pod("c", "u3", 14).body.bytes, "its base is truncated");
     assert!(reader.objects(1, None, Some("b")).unwrap().is_empty(), "nothing is left of the dead");
     assert!(reader.entry(Seq(3)).unwrap().is_none() && reader.entries_after(Seq(0), 9, usize::MAX).unwrap().len() == 1);
-    // The state at the lower end is known, what was before it is not.
+    // The state at the log start is known, what was before it is not.
     let c = reader.objects(1, None, Some("c")).unwrap().remove(0);
-    assert_eq!(reader.told_at(&c, Seq(6)).unwrap().unwrap().seq, Seq(3));
-    // And the next version is told as the difference from it.
+    assert_eq!(reader.entry_at(&c, Seq(6)).unwrap().unwrap().seq, Seq(3));
+    // And the next version is recorded as the difference from it.
     open.watch(vec![upsert("a", "u1", 20)]).await;
     let last = open.journal.reader().unwrap().entries_after(Seq(7), 9, usize::MAX).unwrap();
     assert!(Entry::parse(&last[0].line).unwrap().change.unwrap().get().contains(r#""was":12"#));
@@ -121,7 +121,7 @@ async fn the_dead_leave_also_where_versions_have_no_order() {
     open.watch(vec![change(Verb::Upsert, "a", "x1"), change(Verb::Delete, "a", "k9")]).await;
     open.watch(vec![change(Verb::Upsert, "b", "c3"), change(Verb::Upsert, "b", "a7")]).await;
     open.journal.bound(by_age()).await.unwrap();
-    until("all but the newest to be forgotten", || oldest(&open) == 4).await;
+    until("all but the newest to be truncated", || oldest(&open) == 4).await;
     let reader = Reader::open(dir.path()).unwrap();
     assert!(reader.objects(1, None, Some("a")).unwrap().is_empty(), "nothing is left of the dead");
     assert_eq!(reader.objects(1, None, Some("b")).unwrap().len(), 1);
@@ -129,9 +129,9 @@ async fn the_dead_leave_also_where_versions_have_no_order() {
     assert_whole(&mut Reader::open(dir.path()).unwrap());
 }
 
-/// Any order of changes, deletions, cursors, forgetting and restarts: what is kept stays what it was.
+/// Any order of changes, deletions, cursors, truncations and restarts: what is kept stays what it was.
 #[tokio::test]
-async fn whatever_is_forgotten_the_rest_stays_what_it_was() {
+async fn whatever_is_truncated_the_rest_stays_what_it_was() {
     for seed in 1..=4 {
         let dir = tempfile::tempdir().unwrap();
         let mut noise = Noise(seed);
@@ -149,18 +149,18 @@ async fn whatever_is_forgotten_the_rest_stays_what_it_was() {
                 for seq in before + 1..=before + 1 + noise.below(8) {
                     version += 1;
                     let name = format!("o{}", noise.below(9));
-                    let told = states.entry(name.clone()).or_default();
+                    let written = states.entry(name.clone()).or_default();
                     match alive.get(&name).cloned() {
                         Some(uid) if noise.below(5) == 0 => {
                             alive.remove(&name);
-                            told.push((seq, None));
+                            written.push((seq, None));
                             changes.push(delete(&name, &uid, version));
                         }
                         uid => {
                             let uid = uid.unwrap_or_else(|| format!("u{version}"));
                             let length = usize::try_from(noise.below(700)).unwrap();
                             let object = noisy(&mut noise, &name, &uid, version, length);
-                            told.push((seq, Some(object.body.bytes.clone())));
+                            written.push((seq, Some(object.body.bytes.clone())));
                             alive.insert(name, uid);
                             changes.push(put(object));
                         }
@@ -171,22 +171,22 @@ async fn whatever_is_forgotten_the_rest_stays_what_it_was() {
                 cursor += noise.below(head - cursor + 1);
                 open.sink("s").await.acknowledge(Seq(cursor)).await.unwrap();
                 let lower = (cursor + 1).min(head);
-                until("what the sink has to be forgotten", || oldest(&open) == lower).await;
+                until("what the sink has to be truncated", || oldest(&open) == lower).await;
                 let mut reader = open.journal.reader().unwrap();
                 let kept = Reader::open(dir.path()).unwrap().entries_after(Seq(0), 10_000, usize::MAX).unwrap();
                 assert!(kept.iter().map(|entry| entry.seq.0).eq(lower..=head), "seed {seed}");
-                for (name, told) in &states {
-                    let last = told.last().unwrap();
+                for (name, written) in &states {
+                    let last = written.last().unwrap();
                     assert_eq!(current(&mut reader, name).map(|bytes| bytes.to_vec()), last.1, "seed {seed} {name}");
                     let Some(row) = reader.objects(1, None, Some(name)).unwrap().pop() else { continue };
                     for at in lower - 1..=head {
-                        let entry = reader.told_at(&row, Seq(at)).unwrap();
+                        let entry = reader.entry_at(&row, Seq(at)).unwrap();
                         let object = entry.and_then(|entry| {
                             let entry = Entry::parse(&entry.line).unwrap();
                             (entry.op != EntryType::Deleted).then(|| entry.object.unwrap().get().as_bytes().to_vec())
                         });
                         let expected =
-                            told.iter().rev().find(|(seq, _)| *seq <= at).and_then(|(_, state)| state.clone());
+                            written.iter().rev().find(|(seq, _)| *seq <= at).and_then(|(_, state)| state.clone());
                         assert_eq!(object, expected, "seed {seed} {name} at {at}");
                     }
                 }
@@ -198,9 +198,9 @@ async fn whatever_is_forgotten_the_rest_stays_what_it_was() {
     }
 }
 
-/// A sink that comes too late, or was overtaken, is told which sources it lacks entries of.
+/// A sink that comes too late, or was overtaken, learns which sources it lacks entries of.
 #[tokio::test]
-async fn who_lacks_what_is_forgotten_gets_a_gap_of_each_source() {
+async fn who_lacks_what_is_truncated_gets_a_gap_of_each_source() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     let nodes = SourceSpec {
@@ -214,15 +214,15 @@ async fn who_lacks_what_is_forgotten_gets_a_gap_of_each_source() {
     open.journal.sink("s", "file", SinkStart::Start).await.unwrap();
     open.sink("s").await.acknowledge(Seq(5)).await.unwrap();
     open.journal.bound(by_age()).await.unwrap();
-    until("five to be forgotten", || oldest(&open) == 6).await;
-    let told = |after: u64| -> Vec<String> {
+    until("five to be truncated", || oldest(&open) == 6).await;
+    let delivered = |after: u64| -> Vec<String> {
         let entries =
             open.journal.reader().unwrap().deliverable_after(Seq(after), 100, usize::MAX, None).unwrap().entries;
         // The same bytes at every try.
         let again =
             Reader::open(dir.path()).unwrap().deliverable_after(Seq(after), 100, usize::MAX, None).unwrap().entries;
         assert!(entries.iter().map(|entry| &entry.line).eq(again.iter().map(|entry| &entry.line)));
-        let tell = |entry: &StoredEntry| {
+        let describe = |entry: &StoredEntry| {
             let parsed = Entry::parse(&entry.line).unwrap();
             assert_eq!((parsed.seq(), parsed.op), (entry.seq, entry.kind));
             match parsed.gap() {
@@ -230,18 +230,18 @@ async fn who_lacks_what_is_forgotten_gets_a_gap_of_each_source() {
                 None => format!("{} {}", entry.seq, parsed.op.as_str()),
             }
         };
-        entries.iter().map(tell).collect()
+        entries.iter().map(describe).collect()
     };
-    assert_eq!(told(0), ["3 GAP nodes expired ..13", "5 GAP pods expired ..15", "6 MODIFIED"]);
-    assert_eq!(told(2), ["3 GAP nodes expired ..13", "5 GAP pods expired ..15", "6 MODIFIED"]);
-    assert_eq!(told(3), ["5 GAP pods expired ..15", "6 MODIFIED"], "it has all of the nodes");
-    assert_eq!(told(5), ["6 MODIFIED"]);
+    assert_eq!(delivered(0), ["3 GAP nodes expired ..13", "5 GAP pods expired ..15", "6 MODIFIED"]);
+    assert_eq!(delivered(2), ["3 GAP nodes expired ..13", "5 GAP pods expired ..15", "6 MODIFIED"]);
+    assert_eq!(delivered(3), ["5 GAP pods expired ..15", "6 MODIFIED"], "it has all of the nodes");
+    assert_eq!(delivered(5), ["6 MODIFIED"]);
     drop(other);
     open.close();
 }
 
 #[tokio::test]
-async fn what_was_dead_lettered_is_kept_whatever_is_forgotten() {
+async fn what_was_dead_lettered_is_kept_whatever_is_truncated() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.watch((11..=16).map(|version| upsert("a", "u1", version)).collect()).await;
@@ -250,7 +250,7 @@ async fn what_was_dead_lettered_is_kept_whatever_is_forgotten() {
     open.sink("s").await.dead_letter(Seq(3), line.clone(), "too large").await.unwrap();
     open.sink("s").await.acknowledge(Seq(6)).await.unwrap();
     open.journal.bound(by_age()).await.unwrap();
-    until("the others to be forgotten", || oldest(&open) == 6).await;
+    until("the others to be truncated", || oldest(&open) == 6).await;
     let mut reader = open.journal.reader().unwrap();
     let kept = reader.rescued("s", Seq(1), Seq(5)).unwrap();
     assert_eq!(kept.iter().map(|entry| (entry.seq, &entry.line)).collect::<Vec<_>>(), [(Seq(3), &line)]);
@@ -259,9 +259,9 @@ async fn what_was_dead_lettered_is_kept_whatever_is_forgotten() {
     open.close();
 }
 
-/// Fault 42: entries that are damaged are forgotten as all others are, with what the table knows of them.
+/// Fault 42: entries that are damaged are truncated as all others are, with what the table knows of them.
 #[tokio::test]
-async fn what_is_damaged_is_forgotten_like_everything_else() {
+async fn what_is_damaged_is_truncated_like_everything_else() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.watch((11..=13).map(|version| upsert("a", "u1", version)).collect()).await;
@@ -276,24 +276,24 @@ async fn what_is_damaged_is_forgotten_like_everything_else() {
     }
     open.sink("s").await.acknowledge(Seq(4)).await.unwrap();
     open.journal.bound(by_age()).await.unwrap();
-    until("four to be forgotten", || oldest(&open) == 5).await;
+    until("four to be truncated", || oldest(&open) == 5).await;
     let mut reader = open.journal.reader().unwrap();
     // The gap has no version to end at; that of the next entry that goes is whole.
     let gap = reader.deliverable_after(Seq(0), 1, usize::MAX, None).unwrap().entries.remove(0);
     let gap = (gap.seq, Entry::parse(&gap.line).unwrap().gap().unwrap());
     assert_eq!((gap.0, gap.1.why.as_ref(), gap.1.to), (Seq(4), "expired", None));
     open.sink("s").await.acknowledge(Seq(6)).await.unwrap();
-    until("another to be forgotten", || oldest(&open) == 6).await;
+    until("another to be truncated", || oldest(&open) == 6).await;
     let kept = reader.rescued("s", Seq(1), Seq(6)).unwrap();
     assert_eq!(kept.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), [5], "what is whole is rescued");
-    let aside: Vec<u64> = reader.dead_letters().unwrap().iter().map(|aside| aside.seq.0).collect();
-    assert_eq!(aside, [3, 5], "and what is not is still listed");
-    // What stands on it is told as ever.
+    let letters: Vec<u64> = reader.dead_letters().unwrap().iter().map(|letter| letter.seq.0).collect();
+    assert_eq!(letters, [3, 5], "and what is not is still listed");
+    // What stands on it is recorded as ever.
     open.watch(vec![upsert("a", "u1", 17), upsert("a", "u1", 18), delete("b14", "v14", 19)]).await;
-    // The sixth was the newest until now, and may be forgotten as well.
-    let told = open.log();
-    let told: Vec<&str> = told.iter().map(String::as_str).filter(|line| !line.starts_with("6 ")).collect();
-    assert_eq!(told, ["7 MODIFIED watched a/u1@17", "8 MODIFIED watched a/u1@18", "9 DELETED watched b14/v14@19"]);
+    // The sixth was the newest until now, and may be truncated as well.
+    let lines = open.log();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).filter(|line| !line.starts_with("6 ")).collect();
+    assert_eq!(lines, ["7 MODIFIED watched a/u1@17", "8 MODIFIED watched a/u1@18", "9 DELETED watched b14/v14@19"]);
     open.close();
 }
 
@@ -331,7 +331,7 @@ impl Scale {
     }
 }
 
-/// Appends changes of a few KB until told to stop; gives how many.
+/// Appends changes of a few KB until it is stopped; gives how many.
 fn load(open: &Open, from: u64, most: u64) -> tokio::task::JoinHandle<u64> {
     let (journal, source) = (open.journal.clone(), open.source.clone());
     #[expect(clippy::disallowed_methods, reason = "the test ends it")]
@@ -361,9 +361,9 @@ async fn at_its_size_it_pauses_and_goes_on_when_a_sink_takes_something() {
     paused.wait_for(Option::is_some).await.unwrap();
     let pause = paused.borrow().clone().unwrap();
     assert_eq!(pause.why, PauseReason::MaxSize);
-    let told = || Reader::open(dir.path()).unwrap().retained().unwrap();
-    until("the database to say it", || told().paused.is_some_and(|pause| pause.why == PauseReason::MaxSize)).await;
-    assert_eq!(told().oldest, 1, "nothing is forgotten");
+    let retained = || Reader::open(dir.path()).unwrap().retained().unwrap();
+    until("the database to say it", || retained().paused.is_some_and(|pause| pause.why == PauseReason::MaxSize)).await;
+    assert_eq!(retained().oldest, 1, "nothing is truncated");
     // The sink goes on meanwhile, entry by entry, and so does everything.
     let mut cursor = 0;
     while !load.is_finished() {
@@ -389,7 +389,7 @@ async fn at_its_size_it_pauses_and_goes_on_when_a_sink_takes_something() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn at_its_size_it_forgets_the_oldest_where_that_is_asked_for() {
+async fn at_its_size_it_drops_the_oldest_where_that_is_configured() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.journal.sink("dead", "file", SinkStart::Start).await.unwrap();
@@ -411,7 +411,7 @@ async fn at_its_size_it_forgets_the_oldest_where_that_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_forgotten_leaves_the_disk() {
+async fn what_is_truncated_leaves_the_disk() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.journal.sink("s", "file", SinkStart::Start).await.unwrap();
@@ -459,9 +459,9 @@ async fn a_reader_that_does_not_end_pauses_the_reading_and_not_the_sinks() {
     assert_whole(&mut Reader::open(dir.path()).unwrap());
 }
 
-/// A proof that goes on while everything else does, entries being forgotten under it included.
+/// A proof that goes on while everything else does, truncation under it included.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn verify_is_right_beside_a_daemon_that_writes_and_forgets() {
+async fn verify_is_right_beside_a_daemon_that_writes_and_truncates() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.journal.sink("dead", "file", SinkStart::Start).await.unwrap();
@@ -492,7 +492,7 @@ async fn a_lower_end_that_is_not_as_it_should_be_is_found() {
         open.journal.sink("s", "file", SinkStart::Start).await.unwrap();
         open.sink("s").await.acknowledge(Seq(7)).await.unwrap();
         open.journal.bound(by_age()).await.unwrap();
-        until("seven to be forgotten", || oldest(&open) == 8).await;
+        until("seven to be truncated", || oldest(&open) == 8).await;
         open.close();
         let conn = Connection::open(dir.path().join("journal.db")).unwrap();
         conn.execute_batch(statement).unwrap();
@@ -533,14 +533,14 @@ async fn a_long_list_holds_up_nobody_but_its_source() {
     listed.unwrap();
     open.journal.flush().await.unwrap();
     let entries = open.journal.reader().unwrap().entries_after(Seq(3000), 20_000, usize::MAX).unwrap();
-    let told: Vec<(String, String, String)> = entries
+    let written: Vec<(String, String, String)> = entries
         .iter()
         .map(|entry| {
             let entry = Entry::parse(&entry.line).unwrap();
             (entry.resource.to_string(), entry.op.as_str().to_owned(), entry.version().to_string())
         })
         .collect();
-    let pods: Vec<_> = told.iter().filter(|(resource, ..)| resource == "pods").collect();
+    let pods: Vec<_> = written.iter().filter(|(resource, ..)| resource == "pods").collect();
     assert_eq!(pods.len(), 1 + 3000 + 3000 + 1);
     assert!(pods[0].1 == "GAP" && pods[1..=3000].iter().all(|entry| entry.1 == "DELETED"));
     let versions: Vec<u64> = pods[3001..].iter().map(|entry| entry.2.parse().unwrap()).collect();
@@ -548,15 +548,16 @@ async fn a_long_list_holds_up_nobody_but_its_source() {
         versions.is_sorted() && versions.last() == Some(&8001),
         "in the order of versions, and what followed after"
     );
-    let last = told.iter().rposition(|entry| entry.0 == "pods").unwrap();
-    let between = told[..last].iter().filter(|(resource, ..)| resource == "nodes").count();
+    let last = written.iter().rposition(|entry| entry.0 == "pods").unwrap();
+    let between = written[..last].iter().filter(|(resource, ..)| resource == "nodes").count();
     assert!(between >= 5, "{between} of {others} had their turn within it");
     assert_whole(&mut open.journal.reader().unwrap());
     drop(other);
     open.close();
 }
 
-/// Fault 25: a crash in the middle of the second half of a list, when its deletions are told and some of it is written.
+/// Fault 25: a crash in the middle of the second half of a list, when its deletions and some of its changes are
+/// written.
 #[tokio::test]
 async fn a_list_that_a_crash_cut_in_its_second_half_deletes_nothing_again() {
     let dir = tempfile::tempdir().unwrap();

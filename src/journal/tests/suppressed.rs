@@ -34,7 +34,7 @@ fn assert_current(open: &Open, object: &Observed) {
     let mut reader = open.journal.reader().unwrap();
     let row = reader.objects(1, None, Some("a")).unwrap().remove(0);
     assert_eq!(reader.current(&row).unwrap().unwrap(), object.body.bytes);
-    assert_eq!(reader.untold(&row).unwrap().unwrap().0, object.body.bytes);
+    assert_eq!(reader.unrecorded(&row).unwrap().unwrap().0, object.body.bytes);
     assert_whole(&mut reader);
 }
 
@@ -56,17 +56,17 @@ async fn a_suppressed_state_is_a_small_difference_and_stays_exact() {
     assert!(Codec::is_difference(&state) && state.len() < 128, "{} bytes", state.len());
     open.close();
 
-    // The entry that it is a difference of is forgotten, and stays for that.
+    // The entry that it is a difference of is truncated, and pinned for that.
     let open = Open::with(dir.path(), &quiet()).await;
-    let told = last_entry(&open);
+    let last = last_entry(&open);
     open.journal.bound(by_age()).await.unwrap();
-    until("the first entry to be forgotten", || oldest(&open) == 2).await;
-    assert_eq!(last_entry(&open), told);
+    until("the first entry to be truncated", || oldest(&open) == 2).await;
+    assert_eq!(last_entry(&open), last);
     assert_current(&open, &heavy(2, "5e0", 14));
     open.watch(vec![change(2, "6", 15)]).await;
     assert_current(&open, &heavy(2, "6", 15));
 
-    // What is told next starts from what was told last, and what goes unseen went as it was last seen.
+    // What is recorded next starts from the last entry, and what goes unseen went as it was last seen.
     open.watch(vec![change(3, "6", 16), change(3, "7", 17)]).await;
     let line = last_entry(&open);
     let entry = Entry::parse(&line).unwrap();
@@ -102,7 +102,7 @@ async fn a_suppressed_state_far_from_its_entry_stands_alone() {
     assert_current(&open, &far);
     let mut reader = open.journal.reader().unwrap();
     let row = reader.objects(1, None, Some("a")).unwrap().remove(0);
-    assert_eq!(reader.untold(&row).unwrap().unwrap().1, ["/spec/words"]);
+    assert_eq!(reader.unrecorded(&row).unwrap().unwrap().1, ["/spec/words"]);
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn a_state_without_its_entry_is_found() {
         found.problems
     );
     drop(reader);
-    // And the next change is told as a whole, and is whole.
+    // And the next change is recorded as a whole, and is whole.
     let open = Open::with(dir.path(), &quiet()).await;
     open.watch(vec![change(1, "3", 12), change(1, "4", 13)]).await;
     assert_eq!(open.head(), Seq(2));

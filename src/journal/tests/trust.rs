@@ -7,7 +7,7 @@ fn words(log: &[String]) -> Vec<&str> {
 }
 
 /// Faults 19 and 21: what a watch brings and what is known do not go together. From there on nothing of the watch
-/// counts, the next list says so, and a crash in between forgets none of it.
+/// counts, the next list says so, and a crash in between loses none of it.
 #[tokio::test]
 async fn what_contradicts_the_journal_is_not_taken_and_the_next_list_declares_it() {
     let unknown = || delete("x", "u9", 13);
@@ -58,7 +58,7 @@ async fn what_the_log_has_is_never_a_contradiction() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.list(10, None, &[pod("a", "u1", 7), pod("old", "u8", 3)]).await;
-    let told = || {
+    let lies = || {
         vec![
             upsert("a", "u1", 11),
             upsert("a", "u1", 12),
@@ -69,9 +69,9 @@ async fn what_the_log_has_is_never_a_contradiction() {
             upsert("c", "u4", 17),
         ]
     };
-    open.watch(told()).await;
+    open.watch(lies()).await;
     let before = open.log();
-    open.watch(told()).await;
+    open.watch(lies()).await;
     // Of before the log began.
     open.watch(vec![upsert("a", "u1", 5), upsert("old", "u8", 2), upsert("a", "u1", 7)]).await;
     assert_eq!(open.log(), before);
@@ -218,7 +218,7 @@ async fn what_a_list_says_is_good_when_it_begins() {
 
 /// A position that was lost is owed a gap by whatever ends its source: here a narrower scope, also after a crash.
 #[tokio::test]
-async fn what_a_narrower_scope_leaves_out_of_a_lost_source_is_told_from_where_that_was_lost() {
+async fn what_a_narrower_scope_leaves_out_of_a_lost_source_is_recorded_from_where_that_was_lost() {
     for crash in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let mut open = Open::at(dir.path()).await;
@@ -240,7 +240,7 @@ async fn what_a_narrower_scope_leaves_out_of_a_lost_source_is_told_from_where_th
         open.list(20, open.memory.why, &[pod("a", "u1", 13)]).await;
         assert_eq!(words(&open.log())[6..], ["GAP scope ..20"]);
         open.journal.narrow().await.unwrap();
-        assert_eq!(open.log().len(), 7, "it is told once");
+        assert_eq!(open.log().len(), 7, "it is recorded once");
         open.close();
         // Where the wider scope comes back, something may be missing of it.
         let open = Open::at(dir.path()).await;
@@ -277,7 +277,7 @@ async fn a_scope_of_which_another_source_knew_that_it_was_empty_begins_with_a_ga
 }
 
 /// Many changes can share the newest version, so a gap begins at the position that was lost; and what a list owes when
-/// the resource goes is told with the end of it.
+/// the resource goes is recorded with the end of it.
 #[tokio::test]
 async fn a_gap_begins_at_the_position_that_was_lost_also_after_a_crash() {
     for goes in [false, true] {
@@ -299,12 +299,13 @@ async fn a_gap_begins_at_the_position_that_was_lost_also_after_a_crash() {
         }
         open.close();
         let open = Open::at(dir.path()).await;
-        assert_eq!(open.memory.why, None, "it is told once");
+        assert_eq!(open.memory.why, None, "it is recorded once");
         open.close();
     }
 }
 
-/// Fault 42: what is damaged proves nothing. A repeat that only a damaged entry could tell from a contradiction is one.
+/// Fault 42: what is damaged proves nothing. A repeat that only a damaged entry could distinguish from a contradiction
+/// is one.
 #[tokio::test]
 async fn a_repeat_that_only_a_damaged_entry_could_explain_is_a_contradiction() {
     for damaged in [false, true] {
@@ -321,7 +322,7 @@ async fn a_repeat_that_only_a_damaged_entry_could_explain_is_a_contradiction() {
         open.watch(vec![upsert("a", "u1", 14), upsert("a", "u1", 12)]).await;
         let contradicts = open.source.inconsistency().is_found();
         assert_eq!(contradicts, damaged);
-        assert_eq!(open.head(), before, "nothing is told of it");
+        assert_eq!(open.head(), before, "nothing of it is recorded");
         open.close();
         let open = Open::at(dir.path()).await;
         assert_eq!(open.memory.why, damaged.then_some(Why::Audit));
@@ -329,9 +330,9 @@ async fn a_repeat_that_only_a_damaged_entry_could_explain_is_a_contradiction() {
     }
 }
 
-/// Fault 42: after a rollback states are compared, and one that is damaged is told anew.
+/// Fault 42: after a rollback states are compared, and one that is damaged is recorded anew.
 #[tokio::test]
-async fn after_a_rollback_what_is_damaged_is_told_anew() {
+async fn after_a_rollback_what_is_damaged_is_recorded_anew() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.list(10, None, &[pod("a", "u1", 7), pod("b", "u2", 8)]).await;
@@ -340,11 +341,11 @@ async fn after_a_rollback_what_is_damaged_is_told_anew() {
     let open = Open::at(dir.path()).await;
     open.source.mark_desynced(Why::Rollback).await.unwrap();
     open.list(9, Some(Why::Rollback), &[pod("a", "u1", 7), pod("b", "u2", 8)]).await;
-    let told = open.journal.reader().unwrap().entries_after(Seq(2), 10, usize::MAX).unwrap();
-    let told: Vec<Entry<'_>> = told.iter().map(|entry| Entry::parse(&entry.line).unwrap()).collect();
+    let entries = open.journal.reader().unwrap().entries_after(Seq(2), 10, usize::MAX).unwrap();
+    let entries: Vec<Entry<'_>> = entries.iter().map(|entry| Entry::parse(&entry.line).unwrap()).collect();
     let names: Vec<_> =
-        told.iter().map(|entry| (entry.op.as_str(), entry.name.as_deref().unwrap_or_default())).collect();
+        entries.iter().map(|entry| (entry.op.as_str(), entry.name.as_deref().unwrap_or_default())).collect();
     assert_eq!(names, [("GAP", ""), ("MODIFIED", "b")]);
-    assert!(told[1].change.unwrap().get().contains(r#""op":"replace","path":"""#), "as a whole");
+    assert!(entries[1].change.unwrap().get().contains(r#""op":"replace","path":"""#), "as a whole");
     open.close();
 }

@@ -33,7 +33,7 @@ impl Place {
 
     /// The daemon is stopped meanwhile, and no watch can begin at what it knows.
     async fn forget(&self) {
-        self.sim.forget_watch_history("configmaps", self.sim.revision());
+        self.sim.expire_watch_history("configmaps", self.sim.revision());
     }
 
     /// The lines of the log as they are, without what differs from one journal to another.
@@ -390,7 +390,7 @@ async fn questions_about_the_past_keep_to_their_rate_and_to_retry_after() {
         place.sim.create("secrets", objects::secret("shop", &format!("s{n}"), &[])).unwrap();
     }
     place.forget().await;
-    place.sim.forget_watch_history("secrets", place.sim.revision());
+    place.sim.expire_watch_history("secrets", place.sim.revision());
     place.sim.clear_requests();
     let exact = || On::list("configmaps").query("Exact");
     place.sim.fault(Fault::new(exact(), Act::flow_control(1)).after(20));

@@ -44,7 +44,7 @@ async fn a_server_that_was_only_slow_keeps_no_other_source_from_listing() {
     place.sim.create("secrets", objects::secret("shop", "s", &[])).unwrap();
     daemon.until_last(&place, "s@").await;
     place.map("b", "1");
-    place.sim.forget_watch_history("secrets", place.sim.revision());
+    place.sim.expire_watch_history("secrets", place.sim.revision());
     place.sim.signal("secrets", &Signal::End);
     daemon.until(&place, |log| log.iter().any(|line| line == "GAP expired")).await;
     daemon.stop().await;
@@ -68,7 +68,7 @@ async fn a_restored_server_that_catches_up_is_told_as_a_rollback_all_the_same() 
     place.sim.fault(Fault::new(list.clone(), Act::refuse(&Refusal::not_ready(0))).always());
     let daemon = place.start(maps()).await;
     place.sim.wait_for_count(&list, 1).await.unwrap();
-    place.map("untold", "1");
+    place.map("unrecorded", "1");
     for n in 0..5 {
         place.map(&format!("m{n}"), "1");
     }
@@ -76,7 +76,7 @@ async fn a_restored_server_that_catches_up_is_told_as_a_rollback_all_the_same() 
     place.map("last", "1");
     let log = daemon.until(&place, |log| log.iter().any(|line| line.contains(" last@"))).await;
     assert_eq!(log[2], "GAP rollback");
-    assert!(log.iter().any(|line| line.starts_with("ADDED inferred untold@")), "{log:#?}");
+    assert!(log.iter().any(|line| line.starts_with("ADDED inferred unrecorded@")), "{log:#?}");
     assert!(log.iter().any(|line| line.starts_with("DELETED inferred lost@")), "{log:#?}");
     assert_eq!(log.iter().filter(|line| line.starts_with("GAP")).count(), 1);
     daemon.stop().await;
