@@ -1,7 +1,7 @@
 //! A simulated Kubernetes API server, for tests, benches and `decklog demo`.
 //!
 //! It speaks real HTTP/1.1 on a loopback port, so that a client meets it as it meets a cluster, and
-//! it can do on demand what a cluster does rarely: forget, go back in time, break off in the middle
+//! it can do on demand what a cluster does rarely: compact, go back in time, break off in the middle
 //! of a line. What it answers follows `kube-apiserver`; what it does not do is listed here, not hidden:
 //! one API server, one etcd (but for resources that get one of their own), no TLS, no HTTP/2, no compression, no admission, no garbage collection.
 //!
@@ -55,7 +55,7 @@ use crate::ambient;
 pub struct Settings {
     /// Seeds the uids and generated names.
     pub seed: u64,
-    /// uid of the namespace kube-system, by which clusters are told apart.
+    /// uid of the namespace kube-system, which identifies the cluster.
     pub cluster_uid: String,
     /// What `/version` says.
     pub version: String,
@@ -63,7 +63,7 @@ pub struct Settings {
     pub bookmarks_every: Duration,
     /// Whether watches may ask for the current state first (`sendInitialEvents`).
     pub watch_list: bool,
-    /// A watch from a forgotten revision gets HTTP 410, not an ERROR event. Some proxies and
+    /// A watch from a compacted revision gets HTTP 410, not an ERROR event. Some proxies and
     /// aggregated API servers do that.
     pub http_410: bool,
     /// How long a request waits for a revision in the future before it gets 504.
@@ -125,7 +125,7 @@ pub const TOKEN: &str = "simulated-token";
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
-    /// Told of everything that a condition can be about.
+    /// Notified of everything that a condition can be about.
     tick: ambient::Signal,
 }
 
@@ -158,7 +158,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         self.tick.notify();
     }
 
@@ -188,7 +188,7 @@ impl Shared {
         if let Some(open) = self.lock().open.get_mut(&served.resource.full_name()) {
             *open = open.saturating_sub(1);
         }
-        self.tell();
+        self.notify();
     }
 }
 
@@ -315,7 +315,7 @@ impl Sim {
     /// Changes how the server behaves.
     pub fn set(&self, change: impl FnOnce(&mut Settings)) {
         change(&mut self.shared.lock().settings);
-        self.shared.tell();
+        self.shared.notify();
     }
 
     // --- where it is ---
@@ -389,7 +389,7 @@ impl Sim {
         };
         state.count(verb, resource, &served.resource.version, "resource", status);
         drop(state);
-        self.shared.tell();
+        self.shared.notify();
         written
     }
 
@@ -490,7 +490,7 @@ impl Sim {
         state.store.expire(&rows);
         let revision = state.store.etcd(&served.storage).revision;
         drop(state);
-        self.shared.tell();
+        self.shared.notify();
         Ok(revision)
     }
 
@@ -560,7 +560,7 @@ impl Sim {
         let pattern = Pattern::new(&objects::pod_pattern().into(), &pods.head());
         state.store.create_bulk(&pods, "bulk", &Arc::new(pattern), count);
         drop(state);
-        self.shared.tell();
+        self.shared.notify();
         Ok(())
     }
 
@@ -574,7 +574,7 @@ impl Sim {
         let pattern = Pattern::new(&objects::config_map_pattern().into(), &maps.head());
         state.store.create_bulk(&maps, "bulk", &Arc::new(pattern), count);
         drop(state);
-        self.shared.tell();
+        self.shared.notify();
         Ok(())
     }
 
@@ -585,7 +585,7 @@ impl Sim {
         let turn = state.turn;
         state.store.touch_bulk("pods", count, turn);
         drop(state);
-        self.shared.tell();
+        self.shared.notify();
     }
 
     // --- the truth ---
@@ -651,7 +651,7 @@ impl Sim {
 
     // --- time ---
 
-    /// Forgets everything before this revision: it is still true, but can no longer be had. What is in an etcd of its
+    /// Compacts everything before this revision: it is still true, but can no longer be had. What is in an etcd of its
     /// own stays.
     pub fn compact(&self, revision: u64) {
         let mut state = self.shared.lock();
@@ -659,7 +659,7 @@ impl Sim {
         state.store.compact(MAIN, revision, drop_rows);
     }
 
-    /// Forgets everything before the newest revision, in every etcd.
+    /// Compacts everything before the newest revision, in every etcd.
     pub fn compact_all(&self) {
         let mut state = self.shared.lock();
         let drop_rows = state.settings.drop_compacted;
@@ -680,13 +680,13 @@ impl Sim {
     /// cached.
     pub fn restart_api_server(&self) {
         self.shared.lock().store.empty_caches();
-        self.shared.tell();
+        self.shared.notify();
     }
 
     /// etcd comes back as it was at this revision; what came later never happened. Watches end.
     pub fn restore(&self, revision: u64) {
         self.shared.lock().store.restore(revision);
-        self.shared.tell();
+        self.shared.notify();
     }
 
     // --- access ---
@@ -725,7 +725,8 @@ impl Sim {
         self.shared.lock().faults.clear();
     }
 
-    /// Does this to the watches of a resource (`*` for all) that are open now. What happens later they do not tell before.
+    /// Does this to the watches of a resource (`*` for all) that are open now. They send what happens later only after
+    /// it.
     pub fn signal(&self, resource: &str, signal: &Signal) {
         let mut state = self.shared.lock();
         let only = state.store.resource(resource).map(|served| served.storage.clone()).ok();
@@ -768,7 +769,7 @@ impl Sim {
         })
     }
 
-    /// Forgets the requests so far.
+    /// Drops the requests so far.
     pub fn clear_requests(&self) {
         self.shared.lock().requests.clear();
     }

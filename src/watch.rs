@@ -66,7 +66,7 @@ pub struct Timings {
     /// How long the API server is asked to keep a watch open: seconds, drawn anew for each.
     pub watch_seconds: RangeInclusive<u32>,
     /// The same for a watch of a source that gets no bookmarks. Only its end moves a quiet position, which is to be newer
-    /// than what etcd forgets, so four times this is less than the five minutes that Kubernetes keeps there.
+    /// than what etcd compacts, so four times this is less than the five minutes that Kubernetes keeps there.
     pub short_watch_seconds: RangeInclusive<u32>,
     /// A watch on which nothing comes for this long is taken for dead. Bookmarks come about every minute.
     pub silence: Duration,
@@ -90,9 +90,9 @@ pub struct Timings {
     pub audit: Option<Duration>,
     /// How long an audit waits for the source to pass the version of its list. Bookmarks come about every minute.
     pub audit_patience: Duration,
-    /// What may be spent on recovering what watches have forgotten; `None` for nothing.
+    /// What may be spent on recovering what watches have missed; `None` for nothing.
     pub recover: Option<RecoverBounds>,
-    /// How often discovery is asked where one document tells it all. An unchanged one is not sent again.
+    /// How often discovery is asked where one document holds it all. An unchanged one is not sent again.
     pub discovery: Duration,
     /// How often an old server is asked, group by group.
     pub legacy_discovery: Duration,
@@ -131,7 +131,7 @@ struct Shared {
     limiter: Limiter,
     /// Asks for all whether the API server answers.
     prober: Arc<Prober>,
-    /// Told when a source has settled for the first time.
+    /// Notified when a source has settled for the first time.
     settled: Arc<Notify>,
     /// Counts steps of every source and of discovery: proof of life for a watchdog.
     progress: Signal,
@@ -140,7 +140,7 @@ struct Shared {
     verified: Arc<Mutex<Verified>>,
     /// What the sources know of the API server's revisions.
     revisions: Arc<Revisions>,
-    /// How many sources are finding versions that watches have forgotten, and so explain revisions to others.
+    /// How many sources are finding versions that watches have missed, and so explain revisions to others.
     walking: Arc<AtomicU32>,
     /// Those of them that have found any, until they have found everything.
     finding: Arc<AtomicU32>,

@@ -194,7 +194,7 @@ pub(super) async fn serve(
     let route = route(request.uri().path());
     let seen = seen(&request, &route, &options);
     let (number, script) = note(&mut shared.lock(), &seen);
-    shared.tell();
+    shared.notify();
     if !script.delay.is_zero() {
         tokio::time::sleep(script.delay).await;
     }
@@ -212,7 +212,7 @@ pub(super) async fn serve(
         }
     };
     shared.lock().answered(number, reply.status);
-    shared.tell();
+    shared.notify();
     let mut response = Response::builder()
         .status(reply.status)
         .header(CONTENT_TYPE, reply.content_type)
@@ -317,7 +317,7 @@ async fn answer(
         }
         Asked::Write | Asked::Other => {
             let reply = write(shared, request, &served, namespace.as_deref(), name, sub).await;
-            shared.tell();
+            shared.notify();
             reply
         }
     }

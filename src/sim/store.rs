@@ -1,5 +1,5 @@
 //! What etcd and the API server keep: one revision counter, every form of every object, and what
-//! has been forgotten of it.
+//! is compacted of it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -22,15 +22,15 @@ pub(super) const MAIN: &str = "";
 #[derive(Debug)]
 pub(super) struct Storage {
     name: Arc<str>,
-    /// What happened, in order, from `forgotten` on.
+    /// What happened, in order, from `dropped` on.
     log: Vec<Arc<Row>>,
     /// How many rows of the log are no longer kept.
-    forgotten: usize,
+    dropped: usize,
     /// Every kept form of every object, oldest first, by key.
     keys: BTreeMap<String, Vec<Arc<Row>>>,
     /// A watch from an older revision than this is refused.
     pub(super) oldest: u64,
-    /// Told of every new row and signal.
+    /// Notified of every new row and signal.
     pub(super) changed: ambient::Signal,
     /// Each with the position in the log that it came at.
     signals: Vec<(usize, Signal)>,
@@ -41,7 +41,7 @@ impl Storage {
         Self {
             name: name.into(),
             log: Vec::new(),
-            forgotten: 0,
+            dropped: 0,
             keys: BTreeMap::new(),
             oldest: 0,
             changed: ambient::Signal::default(),
@@ -51,7 +51,7 @@ impl Storage {
 
     /// Does this to the watches that are open.
     pub(super) fn signal(&mut self, signal: Signal) {
-        self.signals.push((self.forgotten + self.log.len(), signal));
+        self.signals.push((self.dropped + self.log.len(), signal));
         self.changed.notify();
     }
 
@@ -67,12 +67,12 @@ impl Storage {
 
     /// Position in the log of the first row after this revision.
     pub(super) fn position_after(&self, revision: u64) -> usize {
-        self.forgotten + self.log.partition_point(|row| row.revision <= revision)
+        self.dropped + self.log.partition_point(|row| row.revision <= revision)
     }
 
     /// The rows from this position on; `None` where they are no longer kept.
     pub(super) fn rows_from(&self, position: usize) -> Option<&[Arc<Row>]> {
-        let at = position.checked_sub(self.forgotten)?;
+        let at = position.checked_sub(self.dropped)?;
         Some(self.log.get(at..).unwrap_or_default())
     }
 
@@ -103,10 +103,10 @@ impl Storage {
     }
 
     /// Drops what a compaction at this revision lets go of.
-    fn forget_before(&mut self, revision: u64) {
+    fn compact(&mut self, revision: u64) {
         let gone = self.log.partition_point(|row| row.revision <= revision);
         self.log.drain(..gone);
-        self.forgotten += gone;
+        self.dropped += gone;
         self.keys.retain(|_, forms| {
             let at = forms.partition_point(|form| form.revision <= revision);
             forms.drain(..at.saturating_sub(1));
@@ -126,7 +126,7 @@ impl Storage {
     }
 }
 
-/// One etcd: its newest revision, and before which one it has forgotten.
+/// One etcd: its newest revision, and before which one it is compacted.
 #[derive(Debug)]
 pub(super) struct Etcd {
     pub(super) revision: u64,
@@ -468,7 +468,8 @@ impl Store {
         }
     }
 
-    /// Forgets what happened before this revision in the etcd of this storage: it can neither be listed nor watched from.
+    /// Compacts what happened before this revision in the etcd of this storage: it can neither be listed nor watched
+    /// from.
     pub(super) fn compact(&mut self, storage: &str, revision: u64, and_drop: bool) {
         let etcd = self.etcds.of_mut(storage);
         etcd.compacted = etcd.compacted.max(revision.min(etcd.revision));
@@ -477,7 +478,7 @@ impl Store {
             let etcds = &self.etcds;
             self.truth.retain(|row| row.revision > compacted || !etcds.share(storage, &row.resource));
             for (_, kept) in self.storages.iter_mut().filter(|(name, _)| etcds.share(storage, name)) {
-                kept.forget_before(compacted);
+                kept.compact(compacted);
             }
         }
     }

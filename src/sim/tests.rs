@@ -185,7 +185,7 @@ async fn lists_follow_the_table_of_resource_versions() {
 }
 
 #[tokio::test]
-async fn a_watch_resumes_exactly_where_it_is_told() {
+async fn a_watch_resumes_exactly_where_it_should() {
     let sim = sim().await;
     let first = sim.create("configmaps", map("a", "1")).unwrap().revision;
     let second = sim.create("configmaps", map("b", "1")).unwrap().revision;
@@ -228,7 +228,7 @@ async fn objects_go_over_the_wire_byte_by_byte() {
 }
 
 #[tokio::test]
-async fn what_is_forgotten_is_gone_in_both_forms() {
+async fn what_is_compacted_is_gone_in_both_forms() {
     let sim = sim().await;
     let old = sim.create("configmaps", map("a", "1")).unwrap().revision;
     sim.create("configmaps", map("b", "1")).unwrap();
@@ -238,7 +238,7 @@ async fn what_is_forgotten_is_gone_in_both_forms() {
     sim.set(|settings| settings.http_410 = true);
     let (status, refusal) = get(&sim, &path).await;
     assert_eq!((status, refusal["reason"].as_str()), (410, Some("Expired")));
-    assert_eq!(sim.history_of("configmaps").len(), 2, "the truth does not forget");
+    assert_eq!(sim.history_of("configmaps").len(), 2, "the truth is not compacted");
 
     // The window of one resource, with the rest of history there.
     let newest = sim.revision();

@@ -21,7 +21,7 @@ use crate::ambient::Listener;
 pub(super) enum Step {
     /// Sends these bytes: whole lines.
     Send(Bytes),
-    /// Ends as told; `GoOn` is never a step.
+    /// Ends in this way; `GoOn` is never a step.
     Then(Then),
 }
 

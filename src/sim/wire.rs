@@ -29,7 +29,7 @@ pub type Body = UnsyncBoxBody<Bytes, Broken>;
 #[error("the script breaks this connection")]
 pub struct Broken;
 
-/// What a connection and the answers on it tell each other.
+/// What a connection and the answers on it say to each other.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     /// Closing is to send RST, not FIN.
@@ -60,7 +60,7 @@ impl Line {
     }
 }
 
-/// A TCP connection that can be told to end in a reset.
+/// A TCP connection that can be made to end in a reset.
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: TcpStream,

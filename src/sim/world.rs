@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_story_is_told() {
+    async fn every_kind_of_change_happens() {
         let sim = Sim::start().await.unwrap();
         let mut world = World::new(&sim, 7).unwrap();
         for _ in 0..3000 {

@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_loss_is_a_difference() {
-        // The server withheld its ADDED, or came and the journal never had it.
+        // The server left its ADDED out, or it came and the journal never had it.
         assert_eq!(differing(&[("a", "u1", "7")], &[]), ["a"]);
         // A MODIFIED.
         assert_eq!(differing(&[("a", "u1", "7")], &[("a", "u1", "6", true)]), ["a"]);

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_of_another_kind_is_told_apart() {
+    fn an_object_of_another_kind_is_recognised() {
         for (kind, api_version, fits) in [
             ("Pod", "v1", true),
             ("", "", true),
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_tells_version_and_next_page() {
+    fn an_envelope_holds_version_and_next_page() {
         let page = |text: &str| envelope(text.as_bytes());
         let whole = Page { version: ResourceVersion::new("7"), next: Some("abc".into()), left: Some(3) };
         assert_eq!(

@@ -1,6 +1,6 @@
 //! Which resources the API server serves.
 //!
-//! One document tells it all (aggregated discovery); older servers are asked group by group. What cannot be learned
+//! One document holds it all (aggregated discovery); older servers are asked group by group. What cannot be learned
 //! for a moment, because an aggregated API is away, is never taken for "not served": the groups in question are
 //! *uncertain*, and what was known of them stays. So are all groups of a root (`/api`, `/apis`) that the API server refuses
 //! to show: some have nothing there, and some do not for a moment.
@@ -156,7 +156,7 @@ impl Document {
         }
     }
 
-    /// Whether one answer tells it all.
+    /// Whether one answer holds it all.
     const fn is_whole(&self) -> bool {
         self.list.is_some() || self.refused.is_some()
     }
@@ -352,7 +352,7 @@ mod tests {
           {"resource":"reviews","responseKind":{"group":"autoscaling","version":"v1","kind":"Review"},"scope":"Cluster","verbs":["create"]}]}]}]}"#;
 
     #[test]
-    fn one_document_tells_what_can_be_followed() {
+    fn one_document_says_what_can_be_followed() {
         let mut found = Discovered::default();
         aggregated(Some(&parse(AGGREGATED.as_bytes()).unwrap()), &mut found);
         let names: Vec<String> = found.served.iter().map(|r| format!("{} {}", r.full_name(), r.version)).collect();

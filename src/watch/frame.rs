@@ -83,7 +83,7 @@ pub enum Item<'a> {
 
 /// Cuts a list into its items, and the *envelope*: the document with an empty array where the items were.
 ///
-/// It tells strings, escapes and nesting apart and nothing else; whether the pieces are JSON is for the decoder to
+/// It distinguishes strings, escapes and nesting, and nothing else. Whether the pieces are JSON is for the decoder to
 /// find, and every byte is in one of them.
 #[derive(Debug)]
 pub struct Items {

@@ -23,7 +23,7 @@ const STAGE_BYTES: usize = 1 << 20;
 pub(super) const MANY: u64 = 10;
 /// A list's progress is reported once in this many objects.
 const PROGRESS: u64 = 5000;
-/// So many objects tell whether the versions of lists say anything about objects.
+/// So many objects show whether the versions of lists say anything about objects.
 const SOME: u32 = 100;
 /// Of what is longer a short list reads only what names it.
 const GLANCE_LIMIT: usize = 256 << 10;
@@ -209,7 +209,7 @@ impl Lister<'_> {
             let (known, lost) =
                 losses.map_err(|error| Failure::Unreachable(format!("the journal cannot be read: {error}")))?;
             if lost * 2 > known && (lost >= MANY || listing.objects == 0) {
-                let text = format!("a list lacks {lost} of {known} objects; asking again before they are told as gone");
+                let text = format!("a list lacks {lost} of {known} objects; listing again before recording deletions");
                 tracing::warn!(source = self.spec.name(), "{text}");
                 return Ok(Input::Lacking(text));
             }

@@ -243,7 +243,7 @@ impl Machine {
             Some(_) if self.check == Check::Latest => self.ask_latest(now, out),
             Some(resume) => {
                 // What was applied, not where to resume: a server restored to in between has the latter. Versions
-                // without an order cannot lie in the future, nor can the server tell.
+                // without an order cannot lie in the future, nor does the server know.
                 let newest = self.checkpoint.applied.as_ref().unwrap_or(resume);
                 let ordered = newest.is_ordered() && !self.unrelated;
                 if self.check == Check::Position && ordered {
@@ -770,7 +770,7 @@ impl Machine {
 }
 
 /// What may have happened since a position was lost for this reason is in the API server's own history. After a restore
-/// from a backup that is another one, and of another scope less is known than the history tells.
+/// from a backup that is another one, and of another scope less is known than is in the history.
 const fn is_recoverable(why: Why) -> bool {
     match why {
         Why::Expired | Why::Undecodable | Why::Oversize | Why::Paused | Why::Audit => true,

@@ -1,4 +1,4 @@
-//! What the API server's watches have forgotten and etcd has not: recovered by lists of exact versions.
+//! What the API server's watches no longer have and etcd still has: recovered by lists of exact versions.
 //!
 //! A watch is answered from a cache that is empty after a restart of the API server. A list with
 //! `resourceVersionMatch=Exact` is answered from etcd, which keeps every revision until it is compacted. So a source that
@@ -48,7 +48,7 @@ const FINDERS: Duration = Duration::from_secs(120);
 /// Where a window took longer than this, the newest version is asked for again before the source goes on to watch.
 const FRESH: Duration = Duration::from_secs(5);
 /// So many entries may have been recorded since the log was last proved, where something is missing among them.
-const MOST_TOLD: usize = 20_000;
+const MOST_RECORDED: usize = 20_000;
 
 /// What was spent since a position was lost.
 #[derive(Debug)]
@@ -178,7 +178,7 @@ impl Recovery<'_> {
         if newest < from.max(applied) {
             return Err(WindowError::Stop(Failure::Ahead.into()));
         }
-        // What was recorded beyond a window could not be told apart from what is missing.
+        // What was recorded beyond a window could not be distinguished from what is missing.
         let size = if lost.recorded_since.is_some() { newest } else { WINDOW + objects / 10 };
         let mut alone = false;
         let mut asked = Instant::now();
@@ -200,7 +200,7 @@ impl Recovery<'_> {
             }
             let began = std::mem::replace(&mut asked, Instant::now());
             if to == newest && began.elapsed() > FRESH {
-                // A watch may have forgotten by now what happened meanwhile.
+                // By now a watch may no longer have what happened meanwhile.
                 newest = self.newest_of(self.spec).await?.max(to);
             }
             self.journal.part_done(version(to), to == newest).await?;
@@ -297,9 +297,9 @@ impl Recovery<'_> {
     /// What the log has recorded since a moment, of versions after this one.
     async fn recorded(&self, from: u64, since: i64) -> Result<Histories, WindowError> {
         let (journal, id) = (self.shared.journal.clone(), self.id);
-        let read = ambient::blocking(move || journal.reader()?.recorded_since(id, since, MOST_TOLD));
+        let read = ambient::blocking(move || journal.reader()?.recorded_since(id, since, MOST_RECORDED));
         let Some(recorded) = read.await.map_err(unreadable)? else {
-            return Err(WindowError::Hopeless("too much was told since the log was last proved".to_owned()));
+            return Err(WindowError::Hopeless("too much was recorded since the log was last proved".to_owned()));
         };
         let mut histories = Histories::new();
         for (object, added) in recorded {

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nothing_answers_to_waits_and_is_told_what_may_be_meant() {
+    fn a_name_that_nothing_answers_to_waits_and_gets_what_may_be_meant() {
         let found = select(&[watch(&["deploymnets.apps", "widgets.example.com", "pdos", "*.other.io"])], &served());
         assert!(found.sources.is_empty());
         let waiting: Vec<(&str, Option<&str>)> =

@@ -182,7 +182,7 @@ impl Driver {
         }
         if anomaly == Anomaly::Desync(Why::Rollback) {
             self.warn_others();
-            self.shared.revisions.forget();
+            self.shared.revisions.reset();
         }
         match anomaly {
             Anomaly::Replay => {}
@@ -332,7 +332,7 @@ impl Driver {
     }
 
     /// Waits until the API server answers, and a moment longer, so that not everybody comes at once. Whoever could not
-    /// reach it tries again by himself now and then, in case that nobody else can tell.
+    /// reach it tries again by himself now and then, in case that nobody else finds out.
     async fn wait_for_the_server(&self, tries: u32, any: bool) -> Input {
         let timings = &self.shared.timings;
         let longest = match (any, tries) {
@@ -382,7 +382,7 @@ impl Driver {
         let source = self.spec.name();
         Ok(match outcome {
             recover::Outcome::Done(version) => {
-                tracing::info!(source, %version, "nothing is missing: what the watch had forgotten is recovered");
+                tracing::info!(source, %version, "nothing is missing: what the watch missed is recovered");
                 Input::Recovered(version)
             }
             recover::Outcome::Compacted(version) => {
@@ -390,7 +390,7 @@ impl Driver {
                 Input::Compacted(version)
             }
             recover::Outcome::Hopeless(text) => {
-                tracing::warn!(source, "what the watch has forgotten cannot be recovered: {text}");
+                tracing::warn!(source, "what the watch missed cannot be recovered: {text}");
                 Input::Unrecoverable
             }
             recover::Outcome::Lacking(text) => {

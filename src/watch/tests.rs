@@ -154,7 +154,7 @@ impl Place {
         self.sim.delete("configmaps", "shop", name).unwrap();
     }
 
-    /// What happened to ConfigMaps after this revision, as the log tells it.
+    /// What happened to ConfigMaps after this revision, as the log records it.
     fn truth(&self, after: u64) -> Vec<String> {
         let rows = self.sim.history_of("configmaps");
         rows.iter()

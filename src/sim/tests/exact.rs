@@ -1,4 +1,4 @@
-//! What etcd still has when watch caches have forgotten it, read by exact lists.
+//! What etcd still has when watch caches no longer have it, read by exact lists.
 
 use super::super::faults::Lie;
 use super::*;

@@ -1,4 +1,4 @@
-//! Whether the API server is there, as far as its answers tell.
+//! Whether the API server is there, as far as its answers show.
 
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(120);
 /// Two watches that differ by no more than this were cut by the same clock.
 const ALIKE: Duration = Duration::from_secs(2);
-/// For this long watches are shorter then. Whoever cut them may go, and two more of them tell whether he has.
+/// For this long watches are shorter then. Whoever cut them may go, and two more of them show whether he has.
 const SHORTER: Duration = Duration::from_secs(3600);
 
 /// The ends of quiet watches.

@@ -131,7 +131,7 @@ pub enum Effect {
     /// Ask whether the API server has this version: a list of at most one object, not older than it.
     Probe(ResourceVersion),
     /// Ask which version the API server has: a consistent list of at most one object, and where that is older than what
-    /// was applied, one of some more, whose objects tell whether versions of lists say anything about them.
+    /// was applied, one of some more, whose objects show whether versions of lists say anything about them.
     AskLatest,
     /// List: the first page, which begins a new list, or the one that `token` names.
     List {
@@ -204,7 +204,7 @@ pub enum Anomaly {
 }
 
 impl Effect {
-    /// Whether an input answers it. The others are done and forgotten.
+    /// Whether an input answers it. Nothing more is heard of the others.
     #[must_use]
     pub const fn is_action(&self) -> bool {
         match self {

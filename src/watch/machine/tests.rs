@@ -419,7 +419,7 @@ fn a_list_older_than_the_journal_is_asked_for_twice() {
     );
 }
 
-/// Fault 26: an empty list from a broken server is asked for a second time before anything is told as gone.
+/// Fault 26: an empty list from a broken server is requested a second time before anything is recorded as deleted.
 #[test]
 fn a_list_that_lacks_most_of_what_is_known_is_asked_for_twice() {
     check(

@@ -64,7 +64,7 @@ struct Fact {
     had: bool,
 }
 
-/// The questions about one window, and what their answers tell.
+/// The questions about one window, and what their answers show.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// The revision that the window begins after.
@@ -213,7 +213,8 @@ impl Plan {
             let mut questions: Vec<Question> =
                 unknown.map(|at| if self.counting { Question::Count(at) } else { Question::Names(at) }).collect();
             if !questions.is_empty() {
-                // Every object of the end is known: whether the API server counts them right tells what its counts are worth.
+                // Every object of the end is known: whether the API server counts them right shows what its counts are
+                // worth.
                 if self.counting && !self.counts.contains_key(&self.to) {
                     questions.push(Question::Count(self.to));
                 }
@@ -531,13 +532,13 @@ mod tests {
         }
 
         #[test]
-        fn without_counts_names_tell_the_same(writes in proptest::collection::vec(write(), 1..40), lie in 0..3_u64) {
+        fn without_counts_names_show_the_same(writes in proptest::collection::vec(write(), 1..40), lie in 0..3_u64) {
             let to = writes.len() as u64;
             let history = History::of(&writes, 0);
             // Absent, or too low where anything is known.
             let count = |_, count: u64| (lie > 0).then(|| count.saturating_sub(lie));
             let found = history.recover(0, to, count);
-            // Where nothing is left at the end, too few cannot be told from none.
+            // Where nothing is left at the end, too few cannot be distinguished from none.
             if lie == 0 || !history.at(to).is_empty() {
                 prop_assert_eq!(&found.unwrap().0, &history.changes);
             }

@@ -45,13 +45,13 @@ impl Revisions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A source is about to tell what it sees.
+    /// A source is about to note what it sees.
     pub(in crate::watch) fn introduce(&self, id: SourceId, spec: &SourceSpec) {
         self.known().sources.insert(id, spec.clone());
     }
 
     /// Its API server went back in time, or may be another one: what was known is of no use.
-    pub(in crate::watch) fn forget(&self) {
+    pub(in crate::watch) fn reset(&self) {
         let mut known = self.known();
         let sources = std::mem::take(&mut known.sources);
         *known = Known { sources, ..Known::default() };

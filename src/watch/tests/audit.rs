@@ -1,4 +1,4 @@
-//! The self-audit: what a server withholds is found, and a busy one is believed.
+//! The self-audit: what a server drops is found, and a busy one is believed.
 
 use super::*;
 
@@ -13,7 +13,7 @@ async fn audited_place() -> Place {
 }
 
 /// The next event of the watch that is opened now is lost.
-async fn withhold_next(place: &Place) {
+async fn drop_next(place: &Place) {
     place.watch_again_with(Fault::new(On::watch("configmaps"), Act::replace(0, "\n"))).await;
 }
 
@@ -36,7 +36,7 @@ impl Daemon {
 
 /// Fault 20: a server that leaves an event out. An audit finds it within a period, whatever it was.
 #[tokio::test]
-async fn what_a_server_withholds_is_found_and_told_with_its_gap() {
+async fn what_a_server_drops_is_found_and_recorded_with_its_gap() {
     let place = audited_place().await;
     for name in ["changes", "goes", "stays"] {
         place.map(name, "1");
@@ -44,17 +44,17 @@ async fn what_a_server_withholds_is_found_and_told_with_its_gap() {
     let daemon = place.ready(maps()).await;
     daemon.until(&place, |log| log.len() == 3).await;
     let known = place.sim.revision();
-    withhold_next(&place).await;
+    drop_next(&place).await;
     place.map("new", "1");
     let new = place.sim.revision();
     let log = daemon.until(&place, |log| log.len() == 5).await;
     assert_eq!(log[3..], ["GAP audit".to_owned(), format!("ADDED inferred new@{new}")]);
-    withhold_next(&place).await;
+    drop_next(&place).await;
     place.change("changes", "2");
     let changed = place.sim.revision();
     let log = daemon.until(&place, |log| log.len() == 7).await;
     assert_eq!(log[5..], ["GAP audit".to_owned(), format!("MODIFIED inferred changes@{changed}")]);
-    withhold_next(&place).await;
+    drop_next(&place).await;
     place.drop("goes");
     let log = daemon.until(&place, |log| log.len() == 9).await;
     assert_eq!(log[7], "GAP audit");
@@ -103,7 +103,7 @@ async fn a_busy_server_is_never_found_to_differ() {
 }
 
 #[tokio::test]
-async fn a_source_that_tells_less_than_it_knows_is_audited_as_well() {
+async fn a_source_that_emits_less_than_it_knows_is_audited_as_well() {
     let place = audited_place().await;
     let labelled = |name: &str, tier: &str| {
         let mut map = objects::config_map("shop", name, "1");
@@ -126,7 +126,7 @@ async fn a_source_that_tells_less_than_it_knows_is_audited_as_well() {
     let (done, _) = daemon.audits();
     daemon.until_audited(done + 3).await;
     assert_eq!((daemon.audits().1, daemon.log(&place).len()), (0, 1));
-    withhold_next(&place).await;
+    drop_next(&place).await;
     labelled("new", "web");
     let log = daemon.until_last(&place, "ADDED inferred new@").await;
     assert_eq!((log.len(), &*log[1]), (3, "GAP audit"), "{log:?}");
@@ -170,8 +170,8 @@ async fn an_audit_asks_for_every_page_as_for_the_first() {
     daemon.until_audited(done + 1).await;
     let metadata = |seen: &crate::sim::faults::Seen| seen.accept.contains("PartialObjectMetadataList");
     let asked: Vec<_> = place.sim.requests().into_iter().filter(|seen| seen.is_list("configmaps")).collect();
-    let told: Vec<_> = asked[3..7].iter().map(|seen| (metadata(seen), seen.status == Some(406))).collect();
-    assert_eq!(told, [(true, true), (false, false), (false, false), (false, false)]);
+    let seen: Vec<_> = asked[3..7].iter().map(|seen| (metadata(seen), seen.status == Some(406))).collect();
+    assert_eq!(seen, [(true, true), (false, false), (false, false), (false, false)]);
     assert!(asked[5].param("continue").is_some() && asked[6].param("continue").is_some());
     let refused = asked.iter().skip(4).position(|seen| seen.status == Some(406)).unwrap() + 4;
     assert!(metadata(&asked[refused]) && asked[refused].param("continue").is_some());
@@ -252,9 +252,9 @@ async fn a_restored_server_that_no_version_betrays_is_found() {
         place.map(&format!("m{n}"), "1");
     }
     let daemon = place.ready(maps()).await;
-    let told = |log: &[String], what: &str| log.iter().any(|line| line.starts_with(what));
+    let has = |log: &[String], what: &str| log.iter().any(|line| line.starts_with(what));
     let log =
-        daemon.until(&place, |log| told(log, "DELETED inferred lost@") && told(log, "ADDED inferred instead@")).await;
+        daemon.until(&place, |log| has(log, "DELETED inferred lost@") && has(log, "ADDED inferred instead@")).await;
     let gaps: Vec<&String> = log.iter().filter(|line| line.starts_with("GAP")).collect();
     assert_eq!(gaps, ["GAP audit"]);
     daemon.stop().await;

@@ -20,8 +20,8 @@ fn any_trouble(random: &mut fastrand::Rng) -> Act {
     }
 }
 
-/// Writes, troubles and restarts in any order; `forgetting` also lets the server forget and expires objects together.
-async fn chaos(seed: u64, forgetting: bool) {
+/// Writes, troubles and restarts in any order; `compacting` also lets the server compact and expires objects together.
+async fn chaos(seed: u64, compacting: bool) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut place = Place::new().await;
     place.timings.page = 3;
@@ -54,7 +54,7 @@ async fn chaos(seed: u64, forgetting: bool) {
                     rows.iter().filter(|row| &*row.name != "first").map(|row| (&*row.namespace, &*row.name)).collect();
                 place.sim.expire_together("configmaps", &together).unwrap();
             }
-            22 if forgetting => place.sim.compact_all(),
+            22 if compacting => place.sim.compact_all(),
             _ => tokio::time::sleep(Duration::from_millis(random.u64(0..20))).await,
         }
     }
@@ -63,13 +63,13 @@ async fn chaos(seed: u64, forgetting: bool) {
     let log = daemon.until_last(&place, "last@").await;
     daemon.stop().await;
 
-    let mut told = std::collections::BTreeSet::new();
+    let mut seen = std::collections::BTreeSet::new();
     let mut state = std::collections::BTreeMap::new();
     for line in log.iter().filter(|line| !line.starts_with("GAP")) {
         let (words, version) = line.split_once('@').unwrap();
         let [kind, _, name] = words.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
         // An inferred deletion has the version of the object's last known state.
-        assert!(told.insert((kind, name, version)), "seed {seed}: {line} is told twice");
+        assert!(seen.insert((kind, name, version)), "seed {seed}: {line} is there twice");
         let before = state.get(name).copied();
         assert_eq!(kind == "ADDED", before.is_none(), "seed {seed}: {line} after {before:?}");
         if kind == "DELETED" {
@@ -84,7 +84,7 @@ async fn chaos(seed: u64, forgetting: bool) {
     let state: Vec<(String, String)> =
         state.into_iter().map(|(name, version)| (name.to_owned(), version.to_owned())).collect();
     assert_eq!(state, truth, "seed {seed}: the log's end is what the server has");
-    if !forgetting {
+    if !compacting {
         assert_eq!(sorted_within_versions(&log[1..]), sorted_within_versions(&place.truth(at)), "seed {seed}");
         assert_eq!(place.lists_begun(), 1, "seed {seed}");
     }
@@ -108,7 +108,7 @@ async fn whatever_happens_to_the_connection_the_log_is_what_happened() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_server_forgets_the_log_ends_with_what_it_has() {
+async fn whatever_a_server_compacts_the_log_ends_with_what_it_has() {
     for seed in 11..=14 {
         chaos(seed, true).await;
     }

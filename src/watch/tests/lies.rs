@@ -1,4 +1,4 @@
-//! Servers that lie: they repeat, withhold, mix up, go back, and send what nobody asked for.
+//! Servers that lie: they repeat, drop, mix up, go back, and send what nobody requested.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn line(kind: &str, object: &Value) -> Signal {
 }
 
 /// The next event of the watch is lost.
-fn withheld() -> Fault {
+fn dropped() -> Fault {
     Fault::new(On::watch("configmaps"), Act::replace(0, "\n"))
 }
 
@@ -93,9 +93,9 @@ async fn what_is_older_than_the_position_never_moves_it_back() {
 }
 
 /// Fault 19: events that change places. The one that comes too late is not written behind what came after it: it is
-/// told with a gap.
+/// recorded with a gap.
 #[tokio::test]
-async fn events_that_change_places_are_told_behind_a_gap() {
+async fn events_that_change_places_are_recorded_behind_a_gap() {
     let place = Place::with_gaps().await;
     let daemon = place.ready(maps()).await;
     place.watch_again_with(Fault::new(On::watch("configmaps"), Act::swap(0))).await;
@@ -124,7 +124,7 @@ async fn events_that_change_places_are_told_behind_a_gap() {
 }
 
 /// Fault 21: ADDED for an object that is known is what it is to the log: nothing, a change, or an incarnation whose
-/// predecessor's end was withheld.
+/// predecessor's end was dropped.
 #[tokio::test]
 async fn an_added_for_a_known_object_is_what_the_state_says() {
     let place = Place::with_gaps().await;
@@ -159,13 +159,13 @@ async fn an_added_for_a_known_object_is_what_the_state_says() {
     daemon.stop().await;
 }
 
-/// Fault 22: DELETED for an object that is not known: its life was withheld, and that is told. What is not known of it
-/// is not claimed.
+/// Fault 22: DELETED for an object that is not known: its life was dropped, and that is recorded. What is not known of
+/// it is not claimed.
 #[tokio::test]
 async fn a_deleted_for_an_unknown_object_is_a_gap() {
     let place = Place::with_gaps().await;
     let daemon = place.ready(maps()).await;
-    place.watch_again_with(withheld()).await;
+    place.watch_again_with(dropped()).await;
     place.map("never seen", "1");
     place.drop("never seen");
     daemon.until(&place, |log| log.len() == 1).await;
@@ -188,20 +188,20 @@ async fn an_object_of_another_kind_is_refused() {
             "metadata": {"name": "foreign", "namespace": "shop", "uid": "f", "resourceVersion": "999999"}});
         let foreign = format!("{}\n", json!({"type": "ADDED", "object": object}));
         let refused = || daemon.stats("configmaps").failures().find(|(name, _)| *name == "undecodable").unwrap().1;
-        let (before, told) = (refused(), daemon.log(&place).len());
+        let (before, known) = (refused(), daemon.log(&place).len());
         // The newest event comes again first.
         place.watch_again_with(Fault::new(On::watch("configmaps"), Act::replace(1, foreign)).times(3)).await;
-        place.map(&format!("b{told}"), "1");
-        let log = daemon.until(&place, |log| log.len() == told + 1).await;
-        assert!(log[told].starts_with("ADDED recovered b"), "{log:?}");
+        place.map(&format!("b{known}"), "1");
+        let log = daemon.until(&place, |log| log.len() == known + 1).await;
+        assert!(log[known].starts_with("ADDED recovered b"), "{log:?}");
         assert_eq!(refused() - before, 3);
-        place.map(&format!("c{told}"), "1");
-        daemon.until_last(&place, &format!(" c{told}@")).await;
+        place.map(&format!("c{known}"), "1");
+        daemon.until_last(&place, &format!(" c{known}@")).await;
     }
     daemon.stop().await;
 }
 
-/// Fault 36: a panic over what a server sent ends neither the daemon nor the source, and is told.
+/// Fault 36: a panic over what a server sent ends neither the daemon nor the source, and is logged.
 #[tokio::test]
 async fn a_panic_over_one_object_is_an_undecodable_one() {
     let place = Place::new().await;
@@ -244,7 +244,7 @@ async fn a_few_objects_that_went_hold_nothing_up() {
     }
 }
 
-/// Fault 26: an empty list of a broken server deletes nothing; one that a second list confirms is told.
+/// Fault 26: an empty list of a broken server deletes nothing; one that a second list confirms is recorded.
 #[tokio::test]
 async fn a_list_that_lacks_most_objects_is_believed_the_second_time() {
     let place = Place::with_gaps().await;
@@ -281,9 +281,9 @@ async fn a_list_that_lacks_most_objects_is_believed_the_second_time() {
     daemon.stop().await;
 }
 
-/// Fault 27: lists are plain ones, so no bookmark ends them; before their end nothing is told and nobody is ready.
+/// Fault 27: lists are plain ones, so no bookmark ends them; before their end nothing is recorded and nobody is ready.
 #[tokio::test]
-async fn nothing_is_told_and_nobody_ready_before_the_end_of_the_first_list() {
+async fn nothing_is_recorded_and_nobody_ready_before_the_end_of_the_first_list() {
     let place = Place::new().await;
     for n in 0..20 {
         place.map(&format!("m{n:02}"), "1");

@@ -105,7 +105,7 @@ impl Running {
         self.handle.overview().sources.iter().all(|source| source.stats.state() == SourceState::Watching)
     }
 
-    async fn until_told(&self, stage: &Stage, end: &str) {
+    async fn until_recorded(&self, stage: &Stage, end: &str) {
         let mut head = self.journal.head();
         while !self.log(stage).iter().any(|line| line.contains(end)) {
             head.changed().await.unwrap();
@@ -163,7 +163,7 @@ async fn every_source_is_back_within_two_seconds_of_the_server() {
             assert!(took <= 2 * SECOND, "{took:?} in outage {outage} with {sources} sources, /readyz {readyz:?}");
             let name = format!("m{outage}");
             stage.map("n0", &name);
-            running.until_told(&stage, &format!("ADDED watched {name}@")).await;
+            running.until_recorded(&stage, &format!("ADDED watched {name}@")).await;
             assert!(running.all_watch());
             tokio::time::sleep(12 * SECOND).await;
         }
@@ -294,7 +294,7 @@ async fn a_question_that_is_never_answered_is_asked_by_one_for_all() {
 /// The server says 200 and resets the connection, or resets it before that, or a moment later: it is not asked for ever
 /// faster, does not look well, and is well when it is.
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_always_breaks_is_told_and_heals() {
+async fn a_connection_that_always_breaks_is_reported_and_heals() {
     let later = Act::tamper(At::Event(0), How::Nothing, Then::Reset);
     for (name, act) in [("after 200", later), ("before an answer", Act::Reset)] {
         let stage = Stage::new(2);
@@ -313,7 +313,7 @@ async fn a_connection_that_always_breaks_is_told_and_heals() {
         assert!(stage.sim.busiest_second("configmaps", Some("n0")) <= OF_ONE);
         stage.map("n0", "meanwhile");
         stage.sim.heal();
-        running.until_told(&stage, "ADDED watched meanwhile@").await;
+        running.until_recorded(&stage, "ADDED watched meanwhile@").await;
         tokio::time::sleep(15 * SECOND).await;
         assert!(running.all_watch());
         assert_eq!(running.gaps(&stage), 0);
@@ -335,7 +335,7 @@ async fn watches_that_end_early_make_no_hot_loop() {
     assert!(stage.sim.busiest_second("configmaps", Some("n0")) <= OF_ONE);
     assert!(stage.sim.most_within(SECOND, |seen| seen.is_watch("configmaps")) <= 3);
     stage.sim.heal();
-    running.until_told(&stage, "m1999@").await;
+    running.until_recorded(&stage, "m1999@").await;
     assert_eq!(running.gaps(&stage), 0);
 }
 
@@ -365,7 +365,7 @@ async fn a_quiet_resource_without_bookmarks_has_no_gap() {
                 let name = format!("brief{minute}");
                 stage.sim.create("events", objects::event("n0", &name, "web-1", "Started")).unwrap();
                 stage.sim.delete("events", "n0", &name).unwrap();
-                running.until_told(&stage, &format!("DELETED watched {name}@")).await;
+                running.until_recorded(&stage, &format!("DELETED watched {name}@")).await;
             }
         }
         assert_eq!(running.log(&stage).len(), 10, "{idle:?}: {:#?}", running.log(&stage));

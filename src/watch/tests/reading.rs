@@ -82,10 +82,10 @@ async fn a_cut_in_the_middle_of_a_line_loses_and_repeats_nothing() {
     }
 }
 
-/// Faults 5, 6, 16 and 23: 410 as an answer and as an ERROR; whatever went unseen is told as the net difference, and one
-/// that was deleted and created again is two changes.
+/// Faults 5, 6, 16 and 23: 410 as an answer and as an ERROR; whatever went unseen is recorded as the net difference,
+/// and one that was deleted and created again is two changes.
 #[tokio::test]
-async fn a_server_that_forgets_gets_a_gap_and_the_difference() {
+async fn a_compacted_server_gets_a_gap_and_the_difference() {
     for http_410 in [false, true] {
         let place = Place::with(|settings| settings.http_410 = http_410).await;
         place.map("stays", "1");
@@ -325,7 +325,7 @@ async fn watches_that_end_at_once_make_no_hot_loop_and_without_news_no_gap() {
     daemon.stop().await;
 }
 
-/// What changes while no watch brings anything is told all the same, each time behind a gap.
+/// What changes while no watch brings anything is recorded all the same, each time behind a gap.
 #[tokio::test]
 async fn what_changes_while_watches_end_at_once_is_listed() {
     let place = Place::with_gaps().await;
@@ -339,8 +339,8 @@ async fn what_changes_while_watches_end_at_once_is_listed() {
     for (value, length) in [("2", 3), ("3", 5)] {
         place.change("a", value);
         let log = daemon.until(&place, |log| log.len() == length).await;
-        let told = ["GAP expired".to_owned(), format!("MODIFIED inferred a@{}", place.sim.revision())];
-        assert_eq!(log[length - 2..], told, "{log:?}");
+        let expected = ["GAP expired".to_owned(), format!("MODIFIED inferred a@{}", place.sim.revision())];
+        assert_eq!(log[length - 2..], expected, "{log:?}");
     }
     assert_eq!(place.lists(), 3);
     daemon.stop().await;
@@ -358,7 +358,7 @@ async fn an_error_with_a_null_in_it_means_what_it_says() {
         place.watch_again_with(Fault::new(On::watch("configmaps"), Act::replace(1, line)).times(4)).await;
         place.map(&format!("m{n}"), "1");
         let log = daemon.until_last(&place, &format!("m{n}@")).await;
-        assert_eq!(log.len(), n + 2, "nothing was forgotten: {log:?}");
+        assert_eq!(log.len(), n + 2, "nothing had expired: {log:?}");
         assert!(log[n + 1].starts_with("ADDED watched"), "{log:?}");
     }
     assert_eq!(place.lists(), 1);

@@ -1,9 +1,9 @@
-//! Positions that watches have forgotten and etcd has not.
+//! Positions that watches no longer have and etcd still has.
 
 use super::*;
 
 impl Place {
-    /// What happened to ConfigMaps after one revision, as the log tells it: what was recovered up to the other one.
+    /// What happened to ConfigMaps after one revision, as the log records it: what was recovered up to the other one.
     fn recovered(&self, after: u64, upto: u64) -> Vec<String> {
         let truth = self.truth(after);
         let at = |line: &String| line.rsplit('@').next().unwrap().parse::<u64>().unwrap();
@@ -13,7 +13,7 @@ impl Place {
             .collect()
     }
 
-    /// Three objects are told, and the daemon is stopped; up to this revision everything is known.
+    /// Three objects are recorded, and the daemon is stopped; up to this revision everything is known.
     async fn knows_three(&self) -> u64 {
         for name in ["a", "b", "c"] {
             self.map(name, "1");
@@ -32,7 +32,7 @@ impl Place {
     }
 
     /// The daemon is stopped meanwhile, and no watch can begin at what it knows.
-    async fn forget(&self) {
+    async fn expire(&self) {
         self.sim.expire_watch_history("configmaps", self.sim.revision());
     }
 
@@ -88,7 +88,7 @@ impl Place {
 
 /// Fault 5: 410 at the start of a watch.
 #[tokio::test]
-async fn what_a_watch_has_forgotten_is_recovered() {
+async fn what_a_watch_missed_is_recovered() {
     let place = Place::new().await;
     // Two daemons over one cluster: one watches all the time, and the other one has to recover.
     let other = Place { sim: place.sim.clone(), dir: tempfile::tempdir().unwrap(), timings: quick() };
@@ -105,7 +105,7 @@ async fn what_a_watch_has_forgotten_is_recovered() {
     place.live();
     watching.until(&other, |log| log.len() == 3 + place.truth(from).len()).await;
     watching.stop().await;
-    place.forget().await;
+    place.expire().await;
     let upto = place.sim.revision();
     let daemon = place.ready(maps()).await;
     place.sim.wait_for_watches("configmaps", 1).await.unwrap();
@@ -120,7 +120,7 @@ async fn what_a_watch_has_forgotten_is_recovered() {
 
 /// Restarts of decklog and of the API server, one after the other, with what happens in between.
 #[tokio::test]
-async fn whatever_is_forgotten_again_and_again_the_log_has_no_gap() {
+async fn whatever_expires_again_and_again_the_log_has_no_gap() {
     let place = Place::new().await;
     let begun = place.knows_three().await;
     for round in 0..5 {
@@ -130,7 +130,7 @@ async fn whatever_is_forgotten_again_and_again_the_log_has_no_gap() {
             place.drop(&format!("r{round}n{}", n / 2 * 2));
             place.map(&format!("r{round}n{}", n / 2 * 2), "again");
         }
-        place.forget().await;
+        place.expire().await;
         place.catches_up().await;
     }
     let log = log_at(&place.state());
@@ -154,7 +154,7 @@ async fn many_deletions_of_one_version_are_recovered() {
     pairs.push(("shop", "short"));
     place.sim.expire_together("configmaps", &pairs).unwrap();
     place.change("e8", "2");
-    place.forget().await;
+    place.expire().await;
     let daemon = place.ready(maps()).await;
     let mut log = daemon.until(&place, |log| log.len() == 20).await;
     daemon.stop().await;
@@ -175,18 +175,18 @@ async fn what_is_compacted_is_a_gap_and_the_rest_is_recovered() {
     place.sim.compact(compacted);
     place.map("x", "1");
     place.live_again();
-    place.forget().await;
+    place.expire().await;
     place.catches_up().await;
     let log = log_at(&place.state());
     let gap = log.iter().position(|line| line.starts_with("GAP")).unwrap();
     assert_eq!(gap, 3, "{log:#?}");
     let inferred = log[4..].iter().take_while(|line| line.contains(" inferred ")).count();
     assert_eq!(log[4 + inferred..], place.recovered(compacted, u64::MAX), "{log:#?}");
-    let told = place.gaps();
-    assert_eq!(told, [(Some(from.to_string()), Some(compacted.to_string()), None)]);
+    let gaps = place.gaps();
+    assert_eq!(gaps, [(Some(from.to_string()), Some(compacted.to_string()), None)]);
 }
 
-/// The API server compacts while the past is read: what could be had is told, and the gap says how much that was.
+/// The API server compacts while the past is read: what could be had is recorded, and the gap says how much that was.
 #[tokio::test]
 async fn what_is_compacted_while_it_is_recovered_is_the_gap() {
     let place = Place::new().await;
@@ -198,9 +198,9 @@ async fn what_is_compacted_while_it_is_recovered_is_the_gap() {
         place.change("a", &format!("a{n}"));
     }
     let compacted = place.sim.revision() - 100;
-    place.forget().await;
+    place.expire().await;
     let daemon = place.start(maps()).await;
-    // The first window is told, and the second one has begun.
+    // The first window is recorded, and the second one has begun.
     let at = On::list("configmaps").query(&format!("resourceVersion={}&", place.sim.revision()));
     place.sim.wait_for_count(&at, 1).await.unwrap();
     place.sim.compact(compacted);
@@ -210,7 +210,7 @@ async fn what_is_compacted_while_it_is_recovered_is_the_gap() {
     let gap = log.iter().position(|line| line.starts_with("GAP")).unwrap();
     let [(from, to, recovered)] = place.gaps().try_into().unwrap();
     assert_eq!((from.unwrap(), to.unwrap()), ((7 + 1000).to_string(), compacted.to_string()));
-    assert_eq!((gap, recovered), (1001, Some(1000)), "what was there before is told, and counted");
+    assert_eq!((gap, recovered), (1001, Some(1000)), "what was there before is recorded, and counted");
     assert_eq!(log.len(), 1 + 1000 + 1 + 1 + 100);
     assert!(log[gap + 1].starts_with("MODIFIED inferred a@"), "{:?}", log[gap + 1]);
 }
@@ -236,7 +236,7 @@ async fn what_cannot_be_recovered_is_a_gap_as_ever() {
         let place = Place::new().await;
         let from = place.knows_three().await;
         place.live();
-        place.forget().await;
+        place.expire().await;
         let name = format!("{act:?}");
         place.sim.fault(Fault::new(exact(), act).times(times));
         place.catches_up().await;
@@ -260,7 +260,7 @@ async fn no_more_is_asked_than_the_budget_allows() {
         let mut place = Place::new().await;
         let from = place.knows_three().await;
         place.live();
-        place.forget().await;
+        place.expire().await;
         // Exactly enough, and one less.
         let requests = if requests == u32::MAX { requests } else { most - requests };
         place.timings.recover = Some(RecoverBounds { requests, ..RecoverBounds::default() });
@@ -283,12 +283,13 @@ async fn no_more_is_asked_than_the_budget_allows() {
     }
 }
 
-/// What a watch leaves out, and an audit finds, is recovered as well: what was told meanwhile is not told again.
+/// What a watch leaves out, and an audit finds, is recovered as well: what was recorded meanwhile is not recorded
+/// again.
 #[tokio::test]
 async fn what_an_audit_finds_is_recovered() {
     let nothing =
         "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"ConfigMap\",\"metadata\":{\"resourceVersion\":\"1\"}}}\n";
-    for withheld in ["new", "a", "b", "short"] {
+    for dropped in ["new", "a", "b", "short"] {
         let mut place = Place::new().await;
         place.timings.audit = Some(Duration::from_millis(200));
         for name in ["a", "b", "c"] {
@@ -298,20 +299,20 @@ async fn what_an_audit_finds_is_recovered() {
         daemon.until(&place, |log| log.len() == 3).await;
         let from = place.sim.revision();
         place.watch_again_with(Fault::new(On::watch("configmaps"), Act::replace(0, nothing))).await;
-        match withheld {
+        match dropped {
             "a" => place.change("a", "2"),
             "b" => place.drop("b"),
-            _ => place.map(withheld, "1"),
+            _ => place.map(dropped, "1"),
         }
-        if withheld == "short" {
+        if dropped == "short" {
             // Its deletion comes, and contradicts the log before an audit does.
             place.drop("short");
         }
-        place.map("told", "1");
+        place.map("seen", "1");
         place.change("c", "2");
-        place.drop("told");
+        place.drop("seen");
         place.sim.signal("configmaps", &Signal::Bookmark);
-        let like = |log: &[String]| log.iter().any(|line| line.contains("recovered") && line.contains(withheld));
+        let like = |log: &[String]| log.iter().any(|line| line.contains("recovered") && line.contains(dropped));
         daemon.until(&place, like).await;
         place.sim.wait_for_watches("configmaps", 1).await.unwrap();
         place.map("last", "1");
@@ -323,11 +324,12 @@ async fn what_an_audit_finds_is_recovered() {
             lines.sort_unstable();
             lines
         };
-        assert_eq!(plain(&log), plain(&place.truth(from)), "{withheld}: {log:#?}");
+        assert_eq!(plain(&log), plain(&place.truth(from)), "{dropped}: {log:#?}");
     }
 }
 
-/// A source of some objects alone: what leaves it while the watch is away is told as the watch would have told it.
+/// A source of some objects alone: what leaves it while the watch is away is recorded as the watch would have reported
+/// it.
 #[tokio::test]
 async fn of_a_selection_what_enters_and_leaves_is_recovered() {
     let place = Place::new().await;
@@ -365,7 +367,7 @@ async fn of_a_selection_what_enters_and_leaves_is_recovered() {
     place.change("new", "2");
     watching.until_last(&other, &format!("new@{}", place.sim.revision())).await;
     watching.stop().await;
-    place.forget().await;
+    place.expire().await;
     let daemon = place.ready(some()).await;
     place.sim.wait_for_watches("configmaps", 1).await.unwrap();
     daemon.stop().await;
@@ -389,7 +391,7 @@ async fn questions_about_the_past_keep_to_their_rate_and_to_retry_after() {
         place.change("a", &format!("a{n}"));
         place.sim.create("secrets", objects::secret("shop", &format!("s{n}"), &[])).unwrap();
     }
-    place.forget().await;
+    place.expire().await;
     place.sim.expire_watch_history("secrets", place.sim.revision());
     place.sim.clear_requests();
     let exact = || On::list("configmaps").query("Exact");
@@ -397,10 +399,10 @@ async fn questions_about_the_past_keep_to_their_rate_and_to_retry_after() {
     let daemon = place.ready(both()).await;
     place.sim.wait_for_watches("*", 2).await.unwrap();
     daemon.stop().await;
-    let told = log_at(&place.state());
-    let of_maps: Vec<String> = told.iter().filter(|line| line.contains(" a@")).cloned().collect();
+    let log = log_at(&place.state());
+    let of_maps: Vec<String> = log.iter().filter(|line| line.contains(" a@")).cloned().collect();
     assert_eq!(of_maps[1..], place.recovered(from, u64::MAX));
-    assert_eq!(told.len(), 1 + 2 * 60, "{told:#?}");
+    assert_eq!(log.len(), 1 + 2 * 60, "{log:#?}");
     let asked: Vec<_> = place.sim.requests().into_iter().filter(|seen| seen.query.contains("Exact")).collect();
     assert!(asked.len() > 120, "{}", asked.len());
     let busy = asked.iter().position(|seen| seen.status == Some(429)).unwrap();
@@ -442,7 +444,7 @@ async fn what_a_restore_has_undone_is_no_part_of_the_past() {
     for n in 0..12 {
         place.change("b", &format!("b{n}"));
     }
-    place.forget().await;
+    place.expire().await;
     place.catches_up().await;
     assert_eq!(log_at(&place.state())[before..], place.recovered(from, u64::MAX));
 }

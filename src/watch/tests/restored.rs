@@ -4,7 +4,7 @@ use super::*;
 
 /// Fault 15: etcd put back, with lower versions.
 #[tokio::test]
-async fn a_restored_server_is_noticed_and_told_as_a_rollback() {
+async fn a_restored_server_is_noticed_and_recorded_as_a_rollback() {
     let place = Place::new().await;
     place.map("old", "1");
     let then = place.sim.revision();
@@ -52,7 +52,7 @@ async fn a_server_that_was_only_slow_keeps_no_other_source_from_listing() {
 
 /// Fault 15: the same, where the versions have been passed again before the list.
 #[tokio::test]
-async fn a_restored_server_that_catches_up_is_told_as_a_rollback_all_the_same() {
+async fn a_restored_server_that_catches_up_is_recorded_as_a_rollback_all_the_same() {
     let mut place = Place::new().await;
     place.timings.thresholds.ahead = PATIENCE;
     place.map("old", "1");

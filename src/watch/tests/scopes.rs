@@ -32,7 +32,7 @@ async fn custom_resources_come_go_and_come_again() {
 }
 
 #[tokio::test]
-async fn deletions_that_went_by_unseen_with_their_resource_are_told() {
+async fn deletions_that_went_by_unseen_with_their_resource_are_recorded() {
     let mut place = Place::new().await;
     place.timings.silence = Duration::from_millis(300);
     place.sim.define(objects::crd("widgets.example.com", "Widget", true, &["v1"])).unwrap();
@@ -49,7 +49,7 @@ async fn deletions_that_went_by_unseen_with_their_resource_are_told() {
     daemon.stop().await;
 }
 
-/// Fault 12: another served version tells nothing a second time.
+/// Fault 12: another served version emits nothing a second time.
 #[tokio::test]
 async fn a_resource_served_in_another_version_goes_on_from_where_it_was() {
     let place = Place::new().await;
@@ -61,9 +61,9 @@ async fn a_resource_served_in_another_version_goes_on_from_where_it_was() {
     place.sim.serve_versions("widgets.example.com", &["v2"]).unwrap();
     place.sim.create("widgets.example.com", widget("b")).unwrap();
     let log = daemon.until_last(&place, "b@").await;
-    let told: Vec<&str> =
+    let changes: Vec<&str> =
         log.iter().filter(|line| !line.starts_with("GAP")).map(|line| line.split('@').next().unwrap()).collect();
-    assert_eq!(told.len(), 2, "nothing is told twice, nothing deleted: {log:?}");
+    assert_eq!(changes.len(), 2, "nothing is recorded twice, nothing deleted: {log:?}");
     daemon.stop().await;
 }
 
@@ -266,7 +266,7 @@ async fn a_resource_that_went_while_nobody_looked_takes_its_objects_along() {
 }
 
 #[tokio::test]
-async fn what_a_narrower_configuration_leaves_out_is_told_as_gone() {
+async fn what_a_narrower_configuration_leaves_out_is_recorded_as_gone() {
     let place = Place::new().await;
     for namespace in ["shop", "pay"] {
         place.sim.create("configmaps", objects::config_map(namespace, &format!("in-{namespace}"), "x")).unwrap();

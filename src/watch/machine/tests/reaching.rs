@@ -162,7 +162,7 @@ fn a_server_that_has_too_much_to_do_is_asked_ever_more_rarely() {
 }
 
 #[test]
-fn watches_that_break_off_at_once_are_told_and_watching_is_what_has_stood() {
+fn watches_that_break_off_at_once_are_reported_and_watching_is_what_has_stood() {
     check(
         known(),
         "0 start => probe 12
@@ -199,7 +199,7 @@ fn watches_that_break_off_at_once_are_told_and_watching_is_what_has_stood() {
 
 /// An API server that goes again and again soon after it came: that it was away explains why the watches broke off.
 #[test]
-fn watches_that_broke_off_with_their_server_are_forgotten_when_it_is_back() {
+fn watches_that_broke_off_with_their_server_no_longer_count_when_it_is_back() {
     check(
         known(),
         "0 start => probe 12
