@@ -6,8 +6,8 @@
 //! derived from them, and the checker walks that schema, so that a key exists in the file, in the schema and in the
 //! messages or in none of them.
 //!
-//! A wrong configuration is never half taken. Every problem in it is found in one reading and told at once, each with
-//! its place, the key's path, what was found, what was expected and the nearest valid spelling.
+//! A wrong configuration is never half taken. Every problem in it is found in one reading and reported at once, each
+//! with its place, the key's path, what was found, what was expected and the nearest valid spelling.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -105,11 +105,11 @@ impl Config {
         let broken: Vec<Option<usize>> = problems.iter().map(|problem| problem.place.line()).collect();
         problems.extend(environment::apply(&mut root, &schema, environment));
         expand(&mut root, "", environment, files, &mut problems);
-        let told: Vec<String> = problems.iter().map(|problem| problem.key.clone()).collect();
+        let reported: Vec<String> = problems.iter().map(|problem| problem.key.clone()).collect();
         problems.extend(check::check(&root, &schema, files).into_iter().filter(|problem| {
-            // One mistake is told once: not again for what could be read of a broken line or of a path without its
+            // One mistake is reported once: not again for what could be read of a broken line or of a path without its
             // directory, and not for keys that are missing because a broken line holds them.
-            let again = broken.contains(&problem.place.line()) || told.contains(&problem.key);
+            let again = broken.contains(&problem.place.line()) || reported.contains(&problem.key);
             !again && (broken.is_empty() || problem.found != check::MISSING)
         }));
         if problems.is_empty() {
@@ -124,7 +124,8 @@ impl Config {
                     return Ok(Loaded { config, path: PathBuf::from(file), warnings });
                 }
                 Err(error) => {
-                    // The checker and the types come from one description, so this is a bug; it is told all the same.
+                    // The checker and the types come from one description, so this is a bug; it is reported all the
+                    // same.
                     let expected = "a value that the types take; please report this".to_owned();
                     return Err(Problems::whole(file.to_owned(), error.to_string(), expected));
                 }

@@ -124,7 +124,7 @@ pub async fn run(setting: Setting) -> Result<(), DaemonError> {
     let (journal, thread) = Journal::open(&config.state.path)?;
     // Next, what a daemon that is gone has left of itself: this one may have its very process id, as in a container.
     let live_file = Live::file(&config.state.path)
-        .inspect_err(|error| tracing::warn!("`decklog status` will tell less of this process: {error}"))
+        .inspect_err(|error| tracing::warn!("`decklog status` will say less of this process: {error}"))
         .ok();
     let started = Running::start(&setting, journal.clone(), live_file).await;
     drop(journal);
@@ -165,7 +165,7 @@ async fn goes_on(journal: &Journal) -> Result<(), JournalError> {
         tracing::warn!(epoch, "the state directory is a copy, or was put back from one: a new epoch begins");
     }
     if let Err(error) = journal.renew_mark().await {
-        tracing::warn!("{error}; whether the state directory is put back from a copy is told by the outputs alone");
+        tracing::warn!("{error}; only the outputs show whether the state directory is put back from a copy");
     }
     Ok(())
 }
@@ -184,7 +184,7 @@ impl Running {
         let mut sinks = Sinks::default();
         goes_on(&journal).await?;
         sinks.open(&config.sink, &journal).await?;
-        // Every sink has its cursor by now, so that nothing is forgotten that one of them still needs.
+        // Every sink has its cursor by now, so that nothing is truncated that one of them still needs.
         journal
             .bound(Bounds {
                 max_size: config.state.max_size.0,

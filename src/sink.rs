@@ -41,7 +41,7 @@ use crate::model::{Cluster, EntryType, Seq};
 use crate::wire::{self, EntryError, Header};
 pub use template::Template;
 
-/// What stands for the name of a sink in a sentence before [`Sink::bind`] has told it.
+/// What stands for the name of a sink in a sentence before [`Sink::bind`] has given it.
 const UNNAMED: &str = "NAME";
 
 /// The least wait after a refusal of credentials or rights, which heals when somebody renews them.
@@ -59,19 +59,19 @@ pub enum Class {
 }
 
 /// A place in the log of one journal, and which entry stands there. A journal that is put back gives seqs out a second
-/// time, and until that is found out in the same epoch: only the entry itself tells whose timeline an output holds.
+/// time, and until that is found out in the same epoch: only the entry itself shows whose timeline an output holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPosition {
     /// Which journal.
     pub epoch: String,
     /// The last seq that is there.
     pub seq: Seq,
-    /// The entry of that seq; none where that cannot be told, and before the first.
+    /// The entry of that seq; none where that is not known, and before the first.
     pub entry: Option<Mark>,
 }
 
-/// What tells an entry from every other that was ever given its epoch and seq: the change, and the microsecond in which
-/// it was journaled.
+/// What distinguishes an entry from every other that was ever given its epoch and seq: the change, and the microsecond
+/// in which it was journaled.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Mark {
     /// The entry's id.
@@ -102,7 +102,7 @@ impl LogPosition {
         Self { epoch: entry.epoch.to_string(), seq: entry.seq(), entry: Some(mark) }
     }
 
-    /// Whether this is the place of the very same entry, as far as both can tell.
+    /// Whether this is the place of the very same entry, as far as both know.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         let same_entry = match (&self.entry, &other.entry) {

@@ -1,4 +1,4 @@
-//! The checker: walks the tree along the schema and tells every problem at once.
+//! The checker: walks the tree along the schema and reports every problem at once.
 
 use std::collections::HashMap;
 
@@ -64,11 +64,11 @@ struct Checker<'s> {
 }
 
 impl Checker<'_> {
-    fn tell(&mut self, place: &SourceSpan, key: &str, found: impl Into<String>, expected: impl Into<String>) {
-        self.tell_near(place, key, found, expected, None);
+    fn report(&mut self, place: &SourceSpan, key: &str, found: impl Into<String>, expected: impl Into<String>) {
+        self.report_near(place, key, found, expected, None);
     }
 
-    fn tell_near(
+    fn report_near(
         &mut self,
         place: &SourceSpan,
         key: &str,
@@ -102,7 +102,7 @@ impl Checker<'_> {
             ("array", Value::List(nodes)) => {
                 let least = schema["minItems"].as_u64().unwrap_or(0);
                 if (nodes.len() as u64) < least {
-                    self.tell(&node.place, path, "an empty array", expected(self.schema, &schema));
+                    self.report(&node.place, path, "an empty array", expected(self.schema, &schema));
                 }
                 for (index, element) in nodes.iter().enumerate() {
                     self.node(element, &schema["items"], &format!("{path}[{index}]"), secret);
@@ -112,13 +112,13 @@ impl Checker<'_> {
                 let name = schema["format"].as_str().unwrap_or_default();
                 if let Err(wrong) = format::check(name, text, self.files) {
                     let expected = expected(self.schema, &schema);
-                    self.tell_near(&node.place, path, wrong.found, expected, wrong.nearest);
+                    self.report_near(&node.place, path, wrong.found, expected, wrong.nearest);
                 }
             }
             ("integer", Value::Integer(number)) => {
                 let below = schema["minimum"].as_i64().is_some_and(|least| *number < least);
                 if below || *number > limit(&schema) {
-                    self.tell(&node.place, path, node.described(secret), expected(self.schema, &schema));
+                    self.report(&node.place, path, node.described(secret), expected(self.schema, &schema));
                 }
             }
             ("boolean", Value::Boolean(_)) => {}
@@ -143,7 +143,7 @@ impl Checker<'_> {
                     | Value::List(_)
                     | Value::Table(_) => None,
                 };
-                self.tell_near(&node.place, path, node.described(secret), expected(self.schema, &schema), nearest);
+                self.report_near(&node.place, path, node.described(secret), expected(self.schema, &schema), nearest);
             }
         }
     }
@@ -162,14 +162,14 @@ impl Checker<'_> {
         if !fits {
             let words = all.iter().flat_map(words);
             let nearest = node.text().and_then(|text| nearest(text, words.clone()).or_else(|| renamed(text, words)));
-            self.tell_near(&node.place, path, node.described(false), expected(self.schema, schema), nearest);
+            self.report_near(&node.place, path, node.described(false), expected(self.schema, schema), nearest);
         }
     }
 
     /// A table whose keys depend on its `type`.
     fn tagged(&mut self, node: &Node, schema: &Json, path: &str, secret: bool) {
         if !matches!(node.value, Value::Table(_)) {
-            return self.tell(&node.place, path, node.described(secret), "a table");
+            return self.report(&node.place, path, node.described(secret), "a table");
         }
         let variants: Vec<Json> = alternatives(schema).iter().map(|variant| resolve(self.schema, variant)).collect();
         let tags: Vec<&str> = variants.iter().filter_map(tag).collect();
@@ -188,11 +188,11 @@ impl Checker<'_> {
                 let key = format!("{path}.type");
                 let word = given.text().unwrap_or_default();
                 let near = nearest(word, tags.iter().copied());
-                self.tell_near(&given.place, &key, given.described(false), one_of(&tags), near);
+                self.report_near(&given.place, &key, given.described(false), one_of(&tags), near);
             }
-            (None, None) => self.tell(&node.place, &format!("{path}.type"), MISSING, one_of(&tags)),
+            (None, None) => self.report(&node.place, &format!("{path}.type"), MISSING, one_of(&tags)),
         }
-        // Without a type, the keys of every type may be meant: what is required cannot be told.
+        // Without a type, the keys of every type may be meant: what is required cannot be known.
         for variant in &variants {
             merge(&mut whole, &serde_json::json!({ "properties": variant["properties"] }));
         }
@@ -227,7 +227,7 @@ impl Checker<'_> {
                 };
                 let names: Vec<&str> = properties.keys().map(String::as_str).collect();
                 let nearest = nearest(&member.key, names.iter().copied());
-                self.tell_near(&member.place, &key, found, format!("one of {}", names.join(", ")), nearest);
+                self.report_near(&member.place, &key, found, format!("one of {}", names.join(", ")), nearest);
             }
         }
         let required = schema["required"].as_array().into_iter().flatten().filter_map(Json::as_str);
@@ -238,16 +238,16 @@ impl Checker<'_> {
                 None => "a value".to_owned(),
             };
             let key = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-            self.tell(&node.place, &key, MISSING, expected);
+            self.report(&node.place, &key, MISSING, expected);
         }
     }
 
     fn header(&mut self, place: &SourceSpan, node: &Node, key: &str, name: &str) {
         if ::http::HeaderName::try_from(name).is_err() {
-            self.tell(place, key, "a name that no HTTP header can have", "letters, digits and \"-\"");
+            self.report(place, key, "a name that no HTTP header can have", "letters, digits and \"-\"");
         }
         if node.text().is_some_and(|text| ::http::HeaderValue::from_str(text).is_err()) {
-            self.tell(&node.place, key, "a string with control characters", "a string that a header can carry");
+            self.report(&node.place, key, "a string with control characters", "a string that a header can carry");
         }
     }
 
@@ -274,7 +274,7 @@ impl Checker<'_> {
             match seen.get(name) {
                 Some(first) => {
                     let found = format!("{name:?}, which is the name of sink[{first}]");
-                    self.tell(&node.place, &format!("sink[{index}].name"), found, "a name that no other sink has");
+                    self.report(&node.place, &format!("sink[{index}].name"), found, "a name that no other sink has");
                 }
                 None => {
                     seen.insert(name, index);
@@ -298,7 +298,7 @@ impl Checker<'_> {
             });
             if let Some(Clash { key, found, expected }) = clash {
                 let place = &sinks[index].get(key).unwrap_or(&sinks[index]).place;
-                self.tell(place, &format!("sink[{index}].{key}"), found, expected);
+                self.report(place, &format!("sink[{index}].{key}"), found, expected);
             }
         }
     }
@@ -316,7 +316,7 @@ impl Checker<'_> {
         serde_json::from_value(keys).ok()
     }
 
-    /// A sink that keeps the objects that there are has to be told everything.
+    /// A sink that keeps the objects that there are has to get everything.
     fn whole_objects(&mut self, root: &Node) {
         for (index, sink) in root.get("sink").map_or(&[][..], Node::elements).iter().enumerate() {
             let Some(key) = registry::wants_everything(tag_of(sink)) else { continue };
@@ -325,11 +325,16 @@ impl Checker<'_> {
             }
             if let Some(node) = sink.get("where") {
                 let found = format!("a filter beside {key} = true, which needs every entry");
-                self.tell(&node.place, &format!("sink[{index}].where"), found, "no `where`; another sink can have it");
+                self.report(
+                    &node.place,
+                    &format!("sink[{index}].where"),
+                    found,
+                    "no `where`; another sink can have it",
+                );
             }
             if let Some(node) = sink.get("payload").filter(|node| node.text() != Some("full")) {
                 let found = format!("{} beside {key} = true, which needs whole objects", node.described(false));
-                self.tell(&node.place, &format!("sink[{index}].payload"), found, "\"full\"");
+                self.report(&node.place, &format!("sink[{index}].payload"), found, "\"full\"");
             }
         }
     }
@@ -342,7 +347,7 @@ impl Checker<'_> {
         if !allowed && Listen::read(text).is_ok_and(|listen| !listen.is_local()) {
             let found = format!("{text:?}, which other machines can reach, without a password");
             let expected = "an address on loopback, a unix socket, or allow_remote = true beside it, and a firewall";
-            self.tell(&node.place, "http.listen", found, expected);
+            self.report(&node.place, "http.listen", found, expected);
         }
     }
 
@@ -365,7 +370,7 @@ impl Checker<'_> {
                 match overlap {
                     Some((_, _, first)) => {
                         let found = format!("{resource:?}, which {first} watches in the same namespaces");
-                        self.tell(&node.place, &key, found, "each resource at most once in a namespace");
+                        self.report(&node.place, &key, found, "each resource at most once in a namespace");
                     }
                     None => seen.push((resource, namespaces.clone(), key)),
                 }

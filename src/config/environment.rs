@@ -7,7 +7,7 @@ use super::problem::{Problem, SourceSpan};
 use super::tree::{self, Member, Node, Value};
 use crate::spelling::nearest;
 
-/// Sets, in the tree, what the environment says. Tells the variables that name no key.
+/// Sets, in the tree, what the environment says. Reports the variables that name no key.
 pub(super) fn apply(root: &mut Node, schema: &Json, environment: &[(String, String)]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut variables: Vec<(&str, &str, Vec<Step>)> = Vec::new();
@@ -112,7 +112,8 @@ fn unknown(schema: &Json, name: &str, rest: &str) -> Option<Problem> {
     })
 }
 
-/// The text of a variable as the type that its key has. A text that is not of the type stays a text: the checker tells.
+/// The text of a variable as the type that its key has. A text that is not of the type stays a text: the checker
+/// reports it.
 fn read(root: &Json, schema: &Json, text: &str, place: &SourceSpan) -> Node {
     let schema = resolve(root, schema);
     let node = |value| Node { place: place.clone(), value };
@@ -163,7 +164,7 @@ fn set(at: &mut Node, steps: &[Step], path: &str, node: Node) -> Result<(), Prob
             }
             set(&mut nodes[*index], rest, &format!("{path}[{index}]"), node)
         }
-        // The file has something else here; the checker tells that.
+        // The file has something else here; the checker reports that.
         _ => Ok(()),
     }
 }

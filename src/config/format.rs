@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_texts_are_told_with_the_nearest_right_one() {
+    fn wrong_texts_are_reported_with_the_nearest_right_one() {
         for (format, text, nearest) in [
             ("time-span", "30", Some("30s")),
             ("time-span", "0s", None),

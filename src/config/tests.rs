@@ -24,7 +24,7 @@ fn with_environment(text: &str, environment: &[(&str, &str)]) -> Result<Loaded, 
     Config::parse(text, "config.toml", &environment, Files::Check)
 }
 
-fn told(text: &str) -> String {
+fn report(text: &str) -> String {
     parse(text).unwrap_err().to_string()
 }
 
@@ -58,7 +58,7 @@ fn the_least_configuration_has_the_defaults() {
 
 #[test]
 fn five_mistakes_get_five_messages() {
-    insta::assert_snapshot!(told(r#"
+    insta::assert_snapshot!(report(r#"
 [state]
 max_sise = "10GiB"
 
@@ -101,9 +101,9 @@ config.toml:18:9: log.level
 
 #[test]
 fn streams_and_buckets_are_looked_at() {
-    let sink = |keys: &str| told(&format!("{LEAST}\n[[sink]]\nname = \"s\"\n{keys}\n"));
+    let sink = |keys: &str| report(&format!("{LEAST}\n[[sink]]\nname = \"s\"\n{keys}\n"));
     let nats = |keys: &str| sink(&format!("type = \"nats\"\n{keys}"));
-    for (told, says) in [
+    for (found, says) in [
         (nats("stream = \"s\""), "sink[0].addresses"),
         (nats("addresses = []\nstream = \"s\""), "an array of at least one"),
         (nats("addresses = [\"nats://a\"]\nstream = \"a.b\""), "the name of a stream, without spaces"),
@@ -112,7 +112,7 @@ fn streams_and_buckets_are_looked_at() {
         (sink("type = \"s3\"\nurl = \"https://x/y\""), "s3://BUCKET, s3://BUCKET/PREFIX, or file:///PATH"),
         (sink("type = \"s3\"\nurl = \"s3://logs\"\npartition = \"week\""), "\"day\", \"hour\" or \"none\""),
     ] {
-        assert!(told.contains(says), "{says}: {told}");
+        assert!(found.contains(says), "{says}: {found}");
     }
 }
 
@@ -178,7 +178,7 @@ fn words_of_before_the_first_release_are_refused_with_what_they_are_called_now()
 }
 
 #[test]
-fn wrong_types_are_told_with_what_was_meant() {
+fn wrong_types_are_reported_with_what_was_meant() {
     insta::assert_snapshot!(
         briefly(
             "
@@ -250,7 +250,7 @@ keep = 99999999999999999999999
 }
 
 #[test]
-fn what_only_shows_between_sections_is_told_too() {
+fn what_only_shows_between_sections_is_reported_too() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.jsonl");
     let path = path.display();
@@ -276,8 +276,8 @@ type = 'file'
 path = '{path}/.'
 "
     );
-    let told = briefly(&text).join("\n").replace(&path.to_string(), "FILE");
-    insta::assert_snapshot!(told, @r#"
+    let found = briefly(&text).join("\n").replace(&path.to_string(), "FILE");
+    insta::assert_snapshot!(found, @r#"
     3:42 watch[0].resources[2]: "pods", which watch[0].resources[0] watches in the same namespaces
     6:14 watch[1].resources[0]: "deployments.apps", which watch[0].resources[1] watches in the same namespaces
     8:19 watch[2].resources[1]: "services", which watch[1].resources[1] watches in the same namespaces
@@ -287,9 +287,9 @@ path = '{path}/.'
 }
 
 #[test]
-fn a_key_of_another_section_is_told_where_it_belongs() {
+fn a_key_of_another_section_is_reported_with_where_it_belongs() {
     insta::assert_snapshot!(
-        told(&format!("listen = '127.0.0.1:1'\n{LEAST}where = 'true'\n")), @"
+        report(&format!("listen = '127.0.0.1:1'\n{LEAST}where = 'true'\n")), @"
         config.toml:1:1: listen
             found     an unknown key here (it is one of [http])
             expected  one of cluster, http, log, redact, sink, state, watch
@@ -301,7 +301,7 @@ fn a_key_of_another_section_is_told_where_it_belongs() {
 }
 
 #[test]
-fn broken_toml_is_told_line_by_line_and_the_rest_is_still_checked() {
+fn broken_toml_is_reported_line_by_line_and_the_rest_is_still_checked() {
     insta::assert_snapshot!(
         briefly("[state]\nmax_size = 10GiB\nmax_age = \"30d\nfoo = 1\nfoo = 2\n[[watch]]\nresources = ['a' 'b']\nfist_list = 'emit'\n").join("\n"),
         @"
@@ -314,20 +314,20 @@ fn broken_toml_is_told_line_by_line_and_the_rest_is_still_checked() {
 }
 
 #[test]
-fn a_filter_that_is_no_cel_is_told_with_its_place() {
-    let told = |filter: &str| {
+fn a_filter_that_is_no_cel_is_reported_with_its_place() {
+    let of = |filter: &str| {
         briefly(&format!("{LEAST}[[sink]]\nname = 'a'\ntype = 'stdout'\nwhere = \'\'\'{filter}\'\'\'\n")).join("\n")
     };
-    insta::assert_snapshot!(told("kind == "), @r#"6:9 sink[0].where: not a CEL expression: mismatched input '<EOF>', at character 9 of "kind == ""#);
-    insta::assert_snapshot!(told("knd == \"Pod\""), @r#"6:9 sink[0].where: an entry has no "knd", at character 1 of "knd == \"Pod\"" → kind"#);
-    insta::assert_snapshot!(told("kind == 'Pod'\n  && && true"), @"6:9 sink[0].where: not a CEL expression: extraneous input '&&', at character 6 of line 2 of the expression");
-    insta::assert_snapshot!(told("kind == 'Pod' && name == 1"), @r#"6:9 sink[0].where: "==" does not go with values of type string and int, at character 23 of "kind == 'Pod' && name == 1""#);
-    insta::assert_snapshot!(told("'spec' in change.aeras"), @r#"6:9 sink[0].where: change has no "aeras", at character 17 of "'spec' in change.aeras" → areas"#);
+    insta::assert_snapshot!(of("kind == "), @r#"6:9 sink[0].where: not a CEL expression: mismatched input '<EOF>', at character 9 of "kind == ""#);
+    insta::assert_snapshot!(of("knd == \"Pod\""), @r#"6:9 sink[0].where: an entry has no "knd", at character 1 of "knd == \"Pod\"" → kind"#);
+    insta::assert_snapshot!(of("kind == 'Pod'\n  && && true"), @"6:9 sink[0].where: not a CEL expression: extraneous input '&&', at character 6 of line 2 of the expression");
+    insta::assert_snapshot!(of("kind == 'Pod' && name == 1"), @r#"6:9 sink[0].where: "==" does not go with values of type string and int, at character 23 of "kind == 'Pod' && name == 1""#);
+    insta::assert_snapshot!(of("'spec' in change.aeras"), @r#"6:9 sink[0].where: change has no "aeras", at character 17 of "'spec' in change.aeras" → areas"#);
 }
 
 #[test]
 fn an_empty_file_wants_a_watch() {
-    insta::assert_snapshot!(told(""), @"
+    insta::assert_snapshot!(report(""), @"
     config.toml: watch
         found     no such key
         expected  at least one [[watch]] with the resources to watch
@@ -356,15 +356,18 @@ url = geheim
 headers = {{ Authorization = 'geheim }}
 "
     );
-    let told = told(&text);
-    assert!(!told.contains("geheim") && !told.contains("4711"), "{told}");
-    assert!(told.contains("sink[1].headers.Authorization") && told.contains("a URL with a user or password"), "{told}");
+    let found = report(&text);
+    assert!(!found.contains("geheim") && !found.contains("4711"), "{found}");
+    assert!(
+        found.contains("sink[1].headers.Authorization") && found.contains("a URL with a user or password"),
+        "{found}"
+    );
 }
 
 #[test]
 fn a_name_cannot_play_with_the_terminal() {
-    let told = told(&format!("{LEAST}\"\\u001b[2J\\u202e\" = 1\n"));
-    assert!(!told.contains(['\u{1b}', '\u{202e}']), "{told}");
+    let found = report(&format!("{LEAST}\"\\u001b[2J\\u202e\" = 1\n"));
+    assert!(!found.contains(['\u{1b}', '\u{202e}']), "{found}");
 }
 
 #[test]
@@ -375,9 +378,9 @@ fn what_recovering_may_cost_is_a_table_or_off() {
     assert_eq!(recover("{}"), Recover::default());
     let within = RecoverBounds { within: Span::from_secs(30), ..RecoverBounds::default() };
     assert_eq!(recover("{ within = '30s' }"), Recover::Within(within));
-    let told = |value: &str| briefly(&of(value)).join("; ");
+    let problems = |value: &str| briefly(&of(value)).join("; ");
     insta::assert_snapshot!(
-        ["'of'", "false", "{ rate = 0, request = 5 }", "{ within = '5 moons' }"].map(told).join("\n"),
+        ["'of'", "false", "{ rate = 0, request = 5 }", "{ within = '5 moons' }"].map(problems).join("\n"),
         @r#"
     1:19 cluster.recover: the string "of" → off
     1:19 cluster.recover: the boolean false
@@ -447,7 +450,7 @@ fn the_environment_overrides_the_file() {
 }
 
 #[test]
-fn wrong_variables_are_told_by_name() {
+fn wrong_variables_are_reported_by_name() {
     let problems = with_environment(
         LEAST,
         &[
@@ -501,8 +504,8 @@ fn secrets_come_from_systemds_credentials_and_reading_commands_need_none() {
     );
     let short = dir.path().join("short");
     std::fs::write(&short, "short").unwrap();
-    let told = told(&format!("redact.key_file = '{}'\n{LEAST}", short.display()));
-    assert!(told.contains("which has 5 bytes"), "{told}");
+    let found = report(&format!("redact.key_file = '{}'\n{LEAST}", short.display()));
+    assert!(found.contains("which has 5 bytes"), "{found}");
 }
 
 #[test]
@@ -515,7 +518,7 @@ fn warnings_do_not_refuse() {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(parse(&format!("{LEAST}[http]\nlisten = '/run/decklog/http'\n")).unwrap().warnings.is_empty());
     // What stays on this machine crosses no network.
-    for (url, told) in [
+    for (url, warnings) in [
         ("http://127.0.0.1:8080/x", 0),
         ("HTTP://localhost", 0),
         ("http://[::1]:1", 0),
@@ -524,15 +527,15 @@ fn warnings_do_not_refuse() {
         ("http://localhost.example", 1),
     ] {
         let sink = format!("[[sink]]\nname = 'a'\ntype = 'http'\nurl = '{url}'\nbearer_file = '/proc/self/stat'\n");
-        assert_eq!(parse(&format!("{LEAST}{sink}")).unwrap().warnings.len(), told, "{url}");
+        assert_eq!(parse(&format!("{LEAST}{sink}")).unwrap().warnings.len(), warnings, "{url}");
     }
 }
 
 #[test]
 fn other_machines_are_let_in_only_where_that_is_said() {
     for listen in ["0.0.0.0:9465", "[::]:9465", "10.0.0.1:80"] {
-        let told = told(&format!("{LEAST}[http]\nlisten = '{listen}'\n"));
-        assert!(told.contains("which other machines can reach") && told.contains("allow_remote = true"), "{told}");
+        let found = report(&format!("{LEAST}[http]\nlisten = '{listen}'\n"));
+        assert!(found.contains("which other machines can reach") && found.contains("allow_remote = true"), "{found}");
         assert!(parse(&format!("{LEAST}[http]\nlisten = '{listen}'\nallow_remote = true\n")).is_ok());
     }
     for listen in ["127.0.0.1:1", "127.8.0.1:1", "[::1]:1", "/run/x.sock"] {
@@ -546,8 +549,8 @@ fn other_machines_are_let_in_only_where_that_is_said() {
 fn files_that_cannot_be_read_say_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let load = |path: &Path| {
-        let told = Config::load_with(Some(path), &[], Files::Check).unwrap_err().to_string();
-        told.replace(&dir.path().display().to_string(), "DIR")
+        let text = Config::load_with(Some(path), &[], Files::Check).unwrap_err().to_string();
+        text.replace(&dir.path().display().to_string(), "DIR")
     };
     insta::assert_snapshot!(load(&dir.path().join("absent.toml")), @"
     DIR/absent.toml

@@ -85,7 +85,7 @@ impl Node {
     }
 }
 
-/// Reads TOML. What can be read of a broken file is read, so that its other problems are told too.
+/// Reads TOML. What can be read of a broken file is read, so that its other problems are reported too.
 pub(super) fn parse(text: &str) -> (Node, Vec<Problem>) {
     let lines = Lines::new(text);
     let (table, errors) = DeTable::parse_recoverable(text);
@@ -119,7 +119,7 @@ pub(super) fn parse(text: &str) -> (Node, Vec<Problem>) {
     (Node { place: SourceSpan::Whole, value: lines.table(table.get_ref()) }, problems)
 }
 
-/// The path of the key that a line sets, as far as it can be told of a text that is not TOML.
+/// The path of the key that a line sets, as far as a text that is not TOML shows it.
 fn key_of_line(text: &str, line: usize) -> String {
     let bare = |key: &str| !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));
     let before: Vec<&str> = text.lines().take(line).collect();

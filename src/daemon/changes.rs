@@ -78,7 +78,7 @@ mod tests {
 
     /// Fault 88: a reload that lets more out says so, and names no value.
     #[test]
-    fn what_a_reload_lets_out_is_told_by_key() {
+    fn what_a_reload_lets_out_is_named_by_key() {
         let file = |more: &str| format!("[[sink]]\nname = \"audit\"\ntype = \"file\"\npath = \"a\"\n{more}\n");
         let old = config(&file("where = 'kind == \"Secret\"'\npayload = \"metadata\""));
         assert_eq!(between(&old, &old), []);

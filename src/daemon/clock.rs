@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_clock_does_is_told_from_what_time_does() {
+    fn what_the_clock_does_is_not_taken_for_what_time_does() {
         let (start, begin) = ("2026-11-21T10:00:00Z".parse::<Timestamp>().unwrap(), Instant::now());
         let mut watch = ClockWatch::new(start, begin);
         let (mut clock, mut time) = (start, begin);

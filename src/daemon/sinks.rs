@@ -228,7 +228,7 @@ mod tests {
     }
 
     /// What stands where a journal that had delivered to two files was put back from an older copy: one file is ahead
-    /// of it, the other has more than its cursor tells, and both are completed with each entry once.
+    /// of it, the other has more than its cursor says, and both are completed with each entry once.
     #[tokio::test]
     async fn a_journal_put_back_begins_a_new_epoch_and_repeats_nothing() {
         let mut world = World::new().await;

@@ -63,8 +63,8 @@ impl Settings {
         Ok(sink)
     }
 
-    /// Which entries it wants; none for all. What cannot be told is delivered: too much can be dropped later, too little
-    /// cannot be had again.
+    /// Which entries it wants; none for all. Where the expression has no answer, the entry is delivered: too much can
+    /// be dropped later, too little cannot be had again.
     #[must_use]
     pub fn wanted(&self) -> Option<Wanted> {
         let (filter, sink) = (self.filter.clone()?, self.name.clone());

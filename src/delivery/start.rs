@@ -14,7 +14,8 @@ const ASK_LIMIT: Duration = Duration::from_millis(500);
 /// Set once an output was asked what it holds, whatever came of it.
 pub type Asked = Arc<watch::Sender<bool>>;
 
-/// Registers the sinks of a daemon that starts, each with its type and where it begins if it is new: from here on nothing is forgotten that one of them still needs.
+/// Registers the sinks of a daemon that starts, each with its type and where it begins if it is new: from here on
+/// nothing is truncated that one of them still needs.
 ///
 /// # Errors
 /// Where the journal fails.

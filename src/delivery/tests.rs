@@ -85,8 +85,8 @@ impl World {
         self.written += count;
     }
 
-    /// Forgets all but the newest entry.
-    async fn forget(&mut self) {
+    /// Truncates all but the newest entry.
+    async fn truncate(&mut self) {
         let bounds = |max_age| Bounds { max_size: 1 << 40, max_age, forget: true };
         self.journal.bound(bounds(Duration::ZERO)).await.unwrap();
         while self.journal.reader().unwrap().oldest().unwrap() < Seq(self.written) {
@@ -197,11 +197,11 @@ struct Fake {
     shared: u64,
     /// But for these.
     missing: Vec<u64>,
-    /// It has let go of all of them, and cannot tell.
-    forgets: bool,
+    /// It has let go of all of them, and does not know.
+    trimmed: bool,
     limits: Limits,
     taken: watch::Sender<Vec<u64>>,
-    /// How often it was told to open its files anew.
+    /// How often it had to open its files anew.
     reopened: watch::Sender<u64>,
 }
 
@@ -214,7 +214,7 @@ impl Fake {
             held: None,
             shared: 0,
             missing: Vec::new(),
-            forgets: false,
+            trimmed: false,
             limits,
             taken: watch::Sender::default(),
             reopened: watch::Sender::default(),
@@ -241,7 +241,7 @@ impl Sink for Fake {
 
     fn holds<'a>(&'a mut self, entry: &'a LogPosition) -> BoxFuture<'a, Result<Option<bool>, SinkError>> {
         let held = entry.seq.0 <= self.shared && !self.missing.contains(&entry.seq.0);
-        std::future::ready(Ok((!self.forgets).then_some(held))).boxed()
+        std::future::ready(Ok((!self.trimmed).then_some(held))).boxed()
     }
 
     fn deliver<'a>(&'a mut self, batch: &'a [Item]) -> BoxFuture<'a, Result<(), Failure>> {
@@ -286,7 +286,7 @@ async fn everything_is_delivered_in_order_and_goes_on_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_new_sink_begins_where_it_is_told_to() {
+async fn a_new_sink_begins_where_it_should() {
     for (start, first) in [(SinkStart::Start, 1), (SinkStart::Now, 6), (SinkStart::Seq(Seq(3)), 3)] {
         let mut world = World::new().await;
         world.write(5).await;
@@ -382,14 +382,14 @@ async fn what_is_dead_lettered_is_listed_and_passed() {
     assert_eq!(fake.taken(4).await, [1, 4, 5, 6]);
     world.stop().await;
     assert_eq!(world.row().await.cursor, Seq(6));
-    let aside = world.journal.reader().unwrap().dead_letters().unwrap();
+    let letters = world.journal.reader().unwrap().dead_letters().unwrap();
     assert_eq!(
-        aside.iter().map(|aside| (aside.seq.0, aside.reason.as_str())).collect::<Vec<_>>(),
+        letters.iter().map(|letter| (letter.seq.0, letter.reason.as_str())).collect::<Vec<_>>(),
         [(2, "400"), (3, "400")]
     );
 }
 
-/// Holds what it is given until the journal has forgotten it, and then refuses the second entry and takes the rest.
+/// Holds what it is given until the journal has truncated it, and then refuses the second entry and takes the rest.
 struct Slow {
     journal: Journal,
     given: watch::Sender<Vec<Item>>,
@@ -412,7 +412,7 @@ impl Sink for Slow {
         async move {
             self.given.send_modify(|given| given.extend(batch.iter().cloned()));
             if batch[0].seq > Seq(1) {
-                // The gap that stands for what is forgotten has a seq that the log has forgotten as well.
+                // The gap that stands for what is truncated has a seq that the log has truncated as well.
                 let refused = if batch[0].op == crate::model::EntryType::Gap { refused(0) } else { return Ok(()) };
                 return Err(refused);
             }
@@ -437,10 +437,10 @@ impl Sink for Slow {
     }
 }
 
-/// What is refused is kept whole, also where the log has forgotten it since it was read, or never had it: so it is for
+/// What is refused is kept whole, also where the log has truncated it since it was read, or never had it: so it is for
 /// `replay` whatever becomes of the log.
 #[tokio::test]
-async fn what_is_forgotten_before_it_is_refused_can_be_delivered_again() {
+async fn what_is_truncated_before_it_is_refused_can_be_delivered_again() {
     let mut world = World::new().await;
     world.write(12).await;
     let lines = world.lines(1..=12);
@@ -452,19 +452,19 @@ async fn what_is_forgotten_before_it_is_refused_can_be_delivered_again() {
     world.stop().await;
     let gap = given.borrow().iter().find(|item| item.op == crate::model::EntryType::Gap).unwrap().clone();
     let mut reader = world.journal.reader().unwrap();
-    let aside: Vec<u64> = reader.dead_letters().unwrap().iter().map(|aside| aside.seq.0).collect();
-    assert_eq!(aside, [2, gap.seq.0]);
+    let letters: Vec<u64> = reader.dead_letters().unwrap().iter().map(|letter| letter.seq.0).collect();
+    assert_eq!(letters, [2, gap.seq.0]);
     let kept = reader.rescued("s", Seq(1), Seq(12)).unwrap();
-    assert_eq!(kept.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), aside);
+    assert_eq!(kept.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), letters);
     assert_eq!((&kept[0].line[..], &kept[1].line), (lines[1], &gap.line), "whole, and not what `payload` makes of it");
 }
 
-/// What it lacks is a matter of the sink itself: it is told whatever it wants of the log.
+/// What it lacks is a matter of the sink itself: it gets that whatever it wants of the log.
 #[tokio::test]
 async fn the_gap_for_what_was_dropped_passes_every_filter() {
     let mut world = World::new().await;
     world.write(12).await;
-    world.forget().await;
+    world.truncate().await;
     for (name, filter) in [
         ("by outline", Wanted::by_row(|line| memchr::memmem::find(line, b"\"type\":\"ADDED\"").is_some())),
         ("by entry", Wanted::by_entry(|line| memchr::memmem::find(line, b"\"type\":\"ADDED\"").is_some())),

@@ -47,14 +47,14 @@ pub(super) fn compare(
                 let line = if is_recast { wire::recast(&entry.line, &held.epoch) } else { Ok(entry.line) };
                 line.and_then(|line| LogPosition::of(&line)).map_or(true, |own| own.is(held))
             }
-            // It is forgotten, or damaged: nobody can tell any more whether what was never given is the same.
+            // It is truncated, or damaged: nobody can say any more whether what was never given is the same.
             Ok(None) | Err(JournalError::Corrupt(_)) => held.seq <= given,
             Err(error) => return Err(error),
         };
     Ok(if same { Held::Upto(held.seq) } else { other("where this journal has another one") })
 }
 
-/// The place of an entry as the sink got it. Of one that is forgotten or damaged only its epoch and seq are known.
+/// The place of an entry as the sink got it. Of one that is truncated or damaged only its epoch and seq are known.
 pub(super) fn place_of(reader: &mut Reader, recasts: &[Recast], seq: Seq) -> Result<LogPosition, JournalError> {
     match reader.entry(seq) {
         Ok(Some(entry)) => {

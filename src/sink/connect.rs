@@ -21,7 +21,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 /// A server that is reached over TCP.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// What people are told.
+    /// How it is named to people.
     pub(crate) shown: String,
     host: String,
     port: u16,
@@ -51,7 +51,7 @@ impl Server {
         })
     }
 
-    /// Reads the certificates again. Tells whether they are others than before, so that the connection is to be made
+    /// Reads the certificates again. Returns whether they are others than before, so that the connection is to be made
     /// anew.
     pub(crate) async fn changed(&mut self) -> Result<bool, SinkError> {
         match &mut self.tls {

@@ -10,7 +10,7 @@ use super::SinkError;
 pub(crate) struct Followed {
     path: PathBuf,
     content: Option<Vec<u8>>,
-    /// It could not be read the last time, and that was told.
+    /// It could not be read the last time, and that was logged.
     is_missed: bool,
 }
 
@@ -31,7 +31,7 @@ impl Followed {
         &self.path
     }
 
-    /// Reads it. Tells whether it is another content than before.
+    /// Reads it. Returns whether it is another content than before.
     pub(crate) async fn refresh(&mut self) -> Result<bool, SinkError> {
         match tokio::fs::read(&self.path).await {
             Ok(content) => {
@@ -94,21 +94,21 @@ mod tests {
 
     /// It is looked at before each batch: a line for each would fill the log.
     #[tokio::test]
-    async fn a_file_that_is_missing_is_told_once() {
+    async fn a_file_that_is_missing_is_logged_once() {
         let dir = tempfile::tempdir().unwrap();
         let (path, lines) = (dir.path().join("token"), Lines::default());
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
         let _guard = tracing::subscriber::set_default(subscriber);
         let mut file = Followed::new(&path);
-        for told in 1..=2 {
+        for logged in 1..=2 {
             fs::write(&path, "x").unwrap();
             file.refresh().await.unwrap();
             fs::remove_file(&path).unwrap();
             for _ in 0..5 {
                 file.refresh().await.unwrap();
             }
-            assert_eq!(String::from_utf8_lossy(&lines.0.lock().unwrap()).lines().count(), told);
+            assert_eq!(String::from_utf8_lossy(&lines.0.lock().unwrap()).lines().count(), logged);
         }
     }
 

@@ -2,7 +2,7 @@
 //! id is the id of its document and a document is only ever created.
 //!
 //! An id names a change. A cluster that was put back may give it to another change, and a journal that was made anew, or
-//! another decklog, tells the same change in an entry of its own. So an id that is taken is looked at: where another
+//! another decklog, records the same change in an entry of its own. So an id that is taken is looked at: where another
 //! entry has it, ours gets a document whose id has its epoch and seq as well. No entry is missing for another one.
 //!
 //! A document has the few keys of an entry that one searches by, and the whole entry as one text. The object itself is
@@ -143,8 +143,8 @@ impl ElasticsearchSink {
                 }
                 StatusCode::BAD_REQUEST if several => most = part.len() / 2,
                 StatusCode::PAYLOAD_TOO_LARGE => {
-                    let told = self.link.told(&answer, &body);
-                    let text = format!("{told}; raise http.max_content_length there, or {LESS}");
+                    let said = self.link.told(&answer, &body);
+                    let text = format!("{said}; raise http.max_content_length there, or {LESS}");
                     return fail(0, SinkError::Refused { text });
                 }
                 StatusCode::BAD_REQUEST => {
@@ -308,8 +308,8 @@ impl ElasticsearchSink {
     /// What an answer without a list of documents means.
     fn problem(&self, answer: &Answer, sent: &[u8]) -> SinkError {
         self.link.meaning(answer, sent, HEAL).unwrap_or_else(|| {
-            let told = self.link.told(answer, sent);
-            SinkError::halt(format!("{told}; set `url` to an Elasticsearch or OpenSearch, and send SIGHUP"))
+            let said = self.link.told(answer, sent);
+            SinkError::halt(format!("{said}; set `url` to an Elasticsearch or OpenSearch, and send SIGHUP"))
         })
     }
 

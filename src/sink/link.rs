@@ -28,10 +28,10 @@ use super::{CREDENTIALS_WAIT, Item, SinkError};
 use crate::ambient;
 use guard::{Allowed, Guard};
 
-/// The longest text of an answer that is told.
+/// The longest text of an answer that is quoted.
 const SAID: usize = 200;
 
-/// A text of an answer that has this many bytes in common with what was sent, or with a secret, is not told.
+/// A text of an answer that has this many bytes in common with what was sent, or with a secret, is not quoted.
 const COMMON: usize = 16;
 
 /// What is shorter is no secret.
@@ -95,7 +95,7 @@ pub(super) struct Answer {
 /// How a server is reached. Headers and certificates from files are read anew as they change.
 pub(super) struct HttpClient {
     url: Url,
-    /// The URL without what may be secret in it: what people are told.
+    /// The URL without what may be secret in it: what people see.
     pub(super) shown: String,
     /// What may be secret in the URL.
     private: Vec<String>,
@@ -203,7 +203,7 @@ impl HttpClient {
                 if line.trim().is_empty() {
                     continue;
                 }
-                // Only the number of the line is told: a line may be all secret.
+                // Only the number of the line is named: a line may be all secret.
                 let number = number + 1;
                 let (name, value) =
                     line.split_once(':').ok_or_else(|| problem(&format!("line {number} is not `Name: value`")))?;
@@ -334,7 +334,7 @@ impl HttpClient {
         }
     }
 
-    /// A sentence about an answer, as far as it may be told.
+    /// A sentence about an answer, which quotes what may be quoted of it.
     pub(super) fn told(&self, answer: &Answer, sent: &[u8]) -> String {
         let said = self.quotable(&answer.body, sent).map(|said| format!(": {said}")).unwrap_or_default();
         format!("{} answered {}{said}", self.shown, answer.status)
@@ -380,15 +380,15 @@ impl HttpClient {
         said.truncate(said.trim_end_matches(['.', ',', ';', ':', ' ']).len());
         let repeats = said.as_bytes().windows(COMMON).any(|part| memmem::find(sent, part).is_some());
         let secrets = self.headers.iter().flat_map(HeaderMap::values).map(HeaderValue::as_bytes);
-        // In the whole answer: what is told of it may end in the middle of a secret.
-        let tells = secrets
+        // In the whole answer: what is quoted of it may end in the middle of a secret.
+        let betrays = secrets
             .flat_map(|value| value.split(|byte| *byte == b' '))
             .filter(|secret| !matches!(*secret, b"Bearer" | b"Basic"))
             .chain(self.private.iter().map(String::as_bytes))
             .filter(|secret| secret.len() >= SHORTEST)
             .flat_map(|secret| secret.windows(COMMON.min(secret.len())))
             .any(|part| memmem::find(answer, part).is_some());
-        (!said.is_empty() && !repeats && !tells).then_some(said)
+        (!said.is_empty() && !repeats && !betrays).then_some(said)
     }
 }
 
@@ -486,8 +486,8 @@ pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     advised(text, error)
 }
 
-/// What is at the bottom of an error, in one line, and what to do where it is TLS that fails: what libraries lay over it
-/// tells nobody what to do.
+/// What is at the bottom of an error, in one line, and what to do where it is TLS that fails: what libraries lay over
+/// it helps nobody.
 pub(super) fn cause(error: &(dyn Error + 'static)) -> String {
     let bottom = all(error).last().unwrap_or(error);
     advised(words(bottom), error)
@@ -529,24 +529,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_certificate_is_told_the_same_way_each_time() {
+    fn what_is_wrong_with_a_certificate_is_said_the_same_way_each_time() {
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        let told = |error| {
+        let says = |error| {
             let error = std::io::Error::new(std::io::ErrorKind::InvalidData, rustls::Error::InvalidCertificate(error));
             assert_eq!(chain(&error), cause(&error));
             cause(&error)
         };
         for now in [1_700_000_000, 1_700_000_009] {
             assert_eq!(
-                told(CertificateError::ExpiredContext { time: at(now), not_after: at(1_609_459_200) }),
+                says(CertificateError::ExpiredContext { time: at(now), not_after: at(1_609_459_200) }),
                 "invalid peer certificate: it has expired, at 2021-01-01T00:00:00Z; renew the server's certificate"
             );
             assert_eq!(
-                told(CertificateError::NotValidYetContext { time: at(now), not_before: at(1_800_000_000) }),
+                says(CertificateError::NotValidYetContext { time: at(now), not_before: at(1_800_000_000) }),
                 "invalid peer certificate: it is not valid before 2027-01-15T08:00:00Z"
             );
         }
-        assert!(told(CertificateError::UnknownIssuer).ends_with("in `ca_file`"));
-        assert_eq!(told(CertificateError::Revoked), "invalid peer certificate: Revoked");
+        assert!(says(CertificateError::UnknownIssuer).ends_with("in `ca_file`"));
+        assert_eq!(says(CertificateError::Revoked), "invalid peer certificate: Revoked");
     }
 }

@@ -1,13 +1,13 @@
 //! A stream of NATS JetStream: each seq exactly once and in order.
 //!
 //! The position lives in the stream: each message names its entry in headers, and the last message on the sink's
-//! subjects tells how far it came. Each publish carries the sequence that the stream must be at
+//! subjects says how far it came. Each publish carries the sequence that the stream must be at
 //! (`Nats-Expected-Last-Sequence`), so that nothing is stored twice or out of order, whatever is still on its way
 //! from an earlier connection: the server refuses it. When it refuses, or an answer is lost, the end of the stream is
 //! read back and says what happened: only an entry that was under way here, to the last byte, counts as stored. Many are
 //! under way at once; each of them also names the one before it (`Nats-Expected-Last-Msg-Id`), so that what follows a
-//! refused one is refused as well. An id tells an entry from every other that was ever given its epoch and seq, so that
-//! neither this nor what a server drops as a repeat mixes what two decklogs with copies of one journal tell.
+//! refused one is refused as well. An id distinguishes an entry from every other that was ever given its epoch and seq,
+//! so that neither this nor what a server drops as a repeat mixes what two decklogs with copies of one journal deliver.
 //!
 //! The expected sequence is that of the whole stream and not of a subject, because entries go to many subjects and
 //! their order is over all of them; older servers have no other fence that covers several. So a stream of its own is
@@ -69,7 +69,7 @@ struct Tail {
     last: u64,
     /// What it holds of the log; nothing where no message of the log is left.
     held: Option<LogPosition>,
-    /// The sequence of the message that tells it.
+    /// The sequence of the message that says so.
     at: u64,
     /// Nothing has ever been dropped from it: what it does not hold was never there.
     whole: bool,
@@ -102,7 +102,7 @@ struct Message {
 
 /// Why not everything was stored.
 enum Stop {
-    /// The stream is not where it was expected to be, or nobody can tell.
+    /// The stream is not where it was expected to be, or nobody knows.
     Conflict,
     Error(SinkError),
 }
@@ -301,7 +301,7 @@ impl NatsSink {
         }
     }
 
-    /// Publishes entries. An error tells how many are stored.
+    /// Publishes entries. An error says how many are stored.
     async fn send(&mut self, batch: &[Item]) -> Result<(), Failure> {
         let (mut taken, mut looks) = (0, 0);
         let fail = |taken: usize| move |error: SinkError| Failure { taken, error };
@@ -438,7 +438,7 @@ impl NatsSink {
         for (ack, position) in under_way {
             expected += 1;
             let failed = match self.link.answer(ack.into_future()).await {
-                // Of one that the server knows already, the end of the stream tells whether it is at its place.
+                // Of one that the server knows already, the end of the stream shows whether it is at its place.
                 Ok(Ok(ack)) if ack.sequence == expected && !ack.duplicate => {
                     let (held, at) = if self.again { (tail.held.clone(), tail.at) } else { (Some(position), expected) };
                     self.known = Some(Tail { last: expected, held, at, whole: tail.whole });

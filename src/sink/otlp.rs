@@ -28,7 +28,7 @@ use grpc::Code;
 use proto::{KeyValue, LogRecord, Value};
 
 /// About how many bytes of entries one request carries, unless a single entry is larger. A server that speaks gRPC takes
-/// 4 MiB, where nobody told it otherwise.
+/// 4 MiB, where nobody configured it otherwise.
 const BATCH_BYTES: usize = 2 << 20;
 
 /// Every receiver takes a request of this size, however small its limits are.
@@ -247,24 +247,24 @@ impl OtlpSink {
 
     /// A status of HTTP, which a server of gRPC or what stands before it may answer too.
     fn judge_status(&self, answer: &Answer, sent: &[u8], records: usize) -> End {
-        let told = || self.link.told(answer, sent);
+        let said = || self.link.told(answer, sent);
         match answer.status {
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
-                End::Error(SinkError::halt(format!("{}; {ELSEWHERE}", told())))
+                End::Error(SinkError::halt(format!("{}; {ELSEWHERE}", said())))
             }
             StatusCode::UNSUPPORTED_MEDIA_TYPE => {
-                End::Error(SinkError::halt(format!("{}; set `compress` to \"none\", or {ELSEWHERE}", told())))
+                End::Error(SinkError::halt(format!("{}; set `compress` to \"none\", or {ELSEWHERE}", said())))
             }
             // Loki has looked at all of a request when it finds nothing in it.
             StatusCode::UNPROCESSABLE_ENTITY if records == 0 => End::Taken,
-            StatusCode::PAYLOAD_TOO_LARGE => End::TooLarge(told()),
+            StatusCode::PAYLOAD_TOO_LARGE => End::TooLarge(said()),
             // The others among the 5xx are not to be repeated, says the protocol.
             StatusCode::INTERNAL_SERVER_ERROR | StatusCode::NOT_IMPLEMENTED if self.protocol == Protocol::Http => {
-                End::Refused(told())
+                End::Refused(said())
             }
             _ => match self.link.meaning(answer, sent, HEAL) {
                 Some(error) => End::Error(error),
-                None => End::Refused(told()),
+                None => End::Refused(said()),
             },
         }
     }
@@ -316,7 +316,7 @@ fn request(part: &[Item]) -> Result<proto::ExportLogsServiceRequest, EntryError>
     Ok(proto::ExportLogsServiceRequest { resource_logs })
 }
 
-/// Who tells it, and of which cluster.
+/// Who reports it, and of which cluster.
 fn resource(entry: &Header<'_>) -> proto::Resource {
     proto::Resource {
         attributes: vec![
@@ -336,7 +336,8 @@ fn record(entry: &Header<'_>, line: &[u8]) -> Result<LogRecord, EntryError> {
     };
     let seq = i64::try_from(entry.seq).unwrap_or(i64::MAX);
     let mut attributes = vec![
-        // Of two records with the same one, a receiver may drop either. The id names a change, which two epochs tell.
+        // Of two records with the same one, a receiver may drop either. The id names a change, which two epochs can
+        // record.
         text("log.record.uid", &format!("{}.{}", entry.epoch, entry.seq)),
         text("decklog.id", &entry.id),
         KeyValue { key: "decklog.seq".to_owned(), value: Some(Value::Integer(seq).into()) },
@@ -377,8 +378,8 @@ fn record(entry: &Header<'_>, line: &[u8]) -> Result<LogRecord, EntryError> {
     })
 }
 
-/// The word of the semantic conventions for a kind that has attributes of its own there, which join what is told of an
-/// object with its metrics, traces and logs.
+/// The word of the semantic conventions for a kind that has attributes of its own there, which join what is recorded of
+/// an object with its metrics, traces and logs.
 fn own_name(entry: &Header<'_>) -> Option<&'static str> {
     Some(match (entry.group(), &*entry.resource) {
         ("", "namespaces") => "namespace",

@@ -311,14 +311,14 @@ impl RedisSink {
         let held = match tail.end {
             End::Entry(entry) => Some(entry),
             End::Foreign => return Err(self.foreign(&stream, "ends with something that is not of decklog")),
-            End::Gone => self.told_by_id(last, cursor).map_err(SinkError::halt)?,
+            End::Gone => self.held_by_id(last, cursor).map_err(SinkError::halt)?,
         };
         self.known.clone_from(&held);
         Ok(held)
     }
 
     /// What a stream holds whose last entry was taken out, by the id of that.
-    fn told_by_id(&self, last: Id, cursor: &LogPosition) -> Result<Option<LogPosition>, String> {
+    fn held_by_id(&self, last: Id, cursor: &LogPosition) -> Result<Option<LogPosition>, String> {
         if let Some(known) = self.known.as_ref().filter(|known| Id::of(known) == Ok(last)) {
             return Ok(Some(known.clone()));
         }

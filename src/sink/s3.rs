@@ -67,8 +67,8 @@ pub struct S3Sink {
 struct At {
     epoch: String,
     manifest: Option<Manifest>,
-    /// The last seq that the manifest tells which is there. A crash may have left it behind.
-    told: u64,
+    /// The last seq that the manifest which is there names. A crash may have left it behind.
+    noted: u64,
 }
 
 /// What was found of an epoch.
@@ -76,7 +76,7 @@ struct Found {
     /// What its manifest has to say, and the last entry.
     own: Option<(Manifest, LogPosition)>,
     /// See [`At`].
-    told: u64,
+    noted: u64,
     /// The latest of the other epochs that were listed.
     other: Option<String>,
 }
@@ -117,7 +117,7 @@ impl S3Sink {
     /// What there is of an epoch.
     async fn read(&mut self, epoch: &str) -> Result<Found, SinkError> {
         let manifest = self.manifest(epoch).await?;
-        let told = manifest.as_ref().map_or(0, |manifest| manifest.last);
+        let noted = manifest.as_ref().map_or(0, |manifest| manifest.last);
         if let Some(manifest) = manifest {
             let listed = self.list(epoch, Some(&manifest.newest)).await?;
             // One that was put back may not have what an older manifest names, or the other way round.
@@ -126,7 +126,7 @@ impl S3Sink {
                 let last = self.ends(&newest).await?.last;
                 let segments = manifest.segments + listed.count.saturating_sub(1);
                 let own = Manifest { segments, last: last.seq.0, newest, ..manifest };
-                return Ok(Found { own: Some((own, last)), told, other: listed.other });
+                return Ok(Found { own: Some((own, last)), noted, other: listed.other });
             }
         }
         let listed = self.list(epoch, None).await?;
@@ -138,7 +138,7 @@ impl S3Sink {
             }
             _ => None,
         };
-        Ok(Found { own, told, other: listed.other })
+        Ok(Found { own, noted, other: listed.other })
     }
 
     /// The epochs that something is said of beside the segments.
@@ -148,7 +148,7 @@ impl S3Sink {
         let mut epochs = BTreeSet::new();
         while let Some(object) = keys.next().await {
             let key = object.map_err(|error| self.store.failed("list", &error))?.location;
-            epochs.extend(segment::told_of(key.as_ref()).map(str::to_owned));
+            epochs.extend(segment::epoch_of(key.as_ref()).map(str::to_owned));
         }
         Ok(epochs)
     }
@@ -205,7 +205,7 @@ impl S3Sink {
         })
     }
 
-    /// What a segment tells that is there.
+    /// What a segment says that is there.
     async fn looked_at<T: Send + 'static>(
         &mut self,
         key: &str,
@@ -239,7 +239,7 @@ impl S3Sink {
         Ok(Some(object.bytes().await.map_err(failed)?))
     }
 
-    /// Writes entries in as few segments as they go into. An error tells how many are stored.
+    /// Writes entries in as few segments as they go into. An error says how many are stored.
     async fn send(&mut self, batch: &[Item]) -> Result<(), Failure> {
         let mut taken = 0;
         // Halved when the server takes no object of that size, until the entry that it means stands alone.
@@ -279,8 +279,8 @@ impl S3Sink {
             return Err(nothing(self.later(&self.newest)));
         }
         if self.at.as_ref().is_none_or(|at| at.epoch != epoch) {
-            let Found { own, told, .. } = self.read(&epoch).await.map_err(nothing)?;
-            self.at = Some(At { epoch: epoch.clone(), manifest: own.map(|(own, _)| own), told });
+            let Found { own, noted, .. } = self.read(&epoch).await.map_err(nothing)?;
+            self.at = Some(At { epoch: epoch.clone(), manifest: own.map(|(own, _)| own), noted });
         }
         // Whatever hands an entry over a second time, it is in one segment.
         let manifest = self.at.as_ref().and_then(|at| at.manifest.as_ref());
@@ -307,10 +307,10 @@ impl S3Sink {
         let text = serde_json::to_vec(&manifest).expect("texts and numbers always serialise");
         let stored = items.partition_point(|item| item.seq <= last);
         // The entries are stored, whatever becomes of this. Where that is not known, all is looked at again.
-        let told = self.tell(&Manifest::key(&epoch), text.into()).await;
-        told.map_err(|error| Failure { taken: stored, error })?;
-        self.forget(&next).await;
-        self.at = Some(At { epoch, told: last.0, manifest: Some(manifest) });
+        let written = self.put_manifest(&Manifest::key(&epoch), text.into()).await;
+        written.map_err(|error| Failure { taken: stored, error })?;
+        self.remove_next(&next).await;
+        self.at = Some(At { epoch, noted: last.0, manifest: Some(manifest) });
         Ok(stored)
     }
 
@@ -335,7 +335,7 @@ impl S3Sink {
     }
 
     /// What was agreed on is written. Who may not remove that leaves a small object, which says nothing any more.
-    async fn forget(&mut self, next: &str) {
+    async fn remove_next(&mut self, next: &str) {
         if let Ok(objects) = self.store.objects().await {
             drop(objects.delete(&Path::from(next)).await);
         }
@@ -354,13 +354,13 @@ impl S3Sink {
         if let Some(later) = self.epochs().await?.into_iter().next_back().filter(|later| *later > known) {
             return Err(self.later(&later));
         }
-        let told = self.manifest(epoch).await?.map_or(0, |manifest| manifest.last);
+        let noted = self.manifest(epoch).await?.map_or(0, |manifest| manifest.last);
         let Some(at) = &self.at else { return Ok(()) };
         let last = at.manifest.as_ref().map_or(0, |manifest| manifest.last);
-        if told == at.told || told == last {
+        if noted == at.noted || noted == last {
             return Ok(());
         }
-        if told > last {
+        if noted > last {
             return Err(self.another());
         }
         Err(SinkError::lost(format!(
@@ -430,7 +430,7 @@ impl S3Sink {
 
     /// Writes the manifest. The first time it is then written once more as nothing may be that is there already: a
     /// server that does so all the same would write over segments.
-    async fn tell(&mut self, key: &str, text: PutPayload) -> Result<(), SinkError> {
+    async fn put_manifest(&mut self, key: &str, text: PutPayload) -> Result<(), SinkError> {
         self.put_bytes(key, text.clone(), PutMode::Overwrite).await?;
         if !self.keeps_conditions {
             if self.put_bytes(key, text, PutMode::Create).await? {
@@ -441,7 +441,7 @@ impl S3Sink {
         Ok(())
     }
 
-    /// Stores a segment. Tells whether there was none of this name.
+    /// Stores a segment. Returns whether there was none of this name.
     async fn put(&mut self, key: &str, items: &[Item], mode: PutMode) -> Result<bool, SinkError> {
         let items = items.to_vec();
         let bytes = ambient::blocking(move || segment::encode(&items)).await;
@@ -474,14 +474,14 @@ impl S3Sink {
                 epochs.extend(self.list("", None).await?.other);
                 continue;
             };
-            let Found { own, told, other } = self.read(&epoch).await?;
+            let Found { own, noted, other } = self.read(&epoch).await?;
             if let Some(other) = other.filter(|other| *other > latest) {
                 latest.clone_from(&other);
                 epochs.extend([epoch, other]);
                 continue;
             }
             if let Some((own, last)) = own {
-                self.at = Some(At { epoch, manifest: Some(own), told });
+                self.at = Some(At { epoch, manifest: Some(own), noted });
                 break last;
             }
         };
@@ -501,7 +501,8 @@ impl S3Sink {
             })?;
             return Ok(());
         }
-        // What would change an object that is not there. Whoever may not write is told so before that is looked at.
+        // What would change an object that is not there. Whoever may not write learns that before the answer is looked
+        // at.
         let key = Path::from("check");
         let other = UpdateVersion { e_tag: Some("\"none\"".to_owned()), version: None };
         match objects.put_opts(&key, PutPayload::new(), PutOptions::from(PutMode::Update(other))).await {

@@ -53,7 +53,7 @@ impl StdoutSink {
 }
 
 impl Lines {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "there are dozens of kinds, and the text of each is told")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "there are dozens of kinds, and the text of each is reported")]
     fn write(&mut self, batch: &[Item]) -> Result<(), Failure> {
         let out = match &mut self.out {
             Some(out) => out,

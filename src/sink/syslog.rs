@@ -121,7 +121,7 @@ impl SyslogSink {
                 return Err("`ca_file`, `cert_file` and `key_file` need a `url` that begins with tls://".to_owned());
             }
             SyslogUrl::Server(url) => {
-                // The ports that are set aside for both.
+                // The ports that are reserved for both.
                 let port = if url.scheme() == "tls" { 6514 } else { 601 };
                 Target::Tcp(Box::new(Server::new(url, "tls", port, &config.tls)?))
             }
@@ -396,7 +396,7 @@ mod tests {
         assert!(seqs.iter().copied().eq(1..=batch.len() as u64), "{seqs:?}");
     }
 
-    /// Nothing tells what a server has read before it closed; it is sent again, and not taken for delivered.
+    /// Nothing says what a server has read before it closed; it is sent again, and not taken for delivered.
     #[tokio::test]
     async fn a_server_that_closes_while_it_is_written_to_has_taken_nothing() {
         let closes = tokio::io::join(tokio::io::empty(), tokio::io::sink());
@@ -415,7 +415,7 @@ mod tests {
 
     /// What it had not read may be missing, and that is said before it goes on.
     #[tokio::test]
-    async fn a_connection_that_the_server_closed_is_told() {
+    async fn a_connection_that_the_server_closed_is_reported() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("tcp://{}", listener.local_addr().unwrap());
         let mut sink = sink(serde_json::json!({"url": url})).unwrap();

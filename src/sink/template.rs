@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_template_is_told_with_what_is_meant() {
+    fn what_is_no_template_is_reported_with_what_is_meant() {
         for (text, says, near) in [
             ("a.{namspace}", "the unknown field {namspace}", Some("a.{namespace}")),
             ("a.{zzzzzzzz}", "the unknown field {zzzzzzzz}", None),

@@ -153,7 +153,7 @@ mod tests {
 
     /// However deep it lies.
     #[test]
-    fn what_to_do_about_an_error_of_tls_is_told() {
+    fn an_error_of_tls_says_what_to_do_about_it() {
         #[derive(Debug, thiserror::Error)]
         #[error("client error (Connect)")]
         struct Outer(#[source] io::Error);

@@ -158,22 +158,22 @@ fn a_producer_is_one_sink() {
         kafka("d", "other", "transactional_id = 'x'"),
         kafka("e", "k", "mode = 'idempotent'"),
     ];
-    let told = briefly(&format!("{LEAST}\n{}", sinks.concat())).join("\n");
-    assert!(told.contains("sink[1].transactional_id: \"x\", which is that of sink[0] at the same brokers"), "{told}");
-    assert!(told.contains("sink[2].position_topic: \"x-position\", which is that of sink[0]"), "{told}");
-    assert_eq!(told.lines().count(), 2, "{told}");
+    let found = briefly(&format!("{LEAST}\n{}", sinks.concat())).join("\n");
+    assert!(found.contains("sink[1].transactional_id: \"x\", which is that of sink[0] at the same brokers"), "{found}");
+    assert!(found.contains("sink[2].position_topic: \"x-position\", which is that of sink[0]"), "{found}");
+    assert_eq!(found.lines().count(), 2, "{found}");
 }
 
 #[test]
 fn a_folder_is_one_sink_however_it_is_spelled() {
     let s3 = |name: &str, url: &str| format!("[[sink]]\nname = '{name}'\ntype = 's3'\nurl = '{url}'\n");
     let sinks = [s3("a", "file:///var/x"), s3("b", "file:///var//x/./")].concat();
-    let told = briefly(&format!("{LEAST}\n{sinks}")).join("\n");
-    assert!(told.ends_with("sink[1].url: the place of sink[0]"), "{told}");
+    let found = briefly(&format!("{LEAST}\n{sinks}")).join("\n");
+    assert!(found.ends_with("sink[1].url: the place of sink[0]"), "{found}");
 }
 
 #[test]
-fn a_database_is_told_apart_from_another_one_and_wants_whole_entries_for_objects() {
+fn a_database_is_not_taken_for_another_one_and_wants_whole_entries_for_objects() {
     let text = format!(
         "{LEAST}
 [[sink]]
@@ -196,9 +196,9 @@ payload = 'diff'
 where = 'true'
 "
     );
-    let told = briefly(&text).join("\n");
-    assert!(!told.contains("geheim"));
-    insta::assert_snapshot!(told, @r#"
+    let found = briefly(&text).join("\n");
+    assert!(!found.contains("geheim"));
+    insta::assert_snapshot!(found, @r#"
     11:7 sink[1].url: the database and the schema of sink[0]
     13:11 sink[1].sslmode: the string "require"
     17:7 sink[2].url: a URL with a password, which would show in logs

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The lines of a file as (epoch, seq, rest).
-fn told(path: &Path) -> Vec<(String, u64, String)> {
+fn lines(path: &Path) -> Vec<(String, u64, String)> {
     let text = std::fs::read_to_string(path).unwrap();
     let line = |line: &str| {
         let stamp = crate::wire::Header::parse(line.as_bytes()).unwrap();
@@ -39,18 +39,18 @@ async fn a_journal_that_was_put_back_finds_out_whenever_its_output_answers() {
         world.until(|row| row.cursor == Seq(head + 2)).await;
         let new = world.journal.epoch();
         assert!(new > old);
-        let names = |told: &[(String, u64, String)]| -> Vec<(String, u64)> {
-            told.iter().map(|(epoch, seq, _)| (epoch.clone(), *seq)).collect()
+        let names = |lines: &[(String, u64, String)]| -> Vec<(String, u64)> {
+            lines.iter().map(|(epoch, seq, _)| (epoch.clone(), *seq)).collect()
         };
         let own = (4..=head + 2).map(|seq| (new.clone(), seq));
         let expected: Vec<(String, u64)> = (1..=8).map(|seq| (old.clone(), seq)).chain(own).collect();
-        assert_eq!(names(&told(&path)), expected, "{head} {cursor}");
+        assert_eq!(names(&lines(&path)), expected, "{head} {cursor}");
         // What goes under another name is the very entry, and keeps that name when the file has lost it.
         let whole = std::fs::read(&path).unwrap();
         let journal = String::from_utf8(world.lines(4..=head + 2)).unwrap().replace(&old, &new);
         assert!(whole == [before.clone(), journal.into_bytes()].concat(), "{head} {cursor}");
         world.stop().await;
-        let cut = whole.len() - told(&path).last().unwrap().2.len() - 40;
+        let cut = whole.len() - lines(&path).last().unwrap().2.len() - 40;
         std::fs::write(&path, &whole[..cut]).unwrap();
         world.start(world.plan(), file(&path, None));
         world.write(1).await;
@@ -62,7 +62,7 @@ async fn a_journal_that_was_put_back_finds_out_whenever_its_output_answers() {
 }
 
 /// An epoch that the journal does not know: the same copy was put back before, or everything was lost and begun anew. What
-/// is told comes later, also where the clock is behind.
+/// is recorded comes later, also where the clock is behind.
 #[tokio::test]
 async fn an_epoch_that_nobody_here_knows_is_followed_by_a_later_one() {
     for (unknown, begins) in [("ffff00000000aaaaaaaaaaaaaaaaaaaa", true), ("0000000000ffaaaaaaaaaaaaaaaaaaaa", false)] {
@@ -78,11 +78,11 @@ async fn an_epoch_that_nobody_here_knows_is_followed_by_a_later_one() {
         let new = world.journal.epoch();
         assert_eq!(new != old, begins);
         assert!(new.as_str() > unknown && new >= old);
-        let names: Vec<(String, u64)> = told(&path).into_iter().map(|(epoch, seq, _)| (epoch, seq)).collect();
+        let names: Vec<(String, u64)> = lines(&path).into_iter().map(|(epoch, seq, _)| (epoch, seq)).collect();
         let mut expected: Vec<(String, u64)> =
             if begins { (1..=4).map(|seq| (old.clone(), seq)).collect() } else { Vec::new() };
         expected.push((unknown.to_owned(), 2));
-        // It begins at 2, and so takes back what was told from there on.
+        // It begins at 2, and so takes back what was recorded from there on.
         expected.extend((if begins { 2 } else { 1 }..=5).map(|seq| (new.clone(), seq)));
         assert_eq!(names, expected);
         world.stop().await;
@@ -107,8 +107,8 @@ async fn outputs_that_answer_one_after_the_other_follow_the_same_epoch() {
     world.until_sink("b", |row| row.cursor == Seq(10)).await;
     let epochs = world.journal.reader().unwrap().epochs().unwrap();
     assert_eq!(epochs.len(), 2, "{epochs:?}");
-    assert_eq!(told(&paths[0]), told(&paths[1]));
-    assert!(told(&paths[0])[8..].iter().all(|(epoch, ..)| *epoch == epochs[1].0 && *epoch > old));
+    assert_eq!(lines(&paths[0]), lines(&paths[1]));
+    assert!(lines(&paths[0])[8..].iter().all(|(epoch, ..)| *epoch == epochs[1].0 && *epoch > old));
     world.stop().await;
 }
 
@@ -150,15 +150,16 @@ async fn a_second_writer_halts_the_sink_until_its_output_is_its_own() {
     world.stop().await;
 }
 
-/// What was dead-lettered is not missing from the output. What another `where` left out may be: from there on all is told.
+/// What was dead-lettered is not missing from the output. What another `where` left out may be: from there on all is
+/// delivered.
 #[tokio::test]
 async fn what_both_have_is_found_also_where_something_is_left_out() {
     for missing in [vec![4, 5], vec![7], vec![6, 7, 8], vec![1, 2]] {
-        for is_aside in [true, false] {
+        for are_letters in [true, false] {
             let mut world = World::new().await;
             world.write(12).await;
             let (sink, _) = world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
-            for seq in missing.iter().filter(|_| is_aside) {
+            for seq in missing.iter().filter(|_| are_letters) {
                 let line = world.journal.reader().unwrap().entry(Seq(*seq)).unwrap().unwrap().line;
                 sink.dead_letter(Seq(*seq), line, "refused").await.unwrap();
             }
@@ -166,15 +167,15 @@ async fn what_both_have_is_found_also_where_something_is_left_out() {
             (fake.shared, fake.missing, fake.limits.entries) = (8, missing.clone(), 64);
             fake.held = Some(LogPosition::of(dead(&world, 9).as_bytes()).unwrap());
             world.start(world.plan(), fake.clone());
-            let first = if is_aside { 9 } else { missing[0] };
+            let first = if are_letters { 9 } else { missing[0] };
             let own: Vec<u64> = (first..=12).collect();
-            assert_eq!(fake.taken(own.len()).await, own, "{missing:?} {is_aside}");
+            assert_eq!(fake.taken(own.len()).await, own, "{missing:?} {are_letters}");
             world.stop().await;
         }
     }
 }
 
-/// Two journals told the same change at the same place in the same moment, after others that are not the same.
+/// Two journals recorded the same change at the same place in the same moment, after others that are not the same.
 #[tokio::test]
 async fn an_entry_that_is_the_same_by_chance_does_not_hide_what_is_before_it() {
     let mut world = World::new().await;
@@ -190,14 +191,14 @@ async fn an_entry_that_is_the_same_by_chance_does_not_hide_what_is_before_it() {
 /// The journal was put back, and the output has let go of what it shared with it. The cursor counts where the output ends
 /// later, and not where it ends before.
 #[tokio::test]
-async fn an_output_that_no_longer_has_the_last_entry_is_not_told_everything_again() {
+async fn an_output_that_no_longer_has_the_last_entry_does_not_get_everything_again() {
     for (ends, first) in [(9, 4), (2, 1)] {
         let mut world = World::new().await;
         world.write(6).await;
         let (sink, _) = world.journal.sink("s", "fake", SinkStart::Start).await.unwrap();
         sink.acknowledge(Seq(3)).await.unwrap();
         let mut fake = Fake::new([]);
-        fake.forgets = true;
+        fake.trimmed = true;
         fake.held = Some(LogPosition::of(dead(&world, ends).as_bytes()).unwrap());
         world.start(world.plan(), fake.clone());
         let own: Vec<u64> = (first..=6).collect();
@@ -222,7 +223,7 @@ async fn a_number_alone_proves_nothing_beyond_the_cursor() {
     world.stop().await;
 }
 
-/// No later epoch can follow, so that nothing could be told behind it in order.
+/// No later epoch can follow, so that nothing could be delivered behind it in order.
 #[tokio::test]
 async fn an_epoch_that_nothing_can_follow_halts_the_sink() {
     for unknown in ["zzz", "ffffffffffff7000a000000000000000"] {
@@ -244,10 +245,10 @@ async fn an_epoch_that_nothing_can_follow_halts_the_sink() {
     }
 }
 
-/// The journal was put back to 3 and has forgotten by now what it told in the place of 4 to 8: nobody can say that they are
-/// the same, so what follows goes under a later epoch, with the GAP for what is not known.
+/// The journal was put back to 3 and has truncated by now what it recorded in the place of 4 to 8: nobody can say that
+/// they are the same, so what follows goes under a later epoch, with the GAP for what is not known.
 #[tokio::test]
-async fn what_is_forgotten_proves_nothing_beyond_the_cursor() {
+async fn what_is_truncated_proves_nothing_beyond_the_cursor() {
     let mut world = World::new().await;
     let path = world.dir.path().join("events.jsonl");
     world.write(3).await;
@@ -257,11 +258,11 @@ async fn what_is_forgotten_proves_nothing_beyond_the_cursor() {
     let before = [world.lines(1..=3), (4..=8).map(|seq| dead(&world, seq)).collect::<String>().into_bytes()].concat();
     std::fs::write(&path, before).unwrap();
     world.journal.retire_sink("s").await.unwrap();
-    world.forget().await;
+    world.truncate().await;
     let old = world.journal.epoch();
     world.start(world.plan(), file(&path, None));
     world.until(|row| row.cursor == Seq(12)).await;
-    let names: Vec<(String, u64)> = told(&path).into_iter().skip(8).map(|(epoch, seq, _)| (epoch, seq)).collect();
+    let names: Vec<(String, u64)> = lines(&path).into_iter().skip(8).map(|(epoch, seq, _)| (epoch, seq)).collect();
     let new = world.journal.epoch();
     assert!(new > old);
     assert_eq!(names, [(new.clone(), 11), (new, 12)]);
@@ -274,14 +275,14 @@ async fn what_is_forgotten_proves_nothing_beyond_the_cursor() {
 async fn the_gap_for_what_was_dropped_is_of_the_epoch_of_then() {
     let mut world = World::new().await;
     world.write(12).await;
-    world.forget().await;
+    world.truncate().await;
     let old = world.journal.epoch();
     world.journal.begin_epoch(None).await.unwrap();
     world.write(2).await;
     let path = world.dir.path().join("events.jsonl");
     world.start(world.plan(), file(&path, None));
     world.until(|row| row.cursor == Seq(14)).await;
-    let names: Vec<(String, u64)> = told(&path).into_iter().map(|(epoch, seq, _)| (epoch, seq)).collect();
+    let names: Vec<(String, u64)> = lines(&path).into_iter().map(|(epoch, seq, _)| (epoch, seq)).collect();
     let new = world.journal.epoch();
     assert_eq!(names, [(old.clone(), 11), (old, 12), (new.clone(), 13), (new, 14)]);
     world.stop().await;

@@ -296,7 +296,7 @@ async fn the_entry_that_spoils_a_request_is_found() {
 }
 
 #[tokio::test]
-async fn no_text_tells_what_was_sent_or_a_secret() {
+async fn no_text_quotes_what_was_sent_or_a_secret() {
     let dir = tempfile::tempdir().unwrap();
     let password_file = dir.path().join("password");
     std::fs::write(&password_file, "s3cret-p4ssword\n").unwrap();
@@ -382,9 +382,9 @@ async fn the_index_template_is_made_once() {
     assert_eq!(serde_json::from_str::<Value>(&needs).unwrap()["index_patterns"], json!(["log-*-*"]));
 }
 
-/// Of a refusal only the sentence in it is told, and what it asks for.
+/// Of a refusal only the sentence in it is quoted, and what it asks for.
 #[tokio::test]
-async fn a_refusal_is_told_in_a_sentence() {
+async fn a_refusal_is_reported_in_a_sentence() {
     let error = |kind: &str, reason: &str| json!({"error": {"root_cause": [{}], "type": kind, "reason": reason}, "status": 400});
     let text = async |what: &str, status: u16, body: String| {
         let (mut sink, _) = sink(&config(), move |number, _| match number {
@@ -401,26 +401,26 @@ async fn a_refusal_is_told_in_a_sentence() {
         error.to_string()
     };
     let clash = error("illegal_argument_exception", "matching patterns from existing templates [mine];");
-    let told = text("init", 400, clash.to_string()).await;
+    let said = text("init", 400, clash.to_string()).await;
     assert!(
-        told.starts_with(
+        said.starts_with(
             "http://127.0.0.1:1/… answered 400 Bad Request: illegal_argument_exception: matching patterns from existing \
              templates [mine]; let somebody"
-        ) && told.contains("--print"),
-        "{told}"
+        ) && said.contains("--print"),
+        "{said}"
     );
-    let told = text("init", 403, error("security_exception", "no permissions").to_string()).await;
-    assert!(told.contains("security_exception: no permissions; let somebody who may make"), "{told}");
-    let told = text("deliver", 400, json!({"error": "no handler found", "status": 400}).to_string()).await;
-    assert_eq!(told, "http://127.0.0.1:1/… answered 400 Bad Request: no handler found");
+    let said = text("init", 403, error("security_exception", "no permissions").to_string()).await;
+    assert!(said.contains("security_exception: no permissions; let somebody who may make"), "{said}");
+    let said = text("deliver", 400, json!({"error": "no handler found", "status": 400}).to_string()).await;
+    assert_eq!(said, "http://127.0.0.1:1/… answered 400 Bad Request: no handler found");
     // Anybody may answer 404 to a question for an index template.
     let (mut sink, _) = sink(&config(), |_, _| (404, "404 page not found".to_owned()));
-    let told = sink.check().await.unwrap_err().to_string();
-    assert!(told.contains("404 page not found; set `url` to an Elasticsearch or OpenSearch"), "{told}");
+    let said = sink.check().await.unwrap_err().to_string();
+    assert!(said.contains("404 page not found; set `url` to an Elasticsearch or OpenSearch"), "{said}");
 }
 
 #[tokio::test]
-async fn rights_that_are_missing_are_told_by_a_check() {
+async fn rights_that_are_missing_are_named_by_a_check() {
     let granted =
         |read: bool| json!({ "has_all_requested": read, "index": { "decklog": { "create_doc": true, "read": read } } });
     for (answer, says) in [

@@ -65,7 +65,7 @@ impl<L: Lookup> Resolve for Guard<L> {
     }
 }
 
-/// What a person is told.
+/// What people read.
 const WHY: &str = "a link-local address, where clouds hand out credentials; decklog sends nothing there";
 
 const OUTSIDE: &str = "which is in none of `allow_networks`";
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_told_apart_in_each_of_their_forms() {
+    fn addresses_are_recognised_in_each_of_their_forms() {
         for forbidden in [
             "169.254.169.254",
             "169.254.0.1",

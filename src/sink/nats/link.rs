@@ -1,5 +1,6 @@
 //! The connection to the servers. It is given up at the first sign of trouble and made anew, with the credentials and
-//! certificates that the files hold by then: so an error is told as it is, and nothing waits for a client's own tries.
+//! certificates that the files hold by then: so an error is reported as it is, and nothing waits for a client's own
+//! tries.
 
 use std::time::Duration;
 
@@ -83,7 +84,7 @@ struct Open {
 /// How the servers are reached.
 pub(super) struct Link {
     addresses: Vec<ServerAddr>,
-    /// Where they are: what people are told.
+    /// Where they are, as people see it.
     pub(super) shown: String,
     timeout: Duration,
     credentials: Credentials,

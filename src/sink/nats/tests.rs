@@ -43,7 +43,7 @@ fn found(tail: Tail) -> Found {
 }
 
 #[test]
-fn what_can_never_work_is_told() {
+fn what_can_never_work_is_reported() {
     for (change, says) in [
         (json!({"addresses": []}), "names no server"),
         (json!({"addresses": ["nats://a", "nats://me:s3cret@b"]}), "`addresses[1]` holds a user"),

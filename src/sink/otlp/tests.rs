@@ -159,10 +159,10 @@ async fn a_log_record_has_the_line_as_its_body() {
             assert_eq!((record.severity_number, record.severity_text.as_str()), (9, "INFO"));
             assert_eq!(record.time_unix_nano, 1_795_256_100_000_000_000);
             assert_eq!(record.event_name, "io.decklog.modified.v1");
-            let told: Vec<String> =
+            let attributes: Vec<String> =
                 record.attributes.iter().map(|one| format!("{} {:?}", one.key, one.value)).collect();
-            let told = told.join("\n").replace("Some(AnyValue { value: Some(", "").replace(") })", "");
-            insta::allow_duplicates!(insta::assert_snapshot!(told, @r#"
+            let attributes = attributes.join("\n").replace("Some(AnyValue { value: Some(", "").replace(") })", "");
+            insta::allow_duplicates!(insta::assert_snapshot!(attributes, @r#"
                 log.record.uid Text("e.2")
                 decklog.id Text("u.2.MODIFIED")
                 decklog.seq Integer(2)
@@ -215,7 +215,7 @@ async fn a_gap_is_a_warning_and_a_namespace_belongs_to_itself() {
     let (mut sink, seen) = sink(&config(Protocol::Http), |_, _| taken(Protocol::Http, 0));
     sink.deliver(&batch).await.unwrap();
     let records = seen.lock().unwrap()[0].records();
-    let told = |at: usize, key: &str| match attribute(&records[at].attributes, key) {
+    let value = |at: usize, key: &str| match attribute(&records[at].attributes, key) {
         Some(Value::Text(text)) => text,
         _ => String::new(),
     };
@@ -223,9 +223,9 @@ async fn a_gap_is_a_warning_and_a_namespace_belongs_to_itself() {
         records.iter().map(|record| record.severity_text.as_str()).collect::<Vec<_>>(),
         ["WARN", "INFO", "INFO"]
     );
-    assert_eq!([told(0, "k8s.namespace.name"), told(0, "k8s.pod.name")], ["shop", ""]);
-    assert_eq!([told(1, "k8s.namespace.name"), told(1, "k8s.object.name")], ["shop", "shop"]);
-    assert_eq!([told(2, "k8s.namespace.name"), told(2, "k8s.object.name")], ["shop", "x"]);
+    assert_eq!([value(0, "k8s.namespace.name"), value(0, "k8s.pod.name")], ["shop", ""]);
+    assert_eq!([value(1, "k8s.namespace.name"), value(1, "k8s.object.name")], ["shop", "shop"]);
+    assert_eq!([value(2, "k8s.namespace.name"), value(2, "k8s.object.name")], ["shop", "x"]);
 }
 
 type Expected = fn(&SinkError) -> bool;
@@ -263,7 +263,7 @@ async fn each_code_means_what_the_protocol_says() {
         let said = format!("http://127.0.0.1:1/ answered {}: so it is", Code(number).name());
         assert!(text.starts_with(&said), "{text}");
     }
-    // Whether it is a quota or the size is told by the size.
+    // The size decides whether it is a quota or the size.
     let (mut sink, _) = sink(&config(Protocol::Grpc), |_, _| code(8));
     assert!(REFUSED(&sink.deliver(&large(1..=1)).await.unwrap_err().error));
 }
@@ -352,7 +352,7 @@ async fn what_is_too_large_is_halved_and_the_server_not_asked_again() {
 }
 
 #[tokio::test]
-async fn no_text_tells_a_secret_or_what_was_sent() {
+async fn no_text_quotes_a_secret_or_what_was_sent() {
     let dir = tempfile::tempdir().unwrap();
     let bearer_file = dir.path().join("token");
     std::fs::write(&bearer_file, "s3cret-t0ken\n").unwrap();

@@ -14,7 +14,7 @@ use crate::sink::credential_files::Followed;
 use crate::sink::link::chain;
 use crate::sink::{LogPosition, SinkError};
 
-/// The most bytes that Redis takes in one value, unless it is told otherwise.
+/// The most bytes that Redis takes in one value by default.
 const LARGEST: u64 = 512 << 20;
 
 /// An entry as a stream has it: its id there, and its fields.
@@ -29,7 +29,7 @@ pub(super) struct Tail {
     pub(super) end: End,
     /// The first id that is there.
     pub(super) first: Option<Id>,
-    /// The last id that a consumer has taken out one by one, where the server tells (Redis 7).
+    /// The last id that a consumer has taken out one by one, where the server says it (Redis 7).
     pub(super) deleted: Option<Id>,
 }
 
@@ -110,7 +110,7 @@ impl Link {
         self.session.as_ref().map_or(LARGEST, |session| session.largest)
     }
 
-    /// There is a connection, with the credentials that hold now. Tells whether it is a new one.
+    /// There is a connection, with the credentials that hold now. Returns whether it is a new one.
     pub(super) async fn ready(&mut self) -> Result<bool, SinkError> {
         let mut other = self.server.changed().await?;
         if let Some(password) = &mut self.password {
@@ -195,7 +195,7 @@ impl Link {
         let entry = |name: &str| answer.get(name).and_then(|entry| Stored::from_redis_value_ref(entry).ok());
         let last = id("last-generated-id");
         let last =
-            last.ok_or_else(|| SinkError::retry(format!("{} does not tell where {stream} ends", self.shown())))?;
+            last.ok_or_else(|| SinkError::retry(format!("{} does not say where {stream} ends", self.shown())))?;
         let end = match entry("last-entry") {
             Some((id, fields)) if Id::parse(&id) == Some(last) => position(&fields).map_or(End::Foreign, End::Entry),
             _ => End::Gone,

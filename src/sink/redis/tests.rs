@@ -26,7 +26,7 @@ fn ids_grow_with_the_log_over_epochs() {
 }
 
 #[test]
-fn an_entry_is_added_with_what_tells_it_apart() {
+fn an_entry_is_added_with_what_identifies_it() {
     let template = "log".parse::<Template>().unwrap();
     let item = item_of(EPOCH, 7);
     let addition = Addition::of(&template, &item).unwrap();
@@ -115,21 +115,21 @@ fn an_id_alone_says_as_much_as_the_cursor_confirms() {
     let place = |epoch: &str, seq| LogPosition { epoch: epoch.into(), seq: Seq(seq), entry: None };
     let id = |epoch: &str, seq| Id::of(&place(epoch, seq)).unwrap();
     let mut sink = new(json!({"url": "redis://h"})).unwrap();
-    let told = |sink: &RedisSink, last, cursor| sink.told_by_id(last, &cursor).unwrap();
-    assert_eq!(told(&sink, id(EPOCH, 7), place(EPOCH, 9)), Some(place(EPOCH, 7)));
-    assert_eq!(told(&sink, id(EPOCH, 7), place(LATER, 9)), None);
+    let by_id = |sink: &RedisSink, last, cursor| sink.held_by_id(last, &cursor).unwrap();
+    assert_eq!(by_id(&sink, id(EPOCH, 7), place(EPOCH, 9)), Some(place(EPOCH, 7)));
+    assert_eq!(by_id(&sink, id(EPOCH, 7), place(LATER, 9)), None);
     // Past the cursor, or of an epoch that is to come: no journal has that one.
     for (last, cursor) in
         [(id(EPOCH, 8), place(EPOCH, 7)), (id(EPOCH, 8), place(LATER, 7)), (id(LATER, 1), place(EPOCH, 7))]
     {
-        let held = told(&sink, last, cursor).unwrap();
+        let held = by_id(&sink, last, cursor).unwrap();
         assert_eq!((Id::of(&held), held.epoch.len()), (Ok(last), EPOCH.len()));
         assert!(held.epoch.as_str() > if last.begun == id(LATER, 1).begun { LATER } else { EPOCH });
     }
     // What was sent from here, or is known.
     sink.sent = Some(id(EPOCH, 8));
-    assert_eq!(told(&sink, id(EPOCH, 8), place(EPOCH, 7)), Some(place(EPOCH, 8)));
+    assert_eq!(by_id(&sink, id(EPOCH, 8), place(EPOCH, 7)), Some(place(EPOCH, 8)));
     let known = LogPosition::of(&item_of(EPOCH, 9).line).unwrap();
     sink.known = Some(known.clone());
-    assert_eq!(told(&sink, id(EPOCH, 9), place(LATER, 1)), Some(known));
+    assert_eq!(by_id(&sink, id(EPOCH, 9), place(LATER, 1)), Some(known));
 }

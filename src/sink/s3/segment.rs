@@ -49,7 +49,7 @@ pub(super) fn next(epoch: &str, after: u64) -> String {
 }
 
 /// The epoch that something in the folder of the manifests is about.
-pub(super) fn told_of(key: &str) -> Option<&str> {
+pub(super) fn epoch_of(key: &str) -> Option<&str> {
     key.strip_prefix(MANIFESTS)?.strip_prefix('/')?.split('.').next()
 }
 
@@ -145,7 +145,7 @@ mod tests {
     use crate::sink::tests::item;
 
     #[test]
-    fn a_segment_tells_what_it_holds() {
+    fn a_segment_says_what_it_holds() {
         let items: Vec<Item> = [3, 5, 9].map(item).into();
         let bytes = encode(&items).unwrap();
         let at = |seq| LogPosition::of(&item(seq).line).unwrap();

@@ -115,7 +115,7 @@ impl Text for BucketUrl {
 }
 
 impl BucketUrl {
-    /// What tells it from other places, however it is spelled.
+    /// What distinguishes it from other places, however it is spelled.
     fn plain(&self) -> String {
         match self {
             Self::Bucket { bucket, prefix } => format!("{bucket}/{prefix}"),

@@ -34,7 +34,7 @@ struct Open {
 /// How the place is reached. Credentials and certificates from files are read anew as they change.
 pub(super) struct Store {
     place: BucketUrl,
-    /// What people are told.
+    /// What people see.
     pub(super) shown: String,
     /// The name of the sink.
     pub(super) sink: String,
@@ -198,7 +198,7 @@ impl Store {
         }
         let refused =
             matches!(error, object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. });
-        // Of a list the library does not tell it apart.
+        // Of a list the library does not distinguish it.
         if refused || says(&["ExpiredToken", "InvalidToken", "403 Forbidden", "401 Unauthorized"]) {
             return SinkError::renew(format!(
                 "cannot {what} {shown}: {said}; renew the credentials or give them the rights to get, put and list, and to delete below manifest/: they are read again before each try"
@@ -207,7 +207,7 @@ impl Store {
         SinkError::retry(format!("cannot {what} {shown}: {said}"))
     }
 
-    /// The server writes over what is there, or cannot be told not to.
+    /// The server writes over what is there, or cannot be kept from it.
     pub(super) fn keeps_no_conditions(&self) -> SinkError {
         SinkError::halt(format!(
             "{} does not keep conditional writes (If-None-Match), without which a segment could be written over; use a server that does, and send SIGHUP",
@@ -235,7 +235,7 @@ impl Store {
         }
     }
 
-    /// Makes the place. Tells whether it was not there before.
+    /// Makes the place. Returns whether it was not there before.
     pub(super) async fn make(&mut self) -> Result<bool, SinkError> {
         if let BucketUrl::Folder(path) = &self.place {
             let there = tokio::fs::try_exists(path).await.unwrap_or_default();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_s3_is_told_in_one_line() {
+    fn an_answer_of_s3_is_quoted_in_one_line() {
         let answer = "Error performing PUT http://x/y in 2ms - <?xml?><Error><Code>SlowDown</Code><Message>Reduce it</Message></Error>";
         assert_eq!(code(answer).as_deref(), Some("SlowDown: Reduce it"));
         assert_eq!(code("<Code>X</Code>").as_deref(), Some("X"));

@@ -531,7 +531,7 @@ async fn check_says_who_may_not_write_and_writes_nothing() {
 
 /// Fault 74: two with the same journal, whose entries are not the same.
 #[tokio::test]
-async fn a_copy_of_the_journal_is_told_from_an_answer_that_was_lost() {
+async fn a_copy_of_the_journal_is_not_taken_for_an_answer_that_was_lost() {
     let mut folder = Folder::new();
     folder.deliver(1..=2).await;
     let mut copy = Folder::another(folder.dir.path());
@@ -540,8 +540,8 @@ async fn a_copy_of_the_journal_is_told_from_an_answer_that_was_lost() {
     folder.deliver(3..=4).await;
     let other = String::from_utf8(item(3).line.to_vec()).unwrap().replace("u.3.MODIFIED", "u.9.MODIFIED");
     let other = [Item { line: other.into(), ..item(3) }];
-    for manifest_tells in [true, false] {
-        if !manifest_tells {
+    for is_written in [true, false] {
+        if !is_written {
             fs::write(folder.dir.path().join("manifest/e.json"), &before).unwrap();
         }
         let failure = copy.deliver(&other).await.unwrap_err();

@@ -103,7 +103,7 @@ fn example_sd_id() -> String {
     "decklog@32473".to_owned()
 }
 
-/// What rsyslog takes unless it is told otherwise. It cuts what is longer.
+/// What rsyslog takes by default. It cuts what is longer.
 const fn max_message_size() -> ByteSize {
     ByteSize(8 << 10)
 }
