@@ -112,7 +112,7 @@ impl Text for Filter {
     const EXPECTED: &'static str =
         "a CEL expression over the keys of an entry, such as 'type == \"DELETED\" || kind == \"Secret\"'";
 
-    /// The place in the expression is told apart from the place in the file.
+    /// The place in the expression is reported beside the place in the file.
     fn read(text: &str) -> Result<Self, Wrong> {
         Self::compile(text).map_err(|error| match error {
             FilterError::Compile { line, column, message } => {

@@ -371,7 +371,7 @@ mod tests {
 
     #[tokio::test]
     async fn nor_does_who_asks_for_much() {
-        let (address, _told, _server) = begin().await;
+        let (address, _released, _server) = begin().await;
         let mut held = Vec::new();
         for _ in 0..MOST_CONNECTIONS * 3 {
             held.push(connect(address, &request("/slow")).await);

@@ -232,7 +232,7 @@ impl Why {
     }
 }
 
-/// A gap as an entry tells it: between `from` and `to` changes may be missing.
+/// A gap as an entry records it: between `from` and `to` changes may be missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// What made it.
@@ -323,7 +323,7 @@ impl SourceSpec {
 /// What a watch line says happened, before the journal compares it with what it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// ADDED or MODIFIED: the journal tells which from the state it holds.
+    /// ADDED or MODIFIED: the journal decides which from the state it holds.
     Upsert,
     /// DELETED.
     Delete,
@@ -352,7 +352,7 @@ pub struct Redacted {
     /// JSON pointers of what was redacted, in document order.
     pub pointers: Vec<String>,
     /// Keyed digests of the values that a mask or drop rule took away, by pointer: they alone can
-    /// tell that such a value changed. Empty where the redacted text itself shows it (hmac).
+    /// show that such a value changed. Empty where the redacted text itself shows it (hmac).
     pub marks: Vec<(String, [u8; 16])>,
 }
 

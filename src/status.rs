@@ -34,7 +34,7 @@ pub struct Status {
     pub daemon: DaemonStatus,
     /// The journal.
     pub journal: JournalStatus,
-    /// Gaps told.
+    /// Gaps recorded.
     pub gaps: GapsStatus,
     /// Sources, those configured first.
     pub sources: Vec<SourceStatus>,
@@ -153,7 +153,7 @@ pub struct PauseStatus {
     pub detail: String,
 }
 
-/// Gaps told.
+/// Gaps recorded.
 #[derive(Clone, Debug, Serialize)]
 pub struct GapsStatus {
     /// How many, over the life of the journal.
@@ -165,7 +165,7 @@ pub struct GapsStatus {
     pub recovered: u64,
 }
 
-/// A gap that was told.
+/// A gap that was recorded.
 #[derive(Clone, Debug, Serialize)]
 pub struct LastGap {
     /// Its entry.
@@ -200,9 +200,9 @@ pub struct SourceStatus {
     /// Seconds since then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag_seconds: Option<i64>,
-    /// Gaps told.
+    /// Gaps recorded.
     pub gaps: u64,
-    /// Changes that its watch had forgotten, read from the API server's own history instead.
+    /// Changes that its watch missed, read from the API server's own history instead.
     pub recovered: u64,
     /// Changes that `ignore` kept out of the log.
     pub suppressed: u64,
@@ -255,9 +255,9 @@ pub struct SinkStatus {
     pub tries: Option<u64>,
     /// Entries that it refused for good, kept for `decklog replay`.
     pub dead_letters: Vec<Refused>,
-    /// Entries that were forgotten before it had taken them; it got a GAP for them.
+    /// Entries that were truncated before it had taken them; it got a GAP for them.
     pub missed_entries: u64,
-    /// When the last of them was forgotten.
+    /// When the last of them was truncated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_missed: Option<Timestamp>,
     /// Whether it is configured.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 use tokio::time::Instant;
 
-/// Tells the service manager about this service.
+/// Reports to the service manager how this service is.
 #[derive(Clone, Debug, Default)]
 pub struct Notifier {
     socket: Option<Arc<UnixDatagram>>,
@@ -29,7 +29,7 @@ impl Notifier {
             return Self::default();
         };
         Self::to(&address).unwrap_or_else(|error| {
-            tracing::warn!("systemd cannot be told anything: {}: {error}", address.to_string_lossy());
+            tracing::warn!("cannot reach systemd at {}: {error}", address.to_string_lossy());
             Self::default()
         })
     }
@@ -124,8 +124,8 @@ impl Progress {
     }
 }
 
-/// Tells systemd that the daemon is alive, as long as every component makes progress; once one does not, systemd hears
-/// nothing more, and starts the daemon again.
+/// Reports to systemd that the daemon is alive, as long as every component makes progress; once one does not, systemd
+/// hears nothing more, and starts the daemon again.
 #[derive(Debug)]
 pub struct Watchdog {
     notifier: Notifier,
@@ -172,7 +172,7 @@ impl Watchdog {
         Progress { probe }
     }
 
-    /// Looks at every component, and tells systemd that the daemon is alive if all of them have made progress.
+    /// Looks at every component, and reports to systemd that the daemon is alive if all of them have made progress.
     /// `starting` says that READY is still to come. Returns the components that stand still.
     pub fn look(&self, starting: bool) -> Vec<String> {
         let still = self.still(Instant::now());

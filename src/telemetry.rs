@@ -44,7 +44,7 @@ const LIBRARIES: [&str; 12] = [
 const QUOTES_BODIES: [&str; 2] = ["kube_client::client", "tokio_postgres"];
 
 /// All of its errors come back to the sink, which says them in a sentence: nobody is to read them twice.
-const TOLD_BY_ITS_SINK: &str = "async_nats";
+const REPORTED_BY_ITS_SINK: &str = "async_nats";
 
 /// From here on a panic of this process quotes nothing of what it was about: text that was not a character's end, a
 /// value that was not expected. Where it was is enough to find it.
@@ -171,7 +171,7 @@ fn quotes_nothing(metadata: &Metadata<'_>) -> bool {
 /// The directives of the configuration, over the quiet of the libraries.
 fn filter(level: &str) -> Result<EnvFilter, String> {
     let loud = level.split(',').all(|word| !matches!(word.trim().to_lowercase().as_str(), "off" | "error"));
-    let mut directives = vec![format!("{TOLD_BY_ITS_SINK}=off")];
+    let mut directives = vec![format!("{REPORTED_BY_ITS_SINK}=off")];
     if loud {
         directives.extend(LIBRARIES.map(|library| format!("{library}=warn")));
     }

@@ -122,8 +122,8 @@ impl Status {
     }
 }
 
-/// What a person has to know where the credentials are not accepted. An expired client certificate is told in this way
-/// too, because API servers look at it only after TLS.
+/// What a person has to know where the credentials are not accepted. An expired client certificate gets the same
+/// sentence, because API servers look at it only after TLS.
 pub(crate) const UNAUTHORIZED: &str =
     "the API server does not accept the credentials (401); renew the token or the client certificate in the kubeconfig";
 
@@ -271,7 +271,7 @@ pub fn no_answer(error: &(dyn std::error::Error + 'static)) -> Failure {
 fn tls_text(error: &rustls::Error) -> String {
     use rustls::{AlertDescription, CertificateError, Error};
     match error {
-        // Where two authorities have one name, only the signature tells them apart.
+        // Where two authorities have one name, only the signature distinguishes them.
         Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
             "the API server's certificate is not signed by the authority in the kubeconfig; renew certificate-authority"
                 .to_owned()
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_plugin_is_told_without_its_words() {
+    fn a_failing_plugin_is_reported_without_its_words() {
         use std::os::unix::process::ExitStatusExt;
         let status = std::process::ExitStatus::from_raw(3 << 8);
         let out = std::process::Output { status, stdout: b"hunter2".to_vec(), stderr: b"hunter2".to_vec() };

@@ -132,8 +132,8 @@ fn forbidden(settings: &Settings, kubeconfig: &Kubeconfig, context: &kube::confi
         })
     {
         return Some(format!(
-            "its user {:?} has credentials that a program gives ({what}), and decklog runs no program unless it is told \
-             to: set [cluster] allow_exec = true, or give it a token or a client certificate",
+            "its user {:?} has credentials that a program gives ({what}), and decklog runs no program unless you allow \
+             it: set [cluster] allow_exec = true, or give it a token or a client certificate",
             failure::bounded(context.user.as_deref().unwrap_or_default())
         ));
     }

@@ -27,12 +27,12 @@ pub struct Settings {
     pub allow_insecure_tls: bool,
     /// How often, at least, each source is compared with what the API server has: not less than "1s"; "off" for never.
     pub audit_every: Period,
-    /// What may be spent on reading from the API server's own history what a watch has forgotten; "off" for nothing: then
-    /// that is a GAP.
+    /// What may be spent on reading from the API server's own history what a watch missed; "off" for nothing: then that
+    /// is a GAP.
     pub recover: Recover,
 }
 
-/// Whether what a watch has forgotten is read from the API server's own history.
+/// Whether what a watch missed is read from the API server's own history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Recover {
@@ -56,7 +56,7 @@ pub enum Off {
     Off,
 }
 
-/// How much may be spent on recovering what a watch has forgotten.
+/// How much may be spent on recovering what a watch missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecoverBounds {
@@ -66,7 +66,7 @@ pub struct RecoverBounds {
     /// Requests a second, for all sources.
     #[schemars(range(min = 1))]
     pub rate: u32,
-    /// How long it may take: etcd is compacted every five minutes, unless it is told otherwise.
+    /// How long it may take: etcd is compacted every five minutes by default.
     pub within: Span,
 }
 

@@ -155,7 +155,7 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
     let recovered: Count = register(
         registry,
         "source_recovered",
-        "Changes that the watch of the source had forgotten, read from the API server's own history instead",
+        "Changes that the watch of the source missed, read from the API server's own history instead",
     );
     let suppressed: Count =
         register(registry, "source_suppressed", "Changes that `ignore` kept out of the log of the source");
@@ -329,7 +329,7 @@ fn of_the_process(registry: &mut Registry, live: &Live) {
     }
 }
 
-/// Memory of this process, where the system tells.
+/// Memory of this process, where the system says it.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -376,7 +376,7 @@ pub(super) fn settle(conn: &mut Connection, settled: &Settled) -> Result {
     transaction.commit().map_err(sql(SETTLE))
 }
 
-const SETTLE: &str = "forget what was dead-lettered";
+const SETTLE: &str = "settle dead letters";
 const SETTLED: &str = "DELETE FROM aside WHERE sink = ? AND seq = ? AND time = ?";
 
 /// Names of epochs sort by the time they began, and a new one comes after those that are known, whatever the clock says.

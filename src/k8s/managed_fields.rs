@@ -61,8 +61,8 @@ impl Writer {
         writers
     }
 
-    /// Whether it has a value, or one that holds it and is owned as a whole. Of a path it is told how each step looks in
-    /// FieldsV1: which keys of these may lead on.
+    /// Whether it has a value, or one that holds it and is owned as a whole. `leads` says how each step of a path looks
+    /// in FieldsV1: which keys of these may lead on.
     pub fn owns<S>(&self, path: &[S], leads: impl Fn(&S, &Map<String, Value>, &str) -> bool + Copy) -> bool {
         // What has no fields at all owns nothing.
         self.fields.as_object().is_some_and(|fields| !fields.is_empty()) && owns(&self.fields, path, leads)

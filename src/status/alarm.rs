@@ -105,7 +105,7 @@ fn daemon(status: &Status) -> Vec<Alarm> {
             about: String::new(),
             since: None,
             what: "no daemon holds this state directory: nothing is read and nothing is delivered".to_owned(),
-            remedy: "start it (`systemctl start decklog`); `journalctl -u decklog` tells why it ended".to_owned(),
+            remedy: "start it (`systemctl start decklog`); `journalctl -u decklog` says why it ended".to_owned(),
         });
     }
     if !status.daemon.stalled.is_empty() {
@@ -225,7 +225,7 @@ fn sources(status: &Status) -> Vec<Alarm> {
             (state @ (SourceState::Waiting | SourceState::Listing(_) | SourceState::Recovering), _) if lasts(STARTING) => all.push(alarm(
                 SOURCE_STARTING,
                 match state {
-                    SourceState::Recovering => "what its watch has forgotten is still being recovered".to_owned(),
+                    SourceState::Recovering => "what its watch missed is still being recovered".to_owned(),
                     SourceState::Waiting => "it has not begun".to_owned(),
                     SourceState::Listing(_) | SourceState::Watching | SourceState::Degraded(_) | SourceState::Gone => {
                         state.detail().into_owned()
@@ -257,7 +257,7 @@ fn gaps(status: &Status) -> Option<Alarm> {
         alarm: GAP_RECORDED,
         about: last.resource.clone(),
         since: Some(last.place.time),
-        what: format!("changes may be missing ({}), told by entry {}", last.gap.why, last.place.seq),
+        what: format!("changes may be missing ({}), recorded by entry {}", last.gap.why, last.place.seq),
         remedy: "nothing brings them back; the net difference follows in the log (`decklog tail --type GAP`)"
             .to_owned(),
     })
@@ -298,7 +298,7 @@ fn sinks(status: &Status) -> Vec<Alarm> {
                 ..alarm(
                     SINK_MISSED,
                     format!("{} in all were dropped before it had taken them", plural(sink.missed_entries)),
-                    "nothing brings them back, and a GAP tells it which they were; bring the receiver back, or raise [state] max_size"
+                    "nothing brings them back, and a GAP says which they were; bring the receiver back, or raise [state] max_size"
                         .to_owned(),
                 )
             });
@@ -487,7 +487,7 @@ mod tests {
         let mut status = well();
         status.sources[0].state = SourceState::Recovering;
         let raised: Vec<(&str, String)> = alarms(&status).into_iter().map(|alarm| (alarm.alarm, alarm.what)).collect();
-        assert_eq!(raised, [(SOURCE_STARTING, "what its watch has forgotten is still being recovered".to_owned())]);
+        assert_eq!(raised, [(SOURCE_STARTING, "what its watch missed is still being recovered".to_owned())]);
         let mut status = well();
         status.daemon = DaemonStatus::default();
         status.sources[0].state = SourceState::Degraded(String::new());

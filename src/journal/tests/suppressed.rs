@@ -15,7 +15,7 @@ fn heavy(n: u64, noise: &str, version: u64) -> Observed {
     Observed { body: Redacted { bytes: bytes.into_bytes(), ..Redacted::default() }, ..pod("a", "u1", version) }
 }
 
-fn quiet() -> SourceSpec {
+fn suppressing() -> SourceSpec {
     SourceSpec { ignore: vec!["/status/seen".to_owned()], ..pods() }
 }
 
@@ -47,7 +47,7 @@ fn last_entry(open: &Open) -> Vec<u8> {
 #[tokio::test]
 async fn a_suppressed_state_is_a_small_difference_and_stays_exact() {
     let dir = tempfile::tempdir().unwrap();
-    let open = Open::with(dir.path(), &quiet()).await;
+    let open = Open::with(dir.path(), &suppressing()).await;
     open.list(10, None, &[heavy(1, "1", 9)]).await;
     open.watch(vec![change(1, "2", 11), change(2, "3", 12), change(2, "\"longer\"", 13), change(2, "5e0", 14)]).await;
     assert_eq!(open.log(), ["1 ADDED listed a/u1@9", "2 MODIFIED watched a/u1@12"]);
@@ -57,7 +57,7 @@ async fn a_suppressed_state_is_a_small_difference_and_stays_exact() {
     open.close();
 
     // The entry that it is a difference of is truncated, and pinned for that.
-    let open = Open::with(dir.path(), &quiet()).await;
+    let open = Open::with(dir.path(), &suppressing()).await;
     let last = last_entry(&open);
     open.journal.bound(by_age()).await.unwrap();
     until("the first entry to be truncated", || oldest(&open) == 2).await;
@@ -89,7 +89,7 @@ async fn a_suppressed_state_is_a_small_difference_and_stays_exact() {
 #[tokio::test]
 async fn a_suppressed_state_far_from_its_entry_stands_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let open = Open::with(dir.path(), &quiet()).await;
+    let open = Open::with(dir.path(), &suppressing()).await;
     open.list(10, None, &[heavy(1, "1", 9)]).await;
     let mut far = heavy(1, &format!("{:?}", (0..900_u64).map(|at| at * at).collect::<Vec<_>>()), 11);
     open.watch(vec![WatchChange { verb: Verb::Upsert, object: far.clone() }]).await;
@@ -108,7 +108,7 @@ async fn a_suppressed_state_far_from_its_entry_stands_alone() {
 #[tokio::test]
 async fn states_of_an_older_journal_stand_alone_and_read_the_same() {
     let dir = tempfile::tempdir().unwrap();
-    let open = Open::with(dir.path(), &quiet()).await;
+    let open = Open::with(dir.path(), &suppressing()).await;
     open.list(10, None, &[heavy(1, "1", 9)]).await;
     open.watch(vec![change(1, "2", 11)]).await;
     open.close();
@@ -125,7 +125,7 @@ async fn states_of_an_older_journal_stand_alone_and_read_the_same() {
     let old = Reader::open(dir.path()).unwrap_err().to_string();
     assert!(old.contains("older decklog (schema 5)"), "{old}");
 
-    let open = Open::with(dir.path(), &quiet()).await;
+    let open = Open::with(dir.path(), &suppressing()).await;
     assert_current(&open, &heavy(1, "2", 11));
     open.watch(vec![change(1, "3", 12)]).await;
     assert_current(&open, &heavy(1, "3", 12));
@@ -135,7 +135,7 @@ async fn states_of_an_older_journal_stand_alone_and_read_the_same() {
 #[tokio::test]
 async fn a_state_without_its_entry_is_found() {
     let dir = tempfile::tempdir().unwrap();
-    let open = Open::with(dir.path(), &quiet()).await;
+    let open = Open::with(dir.path(), &suppressing()).await;
     open.list(10, None, &[heavy(1, "1", 9)]).await;
     open.watch(vec![change(1, "2", 11)]).await;
     open.close();
@@ -151,7 +151,7 @@ async fn a_state_without_its_entry_is_found() {
     );
     drop(reader);
     // And the next change is recorded as a whole, and is whole.
-    let open = Open::with(dir.path(), &quiet()).await;
+    let open = Open::with(dir.path(), &suppressing()).await;
     open.watch(vec![change(1, "3", 12), change(1, "4", 13)]).await;
     assert_eq!(open.head(), Seq(2));
     let mut reader = open.journal.reader().unwrap();
