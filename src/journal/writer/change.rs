@@ -1,4 +1,4 @@
-//! What a change means: told apart by the state that the same transaction reads, and written with the state it leads to.
+//! What a change means: decided by the state that the same transaction reads, and written with the state it leads to.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -19,7 +19,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// One line of a watch: told apart by the state, so that a replayed one changes nothing.
+    /// One line of a watch: decided by the state, so that a replayed one changes nothing.
     pub(super) fn change(&mut self, id: i64, change: &WatchChange) -> Result {
         let source = self.source(id)?;
         let object = &change.object;
@@ -118,7 +118,7 @@ impl Transaction<'_> {
                 }
                 change::compare_shaped(&previous, shape.as_ref().or(read.as_ref()), new, marks, &object.body.marks)
             }
-            // What is damaged cannot be had again, but what follows it can be told.
+            // What is damaged cannot be had again, but what follows it can be recorded.
             Err(JournalError::Corrupt(text)) => {
                 tracing::error!("{text}: the next change of {}/{} is told as a whole", object.namespace, object.name);
                 change::replaced(new)
@@ -163,7 +163,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Found on a first list that is not told.
+    /// Found on a first list that is not emitted.
     pub(super) fn remember(&mut self, row: i64, object: &Observed) -> Result {
         let state = self.codec.compress(None, &object.body.bytes);
         self.execute(
@@ -193,7 +193,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// What a deletion is told with. Where that is damaged, it is what the table knows.
+    /// What a deletion is recorded with. Where that is damaged, it is what the table knows.
     pub(super) fn last_state(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Result<Redacted> {
         match self.current_state(source, known) {
             Err(JournalError::Corrupt(text)) => {
@@ -205,7 +205,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// A deletion that nobody saw: told with the last known state.
+    /// A deletion that nobody saw: recorded with the last known state.
     pub(super) fn vanished(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Result {
         let body = self.last_state(source, known, namespace, name)?;
         let object = Observed {

@@ -50,14 +50,14 @@ pub(super) enum Work {
     Begin,
     List(Step),
     Gone(Step),
-    /// Sources that are not configured any more, and whether the gap of the first of them is told.
+    /// Sources that are not configured any more, and whether the gap of the first of them is recorded.
     Narrow(VecDeque<i64>, bool),
 }
 
 /// How far a list, or the end of a resource, is.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// Nothing is told.
+    /// Nothing is recorded.
     Gap,
     /// Objects up to this namespace and name are looked at.
     Deletions(Option<(String, String)>),
@@ -191,7 +191,7 @@ impl Transaction<'_> {
 
     /// What follows this step of the end of a resource.
     fn step_of_gone(&mut self, id: i64, step: &Step) -> Result<Option<Step>> {
-        // The end is of the same transaction as the last of it, so that a crash does not tell the gap again.
+        // The end is of the same transaction as the last of it, so that a crash does not record the gap again.
         let after = match step {
             Step::Clear if !self.clear(id)? => return Ok(Some(Step::Clear)),
             Step::Deletions(after) => Some(after.as_ref()),
@@ -301,7 +301,7 @@ impl Transaction<'_> {
         reply: Reply<()>,
     ) -> Result {
         let source = self.source(id)?;
-        // What the server has forgotten while nothing was read for want of room is missing for that reason.
+        // What the server compacted while nothing was read for want of room is missing for that reason.
         let paused = why == Some(Why::Expired) && source.good_at < self.quota.paused_until;
         let why = if paused { Some(Why::Paused) } else { why };
         // Kept with the list, so that a crash in the middle goes on in the same way.
@@ -345,13 +345,13 @@ impl Transaction<'_> {
             let from = self.last_good(id)?;
             self.gap(id, Why::Oversize, from, Some(version))?;
         }
-        // In the same transaction, so that a crash does not tell them again.
+        // In the same transaction, so that a crash does not record them again.
         self.execute("write a list", "UPDATE source SET pending_told = ? WHERE id = ?", params![GAP_TOLD, id])?;
         Ok(())
     }
 
     /// What the list has and could not be read takes the place of what its predecessor could not read. Says whether
-    /// there is any version among it that was not told of.
+    /// there is any version among it that was not recorded.
     fn note_unread(&self, id: i64) -> Result<bool> {
         let what = "note objects that are too large";
         let news = self
@@ -521,7 +521,7 @@ impl Transaction<'_> {
         self.set_verified(id, version, at)
     }
 
-    /// Everything of a list is told but what is damaged: nothing is proved by it, and the source has to list again.
+    /// Everything of a list is recorded but what is damaged: nothing is proved by it, and the source has to list again.
     fn end_damaged_list(&mut self, id: i64, version: ResourceVersion) -> Result {
         self.execute(
             "write a list",
@@ -571,13 +571,13 @@ impl Transaction<'_> {
             });
         object.body = match body {
             Ok(body) => body,
-            // What is damaged cannot be told, but the API server still has it.
+            // What is damaged cannot be recorded, but the API server still has it.
             Err(JournalError::Corrupt(text)) => return self.drop_damaged(id, row, &object, &text),
             Err(error) => return Err(error),
         };
         let resource = self.source(id)?.resource;
         match self.known(resource, &object.namespace, &object.name)? {
-            // What is recovered may have been told before a crash, or before the position was lost.
+            // What is recovered may have been recorded before a crash, or before the position was lost.
             Some(known)
                 if evidence == Evidence::Recovered
                     && (known.present || known.uid == object.uid)
@@ -597,13 +597,13 @@ impl Transaction<'_> {
             }
             known => self.added(id, known.map(|known| known.id), &object, evidence)?,
         }
-        // It is told: a crash after this commit goes on with the next one.
+        // It is recorded: a crash after this commit goes on with the next one.
         self.execute("unstage an object", "DELETE FROM listing WHERE id = ?", params![row])?;
         Ok(())
     }
 
-    /// A deletion that was recovered: told as the watch would have told it, with the last state under the version of the
-    /// deletion.
+    /// A deletion that was recovered: recorded as the watch would have brought it, with the last state under the
+    /// version of the deletion.
     fn went(&mut self, id: i64, gone: &Observed) -> Result {
         let resource = self.source(id)?.resource;
         let known = self.known(resource, &gone.namespace, &gone.name)?;
@@ -633,14 +633,14 @@ impl Transaction<'_> {
     fn differs(&mut self, source: i64, known: &Known, object: &Observed) -> Result<bool> {
         let state = match self.current_state(source, known) {
             Ok(state) => state,
-            // What cannot be read is told anew.
+            // What cannot be read is recorded anew.
             Err(JournalError::Corrupt(_)) => return Ok(true),
             Err(error) => return Err(error),
         };
         Ok(state.marks != object.body.marks || state.bytes != object.body.bytes)
     }
 
-    /// Tells the end of what the configuration does not watch any more, where it goes on watching the resource
+    /// Records the end of what the configuration does not watch any more, where it goes on watching the resource
     /// elsewhere: to the log, an object that left the scope is gone.
     pub(super) fn narrow(&mut self, reply: Reply<()>) -> Result {
         let what = "find what is not watched any more";
@@ -692,7 +692,7 @@ impl Transaction<'_> {
         for (known, namespace, name) in &left {
             self.vanished(id, known, namespace, name)?;
         }
-        // Of the same transaction, so that a crash does not tell the gap again for nothing.
+        // Of the same transaction, so that a crash does not record the gap again for nothing.
         self.execute(what, "UPDATE source SET resume = NULL, rescoped = 1 WHERE id = ?", params![id])?;
         Ok(true)
     }

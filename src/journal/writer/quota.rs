@@ -1,8 +1,8 @@
 //! The quota of the disk: how much of it is used, what happens when that is all, and how it comes back.
 //!
 //! Sources wait while the database or the write-ahead log has its size, or the disk is full; sinks go on, because what
-//! they take is what may be forgotten. Nothing here ends the daemon: whatever is in the way, it is told, and looked at
-//! again until it is gone.
+//! they take is what may be truncated. Nothing here ends the daemon: whatever is in the way, it is reported, and looked
+//! at again until it is gone.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -27,7 +27,7 @@ use crate::journal::retention::{Bounds, PAGE, Pause, PauseReason, Sizes};
 const RETRY: Duration = Duration::from_secs(1);
 /// How often a write-ahead log that could not be emptied is tried again.
 const RETRY_WAL: Duration = Duration::from_millis(250);
-/// What is over within this time is not worth telling.
+/// What is over within this time is not worth reporting.
 const TELL_AFTER: Duration = Duration::from_secs(1);
 /// How long a checkpoint waits for readers: everything else waits for it.
 const CHECKPOINT_WAIT: Duration = Duration::from_millis(30);
@@ -54,7 +54,7 @@ impl Reserve {
         }
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.path);
         let made = file.and_then(|file| match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
-            // Not every file system can; then nothing is reserved, and the free space alone tells.
+            // Not every file system can; then nothing is reserved, and the free space alone decides.
             Err(Errno::NOTSUP | Errno::NOSYS) => Ok(()),
             made => made.map_err(std::io::Error::from),
         });
@@ -77,7 +77,7 @@ impl Reserve {
 #[derive(Debug)]
 pub(super) struct Quota {
     dir: PathBuf,
-    /// None before the daemon has told them: until then everything is taken and nothing forgotten.
+    /// None before the daemon has set them: until then everything is taken and nothing truncated.
     pub(super) bounds: Option<Bounds>,
     pub(super) sizes: Sizes,
     pub(super) open: Open,
@@ -239,7 +239,7 @@ impl Writer {
                     _ => now,
                 };
                 self.quota.closed = Some((since, why));
-                // What can be forgotten is, and then it goes on at once.
+                // What can be truncated is, and then it goes on at once.
                 let hopeless = why != PauseReason::MaxSize || self.truncatable()?.is_none();
                 if hopeless && now.duration_since(since) >= TELL_AFTER {
                     self.pause(why);
@@ -289,7 +289,7 @@ impl Writer {
         if self.quota.used + need > self.quota.sizes.database {
             self.quota.need = need;
             if bytes.is_none() {
-                // Cursors need hardly anything, and what they pass may be forgotten: that comes first.
+                // Cursors need hardly anything, and what they pass may be truncated: that comes first.
                 self.quota.open.control = false;
                 self.quota.next_try = Instant::now() + RETRY_WAL;
             }
@@ -345,7 +345,7 @@ impl Writer {
         self.record()
     }
 
-    /// Leaves in the database what commands that read it tell, also without a daemon.
+    /// Leaves in the database what commands that read it report, also without a daemon.
     fn record(&mut self) -> Result {
         if self.quota.recorded {
             return Ok(());

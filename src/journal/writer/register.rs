@@ -36,7 +36,7 @@ impl Transaction<'_> {
         Ok(Ok(()))
     }
 
-    /// Other rules than before concern everything that was written until now, whenever it is told again.
+    /// Other rules than before concern everything that was written until now, whenever it is emitted again.
     pub(super) fn set_redaction(&mut self, redactor: Arc<Redactor>) -> Result {
         let rules = redactor.fingerprint();
         let stored: Option<String> = self

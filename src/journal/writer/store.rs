@@ -243,7 +243,7 @@ impl Transaction<'_> {
     ) -> Result<(Bytes, Option<Shape>, Option<Marks>)> {
         let line = if known.last == 0 { None } else { Some(self.line(known.last)?) };
         match line {
-            // A silent list found it again under the name of the dead, and nothing has been told of it yet.
+            // A silent list found it again under the name of the dead, and nothing of it has been recorded yet.
             Some(line) if line.kind != EntryType::Deleted || !known.has_state => {
                 if !self.is_older(known.last) {
                     return Ok((line.object(), line.shape, None));
@@ -289,7 +289,7 @@ impl Transaction<'_> {
                 .decompress(base.as_ref().map(|line| &*line.bytes), &blob)
                 .map_err(|error| JournalError::Corrupt(format!("a stored object: {error}")))?;
             let pointers = pointers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-            // Nothing tells by which rules it was redacted.
+            // Nothing says by which rules it was redacted.
             return self.redact_again(source, &known.uid, Redacted { bytes, pointers, marks: known.marks.clone() });
         }
         let line = self.line(known.last)?;
@@ -302,8 +302,8 @@ impl Transaction<'_> {
         self.rules().is_some_and(|rules| seq <= rules.since)
     }
 
-    /// What would be told again, after the rules in force now: what the journal has in clear from before is told to
-    /// nobody who does not have it.
+    /// What would be emitted again, after the rules in force now: what the journal has in clear from before is emitted
+    /// to nobody who does not have it.
     pub(super) fn redact_again(&self, source: i64, uid: &str, stored: Redacted) -> Result<Redacted> {
         let Some(rules) = self.rules() else { return Ok(stored) };
         rules

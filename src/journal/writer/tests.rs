@@ -270,7 +270,8 @@ fn a_list_that_did_not_fit_goes_on_where_it_was() {
     assert_eq!(bench.writer.committed.sources[&1].checkpoint.applied, Some(ResourceVersion::new("904")));
 }
 
-/// Fault 42: a list of which something is damaged is told to its end, and the source hears at once that it needs another.
+/// Fault 42: a list of which something is damaged is recorded to its end, and the source hears at once that it needs
+/// another.
 #[test]
 fn a_list_that_is_damaged_is_answered_and_asks_for_another() {
     let dir = tempfile::tempdir().unwrap();
@@ -288,7 +289,7 @@ fn a_list_that_is_damaged_is_answered_and_asks_for_another() {
     assert!(bench.writer.inconsistent().borrow().contains(&SourceId(1)));
 }
 
-/// What the server forgets while nothing is read for want of room is missing for that reason.
+/// What the server compacts while nothing is read for want of room is missing for that reason.
 #[test]
 fn a_gap_after_a_pause_says_so() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 //!
 //! What the writer knows between two transactions is [`Committed`], and nothing changes it but [`Committed::apply`], with
 //! the [`Changes`] of a transaction that has succeeded. A transaction only borrows it. So a rollback is the end of a
-//! [`Transaction`] without a commit, and nothing can be forgotten in it.
+//! [`Transaction`] without a commit, and nothing can be left behind in it.
 
 use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -66,7 +66,7 @@ pub(super) struct Source {
     /// Nothing up to here was missing when a list or an audit last looked, and when that was begun. What contradicts
     /// the journal may have been missing since.
     pub(super) verified: Option<(ResourceVersion, i64)>,
-    /// Its watch brought what cannot be, or not alone. It is told so once that is on disk.
+    /// Its watch brought what cannot be, or not alone. It hears of it once that is on disk.
     pub(super) inconsistent: bool,
 }
 
@@ -78,7 +78,7 @@ impl Deref for Source {
     }
 }
 
-/// What must not be told.
+/// What must not be emitted.
 #[derive(Clone)]
 pub(super) struct Rules {
     pub(super) redactor: Arc<Redactor>,

@@ -220,7 +220,7 @@ impl Transaction<'_> {
         Ok(leaving)
     }
 
-    /// Notes of each source what is needed to tell a sink that lacks these entries.
+    /// Notes of each source what a sink that lacks these entries has to get.
     fn note_what_leaves(&mut self, leaving: &[Leaving]) -> Result {
         let mut last: HashMap<i64, u64> = HashMap::new();
         for row in leaving {
@@ -275,7 +275,7 @@ impl Transaction<'_> {
     }
 
     /// The last that was kept of a dead object is truncated. Its row goes as well, where its source is past its last
-    /// version, so that nothing of it can be told again.
+    /// version, so that nothing of it can be recorded again.
     fn drop_object(&self, object: i64, row: &Leaving) -> Result {
         let what = "forget an object";
         type Known = (u64, bool, String, Option<String>, Option<String>);

@@ -129,7 +129,7 @@ fn what_the_last_daemon_left_waits_for_the_sinks_and_the_rules() {
     }
 }
 
-/// What is staged was redacted by the rules of its moment, and is told by those in force.
+/// What is staged was redacted by the rules of its moment, and is recorded by those in force.
 #[test]
 fn a_list_that_was_staged_under_other_rules_is_redacted_again() {
     #[derive(Clone, Copy, PartialEq, Debug)]
