@@ -22,7 +22,7 @@
 //! For mask, drop and tokens a keyed digest is kept beside the object (a *mark*), so that their changes show.
 //! `null` is left as it is. All other bytes of the object stay what they were.
 //!
-//! **Rules that come later** hold for what the journal already has as soon as it would be told anew (the `was` of a
+//! **Rules that come later** hold for what the journal already has as soon as it would be emitted again (the `was` of a
 //! patch, the last state of what is deleted): [`Redactor::again`] redacts what an earlier redaction has left, and lets
 //! stand what that one put in the place of values.
 
@@ -69,7 +69,7 @@ const TOKEN: &str = "redacted:token";
 const DIGEST: &str = "hmac:";
 
 /// Counts the changes of what rules do to an object while they stay the same. One more, and whatever was redacted before
-/// is redacted again when it is told once more. 2: rules are followed through managedFields.
+/// is redacted again when it is emitted once more. 2: rules are followed through managedFields.
 const MEANING: u32 = 2;
 
 /// A path that has matched nothing in so many objects is worth a word: it may be misspelled, and then a secret is kept.
@@ -130,7 +130,7 @@ struct RulePath {
 }
 
 impl RulePath {
-    /// Tells, once, that a path has matched nothing in many objects.
+    /// Warns, once, that a path has matched nothing in many objects.
     fn count(&self, rule: &Rule) {
         let tried = self.tried.fetch_add(1, Ordering::Relaxed) + 1;
         if tried == MATCHES_NOTHING && !self.matched.load(Ordering::Relaxed) {
@@ -598,7 +598,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Takes the next member or element, and tells what has to go with it where it is cut out.
+    /// Takes the next member or element, and returns what has to go with it where it is cut out.
     fn take(&self, frame: &mut Frame, value: Id) -> std::ops::Range<usize> {
         let first = frame.next;
         frame.next = self.tree.next(value);
@@ -628,8 +628,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Moves the patterns on by one `step`, and tells the strictest mode of those that match here. The positions of the
-    /// container lie between `from` and `to`; those of the child are added after them.
+    /// Moves the patterns on by one `step`, and returns the strictest mode of those that match here. The positions of
+    /// the container lie between `from` and `to`; those of the child are added after them.
     fn follow(
         &mut self,
         from: usize,
@@ -657,7 +657,7 @@ impl Walk<'_, '_> {
         strictest.filter(|_| !IDENTITY.contains(&self.pointer.as_str()))
     }
 
-    /// Whether an earlier redaction has put this in the place of a value. Inside of texts only its look can tell.
+    /// Whether an earlier redaction has put this in the place of a value. Inside of texts only its look shows it.
     fn is_replaced(&self, value: Id) -> bool {
         let Some(before) = self.task.before else { return false };
         if self.tree.kind(value) != Kind::String || (self.embedded == 0 && !before.contains(self.pointer.as_str())) {
