@@ -380,7 +380,7 @@ impl Driver {
                     () = tokio::time::sleep_until(due), if owed => Input::Due,
                     more = async { head.wait_for(|head| *head > after).await.is_ok() } => {
                         if !more {
-                            // The writer has ended; asking it for something tells why.
+                            // The writer has ended; asking it for something brings the reason.
                             self.journal.flush().await?;
                         }
                         Input::Woken
@@ -424,7 +424,7 @@ impl Driver {
                 tokio::time::sleep_until(until).await;
             }
             if lingers {
-                // A head that never moves again is the end of the writer, which the next read tells.
+                // A head that never moves again is the end of the writer, which the next read reports.
                 drop(tokio::time::timeout(limits.linger, head.wait_for(|head| *head >= full)).await);
             }
         };

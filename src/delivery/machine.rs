@@ -1,6 +1,6 @@
 //! What delivery decides, as a pure machine: no clock, no randomness, no I/O.
 //!
-//! One thing is under way at any time. An input tells how it went; the effects say what to do next, and the last of
+//! One thing is under way at any time. An input says how it went; the effects say what to do next, and the last of
 //! them brings the next input. The sink's output comes first and the cursor second: at no point is the cursor ahead of
 //! what the sink has for good (invariant 5).
 
@@ -47,7 +47,7 @@ pub(super) enum Input {
 /// What an output holds, seen from the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Held {
-    /// It cannot tell, or holds nothing that counts: the cursor does.
+    /// It does not know, or holds nothing that counts: the cursor does.
     Unknown,
     /// This journal up to here.
     Upto(Seq),
@@ -62,7 +62,7 @@ pub(super) enum Held {
 pub(super) enum Effect {
     /// Say how the sink is doing. Brings no input.
     Report(SinkState),
-    /// Tell the sink to open its files anew. Brings no input.
+    /// Let the sink open its files anew. Brings no input.
     Reopen,
     /// Ask what the output holds.
     AskPosition(Seq),
