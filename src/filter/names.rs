@@ -197,7 +197,7 @@ pub(super) fn operator(function: &str) -> &str {
 }
 
 /// Checks every name of an expression, gives `namespace` its name back, lets `has(object.x)` bear an absent `object`,
-/// and tells what the expression needs of an entry.
+/// and returns what the expression needs of an entry.
 pub(super) fn resolve(expression: &mut IdedExpr, text: &str, positions: &SourceInfo) -> Result<Need, FilterError> {
     let mut resolver = Resolver {
         text,

@@ -10,7 +10,7 @@ use super::FilterError;
 use super::names::{error_at_node, operator};
 use crate::spelling::nearest;
 
-/// A value of a type, as an expression without variables: the interpreter itself tells what goes with it.
+/// A value of a type, as an expression without variables: the interpreter itself says what goes with it.
 #[derive(Clone)]
 struct Sample {
     expression: IdedExpr,
