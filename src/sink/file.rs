@@ -303,7 +303,7 @@ impl Writer {
         }
         let written = self.disk.write(&open.file, bytes).and_then(|()| self.disk.sync(&open.file));
         if let Err(error) = written {
-            // After a failed sync nobody can tell what is on disk: the batch is taken back and written again.
+            // After a failed sync nobody knows what is on disk: the batch is taken back and written again.
             let (identity, len) = (open.identity, open.len);
             if self.disk.set_len(&open.file, len).is_err() {
                 self.cut = Some((identity, len));
@@ -405,7 +405,7 @@ fn no_file(path: &Path) -> SinkError {
     SinkError::halt(format!("{} is not a regular file; a sink of the type \"stdout\" writes to pipes", path.display()))
 }
 
-/// Locks it, or tells that somebody else has. A child on its way to become another program, such as a credential
+/// Locks it, or reports that somebody else has. A child on its way to become another program, such as a credential
 /// plugin, has every open file for a moment, and so the lock of one that was closed just now.
 fn lock(file: &File) -> bool {
     (0..100).any(|attempt| {

@@ -153,7 +153,7 @@ impl Layout {
         held.max_by(|one, other| (&one.epoch, one.seq).cmp(&(&other.epoch, other.seq)))
     }
 
-    /// Every file that may hold entries, newest first as far as names tell.
+    /// Every file that may hold entries, newest first as far as names show.
     pub(super) fn all(&self) -> io::Result<Vec<PathBuf>> {
         let rotated = self.rotated()?;
         let rotated = rotated.names().into_iter().rev().flat_map(|name| [self.plain(name), self.compressed(name)]);

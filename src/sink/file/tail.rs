@@ -9,7 +9,7 @@ use crate::model::Seq;
 use crate::sink::LogPosition;
 use crate::wire::{Entry, EntryError};
 
-/// How every entry begins: what tells a torn line of decklog's from somebody else's text.
+/// How every entry begins: what distinguishes a torn line of decklog's from somebody else's text.
 const BEGINNING: &[u8] = b"{\"v\":1,\"seq\":";
 
 /// How far back lines are examined at most. Only what was written since the last acknowledgement can be torn, which
@@ -19,7 +19,7 @@ const EXAMINED: u64 = 64 << 20;
 /// How much is read at once.
 const CHUNK: usize = 64 << 10;
 
-/// What tells an entry from others stands within so many bytes from the beginning of its line.
+/// What distinguishes an entry from others stands within so many bytes from the beginning of its line.
 const STAMP: usize = 4 << 10;
 
 /// The end of a file.

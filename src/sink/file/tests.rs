@@ -336,7 +336,7 @@ fn a_lock_that_is_held_for_a_moment_is_waited_for() {
     });
 }
 
-/// Fault 61: moved away, and nobody told decklog.
+/// Fault 61: moved away, and nobody informed decklog.
 #[test]
 fn a_file_moved_away_is_begun_anew() {
     let mut place = Place::new(PLAIN);

@@ -61,7 +61,7 @@ impl Drop for Tidy {
         self.stop.store(true, Ordering::Relaxed);
         drop(self.wake.take());
         if let Some(thread) = self.thread.take() {
-            // It has told its failures; a panic is told by the hook.
+            // It has reported its failures; a panic is reported by the hook.
             thread.join().ok();
         }
     }
