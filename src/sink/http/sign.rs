@@ -1,5 +1,5 @@
-//! Signatures as Standard Webhooks has them, so that a receiver can tell with any of its libraries that a request came
-//! from here, as it is and not long ago.
+//! Signatures as Standard Webhooks has them, so that a receiver can verify with any of its libraries that a request
+//! came from here, as it is and not long ago.
 //!
 //! Signed is `ID.TIME.BODY` with HMAC-SHA256. `webhook-id` is the same at every try, and names what is in the request:
 //! the epoch with the seq of the entry, or with the first and the last seq of a batch. Dots in it are `_`, because they part

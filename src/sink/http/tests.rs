@@ -382,7 +382,7 @@ async fn no_text_tells_a_secret_or_what_was_sent() {
         let text = match number {
             0 => format!("bad token {}", seen.header("authorization")),
             1 => format!("cannot take {}", String::from_utf8_lossy(&seen.body)),
-            // What is told ends in the middle of the secret.
+            // What is quoted ends in the middle of the secret.
             3 => format!("{} {}", "x".repeat(190), seen.header("x-key")),
             // The server shows only a part of it.
             4 => format!("bad key {}...", &seen.header("x-key")[..20]),
