@@ -1,4 +1,4 @@
-//! What librdkafka tells besides the results of calls: what became of each record, errors of connections, its log.
+//! What librdkafka reports besides the results of calls: what became of each record, errors of connections, its log.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ impl Context {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An attempt begins; what was told before is forgotten.
+    /// An attempt begins; what was reported before is dropped.
     pub(super) fn begin(&self) {
         let mut told = self.told();
         *told = Told { attempt: told.attempt.wrapping_add(1), ..Told::default() };
@@ -62,7 +62,8 @@ impl Context {
         self.told().results.pop();
     }
 
-    /// Waits until every record is accounted for, or one was not taken, but not longer than this. Tells whether it is so.
+    /// Waits until every record is accounted for, or one was not taken, but not longer than this. Returns whether it is
+    /// so.
     pub(super) fn decided_within(&self, slice: Duration) -> bool {
         let waited = self.more.wait_timeout_while(self.told(), slice, |told| !told.is_decided());
         waited.unwrap_or_else(PoisonError::into_inner).0.is_decided()
@@ -73,7 +74,7 @@ impl Context {
         self.told().results.clone()
     }
 
-    /// For how long there has been no broker. Nobody tells when there is one again, but then something goes on.
+    /// For how long there has been no broker. Nobody reports when there is one again, but then something goes on.
     pub(super) fn alone(&self) -> Duration {
         self.told().alone.map(|since| since.elapsed()).unwrap_or_default()
     }
@@ -85,7 +86,7 @@ impl Context {
 }
 
 impl ClientContext for Context {
-    /// What matters of it comes as an error as well, and is told by delivery once.
+    /// What matters of it comes as an error as well, and is reported by delivery once.
     fn log(&self, _level: RDKafkaLogLevel, about: &str, text: &str) {
         tracing::debug!(about, "librdkafka: {text}");
     }

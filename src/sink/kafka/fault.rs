@@ -90,7 +90,7 @@ pub(super) fn of(error: &KafkaError, doing: &str, settings: &Setup) -> SinkError
     meaning(code, &text, doing, settings)
 }
 
-/// Nothing came in time: why, as far as connections tell.
+/// Nothing came in time: why, as far as connections show.
 pub(super) fn silence(context: &Context, doing: &str, settings: &Setup) -> SinkError {
     let brokers = settings.config.brokers.join(",");
     match context.trouble() {

@@ -2,7 +2,7 @@
 //!
 //! It is a record of a compacted topic with one partition that belongs to one sink, written in the same transaction as the
 //! entries up to it, as Kafka Connect keeps the offsets of its sources. The offsets of a consumer group would do without
-//! a topic, but the brokers forget those of a group without members after a week, and they have to name a partition of a
+//! a topic, but the brokers drop those of a group without members after a week, and they have to name a partition of a
 //! topic that exists, which a sink with a template for its topic need not have.
 
 use std::collections::BTreeSet;
@@ -119,7 +119,7 @@ pub(super) fn is_untouched(client: &ClientConfig, settings: &Setup, patience: &P
             return Ok(false);
         }
     }
-    // One that is not there is told when it is written to.
+    // One that is not there is reported when it is written to.
     Ok(!partitions.is_empty())
 }
 

@@ -88,7 +88,7 @@ impl Files {
         Ok(Self { tls, password: config.password_file.as_deref().map(Followed::new) })
     }
 
-    /// Reads them. Tells whether there is something new in them.
+    /// Reads them. Returns whether there is something new in them.
     pub(super) async fn refresh(&mut self) -> Result<bool, SinkError> {
         let mut other = false;
         if let Some(tls) = &mut self.tls {

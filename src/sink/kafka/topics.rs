@@ -111,8 +111,8 @@ pub(super) fn check(client: &ClientConfig, settings: &Setup, patience: &mut Pati
     Ok(())
 }
 
-/// Looks whether the topic of the position keeps it: one that brokers made by themselves forgets its records by age, and with
-/// them the position of a sink that is quiet for a while.
+/// Looks whether the topic of the position keeps it: one that brokers made by themselves drops its records by age, and
+/// with them the position of a sink that is quiet for a while.
 pub(super) fn keeps(client: &ClientConfig, settings: &Setup, patience: &Patience) -> Result<(), SinkError> {
     let topic = settings.position_topic.as_str();
     let Some((policy, _)) = forgetful(&setup::make(client)?, settings, patience) else { return Ok(()) };

@@ -136,7 +136,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Connects, and tells how many of the records an attempt wrote whose end was not seen.
+    /// Connects, and returns how many of the records an attempt wrote whose end was not seen.
     fn resume(&mut self, records: &[Record], patience: &mut Patience) -> Result<usize, SinkError> {
         let before = self.kept.take();
         if let Err(error) = self.connect(patience) {
@@ -316,7 +316,7 @@ impl Writer {
         }
     }
 
-    /// Hands records to librdkafka. Tells how many, and why not the next.
+    /// Hands records to librdkafka. Returns how many, and why not the next.
     fn send(
         &self,
         producer: &ThreadedProducer<Context>,
@@ -339,7 +339,7 @@ impl Writer {
         (records.len(), None)
     }
 
-    /// Ends a transaction as if it had not been. Tells whether that is known.
+    /// Ends a transaction as if it had not been. Returns whether that is known.
     fn abort(&self, patience: &Patience) -> bool {
         let Some(producer) = &self.producer else { return false };
         loop {
