@@ -19,7 +19,7 @@ use crate::sink::{SinkError, UNNAMED};
 /// Where the database is, and how it is reached.
 pub(super) struct Connector {
     config: Config,
-    /// What people are told: the hosts, the database, never a password.
+    /// What people see: the hosts, the database, never a password.
     pub(super) shown: String,
     /// The user that decklog is there.
     pub(super) user: String,
@@ -72,7 +72,7 @@ impl Connector {
         self.tls.iter_mut().for_each(Tls::forget);
     }
 
-    /// Reads the files that there are. Tells whether connections have to be made anew.
+    /// Reads the files that there are. Returns whether connections have to be made anew.
     pub(super) async fn refresh(&mut self) -> Result<bool, SinkError> {
         let mut other = false;
         if let Some(file) = &mut self.password {
@@ -150,7 +150,7 @@ impl Connector {
         SinkError::retry(format!("{} did not answer within {:?}", self.shown, self.timeout))
     }
 
-    /// What an error means. What a message may quote of an entry is not told.
+    /// What an error means. What a message may quote of an entry is left out.
     pub(super) fn trouble(&self, error: &Error) -> SinkError {
         let at = &self.shown;
         let Some(db) = error.as_db_error() else {

@@ -92,7 +92,7 @@ impl Statements {
 }
 
 /// Begins a transaction that ends by itself, on the server too, where one side is gone. A server that is set to
-/// forget what it has acknowledged is asked not to. Whatever is between the two may hand the next transaction to another
+/// lose what it has acknowledged is asked not to. Whatever is between the two may hand the next transaction to another
 /// session, so everything is said in each.
 pub(super) fn begin(limit: std::time::Duration) -> String {
     let limit = limit.as_millis().max(1);
@@ -105,7 +105,7 @@ pub(super) fn begin(limit: std::time::Duration) -> String {
     )
 }
 
-/// What tells an entry from others stands within so many characters from the beginning of its line.
+/// What distinguishes an entry from others stands within so many characters from the beginning of its line.
 const STAMP: &str = "4000";
 
 /// The columns of an entry.
@@ -181,8 +181,8 @@ const LAST: &str = "e.epoch = $2 AND e.seq = ANY ($3::int8[]) AND (NOT $4::bool 
             AND n.namespace = e.namespace AND n.name = e.name AND n.api_group = e.api_group AND n.sink = e.sink
             AND n.type <> 'GAP' AND (n.epoch, n.seq) > (e.epoch, e.seq)))";
 
-/// Gives objects the state that entries tell. The entries are in the table already. Entries that are newer may have been
-/// deleted: the object knows how new it is.
+/// Gives objects the state that entries record. The entries are in the table already. Entries that are newer may have
+/// been deleted: the object knows how new it is.
 const KEEP_OBJECTS: &str = "INSERT INTO SCHEMA.objects AS o (sink, cluster, api_group, resource, namespace, name, kind,
         api_version, uid, resource_version, time, epoch, seq, line)
     SELECT OBJECT FROM SCHEMA.entries e WHERE e.sink = $1 AND LAST AND e.type IN ('ADDED', 'MODIFIED')
@@ -191,15 +191,15 @@ const KEEP_OBJECTS: &str = "INSERT INTO SCHEMA.objects AS o (sink, cluster, api_
         time = excluded.time, epoch = excluded.epoch, seq = excluded.seq, line = excluded.line
     WHERE (o.epoch, o.seq) < (excluded.epoch, excluded.seq)";
 
-/// Takes the objects away that entries tell the end of.
+/// Takes the objects away whose end entries record.
 const DROP_OBJECTS: &str = "DELETE FROM SCHEMA.objects o USING SCHEMA.entries e
     WHERE e.sink = $1 AND LAST AND e.type = 'DELETED' AND o.sink = $1 AND o.cluster = e.cluster
         AND o.api_group = e.api_group AND o.resource = e.resource AND o.namespace = e.namespace AND o.name = e.name
         AND (o.epoch, o.seq) < (e.epoch, e.seq)";
 
 /// A new epoch begins at a seq: what an earlier one said from there on never happened in the journal that goes on, so
-/// its objects are again as they were told before, by entries that no epoch in between has taken back. Where each epoch
-/// begins is found by one look at the index for each.
+/// its objects are again as they were recorded before, by entries that no epoch in between has taken back. Where each
+/// epoch begins is found by one look at the index for each.
 const TAKE_BACK: &str = "WITH RECURSIVE begins AS (
         (SELECT epoch, seq, sink, cluster FROM SCHEMA.entries WHERE epoch < $3 ORDER BY epoch, seq LIMIT 1)
         UNION ALL

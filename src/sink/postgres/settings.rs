@@ -162,7 +162,7 @@ impl SinkSettings for Settings {
         const { &[Format::of::<PostgresUrl>()] }
     }
 
-    /// The table of the objects that there are can only be kept by who is told everything.
+    /// The table of the objects that there are can only be kept by who gets everything.
     fn wants_everything() -> Option<&'static str> {
         Some("objects")
     }
