@@ -53,7 +53,8 @@ impl<'a> Change<'a> {
         entry.change.map(|raw| serde_json::from_str(raw.get())).transpose()
     }
 
-    /// Areas that changed in nothing that is told: a value there was dropped, and only a digest tells that it is another.
+    /// Areas that changed in nothing that is recorded: a value there was dropped, and only a digest shows that it is
+    /// another.
     pub fn dropped(&self) -> impl Iterator<Item = &String> {
         let told = |area: &str| self.patch.iter().any(|op| op.path.split('/').nth(1) == Some(area));
         self.areas.iter().filter(move |area| *area != "managedFields" && !told(area))

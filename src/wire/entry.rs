@@ -183,7 +183,7 @@ impl<'a> Entry<'a> {
         Ok(Self { header, change: line.change, object: line.object, gap: line.gap, redacted: line.redacted })
     }
 
-    /// The gap it tells, on a GAP.
+    /// The gap it records, on a GAP.
     #[must_use]
     pub fn gap(&self) -> Option<EntryGap> {
         serde_json::from_str(self.gap?.get()).ok()

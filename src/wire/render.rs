@@ -135,10 +135,10 @@ fn json_string(out: &mut Vec<u8>, value: &str) {
     serde_json::to_writer(out, value).expect("a string always serialises into memory");
 }
 
-/// The keys of an entry that its row tells, where the entry has them.
+/// The keys of an entry that its row holds, where the entry has them.
 pub const ROW: [&str; 8] = ["v", "seq", "time", "type", "kind", "resource", "namespace", "name"];
 
-/// What the row of an entry tells of its header, without putting the entry together.
+/// What the row of an entry holds of its header, without putting the entry together.
 #[derive(Debug)]
 pub struct RowHeader<'a> {
     /// Its place in the journal.
@@ -157,7 +157,8 @@ pub struct RowHeader<'a> {
     pub name: &'a str,
 }
 
-/// The header of an entry as JSON, as far as its row tells it: the members of the entry that [`ROW`] names, and no others.
+/// The header of an entry as JSON, as far as its row holds it: the members of the entry that [`ROW`] names, and no
+/// others.
 #[must_use]
 pub fn row_header(of: &RowHeader<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
