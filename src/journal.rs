@@ -55,7 +55,7 @@ use crate::ambient::{self, watch};
 use crate::change::redact::Redactor;
 use crate::model::{Cluster, Resource, Seq, SourceSpec};
 use error::Result;
-use recent::Recent;
+use recent::AtHand;
 pub(crate) use writer::is_epoch;
 use writer::{Command, OfSink, OfSource, Queue, Queued, Reply, Writer};
 
@@ -94,7 +94,7 @@ struct Inner {
     failure: Arc<OnceLock<String>>,
     turns: Arc<AtomicU64>,
     waiting: Arc<Waiting>,
-    recent: Recent,
+    at_hand: AtHand,
     inconsistent: watch::Receiver<BTreeSet<SourceId>>,
 }
 
@@ -237,7 +237,7 @@ impl Journal {
         let (paused_sender, paused) = watch::channel(None);
         let mut writer = Writer::new(conn, dir, head_sender, paused_sender)?;
         writer.recover()?;
-        let (turns, waiting, recent) = (writer.turns(), writer.waiting(), writer.recent());
+        let (turns, waiting, at_hand) = (writer.turns(), writer.waiting(), writer.at_hand());
         let inconsistent = writer.inconsistent();
         let epoch = RwLock::new(writer.epoch().to_owned());
         let failure = Arc::new(OnceLock::new());
@@ -265,7 +265,7 @@ impl Journal {
             failure,
             turns,
             waiting,
-            recent,
+            at_hand,
             inconsistent,
         };
         Ok((Self { inner: Arc::new(inner) }, writing))
@@ -453,7 +453,7 @@ impl Journal {
     /// # Errors
     /// Where the database cannot be opened.
     pub fn reader(&self) -> Result<Reader> {
-        Reader::beside(&self.inner.dir, self.inner.recent.clone(), self.head())
+        Reader::beside(&self.inner.dir, self.inner.at_hand.clone(), self.head())
     }
 
     /// What is read and not on disk yet, in bytes.

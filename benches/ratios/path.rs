@@ -35,8 +35,8 @@ pub(super) fn compare(table: &mut Table) {
             reach,
         );
     };
-    row("whole path to a file, processor time for an event of 8 KB", "event by event", single, "1/5");
-    row("the same", "100 events to a transaction", batched, "");
+    row("whole path to a file, processor time for an event of 8 KB", "event by event", single, "1/8");
+    row("the same", "100 events to a transaction", batched, "1/4");
 }
 
 fn with_cluster(runtime: &Runtime, measure: impl FnOnce(&Runtime, &Sim, &Path, &Path) -> f64) -> f64 {

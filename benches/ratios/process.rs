@@ -42,8 +42,17 @@ pub(super) fn seconds_of(pid: u32) -> f64 {
 
 /// The most memory that a process ever had resident, in MiB.
 pub(super) fn peak_mib(pid: u32) -> f64 {
+    resident(pid, "VmHWM:")
+}
+
+/// The memory that a process has resident now, in MiB.
+pub(super) fn resident_mib(pid: u32) -> f64 {
+    resident(pid, "VmRSS:")
+}
+
+fn resident(pid: u32, key: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("the kernel tells");
+    let line = status.lines().find(|line| line.starts_with(key)).expect("the kernel tells");
     let kib: f64 = line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("KiB");
     kib / 1024.0
 }

@@ -35,12 +35,13 @@ pub use settings::{RedactMode, RedactRule, Settings};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use memchr::memmem;
+use memchr::memmem::{self, Finder};
 use sha2::{Digest as _, Sha256};
 
 use super::pattern::Pattern;
@@ -285,6 +286,11 @@ fn names(spelling: &str, resource: &Resource) -> bool {
     (spelling.name == "*" || spelling.form(resource).is_some()) && spelling.is_where(resource)
 }
 
+/// The beginning of an escape of an ASCII character, of a kind that may be a Secret's, and of a token.
+static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\\u00"));
+static SECRET: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"Secret"));
+static TOKEN_BEGIN: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"eyJ"));
+
 /// What the built-in rules could find in a text that is no Secret: where there is no sign of anything, nothing is read.
 /// A text is looked through once for each sign.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -299,15 +305,15 @@ impl Signs {
     fn of(raw: &[u8]) -> Self {
         // Escapes of ASCII characters, which the API server does not write except for `<`, `>` and `&`, could hide what is
         // looked for.
-        if memmem::find(raw, b"\\u00").is_some() {
+        if ESCAPE.find(raw).is_some() {
             return Self { tokens: true, secrets: true };
         }
         let ends = |at: usize| {
             let rest = &raw[at..];
             matches!(rest.strip_prefix(b"List").unwrap_or(rest).first(), Some(b'"' | b'\\'))
         };
-        let secrets = memmem::find_iter(raw, b"\"Secret").any(|at| ends(at + 7));
-        Self { tokens: memmem::find(raw, b"eyJ").is_some(), secrets }
+        let secrets = SECRET.find_iter(raw).any(|at| ends(at + 7));
+        Self { tokens: TOKEN_BEGIN.find(raw).is_some(), secrets }
     }
 }
 

@@ -25,7 +25,7 @@ pub use verify::Verified;
 
 use super::codec::Codec;
 use super::error::Result;
-use super::recent::{Line, Recent};
+use super::recent::{AtHand, Line, Recent};
 use super::retention::Retained;
 use super::writer::{rfc3339, type_of};
 use super::{JournalError, Recast, schema};
@@ -66,7 +66,7 @@ pub struct Reader {
     codec: Codec,
     bases: Recent,
     /// Inside the daemon: what the writer has at hand, and how far that is on disk.
-    recent: Option<(Recent, watch::Receiver<Seq>)>,
+    at_hand: Option<(AtHand, watch::Receiver<Seq>)>,
 }
 
 impl std::fmt::Debug for Reader {
@@ -85,13 +85,13 @@ impl Reader {
             conn: schema::open_reader(dir)?,
             codec: Codec::default(),
             bases: Recent::with_budget(BASES),
-            recent: None,
+            at_hand: None,
         })
     }
 
     /// As [`Reader::open`], beside the writer of this process.
-    pub(super) fn beside(dir: &Path, recent: Recent, head: watch::Receiver<Seq>) -> Result<Self> {
-        Ok(Self { recent: Some((recent, head)), ..Self::open(dir)? })
+    pub(super) fn beside(dir: &Path, at_hand: AtHand, head: watch::Receiver<Seq>) -> Result<Self> {
+        Ok(Self { at_hand: Some((at_hand, head)), ..Self::open(dir)? })
     }
 
     /// The newest seq, 0 for an empty journal.
@@ -232,7 +232,8 @@ impl Reader {
     }
 
     fn base(&mut self, seq: u64) -> Result<Bytes> {
-        if let Some(line) = self.bases.get(seq) {
+        let of_writer = self.at_hand.as_ref().and_then(|(at_hand, _)| at_hand.bases.peek(seq));
+        if let Some(line) = of_writer.or_else(|| self.bases.get(seq)) {
             return Ok(line.bytes);
         }
         let blob: Option<Vec<u8>> = self

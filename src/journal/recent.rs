@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 
 use crate::change::Shape;
 use crate::model::EntryType;
@@ -62,8 +63,9 @@ pub(super) struct Recent<T = Line>(Arc<Mutex<Generations<T>>>);
 #[derive(Debug)]
 struct Generations<T> {
     budget: usize,
-    young: HashMap<u64, T>,
-    old: HashMap<u64, T>,
+    // Their keys are our own numbers: nobody can choose them so that they meet.
+    young: HashMap<u64, T, RandomState>,
+    old: HashMap<u64, T, RandomState>,
     young_bytes: usize,
     /// What is below is truncated, and no reader gets it.
     log_start: u64,
@@ -72,7 +74,7 @@ struct Generations<T> {
 impl<T: Held> Recent<T> {
     /// At most about `budget` bytes.
     pub(super) fn with_budget(budget: usize) -> Self {
-        let (young, old) = (HashMap::new(), HashMap::new());
+        let (young, old) = (HashMap::default(), HashMap::default());
         Self(Arc::new(Mutex::new(Generations { budget, young, old, young_bytes: 0, log_start: 0 })))
     }
 
@@ -119,6 +121,15 @@ impl<T: Held> Recent<T> {
         generations.old.clear();
         generations.young_bytes = 0;
     }
+}
+
+/// What the writer has at hand, for the readers of its process.
+#[derive(Clone, Debug)]
+pub(super) struct AtHand {
+    /// What was written last.
+    pub(super) recent: Recent,
+    /// What later entries are differences of. None of it is of the future: such an entry is committed, and so is its base.
+    pub(super) bases: Recent,
 }
 
 impl Recent {

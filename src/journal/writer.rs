@@ -29,7 +29,7 @@ use rusqlite::{Connection, Row, params};
 use tokio::time::Instant;
 
 use super::error::Result;
-use super::recent::Recent;
+use super::recent::AtHand;
 use super::retention::{Bounds, Pause};
 use super::{JournalError, Settled, SourceId, Waiting};
 use crate::ambient::{self, watch};
@@ -165,8 +165,8 @@ impl Writer {
         &self.committed.epoch
     }
 
-    pub(super) fn recent(&self) -> Recent {
-        self.disk.recent.clone()
+    pub(super) fn at_hand(&self) -> AtHand {
+        self.disk.at_hand()
     }
 
     pub(super) fn inconsistent(&self) -> watch::Receiver<BTreeSet<SourceId>> {

@@ -16,12 +16,13 @@ const KEEP: usize = 64 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Oversize;
 
-/// Cuts a stream into lines.
+/// Cuts a stream into lines. A line that arrived in one chunk is a part of that chunk, and is copied nowhere.
 #[derive(Debug)]
 pub struct Lines {
-    buffer: BytesMut,
-    /// How much of the buffer is known to hold no line end.
-    searched: usize,
+    /// The beginning of a line whose end has not come.
+    begun: BytesMut,
+    /// What arrived and is not taken yet.
+    chunk: Bytes,
     limit: usize,
 }
 
@@ -29,18 +30,19 @@ impl Lines {
     /// Lines of at most `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { buffer: BytesMut::new(), searched: 0, limit }
+        Self { begun: BytesMut::new(), chunk: Bytes::new(), limit }
     }
 
-    /// Takes what arrived.
-    pub fn push(&mut self, chunk: &[u8]) {
-        self.buffer.extend_from_slice(chunk);
+    /// Takes what arrived, after [`Lines::take`] has given all that came before.
+    pub fn push(&mut self, chunk: Bytes) {
+        debug_assert!(self.chunk.is_empty(), "whole lines are left of what arrived before");
+        self.chunk = chunk;
     }
 
     /// How long the line is by now whose end has not come.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.buffer.len()
+        self.begun.len()
     }
 
     /// The next whole line, without its end. Empty lines are no lines.
@@ -49,21 +51,23 @@ impl Lines {
     /// Where the line is longer than the bound; nothing after it can be had.
     pub fn take(&mut self) -> Result<Option<Bytes>, Oversize> {
         loop {
-            let rest = self.buffer.get(self.searched..).unwrap_or_default();
-            let Some(found) = memchr::memchr(b'\n', rest) else {
-                self.searched = self.buffer.len();
-                return if self.searched > self.limit { Err(Oversize) } else { Ok(None) };
-            };
-            let length = self.searched + found;
+            let found = memchr::memchr(b'\n', &self.chunk);
+            let length = self.begun.len() + found.unwrap_or(self.chunk.len());
             if length > self.limit {
                 return Err(Oversize);
             }
-            let mut line = self.buffer.split_to(length + 1).freeze();
-            self.searched = 0;
-            if length > KEEP {
-                // Otherwise what follows would keep the memory of this line.
-                self.buffer = BytesMut::from(&*self.buffer);
-            }
+            let Some(found) = found else {
+                self.begun.extend_from_slice(&std::mem::take(&mut self.chunk));
+                return Ok(None);
+            };
+            let end = self.chunk.split_to(found + 1);
+            let mut line = if self.begun.is_empty() {
+                end
+            } else {
+                self.begun.extend_from_slice(&end);
+                // All of it is given away: otherwise what follows would keep the memory of this line.
+                std::mem::take(&mut self.begun).freeze()
+            };
             line.truncate(line.strip_suffix(b"\r\n").map_or(length, <[u8]>::len));
             if !line.trim_ascii().is_empty() {
                 return Ok(Some(line));
@@ -282,7 +286,7 @@ mod tests {
         let mut framer = Lines::new(limit);
         let mut found = Vec::new();
         for chunk in chunks {
-            framer.push(chunk);
+            framer.push(Bytes::copy_from_slice(chunk));
             loop {
                 match framer.take() {
                     Ok(Some(line)) => found.push(String::from_utf8_lossy(&line).into_owned()),
@@ -297,6 +301,19 @@ mod tests {
     #[test]
     fn the_rest_of_a_broken_line_is_no_line() {
         assert_eq!(lines(99, &[b"{\"a\":1}\n{\"b\"", b":2"]).0, ["{\"a\":1}"]);
+    }
+
+    #[test]
+    fn a_line_in_one_chunk_is_not_copied() {
+        let chunk = Bytes::from_static(b"ab\ncd\r\nef");
+        let mut lines = Lines::new(99);
+        lines.push(chunk.clone());
+        for part in [0..2, 3..5] {
+            let line = lines.take().unwrap().unwrap();
+            assert_eq!(line.as_ptr(), chunk[part.clone()].as_ptr());
+            assert_eq!(line, chunk[part]);
+        }
+        assert_eq!((lines.take(), lines.pending()), (Ok(None), 2));
     }
 
     #[test]
@@ -403,12 +420,13 @@ mod tests {
     fn the_memory_of_a_long_line_and_of_a_long_item_is_given_back() {
         let long = vec![b'x'; 4 << 20];
         let mut lines = Lines::new(8 << 20);
-        lines.push(&long);
+        lines.push(long.clone().into());
         assert_eq!(lines.take(), Ok(None));
         assert_eq!(lines.pending(), long.len());
-        lines.push(b"\nab");
+        lines.push(Bytes::from_static(b"\nab"));
         assert_eq!(lines.take().unwrap().map(|line| line.len()), Some(long.len()));
-        assert!(lines.buffer.capacity() < KEEP && lines.pending() == 2, "{}", lines.buffer.capacity());
+        assert_eq!(lines.take(), Ok(None));
+        assert!(lines.begun.capacity() < KEEP && lines.pending() == 2, "{}", lines.begun.capacity());
         let mut items = Items::new(8 << 20);
         let none = |_: Item<'_>| Ok::<_, Broken>(());
         items.push(br#"{"items":["#, none).ok().unwrap();

@@ -104,7 +104,7 @@ fn hostile_objects_cost_no_more_than_their_length() {
             let mut lines = Lines::new(32 << 20);
             // In small pieces, as a slow server would send it.
             for part in line.as_bytes().chunks(1000) {
-                lines.push(part);
+                lines.push(bytes::Bytes::copy_from_slice(part));
                 drop(lines.take());
             }
         });

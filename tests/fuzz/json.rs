@@ -33,7 +33,7 @@ fn lines() {
         let mut framer = Lines::new(LIMIT);
         let (mut found, mut refused) = (Vec::new(), false);
         'chunks: for chunk in chunks(input) {
-            framer.push(chunk);
+            framer.push(bytes::Bytes::copy_from_slice(chunk));
             loop {
                 match framer.take() {
                     Ok(Some(line)) => found.push(line.to_vec()),

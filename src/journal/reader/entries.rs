@@ -7,7 +7,7 @@ use super::pushdown::{COLUMNS, TABLES, chosen};
 use super::{EntryFilter, OLDEST, Page, Reader, Stored, StoredEntry, resource_of, sql, stored_row};
 use crate::journal::JournalError;
 use crate::journal::error::Result;
-use crate::journal::recent::Line;
+use crate::journal::recent::{AtHand, Line};
 use crate::journal::writer::{rfc3339, type_code};
 use crate::model::{EntryType, Gap, ResourceVersion, Seq, Why};
 use crate::wire;
@@ -168,7 +168,7 @@ impl Reader {
 
     /// What the writer of this process has at hand.
     fn at_hand(&self, after: Seq, limit: usize, max_bytes: usize) -> Option<Vec<StoredEntry>> {
-        let (recent, head) = self.recent.as_ref()?;
+        let (AtHand { recent, .. }, head) = self.at_hand.as_ref()?;
         // Only what is on disk: durable before visible.
         let found = recent.range(after.0 + 1, head.borrow().0, limit, max_bytes)?;
         let entry = |(seq, line): (u64, Line)| StoredEntry { seq: Seq(seq), kind: line.kind, line: line.bytes };

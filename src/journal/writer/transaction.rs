@@ -20,7 +20,7 @@ use crate::change::redact::Redactor;
 use crate::journal::JournalError;
 use crate::journal::codec::Codec;
 use crate::journal::error::Result;
-use crate::journal::recent::{Packed, Recent};
+use crate::journal::recent::{AtHand, Packed, Recent};
 use crate::model::{Checkpoint, Cluster, Resource, ResourceVersion, Why};
 
 /// How many bytes of entries stay at hand for the sinks …
@@ -224,6 +224,10 @@ impl Disk {
             packed: Recent::with_budget(PACKED_BYTES),
             data_version: None,
         }
+    }
+
+    pub(super) fn at_hand(&self) -> AtHand {
+        AtHand { recent: self.recent.clone(), bases: self.bases.clone() }
     }
 
     /// A transaction, which the database hears of when something is written in it.

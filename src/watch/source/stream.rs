@@ -113,8 +113,7 @@ impl Driver {
                 Err(failure) => return Ok(Input::Ended(End::Cut(failure.to_string()))),
             };
             self.stats.received(part.len());
-            lines.push(&part);
-            drop(part);
+            lines.push(part);
             if let Err(failure) = self.take_lines(&mut lines, &mut share).await? {
                 return Err(failure.into());
             }
