@@ -141,8 +141,6 @@ struct State {
     open: BTreeMap<String, usize>,
     /// `apiserver_request_total`, by its labels in the order of their names.
     counters: BTreeMap<[String; 7], u64>,
-    /// Counts the rounds of [`Sim::touch_bulk`].
-    turn: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -307,7 +305,6 @@ impl Sim {
             denials: Vec::new(),
             open: BTreeMap::new(),
             counters: BTreeMap::new(),
-            turn: 0,
         };
         Ok(Arc::new(Shared { state: Mutex::new(state), tick: ambient::Signal::default() }))
     }
@@ -569,10 +566,18 @@ impl Sim {
     /// # Errors
     /// Never, as long as ConfigMaps are served.
     pub fn bulk_config_maps(&self, count: usize) -> Result<(), Refusal> {
+        self.bulk_config_maps_in("bulk", count)
+    }
+
+    /// As [`Sim::bulk_config_maps`], in this namespace.
+    ///
+    /// # Errors
+    /// Never, as long as ConfigMaps are served.
+    pub fn bulk_config_maps_in(&self, namespace: &str, count: usize) -> Result<(), Refusal> {
         let mut state = self.shared.lock();
         let maps = state.store.resource("configmaps")?;
-        let pattern = Pattern::new(&objects::config_map_pattern().into(), &maps.head());
-        state.store.create_bulk(&maps, "bulk", &Arc::new(pattern), count);
+        let pattern = Pattern::new(&objects::config_map_pattern(namespace).into(), &maps.head());
+        state.store.create_bulk(&maps, namespace, &Arc::new(pattern), count);
         drop(state);
         self.shared.notify();
         Ok(())
@@ -580,11 +585,18 @@ impl Sim {
 
     /// Gives `count` of those Pods a new form, each in a revision of its own, round and round.
     pub fn touch_bulk(&self, count: usize) {
-        let mut state = self.shared.lock();
-        state.turn += 1;
-        let turn = state.turn;
-        state.store.touch_bulk("pods", count, turn);
-        drop(state);
+        self.touch_bulk_of("pods", count, 1);
+    }
+
+    /// Gives `count` of those ConfigMaps a new form, each in a revision of its own, now here and now there: all of them
+    /// have had their turn before one has a second.
+    pub fn touch_bulk_config_maps(&self, count: usize) {
+        // A prime that divides none of the numbers of objects that somebody asks for.
+        self.touch_bulk_of("configmaps", count, 7_919);
+    }
+
+    fn touch_bulk_of(&self, storage: &str, count: usize, step: usize) {
+        self.shared.lock().store.touch_bulk(storage, count, step);
         self.shared.notify();
     }
 

@@ -272,8 +272,8 @@ fn condition(kind: &str, holds: bool) -> Value {
 }
 
 /// A ConfigMap whose name, uid and value are holes.
-pub(super) fn config_map_pattern() -> Value {
-    let mut map = config_map("bulk", Pattern::NAME, Pattern::TURN);
+pub(super) fn config_map_pattern(namespace: &str) -> Value {
+    let mut map = config_map(namespace, Pattern::NAME, Pattern::TURN);
     map["metadata"]["uid"] = Pattern::UID.into();
     map["metadata"]["creationTimestamp"] = now();
     map

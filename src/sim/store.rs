@@ -383,8 +383,8 @@ impl Store {
         self.commit(rows);
     }
 
-    /// A new form of the next `count` objects of a pattern, round and round.
-    pub(super) fn touch_bulk(&mut self, storage: &str, count: usize, turn: u64) {
+    /// A new form of `count` objects of a pattern, round and round; `step` is how far it is from one to the next.
+    pub(super) fn touch_bulk(&mut self, storage: &str, count: usize, step: usize) {
         let first = self.next(storage);
         let Some(kept) = self.storages.get(storage) else { return };
         let bulk: Vec<_> = kept
@@ -394,15 +394,14 @@ impl Store {
                 Content::Kept(_) => None,
             })
             .collect();
-        let rows = bulk
-            .iter()
-            .cycle()
-            .take(if bulk.is_empty() { 0 } else { count })
+        let rows = (0..if bulk.is_empty() { 0 } else { count })
+            .map(|index| bulk[index * step % bulk.len()])
             .zip(first..)
             .map(|((row, pattern), revision)| Row {
                 revision,
                 kind: Kind::Modified,
-                content: Content::Bulk(Arc::clone(pattern), turn),
+                // Its revision, because no form before it says that.
+                content: Content::Bulk(Arc::clone(pattern), revision),
                 ..Row::clone(row)
             })
             .collect();
