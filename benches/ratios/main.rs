@@ -1,6 +1,6 @@
 //! How fast decklog is, each number as a ratio against a baseline that runs on the same machine in the same minutes.
 //!
-//! `cargo bench --features kafka` prints one table. Processor time is measured for whole processes: what is measured runs as a child of
+//! `cargo bench --all-features` prints one table. Processor time is measured for whole processes: what is measured runs as a child of
 //! this program, the simulated API server in this program itself, so that its work does not count.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table goes to the terminal")]

@@ -229,6 +229,14 @@ fn name(text: &str) -> Result<(), Wrong> {
     Err(if mended != text && name(&mended).is_ok() { wrong.near(mended) } else { wrong })
 }
 
+/// What is said of a type whose client this build does not have.
+#[cfg_attr(feature = "kafka", allow(dead_code, reason = "a build with every client has no use for it"))]
+pub(super) fn left_out(feature: &str) -> String {
+    format!(
+        "this decklog was built without the cargo feature `{feature}`: build it with `cargo build --release --features {feature}`, or with `--all-features`"
+    )
+}
+
 pub(super) const fn timeout() -> Span {
     Span::from_secs(30)
 }

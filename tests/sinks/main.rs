@@ -11,7 +11,6 @@ mod journald;
 #[path = "../real/judge.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests on real clusters, which use more of it")]
 mod judge;
-#[cfg(feature = "kafka")]
 mod kafka;
 mod nats;
 mod otlp;

@@ -7,7 +7,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-#[cfg(feature = "kafka")]
 use crate::support::until;
 
 #[derive(Default)]
@@ -52,7 +51,6 @@ impl Proxy {
         Self::on(listener, to)
     }
 
-    #[cfg(feature = "kafka")]
     /// As [`Proxy::start`], at a port of the test's choice, where another one may just have ended.
     pub(crate) async fn at(port: u16, to: u16) -> Self {
         let listener = until("the port of a proxy", async || {

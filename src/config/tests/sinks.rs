@@ -173,6 +173,7 @@ fn a_folder_is_one_sink_however_it_is_spelled() {
 }
 
 #[test]
+#[cfg(feature = "postgres")]
 fn a_database_is_not_taken_for_another_one_and_wants_whole_entries_for_objects() {
     let text = format!(
         "{LEAST}

@@ -141,7 +141,7 @@ impl SinkSettings for Settings {
 
     #[cfg(not(feature = "kafka"))]
     fn open(&self) -> Result<Box<dyn Sink>, String> {
-        Err("this decklog was built without the cargo feature `kafka`: build it with `cargo build --release --features kafka`".to_owned())
+        Err(crate::sink::settings::left_out("kafka"))
     }
 
     /// Brokers let one producer write under a transactional id, and a position topic holds the position of one sink. Two

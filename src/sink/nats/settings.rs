@@ -1,4 +1,4 @@
-//! The keys of a sink of type `nats`.
+//! The keys of a sink of type `nats`. They are there also in a build without the client.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,13 +6,22 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::NatsSink;
+#[cfg(not(feature = "nats"))]
+use subject::{Subject, meet};
+
+#[cfg(feature = "nats")]
 use super::subject::{Subject, meet};
 use crate::net;
 use crate::sink::Sink;
 use crate::sink::settings::{Clash, SinkSettings, Tls, batch_size, timeout};
 use crate::spelling::{Format, Text, Wrong, text_value};
 use crate::units::Span;
+
+/// Of the client's module, where there is one.
+#[cfg(not(feature = "nats"))]
+#[path = "subject.rs"]
+#[allow(dead_code, reason = "the client has a use for the rest")]
+mod subject;
 
 const FORMATS: &[Format] = &[Format::of::<StreamName>(), Format::of::<Subject>()];
 
@@ -86,8 +95,14 @@ fn subject() -> Subject {
 }
 
 impl SinkSettings for Settings {
+    #[cfg(feature = "nats")]
     fn open(&self) -> Result<Box<dyn Sink>, String> {
-        Ok(Box::new(NatsSink::new(self)?))
+        Ok(Box::new(crate::sink::nats::NatsSink::new(self)?))
+    }
+
+    #[cfg(not(feature = "nats"))]
+    fn open(&self) -> Result<Box<dyn Sink>, String> {
+        Err(crate::sink::settings::left_out("nats"))
     }
 
     /// Each would take what the other wrote for its own. Of another user it may be another stream, of another account.

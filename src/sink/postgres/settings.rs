@@ -1,18 +1,20 @@
-//! The keys of a sink of type `postgres`.
+//! The keys of a sink of type `postgres`. They are there also in a build without the client.
 
 use std::fmt;
 use std::path::PathBuf;
 
-use tokio_postgres::config::Host;
-use tokio_postgres::{Config, Error};
+#[cfg(feature = "postgres")]
+use tokio_postgres::config::{Config, Host};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::PostgresSink;
+#[cfg(feature = "postgres")]
 use crate::net::is_loopback;
 use crate::sink::Sink;
-use crate::sink::settings::{Clash, SinkSettings, Tls, decklog, timeout, transaction_size};
+#[cfg(feature = "postgres")]
+use crate::sink::settings::Clash;
+use crate::sink::settings::{SinkSettings, Tls, decklog, timeout, transaction_size};
 use crate::spelling::{Format, Text, Wrong, text_value};
 use crate::units::Span;
 
@@ -65,10 +67,24 @@ pub enum SslMode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresUrl {
     text: String,
+    #[cfg(feature = "postgres")]
     config: Config,
 }
 
+#[cfg(feature = "postgres")]
 impl PostgresUrl {
+    /// As the client reads it.
+    fn parse(text: &str) -> Result<Config, Wrong> {
+        let config: Config = text.parse().map_err(|_| "a string that is no URL of a database")?;
+        if config.get_user().is_none_or(str::is_empty) || config.get_dbname().is_none_or(str::is_empty) {
+            return Err("a URL without a user or without a database".into());
+        }
+        if config.get_hosts().is_empty() {
+            return Err("a URL without a host".into());
+        }
+        Ok(config)
+    }
+
     /// As the client takes it.
     pub(super) fn config(&self) -> &Config {
         &self.config
@@ -123,33 +139,39 @@ impl Text for PostgresUrl {
                 _ => return Err("a URL with other parameters than host".into()),
             }
         }
-        let config: Config = text.parse().map_err(|_: Error| "a string that is no URL of a database".to_owned())?;
-        if config.get_password().is_some() {
+        let authority = text.split_once("://").map_or("", |(_, rest)| rest).split('/').next().unwrap_or_default();
+        if authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
             return Err("a URL with a password, which would show in logs".into());
         }
-        if config.get_user().is_none_or(str::is_empty) || config.get_dbname().is_none_or(str::is_empty) {
-            return Err("a URL without a user or without a database".into());
-        }
-        if config.get_hosts().is_empty() {
-            return Err("a URL without a host".into());
-        }
-        Ok(Self { text: text.to_owned(), config })
+        Ok(Self {
+            text: text.to_owned(),
+            #[cfg(feature = "postgres")]
+            config: Self::parse(text)?,
+        })
     }
 }
 
 text_value!(PostgresUrl);
 
 impl SinkSettings for Settings {
+    #[cfg(feature = "postgres")]
     fn open(&self) -> Result<Box<dyn Sink>, String> {
-        Ok(Box::new(PostgresSink::new(self)?))
+        Ok(Box::new(crate::sink::postgres::PostgresSink::new(self)?))
     }
 
+    #[cfg(not(feature = "postgres"))]
+    fn open(&self) -> Result<Box<dyn Sink>, String> {
+        Err(crate::sink::settings::left_out("postgres"))
+    }
+
+    #[cfg(feature = "postgres")]
     fn warning(&self) -> Option<&'static str> {
         (self.sslmode == SslMode::Disable && self.url.leaves_this_machine()).then_some(
             "speaks to its database in clear: take sslmode = \"disable\" away, unless the network is trusted",
         )
     }
 
+    #[cfg(feature = "postgres")]
     fn clash(&self, other: &Self, name: &str) -> Option<Clash> {
         (self.url.place() == other.url.place() && self.schema == other.schema).then(|| Clash {
             key: "url",
@@ -168,7 +190,7 @@ impl SinkSettings for Settings {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "postgres"))]
 mod tests {
     use super::*;
 

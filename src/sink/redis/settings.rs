@@ -1,4 +1,4 @@
-//! The keys of a sink of type `redis`.
+//! The keys of a sink of type `redis`. They are there also in a build without the client.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,7 +8,6 @@ use reqwest::Url;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::RedisSink;
 use crate::net;
 use crate::sink::settings::{Clash, SinkSettings, Tls, batch_size, server_url, timeout};
 use crate::sink::{Sink, Template};
@@ -92,8 +91,14 @@ impl Text for RedisUrl {
 text_value!(RedisUrl);
 
 impl SinkSettings for Settings {
+    #[cfg(feature = "redis")]
     fn open(&self) -> Result<Box<dyn Sink>, String> {
-        Ok(Box::new(RedisSink::new(self)?))
+        Ok(Box::new(crate::sink::redis::RedisSink::new(self)?))
+    }
+
+    #[cfg(not(feature = "redis"))]
+    fn open(&self) -> Result<Box<dyn Sink>, String> {
+        Err(crate::sink::settings::left_out("redis"))
     }
 
     fn credentials_to(&self) -> Option<&Url> {

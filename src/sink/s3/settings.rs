@@ -1,14 +1,11 @@
-//! The keys of a sink of type `s3`.
+//! The keys of a sink of type `s3`. They are there also in a build without the client.
 
 use std::fmt;
 use std::path::PathBuf;
 
-use object_store::path::Path;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::S3Sink;
 use crate::sink::Sink;
 use crate::sink::settings::{Clash, HttpUrl, SinkSettings, Tls, timeout};
 use crate::spelling::{Format, Text, Wrong, text_value};
@@ -77,7 +74,7 @@ pub enum BucketUrl {
         /// Its name.
         bucket: String,
         /// What the keys begin with; may be empty.
-        prefix: Path,
+        prefix: String,
     },
     /// A folder.
     Folder(PathBuf),
@@ -109,8 +106,12 @@ impl Text for BucketUrl {
         if !(3..=63).contains(&bucket.len()) || !bucket.chars().all(fits) {
             return Err("a bucket whose name has not 3 to 63 lower-case letters, digits, \"-\" and \".\" alone".into());
         }
-        let prefix = Path::parse(prefix.trim_end_matches('/')).map_err(|_| "a prefix that no object can have")?;
-        Ok(Self::Bucket { bucket: bucket.to_owned(), prefix })
+        let prefix = prefix.trim_end_matches('/');
+        let odd = |part: &str| matches!(part, "" | "." | "..") || part.contains(|c: char| c.is_control());
+        if !prefix.is_empty() && prefix.split('/').any(odd) {
+            return Err("a prefix that no object can have".into());
+        }
+        Ok(Self::Bucket { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
     }
 }
 
@@ -128,8 +129,14 @@ impl BucketUrl {
 text_value!(BucketUrl);
 
 impl SinkSettings for Settings {
+    #[cfg(feature = "s3")]
     fn open(&self) -> Result<Box<dyn Sink>, String> {
-        Ok(Box::new(S3Sink::new(self)?))
+        Ok(Box::new(crate::sink::s3::S3Sink::new(self)?))
+    }
+
+    #[cfg(not(feature = "s3"))]
+    fn open(&self) -> Result<Box<dyn Sink>, String> {
+        Err(crate::sink::settings::left_out("s3"))
     }
 
     fn clash(&self, other: &Self, name: &str) -> Option<Clash> {
@@ -155,9 +162,8 @@ mod tests {
 
     #[test]
     fn a_place_is_a_bucket_or_a_folder() {
-        let bucket = |bucket: &str, prefix: &str| {
-            Ok(BucketUrl::Bucket { bucket: bucket.to_owned(), prefix: Path::parse(prefix).unwrap() })
-        };
+        let bucket =
+            |bucket: &str, prefix: &str| Ok(BucketUrl::Bucket { bucket: bucket.to_owned(), prefix: prefix.to_owned() });
         assert_eq!(BucketUrl::read("s3://logs"), bucket("logs", ""));
         assert_eq!(BucketUrl::read("s3://logs/"), bucket("logs", ""));
         assert_eq!(BucketUrl::read("s3://logs/prod/eu 1/"), bucket("logs", "prod/eu 1"));
@@ -169,6 +175,8 @@ mod tests {
             ("s3://user:pass@x", "3 to 63"),
             ("s3://Logs", "3 to 63"),
             ("s3://logs/a//b", "no object can have"),
+            ("s3://logs/a/../b", "no object can have"),
+            ("s3://logs/a\u{1}", "no object can have"),
             ("https://s3.example/x", "another kind"),
         ] {
             assert!(BucketUrl::read(url).unwrap_err().found.contains(says), "{url}");

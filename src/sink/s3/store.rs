@@ -114,7 +114,9 @@ impl Store {
                     .build()
                     .map_err(|error| SinkError::retry(format!("cannot set up TLS: {error}")))?;
                 let bucket = self.bucket(client.clone())?;
-                let objects = Arc::new(PrefixStore::new(bucket.clone(), prefix.clone()));
+                let prefix =
+                    Path::parse(prefix).map_err(|_| SinkError::halt("no object can have the prefix of `url`"))?;
+                let objects = Arc::new(PrefixStore::new(bucket.clone(), prefix));
                 Open { objects, bucket: Some((bucket, client)) }
             }
             _ => Open { objects: Arc::new(self.folder()?), bucket: None },
