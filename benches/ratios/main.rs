@@ -1,7 +1,8 @@
 //! How fast decklog is, each number as a ratio against a baseline that runs on the same machine in the same minutes.
 //!
-//! `cargo bench --all-features` prints one table. Processor time is measured for whole processes: what is measured runs as a child of
-//! this program, the simulated API server in this program itself, so that its work does not count.
+//! `cargo bench --all-features` prints one table, and those of `growth`, where decklog is compared with itself.
+//! Processor time is measured for whole processes: what is measured runs as a child of this program, the simulated API
+//! server in this program itself, so that its work does not count.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table goes to the terminal")]
 
@@ -11,6 +12,7 @@ mod baseline;
 mod certs;
 mod change;
 mod filter;
+mod growth;
 mod ingest;
 mod journal;
 #[path = "../../tests/real/judge.rs"]
@@ -86,7 +88,9 @@ fn main() {
             if wanted("memory") {
                 memory::measure(&mut table);
             }
+            let growth = if wanted("growth") { growth::measure() } else { Vec::new() };
             table.print();
+            growth.iter().for_each(Table::print);
         }
     }
 }

@@ -1,9 +1,12 @@
 //! Children and what they cost.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 /// Runs this program as a child and gives the processor seconds that it says it used.
 pub(super) fn child(args: &[&str]) -> f64 {
@@ -57,20 +60,51 @@ fn resident(pid: u32, key: &str) -> f64 {
     kib / 1024.0
 }
 
+/// A sink that is a file in this directory.
+pub(super) fn file_sink(dir: &Path) -> String {
+    format!("[[sink]]\nname = \"file\"\ntype = \"file\"\npath = {:?}\n", dir.join("events.jsonl"))
+}
+
+/// What a `decklog` command on this state directory prints, and the seconds that it took and that it computed.
+pub(super) fn command(state: &Path, args: &[&str]) -> (String, f64, f64) {
+    let begun = Instant::now();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_decklog"))
+        .args(args)
+        .arg("--state")
+        .arg(state)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("decklog");
+    let mut said = String::new();
+    child.stdout.take().expect("it is piped").read_to_string(&mut said).expect("UTF-8");
+    // It has ended and can still be asked. Such a command has one thread.
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a child has a pid");
+    waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).expect("it is a child");
+    let took = begun.elapsed().as_secs_f64();
+    let scheduled = fs::read_to_string(format!("/proc/{}/schedstat", child.id())).expect("it is not reaped");
+    let computed: f64 = scheduled.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("nanoseconds");
+    assert!(child.wait().expect("it has ended").success(), "decklog {args:?} failed");
+    (said, took, computed / 1e9)
+}
+
 /// A running `decklog run` on its own directory; killed when dropped.
 pub(super) struct Daemon(Child);
 
 impl Daemon {
     /// Starts it with this configuration.
     pub(super) fn start(dir: &Path, kubeconfig: &Path, sink: bool) -> Self {
-        let file = format!("[[sink]]\nname = \"file\"\ntype = \"file\"\npath = {:?}\n", dir.join("events.jsonl"));
-        Self::with(dir, kubeconfig, "pods", if sink { &file } else { "" })
+        Self::with(dir, kubeconfig, "pods", &if sink { file_sink(dir) } else { String::new() })
     }
 
     /// As [`Daemon::start`], with another resource and other sinks.
     pub(super) fn with(dir: &Path, kubeconfig: &Path, resource: &str, sinks: &str) -> Self {
+        Self::watching(dir, kubeconfig, &format!("resources = [{resource:?}]"), sinks)
+    }
+
+    /// As [`Daemon::with`], with these keys of `[[watch]]`.
+    pub(super) fn watching(dir: &Path, kubeconfig: &Path, watch: &str, sinks: &str) -> Self {
         let config = format!(
-            "[cluster]\nname = \"bench\"\nkubeconfig = {kubeconfig:?}\n[state]\npath = {:?}\n[[watch]]\nresources = [{resource:?}]\n[log]\nlevel = \"warn\"\n{sinks}",
+            "[cluster]\nname = \"bench\"\nkubeconfig = {kubeconfig:?}\n[state]\npath = {:?}\n[[watch]]\n{watch}\n[log]\nlevel = \"error\"\n{sinks}",
             dir.join("state")
         );
         fs::write(dir.join("config.toml"), config).expect("a configuration");

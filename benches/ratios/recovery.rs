@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use tokio::time::MissedTickBehavior;
 
 use super::process::{Daemon, peak_mib};
-use super::table::Table;
+use super::table::{Table, thousands};
 
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Half the rate of the default, and no bound on the number of requests, which is what is measured.
@@ -136,9 +136,4 @@ async fn latencies(api: &Api, mut stop: impl FnMut() -> bool) -> Vec<f64> {
 fn slow(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() * 19 / 20]
-}
-
-fn thousands(number: usize) -> String {
-    let (high, low) = (number / 1000, number % 1000);
-    if high > 0 { format!("{high},{low:03}") } else { low.to_string() }
 }

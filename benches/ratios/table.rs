@@ -1,21 +1,56 @@
-//! One table, as it stands in the README.
+//! Tables, as they stand in the README.
 
 /// Rows of what was measured.
-#[derive(Default)]
-pub(super) struct Table(Vec<[String; 5]>);
+pub(super) struct Table {
+    heading: &'static str,
+    columns: &'static [&'static str],
+    rows: Vec<Vec<String>>,
+}
+
+impl Default for Table {
+    /// What is compared with a baseline.
+    fn default() -> Self {
+        Self::new("", &["what", "decklog", "baseline", "ratio", "reach"])
+    }
+}
 
 impl Table {
+    /// An empty one.
+    pub(super) const fn new(heading: &'static str, columns: &'static [&'static str]) -> Self {
+        Self { heading, columns, rows: Vec::new() }
+    }
+
     /// `what` took `ours` where `baseline` took `theirs`; `reach` is where we want to be.
     pub(super) fn row(&mut self, what: &str, ours: String, baseline: &str, ratio: String, reach: &str) {
         eprintln!("{what}: {ours}; {baseline}: {ratio}");
-        self.0.push([what.to_owned(), ours, baseline.to_owned(), ratio, reach.to_owned()]);
+        self.rows.push(vec![what.to_owned(), ours, baseline.to_owned(), ratio, reach.to_owned()]);
     }
 
-    /// Prints it as Markdown.
+    /// A cell for each column.
+    pub(super) fn cells(&mut self, cells: Vec<String>) {
+        let named: Vec<String> =
+            self.columns.iter().zip(&cells).map(|(name, cell)| format!("{name}: {cell}")).collect();
+        eprintln!("{}", named.join("; "));
+        self.rows.push(cells);
+    }
+
+    /// Prints it as Markdown; nothing where nothing was measured.
     pub(super) fn print(&self) {
-        println!("| what | decklog | baseline | ratio | reach |\n|---|---|---|---|---|");
-        for row in &self.0 {
+        if self.rows.is_empty() {
+            return;
+        }
+        if !self.heading.is_empty() {
+            println!("\n{}\n", self.heading);
+        }
+        println!("| {} |\n|{}", self.columns.join(" | "), "---|".repeat(self.columns.len()));
+        for row in &self.rows {
             println!("| {} |", row.join(" | "));
         }
     }
+}
+
+/// A number as people read it: 1,000,000.
+pub(super) fn thousands(number: usize) -> String {
+    let (high, low) = (number / 1000, number % 1000);
+    if high > 0 { format!("{},{low:03}", thousands(high)) } else { low.to_string() }
 }
