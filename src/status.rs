@@ -283,6 +283,7 @@ impl Status {
         let sinks = reader.sinks()?;
         let refused = reader.dead_letters()?;
         let sources = reader.sources()?;
+        let objects: Result<Vec<u64>, _> = sources.iter().map(|source| reader.objects_of(source.id)).collect();
         let (oldest, head) = (reader.oldest()?, reader.head()?);
         let count = sources.iter().map(|source| source.gaps).sum();
         let recovered = sources.iter().map(|source| source.recovered).sum();
@@ -317,14 +318,15 @@ impl Status {
             gaps: GapsStatus { count, last: if count > 0 { last_gap(reader)? } else { None }, recovered },
             sources: sources
                 .into_iter()
-                .map(|source| {
+                .zip(objects?)
+                .map(|(source, objects)| {
                     let known_good = source.good_at.and_then(timestamp);
                     SourceStatus {
                         name: source.name(),
                         state: source.state,
                         since: timestamp(source.state_since),
                         resume: source.resume,
-                        objects: source.objects,
+                        objects,
                         known_good,
                         lag_seconds: known_good.map(|good| seconds(good, now)),
                         gaps: source.gaps,

@@ -516,14 +516,13 @@ async fn versions_are_counted_over_the_stretches_of_the_counters_alone() {
 #[test]
 fn what_was_dropped_is_counted_only_where_requests_and_versions_are_of_the_same() {
     let source = |scoped: bool| SourceRow {
-        id: 1,
+        id: crate::journal::SourceId(1),
         resource: resource("configmaps"),
         namespace: String::new(),
         state: crate::journal::SourceState::Watching,
         state_since: 0,
         resume: None,
         good_at: None,
-        objects: 0,
         gaps: 0,
         recovered: 0,
         active: true,

@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 use super::Endpoints;
 use crate::churn::OfResource;
 use crate::delivery::SinkStats;
-use crate::journal::{JournalError, PauseReason, Reader, Requests, SinkRow, SinkState, SourceRow, SourceState};
+use crate::journal::{JournalError, PauseReason, Reader, Requests, SinkRow, SinkState, SourceState};
 use crate::status::{ALARMS, Live, Part, Status};
 use crate::watch::SourceStats;
 
@@ -87,7 +87,7 @@ pub(super) fn render(reader: &Reader, status: &Status, process: &Process) -> Res
         paused.get_or_create(&vec![("why", why.as_str().to_owned())]).set(i64::from(is));
     }
     journal(&mut registry, status, head.0);
-    sources(&mut registry, &reader.sources()?, now);
+    sources(&mut registry, reader, now)?;
     sinks(&mut registry, &reader.sinks()?, head.0, now);
     reading(&mut registry, process);
     delivering(&mut registry, process);
@@ -147,7 +147,7 @@ fn journal(registry: &mut Registry, status: &Status, head: u64) {
     }
 }
 
-fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
+fn sources(registry: &mut Registry, reader: &Reader, now: Timestamp) -> Result<(), JournalError> {
     let state: Int = register(registry, "source_state", "1 for the state that the source is in");
     let since: Float = register(registry, "source_state_since_timestamp_seconds", "When that state began");
     let objects: Int = register(registry, "source_objects", "Objects known to exist");
@@ -164,7 +164,7 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
         register(registry, "audit_differences", "Objects that an audit found to differ from the log");
     let good: Float =
         register(registry, "source_lag_seconds", "Time since the last event, bookmark or list of the source");
-    for row in rows.iter().filter(|row| row.active) {
+    for row in reader.sources()?.iter().filter(|row| row.active) {
         let labels: Labels = vec![("resource", row.resource.full_name()), ("namespace", row.namespace.clone())];
         for name in SourceState::WORDS {
             let mut labels = labels.clone();
@@ -172,7 +172,7 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
             state.get_or_create(&labels).set(i64::from(row.state.word() == name));
         }
         since.get_or_create(&labels).set(unix(row.state_since));
-        objects.get_or_create(&labels).set(int(row.objects));
+        objects.get_or_create(&labels).set(int(reader.objects_of(row.id)?));
         gaps.get_or_create(&labels).inc_by(row.gaps);
         recovered.get_or_create(&labels).inc_by(row.recovered);
         suppressed.get_or_create(&labels).inc_by(row.suppressed);
@@ -182,6 +182,7 @@ fn sources(registry: &mut Registry, rows: &[SourceRow], now: Timestamp) {
             good.get_or_create(&labels).set(seconds_since(good_at, now));
         }
     }
+    Ok(())
 }
 
 fn reading(registry: &mut Registry, process: &Process) {

@@ -7,6 +7,8 @@ mod objects;
 mod pushdown;
 mod requests;
 mod status;
+#[cfg(test)]
+mod tests;
 mod verify;
 
 use std::path::Path;

@@ -35,6 +35,11 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0009_recovered.sql"),
 ];
 
+/// Of objects `o` those of a source `s`: of its namespace, or of all. A range, because an `OR` would look at every object of
+/// the resource, whatever the namespace. No text comes after a blob.
+pub(super) const OF_SOURCE: &str = "o.resource = s.resource
+    AND o.namespace BETWEEN s.namespace AND iif(s.namespace = '', x'', s.namespace)";
+
 /// The first SQLite without the WAL-reset bug that can corrupt a database with several connections.
 const OLDEST_SQLITE: i32 = 3_051_003;
 

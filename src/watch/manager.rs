@@ -18,7 +18,7 @@ use super::{Shared, Timings};
 use crate::ambient::Signal;
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Failure};
-use crate::journal::{Journal, JournalError, SourceId, SourceRow};
+use crate::journal::{Journal, JournalError, SourceId};
 use crate::model::{Resource, SourceSpec};
 use crate::supervise::{Ended, Failed, Supervisor};
 
@@ -250,9 +250,7 @@ impl SourceManager {
     async fn follow(&mut self) -> Result<std::convert::Infallible, SourceManagerError> {
         let shared = Arc::clone(&self.shared);
         identify(&shared, &self.overview).await?;
-        let is_known = |row: &SourceRow| row.resume.is_some() || row.objects > 0 || row.gap_owed;
-        let known = self.journal.reader()?.sources()?.into_iter().filter(is_known);
-        self.remembered = known.map(|row| row.resource).collect();
+        self.remembered = self.known_resources()?;
         let mut discovered = shared.discovered.subscribe();
         self.tasks.spawn("discovery", {
             let shared = Arc::clone(&shared);
@@ -275,6 +273,18 @@ impl SourceManager {
                 Ok(()) = self.plan.changed() => self.reconcile().await?,
             }
         }
+    }
+
+    /// The resources of sources of which the journal knows something.
+    fn known_resources(&self) -> Result<Vec<Resource>, JournalError> {
+        let reader = self.journal.reader()?;
+        let mut known = Vec::new();
+        for row in reader.sources()? {
+            if row.resume.is_some() || row.gap_owed || reader.objects_of(row.id)? > 0 {
+                known.push(row.resource);
+            }
+        }
+        Ok(known)
     }
 
     /// Takes note of the end of a task. Says whether what runs may not be what is wanted any more.

@@ -4,6 +4,7 @@ use rusqlite::params;
 
 use super::{Reader, sql};
 use crate::journal::error::Result;
+use crate::journal::schema::OF_SOURCE;
 use crate::journal::{JournalError, SourceId};
 use crate::model::{EntryType, ResourceVersion, Seq, Why};
 use crate::wire::Entry;
@@ -45,12 +46,11 @@ impl Reader {
         let what = "objects";
         let mut select = self
             .conn
-            .prepare_cached(
-                "SELECT o.namespace, o.name, o.uid, o.version, o.present FROM source s JOIN object o ON o.resource = s.resource
-                 WHERE s.id = ?1 AND (s.namespace = '' OR o.namespace = s.namespace)
-                     AND (o.present = 1 OR length(o.version) > length(?2)
-                         OR (length(o.version) = length(?2) AND o.version > ?2))",
-            )
+            .prepare_cached(&format!(
+                "SELECT o.namespace, o.name, o.uid, o.version, o.present FROM source s JOIN object o ON {OF_SOURCE}
+                 WHERE s.id = ?1 AND (o.present = 1 OR length(o.version) > length(?2)
+                     OR (length(o.version) = length(?2) AND o.version > ?2))"
+            ))
             .map_err(sql(what))?;
         let mut rows = select.query(params![source.0, version.as_str()]).map_err(sql(what))?;
         while let Some(row) = rows.next().map_err(sql(what))? {
@@ -158,12 +158,10 @@ impl Reader {
     /// Where the database cannot be read.
     pub fn objects_of(&self, source: SourceId) -> Result<u64> {
         self.conn
-            .query_row(
-                "SELECT count(*) FROM source s JOIN object o ON o.resource = s.resource AND o.present = 1
-                 WHERE s.id = ?1 AND (s.namespace = '' OR o.namespace = s.namespace)",
-                [source.0],
-                |row| row.get(0),
-            )
+            .prepare_cached(&format!(
+                "SELECT count(*) FROM source s JOIN object o ON {OF_SOURCE} AND o.present = 1 WHERE s.id = ?1"
+            ))
+            .and_then(|mut select| select.query_row([source.0], |row| row.get(0)))
             .map_err(sql("how many objects there are"))
     }
 
@@ -174,10 +172,11 @@ impl Reader {
     pub fn losses(&self, source: SourceId) -> Result<(u64, u64)> {
         self.conn
             .query_row(
-                "SELECT count(*), count(*) FILTER (WHERE NOT EXISTS
-                     (SELECT 1 FROM listing l WHERE l.source = s.id AND l.namespace = o.namespace AND l.name = o.name))
-                 FROM source s JOIN object o ON o.resource = s.resource AND o.present = 1
-                 WHERE s.id = ?1 AND (s.namespace = '' OR o.namespace = s.namespace)",
+                &format!(
+                    "SELECT count(*), count(*) FILTER (WHERE NOT EXISTS
+                         (SELECT 1 FROM listing l WHERE l.source = s.id AND l.namespace = o.namespace AND l.name = o.name))
+                     FROM source s JOIN object o ON {OF_SOURCE} AND o.present = 1 WHERE s.id = ?1"
+                ),
                 [source.0],
                 |row| Ok((row.get(0)?, row.get(1)?)),
             )

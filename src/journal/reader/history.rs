@@ -173,7 +173,7 @@ impl Reader {
     /// Where the database cannot be read.
     pub fn objects_changed(&self, resource: i64, namespace: Option<&str>, after: Seq) -> Result<Vec<ObjectRow>> {
         self.object_rows(
-            "o.resource = ?1 AND (?2 IS NULL OR o.namespace = ?2) AND o.last > ?3",
+            "o.resource = ?1 AND o.namespace BETWEEN coalesce(?2, '') AND coalesce(?2, x'') AND o.last > ?3",
             &[&resource, &namespace, &after.0.min(i64::MAX as u64)],
         )
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use rusqlite::{OptionalExtension, ToSql, params};
+use rusqlite::{OptionalExtension, ToSql};
 
 use super::{Reader, StoredEntry, resource_of, sql};
 use crate::journal::error::Result;
@@ -47,6 +47,15 @@ impl ObjectRow {
     }
 }
 
+/// The namespaces of a resource's objects, and a NULL: from one to the next by the index, because they are few, and objects
+/// are many.
+const NAMESPACES: &str = "WITH RECURSIVE found (namespace) AS (
+    SELECT min(namespace) FROM object WHERE resource = ?1
+    UNION ALL
+    SELECT (SELECT min(namespace) FROM object WHERE resource = ?1 AND namespace > found.namespace) FROM found
+    WHERE found.namespace IS NOT NULL)
+    SELECT namespace FROM found";
+
 impl Reader {
     /// What discovery last said.
     ///
@@ -65,10 +74,19 @@ impl Reader {
     /// # Errors
     /// Where the database cannot be read.
     pub fn objects(&self, resource: i64, namespace: Option<&str>, name: Option<&str>) -> Result<Vec<ObjectRow>> {
-        self.object_rows(
-            "o.resource = ?1 AND (?2 IS NULL OR o.namespace = ?2) AND (?3 IS NULL OR o.name = ?3)",
-            &[&resource, &namespace, &name],
-        )
+        match (&namespace, &name) {
+            (None, None) => self.object_rows("o.resource = ?1", &[&resource]),
+            (Some(namespace), None) => {
+                self.object_rows("o.resource = ?1 AND o.namespace = ?2", &[&resource, namespace])
+            }
+            (None, Some(name)) => self.object_rows(
+                &format!("o.resource = ?1 AND o.name = ?2 AND o.namespace IN ({NAMESPACES})"),
+                &[&resource, name],
+            ),
+            (Some(namespace), Some(name)) => {
+                self.object_rows("o.resource = ?1 AND o.namespace = ?2 AND o.name = ?3", &[&resource, namespace, name])
+            }
+        }
     }
 
     /// The namespaces of all objects that are known, without that of those that live in none.
@@ -77,19 +95,12 @@ impl Reader {
     /// Where the database cannot be read.
     pub fn namespaces(&self) -> Result<BTreeSet<String>> {
         let what = "namespaces";
-        // From one to the next by the index, because there are few, and objects are many.
-        let mut select = self
-            .conn
-            .prepare_cached("SELECT min(namespace) FROM object WHERE resource = ? AND namespace > ?")
-            .map_err(sql(what))?;
+        let mut select = self.conn.prepare_cached(NAMESPACES).map_err(sql(what))?;
         let mut found = BTreeSet::new();
         for (resource, _) in self.resources()? {
-            let mut at = String::new();
-            while let Some(next) =
-                select.query_row(params![resource, at], |row| row.get::<_, Option<String>>(0)).map_err(sql(what))?
-            {
-                found.insert(next.clone());
-                at = next;
+            let rows = select.query_map([resource], |row| row.get::<_, Option<String>>(0)).map_err(sql(what))?;
+            for namespace in rows {
+                found.extend(namespace.map_err(sql(what))?.filter(|namespace| !namespace.is_empty()));
             }
         }
         Ok(found)

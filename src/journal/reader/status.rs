@@ -2,14 +2,14 @@
 
 use super::{OLDEST, Reader, resource_of, sql};
 use crate::journal::error::Result;
-use crate::journal::{SinkState, SourceState};
+use crate::journal::{SinkState, SourceId, SourceState};
 use crate::model::{Resource, Seq};
 
 /// A source as the journal last knew it.
 #[derive(Clone, Debug)]
 pub struct SourceRow {
     /// Its id.
-    pub id: i64,
+    pub id: SourceId,
     /// The resource watched.
     pub resource: Resource,
     /// The namespace, empty for all.
@@ -22,8 +22,6 @@ pub struct SourceRow {
     pub resume: Option<String>,
     /// When it was last known good, microseconds since 1970.
     pub good_at: Option<i64>,
-    /// Objects known now.
-    pub objects: u64,
     /// Gaps recorded.
     pub gaps: u64,
     /// Changes that its watch had missed, and that were recovered.
@@ -98,7 +96,8 @@ pub struct DeadLetter {
 }
 
 impl Reader {
-    /// Every source ever configured.
+    /// Every source ever configured. How many objects each has is another question, [`Reader::objects_of`], because they
+    /// are counted for it.
     ///
     /// # Errors
     /// Where the database cannot be read.
@@ -108,8 +107,6 @@ impl Reader {
             .conn
             .prepare_cached(
                 "SELECT s.id, r.facts, s.namespace, s.state, s.detail, s.state_since, s.resume, s.good_at, s.active,
-                     (SELECT count(*) FROM object o WHERE o.resource = s.resource AND o.present = 1
-                         AND (s.namespace = '' OR o.namespace = s.namespace)),
                      s.gaps, s.audits, s.audit_differences, s.audited_at, s.pending_why IS NOT NULL, s.withheld,
                      s.namespace <> '' OR s.label_selector <> '' OR s.field_selector <> '',
                      s.recovered
@@ -119,7 +116,7 @@ impl Reader {
         let rows = select
             .query_map([], |row| {
                 Ok(SourceRow {
-                    id: row.get(0)?,
+                    id: SourceId(row.get(0)?),
                     resource: resource_of(&row.get::<_, String>(1)?),
                     namespace: row.get(2)?,
                     state: SourceState::read(&row.get::<_, String>(3)?, row.get(4)?),
@@ -127,15 +124,14 @@ impl Reader {
                     resume: row.get(6)?,
                     good_at: row.get(7)?,
                     active: row.get(8)?,
-                    objects: row.get(9)?,
-                    gaps: row.get(10)?,
-                    audits: row.get(11)?,
-                    audit_differences: row.get(12)?,
-                    audited_at: row.get(13)?,
-                    gap_owed: row.get(14)?,
-                    suppressed: row.get(15)?,
-                    scoped: row.get(16)?,
-                    recovered: row.get(17)?,
+                    gaps: row.get(9)?,
+                    audits: row.get(10)?,
+                    audit_differences: row.get(11)?,
+                    audited_at: row.get(12)?,
+                    gap_owed: row.get(13)?,
+                    suppressed: row.get(14)?,
+                    scoped: row.get(15)?,
+                    recovered: row.get(16)?,
                 })
             })
             .map_err(sql(what))?;

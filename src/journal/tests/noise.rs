@@ -56,8 +56,9 @@ async fn what_presets_call_noise_is_suppressed_and_counted_and_nothing_else_is()
     let open = Open::with(dir.path(), &leases(&["leader-election"])).await;
     assert_eq!(open.memory.checkpoint.applied, Some(rv(16)));
     open.watch(vec![renewed("other", 14)]).await;
-    let source = open.journal.reader().unwrap().sources().unwrap().remove(0);
-    assert_eq!((source.suppressed, source.objects), (3, 1));
+    let reader = open.journal.reader().unwrap();
+    let source = reader.sources().unwrap().remove(0);
+    assert_eq!((source.suppressed, reader.objects_of(source.id).unwrap()), (3, 1));
     assert_whole(&mut open.journal.reader().unwrap());
 }
 

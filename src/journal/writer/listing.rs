@@ -11,6 +11,7 @@ use rusqlite::{OptionalExtension, params};
 use super::queue::{Command, Reply};
 use super::{Known, SILENT, Transaction, known_row, marks_json, marks_of, pointers_json, sql};
 use crate::journal::error::Result;
+use crate::journal::schema::OF_SOURCE;
 use crate::journal::{Found, JournalError};
 use crate::k8s::identity;
 use crate::model::{Checkpoint, Evidence, Observed, Redacted, ResourceVersion, Why};
@@ -376,12 +377,13 @@ impl Transaction<'_> {
             let source = self.source(id)?;
             (source.resource, source.namespace.clone())
         };
-        let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
+        let (namespace, name) = after.map_or((&*scope, ""), |(namespace, name)| (namespace, name));
         let upto: Option<(String, String)> = self
             .conn
             .prepare_cached(
-                "SELECT namespace, name FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2)
-                     AND (namespace, name) > (?3, ?4) ORDER BY namespace, name LIMIT 1 OFFSET ?5",
+                "SELECT namespace, name FROM object WHERE resource = ?1 AND present = 1
+                     AND (namespace, name) > (?3, ?4) AND namespace <= iif(?2 = '', x'', ?2)
+                 ORDER BY namespace, name LIMIT 1 OFFSET ?5",
             )
             .and_then(|mut select| {
                 let found = select.query_row(params![resource, scope, namespace, name, SLICE - 1], |row| {
@@ -395,12 +397,14 @@ impl Transaction<'_> {
                 .conn
                 .prepare_cached(
                     "SELECT id, uid, version, present, last, base, state IS NOT NULL, marks, namespace, name FROM object o
-                     WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2) AND (namespace, name) > (?3, ?4)
+                     WHERE resource = ?1 AND present = 1 AND (namespace, name) > (?3, ?4)
+                         -- Up to there, or to the end: a bound that the index knows, so that a slice costs the same
+                         -- however many objects come after it.
+                         AND (namespace, name) <= (coalesce(?6, iif(?2 = '', x'', ?2)), coalesce(?7, x''))
                          AND NOT EXISTS
                          (SELECT 1 FROM listing l WHERE l.source = ?5 AND l.namespace = o.namespace AND l.name = o.name
                              -- What is too large is there without its body, and may be another incarnation.
                              AND (l.body IS NOT NULL OR l.uid = o.uid))
-                         AND (?6 IS NULL OR (namespace, name) <= (?6, ?7))
                      ORDER BY namespace, name",
                 )
                 .map_err(sql(what))?;
@@ -665,14 +669,13 @@ impl Transaction<'_> {
         let left: Vec<(Known, String, String)> = {
             let mut select = self
                 .conn
-                .prepare_cached(
+                .prepare_cached(&format!(
                     "SELECT o.id, o.uid, o.version, o.present, o.last, o.base, o.state IS NOT NULL, o.marks, o.namespace, o.name
-                     FROM object o JOIN source s ON s.id = ?1
-                     WHERE o.resource = s.resource AND o.present = 1 AND (s.namespace = '' OR o.namespace = s.namespace)
-                         AND NOT EXISTS (SELECT 1 FROM source a WHERE a.resource = s.resource AND a.active = 1
-                             AND (a.namespace = '' OR a.namespace = o.namespace))
-                     LIMIT ?2",
-                )
+                     FROM source s JOIN object o ON {OF_SOURCE} AND o.present = 1
+                     WHERE s.id = ?1 AND NOT EXISTS (SELECT 1 FROM source a WHERE a.resource = s.resource AND a.active = 1
+                         AND a.namespace IN ('', o.namespace))
+                     LIMIT ?2"
+                ))
                 .map_err(sql(what))?;
             let rows = select
                 .query_map(params![id, SLICE], |row| Ok((known_row(row)?, row.get(8)?, row.get(9)?)))
@@ -709,8 +712,8 @@ impl Transaction<'_> {
             let known = self
                 .conn
                 .query_row(
-                    "SELECT EXISTS (SELECT 1 FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2))",
-                    params![source.resource, source.namespace],
+                    &format!("SELECT EXISTS (SELECT 1 FROM source s JOIN object o ON {OF_SOURCE} AND o.present = 1 WHERE s.id = ?)"),
+                    [id],
                     |row| row.get(0),
                 )
                 .map_err(sql("look objects up"))?;

@@ -9,6 +9,7 @@ use super::{Transaction, sql};
 use crate::change::redact::Redactor;
 use crate::change::{Ignore, Noise};
 use crate::journal::error::Result;
+use crate::journal::schema::OF_SOURCE;
 use crate::journal::{JournalError, SinkStart, SourceId, SourceMemory};
 use crate::model::{Checkpoint, Cluster, Resource, ResourceVersion, Seq, SourceSpec, Why};
 use crate::spelling::Text;
@@ -133,9 +134,11 @@ impl Transaction<'_> {
         let inherited: bool = self
             .conn
             .query_row(
-                "SELECT EXISTS (SELECT 1 FROM object WHERE resource = ?1 AND present = 1 AND (?2 = '' OR namespace = ?2))
+                &format!(
+                    "SELECT EXISTS (SELECT 1 FROM source s JOIN object o ON {OF_SOURCE} AND o.present = 1 WHERE s.id = ?3)
                      OR EXISTS (SELECT 1 FROM source WHERE resource = ?1 AND id <> ?3 AND (namespace = '' OR ?2 = '')
-                         AND given_up IS NOT NULL)",
+                         AND given_up IS NOT NULL)"
+                ),
                 params![resource, namespace, id],
                 |row| row.get(0),
             )

@@ -259,3 +259,55 @@ async fn a_stop_waits_for_one_slice_and_the_next_start_goes_on() {
     assert_eq!(memory.try_recv().unwrap().1.checkpoint.resume, Some(rv(3000)));
     assert_eq!(bench.log(), (0..2000).map(|n| format!("ADDED listed o{n}")).collect::<Vec<_>>());
 }
+
+/// Instructions of the database for the costliest turn in which a list of so many Pods of one namespace is compared with what
+/// is known, which is the same, while so many others are known in each of the namespaces around it.
+fn costliest_turn(pods: usize, others: usize) -> usize {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bench = Bench::unregistered(dir.path());
+    for around in ["a", "z"] {
+        bench.hand_over(source(SourceSpec { namespace: Some(around.into()), ..spec() }));
+        bench.turns();
+        let id = SourceId(if around == "a" { 1 } else { 2 });
+        let change = |n| WatchChange {
+            verb: Verb::Upsert,
+            object: Observed { namespace: around.into(), ..object(&format!("o{n}"), 1, 1) },
+        };
+        bench.hand_over(Command::Source(id, OfSource::Changes((0..others).map(change).collect())));
+        bench.turns();
+    }
+    bench.hand_over(source(SourceSpec { namespace: Some("shop".into()), ..spec() }));
+    bench.turns();
+    let mut most = 0;
+    for round in 0..2 {
+        let list = (0..pods).map(|n| object(&format!("o{n:05}"), 2, 1)).collect();
+        let of_third = |command| Command::Source(SourceId(3), command);
+        bench.hand_over(of_third(OfSource::ListBegin));
+        bench.hand_over(of_third(OfSource::ListPage(list)));
+        bench.turns();
+        bench.hand_over(of_third(OfSource::ListDone(rv(3), None, Reply::new().0)));
+        loop {
+            let steps = Arc::new(AtomicU64::new(0));
+            let counted = Arc::clone(&steps);
+            let count = move || counted.fetch_add(1, Ordering::Relaxed) == u64::MAX;
+            bench.writer.disk.conn.progress_handler(1, Some(count)).unwrap();
+            if !bench.turn() {
+                break;
+            }
+            if round == 1 {
+                most = most.max(usize::try_from(steps.load(Ordering::Relaxed)).unwrap());
+            }
+        }
+    }
+    assert_eq!(bench.log().len(), 2 * others + pods, "nothing is gone and nothing is told twice");
+    most
+}
+
+/// A list is compared with what is known in slices, and each costs what is in it.
+#[test]
+fn a_slice_of_a_list_costs_the_same_in_a_larger_cluster() {
+    let alone = costliest_turn(1000, 0);
+    for (what, cost) in [("more Pods", costliest_turn(6000, 0)), ("others around them", costliest_turn(1000, 3000))] {
+        assert!(cost < alone * 11 / 10, "{what}: {cost} instructions instead of {alone}");
+    }
+}

@@ -1,0 +1,96 @@
+//! What is read costs what it tells, and not what else there is.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::journal::SourceId;
+use crate::model::ResourceVersion;
+
+/// A journal with one source for each namespace, and so many objects in each.
+fn journal(dir: &Path, namespaces: usize, objects: usize) -> Reader {
+    let mut conn = schema::open_writer(dir).unwrap();
+    let all = conn.transaction().unwrap();
+    all.execute("INSERT INTO resource (api_group, plural, facts) VALUES ('', 'pods', '{}')", []).unwrap();
+    for namespace in 0..namespaces {
+        let name = format!("n{namespace:03}");
+        all.execute(
+            "INSERT INTO source (resource, namespace, label_selector, field_selector) VALUES (1, ?, '', '')",
+            [&name],
+        )
+        .unwrap();
+        for object in 0..objects {
+            all.execute(
+                "INSERT INTO object (resource, namespace, name, uid, version, present, last)
+                 VALUES (1, ?1, ?2, 'u', '1', 1, 1)",
+                [&name, &format!("o{object:05}")],
+            )
+            .unwrap();
+        }
+    }
+    all.commit().unwrap();
+    Reader::open(dir).unwrap()
+}
+
+/// How many instructions the database carries out for this.
+fn cost<T>(reader: &mut Reader, read: impl FnOnce(&mut Reader) -> Result<T>) -> (T, usize) {
+    let steps = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&steps);
+    let count = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        false
+    };
+    reader.conn.progress_handler(1, Some(count)).unwrap();
+    let found = read(reader).unwrap();
+    reader.conn.progress_handler(0, None::<fn() -> bool>).unwrap();
+    (found, steps.load(Ordering::Relaxed))
+}
+
+/// What this costs in the middle of ten namespaces of ten objects, and of ten times as many of them, or of objects in each.
+fn costs<T: PartialEq + std::fmt::Debug>(read: impl Fn(&mut Reader) -> Result<T>) -> [(T, usize); 3] {
+    [(10, 10), (100, 10), (10, 100)].map(|(namespaces, objects)| {
+        let dir = tempfile::tempdir().unwrap();
+        cost(&mut journal(dir.path(), namespaces, objects), &read)
+    })
+}
+
+#[test]
+fn objects_of_a_source_cost_the_same_however_many_others_have() {
+    let id = SourceId(5);
+    let version = ResourceVersion::new("0".to_owned());
+    let each = |reader: &Reader| {
+        let mut known = 0;
+        reader.each_known(id, &version, |_| known += 1).map(|()| known)
+    };
+    for [few, many, _] in [
+        costs(|reader| reader.objects_of(id)),
+        costs(|reader| reader.losses(id).map(|(known, _)| known)),
+        costs(|reader| each(reader)),
+        costs(|reader| reader.objects(1, Some("n004"), None).map(|rows| rows.len() as u64)),
+        costs(|reader| reader.objects_changed(1, Some("n004"), Seq(0)).map(|rows| rows.len() as u64)),
+    ] {
+        assert_eq!(few.0, 10);
+        assert_eq!(few, many);
+    }
+}
+
+#[test]
+fn an_object_is_found_by_its_name_however_many_there_are() {
+    let [few, _, many] = costs(|reader| reader.objects(1, None, Some("o00007")).map(|rows| rows.len()));
+    assert_eq!((few.0, few), (10, many));
+    let [few, other, many] = costs(|reader| reader.objects(1, Some("n004"), Some("o00007")).map(|rows| rows.len()));
+    assert_eq!((few.0, &few, &few), (1, &other, &many));
+}
+
+#[test]
+fn nobody_counts_objects_to_know_the_sources() {
+    let [few, _, many] = costs(|reader| reader.sources().map(|rows| rows.len()));
+    assert_eq!((few.0, few), (10, many));
+}
+
+#[test]
+fn namespaces_are_found_from_one_to_the_next() {
+    let [few, _, many] = costs(|reader| reader.namespaces().map(|found| found.len()));
+    assert_eq!((few.0, few), (10, many));
+}
