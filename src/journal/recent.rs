@@ -128,7 +128,8 @@ impl<T: Held> Recent<T> {
 pub(super) struct AtHand {
     /// What was written last.
     pub(super) recent: Recent,
-    /// What later entries are differences of. None of it is of the future: such an entry is committed, and so is its base.
+    /// What later entries are differences of. Some of it may not be on disk yet, and is never asked for: a reader asks for
+    /// what rows name that it has read, and those are committed together with what they name.
     pub(super) bases: Recent,
 }
 

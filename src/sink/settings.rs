@@ -230,10 +230,10 @@ fn name(text: &str) -> Result<(), Wrong> {
 }
 
 /// What is said of a type whose client this build does not have.
-#[cfg_attr(feature = "kafka", allow(dead_code, reason = "a build with every client has no use for it"))]
+#[allow(dead_code, reason = "a build with every client has no use for it")]
 pub(super) fn left_out(feature: &str) -> String {
     format!(
-        "this decklog was built without the cargo feature `{feature}`: build it with `cargo build --release --features {feature}`, or with `--all-features`"
+        "this decklog was built without the cargo feature `{feature}`: build it with `cargo build --release --all-features`, or with `--features {feature}` beside the others that you use"
     )
 }
 

@@ -82,13 +82,13 @@ text_value!(Template);
 
 impl Template {
     /// Whether it names no field: it is the same for every entry.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only the client for Redis asks"))]
+    #[allow(dead_code, reason = "only clients that stand behind features ask")]
     pub(crate) fn is_fixed(&self) -> bool {
         self.0.iter().all(|part| matches!(part, Part::Text(_)))
     }
 
     /// The name, where it is the same for every entry.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only the client for Redis asks"))]
+    #[allow(dead_code, reason = "only clients that stand behind features ask")]
     pub(crate) fn fixed(&self) -> Option<&str> {
         match self.0.as_slice() {
             [Part::Text(text)] => Some(text),

@@ -6,8 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use decklog::sim::{Sim, objects};
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 
 use crate::delivering::Collector;
 use crate::support::{Daemon, cluster, until};
@@ -280,12 +278,13 @@ async fn a_database_that_is_behind_its_mark_was_put_back() {
 }
 
 /// Sinks that hang at the start hold up nobody.
+#[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_waits_for_no_sink() {
     let sim = cluster().await;
-    let hangs = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let hangs = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = hangs.local_addr().unwrap();
-    let mut hanging = JoinSet::new();
+    let mut hanging = tokio::task::JoinSet::new();
     hanging.spawn(async move {
         let mut kept = Vec::new();
         loop {

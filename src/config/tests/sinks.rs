@@ -3,7 +3,6 @@
 use super::*;
 use crate::delivery::OnRefused;
 use crate::sink::http::CloudEvents;
-use crate::sink::postgres::SslMode;
 use crate::wire::Payload;
 
 #[test]
@@ -175,6 +174,8 @@ fn a_folder_is_one_sink_however_it_is_spelled() {
 #[test]
 #[cfg(feature = "postgres")]
 fn a_database_is_not_taken_for_another_one_and_wants_whole_entries_for_objects() {
+    use crate::sink::postgres::SslMode;
+
     let text = format!(
         "{LEAST}
 [[sink]]

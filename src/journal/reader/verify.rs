@@ -151,7 +151,10 @@ impl Reader {
     /// Where the database cannot be read at all; damage is not an error but a problem in the answer.
     pub fn verify(&mut self, progress: impl FnMut(u64, u64)) -> Result<Verified> {
         let mut found = Verified::default();
+        // What is verified is what is on disk.
+        let at_hand = self.at_hand.take();
         let read = self.verify_all(&mut found, progress);
+        self.at_hand = at_hand;
         match read {
             // Damage of the file itself ends the reading, and is the answer.
             Err(JournalError::Sqlite { what, source })

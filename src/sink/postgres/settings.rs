@@ -76,6 +76,9 @@ impl PostgresUrl {
     /// As the client reads it.
     fn parse(text: &str) -> Result<Config, Wrong> {
         let config: Config = text.parse().map_err(|_| "a string that is no URL of a database")?;
+        if config.get_password().is_some() {
+            return Err("a URL with a password, which would show in logs".into());
+        }
         if config.get_user().is_none_or(str::is_empty) || config.get_dbname().is_none_or(str::is_empty) {
             return Err("a URL without a user or without a database".into());
         }
@@ -139,8 +142,9 @@ impl Text for PostgresUrl {
                 _ => return Err("a URL with other parameters than host".into()),
             }
         }
-        let authority = text.split_once("://").map_or("", |(_, rest)| rest).split('/').next().unwrap_or_default();
-        if authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
+        // The client takes for credentials what stands before the first "@", whatever that is.
+        let rest = text.split_once("://").map_or("", |(_, rest)| rest);
+        if rest.split_once('@').is_some_and(|(user, _)| user.contains(':')) {
             return Err("a URL with a password, which would show in logs".into());
         }
         Ok(Self {
@@ -190,6 +194,21 @@ impl SinkSettings for Settings {
     }
 }
 
+#[cfg(test)]
+mod tests_of_every_build {
+    use super::*;
+
+    #[test]
+    fn a_password_is_found_without_the_client() {
+        for url in ["postgres://me:s3cret@h/audit", "postgres://me:s3/cret@h/audit", "postgres://:x@h/audit"] {
+            assert!(PostgresUrl::read(url).unwrap_err().found.contains("with a password"), "{url}");
+        }
+        for url in ["postgres://me@h:5432/audit", "postgres://me@/audit?host=/run/postgresql"] {
+            assert!(PostgresUrl::read(url).is_ok(), "{url}");
+        }
+    }
+}
+
 #[cfg(all(test, feature = "postgres"))]
 mod tests {
     use super::*;
@@ -221,6 +240,7 @@ mod tests {
         for (url, says) in [
             ("host=db.example password=s3cret", "begin with postgres://"),
             ("postgres://me:s3cret@db.example/audit", "with a password"),
+            ("postgres://me:s3/cret@db.example/audit", "with a password"),
             ("postgres://me@db.example/audit?password=s3cret", "with a password"),
             ("postgres://me@db.example/audit?sslmode=disable", "parameter sslmode"),
             ("postgres://me@db.example/audit?options=s3cret", "other parameters"),
