@@ -105,7 +105,9 @@ fn hostile_objects_cost_no_more_than_their_length() {
             // In small pieces, as a slow server would send it.
             for part in line.as_bytes().chunks(1000) {
                 lines.push(bytes::Bytes::copy_from_slice(part));
-                drop(lines.take());
+                while let Ok(Some(line)) = lines.take() {
+                    drop(line);
+                }
             }
         });
         bounded(&format!("{name}: an event"), || drop(decode::line(line.trim_end().as_bytes())));
