@@ -261,7 +261,10 @@ impl Reader {
             values.push(namespace.clone().into());
             values.push(namespace.clone().into());
         }
-        if !query.types.is_empty() {
+        if query.types == [EntryType::Gap] {
+            // As the index of gaps has it, which is found by nothing else.
+            text.push_str(" AND e.type = 3");
+        } else if !query.types.is_empty() {
             text.push_str(&format!(" AND e.type IN ({})", vec!["?"; query.types.len()].join(", ")));
             values.extend(query.types.iter().map(|kind| type_code(*kind).into()));
         }

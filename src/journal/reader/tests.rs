@@ -8,7 +8,7 @@ use super::*;
 use crate::journal::SourceId;
 use crate::model::ResourceVersion;
 
-/// A journal with one source for each namespace, and so many objects in each.
+/// A journal with one source for each namespace, and so many objects in each, of which each has one entry.
 fn journal(dir: &Path, namespaces: usize, objects: usize) -> Reader {
     let mut conn = schema::open_writer(dir).unwrap();
     let all = conn.transaction().unwrap();
@@ -25,6 +25,12 @@ fn journal(dir: &Path, namespaces: usize, objects: usize) -> Reader {
                 "INSERT INTO object (resource, namespace, name, uid, version, present, last)
                  VALUES (1, ?1, ?2, 'u', '1', 1, 1)",
                 [&name, &format!("o{object:05}")],
+            )
+            .unwrap();
+            all.execute(
+                "INSERT INTO entry (time, type, source, object, previous, object_start, object_end, line)
+                 VALUES (0, 0, ?, last_insert_rowid(), 0, 0, 0, x'')",
+                [namespace + 1],
             )
             .unwrap();
         }
@@ -93,4 +99,14 @@ fn nobody_counts_objects_to_know_the_sources() {
 fn namespaces_are_found_from_one_to_the_next() {
     let [few, _, many] = costs(|reader| reader.namespaces().map(|found| found.len()));
     assert_eq!((few.0, few), (10, many));
+}
+
+#[test]
+fn gaps_are_found_without_the_entries_between_them() {
+    let query = EntryQuery { types: vec![EntryType::Gap], ..EntryQuery::default() };
+    for newest_first in [false, true] {
+        let gaps = |reader: &mut Reader| reader.select(&query, Seq(0), None, newest_first, 64, None);
+        let [few, other, many] = costs(|reader| gaps(reader).map(|page| page.looked));
+        assert_eq!((few.0, few, few), (0, other, many));
+    }
 }
