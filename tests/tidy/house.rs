@@ -46,6 +46,8 @@ impl House {
         for item in parsed.items.into_iter().filter(|item| !is_test(attributes(item))) {
             if let Item::Mod(declared) = &item
                 && declared.content.is_none()
+                // What has a path is a file that stands elsewhere in the house, for a build without a feature.
+                && !declared.attrs.iter().any(|attribute| attribute.path().is_ident("path"))
             {
                 let mut child = module.clone();
                 child.push(declared.ident.to_string());
