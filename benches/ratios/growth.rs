@@ -6,13 +6,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use decklog::journal::{Journal, Reader, SourceJournal, SourceState, WatchChange, WriterThread};
-use decklog::model::{Observed, Redacted, Resource, ResourceVersion, Seq, SourceSpec, Verb};
+use decklog::model::{Observed, Redacted, ResourceVersion, Seq, Verb};
 use decklog::sim::{Sim, objects};
 use decklog::wire::Entry;
 use tokio::runtime::Runtime;
 
 use super::process::{self, Daemon, file_sink, own_seconds, peak_mib, resident_mib, seconds_of};
 use super::table::{Table, thousands};
+use super::throughput::{config_maps, spec};
 use super::{ROUNDS, median};
 
 const PATIENCE: Duration = Duration::from_secs(1800);
@@ -193,7 +194,7 @@ async fn grow(dir: &Path, entries: usize) -> (f64, f64) {
 
 async fn open(dir: &Path) -> (Journal, SourceJournal, WriterThread) {
     let (journal, thread) = Journal::open(dir).expect("a journal");
-    let source = journal.source(&spec()).await.expect("a source").0;
+    let source = journal.source(&spec(config_maps())).await.expect("a source").0;
     (journal, source, thread)
 }
 
@@ -231,23 +232,4 @@ fn asked(state: &Path, args: &[&str], is_right: impl Fn(&str) -> bool) -> String
         computed.push(own * 1e3);
     }
     format!("{:.1} ms ({:.1})", median(took), median(computed))
-}
-
-fn spec() -> SourceSpec {
-    SourceSpec {
-        resource: Resource {
-            group: String::new(),
-            version: "v1".to_owned(),
-            kind: "ConfigMap".to_owned(),
-            plural: "configmaps".to_owned(),
-            singular: "configmap".to_owned(),
-            short_names: vec!["cm".to_owned()],
-            namespaced: true,
-        },
-        namespace: None,
-        label_selector: String::new(),
-        field_selector: String::new(),
-        first_list_silent: false,
-        ignore: Vec::new(),
-    }
 }

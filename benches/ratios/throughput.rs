@@ -193,7 +193,7 @@ fn read(reader: &mut Reader) -> Vec<Item> {
     }
 }
 
-fn spec(resource: Resource) -> SourceSpec {
+pub(super) fn spec(resource: Resource) -> SourceSpec {
     SourceSpec {
         resource,
         namespace: None,
@@ -204,7 +204,7 @@ fn spec(resource: Resource) -> SourceSpec {
     }
 }
 
-fn config_maps() -> Resource {
+pub(super) fn config_maps() -> Resource {
     Resource {
         kind: "ConfigMap".to_owned(),
         plural: "configmaps".to_owned(),
