@@ -4,6 +4,7 @@
 //! rendered anew, so `1.0`, `1` and `1e400` stay what they are.
 
 mod diff;
+mod happened;
 mod leaf_diff;
 mod noise;
 mod patch;
@@ -12,8 +13,11 @@ pub mod redact;
 #[cfg(test)]
 mod tests;
 
+use jiff::Timestamp;
+
 pub use crate::json::Shape;
 use crate::json::tree::Tree;
+pub use happened::newest as newest_stamp;
 pub use noise::{Ignore, Noise, Preset};
 pub use pattern::Pattern;
 
@@ -31,6 +35,8 @@ pub struct Change {
     pub touched: Vec<String>,
     /// The `change` member of an entry.
     pub json: String,
+    /// When it happened, to the second: the newest of the stamps in the object that it moved.
+    pub happened: Option<Timestamp>,
 }
 
 /// Compares two versions of an object.

@@ -173,7 +173,7 @@ impl Churn {
         let change = Change::of(entry).ok().flatten().unwrap_or_default();
         let (class, manager) = match entry.op {
             EntryType::Added => (Class::Created, read::creator(body)),
-            EntryType::Modified => (self.classes.of(&resource, &change, time), read::writer(&change, body)),
+            EntryType::Modified => (self.classes.of(&resource, &change, time), read::writer(&change)),
             // Nobody is named in the books for a deletion.
             EntryType::Deleted | EntryType::Gap => (Class::Deleted, None),
         };

@@ -29,12 +29,13 @@ use crate::spelling::{Format, Text, Wrong, text_value};
 use crate::wire;
 
 /// The keys of an entry, which are the variables of a filter.
-pub const VARIABLES: [&str; 19] = [
+pub const VARIABLES: [&str; 20] = [
     "v",
     "seq",
     "epoch",
     "id",
     "time",
+    "happened",
     "type",
     "evidence",
     "cluster",

@@ -333,6 +333,7 @@ pub(crate) mod tests {
             seq: Seq(seq),
             epoch,
             time: "2026-11-21T10:15:00.000000Z",
+            happened: None,
             op: EntryType::Modified,
             evidence: Some(Evidence::Watched),
             cluster: &Cluster { name: "prod".into(), uid: "c".into() },

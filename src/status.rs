@@ -28,6 +28,9 @@ pub struct Status {
     pub time: Timestamp,
     /// What needs a person, or soon will.
     pub alarms: Vec<Alarm>,
+    /// What is worth knowing, and nobody can do anything about any more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<Alarm>,
     /// The cluster that the journal belongs to.
     pub cluster: ClusterStatus,
     /// The daemon.
@@ -296,6 +299,7 @@ impl Status {
         let mut status = Self {
             time: now,
             alarms: Vec::new(),
+            notices: Vec::new(),
             cluster: ClusterStatus { name: cluster.name, uid: cluster.uid },
             daemon: if live == Live::default() { daemon } else { daemon.with(&live) },
             journal: JournalStatus {
@@ -368,13 +372,14 @@ impl Status {
         };
         status.sources.sort_by_key(|source| !source.active);
         status.sinks.sort_by_key(|sink| !sink.active);
-        status.alarms = status.alarms_now();
+        status.judge();
         Ok(status)
     }
 
-    /// What of it needs a person, or soon will; the worst first.
-    pub(crate) fn alarms_now(&self) -> Vec<Alarm> {
-        alarm::alarms(self)
+    /// Says what of it needs a person, the worst first, and what is worth knowing.
+    pub(crate) fn judge(&mut self) {
+        self.alarms = alarm::alarms(self);
+        self.notices = alarm::gaps(self).into_iter().collect();
     }
 }
 

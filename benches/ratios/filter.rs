@@ -116,6 +116,7 @@ fn entries() -> Vec<Vec<u8>> {
                 seq: Seq(index as u64 + 1),
                 epoch: "01997d0e-0000-7000-8000-000000000000",
                 time: "2026-11-21T00:00:00.000000Z",
+                happened: None,
                 op: EntryType::Modified,
                 evidence: None,
                 cluster: &cluster,

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::Change;
-use super::patch::{self, METADATA, ROOM, area_of, insert, metadata_area, write_manager, write_operation};
+use super::patch::{self, METADATA, ROOM, area_of, insert, metadata_area, write_move, write_operation};
+use super::{Change, happened};
 use crate::json::Shape;
 use crate::json::pointer::push_segment;
 use crate::json::tree::{Id, Kind, Tree};
-use crate::k8s::bookkeeping::{MANAGED_FIELDS, RESOURCE_VERSION};
+use crate::k8s::bookkeeping::RESOURCE_VERSION;
+use crate::k8s::managed_fields;
 use crate::k8s::merge_keys;
 
 /// Below this depth a value that differs is replaced as a whole.
@@ -47,6 +48,19 @@ enum Gaps {
     /// The same ones, one after the other.
     InOrder,
 }
+
+/// Which elements of two lists are the same.
+enum Aligned {
+    /// These pairs, which have the same order in both.
+    InTurn(Gaps, Vec<(usize, usize)>),
+    /// Elements with names of their own, some of which changed places: for each new one the old one that it is, and the
+    /// longest run of pairs that have the same order in both.
+    Rearranged { twins: Vec<Option<usize>>, pairs: Vec<(usize, usize)> },
+}
+
+/// In longer lists an element that changed places goes and comes again: where each stands after each move costs more
+/// than that is worth.
+const MANY_MOVES: usize = 256;
 
 /// The keyed digest of a value that was masked or dropped, and where the value was.
 pub(super) type Mark = (String, [u8; 16]);
@@ -102,6 +116,10 @@ struct Differ<'a> {
     room: usize,
     /// Sorted.
     areas: Vec<String>,
+    /// Where the first values were set that somebody may own.
+    set: Vec<String>,
+    /// Where a stamp may have been set.
+    stamped: Vec<String>,
     /// Where there are marks: for each list that differs the new index of every old element that is still there.
     moves: Option<HashMap<String, HashMap<usize, usize>>>,
 }
@@ -117,6 +135,8 @@ impl<'a> Differ<'a> {
             touched: Vec::new(),
             touched_bytes: 0,
             areas: Vec::new(),
+            set: Vec::new(),
+            stamped: Vec::new(),
             moves: None,
         }
     }
@@ -218,7 +238,12 @@ impl<'a> Differ<'a> {
         self.stay(part.old_at, part.new_at, head);
         self.stay(old_at + before.len(), new_at + after.len(), tail);
 
-        let (gaps, pairs) = self.align(before, after, between);
+        let (gaps, pairs) = match self.align(before, after, between) {
+            Aligned::Rearranged { twins, pairs } => {
+                return self.rearrange(&Stretch { before, after, old_at, new_at, depth, room }, &twins, &pairs);
+            }
+            Aligned::InTurn(gaps, pairs) => (gaps, pairs),
+        };
         // Indexes of the old and the new part up to which all is said. The operations are applied one after the
         // other, so at each of them the list is new before this index and old from there on.
         let (mut i, mut j) = (0, 0);
@@ -269,6 +294,76 @@ impl<'a> Differ<'a> {
         self.patch.len() <= room
     }
 
+    /// As [`Differ::stretch`], where elements with names of their own changed places. `twins` says of each new element
+    /// which old one it is, `pairs` are those that keep their order.
+    fn rearrange(&mut self, part: &Stretch<'_>, twins: &[Option<usize>], pairs: &[(usize, usize)]) -> bool {
+        let Stretch { before, after, old_at, new_at, depth, room } = *part;
+        let mut goes = vec![None; before.len()];
+        for (new, old) in twins.iter().enumerate() {
+            if let Some(old) = old {
+                goes[*old] = Some(new);
+                self.stay(old_at + old, new_at + new, 1);
+            }
+        }
+        // The list as the operations so far leave it: for each element where it goes, and whether it stands there among
+        // those that stay.
+        let mut here: Vec<(usize, bool)> = Vec::with_capacity(after.len());
+        for (old, &id) in before.iter().enumerate() {
+            match goes[old] {
+                Some(new) => here.push((new, pairs.contains(&(old, new)))),
+                None => {
+                    self.element(new_at + here.len(), |differ| differ.operation("remove", Some(id), None));
+                    self.element(old_at + old, |differ| differ.leaves(Side::Old, id, depth + 1));
+                }
+            }
+        }
+        let mut moved = vec![false; after.len()];
+        for (new, &id) in after.iter().enumerate() {
+            let Some(old) = twins[new] else {
+                here.insert(new, (new, true));
+                self.element(new_at + new, |differ| {
+                    differ.operation("add", None, Some(id));
+                    differ.leaves(Side::New, id, depth + 1);
+                });
+                continue;
+            };
+            while here[new].0 != new {
+                let at =
+                    here.iter().position(|&(goes, _)| goes == new).expect("each twin is in the list until its turn");
+                let (from, to) = if here[at].1 {
+                    // It stays, and what stands before it goes behind all those that come before that.
+                    let goes = here[new].0;
+                    let last = here.iter().rposition(|&(other, stays)| stays && other < goes);
+                    (new, last.expect("what is waited for stays, and comes before"))
+                } else {
+                    (at, new)
+                };
+                let (goes, _) = here.remove(from);
+                here.insert(to, (goes, true));
+                moved[goes] = true;
+                self.moved_element(new_at + from, new_at + to);
+            }
+            here[new].1 = true;
+            self.element(new_at + new, |differ| {
+                if moved[new] {
+                    differ.touch();
+                }
+                differ.value(before[old], id, depth + 1);
+            });
+            if self.patch.len() > room {
+                return false;
+            }
+        }
+        self.patch.len() <= room
+    }
+
+    /// Writes that an element of the list at the current path stands elsewhere.
+    fn moved_element(&mut self, from: usize, to: usize) {
+        let place = |index: usize| format!("{}/{index}", self.path);
+        write_move(&mut self.patch, &place(from), &place(to));
+        self.element(to, |differ| differ.note_area(None, None));
+    }
+
     /// Notes that some elements of the list at the current path are the same ones, where marks need to know.
     fn stay(&mut self, old: usize, new: usize, count: usize) {
         if let Some(moved) = self.moves.as_mut().and_then(|moves| moves.get_mut(&self.path)) {
@@ -303,9 +398,9 @@ impl<'a> Differ<'a> {
     }
 
     /// Which elements are the same one in both parts, in an order that both share, and what to make of those between.
-    fn align(&mut self, old: &[Id], new: &[Id], between: bool) -> (Gaps, Vec<(usize, usize)>) {
+    fn align(&mut self, old: &[Id], new: &[Id], between: bool) -> Aligned {
         if old.is_empty() || new.is_empty() {
-            return (Gaps::ComeAndGo, Vec::new());
+            return Aligned::InTurn(Gaps::ComeAndGo, Vec::new());
         }
         for &id in old {
             self.old.read(id);
@@ -323,10 +418,17 @@ impl<'a> Differ<'a> {
                 continue;
             }
             if before == after {
-                return (Gaps::ComeAndGo, (0..old.len()).map(|index| (index, index)).collect());
+                return Aligned::InTurn(Gaps::ComeAndGo, (0..old.len()).map(|index| (index, index)).collect());
             }
             if all_differ(&before) && all_differ(&after) {
-                return (Gaps::ComeAndGo, in_both(&before, &after));
+                let twins = in_both(&before, &after);
+                let pairs = longest_increasing(&twins);
+                if twins.len() == pairs.len() || old.len().max(new.len()) > MANY_MOVES {
+                    return Aligned::InTurn(Gaps::ComeAndGo, pairs);
+                }
+                let mut of = vec![None; new.len()];
+                twins.into_iter().for_each(|(old, new)| of[new] = Some(old));
+                return Aligned::Rearranged { twins: of, pairs };
             }
             alike = alike.or(Some((before, after)));
         }
@@ -335,16 +437,17 @@ impl<'a> Differ<'a> {
             // them may have names of its own.
             let (before, after) = (texts(&self.old, old), texts(&self.new, new));
             let small = before.len() * after.len() <= SMALL;
-            let pairs = if small { longest_common(&before, &after) } else { in_both(&before, &after) };
-            return (Gaps::ByName, pairs);
+            let pairs =
+                if small { longest_common(&before, &after) } else { longest_increasing(&in_both(&before, &after)) };
+            return Aligned::InTurn(Gaps::ByName, pairs);
         }
         match alike.or(partly) {
             Some((mut before, mut after)) => {
                 count(&mut before);
                 count(&mut after);
-                (Gaps::ComeAndGo, in_both(&before, &after))
+                Aligned::InTurn(Gaps::ComeAndGo, longest_increasing(&in_both(&before, &after)))
             }
-            None => (Gaps::InOrder, Vec::new()),
+            None => Aligned::InTurn(Gaps::InOrder, Vec::new()),
         }
     }
 
@@ -353,6 +456,12 @@ impl<'a> Differ<'a> {
         let was = old.map(|id| self.old.bytes(id));
         let value = new.map(|id| self.new.bytes(id));
         write_operation(&mut self.patch, name, &self.path, value, was);
+        if new.is_some() {
+            patch::note(&mut self.set, &self.path);
+            if happened::may_be_stamped(&self.path) {
+                self.stamped.push(self.path.clone());
+            }
+        }
         self.note_area(old, new);
     }
 
@@ -474,6 +583,7 @@ impl<'a> Differ<'a> {
                 (Some(old), Some(new)) if self.old.bytes(old) == self.new.bytes(new) => {
                     let masked = self.new.bytes(new);
                     write_operation(&mut self.patch, "replace", &self.path, Some(masked), Some(masked));
+                    patch::note(&mut self.set, &self.path);
                 }
                 // The text of the patch shows it.
                 (Some(_), _) | (None, Some(_)) => continue,
@@ -489,33 +599,15 @@ impl<'a> Differ<'a> {
     fn finish(mut self) -> (Change, Shape) {
         let managers = self.managers();
         let json = patch::change(&self.areas, &self.patch, &managers);
-        (Change { areas: self.areas, touched: self.touched, json }, self.new.into_shape())
+        let happened = happened::of(&mut self.new, self.stamped.iter().map(String::as_str));
+        (Change { areas: self.areas, touched: self.touched, json, happened }, self.new.into_shape())
     }
 
-    /// The entries of managedFields that the version before did not have just so.
+    /// Those who made the change.
     fn managers(&mut self) -> Vec<u8> {
-        let mut out = Vec::new();
-        if !self.areas.iter().any(|area| area == "managedFields") {
-            return out;
-        }
-        let entries = |tree: &mut Tree<'a>| -> Vec<Id> {
-            let Some(list) = tree.find(MANAGED_FIELDS) else { return Vec::new() };
-            if tree.kind(list) != Kind::Array {
-                return Vec::new();
-            }
-            tree.read(list);
-            tree.elements(list).collect()
-        };
-        let known: HashSet<&[u8]> = entries(&mut self.old).into_iter().map(|id| self.old.bytes(id)).collect();
-        for entry in entries(&mut self.new) {
-            if known.contains(self.new.bytes(entry)) {
-                continue;
-            }
-            self.new.read(entry);
-            let first = out.is_empty();
-            write_manager(&mut out, self.new.view(), entry, first);
-        }
-        out
+        let kept = self.areas.iter().all(|area| area != "managedFields");
+        let wrote = if kept { Vec::new() } else { managed_fields::moved(&mut self.old, &mut self.new) };
+        patch::managers(&mut self.new, &wrote, &self.set)
     }
 }
 
@@ -612,12 +704,10 @@ fn count(identities: &mut [Identity<'_>]) {
     }
 }
 
-/// Where the identities stand that are in both lists, as many of them as have the same order there.
+/// Where the identities stand that are in both lists, in the order of the second.
 fn in_both(before: &[Identity<'_>], after: &[Identity<'_>]) -> Vec<(usize, usize)> {
     let positions: HashMap<&Identity<'_>, usize> = before.iter().enumerate().map(|(i, key)| (key, i)).collect();
-    let pairs: Vec<(usize, usize)> =
-        after.iter().enumerate().filter_map(|(j, key)| Some((*positions.get(key)?, j))).collect();
-    longest_increasing(&pairs)
+    after.iter().enumerate().filter_map(|(j, key)| Some((*positions.get(key)?, j))).collect()
 }
 
 /// The longest list that both lists hold in this order, by its places in them.

@@ -4,11 +4,12 @@
 
 use std::ops::Range;
 
-use super::Change;
-use super::patch::{self, ROOM, area_of, insert, write_manager, write_operation};
+use super::patch::{self, ROOM, area_of, insert, write_operation};
+use super::{Change, happened};
 use crate::json::pointer::push_segment;
 use crate::json::tree::{Id, Kind, Leaf, Shape, Tree, View};
 use crate::k8s::bookkeeping::{MANAGED_FIELDS, RESOURCE_VERSION};
+use crate::k8s::managed_fields;
 use crate::k8s::merge_keys::IDENTITIES;
 
 /// More values than this are left to the comparison of everything, …
@@ -23,7 +24,7 @@ pub(super) fn compare(old: &[u8], shape: &Shape, new: &[u8]) -> Option<(Change, 
     if View::of(old, shape)?.kind(Tree::ROOT) != Kind::Object {
         return None;
     }
-    let mut search = Search { text: old, shape, read: None, lists: Vec::new(), books: Vec::new() };
+    let mut search = Search { text: old, shape, read: None, lists: Vec::new(), books: false };
     let (mut from, mut to, mut room) = (0, 0, ROOM / 2);
     let (mut leaves, mut paths) = (Vec::with_capacity(4), Vec::with_capacity(4));
     loop {
@@ -46,10 +47,30 @@ pub(super) fn compare(old: &[u8], shape: &Shape, new: &[u8]) -> Option<(Change, 
         paths.push(path);
     }
     search.elements_keep_their_names()?;
-    let Search { read, books, .. } = search;
+    let Search { mut read, books, .. } = search;
+    let mut set = Vec::new();
+    paths.iter().for_each(|path| patch::note(&mut set, path));
+    let mut managers = Vec::new();
+    if !books && !set.is_empty() {
+        // Nothing moved in managedFields, so an owner is the same in both; and what is read here is kept for the next
+        // change.
+        let tree = read.take().or_else(|| Tree::of_shape(old, shape))?;
+        managers = patch::managers(read.insert(tree), &[], &set);
+    }
     let shape = read.map_or_else(|| shape.clone(), Tree::into_full_shape);
     let next = shape.with_leaves(&leaves);
-    let change = describe(View::of(old, &shape)?, View::of(new, &next)?, &leaves, paths, &books);
+    if books {
+        let (mut before, mut after) = (Tree::of_shape(old, &shape)?, Tree::of_shape(new, &next)?);
+        let wrote = managed_fields::moved(&mut before, &mut after);
+        managers = patch::managers(&mut after, &wrote, &set);
+    }
+    let stamped: Vec<&str> = paths.iter().map(String::as_str).filter(|path| happened::may_be_stamped(path)).collect();
+    let happened = match &stamped[..] {
+        [] => None,
+        stamped => happened::of(&mut Tree::of_shape(new, &next)?, stamped.iter().copied()),
+    };
+    let (before, after) = (View::of(old, &shape)?, View::of(new, &next)?);
+    let change = Change { happened, ..describe(before, after, &leaves, paths, &managers) };
     Some((change, next.trimmed()))
 }
 
@@ -59,24 +80,18 @@ fn describe(
     new: View<'_, '_>,
     leaves: &[(Id, Leaf)],
     mut paths: Vec<String>,
-    books: &[(Id, Id)],
+    managers: &[u8],
 ) -> Change {
-    let (mut areas, mut patch, mut managers) = (Vec::with_capacity(2), Vec::with_capacity(512), Vec::new());
+    let (mut areas, mut patch) = (Vec::with_capacity(2), Vec::with_capacity(512));
     for ((id, _), path) in leaves.iter().zip(&paths) {
         if let Some(area) = area_of(path) {
             insert(&mut areas, &area);
         }
         write_operation(&mut patch, "replace", path, Some(new.bytes(*id)), Some(old.bytes(*id)));
     }
-    let mut first = true;
-    for &(list, entry) in books {
-        if !old.elements(list).any(|known| old.bytes(known) == new.bytes(entry)) {
-            first &= !write_manager(&mut managers, new, entry, first);
-        }
-    }
     paths.retain(|path| path != RESOURCE_VERSION);
-    let json = patch::change(&areas, &patch, &managers);
-    Change { areas, touched: paths, json }
+    let json = patch::change(&areas, &patch, managers);
+    Change { areas, touched: paths, json, happened: None }
 }
 
 /// Elements of one list, from the first to the last that holds something that differs.
@@ -92,8 +107,8 @@ struct Search<'a> {
     /// With what had to be read, if anything.
     read: Option<Tree<'a>>,
     lists: Vec<Elements>,
-    /// Entries of managedFields in which something differs, with their list.
-    books: Vec<(Id, Id)>,
+    /// Whether something differs in managedFields.
+    books: bool,
 }
 
 impl<'a> Search<'a> {
@@ -144,9 +159,7 @@ impl<'a> Search<'a> {
                         Some(elements) => elements.last = index,
                         None => self.lists.push(Elements { list: id, first: index, last: index }),
                     }
-                    if path == MANAGED_FIELDS && self.books.last() != Some(&(id, element)) {
-                        self.books.push((id, element));
-                    }
+                    self.books |= path == MANAGED_FIELDS;
                     push_index(path, index);
                     (id, in_list) = (element, true);
                 }
@@ -251,7 +264,7 @@ mod tests {
         let (change, _) = compare(LEASE.as_bytes(), &shape_of(LEASE), renewed.as_bytes()).unwrap();
         assert_eq!(
             change.json,
-            r#"{"areas":["managedFields","spec"],"patch":[{"op":"replace","path":"/metadata/resourceVersion","value":"10","was":"9"},{"op":"replace","path":"/metadata/managedFields/1/time","value":"T2","was":"T1"},{"op":"replace","path":"/spec/renewTime","value":"T2","was":"T1"}],"managers":[{"manager":"kubelet","operation":"Update","time":"T2"}]}"#
+            r#"{"areas":["managedFields","spec"],"patch":[{"op":"replace","path":"/metadata/resourceVersion","value":"10","was":"9"},{"op":"replace","path":"/metadata/managedFields/1/time","value":"T2","was":"T1"},{"op":"replace","path":"/spec/renewTime","value":"T2","was":"T1"}],"managers":[{"manager":"kubelet","operation":"Update","time":"T2","by":"moved"}]}"#
         );
         assert_eq!(change.touched, ["/metadata/managedFields/1/time", "/spec/renewTime"]);
     }

@@ -1,10 +1,13 @@
 //! Writing the `change` member of an entry: areas, a patch (RFC 6902) and managers.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use crate::json::one_line;
 use crate::json::pointer::unescape;
-use crate::json::tree::{Id, View};
+use crate::json::tree::{Id, Tree, View};
+use crate::k8s::bookkeeping::{GENERATION, RESOURCE_VERSION, is_of_managed_fields};
+use crate::k8s::managed_fields::{self, Books, By};
 
 /// The member of an object that says who it is.
 pub(super) const METADATA: &str = "/metadata";
@@ -66,9 +69,19 @@ pub(super) fn write_operation(out: &mut Vec<u8>, name: &str, path: &str, value: 
     out.extend_from_slice(b"},");
 }
 
-/// Writes whom an entry of managedFields belongs to, as entries have it. Returns whether there was anything to write.
-pub(super) fn write_manager(out: &mut Vec<u8>, tree: View<'_, '_>, entry: Id, first: bool) -> bool {
-    let mut separator = if first { "{" } else { ",{" };
+/// As [`write_operation`]: what stood at one place stands at another.
+pub(super) fn write_move(out: &mut Vec<u8>, from: &str, path: &str) {
+    out.extend_from_slice(b"{\"op\":\"move\",\"from\":");
+    write_json(out, from);
+    out.extend_from_slice(b",\"path\":");
+    write_json(out, path);
+    out.extend_from_slice(b"},");
+}
+
+/// Writes whom an entry of managedFields belongs to, as entries have it, and how it is known that they made the change.
+/// Writes nothing where the entry says nothing.
+fn write_manager(out: &mut Vec<u8>, tree: View<'_, '_>, entry: Id, by: By) {
+    let mut separator = if out.is_empty() { "{" } else { ",{" };
     for name in ["manager", "operation", "subresource", "time"] {
         let Some(value) = tree.member(entry, name).map(|id| tree.bytes(id)) else { continue };
         if name == "subresource" && value == b"\"\"" {
@@ -80,11 +93,47 @@ pub(super) fn write_manager(out: &mut Vec<u8>, tree: View<'_, '_>, entry: Id, fi
         out.extend_from_slice(value);
         separator = ",";
     }
-    let any = separator == ",";
-    if any {
-        out.push(b'}');
+    if separator == "," {
+        out.extend_from_slice(format!(",\"by\":\"{}\"}}", by.as_str()).as_bytes());
     }
-    any
+}
+
+/// So many values that changed are asked for their owner.
+const ASKED: usize = 8;
+
+/// Writes those who made a change, as entries have them. `wrote` are the entries of managedFields that moved with it.
+/// Where none did, the writer is among the owners of what is there now: each write owns all that it sets. What the API
+/// server itself sets has no owner, and no entry shows who removed what another had.
+pub(super) fn managers(new: &mut Tree<'_>, wrote: &[Id], set: &[String]) -> Vec<u8> {
+    let mut out = Vec::new();
+    if !wrote.is_empty() {
+        wrote.iter().for_each(|&entry| write_manager(&mut out, new.view(), entry, By::Moved));
+        return out;
+    }
+    let paths: Vec<_> = set.iter().filter_map(|path| managed_fields::steps(new, path)).collect();
+    if paths.is_empty() {
+        return out;
+    }
+    let entries = managed_fields::read(new);
+    let books = Books::of(new.view(), entries);
+    let owners = |path: &Vec<_>| books.owners(path, |step, key| managed_fields::leads(new.view(), step, key));
+    let mut owners: Vec<Vec<Id>> = paths.iter().map(owners).filter(|owners| !owners.is_empty()).collect();
+    owners.sort_by_key(Vec::len);
+    let Some((first, others)) = owners.split_first() else { return out };
+    let of_all: Vec<Id> = first.iter().filter(|id| others.iter().all(|of| of.contains(id))).copied().collect();
+    // Several writes in one change, or what the API server changed of what somebody has.
+    let any = || owners.concat().into_iter().collect::<BTreeSet<Id>>().into_iter().collect();
+    let named: Vec<Id> = if of_all.is_empty() { any() } else { of_all };
+    named.iter().for_each(|&entry| write_manager(&mut out, new.view(), entry, By::Owner));
+    out
+}
+
+/// Notes that a value was set, where its owner may have set it.
+pub(super) fn note(set: &mut Vec<String>, path: &str) {
+    let counts = path != RESOURCE_VERSION && path != GENERATION && !is_of_managed_fields(path);
+    if counts && set.len() < ASKED {
+        set.push(path.to_owned());
+    }
 }
 
 fn write_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {

@@ -3,11 +3,24 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod who;
+
 /// A plain RFC 6902, which knows nothing of `was`; what it finds there is checked all the same.
 fn apply(document: &mut Value, patch: &Value) {
     for operation in patch.as_array().unwrap() {
         let path = operation["path"].as_str().unwrap();
         let kind = operation["op"].as_str().unwrap();
+        if kind == "move" {
+            let place = |pointer: &str| {
+                pointer.rsplit_once('/').map(|(list, at)| (list.to_owned(), at.parse::<usize>().unwrap()))
+            };
+            let (from, to) = (place(operation["from"].as_str().unwrap()).unwrap(), place(path).unwrap());
+            assert!(from.0 == to.0 && from.1 != to.1, "{operation}");
+            let list = document.pointer_mut(&from.0).unwrap().as_array_mut().unwrap();
+            let element = list.remove(from.1);
+            list.insert(to.1, element);
+            continue;
+        }
         if kind != "add" {
             let was = &operation["was"];
             assert_eq!(document.pointer(path).unwrap_or_else(|| panic!("nothing at {path}")), was, "was at {path}");
@@ -54,6 +67,7 @@ fn short(change: &Change) -> Vec<String> {
         match operation["op"].as_str().unwrap() {
             "add" => format!("+{path} {}", operation["value"]),
             "remove" => format!("-{path} {}", operation["was"]),
+            "move" => format!("{}=>{path}", operation["from"].as_str().unwrap()),
             _ => format!("~{path} {} -> {}", operation["was"], operation["value"]),
         }
     };
@@ -82,6 +96,7 @@ fn a_status_update_of_a_pod_reads_well() {
       ],
       "managers": [
         {
+          "by": "moved",
           "manager": "kubelet",
           "operation": "Update",
           "subresource": "status",
@@ -206,7 +221,7 @@ fn elements_with_names_come_and_go_one_by_one() {
     };
     assert_eq!(steps(&["a", "b", "c"], &["a", "x", "b", "c"]), ["+/spec/1"]);
     assert_eq!(steps(&["a", "b", "c"], &["b", "c"]), ["-/spec/0"]);
-    assert_eq!(steps(&["a", "b", "c", "d"], &["d", "a", "b", "c"]), ["+/spec/0", "-/spec/4"]);
+    assert_eq!(steps(&["a", "b", "c", "d"], &["d", "a", "b", "c"]), ["/spec/3=>/spec/0"]);
     assert_eq!(steps(&["a", "b"], &["a", "x"]), ["-/spec/1", "+/spec/1"]);
     assert_eq!(steps(&["a"], &[]), ["-/spec/0"]);
 }
@@ -228,7 +243,7 @@ fn elements_are_known_by_the_merge_keys_of_their_kind() {
 #[track_caller]
 fn steps(old: &Value, new: &Value) -> Vec<String> {
     let change = check(&json!({"spec": {"l": old}}).to_string(), &json!({"spec": {"l": new}}).to_string());
-    let plain = |step: String| step.split(' ').next().unwrap_or_default().replacen("/spec/l", "", 1);
+    let plain = |step: String| step.split(' ').next().unwrap_or_default().replace("/spec/l", "");
     short(&change).into_iter().map(plain).collect()
 }
 
@@ -262,6 +277,34 @@ fn one_element_that_comes_is_one_operation_whatever_else_changes() {
         assert_eq!(steps(&json!([first]), &json!([marked(first), last])), ["+/0/more", "+/1"], "{list}");
         assert_eq!(steps(&json!([last, marked(first)]), &json!([first])), ["-/0", "-/0/more"], "{list}");
     }
+}
+
+#[test]
+fn an_element_that_stands_elsewhere_is_moved_and_is_the_same_one() {
+    let list = |text: &str| -> Value {
+        text.split(' ').map(|word| json!({"type": &word[..1], "status": &word[1..]})).collect::<Vec<_>>().into()
+    };
+    for (old, new, expected) in [
+        ("a b c d", "b c d a", &["/0=>/3"][..]),
+        ("a b c d", "d a b c", &["/3=>/0"]),
+        ("a b", "b a", &["/1=>/0"]),
+        ("a b c", "c b a", &["/2=>/0", "/2=>/1"]),
+        // What comes and goes beside it, and what changes in it.
+        ("a b c", "c a1 x", &["-/1", "/1=>/0", "~/1/status", "+/2"]),
+        ("a b c d", "x b1 d c a1", &["+/0", "/1=>/3", "~/1/status", "/4=>/2", "~/4/status"]),
+    ] {
+        let found = steps(&list(old), &list(new));
+        assert_eq!(found, expected, "{old} to {new}");
+    }
+    // It is named as touched by its place, and nothing in it is.
+    let object = |text: &str| json!({"status": {"conditions": list(text)}}).to_string();
+    let change = check(&object("a b c"), &object("b c a"));
+    assert_eq!(change.touched, ["/status/conditions/2"]);
+    assert_eq!(change.areas, ["status"]);
+    // Of very long lists it goes and comes.
+    let long =
+        |first: usize| -> Value { (0..400).map(|at| json!({"name": ((at + first) % 400).to_string()})).collect() };
+    assert_eq!(steps(&long(0), &long(1)), ["-/0", "+/399"]);
 }
 
 #[test]
@@ -402,7 +445,7 @@ fn managers_are_the_entries_that_were_not_there_just_so() {
     );
     let change = check(POD, &new);
     assert!(
-        change.json.ends_with(r#""managers":[{"manager":"kubectl","operation":"Apply","time":"t"}]}"#),
+        change.json.ends_with(r#""managers":[{"manager":"kubectl","operation":"Apply","time":"t","by":"moved"}]}"#),
         "{}",
         change.json
     );

@@ -104,6 +104,7 @@ mod tests {
                 seq: Seq(seq),
                 epoch: "e",
                 time: "2026-11-21T00:00:00.000000Z",
+                happened: None,
                 op: EntryType::Added,
                 evidence: Some(Evidence::Watched),
                 cluster: &cluster,

@@ -9,11 +9,11 @@ use super::names::{At, at};
 use super::object::{self, Moment};
 use super::output::{Ink, Out, Row, plural, printable};
 use super::tree::{Node, Step, pointer};
-use super::who::{self, Writers};
+use super::who;
 use super::yaml::{self, View};
 use super::{Exit, Failure, Format, Global, Outcome, complain};
 use crate::journal::{ObjectRow, Reader};
-use crate::k8s::managed_fields::Manager;
+use crate::k8s::managed_fields::{ManagedFields, Manager};
 use crate::model::{EntryType, Seq};
 use crate::wire::Change;
 
@@ -61,7 +61,7 @@ struct Origin {
     time: String,
     set: Set,
     changed: Vec<Manager>,
-    writers: Writers,
+    books: ManagedFields,
 }
 
 /// A field and who set it.
@@ -109,6 +109,16 @@ pub fn main(args: BlameArgs, global: &Global, out: &mut Out) -> Outcome {
     {
         complain(&format!("note: {doubt}"));
     }
+    let place = match place {
+        Some(place) => {
+            let (place, note) = object::happened_by(&mut reader, &row, place)?;
+            if let Some(note) = note {
+                complain(&format!("note: {note}"));
+            }
+            Some(place)
+        }
+        None => None,
+    };
     let found = trace(&mut reader, &row, place)?;
     let mut node = Node::parse(found.object.as_bytes()).map_err(|error| object::damaged(row.last, &error))?;
     node.without(&[&["metadata", "managedFields"]]);
@@ -183,7 +193,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
             time: now.clone(),
             set: if now.is_empty() { Set::By } else { Set::After },
             changed: Vec::new(),
-            writers: Writers::of(&text),
+            books: ManagedFields::of(text.as_bytes()),
         });
         match last.and_then(|entry| entry.object) {
             Some(before) => {
@@ -223,7 +233,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
                 time: entry.time.to_string(),
                 set: if watched && step.kept { Set::At } else { Set::By },
                 changed: change.managers,
-                writers: Writers::of(object),
+                books: ManagedFields::of(object.as_bytes()),
             });
         }
         if entry.op == EntryType::Modified && step.previous == Seq(0) {
@@ -234,15 +244,22 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
                 time: entry.time.to_string(),
                 set: Set::By,
                 changed: Vec::new(),
-                writers: Writers::of(object),
+                books: ManagedFields::of(object.as_bytes()),
             });
         }
     }
     if !tree.is_credited() {
         // Damage or retention cut the history short.
-        origins.push(Origin { seq: None, time: now, set: Set::By, changed: Vec::new(), writers: Writers::of(&text) });
+        origins.push(Origin {
+            seq: None,
+            time: now,
+            set: Set::By,
+            changed: Vec::new(),
+            books: ManagedFields::of(text.as_bytes()),
+        });
         tree.credit(origins.len() - 1);
     }
+    tree.settle();
     let gaps = reader.gaps(row.resource_id, Some(&row.namespace), oldest)?;
     let gaps = gaps.iter().filter(|gap| gap.seq <= upto).count();
     let fields = tree.leaves().iter().map(|leaf| field(&origins, leaf.node, &leaf.path)).collect::<Result<_, _>>();
@@ -251,15 +268,16 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
 
 fn field(origins: &[Origin], node: &Node<'_>, path: &[Step<'_, '_>]) -> Result<Field, serde_json::Error> {
     let origin = &origins[node.origin.unwrap_or(origins.len() - 1)];
-    let owners = origin.writers.owners(path);
-    let both: Vec<Manager> =
-        owners.iter().filter(|owner| origin.changed.iter().any(|changed| owner.is(changed))).cloned().collect();
     let mut time = origin.time.clone();
     let managers = match &origin.changed[..] {
-        // One version is one write: whoever alone is new in managedFields did it.
+        // One version is one write.
         [one] if origin.set == Set::At => vec![one.clone()],
-        _ if !both.is_empty() => both,
-        _ => owners,
+        changed => {
+            let owners = who::owners(&origin.books, path);
+            let wrote = changed.iter().filter(|changed| owners.iter().any(|owner| owner.is(changed)));
+            let wrote: Vec<Manager> = wrote.cloned().collect();
+            if wrote.is_empty() { owners } else { wrote }
+        }
     };
     if origin.set == Set::By
         && let Some(own) = managers.iter().filter_map(|manager| manager.time.clone()).max()

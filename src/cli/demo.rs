@@ -1,9 +1,12 @@
 //! `decklog demo`: the real daemon against a simulated cluster, as a story of half a minute.
 //!
 //! The cluster is [`crate::sim`] in this process; the daemon is a process of its own, stopped, killed and started as
-//! a real one would be. Everything is on loopback and in a temporary directory that goes away at the end.
+//! a real one would be. Everything is on loopback and in a temporary directory that goes away at the end, unless it is to
+//! be kept.
 
 mod stage;
+
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -24,6 +27,9 @@ pub struct DemoArgs {
     /// Go on until stopped, instead of ending after the story
     #[arg(long)]
     pub forever: bool,
+    /// Keep the journal, with a config.toml for it, in a directory that is not there yet
+    #[arg(long, value_name = "DIR", conflicts_with = "forever")]
+    pub keep: Option<PathBuf>,
 }
 
 /// The same life each time.
@@ -40,6 +46,11 @@ const HABITS: usize = 6;
 /// # Errors
 /// Where no loopback port or temporary directory can be had, or the story does not go as it should.
 pub fn main(args: DemoArgs, global: &Global) -> Outcome {
+    if global.output.is_some() || global.state.is_some() {
+        return Err(Failure::usage(
+            "demo tells a story for people, of a state directory of its own: leave out -o and --state; --keep DIR keeps its journal",
+        ));
+    }
     let out = Out::new(global);
     super::block_on(async {
         let failed = |error: std::io::Error| Failure::io("cannot watch for signals", &error);
@@ -47,7 +58,7 @@ pub fn main(args: DemoArgs, global: &Global) -> Outcome {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         // Dropping the story stops the daemon and removes the directory, however it ends.
         tokio::select! {
-            played = play(out, args.forever) => played?,
+            played = play(out, args.forever, args.keep) => played?,
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
@@ -55,20 +66,27 @@ pub fn main(args: DemoArgs, global: &Global) -> Outcome {
     })
 }
 
-async fn play(out: Out, forever: bool) -> Result<(), Failure> {
+async fn play(out: Out, forever: bool, keep: Option<PathBuf>) -> Result<(), Failure> {
     let settings = Settings { drop_compacted: forever, ..Settings::default() };
     let sim = Sim::start_with(settings).await.map_err(|error| Failure::io("cannot listen on loopback", &error))?;
     let mut world = World::new(&sim, SEED).map_err(|refusal| broken(&refusal.message))?;
-    let mut stage = Stage::new(out, &sim)?;
+    let mut stage = Stage::new(out, &sim, keep)?;
+
+    stage.chapter(
+        "Who changed my Deployment?",
+        "decklog lists what a small cluster has, and watches it. Somebody rolls out a new image of deploy/web, and it\nis a mistake.",
+    )?;
+    stage.start_daemon()?;
+    stage.read_to(&sim).await?;
+    world.roll("shop", "web");
+    step(&mut world, 24)?;
+    stage.read_to(&sim).await?;
+    undo(&sim, &mut stage).await?;
 
     stage.chapter(
         "A living cluster",
-        "decklog watches its Deployments, ReplicaSets, Pods, ConfigMaps and Secrets. First it lists what is there:",
+        "`decklog tail -f` prints the whole log as it grows. Pods come and go, and a Secret rotates; its value is nowhere:",
     )?;
-    stage.start_daemon()?;
-    stage.print_to(&sim).await?;
-    stage.say("Then it watches. A rollout, a Secret that rotates:")?;
-    world.roll("shop", "web");
     live(&mut world, &mut stage, 24).await?;
     rotate(&sim)?;
     stage.print_to(&sim).await?;
@@ -150,12 +168,6 @@ async fn play(out: Out, forever: bool) -> Result<(), Failure> {
         Excerpt::Parts(&["writes", "FOUGHT OVER", "AGAIN AND AGAIN", "MANAGER"]),
     )?;
 
-    stage.chapter(
-        "What changed, who did it, and how to get it back",
-        "Say that the rollout of the beginning was a mistake.",
-    )?;
-    undo(&sim, &mut stage).await?;
-
     if forever {
         stage.chapter("And so on", "Until you press Ctrl-C:")?;
         loop {
@@ -235,12 +247,12 @@ fn compact(sim: &Sim) -> Result<(), Failure> {
 /// Reads the life of a Deployment, and undoes its rollout.
 async fn undo(sim: &Sim, stage: &mut Stage) -> Result<(), Failure> {
     stage.show(
-        "`log -p` reads what became of the Deployment, newest first:",
-        "decklog log deploy/web -p --type MODIFIED,GAP",
+        "`log` prints what became of it, newest first, with the program that did it; `-p` shows each change:",
+        "decklog log deploy/web",
         Excerpt::Whole,
     )?;
     stage.show(
-        "`blame` names the culprit: who set each field last, when, and in which entry:",
+        "`blame` prints each field with the program that set it last, when, and in which entry:",
         "decklog blame deploy/web",
         Excerpt::Lines(&["replicas: ", "image: ", "updatedReplicas: "]),
     )?;
@@ -261,7 +273,8 @@ async fn undo(sim: &Sim, stage: &mut Stage) -> Result<(), Failure> {
     });
     applied.map_err(|refusal| broken(&refusal.message))?;
     stage.say("The log records that, too:")?;
-    stage.print_to(sim).await
+    stage.print_to(sim).await?;
+    stage.blank()
 }
 
 /// How many lists were asked for, beside the question whether a version is known.
@@ -273,7 +286,7 @@ fn listed(sim: &Sim) -> u64 {
 
 /// Who created an object and who changed it, by its entries.
 fn who_wrote(name: &str, lines: &[Vec<u8>]) -> String {
-    let mut wrote = Vec::new();
+    let mut wrote: Vec<(String, &str, u64)> = Vec::new();
     for line in lines {
         let Ok(entry) = Entry::parse(line) else { continue };
         let object: Option<Value> = entry.object.and_then(|object| serde_json::from_str(object.get()).ok());
@@ -290,9 +303,19 @@ fn who_wrote(name: &str, lines: &[Vec<u8>]) -> String {
             "MODIFIED" => "wrote over it",
             _ => "deleted it",
         };
-        wrote.push(format!("{manager} {verb} (seq {})", entry.seq));
+        wrote.push((manager.to_owned(), verb, entry.seq));
     }
-    format!("{name} has one uid and the log shows who wrote what: {}", wrote.join(", then "))
+    let same = wrote.len() > 1 && wrote.windows(2).all(|pair| pair[0].0 == pair[1].0);
+    let told: Vec<String> = wrote
+        .iter()
+        .enumerate()
+        .map(|(at, (manager, verb, seq))| match (same, at) {
+            (true, 0) => format!("one {manager} {verb} (seq {seq})"),
+            (true, _) => format!("another {manager} {verb} (seq {seq})"),
+            (false, _) => format!("{manager} {verb} (seq {seq})"),
+        })
+        .collect();
+    format!("{name} has one uid, and the log shows who wrote what: {}", told.join(", then "))
 }
 
 fn broken(why: &str) -> Failure {

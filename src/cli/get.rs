@@ -146,7 +146,13 @@ fn look(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<K
             }
             reader.entry_at(row, Seq(u64::MAX))?
         }
-        Some(place) => reader.entry_at(row, place.seq)?,
+        Some(place) => {
+            let (place, note) = object::happened_by(reader, row, place)?;
+            if let Some(note) = note {
+                complain(&format!("note: {note}"));
+            }
+            reader.entry_at(row, place.seq)?
+        }
     };
     let Some(stored) = stored else { return Ok(Known::Not(object::not_yet(reader, row)?)) };
     let entry = object::parse(&stored)?;

@@ -139,6 +139,7 @@ mod tests {
             seq: Seq(seq),
             epoch: "e",
             time: "2026-11-21T10:32:01.123456Z",
+            happened: None,
             op: if change.is_some() { EntryType::Modified } else { EntryType::Added },
             evidence: Some(Evidence::Watched),
             cluster,
@@ -183,6 +184,7 @@ mod tests {
                 op: EntryType::Gap,
                 evidence: None,
                 time: "2026-11-22T00:00:07Z",
+                happened: None,
                 namespace: "",
                 gap: Some((&gap, Some("2026-11-21T23:58:41.5Z"))),
                 object: None,
@@ -192,6 +194,7 @@ mod tests {
                 op: EntryType::Deleted,
                 evidence: Some(Evidence::Inferred),
                 time: "2026-11-22T00:00:07.000001Z",
+                happened: None,
                 ..draft(6, &cluster, "a-name-that-is-longer-than-most-names-one-sees-in-a-cluster", None)
             },
             EntryBuilder { object: Some("{\"da\u{9b}ta\":\"\\u001b]0;x\\u0007\u{9b}\"}".as_bytes()), ..draft(7, &cluster, "\u{1b}[2J\u{202e}evil", Some("{\"areas\":[\"da\u{9b}ta\"],\"patch\":[{\"op\":\"replace\",\"path\":\"/da\u{9b}ta\",\"value\":\"\\u001b]0;x\\u0007\u{9b}\",\"was\":1}],\"managers\":[{\"manager\":\"\\u001b[31m\"}]}")) },

@@ -1,6 +1,6 @@
 //! `decklog log`: the life of one object, newest first, over all its incarnations; with `--tree` also of what it owns.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use clap::Args;
 use jiff::Timestamp;
@@ -15,8 +15,9 @@ use super::yaml::{self, Sign, View};
 use super::{Exit, Failure, Format, Global, Outcome, complain, object};
 use crate::journal::{EntryFilter, EntryQuery, ObjectRow, Reader, Step, StoredEntry};
 use crate::k8s::bookkeeping;
+use crate::k8s::managed_fields::Manager;
 use crate::model::{EntryType, Seq};
-use crate::wire::ROW;
+use crate::wire::{Change, Entry, ROW};
 
 /// Arguments of `decklog log`.
 #[derive(Args, Debug)]
@@ -33,9 +34,63 @@ pub struct LogArgs {
     /// Also of everything that it owns: Deployment, ReplicaSets, Pods
     #[arg(long)]
     pub tree: bool,
-    /// Only the newest so many
+    /// Each change of the status too; without it runs of them are one line
+    #[arg(long)]
+    pub all: bool,
+    /// Only changes of these parts: spec, status, metadata, data or another top-level one
+    #[arg(long = "only", value_name = "AREA", value_delimiter = ',')]
+    pub areas: Vec<String>,
+    /// Only the newest so many lines
     #[arg(long, value_name = "COUNT", value_parser = how_many)]
     pub last: Option<usize>,
+}
+
+impl Run {
+    fn new(newest: StoredEntry, member: usize, since: String, managers: Vec<Manager>) -> Self {
+        let objects = BTreeSet::from([member]);
+        Self { newest, member, count: 1, since, managers, objects }
+    }
+
+    fn add(&mut self, member: usize, time: &str, managers: Vec<Manager>) {
+        self.count += 1;
+        time.clone_into(&mut self.since);
+        self.objects.insert(member);
+        for manager in managers {
+            if !self.managers.iter().any(|known| known.manager == manager.manager) {
+                self.managers.push(manager);
+            }
+        }
+    }
+}
+
+impl LogArgs {
+    /// Whether runs of changes that this is one of are one line: they are of the status alone, or of nothing that
+    /// anybody set.
+    fn folds(&self, entry: &Entry<'_>, areas: &[String]) -> bool {
+        let asked = self.all || self.areas.iter().any(|area| area == "status");
+        entry.op == EntryType::Modified
+            && !asked
+            && areas.iter().all(|area| area == "status" || area == "managedFields")
+    }
+
+    /// Whether an entry is of what was asked for.
+    fn keeps(&self, entry: &Entry<'_>, areas: &[String]) -> bool {
+        self.areas.is_empty()
+            || entry.op != EntryType::Modified
+            || areas.iter().any(|area| self.areas.iter().any(|wanted| wanted == area))
+    }
+}
+
+/// Changes, newest first, that are printed as one line.
+struct Run {
+    newest: StoredEntry,
+    /// The place of its object in the family.
+    member: usize,
+    count: usize,
+    /// When the oldest was recorded.
+    since: String,
+    managers: Vec<Manager>,
+    objects: BTreeSet<usize>,
 }
 
 /// Something to print.
@@ -64,12 +119,15 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     let family = if args.tree { family(&mut reader, root)? } else { vec![root] };
     // Where entries are chosen by what they say, nobody knows how many have to be looked at.
     let chosen = filter.is_some() || !args.only.types.is_empty();
-    let most = args.last.filter(|_| !chosen).unwrap_or(usize::MAX);
+    let folds = global.output.unwrap_or(Format::Line) == Format::Line && !args.all;
+    let most = args.last.filter(|_| !chosen && !folds && args.areas.is_empty()).unwrap_or(usize::MAX);
     let events = events(&mut reader, &family, &args.only, most)?;
+    let events = if args.tree { by_time(&mut reader, events)? } else { events.into_iter().collect() };
+    let mut run: Option<Run> = None;
     let mut printer = Printer::new(out, global, &args, &family, reader.head()?);
     let mut left = args.last.unwrap_or(usize::MAX);
     for (seq, event) in events.iter().rev() {
-        if left == 0 {
+        if left == 0 && run.is_none() {
             break;
         }
         let stored = match event {
@@ -83,13 +141,35 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
         };
         let keeps = |stored: &StoredEntry| filter.as_ref().is_none_or(|filter| filter.is_true_for(&stored.line));
         let Some(stored) = stored.filter(keeps) else { continue };
-        left -= 1;
+        let entry = object::parse(&stored)?;
+        let change = Change::of(&entry).map_err(|error| object::damaged(stored.seq, &error))?.unwrap_or_default();
+        if !args.keeps(&entry, &change.areas) {
+            continue;
+        }
         let member = match event {
             Event::Gap(_) => None,
-            Event::Entry(member) => Some(&family[*member]),
+            Event::Entry(member) => Some(*member),
         };
-        printer.print(&stored, member)?;
+        if let Some(member) = member.filter(|_| folds && args.folds(&entry, &change.areas)) {
+            match &mut run {
+                Some(run) => run.add(member, &entry.time, change.managers),
+                None if left == 0 => break,
+                None => {
+                    left -= 1;
+                    let time = entry.time.to_string();
+                    run = Some(Run::new(stored.clone(), member, time, change.managers));
+                }
+            }
+            continue;
+        }
+        printer.fold(run.take(), &family)?;
+        if left == 0 {
+            break;
+        }
+        left -= 1;
+        printer.print(&stored, member.map(|member| &family[member]))?;
     }
+    printer.fold(run, &family)?;
     let retained = reader.retained()?;
     if left > 0 && retained.removed > 0 {
         printer.end(&format!("what was before entry {} was removed by retention", retained.oldest))?;
@@ -99,6 +179,26 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     }
     printer.out.flush()?;
     Ok(Exit::Done)
+}
+
+/// The events in the order in which they happened, as far as the objects say: of an outage the watches of two resources
+/// tell one after the other, and of one resource in its order. Within a second what owns comes before what it owns.
+fn by_time(reader: &mut Reader, events: BTreeMap<Seq, Event>) -> Result<Vec<(Seq, Event)>, Failure> {
+    let mut placed = Vec::with_capacity(events.len());
+    let mut newest: BTreeMap<usize, Timestamp> = BTreeMap::new();
+    for (seq, event) in events {
+        let (member, stored) = match &event {
+            Event::Gap(stored) => (usize::MAX, Some(stored.clone())),
+            Event::Entry(member) => (*member, reader.entry(seq)?),
+        };
+        let time = stored.map(|stored| Ok::<_, Failure>(object::happened(&object::parse(&stored)?))).transpose()?;
+        // Entries of one object stay in their order.
+        let last = newest.entry(member).or_insert(Timestamp::MIN);
+        *last = (*last).max(time.unwrap_or(Timestamp::MIN));
+        placed.push(((*last, member, seq), event));
+    }
+    placed.sort_by_key(|(place, _)| *place);
+    Ok(placed.into_iter().map(|((_, _, seq), event)| (seq, event)).collect())
 }
 
 /// The entries of these objects, of each at most so many, and the gaps in their lives, by seq.
@@ -274,8 +374,9 @@ impl<'o> Printer<'o> {
         }
     }
 
-    fn line(&mut self, stored: &StoredEntry, member: Option<&ObjectRow>, first: bool) -> Result<(), Failure> {
-        let entry = object::parse(stored)?;
+    /// The beginning of a line, after the headings that it needs: seq and time. Also says where what follows the type
+    /// stands.
+    fn begin(&mut self, entry: &Entry<'_>, first: bool) -> Result<(Row, usize), Failure> {
         let look = self.out.look;
         // A gap that is newer than all entries belongs to the newest incarnation.
         let newest = self.uid.is_empty().then_some(self.newest.as_str());
@@ -308,6 +409,13 @@ impl<'o> Printer<'o> {
         } else {
             row.put(Some(Ink::Faint), &format!("{:>width$} {day}T{time}Z", entry.seq));
         }
+        row.put(None, " ");
+        let start = row.columns() + 9;
+        Ok((row, start))
+    }
+
+    fn line(&mut self, stored: &StoredEntry, member: Option<&ObjectRow>, first: bool) -> Result<(), Failure> {
+        let entry = object::parse(stored)?;
         let kind = entry.op;
         let ink = match kind {
             EntryType::Added => Ink::Good,
@@ -315,12 +423,11 @@ impl<'o> Printer<'o> {
             EntryType::Deleted => Ink::Bad,
             EntryType::Gap => Ink::Alarm,
         };
+        let (mut row, start) = self.begin(&entry, first)?;
         if kind == EntryType::Gap {
             // Never cut: it says what the log does not know.
             row.uncut();
         }
-        row.put(None, " ");
-        let start = row.columns() + 9;
         row.put(Some(ink), kind.as_str()).to(start);
         if let (Some(widest), Some(member)) = (self.names, member) {
             row.put(Some(Ink::Strong), &printable(&name(member))).to(start + widest + 1);
@@ -360,6 +467,32 @@ impl<'o> Printer<'o> {
             self.difference(described.tree)?;
         }
         Ok(())
+    }
+
+    /// A run of changes, as one line; one alone as it is.
+    fn fold(&mut self, run: Option<Run>, family: &[ObjectRow]) -> Result<(), Failure> {
+        let Some(run) = run else { return Ok(()) };
+        let member = &family[run.member];
+        if run.count == 1 {
+            return self.print(&run.newest, Some(member));
+        }
+        let first = std::mem::replace(&mut self.first, false);
+        let entry = object::parse(&run.newest)?;
+        let (mut row, start) = self.begin(&entry, first)?;
+        row.put(Some(Ink::Faint), "…").to(start);
+        let of = match run.objects.len() {
+            1 if self.names.is_some() => format!(" of {}", name(member)),
+            1 => String::new(),
+            many => format!(" of {many} objects"),
+        };
+        let names = super::who::spell(&run.managers, false);
+        let by = if names.is_empty() { String::new() } else { format!(" by {names}") };
+        let ((day, time), (newest, _)) = (day_and_time(&run.since), day_and_time(&entry.time));
+        let day = if day == newest { String::new() } else { format!("{day} ") };
+        let since = format!("{day}{}", time.get(..8).unwrap_or(&time));
+        let text = format!("{} changes of the status alone{of}{by}, since {since}", run.count);
+        row.put(None, &printable(&text));
+        self.out.line(&row.finish())
     }
 
     /// The difference, under its line.

@@ -297,6 +297,53 @@ pub(super) fn damaged(seq: Seq, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(super::Exit::Io, format!("entry {seq} is damaged ({why}); run `decklog verify`"))
 }
 
+/// When it happened, where the object says so and it is not about when it was journaled, in whole seconds; else when it
+/// was journaled, which is more exact.
+pub(super) fn happened(entry: &Entry<'_>) -> Timestamp {
+    let read = |text: &str| text.parse::<Timestamp>().ok();
+    let time = read(&entry.time).unwrap_or(Timestamp::MIN);
+    late(entry).unwrap_or(time)
+}
+
+/// When it happened, where it was journaled later than the API server needs to tell of it. Stamps are of whole seconds.
+pub(super) fn late(entry: &Entry<'_>) -> Option<Timestamp> {
+    let read = |text: &str| text.parse::<Timestamp>().ok();
+    let happened = read(entry.happened.as_deref()?)?;
+    // What a first list finds may be far older: that says since when it is so, as far as managedFields know.
+    let watched = entry.evidence.as_deref() != Some("listed");
+    (watched && read(&entry.time)?.duration_since(happened) >= LATE).then_some(happened)
+}
+
+/// Stamps are cut to whole seconds, and what was journaled within the next second was journaled at once.
+const LATE: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
+
+/// As [`place`], for one object: after what had happened by then and was journaled later, as after an outage. With a
+/// sentence where that is so.
+///
+/// # Errors
+/// Where the journal cannot be read.
+pub(super) fn happened_by(
+    reader: &mut Reader,
+    row: &ObjectRow,
+    place: Moment,
+) -> Result<(Moment, Option<String>), Failure> {
+    let Some(time) = place.time else { return Ok((place, None)) };
+    let mut found = (place, None);
+    for step in reader.history(row, place.seq, Seq(u64::MAX), usize::MAX)?.iter().rev() {
+        let Some(stored) = reader.entry_of(step)? else { break };
+        let entry = parse(&stored)?;
+        let Some(happened) = late(&entry).filter(|happened| *happened <= time) else { break };
+        found.0.seq = step.seq;
+        found.1 = Some(format!(
+            "entry {} was journaled at {}, and happened at {}",
+            step.seq,
+            time_of(&entry),
+            moment(happened)
+        ));
+    }
+    Ok(found)
+}
+
 /// When an entry was journaled.
 pub(super) fn time_of(entry: &Entry<'_>) -> String {
     entry.time.parse::<Timestamp>().map_or_else(|_| "an unreadable time".to_owned(), moment)

@@ -1,16 +1,35 @@
 //! `decklog status`: every position, for people or as JSON.
 
+use std::time::Duration;
+
 use clap::Args;
 use jiff::Timestamp;
 
+use super::names::Spellings;
 use super::output::{Ink, Look, Out, Row, count, moment, plural, printable, size, span, table};
-use super::{Exit, Format, Global, Outcome};
-use crate::journal::{SinkState, SourceState};
+use super::{Exit, Failure, Format, Global, Outcome};
+use crate::journal::{Reader, SinkState, SourceState};
 use crate::status::{Alarm, SinkStatus, SourceStatus, Status};
 
 /// Arguments of `decklog status`.
-#[derive(Args, Debug)]
-pub struct StatusArgs {}
+#[derive(Args, Debug, Default)]
+pub struct StatusArgs {
+    /// Only sources of these resources, as kubectl spells them: pods, deploy, deployments.apps
+    #[arg(value_name = "KIND")]
+    pub resources: Vec<String>,
+    /// Each source, also those that watch and lack nothing
+    #[arg(long)]
+    pub all: bool,
+    /// Print it again every two seconds, until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
+}
+
+/// So many sources are listed each, and of more only those of which there is something to say.
+const MANY: usize = 12;
+
+/// How often `--watch` looks again.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// At most so many entries that a sink has refused are listed; JSON has them all.
 const REFUSED: usize = 5;
@@ -19,20 +38,53 @@ const REFUSED: usize = 5;
 ///
 /// # Errors
 /// Where the journal cannot be read.
-pub fn main(_args: StatusArgs, global: &Global) -> Outcome {
+pub fn main(args: StatusArgs, global: &Global) -> Outcome {
     let (mut reader, dir) = global.reader()?;
-    let status = Status::gather(&mut reader, &dir, Timestamp::now())?;
+    let wanted = wanted(&args.resources, &reader)?;
     let mut out = Out::new(global);
-    match global.output.unwrap_or(Format::Line) {
-        Format::Line => {
-            for line in lines(&status, out.look) {
-                out.line(&line)?;
-            }
+    loop {
+        let mut status = Status::gather(&mut reader, &dir, Timestamp::now())?;
+        if let Some(wanted) = &wanted {
+            status.sources.retain(|source| wanted.iter().any(|name| source.name.split('/').next() == Some(name)));
         }
-        format @ (Format::Json | Format::Yaml) => out.document(format, &status)?,
+        match global.output.unwrap_or(Format::Line) {
+            Format::Line => {
+                if args.watch && out.look.terminal {
+                    // From the top of an empty screen.
+                    out.bytes(b"\x1b[H\x1b[2J")?;
+                }
+                for line in lines(&status, args.all || wanted.is_some(), out.look) {
+                    out.line(&line)?;
+                }
+            }
+            format @ (Format::Json | Format::Yaml) => out.document(format, &status)?,
+        }
+        out.flush()?;
+        if !args.watch {
+            return Ok(Exit::Done);
+        }
+        std::thread::sleep(AGAIN);
+        if !out.look.terminal {
+            out.line("")?;
+        }
     }
-    out.flush()?;
-    Ok(Exit::Done)
+}
+
+/// The full names of the resources that were asked for; `None` for all.
+fn wanted(resources: &[String], reader: &Reader) -> Result<Option<Vec<String>>, Failure> {
+    if resources.is_empty() {
+        return Ok(None);
+    }
+    let spellings = Spellings::load(reader)?;
+    let mut wanted = Vec::new();
+    for text in resources.iter().flat_map(|text| text.split(',')) {
+        let named = spellings.read(text)?;
+        if named.name.is_some() {
+            return Err(Failure::usage(format!("status takes resources, such as pods, and no single object: {text}")));
+        }
+        wanted.extend(named.resources.iter().map(|(_, resource)| resource.full_name()));
+    }
+    Ok(Some(wanted))
 }
 
 type Cell = (Option<Ink>, String);
@@ -42,15 +94,23 @@ fn plain(text: impl Into<String>) -> Cell {
 }
 
 /// The status for people.
-fn lines(status: &Status, look: Look) -> Vec<String> {
+fn lines(status: &Status, all: bool, look: Look) -> Vec<String> {
     let mut lines = head(status, look);
-    lines.extend(status.alarms.iter().map(|alarm| alarm_line(alarm, status, look)));
-    if !status.sources.is_empty() {
+    lines.extend(status.alarms.iter().map(|alarm| alarm_line("alarm", Ink::Bad, alarm, status, look)));
+    lines.extend(status.notices.iter().map(|notice| alarm_line("notice", Ink::Change, notice, status, look)));
+    let mut sources: Vec<&SourceStatus> = status.sources.iter().collect();
+    // Those of which there is something to say come first, and where there are many they alone.
+    sources.sort_by_key(|source| !is_odd(source));
+    if !all && sources.len() > MANY {
+        sources.retain(|source| is_odd(source));
+        lines.extend(["".to_owned(), summary(status, sources.len())]);
+    }
+    if !sources.is_empty() {
         lines.push(String::new());
         // Only where something is left out of the log, which it is not unless it was asked for.
-        let suppressed = status.sources.iter().any(|source| source.suppressed > 0);
-        let cells: Vec<_> = status.sources.iter().map(|source| source_row(source, status, suppressed)).collect();
-        let details = status.sources.iter().map(|source| vec![source.state.detail().into_owned()]).collect::<Vec<_>>();
+        let suppressed = sources.iter().any(|source| source.suppressed > 0);
+        let cells: Vec<_> = sources.iter().map(|source| source_row(source, status, suppressed)).collect();
+        let details = sources.iter().map(|source| vec![source.state.detail().into_owned()]).collect::<Vec<_>>();
         // A narrow terminal cuts what comes last.
         let titles = ["SOURCE", "STATE", "FOR", "GAPS", "KNOWN GOOD", "OBJECTS", "RESUMES AT", "SUPPRESSED"];
         let titles = if suppressed { &titles[..] } else { &titles[..7] };
@@ -64,6 +124,25 @@ fn lines(status: &Status, look: Look) -> Vec<String> {
         lines.extend(with_details(table(look, &titles, &cells), &details, look));
     }
     lines
+}
+
+/// Whether there is more to say of a source than that it watches.
+fn is_odd(source: &SourceStatus) -> bool {
+    source.active && (source.state != SourceState::Watching || source.gaps > 0)
+}
+
+/// `55 sources, 54 of them watching, with 20,231 objects`
+fn summary(status: &Status, odd: usize) -> String {
+    let active = status.sources.iter().filter(|source| source.active);
+    let watching = active.clone().filter(|source| source.state == SourceState::Watching).count();
+    let objects = active.clone().map(|source| source.objects).sum();
+    let shown = if odd == 0 { "--all lists them" } else { "these have something to say, --all lists each" };
+    format!(
+        "{}, {} of them watching, {}; {shown}",
+        plural(active.count() as u64, "source", "sources"),
+        count(watching as u64),
+        plural(objects, "object", "objects"),
+    )
 }
 
 fn head(status: &Status, look: Look) -> Vec<String> {
@@ -128,10 +207,10 @@ fn head(status: &Status, look: Look) -> Vec<String> {
 }
 
 /// What needs a person, in one line: what, since when, why, and what to do.
-fn alarm_line(alarm: &Alarm, status: &Status, look: Look) -> String {
+fn alarm_line(title: &str, ink: Ink, alarm: &Alarm, status: &Status, look: Look) -> String {
     // Whole, whatever its length: it says what to do.
     let mut row = Row::new(Look { width: None, ..look });
-    row.put(Some(Ink::Faint), "alarm").to(9).put(Some(Ink::Bad), alarm.alarm);
+    row.put(Some(Ink::Faint), title).to(9).put(Some(ink), alarm.alarm);
     if !alarm.about.is_empty() {
         row.put(None, " ").put(None, &printable(&alarm.about));
     }
@@ -279,6 +358,7 @@ mod tests {
             time: now,
             cluster: ClusterStatus { name: "prod-eu1".into(), uid: "5f1c0c2e-58f0-4c4b-9f0d-0a51c6d2a2d1".into() },
             alarms: Vec::new(),
+            notices: Vec::new(),
             daemon: DaemonStatus {
                 running,
                 pid: running.then_some(4321),
@@ -328,7 +408,7 @@ mod tests {
             ],
             waiting: vec!["widgets.example.com".into()],
         };
-        status.alarms = status.alarms_now();
+        status.judge();
         status
     }
 
@@ -337,8 +417,8 @@ mod tests {
         let mut status = status(true);
         let since = Some(status.time);
         status.journal.paused = Some(PauseStatus { why: "disk_full", since, detail: "the disk is full".into() });
-        status.alarms = status.alarms_now();
-        let shown = lines(&status, Look { color: false, terminal: true, width: None });
+        status.judge();
+        let shown = lines(&status, false, Look { color: false, terminal: true, width: None });
         let paused: Vec<_> = shown.iter().filter(|line| line.contains("the disk is full")).collect();
         assert!(paused.len() == 1 && paused[0].starts_with("alarm    journal-paused"), "{paused:?}");
     }
@@ -346,7 +426,7 @@ mod tests {
     #[test]
     fn every_position_fits_into_100_columns_and_alarms_say_what_to_do() {
         let look = Look { color: false, terminal: true, width: Some(100) };
-        insta::assert_snapshot!(lines(&status(true), look).join("\n"), @r"
+        insta::assert_snapshot!(lines(&status(true), false, look).join("\n"), @r"
         daemon   running (process 4321), version 0.1.0, for 1h40m
         cluster  prod-eu1 (5f1c0c2e-58f0-4c4b-9f0d-0a51c6d2a2d1)
         journal  /var/lib/decklog, 51,000 entries (201 to 51200), newest 2s ago
@@ -359,9 +439,9 @@ mod tests {
         alarm    sink-dead-letters hook, 1h40m: it refused 7 entries for good, the first because: too large; when it takes them: `decklog replay --sink hook --from 1 --to 7`
 
         SOURCE                      STATE           FOR  GAPS  KNOWN GOOD  OBJECTS  RESUMES AT
-        deployments.apps            watching        40m  0     12s ago     1,204    81234
         pods/shop                   degraded        40m  2     never       1,204    a list
           may not be listed (403); grant it: decklog rbac | kubectl apply -f -\u{1b}[2J
+        deployments.apps            watching        40m  0     12s ago     1,204    81234
         leases.coordination.k8s.io  not configured  40m  0     12s ago     1,204    81234
 
         SINK   TYPE  STATE    FOR    CURSOR  BEHIND               DEAD LETTERS
@@ -387,19 +467,46 @@ mod tests {
         quiet.sinks.truncate(1);
         quiet.sinks[0].lag_entries = 1;
         quiet.waiting.clear();
-        quiet.alarms = quiet.alarms_now();
+        quiet.judge();
         for (name, status) in [("trouble", status(true)), ("stopped", status(false)), ("quiet", quiet)] {
             for columns in [80, 120] {
                 let look = Look { color: false, terminal: true, width: Some(columns) };
-                insta::assert_snapshot!(format!("{name}_{columns}"), lines(&status, look).join("\n"));
+                insta::assert_snapshot!(format!("{name}_{columns}"), lines(&status, false, look).join("\n"));
             }
             insta::assert_json_snapshot!(format!("{name}_json"), status);
         }
     }
 
     #[test]
+    fn of_many_sources_only_the_odd_ones_are_listed_and_a_gap_is_a_notice() {
+        let look = Look { color: false, terminal: true, width: Some(100) };
+        let mut status = status(true);
+        let pods = status.sources.remove(1);
+        let calm = status.sources.remove(0);
+        status.sources = (0..54).map(|n| SourceStatus { name: format!("kind-{n}"), ..calm.clone() }).collect();
+        status.sources.insert(30, pods);
+        status.gaps.last.as_mut().unwrap().place.time = status.time;
+        status.judge();
+        let text = lines(&status, false, look).join("\n");
+        assert!(
+            text.contains(
+                "55 sources, 54 of them watching, 66,220 objects; these have something to say, --all lists each"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("\npods/shop ") && !text.contains("kind-"), "{text}");
+        assert!(text.contains("notice   gap-recorded pods") && !text.contains("alarm    gap-recorded"), "{text}");
+        let all = lines(&status, true, look);
+        assert_eq!(all.iter().filter(|line| line.starts_with("kind-")).count(), 54, "{all:?}");
+        assert!(
+            all.iter().position(|line| line.starts_with("pods/shop"))
+                < all.iter().position(|line| line.starts_with("kind-"))
+        );
+    }
+
+    #[test]
     fn what_the_daemon_last_said_is_not_shown_as_current() {
-        let text = lines(&status(false), Look::default()).join("\n");
+        let text = lines(&status(false), false, Look::default()).join("\n");
         assert!(text.contains("not running") && text.contains("was watching") && text.contains("was halted"), "{text}");
     }
 }

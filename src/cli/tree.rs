@@ -26,6 +26,8 @@ pub(super) struct Node<'a> {
     there: bool,
     /// Whoever set it, for `blame`.
     pub(super) origin: Option<usize>,
+    /// Where an element stood in its list when that was read.
+    home: Option<usize>,
 }
 
 /// What a value is. Texts and numbers stand as they came.
@@ -69,7 +71,7 @@ pub(super) struct Difference<'t, 'a> {
 
 impl<'a> Node<'a> {
     fn of(body: Body<'a>) -> Self {
-        Self { body, mark: Mark::Same, there: true, origin: None }
+        Self { body, mark: Mark::Same, there: true, origin: None, home: None }
     }
 
     /// Something that is not looked into.
@@ -95,7 +97,10 @@ impl<'a> Node<'a> {
             }
             Some(b'[') if depth < MAX_DEPTH => {
                 let items: Vec<&'a RawValue> = serde_json::from_str(json)?;
-                Body::Array(items.into_iter().map(|item| Self::read(item.get(), depth + 1)).collect::<Result<_, _>>()?)
+                let read = |(home, item): (usize, &'a RawValue)| {
+                    Ok(Self { home: Some(home), ..Self::read(item.get(), depth + 1)? })
+                };
+                Body::Array(items.into_iter().enumerate().map(read).collect::<Result<_, serde_json::Error>>()?)
             }
             _ => Body::Leaf(Cow::Borrowed(json)),
         };
@@ -124,6 +129,27 @@ impl<'a> Node<'a> {
             self.take_back(op, was);
         }
         Ok(())
+    }
+
+    /// Puts elements that a patch moved back to where they stand in the object, with what went from behind each of them.
+    pub(super) fn settle(&mut self) {
+        match &mut self.body {
+            Body::Object(members) => members.iter_mut().for_each(|(_, node)| node.settle()),
+            Body::Array(items) => {
+                items.iter_mut().for_each(Self::settle);
+                if !items.iter().filter_map(|item| item.home).is_sorted() {
+                    let mut last = None;
+                    let mut homes: Vec<(Option<usize>, Self)> = Vec::with_capacity(items.len());
+                    for item in items.drain(..) {
+                        last = item.home.or(last);
+                        homes.push((last, item));
+                    }
+                    homes.sort_by_key(|(home, _)| *home);
+                    items.extend(homes.into_iter().map(|(_, item)| item));
+                }
+            }
+            Body::Leaf(_) => {}
+        }
     }
 
     /// Takes one patch of many back, of which nothing is remembered but who brought what is in the tree now: `origin`,
@@ -179,8 +205,33 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Takes a move back. Whoever moved an element changed nothing of it.
+    fn take_move_back(&mut self, op: &Op<'_>) -> Option<()> {
+        let mut found = Some(&mut *self);
+        let mut way = steps(&op.path);
+        let last = way.pop()?;
+        for step in &way {
+            found = found?.child(step);
+        }
+        let at = found?;
+        let place = at.place(&last)?;
+        let node = at.remove(place)?;
+        let mut way = steps(op.from.as_deref()?);
+        let last = way.pop()?;
+        let mut at = self;
+        for step in &way {
+            at = at.child(step)?;
+        }
+        at.put_back(last, node);
+        Some(())
+    }
+
     /// Takes one operation back; gives the value that it brought, where that is in the tree.
     fn take_back<'t>(&'t mut self, op: &Op<'_>, was: Option<Node<'a>>) -> Option<&'t mut Self> {
+        if op.op == "move" {
+            self.take_move_back(op);
+            return None;
+        }
         let mut at = self;
         let mut steps = steps(&op.path);
         let last = steps.pop();
@@ -219,18 +270,7 @@ impl<'a> Node<'a> {
                 Some(at.at(place))
             }
             ("remove", Some(step)) => {
-                let node = was.unwrap_or_else(Self::opaque).gone();
-                match &mut at.body {
-                    Body::Object(members) => members.push((Cow::Owned(step), node)),
-                    Body::Array(items) => {
-                        let index: usize = step.parse().ok()?;
-                        // Before whatever has come in the same place.
-                        let before = items.iter().enumerate().filter(|(_, item)| item.there).nth(index.wrapping_sub(1));
-                        let place = if index == 0 { 0 } else { before.map_or(items.len(), |(place, _)| place + 1) };
-                        items.insert(place, node);
-                    }
-                    Body::Leaf(_) => {}
-                }
+                at.put_back(step, Self { home: None, ..was.unwrap_or_else(Self::opaque).gone() });
                 None
             }
             _ => None,
@@ -245,10 +285,25 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn remove(&mut self, place: usize) {
+    fn remove(&mut self, place: usize) -> Option<Self> {
         match &mut self.body {
-            Body::Object(members) => drop(members.remove(place)),
-            Body::Array(items) => drop(items.remove(place)),
+            Body::Object(members) => Some(members.remove(place).1),
+            Body::Array(items) => Some(items.remove(place)),
+            Body::Leaf(_) => None,
+        }
+    }
+
+    /// Puts what a patch took from under a name or an index back there.
+    fn put_back(&mut self, step: String, node: Self) {
+        match &mut self.body {
+            Body::Object(members) => members.push((Cow::Owned(step), node)),
+            Body::Array(items) => {
+                let Ok(index) = step.parse::<usize>() else { return };
+                // Before whatever has come in the same place.
+                let before = items.iter().enumerate().filter(|(_, item)| item.there).nth(index.wrapping_sub(1));
+                let place = if index == 0 { 0 } else { before.map_or(items.len(), |(place, _)| place + 1) };
+                items.insert(place, node);
+            }
             Body::Leaf(_) => {}
         }
     }

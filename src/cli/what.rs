@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use super::output::{Ink, Row, cut, printable};
 use super::tree::{Body, Mark, Node, Step};
-use super::who::{self, Writers};
+use super::who;
 use crate::k8s::bookkeeping;
-use crate::k8s::managed_fields::Manager;
+use crate::k8s::managed_fields::{ManagedFields, Manager};
 use crate::model::EntryType;
 use crate::wire::{Change, Entry};
 
@@ -34,27 +34,10 @@ impl<'e> Described<'e> {
                 for area in change.dropped() {
                     tree.redacted(&format!("/{area}"));
                 }
-                let managers = match change.managers {
-                    // Two writes of one manager in one second leave its entry in managedFields as it was.
-                    managers if managers.is_empty() => match &owners(&tree, object)[..] {
-                        [first, others @ ..] if first.len() == 1 && others.iter().all(|other| other == first) => {
-                            first.clone()
-                        }
-                        _ => managers,
-                    },
-                    // Whoever only lost a field to another is in managedFields anew as well.
-                    managers if managers.len() > 1 => {
-                        let owners = owners(&tree, object).concat();
-                        let (of_it, others): (Vec<_>, Vec<_>) =
-                            managers.into_iter().partition(|manager| owners.iter().any(|owner| owner.is(manager)));
-                        if of_it.is_empty() { others } else { of_it }
-                    }
-                    managers => managers,
-                };
-                Self { tree, areas: change.areas, managers }
+                Self { tree, areas: change.areas, managers: change.managers }
             }
             (EntryType::Added, Some("watched")) => {
-                Self { tree: tree.added(), areas: Vec::new(), managers: Writers::of(object).all() }
+                Self { tree: tree.added(), areas: Vec::new(), managers: ManagedFields::of(object.as_bytes()).all() }
             }
             (EntryType::Deleted, _) => Self { tree: tree.gone(), areas: Vec::new(), managers: Vec::new() },
             // Who made what was found on a list is not known by that.
@@ -66,14 +49,6 @@ impl<'e> Described<'e> {
     pub(super) fn put(&self, row: &mut Row) {
         What::of(&self.tree, &self.areas).put(row, &self.managers);
     }
-}
-
-/// The owners of each value that changed and is there now.
-fn owners(tree: &Node<'_>, object: &str) -> Vec<Vec<Manager>> {
-    let writers = Writers::of(object);
-    let differences = tree.differences();
-    let named = differences.iter().filter(|found| !found.path.is_empty() && !is_book(&found.path));
-    named.map(|found| writers.owners(&found.path)).collect()
 }
 
 fn is_book(path: &[Step<'_, '_>]) -> bool {

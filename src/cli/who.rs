@@ -1,47 +1,23 @@
 //! Who wrote a value, as managedFields has it: a hint, not proof.
 
-use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 use super::output::printable;
-use super::tree::{Node, Step};
-use crate::k8s::managed_fields::{Manager, Writer};
+use super::tree::Step;
+use crate::k8s::managed_fields::{By, ManagedFields, Manager, names};
 
-/// The managedFields of one version of an object.
-#[derive(Debug, Default)]
-pub(super) struct Writers(Vec<Writer>);
-
-impl Writers {
-    /// Of the JSON of an object; nobody where it does not say.
-    pub(super) fn of(object: &str) -> Self {
-        Self(Writer::all(object.as_bytes()))
-    }
-
-    /// All of them.
-    pub(super) fn all(&self) -> Vec<Manager> {
-        self.0.iter().map(|writer| writer.manager.clone()).collect()
-    }
-
-    /// Those who own a value.
-    pub(super) fn owners(&self, path: &[Step<'_, '_>]) -> Vec<Manager> {
-        let leads = |step: &Step<'_, '_>, _: &Map<String, Value>, key: &str| match step {
-            Step::Key(name) => key.strip_prefix("f:") == Some(name),
-            Step::Element(_, _, node) => names(key, node),
-        };
-        self.0.iter().filter(|writer| writer.owns(path, leads)).map(|writer| writer.manager.clone()).collect()
-    }
+/// Those who own a value of an object.
+pub(super) fn owners(books: &ManagedFields, path: &[Step<'_, '_>]) -> Vec<Manager> {
+    books.owners(path, |step, key| match step {
+        Step::Key(name) => key.strip_prefix("f:") == Some(name),
+        Step::Element(_, _, node) => {
+            names(key, |name| node.member(name).map(|value| Cow::Owned(value.json())), || Cow::Owned(node.json()))
+        }
+    })
 }
 
-/// Whether a key of FieldsV1 names this element: `k:{"name":"web"}` by its members, `v:"x"` by its value.
-fn names(key: &str, node: &Node<'_>) -> bool {
-    let value = |node: &Node<'_>| serde_json::from_str::<Value>(&node.json()).ok();
-    if let Some(members) = key.strip_prefix("k:") {
-        let Ok(Value::Object(members)) = serde_json::from_str(members) else { return false };
-        return members.iter().all(|(name, expected)| node.member(name).and_then(value).as_ref() == Some(expected));
-    }
-    key.strip_prefix("v:").is_some_and(|text| serde_json::from_str(text).ok() == value(node))
-}
-
-/// `kubectl Apply, kubelet Update status`; without `fully` only the names.
+/// `kubectl Apply, kubelet Update status`; without `fully` only the names. Who is known as the owner of what changed is
+/// marked so, and of several owners any may have written.
 pub(super) fn spell(managers: &[Manager], fully: bool) -> String {
     let one = |manager: &Manager| {
         let mut text = manager.manager.clone();
@@ -56,12 +32,20 @@ pub(super) fn spell(managers: &[Manager], fully: bool) -> String {
     };
     let mut names: Vec<String> = managers.iter().map(one).collect();
     names.dedup();
-    printable(&names.join(", ")).into_owned()
+    let owners = managers.iter().all(|manager| manager.by == Some(By::Owner));
+    let text = match &names[..] {
+        [] => String::new(),
+        [_] if owners => format!("owner {}", names[0]),
+        [_, _, ..] if owners => format!("one of the owners {}", names.join(", ")),
+        _ => names.join(", "),
+    };
+    printable(&text).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::tree::Node;
 
     const OBJECT: &str = r#"{"metadata":{"name":"web","managedFields":[
         {"manager":"kubectl","operation":"Apply","time":"2026-11-21T10:00:00Z","fieldsV1":{"f:spec":{"f:replicas":{},"f:containers":{"k:{\"name\":\"a\"}":{".":{},"f:image":{},"f:args":{}}},"f:finalizers":{"v:\"x\"":{}}}}},
@@ -72,16 +56,19 @@ mod tests {
 
     #[test]
     fn a_value_is_owned_by_whoever_lists_it_or_what_holds_it() {
-        let (writers, tree) = (Writers::of(OBJECT), Node::parse(OBJECT.as_bytes()).unwrap());
-        let owners: Vec<(String, String)> = tree
+        let (books, tree) = (ManagedFields::of(OBJECT.as_bytes()), Node::parse(OBJECT.as_bytes()).unwrap());
+        let unmarked = |managers: Vec<Manager>| -> Vec<Manager> {
+            managers.into_iter().map(|manager| Manager { by: None, ..manager }).collect()
+        };
+        let found: Vec<(String, String)> = tree
             .leaves()
             .iter()
             .filter(|leaf| !matches!(leaf.path[0], Step::Key("metadata")))
-            .map(|leaf| (leaf.node.json(), spell(&writers.owners(&leaf.path), true)))
+            .map(|leaf| (leaf.node.json(), spell(&unmarked(owners(&books, &leaf.path)), true)))
             .collect();
-        let owners: Vec<_> = owners.iter().map(|(value, owner)| (value.as_str(), owner.as_str())).collect();
+        let found: Vec<_> = found.iter().map(|(value, owner)| (value.as_str(), owner.as_str())).collect();
         assert_eq!(
-            owners,
+            found,
             [
                 ("1", "kubectl Apply"),
                 ("\"a\"", ""),
@@ -95,7 +82,7 @@ mod tests {
                 ("1", "kubelet Update status"),
             ]
         );
-        assert_eq!(spell(&writers.all(), false), "kubectl, kubelet, old");
-        assert!(Writers::of("[]").all().is_empty());
+        assert_eq!(spell(&books.all(), false), "kubectl, kubelet");
+        assert!(ManagedFields::of(b"[]").all().is_empty());
     }
 }

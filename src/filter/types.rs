@@ -176,7 +176,7 @@ impl Checker<'_> {
         }
         match name {
             "v" | "seq" => self.sample(Expr::Literal(LiteralValue::Int(1.into()))),
-            "time" => self.sample(text("2026-11-21T00:00:00Z")),
+            "time" | "happened" => self.sample(text("2026-11-21T00:00:00Z")),
             "epoch" | "id" | "type" | "evidence" | "apiVersion" | "kind" | "resource" | "namespace" | "name"
             | "uid" | "resourceVersion" => self.sample(text("1")),
             "redacted" => self.texts(),

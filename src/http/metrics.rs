@@ -67,9 +67,13 @@ pub(super) fn render(reader: &Reader, status: &Status, process: &Process) -> Res
     let mut registry = Registry::with_prefix("decklog");
     let build: Int = register(&mut registry, "build_info", "The version that runs; always 1");
     build.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION").to_owned())]).set(1);
-    let alarms: Int = register(&mut registry, "alarms", "What `decklog status` names as in need of a person, by name");
+    let alarms: Int = register(
+        &mut registry,
+        "alarms",
+        "What `decklog status` names as in need of a person, or as worth knowing, by name",
+    );
     for name in ALARMS {
-        let raised = status.alarms.iter().filter(|alarm| alarm.alarm == name).count();
+        let raised = status.alarms.iter().chain(&status.notices).filter(|alarm| alarm.alarm == name).count();
         alarms.get_or_create(&vec![("alarm", name.to_owned())]).set(int(raised as u64));
     }
     daemon(&mut registry, &process.live);

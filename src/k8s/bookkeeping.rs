@@ -35,10 +35,3 @@ pub fn is_book(pointer: &str) -> bool {
 pub fn is_of_managed_fields(pointer: &str) -> bool {
     pointer.strip_prefix(MANAGED_FIELDS).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
-
-/// Which entry of managedFields a JSON pointer leads into, `None` of it where it is all of them; nothing of any other
-/// pointer.
-#[must_use]
-pub fn managed_fields_entry(pointer: &str) -> Option<Option<usize>> {
-    is_of_managed_fields(pointer).then(|| pointer[MANAGED_FIELDS.len()..].split('/').nth(1)?.parse().ok())
-}

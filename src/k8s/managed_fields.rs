@@ -1,7 +1,18 @@
 //! Who set what: metadata.managedFields, and the sets of fields in it (FieldsV1). A hint, not proof.
+//!
+//! The API server keeps an entry for each manager, operation, subresource and version of the API. When a write changes
+//! the set of its own manager, the server moves the time of that entry, to the second. What somebody else writes over
+//! leaves the set of its former owner, whose time stays. So the time moves for a writer and never for a loser; and
+//! nothing moves at all where a manager writes again what it has.
+
+use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+
+use super::bookkeeping::MANAGED_FIELDS;
+use crate::json::Shape;
+use crate::json::pointer::unescape;
+use crate::json::tree::{Id, Kind, Tree, View};
 
 /// Who wrote, as managedFields says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -18,60 +29,289 @@ pub struct Manager {
     /// When, to the second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
+    /// How it is known that it made a change, where it is said to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
+}
+
+/// How it is known that a manager made a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// Its set of fields grew, or its time moved.
+    Moved,
+    /// Nothing moved in managedFields, and it owns what changed.
+    Owner,
+}
+
+impl By {
+    /// Every way.
+    pub const ALL: [Self; 2] = [Self::Moved, Self::Owner];
+
+    /// The word in an entry.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Moved => "moved",
+            Self::Owner => "owner",
+        }
+    }
 }
 
 impl Manager {
     /// Whether the two are one entry of managedFields, whenever they wrote.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
-        let subresource = |manager: &Self| manager.subresource.clone().unwrap_or_default();
-        (&self.manager, &self.operation, subresource(self)) == (&other.manager, &other.operation, subresource(other))
+        let key = |manager: &Self| (manager.manager.clone(), manager.operation.clone(), manager.subresource.clone());
+        key(self) == key(other)
     }
 }
 
-/// An entry of managedFields.
-#[derive(Debug, Deserialize)]
-pub struct Writer {
-    /// Who it is of.
-    #[serde(flatten)]
-    pub manager: Manager,
-    #[serde(default, rename = "fieldsV1")]
-    fields: Value,
+/// Names that the API server gives to sets of which it does not know the writer: what was there before the first apply,
+/// and the oldest of more than ten managers.
+const NOBODY: [&[u8]; 2] = [b"\"before-first-apply\"", b"\"ancient-changes\""];
+
+/// Sets deeper than this are compared as a whole.
+const DEEP: usize = 256;
+
+/// The entries of an object's managedFields, unread; none where it does not say.
+fn entries(object: &mut Tree<'_>) -> Vec<Id> {
+    let list = object.find(MANAGED_FIELDS).filter(|&list| object.kind(list) == Kind::Array);
+    list.map_or_else(Vec::new, |list| {
+        object.read(list);
+        object.elements(list).collect()
+    })
 }
 
-impl Writer {
-    /// Those of an object, from its JSON; nobody where it does not say.
+/// The entries that say of a write that led from one version to the next: those of it that are new, whose time moved or
+/// whose set grew.
+pub(crate) fn moved(old: &mut Tree<'_>, new: &mut Tree<'_>) -> Vec<Id> {
+    let (mut before, mut after) = (entries(old), entries(new));
+    // Most stay as they are, and nothing of them has to be read.
+    let stays = |one: &[u8], others: &[Id], tree: &Tree<'_>| others.iter().any(|&other| tree.bytes(other) == one);
+    let all_after = after.clone();
+    after.retain(|&entry| !stays(new.bytes(entry), &before, old));
+    before.retain(|&entry| !stays(old.bytes(entry), &all_after, new));
+    before.iter().for_each(|&entry| old.read(entry));
+    after.iter().for_each(|&entry| new.read(entry));
+    let before = Books { view: old.view(), entries: before };
+    let after = Books { view: new.view(), entries: after };
+    after.entries.iter().copied().filter(|&entry| after.wrote(entry, &before)).collect()
+}
+
+/// The entries of managedFields, in a text that is read as deep as they go.
+#[derive(Debug)]
+pub(crate) struct Books<'a, 's> {
+    view: View<'a, 's>,
+    entries: Vec<Id>,
+}
+
+/// Reads the entries of an object's managedFields, for [`Books::of`].
+pub(crate) fn read(object: &mut Tree<'_>) -> Vec<Id> {
+    let entries = entries(object);
+    entries.iter().for_each(|&entry| object.read(entry));
+    entries
+}
+
+impl<'a, 's> Books<'a, 's> {
+    /// What [`read`] gave, and the tree that it was read in.
+    pub(crate) fn of(view: View<'a, 's>, entries: Vec<Id>) -> Self {
+        Self { view, entries }
+    }
+
+    /// Whether an entry that was not there before just so says of a write.
+    fn wrote(&self, entry: Id, before: &Books<'_, '_>) -> bool {
+        if self.text(entry, "manager").is_some_and(|name| NOBODY.contains(&name)) {
+            return false;
+        }
+        let twin = before.entries.iter().find(|&&known| before.key(known) == self.key(entry));
+        let Some(&twin) = twin else { return true };
+        self.text(entry, "time") != before.text(twin, "time")
+            || match (before.fields(twin), self.fields(entry)) {
+                (Some(old), Some(new)) => grew((before.view, old), (self.view, new), DEEP),
+                (old, new) => old.is_none() && new.is_some(),
+            }
+    }
+
+    /// Those who own a value. `leads` says whether a key of FieldsV1 stands for a step of the way to it.
+    ///
+    /// A set that ends above the value owns it as part of a whole, such as a list that is replaced at once; but not
+    /// where another set goes into its parts: there the empty set is what is left of one that had some.
+    pub(crate) fn owners<S>(&self, path: &[S], leads: impl Fn(&S, &str) -> bool) -> Vec<Id> {
+        let mut sets: Vec<(Id, Id)> =
+            self.entries.iter().filter_map(|&entry| Some((entry, self.fields(entry)?))).collect();
+        let mut whole = Vec::new();
+        for step in path {
+            let (ends, parts): (Vec<_>, Vec<_>) =
+                sets.into_iter().partition(|&(_, set)| self.view.members(set).next().is_none());
+            if !parts.is_empty() {
+                whole.clear();
+            } else if !ends.is_empty() {
+                whole = ends;
+            }
+            let below = |(entry, set): (Id, Id)| {
+                let mut members = self.view.members(set);
+                let (_, below) = members.find(|&(key, _)| leads(step, &self.view.string(key)))?;
+                (self.view.kind(below) == Kind::Object).then_some((entry, below))
+            };
+            sets = parts.into_iter().filter_map(below).collect();
+        }
+        let owners = if sets.is_empty() { whole } else { sets };
+        owners.into_iter().map(|(entry, _)| entry).collect()
+    }
+
+    /// Whom an entry belongs to.
+    pub(crate) fn manager(&self, entry: Id, by: Option<By>) -> Manager {
+        let text = |name: &str| {
+            let id = self.view.member(entry, name).filter(|&id| self.view.kind(id) == Kind::String)?;
+            Some(self.view.string(id).into_owned()).filter(|text| !text.is_empty())
+        };
+        Manager {
+            manager: text("manager").unwrap_or_default(),
+            operation: text("operation").unwrap_or_default(),
+            subresource: text("subresource"),
+            time: text("time"),
+            by,
+        }
+    }
+
+    /// The set of an entry; nothing where it has no field.
+    fn fields(&self, entry: Id) -> Option<Id> {
+        let set = self.view.member(entry, "fieldsV1").filter(|&set| self.view.kind(set) == Kind::Object)?;
+        self.view.members(set).next().map(|_| set)
+    }
+
+    /// A member as it stands.
+    fn text(&self, entry: Id, name: &str) -> Option<&'a [u8]> {
+        self.view.member(entry, name).map(|id| self.view.bytes(id)).filter(|text| *text != b"\"\"")
+    }
+
+    /// What distinguishes an entry from the others of the object.
+    fn key(&self, entry: Id) -> [Option<&'a [u8]>; 4] {
+        ["manager", "operation", "subresource", "apiVersion"].map(|name| self.text(entry, name))
+    }
+}
+
+/// Whether a set has anything that it did not have before.
+fn grew(old: (View<'_, '_>, Id), new: (View<'_, '_>, Id), depth: usize) -> bool {
+    let ((before, old), (after, new)) = (old, new);
+    if before.bytes(old) == after.bytes(new) {
+        return false;
+    }
+    if depth == 0 || after.kind(new) != Kind::Object || before.kind(old) != Kind::Object {
+        return true;
+    }
+    after.members(new).any(|(key, set)| {
+        let known = before.members(old).find(|&(known, _)| before.bytes(known) == after.bytes(key));
+        known.is_none_or(|(_, known)| grew((before, known), (after, set), depth - 1))
+    })
+}
+
+/// One step of the way to a value, as [`steps`] finds it.
+#[derive(Debug)]
+pub(crate) enum Step<'p> {
+    /// A member.
+    Member(Cow<'p, str>),
+    /// An element of a list, itself.
+    Element(Id),
+}
+
+/// The way to the value that a JSON pointer names, read as it goes; nothing where there is none.
+pub(crate) fn steps<'p>(object: &mut Tree<'_>, pointer: &'p str) -> Option<Vec<Step<'p>>> {
+    let (mut at, mut steps) = (Tree::ROOT, Vec::new());
+    for segment in pointer.split('/').skip(1) {
+        object.read(at);
+        let name = unescape(segment)?;
+        (at, _) = match object.kind(at) {
+            Kind::Object => (object.member(at, &name)?, steps.push(Step::Member(name))),
+            Kind::Array => {
+                let element = object.elements(at).nth(segment.parse().ok()?)?;
+                object.read(element);
+                (element, steps.push(Step::Element(element)))
+            }
+            Kind::String | Kind::Scalar => return None,
+        };
+    }
+    Some(steps)
+}
+
+/// Whether a key of FieldsV1 stands for a step in this object.
+pub(crate) fn leads(object: View<'_, '_>, step: &Step<'_>, key: &str) -> bool {
+    match step {
+        Step::Member(name) => key.strip_prefix("f:") == Some(name),
+        Step::Element(element) => {
+            let member = |name: &str| object.member(*element, name).map(|id| Cow::Borrowed(object.raw(id)));
+            names(key, member, || Cow::Borrowed(object.raw(*element)))
+        }
+    }
+}
+
+/// Whether a key of FieldsV1 names an element of a list: `k:{"name":"web"}` by its members, `v:"x"` by its value. Both
+/// are given as JSON.
+pub(crate) fn names<'j>(
+    key: &str,
+    member: impl Fn(&str) -> Option<Cow<'j, str>>,
+    value: impl FnOnce() -> Cow<'j, str>,
+) -> bool {
+    if let Some(members) = key.strip_prefix("k:") {
+        let Ok(named) = Tree::parse(members.as_bytes()) else { return false };
+        return named.kind(Tree::ROOT) == Kind::Object
+            && named.members(Tree::ROOT).all(|(name, expected)| {
+                member(&named.string(name)).is_some_and(|found| same(named.raw(expected), &found))
+            });
+    }
+    key.strip_prefix("v:").is_some_and(|expected| same(expected, &value()))
+}
+
+/// Whether two JSON texts say the same: the API server writes some characters with escapes in one place and not in the
+/// other.
+fn same(one: &str, other: &str) -> bool {
+    let read = |json: &str| serde_json::from_str::<serde_json::Value>(json).ok();
+    one == other
+        || (one.contains('\\') || other.contains('\\')) && read(one).is_some_and(|one| read(other) == Some(one))
+}
+
+/// The managedFields of one version of an object, kept apart from it.
+#[derive(Debug)]
+pub struct ManagedFields {
+    json: Vec<u8>,
+    shape: Option<Shape>,
+    entries: Vec<Id>,
+}
+
+impl ManagedFields {
+    /// Those of an object, from its JSON; of nobody where it does not say.
     #[must_use]
-    pub fn all(object: &[u8]) -> Vec<Self> {
-        #[derive(Deserialize)]
-        struct Object {
-            #[serde(default)]
-            metadata: Option<Metadata>,
-        }
-        #[derive(Deserialize)]
-        struct Metadata {
-            #[serde(default, rename = "managedFields")]
-            managed_fields: Vec<Writer>,
-        }
-        let object = serde_json::from_slice::<Object>(object).ok().and_then(|object| object.metadata);
-        let mut writers = object.map_or_else(Vec::new, |metadata| metadata.managed_fields);
-        for writer in &mut writers {
-            writer.manager.subresource = writer.manager.subresource.take().filter(|text| !text.is_empty());
-        }
-        writers
+    pub fn of(object: &[u8]) -> Self {
+        let list = Tree::parse_shallow(object).ok().and_then(|mut tree| {
+            let list = tree.find(MANAGED_FIELDS)?;
+            (tree.kind(list) == Kind::Array).then(|| tree.bytes(list).to_vec())
+        });
+        let json = list.unwrap_or_default();
+        let tree = Tree::parse(&json).ok();
+        let entries = tree.as_ref().map_or_else(Vec::new, |tree| tree.elements(Tree::ROOT).collect());
+        Self { shape: tree.map(Tree::into_full_shape), entries, json }
     }
 
-    /// Whether it has a value, or one that holds it and is owned as a whole. `leads` says how each step of a path looks
-    /// in FieldsV1: which keys of these may lead on.
-    pub fn owns<S>(&self, path: &[S], leads: impl Fn(&S, &Map<String, Value>, &str) -> bool + Copy) -> bool {
-        // What has no fields at all owns nothing.
-        self.fields.as_object().is_some_and(|fields| !fields.is_empty()) && owns(&self.fields, path, leads)
+    /// Whoever has a field.
+    #[must_use]
+    pub fn all(&self) -> Vec<Manager> {
+        self.with(|books| {
+            let have = books.entries.iter().filter(|&&entry| books.fields(entry).is_some());
+            have.map(|&entry| books.manager(entry, None)).collect()
+        })
     }
-}
 
-fn owns<S>(fields: &Value, path: &[S], leads: impl Fn(&S, &Map<String, Value>, &str) -> bool + Copy) -> bool {
-    let Some((step, rest)) = path.split_first() else { return true };
-    let Some(members) = fields.as_object() else { return false };
-    // What has no parts in the books is had as a whole.
-    members.is_empty() || members.iter().any(|(key, below)| leads(step, members, key) && owns(below, rest, leads))
+    /// Those who own a value. `leads` is as in [`Books::owners`].
+    pub(crate) fn owners<S>(&self, path: &[S], leads: impl Fn(&S, &str) -> bool) -> Vec<Manager> {
+        self.with(|books| {
+            let owners = books.owners(path, leads);
+            owners.into_iter().map(|entry| books.manager(entry, Some(By::Owner))).collect()
+        })
+    }
+
+    fn with(&self, ask: impl FnOnce(Books<'_, '_>) -> Vec<Manager>) -> Vec<Manager> {
+        let view = self.shape.as_ref().and_then(|shape| View::of(&self.json, shape));
+        view.map_or_else(Vec::new, |view| ask(Books::of(view, self.entries.clone())))
+    }
 }

@@ -92,7 +92,6 @@ pub(super) fn alarms(status: &Status) -> Vec<Alarm> {
     if status.daemon.running {
         all.extend(sources(status));
     }
-    all.extend(gaps(status));
     all.extend(sinks(status));
     all
 }
@@ -250,7 +249,8 @@ fn sources(status: &Status) -> Vec<Alarm> {
     all
 }
 
-fn gaps(status: &Status) -> Option<Alarm> {
+/// That a gap was recorded. Nothing brings back what is missing, so it is a notice and no alarm.
+pub(super) fn gaps(status: &Status) -> Option<Alarm> {
     let last = status.gaps.last.as_ref()?;
     let age = status.time.duration_since(last.place.time);
     (age < NEWS).then(|| Alarm {
@@ -380,6 +380,7 @@ mod tests {
         Status {
             time: time("2026-11-21T12:00:00Z"),
             alarms: Vec::new(),
+            notices: Vec::new(),
             cluster: ClusterStatus { name: String::new(), uid: String::new() },
             daemon,
             journal: JournalStatus {
@@ -477,7 +478,10 @@ mod tests {
         for (name, change) in cases {
             let mut status = well();
             change(&mut status);
-            let raised: Vec<&str> = alarms(&status).iter().map(|alarm| alarm.alarm).collect();
+            let mut raised: Vec<&str> = alarms(&status).iter().map(|alarm| alarm.alarm).collect();
+            // What nobody can do anything about is a notice.
+            assert!(!raised.contains(&GAP_RECORDED));
+            raised.extend(gaps(&status).map(|notice| notice.alarm));
             assert_eq!(raised, if name.is_empty() { vec![] } else { vec![name] });
             seen.extend((!name.is_empty()).then_some(name));
         }

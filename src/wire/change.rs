@@ -17,7 +17,7 @@ pub struct Change<'a> {
     /// From the version before to this one; nothing where the line is one of metadata only.
     #[serde(borrow, default)]
     pub patch: Vec<Op<'a>>,
-    /// Entries of managedFields that are new or changed.
+    /// Who made it, as far as managedFields say; several where that leaves it open, or where several wrote.
     #[serde(default)]
     pub managers: Vec<Manager>,
 }
@@ -25,12 +25,15 @@ pub struct Change<'a> {
 /// One operation of a patch (RFC 6902).
 #[derive(Debug, Deserialize)]
 pub struct Op<'a> {
-    /// add, remove or replace.
+    /// add, remove, replace or move.
     #[serde(borrow)]
     pub op: Cow<'a, str>,
     /// Where, as a JSON pointer.
     #[serde(borrow)]
     pub path: Cow<'a, str>,
+    /// Where the value stood before, of move.
+    #[serde(borrow, default)]
+    pub from: Option<Cow<'a, str>>,
     /// The new value, of add and replace.
     #[serde(borrow, default, deserialize_with = "present")]
     pub value: Option<&'a RawValue>,

@@ -117,6 +117,7 @@ mod tests {
             seq: Seq(7),
             epoch: "e",
             time: "2026-11-21T00:00:00.000000Z",
+            happened: None,
             op: EntryType::Added,
             evidence: None,
             cluster,

@@ -22,6 +22,8 @@ pub struct Header<'a> {
     pub id: Cow<'a, str>,
     /// When it was journaled.
     pub time: Cow<'a, str>,
+    /// When the cluster did it, to the second, where the object says.
+    pub happened: Option<Cow<'a, str>>,
     /// What it says happened.
     pub op: EntryType,
     /// watched, recovered, listed or inferred; none on a gap.
@@ -78,6 +80,8 @@ struct Line<'a> {
     id: Cow<'a, str>,
     #[serde(borrow)]
     time: Cow<'a, str>,
+    #[serde(borrow, default)]
+    happened: Option<Cow<'a, str>>,
     #[serde(rename = "type", borrow)]
     op: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -169,6 +173,7 @@ impl<'a> Entry<'a> {
             epoch: line.epoch,
             id: line.id,
             time: line.time,
+            happened: line.happened,
             op: EntryType::parse(&line.op).ok_or(EntryError::Type)?,
             evidence: line.evidence,
             cluster: line.cluster,
@@ -235,6 +240,7 @@ impl Header<'_> {
             epoch: owned(self.epoch),
             id: owned(self.id),
             time: owned(self.time),
+            happened: self.happened.map(owned),
             op: self.op,
             evidence: self.evidence.map(owned),
             cluster: EntryCluster { name: owned(self.cluster.name), uid: owned(self.cluster.uid) },

@@ -13,6 +13,8 @@ pub struct EntryBuilder<'a> {
     pub epoch: &'a str,
     /// When it is journaled, RFC 3339 UTC with microseconds.
     pub time: &'a str,
+    /// When the cluster did it, RFC 3339 UTC with seconds, where the object says.
+    pub happened: Option<&'a str>,
     /// What it says happened.
     pub op: EntryType,
     /// How it is known; none on a gap.
@@ -71,6 +73,9 @@ pub fn render(entry: &EntryBuilder<'_>) -> Rendered {
     };
     text(&mut out, "id", &id);
     text(&mut out, "time", entry.time);
+    if let Some(happened) = entry.happened {
+        text(&mut out, "happened", happened);
+    }
     text(&mut out, "type", entry.op.as_str());
     if let Some(evidence) = entry.evidence {
         text(&mut out, "evidence", evidence.as_str());

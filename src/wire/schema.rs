@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::k8s::managed_fields::By;
 use crate::model::{EntryType, Evidence, Why};
 
 /// The JSON Schema of an entry, wire version 1: true of every entry that any release writes with this version, so that
@@ -30,6 +31,10 @@ pub fn entry_schema() -> Value {
             "time": {
                 "type": "string", "format": "date-time",
                 "description": "When it was journaled: RFC 3339, UTC, microseconds.",
+            },
+            "happened": {
+                "type": "string", "format": "date-time",
+                "description": "When the cluster did it, as far as the object says, in seconds: the newest of creationTimestamp, deletionTimestamp (less the grace), managedFields times and condition times that the change moved. Absent where nothing says, as on DELETED and GAP.",
             },
             "type": { "enum": types, "description": "What happened." },
             "evidence": {
@@ -114,7 +119,7 @@ fn change_schema() -> Value {
             },
             "managers": {
                 "type": "array",
-                "description": "Entries of managedFields that are new or changed: a hint who wrote, not proof.",
+                "description": "Who made the change, as managedFields have it: those whose set of fields grew or whose time moved, or else the owners of what changed. A hint, not proof; several where managedFields leave it open.",
                 "items": {
                     "type": "object",
                     "properties": {
@@ -122,6 +127,10 @@ fn change_schema() -> Value {
                         "operation": text("Apply or Update."),
                         "subresource": text("The subresource that was written."),
                         "time": text("When, to the second."),
+                        "by": {
+                            "anyOf": [{ "enum": By::ALL.map(By::as_str) }, { "type": "string" }],
+                            "description": "How it is known: its set grew or its time moved, or it owns what changed where nothing moved.",
+                        },
                     },
                 },
             },

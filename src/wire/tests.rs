@@ -22,6 +22,7 @@ fn draft<'a>(cluster: &'a Cluster, redacted: &'a [String]) -> EntryBuilder<'a> {
         seq: Seq(7),
         epoch: "e",
         time: "2026-11-21T00:00:00.000000Z",
+        happened: None,
         op: EntryType::Modified,
         evidence: Some(Evidence::Watched),
         cluster,

@@ -171,7 +171,18 @@ async fn the_demo_ends_by_itself_and_leaves_nothing() {
         [("TMPDIR", tmp.to_str().unwrap()), ("PATH", "/usr/bin:/bin"), ("DECKLOG_STATE_PATH", "/nowhere")];
     let told = decklog(dir.path(), &["demo"], &environment).await.done();
     assert!(began.elapsed().as_secs() < 60, "it took {:?}", began.elapsed());
-    for says in ["A living cluster", "A restart", "nothing was listed again: 0 lists", "GAP", "DELETED", "The proof"] {
+    let answer = told.find("$ decklog log deploy/web").unwrap();
+    assert!(answer < told.find("A living cluster").unwrap(), "it opens with the answer: {told}");
+    for says in [
+        "Who changed my Deployment?",
+        "demo --keep DIR",
+        "A living cluster",
+        "A restart",
+        "nothing was listed again: 0 lists",
+        "GAP",
+        "DELETED",
+        "The proof",
+    ] {
         assert!(told.contains(says), "{says}: {told}");
     }
     let (_, forgets) = told.split_once("A server that loses its history").unwrap();
@@ -211,10 +222,7 @@ async fn the_demo_ends_by_itself_and_leaves_nothing() {
     says("churn", &["3 by argocd-controller,", "times"]);
     says("churn", &["configmaps shop/feature-flags by flag-operator"]);
     says("churn", &["a time stamp, last"]);
-    says("log deploy/web -p", &["MODIFIED spec", "image …1.1.0 → …1.2.0", "kubectl-set"]);
-    says("log deploy/web -p", &["  - ", "image: registry.example/web:1.1.0"]);
-    says("log deploy/web -p", &["  + ", "image: registry.example/web:1.2.0"]);
-    says("log deploy/web -p", &["GAP", "changes may be missing"]);
+    says("log deploy/web", &["MODIFIED spec", "image …1.1.0 → …1.2.0", "kubectl-set"]);
     says("blame deploy/web", &["kubectl-set ", "image: registry.example/web:1.2.0"]);
     says("get deploy/web --at", &["| kubectl apply -f -"]);
     says("get deploy/web --at", &["  image: registry.example/web:1.1.0"]);
@@ -222,4 +230,22 @@ async fn the_demo_ends_by_itself_and_leaves_nothing() {
     assert!(!told.contains('\u{1b}') && !told.contains('\r'), "plain lines where nobody sits at a terminal");
     assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0, "something is left behind");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "something is left behind");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_demo_that_is_kept_can_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let environment = [("PATH", "/usr/bin:/bin")];
+    let told = decklog(dir.path(), &["demo", "--keep", "kept"], &environment).await.done();
+    let commands: Vec<&str> = told.lines().filter_map(|line| line.strip_prefix("$ decklog -c ")).collect();
+    assert_eq!(commands.len(), 3, "{told}");
+    for command in commands {
+        let arguments: Vec<&str> = std::iter::once("-c").chain(command.split(' ')).collect();
+        let said = decklog(dir.path(), &arguments, &environment).await.done();
+        assert!(said.lines().count() > 1, "{command}: {said}");
+    }
+    // Nothing is written over.
+    let again = decklog(dir.path(), &["demo", "--keep", "kept"], &environment).await;
+    again.refused(74, &["cannot make the directory", "kept", "exists"]);
+    decklog(dir.path(), &["demo", "-o", "json"], &environment).await.refused(64, &["leave out -o"]);
 }

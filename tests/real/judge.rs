@@ -87,6 +87,7 @@ pub struct Entry {
 pub struct Change {
     pub areas: Vec<String>,
     pub patch: Vec<Value>,
+    pub managers: Vec<Value>,
 }
 
 /// The gap of a GAP entry.
@@ -102,12 +103,13 @@ pub struct Gap {
 }
 
 /// The keys of an entry in the order of the contract.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "v",
     "seq",
     "epoch",
     "id",
     "time",
+    "happened",
     "type",
     "evidence",
     "cluster",
@@ -410,6 +412,10 @@ pub fn apply_patch(document: &mut Value, patch: &[Value]) -> Result<(), String> 
         let (Some(op), Some(path)) = (step["op"].as_str(), step["path"].as_str()) else {
             return Err(format!("no operation: {step}"));
         };
+        if op == "move" {
+            move_element(document, step["from"].as_str().unwrap_or_default(), path)?;
+            continue;
+        }
         let (parent, token) = path.rsplit_once('/').ok_or_else(|| format!("no path: {step}"))?;
         let token = token.replace("~1", "/").replace("~0", "~");
         let parent = document.pointer_mut(parent).ok_or_else(|| format!("nothing at {parent:?}"))?;
@@ -438,6 +444,25 @@ pub fn apply_patch(document: &mut Value, patch: &[Value]) -> Result<(), String> 
         }
     }
     Ok(())
+}
+
+/// An element of a list stands at another place of it.
+fn move_element(document: &mut Value, from: &str, path: &str) -> Result<(), String> {
+    let place = |pointer: &str| {
+        let (list, index) = pointer.rsplit_once('/')?;
+        Some((list.to_owned(), index.parse::<usize>().ok()?))
+    };
+    match (place(from), place(path)) {
+        (Some((list, from)), Some((other, to))) if list == other && from != to => {
+            let items = document.pointer_mut(&list).and_then(Value::as_array_mut);
+            let items =
+                items.filter(|items| from.max(to) < items.len()).ok_or_else(|| format!("no such move in {list}"))?;
+            let item = items.remove(from);
+            items.insert(to, item);
+            Ok(())
+        }
+        _ => Err(format!("no move within a list: {from} to {path}")),
+    }
 }
 
 /// What holds for the log as a whole: dense seq, one epoch, ids that are unique and well formed, objects that are the

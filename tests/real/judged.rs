@@ -150,6 +150,7 @@ fn number(log: &mut [Entry]) {
         });
         let before = last.remove(&object);
         entry.change = before.as_ref().filter(|_| entry.kind == "MODIFIED").map(|before| Change {
+            managers: Vec::new(),
             areas: vec!["data".to_owned()],
             patch: vec![
                 json!({"op": "replace", "path": "/data/n", "value": value["data"]["n"], "was": before["data"]["n"]}),

@@ -23,13 +23,16 @@ mod recovering;
 mod returning;
 mod rights;
 mod second;
+mod writing;
 
 /// Every scenario, against one minor of Kubernetes.
 macro_rules! against {
     ($module:ident, $version:ident) => {
         mod $module {
             use crate::harness::Version::$version;
-            use crate::{churning, extensions, forgetting, living, outages, quiet, recovering, returning, rights};
+            use crate::{
+                churning, extensions, forgetting, living, outages, quiet, recovering, returning, rights, writing,
+            };
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_living_cluster_undisturbed_stopped_and_killed() {
@@ -50,6 +53,11 @@ macro_rules! against {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn careless_writers_fights_races_and_subresources() {
                 Box::pin(churning::scenario($version)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn every_writer_is_named_right() {
+                Box::pin(writing::scenario($version)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

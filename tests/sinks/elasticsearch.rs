@@ -230,6 +230,7 @@ fn odd(epoch: &str) -> Vec<Item> {
         seq: Seq(seq as u64),
         epoch,
         time: "2026-11-21T10:15:00.123456Z",
+        happened: None,
         op: EntryType::Modified,
         evidence: Some(Evidence::Watched),
         cluster: &cluster,

@@ -163,6 +163,7 @@ fn item(seq: u64, name: &str, size: usize) -> Item {
         seq: Seq(seq),
         epoch: "e",
         time: "2026-11-21T10:15:00.000000Z",
+        happened: None,
         op: EntryType::Added,
         evidence: Some(Evidence::Watched),
         cluster: &Cluster { name: "prod".into(), uid: "c".into() },

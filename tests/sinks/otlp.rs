@@ -131,6 +131,7 @@ fn item(seq: u64, bytes: usize) -> Item {
         seq: Seq(seq),
         epoch: "e",
         time: "2026-11-21T10:15:00.000000Z",
+        happened: None,
         op: EntryType::Added,
         evidence: None,
         cluster: &cluster,

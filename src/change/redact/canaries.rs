@@ -318,6 +318,7 @@ fn everything(redactor: &Redactor, carrier: &Carrier, escaped: bool) -> Vec<u8> 
         seq: Seq(1),
         epoch: "e",
         time: "t",
+        happened: None,
         op: EntryType::Modified,
         evidence: Some(Evidence::Watched),
         cluster: &cluster,

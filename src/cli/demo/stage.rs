@@ -40,6 +40,8 @@ pub(super) struct Stage {
     out: Out,
     lines: Lines,
     dir: Scratch,
+    /// What is new in the log is read and not printed.
+    quiet: bool,
     daemon: Option<Daemon>,
     seen: Seq,
     /// The newest resource version printed, by resource.
@@ -48,12 +50,17 @@ pub(super) struct Stage {
 }
 
 /// A directory that goes away.
-struct Scratch(PathBuf);
+struct Scratch {
+    path: PathBuf,
+    goes: bool,
+}
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed now cannot be removed by trying again.
-        drop(fs::remove_dir_all(&self.0));
+        if self.goes {
+            // What cannot be removed now cannot be removed by trying again.
+            drop(fs::remove_dir_all(&self.path));
+        }
     }
 }
 
@@ -68,17 +75,23 @@ impl Drop for Daemon {
 }
 
 impl Stage {
-    pub(super) fn new(out: Out, sim: &Sim) -> Result<Self, Failure> {
+    pub(super) fn new(out: Out, sim: &Sim, keep: Option<PathBuf>) -> Result<Self, Failure> {
         let name = format!("decklog-demo-{}", uuid::Uuid::new_v4().simple());
-        let dir = Scratch(std::env::temp_dir().join(name));
-        let failed = |error: std::io::Error| Failure::io("cannot make a temporary directory", &error);
-        fs::DirBuilder::new().mode(0o700).create(&dir.0).map_err(failed)?;
-        sim.write_kubeconfig(&dir.0.join("kubeconfig")).map_err(failed)?;
-        fs::write(dir.0.join("config.toml"), config(&dir.0)).map_err(failed)?;
+        let path = match &keep {
+            Some(dir) => std::path::absolute(dir).map_err(|error| Failure::io(dir.display(), &error))?,
+            None => std::env::temp_dir().join(name),
+        };
+        let failed =
+            |error: std::io::Error| Failure::io(format!("cannot make the directory {}", path.display()), &error);
+        // What is there already is nobody's to write over.
+        fs::DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
+        let dir = Scratch { path: path.clone(), goes: keep.is_none() };
+        sim.write_kubeconfig(&dir.path.join("kubeconfig")).map_err(failed)?;
+        fs::write(dir.path.join("config.toml"), config(&dir.path)).map_err(failed)?;
         let lines = Lines::new(out.look, 1000);
         // Without a terminal nobody reads along.
         let pace = tokio::time::interval(Duration::from_millis(if out.look.terminal { 180 } else { 20 }));
-        Ok(Self { out, lines, dir, daemon: None, seen: Seq(0), printed: HashMap::new(), pace })
+        Ok(Self { out, lines, dir, quiet: false, daemon: None, seen: Seq(0), printed: HashMap::new(), pace })
     }
 
     /// A moment between two writes of the cluster, so that one can read along.
@@ -110,7 +123,7 @@ impl Stage {
 
     pub(super) fn start_daemon(&mut self) -> Result<(), Failure> {
         let program = std::env::current_exe().map_err(|error| Failure::io("cannot find this program", &error))?;
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.dir.0.join("daemon.log"));
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.dir.path.join("daemon.log"));
         let log = log.map_err(|error| Failure::io("cannot write the daemon's log", &error))?;
         let mut command = Command::new(program);
         // Nothing of this user's own settings gets into the story.
@@ -121,8 +134,8 @@ impl Stage {
         }
         let child = command
             .args(["run", "--config"])
-            .arg(self.dir.0.join("config.toml"))
-            .current_dir(&self.dir.0)
+            .arg(self.dir.path.join("config.toml"))
+            .current_dir(&self.dir.path)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -175,8 +188,10 @@ impl Stage {
                 let printed = self.printed.entry(format!("{}{dot}{group}", parsed.resource)).or_default();
                 *printed = version.max(*printed);
             }
-            let line = self.lines.render(&entry.line).map_err(|error| self.lost(&error.to_string()))?;
-            self.out.line(&line)?;
+            if !self.quiet {
+                let line = self.lines.render(&entry.line).map_err(|error| self.lost(&error.to_string()))?;
+                self.out.line(&line)?;
+            }
         }
         self.out.flush()
     }
@@ -185,6 +200,14 @@ impl Stage {
     pub(super) async fn print_to(&mut self, sim: &Sim) -> Result<(), Failure> {
         let newest = |resource: &'static str| sim.history_of(resource).last().map_or(0, |row| row.revision);
         self.print_versions(WATCHED.map(|resource| (resource, newest(resource)))).await
+    }
+
+    /// As [`Stage::print_to`], without printing.
+    pub(super) async fn read_to(&mut self, sim: &Sim) -> Result<(), Failure> {
+        self.quiet = true;
+        let read = self.print_to(sim).await;
+        self.quiet = false;
+        read
     }
 
     /// Prints the log until it has so many entries of an object after `after`.
@@ -335,7 +358,7 @@ impl Stage {
     }
 
     fn delivery(&self) -> Result<Vec<u8>, Failure> {
-        fs::read(self.dir.0.join("events.jsonl")).map_err(|error| Failure::io("cannot read the file sink", &error))
+        fs::read(self.dir.path.join("events.jsonl")).map_err(|error| Failure::io("cannot read the file sink", &error))
     }
 
     /// Verifies the journal, and that the file holds the very same lines.
@@ -362,16 +385,26 @@ impl Stage {
 
     pub(super) fn end(mut self) -> Result<(), Failure> {
         self.blank()?;
-        self.say("That was a simulated cluster, and nothing of it is left. For a real one: `decklog check`, then `decklog run`; README.md says more.")
+        let config = if self.dir.goes {
+            self.say("That was a simulated cluster, and nothing of it is left. `decklog demo --keep DIR` keeps its journal; then try:")?;
+            "DIR/config.toml".to_owned()
+        } else {
+            self.say(&format!("The journal of this is kept in {}. Try:", self.dir.path.display()))?;
+            self.dir.path.join("config.toml").display().to_string()
+        };
+        for command in ["log deploy/web -n shop -p", "churn --since 1h", "tail pods -n shop --type DELETED"] {
+            self.inked(Ink::Strong, &format!("$ decklog -c {config} {command}"))?;
+        }
+        self.say("For a cluster of your own: `decklog check`, then `decklog run`; README.md says more.")
     }
 
     fn state(&self) -> PathBuf {
-        self.dir.0.join("state")
+        self.dir.path.join("state")
     }
 
     /// The story cannot go on. The error quotes what the daemon logged last.
     fn lost(&self, why: &str) -> Failure {
-        let log = fs::read_to_string(self.dir.0.join("daemon.log")).unwrap_or_default();
+        let log = fs::read_to_string(self.dir.path.join("daemon.log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let last = lines[lines.len().saturating_sub(5)..].join("\n");
         Failure::internal(format!("the story does not go on: {why}\n{last}"))

@@ -325,6 +325,7 @@ fn check_form(entry: &Entry<'_>, line: &[u8]) -> Result<(), &'static str> {
         seq: Seq(entry.seq),
         epoch: &entry.epoch,
         time: &entry.time,
+        happened: entry.happened.as_deref(),
         op: entry.op,
         evidence,
         cluster: &cluster,

@@ -146,6 +146,7 @@ impl Reader {
                 seq: Seq(seq),
                 epoch,
                 time: &rfc3339(time),
+                happened: None,
                 op: EntryType::Gap,
                 evidence: None,
                 cluster: &cluster,

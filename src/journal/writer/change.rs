@@ -137,7 +137,7 @@ impl Transaction<'_> {
             return self.suppress(known, object);
         }
         let kind = EntryType::Modified;
-        let change = Some((change.json.as_str(), shape));
+        let change = Some((change, shape));
         let emitted = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, change)?;
         self.execute(
             "remember an object",

@@ -5,7 +5,7 @@ use rusqlite::params;
 
 use super::{Known, Marks, Transaction, micros, rfc3339, sql, type_code, type_of};
 use crate::ambient;
-use crate::change::Shape;
+use crate::change::{self, Change, Shape};
 use crate::journal::JournalError;
 use crate::journal::codec::Codec;
 use crate::journal::error::Result;
@@ -32,7 +32,7 @@ impl Transaction<'_> {
         kind: EntryType,
         evidence: Evidence,
         object: &Observed,
-        change: Option<(&str, Shape)>,
+        change: Option<(Change, Shape)>,
     ) -> Result<Emitted> {
         let base_line = match base.map(|seq| self.line(seq)).transpose() {
             // One that is damaged carries nothing: this entry stands alone.
@@ -44,10 +44,18 @@ impl Transaction<'_> {
         let time = rfc3339(now);
         let source = self.source(source_id)?;
         let seq = self.changes.head + 1;
+        // A deletion moves no stamp of the object.
+        let happened = match (&change, kind) {
+            (Some((change, _)), _) => change.happened,
+            (None, EntryType::Added) => change::newest_stamp(&object.body.bytes),
+            (None, _) => None,
+        };
+        let happened = happened.map(|time| time.to_string());
         let rendered = wire::render(&EntryBuilder {
             seq: Seq(seq),
             epoch: self.epoch(),
             time: &time,
+            happened: happened.as_deref(),
             op: kind,
             evidence: Some(evidence),
             cluster: self.cluster(),
@@ -58,7 +66,7 @@ impl Transaction<'_> {
             name: &object.name,
             uid: &object.uid,
             version: object.version.as_str(),
-            change: change.as_ref().map(|(json, _)| *json),
+            change: change.as_ref().map(|(change, _)| change.json.as_str()),
             object: Some(&object.body.bytes),
             gap: None,
             redacted: &object.body.pointers,
@@ -150,6 +158,7 @@ impl Transaction<'_> {
             seq: Seq(seq),
             epoch: self.epoch(),
             time: &rfc3339(now),
+            happened: None,
             op: EntryType::Gap,
             evidence: None,
             cluster: self.cluster(),

@@ -191,6 +191,7 @@ async fn a_gap_is_a_warning_and_a_namespace_belongs_to_itself() {
         seq: Seq(1),
         epoch: "e",
         time: "2026-11-21T10:15:00.000000Z",
+        happened: None,
         op: kind,
         evidence: None,
         cluster: &cluster,
