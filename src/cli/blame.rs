@@ -13,7 +13,7 @@ use super::who;
 use super::yaml::{self, View};
 use super::{Exit, Failure, Format, Global, Outcome, complain};
 use crate::journal::{ObjectRow, Reader};
-use crate::k8s::managed_fields::{ManagedFields, Manager};
+use crate::k8s::managed_fields::{By, ManagedFields, Manager};
 use crate::model::{EntryType, Seq};
 use crate::wire::Change;
 
@@ -60,6 +60,8 @@ struct Origin {
     /// As the entry has it; empty where nothing is known.
     time: String,
     set: Set,
+    /// The entry is of an object that came to be.
+    came: bool,
     changed: Vec<Manager>,
     books: ManagedFields,
 }
@@ -192,6 +194,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
             seq: None,
             time: now.clone(),
             set: if now.is_empty() { Set::By } else { Set::After },
+            came: false,
             changed: Vec::new(),
             books: ManagedFields::of(text.as_bytes()),
         });
@@ -232,6 +235,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
                 seq: Some(step.seq),
                 time: entry.time.to_string(),
                 set: if watched && step.kept { Set::At } else { Set::By },
+                came: entry.op == EntryType::Added && watched,
                 changed: change.managers,
                 books: ManagedFields::of(object.as_bytes()),
             });
@@ -243,6 +247,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
                 seq: None,
                 time: entry.time.to_string(),
                 set: Set::By,
+                came: false,
                 changed: Vec::new(),
                 books: ManagedFields::of(object.as_bytes()),
             });
@@ -254,6 +259,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
             seq: None,
             time: now,
             set: Set::By,
+            came: false,
             changed: Vec::new(),
             books: ManagedFields::of(text.as_bytes()),
         });
@@ -273,9 +279,13 @@ fn field(origins: &[Origin], node: &Node<'_>, path: &[Step<'_, '_>]) -> Result<F
         // One version is one write.
         [one] if origin.set == Set::At => vec![one.clone()],
         changed => {
-            let owners = who::owners(&origin.books, path);
+            let mut owners = who::owners(&origin.books, path);
             let wrote = changed.iter().filter(|changed| owners.iter().any(|owner| owner.is(changed)));
             let wrote: Vec<Manager> = wrote.cloned().collect();
+            // Whoever owns a field of an object that came to be has made it.
+            if origin.came {
+                owners.iter_mut().for_each(|owner| owner.by = None);
+            }
             if wrote.is_empty() { owners } else { wrote }
         }
     };
@@ -318,7 +328,7 @@ fn print(out: &mut Out, node: &Node<'_>, fields: &[Field]) -> Result<(), Failure
         .map(|field| {
             let seq = field.seq.map_or_else(|| "-".to_owned(), |seq| seq.to_string());
             let mark = field.set.mark();
-            let names = who::spell(&field.managers, false);
+            let names = who::short(&field.managers);
             (seq, format!("{mark}{}", time_of(field)), if names.is_empty() { "-".to_owned() } else { names })
         })
         .collect();
@@ -339,6 +349,12 @@ fn print(out: &mut Out, node: &Node<'_>, fields: &[Field]) -> Result<(), Failure
         }
         let start = seq_width + time_width + who_width + 4;
         row.to(start).put(None, &line.text);
+        out.line(&row.finish())?;
+    }
+    let owned = fields.iter().any(|field| field.managers.iter().any(|manager| manager.by == Some(By::Owner)));
+    if owned {
+        let mut row = Row::new(look);
+        row.put(Some(Ink::Faint), "~ the owner: nothing in managedFields says of the write itself");
         out.line(&row.finish())?;
     }
     for (set, text) in [

@@ -185,20 +185,27 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
 /// tell one after the other, and of one resource in its order. Within a second what owns comes before what it owns.
 fn by_time(reader: &mut Reader, events: BTreeMap<Seq, Event>) -> Result<Vec<(Seq, Event)>, Failure> {
     let mut placed = Vec::with_capacity(events.len());
-    let mut newest: BTreeMap<usize, Timestamp> = BTreeMap::new();
+    let mut newest: BTreeMap<usize, (Timestamp, usize)> = BTreeMap::new();
     for (seq, event) in events {
         let (member, stored) = match &event {
             Event::Gap(stored) => (usize::MAX, Some(stored.clone())),
             Event::Entry(member) => (*member, reader.entry(seq)?),
         };
-        let time = stored.map(|stored| Ok::<_, Failure>(object::happened(&object::parse(&stored)?))).transpose()?;
+        let mut place = (Timestamp::MIN, 0);
+        if let Some(stored) = stored {
+            let entry = object::parse(&stored)?;
+            place = match object::late(&entry) {
+                Some(second) => (second, member),
+                None => (entry.time.parse().unwrap_or(Timestamp::MIN), 0),
+            };
+        }
         // Entries of one object stay in their order.
-        let last = newest.entry(member).or_insert(Timestamp::MIN);
-        *last = (*last).max(time.unwrap_or(Timestamp::MIN));
-        placed.push(((*last, member, seq), event));
+        let last = newest.entry(member).or_insert(place);
+        *last = (*last).max(place);
+        placed.push(((*last, seq), event));
     }
     placed.sort_by_key(|(place, _)| *place);
-    Ok(placed.into_iter().map(|((_, _, seq), event)| (seq, event)).collect())
+    Ok(placed.into_iter().map(|((_, seq), event)| (seq, event)).collect())
 }
 
 /// The entries of these objects, of each at most so many, and the gaps in their lives, by seq.
@@ -485,12 +492,12 @@ impl<'o> Printer<'o> {
             1 => String::new(),
             many => format!(" of {many} objects"),
         };
-        let names = super::who::spell(&run.managers, false);
+        let names = run.managers.iter().map(|manager| manager.manager.as_str()).collect::<Vec<_>>().join(", ");
         let by = if names.is_empty() { String::new() } else { format!(" by {names}") };
         let ((day, time), (newest, _)) = (day_and_time(&run.since), day_and_time(&entry.time));
         let day = if day == newest { String::new() } else { format!("{day} ") };
         let since = format!("{day}{}", time.get(..8).unwrap_or(&time));
-        let text = format!("{} changes of the status alone{of}{by}, since {since}", run.count);
+        let text = format!("{} status updates{of}{by} since {since}", run.count);
         row.put(None, &printable(&text));
         self.out.line(&row.finish())
     }

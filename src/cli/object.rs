@@ -297,14 +297,6 @@ pub(super) fn damaged(seq: Seq, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(super::Exit::Io, format!("entry {seq} is damaged ({why}); run `decklog verify`"))
 }
 
-/// When it happened, where the object says so and it is not about when it was journaled, in whole seconds; else when it
-/// was journaled, which is more exact.
-pub(super) fn happened(entry: &Entry<'_>) -> Timestamp {
-    let read = |text: &str| text.parse::<Timestamp>().ok();
-    let time = read(&entry.time).unwrap_or(Timestamp::MIN);
-    late(entry).unwrap_or(time)
-}
-
 /// When it happened, where it was journaled later than the API server needs to tell of it. Stamps are of whole seconds.
 pub(super) fn late(entry: &Entry<'_>) -> Option<Timestamp> {
     let read = |text: &str| text.parse::<Timestamp>().ok();

@@ -42,6 +42,14 @@ pub(super) fn spell(managers: &[Manager], fully: bool) -> String {
     printable(&text).into_owned()
 }
 
+/// `kubectl-set, ~kubelet`: the names alone, with `~` before one that is known as the owner.
+pub(super) fn short(managers: &[Manager]) -> String {
+    let mark = |manager: &Manager| if manager.by == Some(By::Owner) { "~" } else { "" };
+    let mut names: Vec<String> = managers.iter().map(|one| format!("{}{}", mark(one), one.manager)).collect();
+    names.dedup();
+    printable(&names.join(", ")).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -677,7 +677,7 @@ fn entries_fit_their_schema() {
         seq: Seq(1),
         epoch: "e",
         time: "2026-11-21T00:00:00.000000Z",
-        happened: None,
+        happened: Some("2026-11-20T23:59:59Z"),
         op: EntryType::Modified,
         evidence: Some(Evidence::Watched),
         cluster: &cluster,
