@@ -6,7 +6,7 @@ use decklog::journal::{Bounds, Reader, SinkStart};
 use decklog::model::Seq;
 use serde_json::{Value, json};
 
-use crate::story::{Story, run, shop};
+use crate::story::{Story, managed, owned, replicas, run, shop};
 
 fn object(kind: &str, name: &str, n: u64) -> Value {
     json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "shop", "uid": format!("uid-{name}")}, "data": {"n": n, "same": "x"}})
@@ -138,4 +138,97 @@ async fn nothing_is_blamed_on_an_object_that_had_the_name_before() {
     let log = run(dir.path(), &["log", "rs/a"]).out;
     assert_eq!(log.matches(", uid ").count(), 2, "{log}");
     assert!(log.contains("data.n 2 → 3"), "{log}");
+}
+
+/// What happened while nobody watched is journaled later, the watch of one resource after that of the other.
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_the_past_is_told_as_it_happened() {
+    let mut story = Story::begin().await;
+    let web = |n: u64, second: &str| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop", "uid": "web",
+            "managedFields": managed(&[("kubectl", "Update", "scale", second, replicas())])}, "spec": {"replicas": n}})
+    };
+    let set = |name: &str, second: &str| {
+        let mut set = owned("ReplicaSet", name, name, ("Deployment", "web", "web"), &json!({"spec": {"replicas": 1}}));
+        set["metadata"]["creationTimestamp"] = format!("2026-11-20T{second}Z").into();
+        set
+    };
+    story.put("10:00:00.5", "deployments", &web(1, "10:00:00")).await;
+    // From 10:00:10 to 10:00:40 nobody watches.
+    story.put("10:00:40.1", "replicasets", &set("second", "10:00:20")).await;
+    story.put("10:00:40.2", "deployments", &web(2, "10:00:20")).await;
+    story.put("10:00:40.3", "deployments", &web(3, "10:00:30")).await;
+    // This came at once, though its stamp is cut to the second.
+    story.put("10:00:45.9", "deployments", &web(4, "10:00:44")).await;
+    let dir = story.end().await;
+    let replicas_at = |time: &str| {
+        let answer = run(dir.path(), &["get", "deploy/web", "-o", "json", "--at", &format!("2026-11-20T{time}Z")]);
+        let object: Value = serde_json::from_str(&answer.out).unwrap();
+        (object["spec"]["replicas"].as_u64().unwrap(), answer.err)
+    };
+    assert_eq!(replicas_at("10:00:19"), (1, String::new()));
+    let (replicas, said) = replicas_at("10:00:25");
+    assert_eq!(replicas, 2);
+    assert!(
+        said.contains("entry 3 was journaled at 2026-11-20T10:00:40Z, and happened at 2026-11-20T10:00:20Z"),
+        "{said}"
+    );
+    assert_eq!(replicas_at("10:00:31").0, 3);
+    assert_eq!(replicas_at("10:00:41"), (3, String::new()));
+    assert_eq!(replicas_at("10:00:45").0, 3, "not before it was journaled");
+    assert_eq!(replicas_at("10:00:46").0, 4);
+    let blame = run(dir.path(), &["blame", "deploy/web", "--at", "2026-11-20T10:00:25Z"]).out;
+    assert!(blame.lines().any(|line| line.starts_with("   3 ") && line.contains("replicas: 2")), "{blame}");
+    // Cause stands before effect: what owns first, within a second.
+    let tree = run(dir.path(), &["log", "--tree", "--all", "deploy/web"]).out;
+    let seqs: Vec<&str> = tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(seqs, ["5", "4", "2", "3", "1"], "{tree}");
+    let entries = run(dir.path(), &["tail", "-o", "json"]).out;
+    let happened: Vec<Value> =
+        entries.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["happened"].take()).collect();
+    assert_eq!(
+        json!(happened),
+        json!([
+            "2026-11-20T10:00:00Z",
+            "2026-11-20T10:00:20Z",
+            "2026-11-20T10:00:20Z",
+            "2026-11-20T10:00:30Z",
+            "2026-11-20T10:00:44Z"
+        ])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_of_status_updates_are_one_line() {
+    let mut story = Story::begin().await;
+    let mut web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop", "uid": "web"}, "spec": {"replicas": 1}, "status": {"n": 0}});
+    story.put("10:00:00", "deployments", &web).await;
+    for (minute, spec) in [(1, false), (2, false), (3, true), (4, false), (5, true), (6, false), (7, false), (8, false)]
+    {
+        web[if spec { "spec" } else { "status" }]["n"] = minute.into();
+        let who = if minute == 8 { "prober" } else { "controller" };
+        web["metadata"]["managedFields"] =
+            managed(&[(who, "Update", "status", &format!("10:0{minute}:00"), json!({"f:status": {"f:n": {}}}))]);
+        story.put(&format!("10:0{minute}:00"), "deployments", &web).await;
+    }
+    let dir = story.end().await;
+    let log = |more: &[&str]| {
+        let text = run(dir.path(), &[&["log", "deploy/web"], more].concat()).out;
+        text.lines()
+            .skip(1)
+            .map(|line| line.split_whitespace().next().unwrap().to_owned() + &line[line.len().min(30)..])
+            .collect::<Vec<_>>()
+    };
+    let folded = log(&[]);
+    let seqs = |lines: &[String]| lines.iter().map(|line| line.chars().next().unwrap()).collect::<String>();
+    // One alone stands as it is.
+    assert_eq!(seqs(&folded), "965431", "{folded:#?}");
+    assert!(folded[0].contains("3 status updates by prober, controller since 10:06:00"), "{folded:#?}");
+    assert!(folded[4].contains("2 status updates by controller since 10:01:00"), "{folded:#?}");
+    assert_eq!(seqs(&log(&["--all"])), "987654321");
+    assert_eq!(seqs(&log(&["--last", "2"])), "96");
+    assert_eq!(seqs(&log(&["--only", "spec,data"])), "641");
+    assert_eq!(seqs(&log(&["--only", "status"])), "98753 21".replace(' ', ""));
+    let json = run(dir.path(), &["log", "deploy/web", "-o", "json"]).out;
+    assert_eq!(json.lines().count(), 9, "programs get each entry");
 }

@@ -156,7 +156,7 @@ impl Story {
 }
 
 /// `managedFields` from `(manager, operation, subresource, time of day, fields)`.
-fn managed(entries: &[(&str, &str, &str, &str, Value)]) -> Value {
+pub(crate) fn managed(entries: &[(&str, &str, &str, &str, Value)]) -> Value {
     let entry = |(manager, operation, subresource, time, fields): &(&str, &str, &str, &str, Value)| {
         let mut entry = json!({
             "manager": manager, "operation": operation, "apiVersion": "apps/v1", "time": format!("{DAY}T{time}Z"),
@@ -186,11 +186,11 @@ fn applied() -> Value {
         {"k:{\"name\":\"web\"}": {".": {}, "f:name": {}, "f:image": {}, "f:env": {"k:{\"name\":\"MODE\"}": {".": {}, "f:name": {}, "f:value": {}}}, "f:resources": {"f:limits": {"f:memory": {}}}}}}}}})
 }
 
-fn replicas() -> Value {
+pub(crate) fn replicas() -> Value {
     json!({"f:spec": {"f:replicas": {}}})
 }
 
-fn owned(kind: &str, name: &str, uid: &str, owner: (&str, &str, &str), rest: &Value) -> Value {
+pub(crate) fn owned(kind: &str, name: &str, uid: &str, owner: (&str, &str, &str), rest: &Value) -> Value {
     let mut object = json!({
         "apiVersion": if kind == "Pod" { "v1" } else { "apps/v1" }, "kind": kind,
         "metadata": {"name": name, "namespace": "shop", "uid": uid, "ownerReferences": [
