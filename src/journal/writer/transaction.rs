@@ -26,7 +26,7 @@ use crate::model::{Checkpoint, Cluster, Resource, ResourceVersion, Why};
 /// How many bytes of entries stay at hand for the sinks …
 const RECENT_BYTES: usize = 8 << 20;
 /// … and for the differences that are written next: what they are differences of …
-const BASES_BYTES: usize = 40 << 20;
+const BASES_BYTES: usize = 32 << 20;
 /// … and the versions before.
 const PACKED_BYTES: usize = 16 << 20;
 
