@@ -286,7 +286,12 @@ impl Global {
         if let Some(state) = &self.state {
             return Ok(state.clone());
         }
-        if self.config_file().is_some() || config::STANDARD_FILES.iter().any(|path| Path::new(path).exists()) {
+        // That of the service is closed to most who may read its journal.
+        let is_open = |path: &&str| match std::fs::File::open(path) {
+            Ok(_) => true,
+            Err(error) => !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied),
+        };
+        if self.config_file().is_some() || config::STANDARD_FILES.iter().any(is_open) {
             return Ok(self.load_for_reading()?.config.state.path);
         }
         // An empty variable is as good as none.
@@ -303,8 +308,48 @@ impl Global {
     /// Where there is none or it cannot be read.
     pub fn reader(&self) -> Result<(Reader, PathBuf), Failure> {
         let dir = self.state_dir()?;
+        let default = crate::journal::Settings::default().path;
+        if dir == default
+            && !dir.exists()
+            && let Some(service) = service_state(Path::new(SERVICE_STATE))?
+        {
+            return Ok((Reader::open(&service)?, service));
+        }
         Ok((Reader::open(&dir)?, dir))
     }
+}
+
+/// Where the service keeps its journal, and those of its instances (`decklog@NAME`).
+const SERVICE_STATE: &str = "/var/lib/decklog";
+
+/// The state directory of the service, where there is one that has run.
+///
+/// # Errors
+/// Where it may not be read, or there are several.
+fn service_state(dir: &Path) -> Result<Option<PathBuf>, Failure> {
+    let has_journal = |dir: &Path| std::fs::metadata(dir.join(crate::journal::READ[0])).map(drop);
+    match has_journal(dir) {
+        Ok(()) => return Ok(Some(dir.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(Failure::new(
+                Exit::Io,
+                format!(
+                    "the service keeps its journal in {}, which you may not read: run this as its user (`sudo -u decklog decklog …`), \
+                     or let a group that you are in read it ([state] readers)",
+                    dir.display()
+                ),
+            ));
+        }
+        Err(_) => {}
+    }
+    let below = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+    let mut instances: Vec<PathBuf> = below.filter(|path| has_journal(path).is_ok()).collect();
+    instances.sort();
+    if instances.len() > 1 {
+        let names: Vec<String> = instances.iter().map(|path| format!("--state {}", path.display())).collect();
+        return Err(Failure::usage(format!("there are several services here; say which one: {}", names.join(", "))));
+    }
+    Ok(instances.pop())
 }
 
 /// The sink with this name.
@@ -438,5 +483,39 @@ mod tests {
         let failure = Failure::stdout(&io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!((failure.exit(), failure.to_string().as_str()), (Exit::Done, ""));
         assert_eq!(Failure::stdout(&io::Error::from(io::ErrorKind::StorageFull)).exit(), Exit::Io);
+    }
+}
+
+#[cfg(test)]
+mod state_tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn the_journal_of_the_service_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(service_state(&dir.path().join("none")), Ok(None));
+        assert_eq!(service_state(dir.path()), Ok(None));
+        let make = |name: &str| {
+            let state = dir.path().join(name);
+            std::fs::create_dir_all(&state).unwrap();
+            std::fs::write(state.join("journal.db"), "").unwrap();
+            state
+        };
+        let one = make("eu1");
+        assert_eq!(service_state(dir.path()), Ok(Some(one)));
+        make("us1");
+        let several = service_state(dir.path()).unwrap_err();
+        assert!(several.text.contains("--state") && several.text.contains("us1"), "{several}");
+        let own = make("");
+        assert_eq!(service_state(dir.path()), Ok(Some(own)));
+        // Root may read what nobody else may.
+        if !rustix::process::geteuid().is_root() {
+            std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o000)).unwrap();
+            let closed = service_state(dir.path()).unwrap_err();
+            std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+            assert!(closed.text.contains("sudo -u decklog"), "{closed}");
+        }
     }
 }

@@ -6,6 +6,7 @@
 mod changes;
 mod clock;
 mod descriptors;
+mod readers;
 mod redaction;
 mod report;
 mod sinks;
@@ -126,10 +127,21 @@ pub async fn run(setting: Setting) -> Result<(), DaemonError> {
     let live_file = Live::file(&config.state.path)
         .inspect_err(|error| tracing::warn!("`decklog status` will say less of this process: {error}"))
         .ok();
+    if let Some(group) = &config.state.readers
+        && let Err(why) = readers::admit(&config.state.path, group)
+    {
+        tracing::warn!("{why}");
+    }
     let started = Running::start(&setting, journal.clone(), live_file).await;
     drop(journal);
     match started {
-        Ok(running) => running.follow(thread, &setting, &mut signals).await,
+        Ok(running) => {
+            let ended = running.follow(thread, &setting, &mut signals).await;
+            if ended.is_ok() {
+                tracing::info!("stopped");
+            }
+            ended
+        }
         Err(error) => thread.join().map_err(DaemonError::from).and(Err(error)),
     }
 }

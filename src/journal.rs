@@ -45,6 +45,7 @@ pub use reader::{
     Step, StoredEntry, Verified,
 };
 pub use retention::{Bounds, Pause, PauseReason, Retained};
+pub use schema::READ;
 pub use settings::{OnFull, Settings};
 pub use settled::Settled;
 pub use sink::{Recast, SinkJournal, SinkStart};

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use alarm::{Alarm, NAMES as ALARMS};
-pub use live::{Jump, Live, Part};
+pub use live::{FILE as LIVE, Jump, Live, Part};
 
 use crate::journal::{JournalError, Reader, SinkState, SourceState};
 use crate::model::Seq;

@@ -99,7 +99,10 @@ impl Running {
         let sources = self.sources.overview().sources;
         let degraded: Vec<String> = sources.iter().filter(|view| degraded(view)).map(|view| view.spec.name()).collect();
         if degraded.is_empty() {
-            tracing::info!("ready: every source has resumed or finished its first list");
+            tracing::info!(
+                sources = sources.len(),
+                "ready: every source has resumed or finished its first list; `decklog tail -f` prints the log"
+            );
         } else {
             tracing::warn!(
                 degraded = degraded.join(", "),
@@ -113,10 +116,18 @@ impl Running {
         if !std::io::stderr().is_terminal() {
             return;
         }
-        for view in self.sources.overview().sources {
-            if let SourceState::Listing(objects) = view.stats.state() {
-                tracing::info!(source = view.spec.name(), "listing: {objects} objects so far");
-            }
+        let sources = self.sources.overview().sources;
+        let objects = |view: &SourceView| {
+            if let SourceState::Listing(objects) = view.stats.state() { Some(objects) } else { None }
+        };
+        let listed: Vec<u64> = sources.iter().filter_map(objects).collect();
+        if listed.iter().sum::<u64>() > 0 {
+            tracing::info!(
+                "listing: {} of {} sources, {} objects so far",
+                listed.len(),
+                sources.len(),
+                listed.iter().sum::<u64>()
+            );
         }
     }
 }

@@ -18,6 +18,9 @@ pub(super) const DATABASE: &str = "journal.db";
 pub(super) const WAL: &str = "journal.db-wal";
 const LOCK: &str = "decklog.lock";
 
+/// The files of the state directory that a reader reads, the database first.
+pub const READ: [&str; 4] = [DATABASE, "journal.db-wal", "journal.db-shm", LOCK];
+
 /// So long a reader waits for a journal that is being made, looking again so often.
 const MAKING: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);

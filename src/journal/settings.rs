@@ -15,6 +15,8 @@ pub struct Settings {
     /// The state directory. Default: $STATE_DIRECTORY, else ./decklog-state.
     #[schemars(extend("format" = "path"))]
     pub path: PathBuf,
+    /// A group of this machine, by name or number, whose members may read the journal. Default: nobody else may.
+    pub readers: Option<String>,
     /// The journal never outgrows this.
     pub max_size: ByteSize,
     /// Entries older than this and taken by every sink may be removed.
@@ -27,6 +29,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             path: PathBuf::from("./decklog-state"),
+            readers: None,
             max_size: ByteSize(10 << 30),
             max_age: Span::from_secs(30 * 24 * 3600),
             on_full: OnFull::default(),

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::journal::Pause;
 
-const FILE: &str = "daemon.json";
+/// The file in the state directory that the daemon leaves it in.
+pub const FILE: &str = "daemon.json";
 
 /// What has to make progress, for systemd to hear that the daemon is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -225,7 +225,12 @@ impl Driver {
                 tracing::warn!(source = self.spec.name(), "{text}");
             }
             SourceState::Watching => {
-                tracing::info!(source = self.spec.name(), "watching");
+                // Of many sources the daemon says in one line that they watch; that one does again is news.
+                if matches!(self.stats.state(), SourceState::Degraded(_)) {
+                    tracing::info!(source = self.spec.name(), "watching again");
+                } else {
+                    tracing::debug!(source = self.spec.name(), "watching");
+                }
                 self.stats.settle(&self.shared);
             }
             SourceState::Listing(_) | SourceState::Recovering | SourceState::Waiting | SourceState::Gone => {}
