@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::config::{self, Config, Loaded, Problems};
 use crate::journal::{JournalError, Reader};
@@ -18,6 +18,7 @@ use output::Out;
 pub mod blame;
 pub mod check;
 pub mod churn;
+pub mod clock;
 pub mod completions;
 pub mod demo;
 pub mod diff;
@@ -75,6 +76,9 @@ pub struct Global {
     /// When to use colours; NO_COLOR switches them off too
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = COMMON)]
     pub color: Color,
+    /// Read and print times in UTC, instead of the local zone ($TZ)
+    #[arg(long, global = true, help_heading = COMMON)]
+    pub utc: bool,
 }
 
 const COMMON: &str = "Common options";
@@ -336,10 +340,18 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
 /// Parses the command line, does what it says, and returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::telemetry::quiet_panics();
-    let cli = match Cli::try_parse_from(args) {
-        Ok(cli) => cli,
+    let args: Vec<OsString> = args.into_iter().collect();
+    // Moments are read while the command line is, so this has to be known before.
+    if !args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--utc") {
+        clock::be_local();
+    }
+    let parsed = Cli::command().try_get_matches_from(args);
+    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => return refused(&error).into(),
     };
+    understood(&matches);
     match dispatch(cli) {
         Ok(exit) => exit.into(),
         Err(failure) => {
@@ -347,6 +359,19 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
                 complain(&failure.text);
             }
             failure.exit.into()
+        }
+    }
+}
+
+/// Says how the moments of the command line were understood, where that is more than what was written.
+fn understood(matches: &ArgMatches) {
+    let Some((_, given)) = matches.subcommand() else { return };
+    for option in ["since", "until", "at", "from", "to"] {
+        let Ok(Some(written)) = given.try_get_raw(option) else { continue };
+        for text in written.filter_map(|text| text.to_str()) {
+            if let Some(text) = clock::clock().understood(&format!("--{option}"), text) {
+                complain(&text);
+            }
         }
     }
 }
@@ -397,8 +422,6 @@ pub fn complain(text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

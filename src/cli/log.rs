@@ -6,7 +6,9 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::line::{day_and_time, put_gap};
+use super::clock::clock;
+use super::line::put_gap;
+use super::names::kind;
 use super::output::{Ink, Out, Row, printable};
 use super::select::{FilterArgs, how_many};
 use super::tree::Node;
@@ -59,7 +61,7 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     let rows = object::find(&reader, "log", &args.object, args.only.namespace.as_deref())?;
     let root = object::only(&args.object, rows)?;
     if root.last == Seq(0) {
-        return Err(Failure::no(object::not_yet(&mut reader, &root)?));
+        return Err(Failure::no(object::not_yet(&mut reader, &root, None)?));
     }
     let family = if args.tree { family(&mut reader, root)? } else { vec![root] };
     // Where entries are chosen by what they say, nobody knows how many have to be looked at.
@@ -294,19 +296,19 @@ impl<'o> Printer<'o> {
             self.out.line(&head.finish())?;
             self.day.clear();
         }
-        let (day, time) = day_and_time(&entry.time);
+        let stamp = clock().stamp(&entry.time);
         let width = self.seq_width;
         let mut row = Row::new(look);
         if look.terminal {
-            if day != self.day {
+            if stamp.day() != self.day {
+                self.day = stamp.day();
                 let mut head = Row::new(look);
-                head.put(Some(Ink::Faint), &format!("{day} (UTC)"));
+                head.put(Some(Ink::Faint), &self.day);
                 self.out.line(&head.finish())?;
-                self.day = day;
             }
-            row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, time.get(..8).unwrap_or(&time)));
+            row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, stamp.time));
         } else {
-            row.put(Some(Ink::Faint), &format!("{:>width$} {day}T{time}Z", entry.seq));
+            row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, stamp.whole));
         }
         let kind = entry.op;
         let ink = match kind {
@@ -321,7 +323,7 @@ impl<'o> Printer<'o> {
         }
         row.put(None, " ");
         let start = row.columns() + 9;
-        row.put(Some(ink), kind.as_str()).to(start);
+        row.put(Some(ink), kind.as_str()).to(start).hang(start + 2);
         if let (Some(widest), Some(member)) = (self.names, member) {
             row.put(Some(Ink::Strong), &printable(&name(member))).to(start + widest + 1);
         }
@@ -329,30 +331,22 @@ impl<'o> Printer<'o> {
             if self.names.is_some() {
                 row.put(None, &printable(&entry.full_resource())).put(None, " ");
             }
-            put_gap(&mut row, &entry);
+            put_gap(&mut row, &entry, clock());
             return self.out.line(&row.finish());
         }
         let described = Described::read(&entry).map_err(|why| object::damaged(stored.seq, &why))?;
-        match kind {
-            EntryType::Modified => described.put(&mut row),
-            EntryType::Added | EntryType::Deleted | EntryType::Gap => {
-                let names = super::who::spell(&described.managers, true);
-                if !names.is_empty() {
-                    row.put(Some(Ink::Faint), &format!("({names})"));
-                }
-            }
-        }
+        described.put(&mut row, kind);
         // What the API server said on a watch is the rule and goes without saying.
         match (entry.evidence.as_deref(), kind) {
             (Some("watched") | None, _) => {}
             (Some("listed"), EntryType::Added) => {
-                row.put(Some(Ink::Faint), "listed: it was there before the journal began to watch");
+                row.flow(None, "", "listed: it was there before the journal began to watch");
             }
             (Some("inferred"), EntryType::Added | EntryType::Deleted) => {
-                row.put(Some(Ink::Faint), "inferred: it happened in the gap");
+                row.flow(None, "", "inferred: it happened in the gap");
             }
             (Some(evidence), _) => {
-                row.put(None, "  ").put(Some(Ink::Faint), &printable(evidence));
+                row.flow(None, "  ", &printable(evidence));
             }
         }
         self.out.line(&row.finish())?;
@@ -404,7 +398,5 @@ pub(super) fn put_difference(out: &mut Out, tree: &Node<'_>) -> Result<(), Failu
 
 /// `deploy/web`
 fn name(row: &ObjectRow) -> String {
-    let resource = &row.resource;
-    let kind = resource.short_names.first().filter(|_| resource.group.is_empty() || resource.group == "apps");
-    format!("{}/{}", kind.cloned().unwrap_or_else(|| resource.full_name()), row.name)
+    format!("{}/{}", kind(&row.resource), row.name)
 }

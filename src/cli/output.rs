@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use anstyle::{AnsiColor, Style};
-use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{Color, Failure, Format, Global, yaml};
@@ -148,6 +147,8 @@ pub enum Ink {
     Alarm,
     /// What matters on a line.
     Strong,
+    /// Whoever did it.
+    Who,
     /// What matters less.
     Faint,
 }
@@ -160,24 +161,39 @@ impl Ink {
             Self::Bad => AnsiColor::Red.on_default(),
             Self::Alarm => AnsiColor::Magenta.on_default().bold(),
             Self::Strong => Style::new().bold(),
+            Self::Who => AnsiColor::Cyan.on_default(),
             Self::Faint => Style::new().dimmed(),
         }
     }
 }
 
-/// One line being put together: pieces with their ink, cut at the width of a terminal.
+/// One line being put together: pieces with their ink, cut at the width of a terminal. What does not fit can go on in
+/// the line below.
 #[derive(Debug)]
 pub struct Row {
     look: Look,
     text: String,
     columns: usize,
+    /// Where a line below begins.
+    hang: usize,
 }
 
 impl Row {
     /// An empty line.
     #[must_use]
     pub const fn new(look: Look) -> Self {
-        Self { look, text: String::new(), columns: 0 }
+        Self { look, text: String::new(), columns: 0, hang: 0 }
+    }
+
+    /// Whether a terminal shows it.
+    #[must_use]
+    pub const fn is_on_terminal(&self) -> bool {
+        self.look.terminal
+    }
+
+    /// Lines below begin here, or earlier where little room would be left.
+    pub fn hang(&mut self, column: usize) {
+        self.hang = self.look.width.map_or(column, |width| column.min(width / 3));
     }
 
     /// Columns used so far. One character counts as one column, which is right for everything that Kubernetes lets
@@ -216,6 +232,37 @@ impl Row {
             None => self.text.push_str(&piece),
         }
         self
+    }
+
+    /// Adds a piece that is already [`printable`] behind a gap, or on a line below where it does not fit whole on this
+    /// one.
+    pub fn flow(&mut self, ink: Option<Ink>, gap: &str, piece: &str) -> &mut Self {
+        if self.takes(&[(gap, piece)], 0) {
+            return self.put(None, gap).put(ink, piece);
+        }
+        if self.columns > self.hang {
+            self.text.truncate(self.text.trim_end().len());
+            self.text.push('\n');
+            self.text.push_str(&" ".repeat(self.hang));
+            self.columns = self.hang;
+        }
+        self.put(ink, piece)
+    }
+
+    /// Whether pieces [flow](Row::flow) into this line and so many below it.
+    #[must_use]
+    pub fn takes(&self, pieces: &[(&str, &str)], mut below: usize) -> bool {
+        let Some(width) = self.look.width else { return true };
+        let mut column = self.columns;
+        pieces.iter().all(|(gap, piece)| {
+            let (gap, piece) = (gap.chars().count(), piece.chars().count());
+            column += gap + piece;
+            if column > width && below > 0 {
+                below -= 1;
+                column = self.hang + piece;
+            }
+            column <= width
+        })
     }
 
     /// Adds blanks up to `column`, at least one.
@@ -322,12 +369,6 @@ pub fn plural(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
-/// A moment to the second, RFC 3339 UTC.
-#[must_use]
-pub fn moment(time: Timestamp) -> String {
-    format!("{time:.0}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,6 +381,21 @@ mod tests {
         let mut row = Row::new(Look::default());
         row.put(Some(Ink::Good), "ADDED").to(2).put(None, "x");
         assert_eq!(row.finish(), "ADDED x");
+    }
+
+    #[test]
+    fn what_does_not_fit_stands_whole_on_the_line_below() {
+        let mut row = Row::new(Look { color: true, terminal: true, width: Some(12) });
+        row.hang(2);
+        row.put(None, "12:00 ").flow(Some(Ink::Who), "", "kubectl").flow(None, "  ", "image 1,").flow(None, " ", "x");
+        assert_eq!(row.finish(), "12:00\n  \u{1b}[36mkubectl\u{1b}[0m\n  image 1, x");
+        let mut row = Row::new(Look { color: false, terminal: true, width: Some(12) });
+        row.hang(9);
+        assert!(row.takes(&[("", "kubectl"), (" ", "set")], 0));
+        assert!(!row.takes(&[("", "kubectl"), (" ", "scale")], 0));
+        assert!(row.takes(&[("", "kubectl"), (" ", "scale")], 1), "the hang leaves two thirds of the line");
+        row.flow(None, "", "a-name-of-18-chars").flow(None, " ", "y");
+        assert_eq!(row.finish(), "a-name-of-1…\n    y");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use clap::Args;
 use jiff::Timestamp;
 
-use super::output::{Ink, Look, Out, Row, count, moment, plural, printable, size, span, table};
+use super::clock::moment;
+use super::output::{Ink, Look, Out, Row, count, plural, printable, size, span, table};
 use super::{Exit, Format, Global, Outcome};
 use crate::journal::{SinkState, SourceState};
 use crate::status::{Alarm, SinkStatus, SourceStatus, Status};

@@ -5,3 +5,4 @@
 mod golden;
 mod past;
 mod story;
+mod zones;
