@@ -26,6 +26,7 @@ pub mod get;
 pub mod log;
 pub mod names;
 pub mod output;
+pub mod pager;
 pub mod progress;
 pub mod rbac;
 pub mod replay;
@@ -79,6 +80,9 @@ pub struct Global {
     /// Read and print times in UTC, instead of the local zone ($TZ)
     #[arg(long, global = true, help_heading = COMMON)]
     pub utc: bool,
+    /// Print long answers at once, instead of a screen at a time ($DECKLOG_PAGER, $PAGER, less)
+    #[arg(long, global = true, help_heading = COMMON)]
+    pub no_pager: bool,
 }
 
 const COMMON: &str = "Common options";
@@ -381,11 +385,11 @@ fn dispatch(cli: Cli) -> Outcome {
     match cli.command {
         Command::Run(args) => run::main(args, &global),
         Command::Tail(args) => tail::main(args, &global),
-        Command::Log(args) => log::main(args, &global, &mut Out::new(&global)),
-        Command::Get(args) => get::main(args, &global, &mut Out::new(&global)),
+        Command::Log(args) => log::main(args, &global, &mut Out::paged(&global)),
+        Command::Get(args) => get::main(args, &global, &mut Out::paged(&global)),
         Command::Diff(args) => diff::main(args, &global),
-        Command::Blame(args) => blame::main(args, &global, &mut Out::new(&global)),
-        Command::Churn(args) => churn::main(args, &global, &mut Out::new(&global)),
+        Command::Blame(args) => blame::main(args, &global, &mut Out::paged(&global)),
+        Command::Churn(args) => churn::main(args, &global, &mut Out::paged(&global)),
         Command::Status(args) => status::main(args, &global),
         Command::Check(args) => check::main(args, &global),
         Command::Rbac(args) => rbac::main(args, &global),

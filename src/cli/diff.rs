@@ -167,7 +167,7 @@ pub fn main(args: DiffArgs, global: &Global) -> Outcome {
     let format = global.output.unwrap_or(Format::Line);
     let spell = if format == Format::Line { moment } else { in_utc };
     let difference = scope.compare(&mut reader, from, to, spell)?;
-    let mut out = Out::new(global);
+    let mut out = Out::paged(global);
     match format {
         Format::Line => print(&mut out, &difference, scope.objects.is_some())?,
         format @ (Format::Json | Format::Yaml) => out.document(format, &difference)?,

@@ -10,6 +10,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
+use super::pager::Pager;
 use super::{Color, Failure, Format, Global, yaml};
 use crate::terminal::json_text;
 pub use crate::terminal::{printable, printable_text};
@@ -26,6 +27,7 @@ pub struct Out {
 #[derive(Debug)]
 enum Writer {
     Stdout(BufWriter<StdoutLock<'static>>),
+    Paged(BufWriter<Pager>),
     Memory(Vec<u8>),
 }
 
@@ -40,7 +42,23 @@ pub struct Look {
     pub width: Option<usize>,
 }
 
+/// So many bytes are written at once.
+const BUFFER: usize = 64 << 10;
+
 impl Out {
+    /// Standard output through a pager, where a terminal shows it.
+    #[must_use]
+    pub fn paged(global: &Global) -> Self {
+        let mut out = Self::new(global);
+        if out.look.terminal
+            && !global.no_pager
+            && let Some(pager) = Pager::of_environment()
+        {
+            out.writer = Writer::Paged(BufWriter::with_capacity(BUFFER, pager));
+        }
+        out
+    }
+
     /// Standard output, as the flags want it.
     #[must_use]
     pub fn new(global: &Global) -> Self {
@@ -54,7 +72,7 @@ impl Out {
         };
         let width = terminal.then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
         let width = width.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
-        let writer = Writer::Stdout(BufWriter::with_capacity(64 << 10, stdout.lock()));
+        let writer = Writer::Stdout(BufWriter::with_capacity(BUFFER, stdout.lock()));
         Self { writer, look: Look { color, terminal, width } }
     }
 
@@ -69,7 +87,7 @@ impl Out {
     pub fn into_memory(self) -> Vec<u8> {
         match self.writer {
             Writer::Memory(bytes) => bytes,
-            Writer::Stdout(_) => Vec::new(),
+            Writer::Stdout(_) | Writer::Paged(_) => Vec::new(),
         }
     }
 
@@ -80,6 +98,7 @@ impl Out {
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         match &mut self.writer {
             Writer::Stdout(stdout) => stdout.write_all(bytes).map_err(|error| Failure::stdout(&error)),
+            Writer::Paged(pager) => pager.write_all(bytes).map_err(|error| Failure::stdout(&error)),
             Writer::Memory(held) => {
                 held.extend_from_slice(bytes);
                 Ok(())
@@ -122,13 +141,18 @@ impl Out {
         }
     }
 
-    /// Hands over what is buffered.
+    /// Hands over what is buffered. Where a pager shows it, it has ended then.
     ///
     /// # Errors
     /// As [`Out::bytes`].
     pub fn flush(&mut self) -> Result<(), Failure> {
         match &mut self.writer {
             Writer::Stdout(stdout) => stdout.flush().map_err(|error| Failure::stdout(&error)),
+            Writer::Paged(pager) => {
+                let flushed = pager.flush().map_err(|error| Failure::stdout(&error));
+                pager.get_mut().end();
+                flushed
+            }
             Writer::Memory(_) => Ok(()),
         }
     }

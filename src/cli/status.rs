@@ -23,7 +23,7 @@ const REFUSED: usize = 5;
 pub fn main(_args: StatusArgs, global: &Global) -> Outcome {
     let (mut reader, dir) = global.reader()?;
     let status = Status::gather(&mut reader, &dir, Timestamp::now())?;
-    let mut out = Out::new(global);
+    let mut out = Out::paged(global);
     match global.output.unwrap_or(Format::Line) {
         Format::Line => {
             for line in lines(&status, out.look) {
