@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::config::{self, Config, Loaded, Problems};
 use crate::journal::{JournalError, Reader};
@@ -18,6 +18,7 @@ use output::Out;
 pub mod blame;
 pub mod check;
 pub mod churn;
+pub mod clock;
 pub mod completions;
 pub mod demo;
 pub mod diff;
@@ -25,6 +26,7 @@ pub mod get;
 pub mod log;
 pub mod names;
 pub mod output;
+pub mod pager;
 pub mod progress;
 pub mod rbac;
 pub mod replay;
@@ -75,6 +77,12 @@ pub struct Global {
     /// When to use colours; NO_COLOR switches them off too
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = COMMON)]
     pub color: Color,
+    /// Read and print times in UTC, instead of the local zone ($TZ)
+    #[arg(long, global = true, help_heading = COMMON)]
+    pub utc: bool,
+    /// Print long answers at once, instead of a screen at a time ($DECKLOG_PAGER, $PAGER, less)
+    #[arg(long, global = true, help_heading = COMMON)]
+    pub no_pager: bool,
 }
 
 const COMMON: &str = "Common options";
@@ -381,10 +389,18 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
 /// Parses the command line, does what it says, and returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::telemetry::quiet_panics();
-    let cli = match Cli::try_parse_from(args) {
-        Ok(cli) => cli,
+    let args: Vec<OsString> = args.into_iter().collect();
+    // Moments are read while the command line is, so this has to be known before.
+    if !args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--utc") {
+        clock::be_local();
+    }
+    let parsed = Cli::command().try_get_matches_from(args);
+    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => return refused(&error).into(),
     };
+    understood(&matches);
     match dispatch(cli) {
         Ok(exit) => exit.into(),
         Err(failure) => {
@@ -396,16 +412,29 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Says how the moments of the command line were understood, where that is more than what was written.
+fn understood(matches: &ArgMatches) {
+    let Some((_, given)) = matches.subcommand() else { return };
+    for option in ["since", "until", "at", "from", "to"] {
+        let Ok(Some(written)) = given.try_get_raw(option) else { continue };
+        for text in written.filter_map(|text| text.to_str()) {
+            if let Some(text) = clock::clock().understood(&format!("--{option}"), text) {
+                complain(&text);
+            }
+        }
+    }
+}
+
 fn dispatch(cli: Cli) -> Outcome {
     let global = cli.global;
     match cli.command {
         Command::Run(args) => run::main(args, &global),
         Command::Tail(args) => tail::main(args, &global),
-        Command::Log(args) => log::main(args, &global, &mut Out::new(&global)),
-        Command::Get(args) => get::main(args, &global, &mut Out::new(&global)),
+        Command::Log(args) => log::main(args, &global, &mut Out::paged(&global)),
+        Command::Get(args) => get::main(args, &global, &mut Out::paged(&global)),
         Command::Diff(args) => diff::main(args, &global),
-        Command::Blame(args) => blame::main(args, &global, &mut Out::new(&global)),
-        Command::Churn(args) => churn::main(args, &global, &mut Out::new(&global)),
+        Command::Blame(args) => blame::main(args, &global, &mut Out::paged(&global)),
+        Command::Churn(args) => churn::main(args, &global, &mut Out::paged(&global)),
         Command::Status(args) => status::main(args, &global),
         Command::Check(args) => check::main(args, &global),
         Command::Rbac(args) => rbac::main(args, &global),
@@ -442,8 +471,6 @@ pub fn complain(text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -120,7 +120,7 @@ impl State {
 fn decklog(state: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_decklog"));
     // A directory without a config.toml, and an environment that says nothing.
-    command.current_dir(state).args(args).env_clear().env("STATE_DIRECTORY", state);
+    command.current_dir(state).args(args).env_clear().env("STATE_DIRECTORY", state).env("TZ", "UTC");
     command
 }
 
@@ -143,6 +143,14 @@ impl Answer {
     #[track_caller]
     fn done(self) -> String {
         assert_eq!((self.code, self.err.as_str()), (0, ""), "{}", self.out);
+        self.out
+    }
+
+    /// As [`Answer::done`], where one line says how a moment was understood.
+    #[track_caller]
+    fn understood(self, option: &str) -> String {
+        assert_eq!((self.code, self.err.lines().count()), (0, 1), "{self:?}");
+        assert!(self.err.starts_with(&format!("decklog: {option} is 20")) && self.err.contains(" ago"), "{self:?}");
         self.out
     }
 
@@ -177,7 +185,6 @@ async fn a_wrong_command_line_exits_64_and_help_0() {
         &["get"],
         &["log"],
         &["blame"],
-        &["diff"],
         &["diff", "--from", "noon"],
         &["replay", "--sink", "x"],
         &["completions", "klingon"],
@@ -204,7 +211,7 @@ async fn without_a_journal_every_reader_says_what_to_do() {
         &["get", "deploy/web"],
         &["log", "deploy/web"],
         &["blame", "deploy/web"],
-        &["diff", "--from", "1h"],
+        &["diff"],
         &["churn"],
         &["status"],
         &["verify"],
@@ -239,8 +246,9 @@ async fn tail_prints_the_last_entries_in_kubectls_spellings() {
     assert_eq!(json(&["-n", "pay"]), [2, 4, 5]);
     assert_eq!(json(&["-A", "--type", "added,DELETED"]), [1, 2, 4, 6, 7]);
     assert_eq!(json(&["--type", "DELETED", "--last", "1"]), [6]);
-    assert_eq!(json(&["--since", "1h"]), [1, 2, 3, 4, 5, 6, 7]);
-    assert_eq!(json(&["--since", "1h", "--last", "3"]), [5, 6, 7]);
+    let since = |args: &[&str]| seqs(&state.run(&[&["tail", "-o", "json"], args].concat()).understood("--since 1h"));
+    assert_eq!(since(&["--since", "1h"]), [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(since(&["--since", "1h", "--last", "3"]), [5, 6, 7]);
     assert_eq!(json(&["--where", "type == 'DELETED' && namespace == 'pay'"]), [4]);
     assert_eq!(json(&["--where", "seq < 6", "--last", "2"]), [4, 5]);
 
@@ -416,7 +424,7 @@ async fn a_closed_pipe_is_a_quiet_end() {
     state.watch(changes).await;
     for args in [
         &["tail", "--last", "2000"][..],
-        &["tail", "--since", "1h", "-o", "json"],
+        &["tail", "--since", "2026-01-01T00:00:00Z", "-o", "json"],
         &["diff", "--from", "1"],
         &["completions", "zsh"],
     ] {
@@ -504,6 +512,28 @@ async fn churn_answers_like_its_siblings() {
         let said = state.run(&[&["churn"], args].concat()).refused(code);
         assert!(said.contains(says), "{args:?}: {said}");
     }
+}
+
+#[tokio::test]
+async fn diff_means_the_last_hour_and_never_more_than_the_log() {
+    let state = State::told().await;
+    let whole = state.run(&["diff", "--from", "1"]).done();
+    assert!(whole.contains("- removed deployments.apps shop/web"), "{whole}");
+    // The log is younger than an hour.
+    for (args, lines) in [(&["diff"][..], 1), (&["diff", "--from", "1h"], 2)] {
+        let answer = state.run(args);
+        assert_eq!((answer.code, answer.out.as_str(), answer.err.lines().count()), (0, whole.as_str(), lines));
+        let note = answer.err.lines().last().unwrap();
+        assert!(
+            note.starts_with("decklog: note: the log begins at 20") && note.contains(" (entry 1), later than "),
+            "{note}"
+        );
+    }
+    let now = state.run(&["diff", "--from", "1", "--to", "now"]);
+    assert!(now.code == 0 && now.err.starts_with("decklog: --to now is 20"), "{now:?}");
+    assert_eq!(now.out.lines().skip(1).collect::<Vec<_>>(), whole.lines().skip(1).collect::<Vec<_>>());
+    let before = state.run(&["diff", "--from", "2020-01-01T00:00:00Z"]).refused(1);
+    assert!(before.contains("nothing is known of 2020-01-01T00:00:00Z: the log begins at 20"), "{before}");
 }
 
 #[tokio::test]

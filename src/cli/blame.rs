@@ -1,10 +1,12 @@
 //! `decklog blame`: each field of an object, with who set it last, when, and in which entry.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::line::day_and_time;
+use super::clock::{Stamp, clock, moment};
 use super::names::{At, at};
 use super::object::{self, Moment};
 use super::output::{Ink, Out, Row, plural, printable};
@@ -26,7 +28,7 @@ pub struct BlameArgs {
     /// Its namespace; not needed where only one namespace has such an object
     #[arg(short, long, value_name = "NS")]
     pub namespace: Option<String>,
-    /// As it was: right after an entry (its seq), so long ago (10m), at a time of day (10:30, UTC), or at a time (RFC 3339)
+    /// As it was: right after an entry (its seq), so long ago (10m), or at a time: 10:30, 'yesterday 10:30', '2026-11-21 10:30', RFC 3339
     #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
     pub at: Option<At>,
 }
@@ -107,7 +109,7 @@ pub fn main(args: BlameArgs, global: &Global, out: &mut Out) -> Outcome {
     }
     let row = object::only(&args.object, rows)?;
     if let Some(place) = place
-        && let Some(doubt) = object::doubt(&mut reader, row.resource_id, Some(&row.namespace), place)?
+        && let Some(doubt) = object::doubt(&mut reader, row.resource_id, Some(&row.namespace), place, moment)?
     {
         complain(&format!("note: {doubt}"));
     }
@@ -180,7 +182,7 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
             let object = entry.object.ok_or_else(|| object::damaged(entry.seq(), &"it has no object"))?.get();
             (object.to_owned(), entry.uid.as_deref().unwrap_or_default().to_owned())
         }
-        (None, None) => return Err(Failure::no(object::not_yet(reader, row)?)),
+        (None, None) => return Err(Failure::no(object::not_yet(reader, row, place)?)),
     };
     let damaged = |seq: Seq| move |error: serde_json::Error| object::damaged(seq, &error);
     let mut tree = Node::parse(text.as_bytes()).map_err(damaged(row.last))?;
@@ -315,29 +317,40 @@ fn print(out: &mut Out, node: &Node<'_>, fields: &[Field]) -> Result<(), Failure
     let look = out.look;
     let narrow = look.width.is_some_and(|width| width < NARROW);
     let bound = if narrow { WIDEST_MANAGER / 2 + 2 } else { WIDEST_MANAGER };
-    let time_of = |field: &Field| {
-        if field.time.is_empty() {
-            return "unknown".to_owned();
+    let stamps: Vec<Option<Stamp>> =
+        fields.iter().map(|field| Some(clock().stamp(&field.time)).filter(|_| !field.time.is_empty())).collect();
+    // The zone of all of them stands above; where it has more than one offset, with each.
+    let zones: BTreeSet<&str> = stamps.iter().flatten().map(|stamp| stamp.zone.as_str()).collect();
+    let zone = match (zones.len(), zones.first()) {
+        (1, Some(zone)) if narrow => format!(" SET ({})", zone.split(", ").next().unwrap_or(zone)),
+        (1, Some(zone)) => format!(" SET ({zone})"),
+        _ if narrow => " SET (local)".to_owned(),
+        _ => " SET".to_owned(),
+    };
+    let time_of = |stamp: &Option<Stamp>| match stamp {
+        None => "unknown".to_owned(),
+        Some(stamp) if narrow => format!("{} {}", stamp.date.get(5..).unwrap_or(""), stamp.time.get(..5).unwrap_or("")),
+        Some(stamp) if zones.len() > 1 => {
+            format!("{} {} {}", stamp.date, stamp.time, stamp.zone.rsplit(", ").next().unwrap_or(""))
         }
-        let (day, time) = day_and_time(&field.time);
-        let time = format!("{day} {}", time.get(..8).unwrap_or(&time));
-        if narrow { time.get(5..16).unwrap_or(&time).to_owned() } else { time }
+        Some(stamp) => format!("{} {}", stamp.date, stamp.time),
     };
     let cells: Vec<(String, String, String)> = fields
         .iter()
-        .map(|field| {
+        .zip(&stamps)
+        .map(|(field, stamp)| {
             let seq = field.seq.map_or_else(|| "-".to_owned(), |seq| seq.to_string());
             let mark = field.set.mark();
             let names = who::short(&field.managers);
-            (seq, format!("{mark}{}", time_of(field)), if names.is_empty() { "-".to_owned() } else { names })
+            (seq, format!("{mark}{}", time_of(stamp)), if names.is_empty() { "-".to_owned() } else { names })
         })
         .collect();
     let widest = |of: &dyn Fn(&(String, String, String)) -> usize| cells.iter().map(of).max().unwrap_or(0);
     let seq_width = widest(&|cell| cell.0.chars().count()).max(4);
-    let time_width = if narrow { 12 } else { 20 };
+    let time_width = widest(&|cell| cell.1.chars().count()).max(zone.len()).max(if narrow { 12 } else { 20 });
     let who_width = widest(&|cell| cell.2.chars().count()).min(bound).max(7);
     let mut head = Row::new(look);
-    head.put(Some(Ink::Faint), &format!("{:>seq_width$}  {:<time_width$} MANAGER", "SEQ", " SET (UTC)"));
+    head.put(Some(Ink::Faint), &format!("{:>seq_width$}  {:<time_width$} MANAGER", "SEQ", zone));
     out.line(&head.finish())?;
     for line in yaml::lines(node, View::All) {
         let mut row = Row::new(look);

@@ -6,7 +6,8 @@ mod tests;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 
-use super::output::{Ink, Look, Out, Row, count, cut, moment, plural, printable, size, span, table};
+use super::clock::moment;
+use super::output::{Ink, Look, Out, Row, count, cut, plural, printable, size, span, table};
 use super::select::{FilterArgs, SelectArgs, Selection, how_many};
 use super::what::common;
 use super::{Exit, Failure, Format, Global, Outcome, complain};

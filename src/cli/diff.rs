@@ -3,17 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::clock::{clock, in_utc, moment};
 use super::line::put_gap;
 use super::log::put_difference;
-use super::names::{At, Spellings, ago, at};
-use super::object::{self, Moment, place};
-use super::output::{Ink, Out, Row, moment, printable};
+use super::names::{At, Spellings, at};
+use super::object::{self, Moment, Spell, place};
+use super::output::{Ink, Out, Row, printable};
 use super::tree::{Mark, Node, Step as Way};
-use super::{Exit, Failure, Format, Global, Outcome};
+use super::{Exit, Failure, Format, Global, Outcome, complain};
 use crate::change;
 use crate::journal::{ObjectRow, Reader, Step, StoredEntry};
 use crate::k8s::bookkeeping;
@@ -32,9 +33,10 @@ pub struct DiffArgs {
     /// All namespaces, which is the default
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
-    /// The first moment: a time of day (10:00, UTC), a time (RFC 3339), so long ago (30m), or right after an entry (its seq)
+    /// The first moment: so long ago (30m), a time (10:00, 'yesterday 10:00', '2026-11-21 10:00', RFC 3339), or right after an
+    /// entry (its seq) [default: an hour ago]
     #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
-    pub from: At,
+    pub from: Option<At>,
     /// The second moment, likewise [default: now]
     #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
     pub to: Option<At>,
@@ -147,13 +149,14 @@ struct Difference {
 /// Exit 1 where the journal does not reach back to a moment or knows no such object.
 pub fn main(args: DiffArgs, global: &Global) -> Outcome {
     let (mut reader, _) = global.reader()?;
-    let from = begin(&mut reader, args.from)?;
+    let hour_ago = || clock().now.saturating_sub(HOUR).unwrap_or(clock().now);
+    let from = begin(&mut reader, args.from.unwrap_or_else(|| At::Ago(hour_ago())))?;
     let to = match args.to {
         Some(to) => place(&mut reader, to)?,
         None => {
             let seq = reader.head()?;
             // As long as nothing has come since, it is not the time of the newest entry, which is before.
-            let now = from.time.filter(|_| from.seq == seq).and_then(|_| ago("0s").ok());
+            let now = from.time.filter(|_| from.seq == seq).map(|_| clock().now);
             Moment { seq, time: now }
         }
     };
@@ -161,9 +164,11 @@ pub fn main(args: DiffArgs, global: &Global) -> Outcome {
         return Err(Failure::usage("--from is after --to; exchange them"));
     }
     let scope = Scope::of(&args, &reader)?;
-    let difference = scope.compare(&mut reader, from, to)?;
-    let mut out = Out::new(global);
-    match global.output.unwrap_or(Format::Line) {
+    let format = global.output.unwrap_or(Format::Line);
+    let spell = if format == Format::Line { moment } else { in_utc };
+    let difference = scope.compare(&mut reader, from, to, spell)?;
+    let mut out = Out::paged(global);
+    match format {
         Format::Line => print(&mut out, &difference, scope.objects.is_some())?,
         format @ (Format::Json | Format::Yaml) => out.document(format, &difference)?,
     }
@@ -171,16 +176,33 @@ pub fn main(args: DiffArgs, global: &Global) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// The first moment, which has to be one of which something is known.
+/// How far it looks back by default.
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+
+/// The first moment, which has to be one of which something is known; where it was only said how long ago that is, the
+/// log may have begun later.
 fn begin(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
+    let retained = reader.retained()?;
+    let begin = retained.oldest_time.and_then(|time| Timestamp::from_microsecond(time).ok());
+    if let At::Ago(time) = at
+        && let Some(begin) = begin.filter(|begin| time < *begin)
+    {
+        complain(&format!(
+            "note: the log begins at {} (entry {}), later than {}; the difference is from there on",
+            moment(begin),
+            retained.oldest,
+            moment(time)
+        ));
+        return Ok(Moment { seq: Seq(retained.removed.max(1)), time: Some(begin) });
+    }
     let from = place(reader, at)?;
     if from.seq > Seq(0) {
         return Ok(from);
     }
-    match reader.retained()?.oldest_time.and_then(|time| Timestamp::from_microsecond(time).ok()) {
-        Some(time) => Err(Failure::no(format!(
-            "nothing is known of then: the journal began at {} (entry 1); --from 1 is the earliest",
-            moment(time)
+    match begin {
+        Some(begin) => Err(Failure::no(format!(
+            "nothing is known of {from}: the log begins at {} (entry 1); --from 1 is the earliest",
+            moment(begin)
         ))),
         None => Err(Failure::no("the journal has no entries yet")),
     }
@@ -219,7 +241,7 @@ impl Scope {
         Ok(Self { resources: resources.into_iter().collect(), namespace, objects: (!all).then_some(objects) })
     }
 
-    fn compare(&self, reader: &mut Reader, from: Moment, to: Moment) -> Result<Difference, Failure> {
+    fn compare(&self, reader: &mut Reader, from: Moment, to: Moment, spell: Spell) -> Result<Difference, Failure> {
         let rows = match &self.objects {
             Some(objects) => objects.clone(),
             None => {
@@ -231,8 +253,8 @@ impl Scope {
             }
         };
         let mut difference = Difference {
-            from: end(reader, from)?,
-            to: end(reader, to)?,
+            from: end(reader, from, spell)?,
+            to: end(reader, to, spell)?,
             objects: Vec::new(),
             came_and_went: 0,
             gaps: Vec::new(),
@@ -269,9 +291,9 @@ impl Scope {
                 let resource = entry.resource.to_string();
                 difference.gaps.push(Hole { seq: stored.seq.0, resource, gap, stored: stored.clone() });
             }
-            difference.unknown.extend(object::unwatched(reader, &names[&resource], namespace.as_deref())?);
+            difference.unknown.extend(object::unwatched(reader, &names[&resource], namespace.as_deref(), spell)?);
             for (name, place) in [("--from", from), ("--to", to)] {
-                if let Some(doubt) = object::doubt(reader, resource, namespace.as_deref(), place)? {
+                if let Some(doubt) = object::doubt(reader, resource, namespace.as_deref(), place, spell)? {
                     difference.unknown.push(format!("{name} lies in a gap of {}: {doubt}", names[&resource]));
                 }
             }
@@ -285,15 +307,13 @@ fn is_gone(step: Option<&Step>) -> bool {
     step.is_some_and(|step| step.kind == EntryType::Deleted)
 }
 
-fn end(reader: &mut Reader, place: Moment) -> Result<End, Failure> {
-    let time = match place.time {
-        Some(time) => moment(time),
-        None => match reader.entry(place.seq)? {
-            Some(stored) => object::time_of(&object::parse(&stored)?),
-            None => String::new(),
-        },
+fn end(reader: &mut Reader, place: Moment, spell: Spell) -> Result<End, Failure> {
+    let time = match (place.time, reader.entry(place.seq)?) {
+        (Some(time), _) => Some(time),
+        (None, Some(stored)) => object::parse(&stored)?.time.parse().ok(),
+        (None, None) => None,
     };
-    Ok(End { seq: place.seq.0, time })
+    Ok(End { seq: place.seq.0, time: time.map_or_else(String::new, spell) })
 }
 
 /// What became of one object that has entries between the moments, newest first.
@@ -331,7 +351,7 @@ fn differs(reader: &mut Reader, row: &ObjectRow, from: Seq, steps: &[Step]) -> R
         areas: None,
         patch: None,
         redacted: BTreeSet::new(),
-        time: object::time_of(&entry).replace(['T', 'Z'], " ").trim_end().to_owned(),
+        time: object::time_of(&entry),
         title: match row.namespace.as_str() {
             "" => format!("{} {}", row.resource.full_name(), row.name),
             namespace => format!("{} {namespace}/{}", row.resource.full_name(), row.name),
@@ -409,7 +429,11 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
         out.line(&row.finish())
     };
     let end = |end: &End| format!("{} (entry {})", end.time, end.seq);
-    faint(out, &format!("from {} to {}", end(&difference.from), end(&difference.to)))?;
+    let mut head = Row::new(look);
+    head.hang(5);
+    head.put(Some(Ink::Faint), &format!("from {}", end(&difference.from)));
+    head.flow(Some(Ink::Faint), " ", &format!("to {}", end(&difference.to)));
+    out.line(&head.finish())?;
     for found in &difference.objects {
         let (sign, ink) = found.became.look();
         let mut row = Row::new(look);
@@ -424,7 +448,8 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
             Became::Added | Became::Removed if found.evidence == "inferred" => ", in a gap",
             Became::Added | Became::Removed | Became::Changed | Became::Replaced => "",
         };
-        row.put(Some(Ink::Faint), &format!("  {entries}{doubt}, {}", found.time));
+        row.hang(4);
+        row.flow(Some(Ink::Faint), "  ", &format!("{entries}{doubt},")).flow(Some(Ink::Faint), " ", &found.time);
         out.line(&row.finish())?;
         let shown = match (found.became, single) {
             (Became::Changed | Became::Replaced, _) => found.after.as_ref(),
@@ -441,7 +466,7 @@ fn print(out: &mut Out, difference: &Difference, single: bool) -> Result<(), Fai
         row.uncut();
         let entry = object::parse(&hole.stored)?;
         row.put(Some(Ink::Alarm), &format!("GAP {} (entry {}) ", printable(&entry.full_resource()), hole.seq));
-        put_gap(&mut row, &entry);
+        put_gap(&mut row, &entry, clock());
         out.line(&row.finish())?;
     }
     for unknown in &difference.unknown {

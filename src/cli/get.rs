@@ -4,6 +4,7 @@ use bytes::Bytes;
 use clap::Args;
 use serde::Deserialize;
 
+use super::clock::moment;
 use super::names::{At, at};
 use super::object::{self, Moment};
 use super::output::Out;
@@ -22,7 +23,7 @@ pub struct GetArgs {
     /// Its namespace; not needed where only one namespace has such an object
     #[arg(short, long, value_name = "NS")]
     pub namespace: Option<String>,
-    /// As it was: right after an entry (its seq), so long ago (10m), at a time of day (10:30, UTC), or at a time (RFC 3339)
+    /// As it was: right after an entry (its seq), so long ago (10m), or at a time: 10:30, 'yesterday 10:30', '2026-11-21 10:30', RFC 3339
     #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
     pub at: Option<At>,
     /// Without status and what the server sets, for `kubectl apply -f -`
@@ -88,11 +89,11 @@ pub fn main(args: GetArgs, global: &Global, out: &mut Out) -> Outcome {
     }
     let Some((row, mut object, redacted)) = found.pop() else { return Err(Failure::no(reasons.join("; "))) };
     if let Some(place) = place
-        && let Some(doubt) = object::doubt(&mut reader, row.resource_id, Some(&row.namespace), place)?
+        && let Some(doubt) = object::doubt(&mut reader, row.resource_id, Some(&row.namespace), place, moment)?
     {
         complain(&format!("note: {doubt}"));
     }
-    if let Some(stale) = object::unwatched(&reader, &row.resource.full_name(), Some(&row.namespace))? {
+    if let Some(stale) = object::unwatched(&reader, &row.resource.full_name(), Some(&row.namespace), moment)? {
         complain(&format!("note: {stale}"));
     }
     let damaged = |error: serde_json::Error| {
@@ -154,7 +155,7 @@ fn look(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<K
             reader.entry_at(row, place.seq)?
         }
     };
-    let Some(stored) = stored else { return Ok(Known::Not(object::not_yet(reader, row)?)) };
+    let Some(stored) = stored else { return Ok(Known::Not(object::not_yet(reader, row, place)?)) };
     let entry = object::parse(&stored)?;
     if entry.op == EntryType::Deleted {
         let before = reader.step(row, Seq(stored.seq.0 - 1))?;

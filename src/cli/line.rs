@@ -1,21 +1,23 @@
 //! An entry on one line, for people.
 //!
 //! ```text
-//! 2026-11-21 (UTC)
-//!  412 10:32:01.123 MODIFIED deployments.apps shop/web   spec  replicas 3 → 5  (kubectl Update)
-//!  413 10:35:00.000 GAP      pods expired: changes may be missing from 8121 to 9340, since 10:29:41
+//! 2026-11-21 (CET, +01:00)
+//!  412 11:32:01 MODIFIED shop deploy/web   kubectl Update scale  replicas 3 → 5
+//!  413 11:35:00 GAP      pods expired: changes may be missing from 8121 to 9340, since 11:29:41
 //! ```
 //!
-//! On a terminal the day stands on a line of its own when it changes, and a line ends with the terminal. Everywhere
-//! else each line has its whole time and is not cut, so that it can be searched and sorted alone.
+//! On a terminal the day stands on a line of its own when it changes, names are short, and what does not fit goes on in
+//! the line below. Everywhere else each line has its whole time and full names, so that it can be searched and sorted
+//! alone.
 
-use std::borrow::Cow;
+use std::collections::HashMap;
 
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
-
+use super::clock::{Clock, Stamp, clock, moment};
+use super::names::kind;
 use super::output::{Ink, Look, Row, printable};
 use super::what::Described;
+use super::{Failure, object};
+use crate::journal::Reader;
 use crate::model::EntryType;
 use crate::wire::{Entry, EntryError};
 
@@ -23,20 +25,37 @@ use crate::wire::{Entry, EntryError};
 #[derive(Debug)]
 pub(super) struct Lines {
     look: Look,
-    /// The day of the line before.
+    clock: Clock,
+    /// What stands above the line before.
     day: String,
     seq_width: usize,
     /// Where the details begin; grows with what was seen, up to a bound, so that details stand under each other.
     target_width: usize,
+    /// Short names of resources, by their full ones.
+    kinds: HashMap<String, String>,
 }
 
-/// Names longer than this push their own details to the right.
+/// Names longer than this, or than a third of a terminal, push their own details to the right.
 const WIDEST_TARGET: usize = 44;
 
 impl Lines {
     /// Lines of a log whose seqs are about as long as `head`.
     pub(super) fn new(look: Look, head: u64) -> Self {
-        Self { look, day: String::new(), seq_width: head.to_string().len().max(4), target_width: 24 }
+        let seq_width = head.to_string().len().max(4);
+        let target_width = widest_target(look).min(24);
+        Self { look, clock: clock().clone(), day: String::new(), seq_width, target_width, kinds: HashMap::new() }
+    }
+
+    /// Learns the short names of the resources that a journal knows.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub(super) fn learn(&mut self, reader: &Reader) -> Result<(), Failure> {
+        if self.look.terminal {
+            let resources = reader.resources()?.into_iter().map(|(_, resource)| resource);
+            self.kinds = resources.map(|resource| (resource.full_name(), kind(&resource))).collect();
+        }
+        Ok(())
     }
 
     /// The line of an entry, and before it the line of a new day.
@@ -44,17 +63,20 @@ impl Lines {
         let entry = Entry::parse(line)?;
         let mut out = String::new();
         let mut row = Row::new(self.look);
-        let (day, time) = day_and_time(&entry.time);
+        let late = object::late(&entry);
+        let stamp = shown(&self.clock, &entry, self.look);
+        let width = self.seq_width;
         if self.look.terminal {
+            let day = stamp.day();
             if day != self.day {
                 let mut head = Row::new(self.look);
-                head.put(Some(Ink::Faint), &format!("{day} (UTC)"));
+                head.put(Some(Ink::Faint), &day);
                 out = head.finish() + "\n";
                 self.day = day;
             }
-            row.put(Some(Ink::Faint), &format!("{:>width$} {time}", entry.seq, width = self.seq_width));
+            row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, stamp.time));
         } else {
-            row.put(Some(Ink::Faint), &format!("{:>width$} {day}T{time}Z", entry.seq, width = self.seq_width));
+            row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, stamp.whole));
         }
         let kind = entry.op;
         if kind == EntryType::Gap {
@@ -67,40 +89,87 @@ impl Lines {
             EntryType::Deleted => Ink::Bad,
             EntryType::Gap => Ink::Alarm,
         };
-        row.put(None, " ").put(Some(ink), &format!("{:<8}", kind.as_str())).put(None, " ");
+        row.put(Some(Ink::Faint), if late.is_some() && self.look.terminal { LATE } else { " " });
+        row.put(Some(ink), &format!("{:<8}", kind.as_str())).put(None, " ");
         let start = row.columns();
-        put_target(&mut row, &entry);
-        self.target_width = self.target_width.max((row.columns() - start).min(WIDEST_TARGET));
-        row.to(if kind == EntryType::Gap { 0 } else { start + self.target_width + 1 });
-        match kind {
-            // Of a damaged one nothing is known but that it is there; `verify` finds it.
-            EntryType::Modified => drop(Described::read(&entry).map(|described| described.put(&mut row))),
-            EntryType::Gap => put_gap(&mut row, &entry),
-            EntryType::Added | EntryType::Deleted => {}
+        row.hang(start + 2);
+        self.put_target(&mut row, &entry);
+        if kind == EntryType::Gap {
+            row.put(None, " ");
+            put_gap(&mut row, &entry, &self.clock);
+        } else {
+            let used = row.columns().saturating_sub(start);
+            self.target_width = self.target_width.max(used.min(widest_target(self.look)));
+            row.to(start + self.target_width + 1);
         }
+        let said = match kind {
+            // Of a damaged one nothing is known but that it is there; `verify` finds it.
+            EntryType::Added | EntryType::Modified => {
+                Described::read(&entry).is_ok_and(|described| described.put(&mut row, kind))
+            }
+            EntryType::Deleted | EntryType::Gap => false,
+        };
         // What the API server said on a watch is the rule and goes without saying.
         if let Some(evidence) = entry.evidence.as_deref().filter(|evidence| *evidence != "watched") {
-            let apart = if kind == EntryType::Modified { "  " } else { "" };
-            row.put(None, apart).put(Some(Ink::Faint), &printable(evidence));
+            row.flow(None, if said { "  " } else { "" }, &printable(evidence));
         }
+        put_late(&mut row, &entry, self.look);
         out.push_str(&row.finish());
         Ok(out)
     }
+
+    /// `shop deploy/web` on a terminal, elsewhere `deployments.apps shop/web`.
+    fn put_target(&self, row: &mut Row, entry: &Entry<'_>) {
+        let resource = entry.full_resource();
+        let (namespace, name) = (entry.namespace.as_deref(), entry.name.as_deref());
+        if self.look.terminal {
+            if let Some(namespace) = namespace {
+                row.put(None, &printable(namespace)).put(None, " ");
+            }
+            match name {
+                Some(name) => {
+                    let kind = self.kinds.get(&resource).unwrap_or(&resource);
+                    row.flow(Some(Ink::Strong), "", &printable(&format!("{kind}/{name}")));
+                }
+                None => drop(row.put(None, &printable(&resource))),
+            }
+            return;
+        }
+        row.put(None, &printable(&resource));
+        let object = match (namespace, name) {
+            (None, None) => return,
+            (Some(namespace), None) => format!("{namespace}/"),
+            (None, Some(name)) => name.to_owned(),
+            (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
+        };
+        row.put(None, " ").put(Some(Ink::Strong), &printable(&object));
+    }
 }
 
-/// `deployments.apps shop/web`.
-fn put_target(row: &mut Row, entry: &Entry<'_>) {
-    row.put(None, &printable(&entry.full_resource()));
-    let object = match (entry.namespace.as_deref(), entry.name.as_deref()) {
-        (None, None) => return,
-        (Some(namespace), None) => format!("{namespace}/"),
-        (None, Some(name)) => name.to_owned(),
-        (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
-    };
-    row.put(None, " ").put(Some(Ink::Strong), &printable(&object));
+fn widest_target(look: Look) -> usize {
+    look.width.map_or(WIDEST_TARGET, |width| WIDEST_TARGET.min(width / 3))
 }
 
-pub(super) fn put_gap(row: &mut Row, entry: &Entry<'_>) {
+/// What a gap says; on a terminal a time of the same day goes without it.
+/// Behind the time of a line: that is when it happened, and it was journaled later.
+pub(super) const LATE: &str = "~";
+
+/// The time that a line begins with: on a terminal when it happened, where that is known and was earlier.
+pub(super) fn shown(clock: &Clock, entry: &Entry<'_>, look: Look) -> Stamp {
+    match object::late(entry).filter(|_| look.terminal) {
+        Some(happened) => clock.stamp(&happened.to_string()),
+        None => clock.stamp(&entry.time),
+    }
+}
+
+/// When it happened, where the line begins with when it was journaled, and that was later.
+pub(super) fn put_late(row: &mut Row, entry: &Entry<'_>, look: Look) {
+    if let Some(happened) = object::late(entry).filter(|_| !look.terminal) {
+        row.put(None, &format!("  happened {}", moment(happened)));
+    }
+}
+
+pub(super) fn put_gap(row: &mut Row, entry: &Entry<'_>, clock: &Clock) {
     let Some(gap) = entry.gap() else { return };
     let version = |version: &Option<String>| version.as_deref().map(|version| printable(version).into_owned());
     let range = match (version(&gap.from), version(&gap.to)) {
@@ -110,22 +179,13 @@ pub(super) fn put_gap(row: &mut Row, entry: &Entry<'_>) {
         (None, None) => String::new(),
     };
     let since = gap.since.map_or_else(String::new, |since| {
-        let (day, time) = day_and_time(&since);
-        let day = if entry.time.starts_with(&day) { String::new() } else { format!("{day} ") };
-        format!(", since {day}{}", time.get(..8).unwrap_or(&time))
+        let (then, now) = (clock.stamp(&since), clock.stamp(&entry.time));
+        match since.parse() {
+            Ok(since) if !row.is_on_terminal() || then.day() != now.day() => format!(", since {}", clock.moment(since)),
+            _ => format!(", since {}", then.time),
+        }
     });
     row.put(Some(Ink::Alarm), &format!("{}: changes may be missing{range}{since}", printable(&gap.why)));
-}
-
-/// The day and the time to the millisecond, in UTC.
-pub(super) fn day_and_time(time: &str) -> (String, Cow<'_, str>) {
-    match time.parse::<Timestamp>() {
-        Ok(time) => {
-            let time = time.to_zoned(TimeZone::UTC);
-            (time.strftime("%Y-%m-%d").to_string(), Cow::Owned(time.strftime("%H:%M:%S.%3f").to_string()))
-        }
-        Err(_) => ("????-??-??".to_owned(), printable(time)),
-    }
 }
 
 #[cfg(test)]
@@ -206,25 +266,21 @@ mod tests {
 
     fn printed(look: Look) -> String {
         let mut lines = Lines::new(look, 7);
+        lines.kinds = [("deployments.apps", "deploy"), ("nodes", "node")].map(|(a, b)| (a.into(), b.into())).into();
         log().iter().map(|line| lines.render(line).unwrap() + "\n").collect()
     }
 
+    fn terminal(columns: usize) -> Look {
+        Look { color: false, terminal: true, width: Some(columns) }
+    }
+
     #[test]
-    fn a_log_reads_well_in_100_columns() {
-        let text = printed(Look { color: false, terminal: true, width: Some(100) });
-        insta::assert_snapshot!(text, @r#"
-        2026-11-21 (UTC)
-           1 10:32:01.123 ADDED    deployments.apps shop/web listed
-           2 10:32:01.123 MODIFIED deployments.apps shop/web spec status  replicas 3 → 5, +3  (kubectl-clie…
-           3 10:32:01.123 MODIFIED deployments.apps shop/web spec  image …1.27.2-alpine → …1.27.3-alpine  (…
-           4 10:32:01.123 MODIFIED nodes worker-1            nothing but resourceVersion
-        2026-11-22 (UTC)
-           5 00:00:07.000 GAP      deployments.apps expired: changes may be missing from 8121 to 9340, since 2026-11-21 23:58:41
-           6 00:00:07.000 DELETED  deployments.apps shop/a-name-that-is-longer-than-most-names-one-sees-in-…
-        2026-11-21 (UTC)
-           7 10:32:01.123 MODIFIED deployments.apps shop/\u{1b}[2J\u{202e}evil  da\u{9b}ta  da\u{9b}ta 1 → …
-        "#);
-        assert!(text.lines().all(|line| line.contains("GAP") || line.chars().count() <= 100));
+    fn a_log_reads_well_in_80_120_and_200_columns() {
+        for columns in [80, 120, 200] {
+            let text = printed(terminal(columns));
+            assert!(text.lines().all(|line| line.contains("GAP") || line.chars().count() <= columns), "{text}");
+            insta::assert_snapshot!(format!("log_{columns}"), text);
+        }
     }
 
     #[test]
@@ -234,19 +290,65 @@ mod tests {
         2 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/web spec status  replicas 3 → 5, -spec.paused, +label tier web, +1 more  (kubectl-client-side-apply Update)
         3 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/web spec  image …1.27.2-alpine → …1.27.3-alpine  (helm)
         4 2026-11-21T10:32:01.123Z MODIFIED nodes worker-1            nothing but resourceVersion
-        5 2026-11-22T00:00:07.000Z GAP      deployments.apps expired: changes may be missing from 8121 to 9340, since 2026-11-21 23:58:41
+        5 2026-11-22T00:00:07.000Z GAP      deployments.apps expired: changes may be missing from 8121 to 9340, since 2026-11-21T23:58:41Z
         6 2026-11-22T00:00:07.000Z DELETED  deployments.apps shop/a-name-that-is-longer-than-most-names-one-sees-in-a-cluster inferred
         7 2026-11-21T10:32:01.123Z MODIFIED deployments.apps shop/\u{1b}[2J\u{202e}evil  da\u{9b}ta  da\u{9b}ta 1 → \u{1b}]0;x\u{7}\u{9b}  (\u{1b}[31m)
         "#);
     }
 
+    /// The day on which the clocks go back.
+    #[test]
+    fn a_day_with_two_offsets_has_two_heads() {
+        let zone = jiff::tz::TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let cluster = Cluster::default();
+        let times =
+            ["2026-10-25T00:30:00Z", "2026-10-25T00:59:59.999Z", "2026-10-25T01:00:00Z", "2026-10-25T01:30:00Z"];
+        let gap = Gap { why: Why::Expired, from: None, to: None, recovered: 0 };
+        let told: Vec<Vec<u8>> = (1..)
+            .zip(times)
+            .map(|(seq, time)| match seq {
+                4 => render(&EntryBuilder {
+                    time,
+                    op: EntryType::Gap,
+                    evidence: None,
+                    gap: Some((&gap, Some("2026-10-25T00:30:00Z"))),
+                    object: None,
+                    ..draft(seq, &cluster, "", None)
+                }),
+                seq => render(&EntryBuilder { time, ..draft(seq, &cluster, "web", None) }),
+            })
+            .map(|rendered| rendered.line)
+            .collect();
+        let printed = |look: Look| {
+            let mut lines = Lines::new(look, 7);
+            lines.clock.zone = zone.clone();
+            told.iter().map(|line| lines.render(line).unwrap() + "\n").collect::<String>()
+        };
+        insta::assert_snapshot!(printed(terminal(120)), @"
+        2026-10-25 (CEST, +02:00)
+           1 02:30:00 ADDED    shop deployments.apps/web
+           2 02:59:59 ADDED    shop deployments.apps/web
+        2026-10-25 (CET, +01:00)
+           3 02:00:00 ADDED    shop deployments.apps/web
+           4 02:30:00 GAP      shop deployments.apps expired: changes may be missing, since 2026-10-25T02:30:00+02:00
+        ");
+        insta::assert_snapshot!(printed(Look::default()), @"
+        1 2026-10-25T02:30:00.000+02:00 ADDED    deployments.apps shop/web
+        2 2026-10-25T02:59:59.999+02:00 ADDED    deployments.apps shop/web
+        3 2026-10-25T02:00:00.000+01:00 ADDED    deployments.apps shop/web
+        4 2026-10-25T02:30:00.000+01:00 GAP      deployments.apps shop/ expired: changes may be missing, since 2026-10-25T02:30:00+02:00
+        ");
+    }
+
     #[test]
     fn colours_change_nothing_but_colours() {
-        let look = Look { color: true, terminal: true, width: Some(100) };
-        let colored = printed(look);
-        assert!(colored.contains("\u{1b}[32mADDED"), "{colored}");
-        let plain = anstream::adapter::strip_str(&colored).to_string();
-        assert_eq!(plain, printed(Look { color: false, ..look }));
+        for columns in [60, 100] {
+            let look = Look { color: true, ..terminal(columns) };
+            let colored = printed(look);
+            assert!(colored.contains("\u{1b}[32mADDED") && colored.contains("\u{1b}[36mhelm"), "{colored}");
+            let plain = anstream::adapter::strip_str(&colored).to_string();
+            assert_eq!(plain, printed(Look { color: false, ..look }));
+        }
     }
 
     #[test]

@@ -6,7 +6,9 @@ use clap::Args;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::line::{day_and_time, put_gap};
+use super::clock::clock;
+use super::line::{LATE, put_gap, put_late, shown};
+use super::names::kind;
 use super::output::{Ink, Out, Row, printable};
 use super::select::{FilterArgs, how_many};
 use super::tree::Node;
@@ -114,7 +116,7 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     let rows = object::find(&reader, "log", &args.object, args.only.namespace.as_deref())?;
     let root = object::only(&args.object, rows)?;
     if root.last == Seq(0) {
-        return Err(Failure::no(object::not_yet(&mut reader, &root)?));
+        return Err(Failure::no(object::not_yet(&mut reader, &root, None)?));
     }
     let family = if args.tree { family(&mut reader, root)? } else { vec![root] };
     // Where entries are chosen by what they say, nobody knows how many have to be looked at.
@@ -402,22 +404,24 @@ impl<'o> Printer<'o> {
             self.out.line(&head.finish())?;
             self.day.clear();
         }
-        let (day, time) = day_and_time(&entry.time);
+        let late = object::late(entry);
+        let stamp = shown(clock(), entry, look);
         let width = self.seq_width;
         let mut row = Row::new(look);
         if look.terminal {
-            if day != self.day {
+            if stamp.day() != self.day {
+                self.day = stamp.day();
                 let mut head = Row::new(look);
-                head.put(Some(Ink::Faint), &format!("{day} (UTC)"));
+                head.put(Some(Ink::Faint), &self.day);
                 self.out.line(&head.finish())?;
-                self.day = day;
             }
-            row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, time.get(..8).unwrap_or(&time)));
+            row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, stamp.time));
         } else {
-            row.put(Some(Ink::Faint), &format!("{:>width$} {day}T{time}Z", entry.seq));
+            row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, stamp.whole));
         }
-        row.put(None, " ");
+        row.put(Some(Ink::Faint), if late.is_some() && look.terminal { LATE } else { " " });
         let start = row.columns() + 9;
+        row.hang(start + 2);
         Ok((row, start))
     }
 
@@ -443,32 +447,25 @@ impl<'o> Printer<'o> {
             if self.names.is_some() {
                 row.put(None, &printable(&entry.full_resource())).put(None, " ");
             }
-            put_gap(&mut row, &entry);
+            put_gap(&mut row, &entry, clock());
             return self.out.line(&row.finish());
         }
         let described = Described::read(&entry).map_err(|why| object::damaged(stored.seq, &why))?;
-        match kind {
-            EntryType::Modified => described.put(&mut row),
-            EntryType::Added | EntryType::Deleted | EntryType::Gap => {
-                let names = super::who::spell(&described.managers, true);
-                if !names.is_empty() {
-                    row.put(Some(Ink::Faint), &format!("({names})"));
-                }
-            }
-        }
+        described.put(&mut row, kind);
         // What the API server said on a watch is the rule and goes without saying.
         match (entry.evidence.as_deref(), kind) {
             (Some("watched") | None, _) => {}
             (Some("listed"), EntryType::Added) => {
-                row.put(Some(Ink::Faint), "listed: it was there before the journal began to watch");
+                row.flow(None, "", "listed: it was there before the journal began to watch");
             }
             (Some("inferred"), EntryType::Added | EntryType::Deleted) => {
-                row.put(Some(Ink::Faint), "inferred: it happened in the gap");
+                row.flow(None, "", "inferred: it happened in the gap");
             }
             (Some(evidence), _) => {
-                row.put(None, "  ").put(Some(Ink::Faint), &printable(evidence));
+                row.flow(None, "  ", &printable(evidence));
             }
         }
+        put_late(&mut row, &entry, self.out.look);
         self.out.line(&row.finish())?;
         if self.patch {
             self.difference(described.tree)?;
@@ -494,11 +491,10 @@ impl<'o> Printer<'o> {
         };
         let names = run.managers.iter().map(|manager| manager.manager.as_str()).collect::<Vec<_>>().join(", ");
         let by = if names.is_empty() { String::new() } else { format!(" by {names}") };
-        let ((day, time), (newest, _)) = (day_and_time(&run.since), day_and_time(&entry.time));
-        let day = if day == newest { String::new() } else { format!("{day} ") };
-        let since = format!("{day}{}", time.get(..8).unwrap_or(&time));
-        let text = format!("{} status updates{of}{by} since {since}", run.count);
-        row.put(None, &printable(&text));
+        let (oldest, newest) = (clock().stamp(&run.since), clock().stamp(&entry.time));
+        let day = if oldest.date == newest.date { String::new() } else { format!("{} ", oldest.date) };
+        row.put(None, &format!("{} status updates{of}", run.count));
+        row.flow(None, "", &printable(&format!("{by} since {day}{}", oldest.time)));
         self.out.line(&row.finish())
     }
 
@@ -544,7 +540,5 @@ pub(super) fn put_difference(out: &mut Out, tree: &Node<'_>) -> Result<(), Failu
 
 /// `deploy/web`
 fn name(row: &ObjectRow) -> String {
-    let resource = &row.resource;
-    let kind = resource.short_names.first().filter(|_| resource.group.is_empty() || resource.group == "apps");
-    format!("{}/{}", kind.cloned().unwrap_or_else(|| resource.full_name()), row.name)
+    format!("{}/{}", kind(&row.resource), row.name)
 }

@@ -1,44 +1,19 @@
 //! What people call things: objects as kubectl spells them, and moments.
 
-use jiff::civil::{DateTime, Time};
-use jiff::tz::TimeZone;
-use jiff::{SpanRelativeTo, Timestamp};
+use jiff::Timestamp;
 
 use super::Failure;
+use super::clock::{EXPECTED, Form, clock};
 use crate::journal::Reader;
 use crate::k8s::names::Spelling;
 use crate::model::{Resource, Seq};
 
-/// A moment: so long ago, a time, or the last time that the clock showed this.
+/// A moment, as people write it.
 ///
 /// # Errors
 /// What is expected instead.
 pub fn ago(text: &str) -> Result<Timestamp, String> {
-    before(text, Timestamp::now()).ok_or_else(|| {
-        "expected a duration like 10m, 1h30m or 2d, a time of day like 10:30 (UTC), or a time like 2026-11-21T10:30:00Z"
-            .to_owned()
-    })
-}
-
-fn before(text: &str, now: Timestamp) -> Option<Timestamp> {
-    if let Ok(time) = text.parse() {
-        return Some(time);
-    }
-    // Everything that decklog prints is in UTC, and so is what it reads.
-    let utc = |time: DateTime| time.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
-    if text.contains('-')
-        && let Ok(time) = text.parse::<DateTime>()
-    {
-        return utc(time);
-    }
-    if text.contains(':') {
-        let time: Time = text.parse().ok()?;
-        let today = now.to_zoned(TimeZone::UTC).date();
-        let at = utc(today.to_datetime(time))?;
-        return if at <= now { Some(at) } else { utc(today.yesterday().ok()?.to_datetime(time)) };
-    }
-    let duration = text.parse::<jiff::Span>().ok()?.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
-    now.checked_sub(duration.abs()).ok()
+    clock().read(text).map(|written| written.time)
 }
 
 /// A place in history: an entry or a moment.
@@ -48,6 +23,8 @@ pub enum At {
     Seq(Seq),
     /// At this moment.
     Time(Timestamp),
+    /// At this moment, which was given by how long ago it is.
+    Ago(Timestamp),
 }
 
 /// A seq, or what [`ago`] takes.
@@ -58,7 +35,27 @@ pub fn at(text: &str) -> Result<At, String> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return text.parse().map(|seq| At::Seq(Seq(seq))).map_err(|_| "no seq is that large".to_owned());
     }
-    ago(text).map(At::Time).map_err(|expected| format!("{expected}, or a seq like 1234"))
+    match clock().read(text) {
+        Ok(written) if written.form == Form::Ago => Ok(At::Ago(written.time)),
+        Ok(written) => Ok(At::Time(written.time)),
+        Err(expected) if expected == EXPECTED => Err(format!("{expected}, or a seq like 1234")),
+        Err(other) => Err(other),
+    }
+}
+
+/// What lines on a terminal call a resource: as short as people who use kubectl read it at once.
+#[must_use]
+pub fn kind(resource: &Resource) -> String {
+    const KNOWN: [&str; 7] =
+        ["", "apps", "batch", "autoscaling", "policy", "networking.k8s.io", "rbac.authorization.k8s.io"];
+    // Elsewhere short names are anybody's.
+    if !KNOWN.contains(&resource.group.as_str()) {
+        return resource.full_name();
+    }
+    let singular = Some(&resource.singular).filter(|name| !name.is_empty());
+    // Nobody reads `no/worker-1`.
+    let word = singular.filter(|name| name.len() <= "node".len()).or(resource.short_names.first()).or(singular);
+    word.unwrap_or(&resource.plural).clone()
 }
 
 /// What a spelling such as `deploy/web` means in a journal.
@@ -159,27 +156,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_read_as_people_write_it() {
-        let now: Timestamp = "2026-11-21T10:05:00Z".parse().unwrap();
-        let read = |text: &str| before(text, now).map(|time| time.to_string());
-        for (text, expected) in [
-            ("10:00", "2026-11-21T10:00:00Z"),
-            ("10:04:59.5", "2026-11-21T10:04:59.5Z"),
-            // Not in the future: the last time that it was so late.
-            ("10:06", "2026-11-20T10:06:00Z"),
-            ("10m", "2026-11-21T09:55:00Z"),
-            ("1h30m", "2026-11-21T08:35:00Z"),
-            ("2d", "2026-11-19T10:05:00Z"),
-            ("2026-11-21T10:00:00+01:00", "2026-11-21T09:00:00Z"),
-            ("2026-11-20 23:59:58", "2026-11-20T23:59:58Z"),
-            ("2026-11-20", "2026-11-20T00:00:00Z"),
-        ] {
-            assert_eq!(read(text).as_deref(), Some(expected), "{text}");
-        }
-        for text in ["", "noon", "25:00", "10:", "-", "2026-13-01", "10"] {
-            assert_eq!(read(text), None, "{text}");
-        }
+    fn a_place_is_a_seq_or_a_moment() {
         assert_eq!(at("7"), Ok(At::Seq(Seq(7))));
+        assert!(matches!(at("10m"), Ok(At::Ago(_))) && matches!(at("now"), Ok(At::Time(_))));
         assert!(at("99999999999999999999").unwrap_err().contains("no seq is that large"));
+        assert!(at("noon").unwrap_err().contains("or a seq like 1234"));
+    }
+
+    #[test]
+    fn a_kind_is_called_as_people_call_it() {
+        let called = |group: &str, plural: &str, singular: &str, short: &[&str]| {
+            kind(&Resource {
+                group: group.into(),
+                version: "v1".into(),
+                kind: String::new(),
+                plural: plural.into(),
+                singular: singular.into(),
+                short_names: short.iter().map(|name| (*name).to_owned()).collect(),
+                namespaced: true,
+            })
+        };
+        assert_eq!(called("apps", "deployments", "deployment", &["deploy"]), "deploy");
+        assert_eq!(called("", "pods", "pod", &["po"]), "pod");
+        assert_eq!(called("", "nodes", "node", &["no"]), "node");
+        assert_eq!(called("", "secrets", "secret", &[]), "secret");
+        assert_eq!(called("", "endpoints", "", &[]), "endpoints");
+        assert_eq!(called("events.k8s.io", "events", "event", &["ev"]), "events.events.k8s.io");
+        assert_eq!(called("example.com", "widgets", "widget", &["deploy"]), "widgets.example.com");
     }
 }

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use super::Failure;
-use super::names::{At, Named, Spellings, ago};
-use super::output::moment;
+use super::clock::{clock, moment};
+use super::names::{At, Named, Spellings};
 use crate::journal::{ObjectRow, Reader};
 use crate::model::{EntryType, Seq};
 use crate::spelling::{nearest, nearest_by};
@@ -94,7 +94,7 @@ pub(super) fn namespace(reader: &Reader, namespace: Option<&str>) -> Result<(), 
 /// # Errors
 /// Where it is.
 pub(super) fn not_to_come(reader: &mut Reader, time: Timestamp) -> Result<(), Failure> {
-    let now = ago("0s").unwrap_or(Timestamp::MAX);
+    let now = clock().now;
     let newest = reader.entry(reader.head()?)?;
     // A clock that was set back has left later entries.
     let newest = newest.and_then(|stored| parse(&stored).ok()?.time.parse::<Timestamp>().ok());
@@ -112,8 +112,9 @@ pub(super) fn not_before_all(reader: &Reader, time: Timestamp) -> Result<(), Fai
     let retained = reader.retained()?;
     match retained.oldest_time.filter(|begin| time.as_microsecond() < *begin) {
         Some(begin) => Err(Failure::no(format!(
-            "nothing is known of then: the log begins at {} (entry {})",
-            spell_micros(begin),
+            "nothing is known of {}: the log begins at {} (entry {})",
+            moment(time),
+            spell_micros(begin, moment),
             retained.oldest
         ))),
         None => Ok(()),
@@ -146,6 +147,9 @@ pub(super) fn several<'r>(text: &str, rows: impl Iterator<Item = &'r ObjectRow>)
 /// So many namespaces are named where none is like the one asked for.
 const NAMESPACES: usize = 8;
 
+/// How a moment is spelled: for people, or for programs.
+pub(super) type Spell = fn(Timestamp) -> String;
+
 /// A moment of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
@@ -153,6 +157,15 @@ pub(super) struct Moment {
     pub(super) seq: Seq,
     /// The time that was asked for, where it was one.
     pub(super) time: Option<Timestamp>,
+}
+
+impl std::fmt::Display for Moment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.time {
+            Some(time) => f.write_str(&moment(time)),
+            None => write!(f, "entry {}", self.seq),
+        }
+    }
 }
 
 /// The moment that `--at` and its like name.
@@ -171,7 +184,7 @@ pub(super) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
             // The state at the log start is kept.
             (Moment { seq, time: None }, begin.is_some() && seq.0 < retained.removed)
         }
-        At::Time(time) => {
+        At::Time(time) | At::Ago(time) => {
             not_to_come(reader, time)?;
             let micros = time.as_microsecond();
             let seq = reader.last_before(micros.saturating_add(1))?;
@@ -181,9 +194,9 @@ pub(super) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
     match begin.filter(|_| truncated) {
         None => Ok(place),
         Some(begin) => Err(Failure::no(format!(
-            "that is no longer kept: retention removed what was before entry {} ({}); --at {} is the earliest",
+            "{place} is no longer kept: retention removed what was before entry {} ({}); --at {} is the earliest",
             retained.oldest,
-            spell_micros(begin),
+            spell_micros(begin, moment),
             retained.removed
         ))),
     }
@@ -222,6 +235,7 @@ pub(super) fn doubt(
     resource: i64,
     namespace: Option<&str>,
     place: Moment,
+    spell: Spell,
 ) -> Result<Option<String>, Failure> {
     let Some(time) = place.time else { return Ok(None) };
     for stored in reader.gaps(resource, namespace, place.seq)? {
@@ -230,8 +244,8 @@ pub(super) fn doubt(
         if let Some(since) = since.filter(|since| *since < time) {
             return Ok(Some(format!(
                 "changes between {} and {} may be missing (GAP, entry {}); this is the last state known before",
-                moment(since),
-                time_of(&entry),
+                spell(since),
+                entry.time.parse().map_or_else(|_| UNREADABLE.to_owned(), spell),
                 stored.seq
             )));
         }
@@ -243,7 +257,12 @@ pub(super) fn doubt(
 ///
 /// # Errors
 /// Where the journal cannot be read.
-pub(super) fn unwatched(reader: &Reader, resource: &str, namespace: Option<&str>) -> Result<Option<String>, Failure> {
+pub(super) fn unwatched(
+    reader: &Reader,
+    resource: &str,
+    namespace: Option<&str>,
+    spell: Spell,
+) -> Result<Option<String>, Failure> {
     let mut sources = reader.sources()?;
     sources.retain(|source| {
         let covers = source.namespace.is_empty() || namespace.is_none_or(|wanted| wanted == source.namespace);
@@ -253,7 +272,7 @@ pub(super) fn unwatched(reader: &Reader, resource: &str, namespace: Option<&str>
         return Ok(None);
     }
     let since = sources.iter().filter_map(|source| source.good_at).max();
-    let since = since.map_or_else(|| "an unknown time".to_owned(), spell_micros);
+    let since = since.map_or_else(|| "an unknown time".to_owned(), |since| spell_micros(since, spell));
     Ok(Some(format!(
         "{resource} is not watched any more: what is known of it is of {since}, the last time that it was"
     )))
@@ -263,8 +282,9 @@ pub(super) fn unwatched(reader: &Reader, resource: &str, namespace: Option<&str>
 ///
 /// # Errors
 /// Where the journal cannot be read.
-pub(super) fn not_yet(reader: &mut Reader, row: &ObjectRow) -> Result<String, Failure> {
+pub(super) fn not_yet(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<String, Failure> {
     let name = row.spell();
+    let at = place.map_or_else(|| "then".to_owned(), |place| format!("at {place}"));
     let history = reader.history(row, Seq(0), Seq(u64::MAX), usize::MAX)?;
     let Some(first) = history.last() else {
         return Ok(format!(
@@ -272,15 +292,21 @@ pub(super) fn not_yet(reader: &mut Reader, row: &ObjectRow) -> Result<String, Fa
             if reader.retained()?.removed > 0 { ", or retention has removed all of it" } else { "" }
         ));
     };
-    let Some(stored) = reader.entry_of(first)? else { return Ok(format!("nothing is known of {name} then")) };
+    let Some(stored) = reader.entry_of(first)? else { return Ok(format!("nothing is known of {name} {at}")) };
     let entry = parse(&stored)?;
     let (time, seq) = (time_of(&entry), first.seq);
+    if let Some(place) = place.filter(|place| place.seq == Seq(0))
+        && let Some(asked) = place.time
+        && let Err(before_all) = not_before_all(reader, asked)
+    {
+        return Ok(format!("{before_all}, and {name} was first seen at {time} (entry {seq})"));
+    }
     Ok(match (entry.op, entry.evidence.as_deref()) {
         (EntryType::Added, Some("watched" | "recovered")) => {
-            format!("{name} did not exist yet: it came to be at {time} (entry {seq})")
+            format!("{name} did not exist {at}: it came to be at {time} (entry {seq})")
         }
-        (EntryType::Added, _) => format!("nothing is known of {name} then: it was first seen at {time} (entry {seq})"),
-        _ => format!("nothing is known of {name} then: what the journal keeps of it begins at {time} (entry {seq})"),
+        (EntryType::Added, _) => format!("nothing is known of {name} {at}: it was first seen at {time} (entry {seq})"),
+        _ => format!("nothing is known of {name} {at}: what the journal keeps of it begins at {time} (entry {seq})"),
     })
 }
 
@@ -338,9 +364,11 @@ pub(super) fn happened_by(
 
 /// When an entry was journaled.
 pub(super) fn time_of(entry: &Entry<'_>) -> String {
-    entry.time.parse::<Timestamp>().map_or_else(|_| "an unreadable time".to_owned(), moment)
+    entry.time.parse::<Timestamp>().map_or_else(|_| UNREADABLE.to_owned(), moment)
 }
 
-fn spell_micros(micros: i64) -> String {
-    Timestamp::from_microsecond(micros).map_or_else(|_| "an unreadable time".to_owned(), moment)
+const UNREADABLE: &str = "an unreadable time";
+
+fn spell_micros(micros: i64, spell: Spell) -> String {
+    Timestamp::from_microsecond(micros).map_or_else(|_| UNREADABLE.to_owned(), spell)
 }

@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use anstyle::{AnsiColor, Style};
-use jiff::Timestamp;
 use serde::Serialize;
 
+use super::pager::Pager;
 use super::{Color, Failure, Format, Global, yaml};
 use crate::terminal::json_text;
 pub use crate::terminal::{printable, printable_text};
@@ -27,6 +27,7 @@ pub struct Out {
 #[derive(Debug)]
 enum Writer {
     Stdout(BufWriter<StdoutLock<'static>>),
+    Paged(BufWriter<Pager>),
     Memory(Vec<u8>),
 }
 
@@ -41,7 +42,23 @@ pub struct Look {
     pub width: Option<usize>,
 }
 
+/// So many bytes are written at once.
+const BUFFER: usize = 64 << 10;
+
 impl Out {
+    /// Standard output through a pager, where a terminal shows it.
+    #[must_use]
+    pub fn paged(global: &Global) -> Self {
+        let mut out = Self::new(global);
+        if out.look.terminal
+            && !global.no_pager
+            && let Some(pager) = Pager::of_environment()
+        {
+            out.writer = Writer::Paged(BufWriter::with_capacity(BUFFER, pager));
+        }
+        out
+    }
+
     /// Standard output, as the flags want it.
     #[must_use]
     pub fn new(global: &Global) -> Self {
@@ -55,7 +72,7 @@ impl Out {
         };
         let width = terminal.then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
         let width = width.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
-        let writer = Writer::Stdout(BufWriter::with_capacity(64 << 10, stdout.lock()));
+        let writer = Writer::Stdout(BufWriter::with_capacity(BUFFER, stdout.lock()));
         Self { writer, look: Look { color, terminal, width } }
     }
 
@@ -70,7 +87,7 @@ impl Out {
     pub fn into_memory(self) -> Vec<u8> {
         match self.writer {
             Writer::Memory(bytes) => bytes,
-            Writer::Stdout(_) => Vec::new(),
+            Writer::Stdout(_) | Writer::Paged(_) => Vec::new(),
         }
     }
 
@@ -81,6 +98,7 @@ impl Out {
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         match &mut self.writer {
             Writer::Stdout(stdout) => stdout.write_all(bytes).map_err(|error| Failure::stdout(&error)),
+            Writer::Paged(pager) => pager.write_all(bytes).map_err(|error| Failure::stdout(&error)),
             Writer::Memory(held) => {
                 held.extend_from_slice(bytes);
                 Ok(())
@@ -123,13 +141,18 @@ impl Out {
         }
     }
 
-    /// Hands over what is buffered.
+    /// Hands over what is buffered. Where a pager shows it, it has ended then.
     ///
     /// # Errors
     /// As [`Out::bytes`].
     pub fn flush(&mut self) -> Result<(), Failure> {
         match &mut self.writer {
             Writer::Stdout(stdout) => stdout.flush().map_err(|error| Failure::stdout(&error)),
+            Writer::Paged(pager) => {
+                let flushed = pager.flush().map_err(|error| Failure::stdout(&error));
+                pager.get_mut().end();
+                flushed
+            }
             Writer::Memory(_) => Ok(()),
         }
     }
@@ -148,6 +171,8 @@ pub enum Ink {
     Alarm,
     /// What matters on a line.
     Strong,
+    /// Whoever did it.
+    Who,
     /// What matters less.
     Faint,
 }
@@ -160,24 +185,39 @@ impl Ink {
             Self::Bad => AnsiColor::Red.on_default(),
             Self::Alarm => AnsiColor::Magenta.on_default().bold(),
             Self::Strong => Style::new().bold(),
+            Self::Who => AnsiColor::Cyan.on_default(),
             Self::Faint => Style::new().dimmed(),
         }
     }
 }
 
-/// One line being put together: pieces with their ink, cut at the width of a terminal.
+/// One line being put together: pieces with their ink, cut at the width of a terminal. What does not fit can go on in
+/// the line below.
 #[derive(Debug)]
 pub struct Row {
     look: Look,
     text: String,
     columns: usize,
+    /// Where a line below begins.
+    hang: usize,
 }
 
 impl Row {
     /// An empty line.
     #[must_use]
     pub const fn new(look: Look) -> Self {
-        Self { look, text: String::new(), columns: 0 }
+        Self { look, text: String::new(), columns: 0, hang: 0 }
+    }
+
+    /// Whether a terminal shows it.
+    #[must_use]
+    pub const fn is_on_terminal(&self) -> bool {
+        self.look.terminal
+    }
+
+    /// Lines below begin here, or earlier where little room would be left.
+    pub fn hang(&mut self, column: usize) {
+        self.hang = self.look.width.map_or(column, |width| column.min(width / 3));
     }
 
     /// Columns used so far. One character counts as one column, which is right for everything that Kubernetes lets
@@ -216,6 +256,37 @@ impl Row {
             None => self.text.push_str(&piece),
         }
         self
+    }
+
+    /// Adds a piece that is already [`printable`] behind a gap, or on a line below where it does not fit whole on this
+    /// one.
+    pub fn flow(&mut self, ink: Option<Ink>, gap: &str, piece: &str) -> &mut Self {
+        if self.takes(&[(gap, piece)], 0) {
+            return self.put(None, gap).put(ink, piece);
+        }
+        if self.columns > self.hang {
+            self.text.truncate(self.text.trim_end().len());
+            self.text.push('\n');
+            self.text.push_str(&" ".repeat(self.hang));
+            self.columns = self.hang;
+        }
+        self.put(ink, piece)
+    }
+
+    /// Whether pieces [flow](Row::flow) into this line and so many below it.
+    #[must_use]
+    pub fn takes(&self, pieces: &[(&str, &str)], mut below: usize) -> bool {
+        let Some(width) = self.look.width else { return true };
+        let mut column = self.columns;
+        pieces.iter().all(|(gap, piece)| {
+            let (gap, piece) = (gap.chars().count(), piece.chars().count());
+            column += gap + piece;
+            if column > width && below > 0 {
+                below -= 1;
+                column = self.hang + piece;
+            }
+            column <= width
+        })
     }
 
     /// Adds blanks up to `column`, at least one.
@@ -322,12 +393,6 @@ pub fn plural(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
-/// A moment to the second, RFC 3339 UTC.
-#[must_use]
-pub fn moment(time: Timestamp) -> String {
-    format!("{time:.0}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,6 +405,21 @@ mod tests {
         let mut row = Row::new(Look::default());
         row.put(Some(Ink::Good), "ADDED").to(2).put(None, "x");
         assert_eq!(row.finish(), "ADDED x");
+    }
+
+    #[test]
+    fn what_does_not_fit_stands_whole_on_the_line_below() {
+        let mut row = Row::new(Look { color: true, terminal: true, width: Some(12) });
+        row.hang(2);
+        row.put(None, "12:00 ").flow(Some(Ink::Who), "", "kubectl").flow(None, "  ", "image 1,").flow(None, " ", "x");
+        assert_eq!(row.finish(), "12:00\n  \u{1b}[36mkubectl\u{1b}[0m\n  image 1, x");
+        let mut row = Row::new(Look { color: false, terminal: true, width: Some(12) });
+        row.hang(9);
+        assert!(row.takes(&[("", "kubectl"), (" ", "set")], 0));
+        assert!(!row.takes(&[("", "kubectl"), (" ", "scale")], 0));
+        assert!(row.takes(&[("", "kubectl"), (" ", "scale")], 1), "the hang leaves two thirds of the line");
+        row.flow(None, "", "a-name-of-18-chars").flow(None, " ", "y");
+        assert_eq!(row.finish(), "a-name-of-1…\n    y");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub struct FilterArgs {
     /// Only these types: ADDED, MODIFIED, DELETED, GAP
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = entry_type)]
     pub types: Vec<EntryType>,
-    /// Not before: a duration like 10m, 1h30m or 2d ago, a time of day (UTC), or RFC 3339
+    /// Not before: so long ago (10m, 1h30m, 2d), or a time: 10:30, yesterday, '2026-11-21 10:30', RFC 3339
     #[arg(long, value_name = "WHEN", value_parser = ago)]
     pub since: Option<Timestamp>,
     /// Not after: likewise

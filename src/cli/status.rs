@@ -5,8 +5,9 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 
+use super::clock::moment;
 use super::names::Spellings;
-use super::output::{Ink, Look, Out, Row, count, moment, plural, printable, size, span, table};
+use super::output::{Ink, Look, Out, Row, count, plural, printable, size, span, table};
 use super::{Exit, Failure, Format, Global, Outcome};
 use crate::journal::{Reader, SinkState, SourceState};
 use crate::status::{Alarm, SinkStatus, SourceStatus, Status};
@@ -41,7 +42,8 @@ const REFUSED: usize = 5;
 pub fn main(args: StatusArgs, global: &Global) -> Outcome {
     let (mut reader, dir) = global.reader()?;
     let wanted = wanted(&args.resources, &reader)?;
-    let mut out = Out::new(global);
+    // What is printed again and again is not for a pager.
+    let mut out = if args.watch { Out::new(global) } else { Out::paged(global) };
     loop {
         let mut status = Status::gather(&mut reader, &dir, Timestamp::now())?;
         if let Some(wanted) = &wanted {

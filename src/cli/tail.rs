@@ -7,7 +7,7 @@ use super::line::Lines;
 use super::output::{Out, plural};
 use super::select::{SelectArgs, Selection, how_many};
 use super::{Exit, Failure, Format, Global, Outcome, complain, yaml};
-use crate::journal::StoredEntry;
+use crate::journal::{Reader, StoredEntry};
 use crate::model::Seq;
 
 /// How many entries are printed by default.
@@ -39,7 +39,7 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
     select.waits = args.follow;
     let selection = Selection::new(&select, &mut reader)?;
     let mut out = Out::new(global);
-    let mut printer = Printer::new(&out, global, reader.head()?);
+    let mut printer = Printer::new(&out, global, &reader)?;
 
     let begin = selection.begin(&reader)?;
     let count = args.last.or_else(|| select.only.since.is_none().then_some(LAST));
@@ -83,9 +83,11 @@ struct Printer {
 }
 
 impl Printer {
-    fn new(out: &Out, global: &Global, head: Seq) -> Self {
+    fn new(out: &Out, global: &Global, reader: &Reader) -> Result<Self, Failure> {
         let format = global.output.unwrap_or(Format::Line);
-        Self { format, lines: Lines::new(out.look, head.0), first: true }
+        let mut lines = Lines::new(out.look, reader.head()?.0);
+        lines.learn(reader)?;
+        Ok(Self { format, lines, first: true })
     }
 
     fn print(&mut self, out: &mut Out, entry: &StoredEntry) -> Result<(), Failure> {

@@ -45,9 +45,19 @@ impl<'e> Described<'e> {
         })
     }
 
-    /// Puts what changed on a line with those who did it: as much as there is room for.
-    pub(super) fn put(&self, row: &mut Row) {
-        What::of(&self.tree, &self.areas).put(row, &self.managers);
+    /// Puts on a line who did it, and of a change what it was. Says whether that is known.
+    pub(super) fn put(&self, row: &mut Row, kind: EntryType) -> bool {
+        if kind == EntryType::Modified {
+            What::of(&self.tree, &self.areas).put(row, &self.managers);
+            return true;
+        }
+        let names = who::spell(&self.managers, true);
+        match (names.is_empty(), row.is_on_terminal()) {
+            (true, _) => return false,
+            (false, true) => row.flow(Some(Ink::Who), "", &names),
+            (false, false) => row.put(None, &format!("({names})")),
+        };
+        true
     }
 }
 
@@ -62,6 +72,8 @@ fn is_book(path: &[Step<'_, '_>]) -> bool {
 const VALUE: usize = 32;
 /// A line shows at most so many values.
 const MOST: usize = 3;
+/// From this rank on few people look for a change.
+const SELDOM_SOUGHT: u8 = 6;
 /// From this rank on a change is not shown.
 const NOISE: u8 = 20;
 
@@ -70,6 +82,8 @@ const NOISE: u8 = 20;
 struct Item {
     /// What people look for first comes first.
     rank: u8,
+    /// The first word of its path.
+    area: String,
     /// `spec.template.spec.nodeName`, or a word for it.
     name: String,
     /// As short as it can be.
@@ -91,7 +105,7 @@ impl Item {
 /// What changed between two versions.
 #[derive(Debug)]
 struct What {
-    areas: String,
+    areas: Vec<String>,
     items: Vec<Item>,
 }
 
@@ -100,8 +114,13 @@ impl What {
     fn of(tree: &Node<'_>, areas: &[String]) -> Self {
         let mut items: Vec<Item> = Vec::new();
         for mut found in tree.differences() {
-            let mark = &found.node.mark;
+            let (mark, before) = (&found.node.mark, items.len());
+            let area = match found.path.first() {
+                Some(Step::Key(area)) => printable(area).into_owned(),
+                Some(Step::Element(..)) | None => String::new(),
+            };
             describe_all(tree, &mut found.path, found.node, mark, &mut items);
+            items[before..].iter_mut().for_each(|item| item.area.clone_from(&area));
         }
         // Why and when a condition changed matters less than that it did.
         let conditions: Vec<String> =
@@ -116,43 +135,78 @@ impl What {
         if names.is_empty() {
             names = areas.iter().map(String::as_str).collect();
         }
-        let areas = if names.is_empty() { "nothing but resourceVersion".to_owned() } else { names.join(" ") };
-        Self { areas: printable(&areas).into_owned(), items }
+        Self { areas: names.into_iter().map(|area| printable(area).into_owned()).collect(), items }
     }
 
-    /// Puts it on a line with those who did it: as much as there is room for.
+    fn areas(&self) -> String {
+        if self.areas.is_empty() { "nothing but resourceVersion".to_owned() } else { self.areas.join(" ") }
+    }
+
+    /// Puts it on a line: on a terminal behind those who did it, on this line and the one below; elsewhere all that a
+    /// line may be searched for.
     fn put(&self, row: &mut Row, managers: &[Manager]) {
-        row.put(Some(Ink::Change), &self.areas);
-        let who = |fully| match who::spell(managers, fully) {
-            names if names.is_empty() => names,
-            names => format!("  ({names})"),
-        };
-        let (fully, names, nobody) = (who(true), who(false), String::new());
         let most = self.items.len().min(MOST);
-        let text = |count: usize, shortly: bool, more: &str| {
-            let items: Vec<String> = self.items[..count].iter().map(|item| item.spell(shortly)).collect();
-            let rest = self.items.len() - count;
-            let gap = if count == 0 { "" } else { "  " };
-            format!("{gap}{}{}", items.join(", "), if rest == 0 { String::new() } else { format!(", +{rest}{more}") })
-        };
-        // What changed counts more than how it was written, and one change in full more than many that are cut. Nobody
-        // is left out where there is room for half of a name.
+        let (fully, names) = (who::spell(managers, true), who::spell(managers, false));
+        if !row.is_on_terminal() {
+            let what =
+                if most == 0 { String::new() } else { format!("  {}", self.spell(most, false, false).join(" ")) };
+            let who = if fully.is_empty() { fully } else { format!("  ({fully})") };
+            row.put(Some(Ink::Change), &self.areas()).put(None, &what).put(None, &who);
+            return;
+        }
+        // What changed counts more than how it was written, and in full more than on one line; but what few people look
+        // for is not worth another line.
+        let sought = self.items[..most].iter().filter(|item| item.rank < SELDOM_SOUGHT).count().max(most.min(1));
         let mut candidates = Vec::new();
-        for count in (1..=most).rev() {
-            candidates.extend([(text(count, false, " more"), &fully, 0), (text(count, false, " more"), &names, 0)]);
+        for (count, below) in [(most, 0), (sought, 0), (most, 1)] {
+            candidates.extend([(&fully, count, false, below), (&names, count, false, below)]);
         }
-        let one = most.min(1);
-        let half = names.chars().count().div_ceil(2).min(12);
-        for more in [" more", ""] {
-            candidates.extend([(text(one, true, more), &fully, 0), (text(one, true, more), &names, 0)]);
+        candidates.push((&names, most, true, 1));
+        for count in (1..most).rev() {
+            candidates.extend([(&fully, count, false, 1), (&names, count, false, 1), (&names, count, true, 1)]);
         }
-        candidates.extend([(text(one, true, ""), &names, half), (text(one, true, ""), &nobody, 0)]);
-        let fits = |(text, who, at_least): &&(String, &String, usize)| {
-            let least = if *at_least == 0 { who.chars().count() } else { *at_least };
-            row.room().is_none_or(|room| text.chars().count() + least <= room)
+        let fits = |(who, count, shortly, below): &&(&String, usize, bool, usize)| {
+            let what = self.spell(*count, *shortly, true);
+            let what = what.iter().enumerate().map(|(at, piece)| (gap(at, who), piece.as_str()));
+            let pieces: Vec<(&str, &str)> = std::iter::once(("", who.as_str())).chain(what).collect();
+            row.takes(&pieces, *below)
         };
-        let Some((text, who, _)) = candidates.iter().find(fits).or(candidates.last()) else { return };
-        row.put(None, text).put(Some(Ink::Faint), who);
+        let least = (&names, most.min(1), true, 1);
+        let (who, count, shortly, _) = *candidates.iter().find(fits).unwrap_or(&least);
+        row.flow(Some(Ink::Who), "", who);
+        for (at, piece) in self.spell(count, shortly, true).iter().enumerate() {
+            row.flow(Some(Ink::Faint).filter(|_| most == 0), gap(at, who), piece);
+        }
+    }
+
+    /// The first changes, one by one, and how much more there is, with the areas of it that nothing shown is of where
+    /// they are said nowhere else. Without any change, the areas.
+    fn spell(&self, count: usize, shortly: bool, alone: bool) -> Vec<String> {
+        if count == 0 {
+            return vec![self.areas()];
+        }
+        let (shown, rest) = self.items.split_at(count);
+        let mut pieces: Vec<String> = shown.iter().map(|item| item.spell(shortly)).collect();
+        if !rest.is_empty() {
+            let unsaid = self.areas.iter().filter(|area| {
+                alone && rest.iter().any(|item| item.area == **area) && !shown.iter().any(|item| item.area == **area)
+            });
+            let unsaid: Vec<&str> = unsaid.map(String::as_str).collect();
+            let place = if unsaid.is_empty() { String::new() } else { format!(" in {}", unsaid.join(", ")) };
+            pieces.push(format!("+{} more{place}", rest.len()));
+        }
+        let last = pieces.len() - 1;
+        pieces[..last].iter_mut().for_each(|piece| piece.push(','));
+        pieces
+    }
+}
+
+/// What stands before a piece of what changed, behind those who did it.
+const fn gap(at: usize, who: &str) -> &'static str {
+    match (at, who.is_empty()) {
+        (0, true) => "",
+        (0, false) => "  ",
+        _ => " ",
     }
 }
 
@@ -195,7 +249,7 @@ fn describe(tree: &Node<'_>, path: &[Step<'_, '_>], node: &Node<'_>, mark: &Mark
         _ if is_book(path) => (NOISE, None),
         [Key("metadata"), Key("deletionTimestamp")] if matches!(mark, Mark::Added) => {
             let name = "marked for deletion".to_owned();
-            return Item { rank: 0, short: name.clone(), name, values: String::new(), sign: "" };
+            return Item { rank: 0, area: String::new(), short: name.clone(), name, values: String::new(), sign: "" };
         }
         [.., Key("containers" | "initContainers" | "ephemeralContainers"), Element(name, ..), Key("image")] => {
             (0, Some(if is_alone(tree, path) { "image".to_owned() } else { format!("image of {name}") }))
@@ -211,7 +265,7 @@ fn describe(tree: &Node<'_>, path: &[Step<'_, '_>], node: &Node<'_>, mark: &Mark
             let status = node.member("status").and_then(Node::text).unwrap_or_default();
             let values = if matches!(mark, Mark::Added) { plain(&status) } else { String::new() };
             let name = printable(&format!("condition {name}")).into_owned();
-            return Item { rank: CONDITION, short: name.clone(), name, values, sign: sign(mark) };
+            return Item { rank: CONDITION, area: String::new(), short: name.clone(), name, values, sign: sign(mark) };
         }
         [Key("status"), Key("conditions"), Element(name, ..), Key(key)] => {
             (if time { 9 } else { 6 }, Some(format!("condition {name}.{key}")))
@@ -235,7 +289,8 @@ fn describe(tree: &Node<'_>, path: &[Step<'_, '_>], node: &Node<'_>, mark: &Mark
         Mark::Redacted => "changed (redacted)".to_owned(),
         Mark::Gone | Mark::Same => String::new(),
     };
-    Item { rank, name: printable(&name).into_owned(), short: printable(&short).into_owned(), values, sign: sign(mark) }
+    let (name, short) = (printable(&name).into_owned(), printable(&short).into_owned());
+    Item { rank, area: String::new(), name, short, values, sign: sign(mark) }
 }
 
 const fn sign(mark: &Mark<'_>) -> &'static str {

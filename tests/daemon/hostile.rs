@@ -242,7 +242,10 @@ async fn what_a_terminal_would_obey_is_only_shown() {
         // A terminal of its own, as `script` gives it.
         let command =
             format!("{} {arguments} -c {}", env!("CARGO_BIN_EXE_decklog"), daemon.path("config.toml").display());
-        let shown = Command::new("script").args(["-qec", &command, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
+        let mut script = Command::new("script");
+        // What a pager does to a terminal is its own affair.
+        script.args(["-qec", &command, "/dev/null"]).env("DECKLOG_PAGER", "cat");
+        let shown = script.stdin(Stdio::null()).output().unwrap();
         assert!(shown.status.success(), "{shown:?}");
         let text = String::from_utf8(shown.stdout).unwrap();
         let colours = without_colours(&text);

@@ -104,7 +104,8 @@ impl Answer {
 /// Runs the binary with nothing of this process's environment.
 pub(crate) async fn decklog(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Answer {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_decklog"));
-    command.args(arguments).current_dir(dir).env_clear().env("HOME", dir).envs(environment.iter().copied());
+    command.args(arguments).current_dir(dir).env_clear().env("HOME", dir).env("TZ", "UTC");
+    command.envs(environment.iter().copied());
     let running = command.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(LIMIT, running).await.expect("a command that ends").unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

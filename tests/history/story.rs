@@ -372,15 +372,22 @@ pub(crate) struct Answer {
     pub(crate) err: String,
 }
 
-fn decklog(state: &Path, args: &[&str]) -> Command {
+fn decklog(state: &Path, args: &[&str], environment: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_decklog"));
-    command.current_dir(state).args(args).env_clear().env("STATE_DIRECTORY", state).stdin(Stdio::null());
+    // The same zone on every machine.
+    command.current_dir(state).args(args).env_clear().env("STATE_DIRECTORY", state).env("TZ", "UTC");
+    command.envs(environment.iter().copied()).stdin(Stdio::null());
     command
 }
 
 /// Runs it with pipes.
 pub(crate) fn run(state: &Path, args: &[&str]) -> Answer {
-    let output = decklog(state, args).output().unwrap();
+    run_in(state, args, &[])
+}
+
+/// Runs it with pipes and more in its environment.
+pub(crate) fn run_in(state: &Path, args: &[&str], environment: &[(&str, &str)]) -> Answer {
+    let output = decklog(state, args, environment).output().unwrap();
     Answer {
         code: output.status.code().unwrap(),
         out: String::from_utf8(output.stdout).unwrap(),
@@ -390,13 +397,18 @@ pub(crate) fn run(state: &Path, args: &[&str]) -> Answer {
 
 /// Runs it on a terminal with so many columns.
 pub(crate) fn run_on_terminal(state: &Path, args: &[&str], columns: u16) -> Answer {
+    run_on_terminal_in(state, args, columns, &[])
+}
+
+/// Runs it on a terminal, with more in its environment.
+pub(crate) fn run_on_terminal_in(state: &Path, args: &[&str], columns: u16, environment: &[(&str, &str)]) -> Answer {
     let leader = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&leader).unwrap();
     unlockpt(&leader).unwrap();
     let path = ptsname(&leader, Vec::new()).unwrap();
     let follower = File::options().read(true).write(true).open(path.to_str().unwrap()).unwrap();
     tcsetwinsize(&follower, Winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-    let mut command = decklog(state, args);
+    let mut command = decklog(state, args, environment);
     let mut child = command.stdout(follower).stderr(Stdio::piped()).spawn().unwrap();
     // Only the child has the terminal now, so that its end is the end of the text.
     drop(command);

@@ -268,7 +268,7 @@ impl Decklog {
     pub fn command(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_decklog"));
         command.args(arguments).arg("-c").arg(self.dir.join("config.toml"));
-        command.current_dir(&self.dir).env_remove("KUBECONFIG").stdin(Stdio::null()).output().unwrap()
+        command.current_dir(&self.dir).env_remove("KUBECONFIG").env("TZ", "UTC").stdin(Stdio::null()).output().unwrap()
     }
 }
 

@@ -178,6 +178,7 @@ impl Stage {
     pub(super) async fn print_new(&mut self) -> Result<(), Failure> {
         // Right after the first start there is no journal yet.
         let Ok(mut reader) = Reader::open(&self.state()) else { return Ok(()) };
+        self.lines.learn(&reader)?;
         for entry in reader.entries_after(self.seen, 1000, 16 << 20)? {
             self.seen = entry.seq;
             if let Ok(parsed) = Entry::parse(&entry.line) {
