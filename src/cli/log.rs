@@ -490,11 +490,11 @@ impl<'o> Printer<'o> {
             many => format!(" of {many} objects"),
         };
         let names = run.managers.iter().map(|manager| manager.manager.as_str()).collect::<Vec<_>>().join(", ");
-        let by = if names.is_empty() { String::new() } else { format!(" by {names}") };
+        let by = if names.is_empty() { String::new() } else { format!("by {names} ") };
         let (oldest, newest) = (clock().stamp(&run.since), clock().stamp(&entry.time));
         let day = if oldest.date == newest.date { String::new() } else { format!("{} ", oldest.date) };
         row.put(None, &format!("{} status updates{of}", run.count));
-        row.flow(None, "", &printable(&format!("{by} since {day}{}", oldest.time)));
+        row.flow(None, " ", &printable(&format!("{by}since {day}{}", oldest.time)));
         self.out.line(&row.finish())
     }
 

@@ -261,7 +261,12 @@ pub fn run(pod: &mut Value, ip: &str, ready: bool) {
             "restartCount": 0, "lastState": {}, "state": { "running": { "startedAt": now() } },
         }],
     });
-    touch(pod, "kubelet", "Update", "v1", "status", &status);
+    let mut own = status.clone();
+    if let Some(conditions) = own["conditions"].as_array_mut() {
+        // The scheduler's is not the kubelet's.
+        conditions.retain(|condition| condition["type"] != "PodScheduled");
+    }
+    touch(pod, "kubelet", "Update", "v1", "status", &own);
     pod["status"] = status;
 }
 
@@ -368,20 +373,60 @@ fn entry(manager: &str, operation: &str, api_version: &str, subresource: &str, f
     entry
 }
 
-/// Notes in managedFields that this manager has just set these fields; with a subresource they are
-/// the fields inside of it. An older entry of the same manager is replaced.
+/// Notes in managedFields that this manager has just set these fields; with a subresource they are the fields inside of
+/// it. As the API server does, it takes them from every other manager, and an update adds them to what the manager has:
+/// where it had them all, its time stays.
 pub fn touch(object: &mut Value, manager: &str, operation: &str, api_version: &str, subresource: &str, fields: &Value) {
     let fields = if subresource.is_empty() { fields.clone() } else { json!({ subresource: fields }) };
     let entry = entry(manager, operation, api_version, subresource, &fields);
     let entries = &mut object["metadata"]["managedFields"];
     let same =
         |other: &Value| ["manager", "operation", "subresource"].iter().all(|key| other.get(key) == entry.get(key));
-    match entries.as_array_mut() {
-        Some(list) => {
-            list.retain(|other| !same(other));
-            list.push(entry);
+    let Some(list) = entries.as_array_mut() else {
+        *entries = json!([entry]);
+        return;
+    };
+    let own = list.iter().position(same).map(|at| list.remove(at));
+    for other in &mut *list {
+        take(&mut other["fieldsV1"], &entry["fieldsV1"]);
+    }
+    list.retain(|other| other["fieldsV1"].as_object().is_some_and(|fields| !fields.is_empty()));
+    let mut next = entry;
+    if let Some(own) = own.filter(|_| operation == "Update") {
+        let mut all = own["fieldsV1"].clone();
+        add(&mut all, &next["fieldsV1"]);
+        next = if all == own["fieldsV1"] { own } else { json_with(next, "fieldsV1", all) };
+    }
+    list.push(next);
+}
+
+fn json_with(mut object: Value, key: &str, value: Value) -> Value {
+    object[key] = value;
+    object
+}
+
+/// Takes the fields of one set from another.
+fn take(from: &mut Value, fields: &Value) {
+    let (Some(from), Some(fields)) = (from.as_object_mut(), fields.as_object()) else { return };
+    for (key, inner) in fields {
+        let Some(known) = from.get_mut(key) else { continue };
+        if inner.as_object().is_none_or(Map::is_empty) {
+            from.remove(key);
+            continue;
         }
-        None => *entries = json!([entry]),
+        take(known, inner);
+        let left = known.as_object().map_or(0, |known| known.keys().filter(|key| *key != ".").count());
+        if left == 0 {
+            from.remove(key);
+        }
+    }
+}
+
+/// Adds the fields of one set to another.
+fn add(to: &mut Value, fields: &Value) {
+    let (Some(to), Some(fields)) = (to.as_object_mut(), fields.as_object()) else { return };
+    for (key, inner) in fields {
+        add(to.entry(key.clone()).or_insert_with(|| json!({})), inner);
     }
 }
 

@@ -335,7 +335,9 @@ impl Store {
     }
 
     fn mark(&mut self, served: &Served, object: &mut Object, grace: u32) -> Result<Arc<Row>, Refusal> {
-        object.metadata.insert("deletionTimestamp".to_owned(), now());
+        // When the grace ends.
+        let ends = ambient::now() + jiff::SignedDuration::from_secs(grace.into());
+        object.metadata.insert("deletionTimestamp".to_owned(), stamp(ends));
         object.metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
         Ok(self.keep(served, object, Kind::Modified))
     }
@@ -528,7 +530,11 @@ impl Storage {
 
 /// Now, as Kubernetes writes it: whole seconds, UTC.
 pub(super) fn now() -> Value {
-    json!(ambient::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    stamp(ambient::now())
+}
+
+fn stamp(time: jiff::Timestamp) -> Value {
+    json!(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
 /// A small generator (splitmix64): the same seed gives the same names.
