@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use decklog::journal::{Journal, SinkStart, SourceJournal, StoredEntry, WatchChange, WriterThread};
+use decklog::journal::{Journal, JournalError, SinkStart, SourceJournal, StoredEntry, WatchChange, WriterThread};
 use decklog::model::{Cluster, Observed, Redacted, Resource, ResourceVersion, SourceSpec, Verb, Why};
 use tempfile::TempDir;
 
@@ -403,7 +403,13 @@ async fn tail_f_goes_on_when_the_daemon_comes_back() {
     let mut child = state.command(&["tail", "-f", "--last", "1", "-o", "json"]).stdout(Stdio::piped()).spawn().unwrap();
     let (_, mut reader) = first_line(&mut child);
     let dir = state.close();
-    let (journal, thread) = Journal::open(dir.path()).unwrap();
+    // A program that another test is about to start has what this process has open, until it is another program.
+    let (journal, thread) = loop {
+        match Journal::open(dir.path()) {
+            Err(JournalError::Locked { pid, .. }) if pid == Some(std::process::id()) => std::thread::yield_now(),
+            opened => break opened.unwrap(),
+        }
+    };
     let (source, _) =
         journal.source(&spec(resource("deployments", "apps", "Deployment", "deploy", true))).await.unwrap();
     source.append(vec![upsert("shop", "api", 70)]).await.unwrap();
