@@ -150,7 +150,6 @@ fn widest_target(look: Look) -> usize {
     look.width.map_or(WIDEST_TARGET, |width| WIDEST_TARGET.min(width / 3))
 }
 
-/// What a gap says; on a terminal a time of the same day goes without it.
 /// Behind the time of a line: that is when it happened, and it was journaled later.
 pub(super) const LATE: &str = "~";
 
@@ -169,6 +168,7 @@ pub(super) fn put_late(row: &mut Row, entry: &Entry<'_>, look: Look) {
     }
 }
 
+/// What a gap says; on a terminal a time of the same day goes without it.
 pub(super) fn put_gap(row: &mut Row, entry: &Entry<'_>, clock: &Clock) {
     let Some(gap) = entry.gap() else { return };
     let version = |version: &Option<String>| version.as_deref().map(|version| printable(version).into_owned());
