@@ -39,6 +39,7 @@ pub mod verify;
 mod follow;
 mod line;
 mod object;
+mod path;
 mod tree;
 mod what;
 mod who;
@@ -88,6 +89,12 @@ pub enum Format {
     Json,
     /// YAML
     Yaml,
+    /// Of `get`: a table with more columns, not cut
+    #[value(hide = true)]
+    Wide,
+    /// Of `get`: names alone
+    #[value(hide = true)]
+    Name,
 }
 
 impl Format {
@@ -98,6 +105,8 @@ impl Format {
             Self::Line => "line",
             Self::Json => "json",
             Self::Yaml => "yaml",
+            Self::Wide => "wide",
+            Self::Name => "name",
         }
     }
 }
@@ -123,7 +132,7 @@ pub enum Command {
     Tail(tail::TailArgs),
     /// Print the history of an object, newest first
     Log(log::LogArgs),
-    /// Print an object as it is, or as it was
+    /// Print objects as they are, or as they were; -o wide and -o name as kubectl has them
     Get(get::GetArgs),
     /// Print what changed between two moments: of an object, a namespace, or everything
     Diff(diff::DiffArgs),
@@ -351,8 +360,34 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+impl Command {
+    /// The formats that it can print.
+    const fn formats(&self) -> &'static [Format] {
+        match self {
+            Self::Get(_) => &[Format::Line, Format::Wide, Format::Name, Format::Yaml, Format::Json],
+            Self::Tail(_)
+            | Self::Log(_)
+            | Self::Diff(_)
+            | Self::Blame(_)
+            | Self::Churn(_)
+            | Self::Status(_)
+            | Self::Check(_)
+            | Self::Verify(_) => &[Format::Line, Format::Yaml, Format::Json],
+            Self::Schema(_) => &[Format::Yaml, Format::Json],
+            Self::Rbac(_) => &[Format::Yaml],
+            Self::Run(_) | Self::Replay(_) | Self::Sink(_) | Self::Demo(_) | Self::Completions(_) => &[],
+        }
+    }
+}
+
 fn dispatch(cli: Cli) -> Outcome {
     let global = cli.global;
+    let formats = cli.command.formats();
+    if let Some(format) = global.output.filter(|format| !formats.contains(format)) {
+        let words: Vec<&str> = formats.iter().map(|format| format.as_str()).collect();
+        let can = if words.is_empty() { "leave it out".to_owned() } else { format!("it prints {}", words.join(", ")) };
+        return Err(Failure::usage(format!("this command does not print {}; {can}", format.as_str())));
+    }
     match cli.command {
         Command::Run(args) => run::main(args, &global),
         Command::Tail(args) => tail::main(args, &global),

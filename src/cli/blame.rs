@@ -24,8 +24,8 @@ pub struct BlameArgs {
     #[arg(value_name = "KIND/NAME")]
     pub object: String,
     /// Its namespace; not needed where only one namespace has such an object
-    #[arg(short, long, value_name = "NS")]
-    pub namespace: Option<String>,
+    #[arg(short, long, value_name = "NS", value_delimiter = ',')]
+    pub namespace: Vec<String>,
     /// As it was: right after an entry (its seq), so long ago (10m), at a time of day (10:30, UTC), or at a time (RFC 3339)
     #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
     pub at: Option<At>,
@@ -98,7 +98,7 @@ struct Blame<'a> {
 /// Exit 1 where the object did not exist, with when it came and went.
 pub fn main(args: BlameArgs, global: &Global, out: &mut Out) -> Outcome {
     let (mut reader, _) = global.reader()?;
-    let mut rows = object::find(&reader, "blame", &args.object, args.namespace.as_deref())?;
+    let mut rows = object::find(&reader, "blame", &args.object, &args.namespace)?;
     let place = args.at.map(|at| object::place_of(&mut reader, &mut rows, at)).transpose()?;
     if place.is_none() && rows.len() > 1 && rows.iter().any(|row| row.present) {
         rows.retain(|row| row.present);
@@ -115,7 +115,7 @@ pub fn main(args: BlameArgs, global: &Global, out: &mut Out) -> Outcome {
     node.number(&mut 0);
 
     match global.output.unwrap_or(Format::Line) {
-        Format::Line => print(out, &node, &found.fields)?,
+        Format::Line | Format::Wide | Format::Name => print(out, &node, &found.fields)?,
         format @ (Format::Json | Format::Yaml) => out.document(
             format,
             &Blame {

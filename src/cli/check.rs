@@ -97,7 +97,7 @@ fn print(found: &[Finding], global: &Global) -> Outcome {
     let mut out = Out::new(global);
     match global.output {
         Some(format @ (Format::Json | Format::Yaml)) => out.document(format, &found)?,
-        Some(Format::Line) | None => {
+        Some(Format::Line | Format::Wide | Format::Name) | None => {
             for finding in found {
                 let (ink, word) = match (finding.ok, finding.note) {
                     (false, _) => (Ink::Bad, "problem"),

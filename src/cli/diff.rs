@@ -26,9 +26,9 @@ pub struct DiffArgs {
     /// Resources and objects as kubectl spells them: deploy, deploy/web [default: everything]
     #[arg(value_name = "KIND[/NAME]")]
     pub objects: Vec<String>,
-    /// Only this namespace
-    #[arg(short, long, value_name = "NS")]
-    pub namespace: Option<String>,
+    /// Only these namespaces: shop, or shop,pay
+    #[arg(short, long, value_name = "NS", value_delimiter = ',')]
+    pub namespace: Vec<String>,
     /// All namespaces, which is the default
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
@@ -164,7 +164,7 @@ pub fn main(args: DiffArgs, global: &Global) -> Outcome {
     let difference = scope.compare(&mut reader, from, to)?;
     let mut out = Out::new(global);
     match global.output.unwrap_or(Format::Line) {
-        Format::Line => print(&mut out, &difference, scope.objects.is_some())?,
+        Format::Line | Format::Wide | Format::Name => print(&mut out, &difference, scope.objects.is_some())?,
         format @ (Format::Json | Format::Yaml) => out.document(format, &difference)?,
     }
     out.flush()?;
@@ -189,18 +189,22 @@ fn begin(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
 /// What is compared.
 struct Scope {
     resources: Vec<i64>,
-    namespace: Option<String>,
+    /// None for all of them.
+    namespaces: BTreeSet<Option<String>>,
     /// Only these.
     objects: Option<Vec<ObjectRow>>,
 }
 
 impl Scope {
     fn of(args: &DiffArgs, reader: &Reader) -> Result<Self, Failure> {
-        let namespace = args.namespace.clone();
-        object::namespace(reader, namespace.as_deref())?;
+        object::namespaces(reader, &args.namespace)?;
+        let mut namespaces: BTreeSet<_> = args.namespace.iter().cloned().map(Some).collect();
+        if namespaces.is_empty() {
+            namespaces.insert(None);
+        }
         if args.objects.is_empty() {
             let resources = reader.resources()?.into_iter().map(|(id, _)| id).collect();
-            return Ok(Self { resources, namespace, objects: None });
+            return Ok(Self { resources, namespaces, objects: None });
         }
         let spellings = Spellings::load(reader)?;
         let (mut resources, mut objects, mut all) = (BTreeSet::new(), Vec::new(), false);
@@ -208,7 +212,7 @@ impl Scope {
             let named = spellings.read(text)?;
             resources.extend(named.resources.iter().map(|(id, _)| *id));
             if named.name.is_some() {
-                objects.extend(object::find(reader, "diff", text, namespace.as_deref())?);
+                objects.extend(object::find(reader, "diff", text, &args.namespace)?);
             } else {
                 all = true;
             }
@@ -216,7 +220,7 @@ impl Scope {
         if all && !objects.is_empty() {
             return Err(Failure::usage("diff takes either resources or single objects, not both at once"));
         }
-        Ok(Self { resources: resources.into_iter().collect(), namespace, objects: (!all).then_some(objects) })
+        Ok(Self { resources: resources.into_iter().collect(), namespaces, objects: (!all).then_some(objects) })
     }
 
     fn compare(&self, reader: &mut Reader, from: Moment, to: Moment) -> Result<Difference, Failure> {
@@ -225,7 +229,9 @@ impl Scope {
             None => {
                 let mut rows = Vec::new();
                 for resource in &self.resources {
-                    rows.extend(reader.objects_changed(*resource, self.namespace.as_deref(), from.seq)?);
+                    for namespace in &self.namespaces {
+                        rows.extend(reader.objects_changed(*resource, namespace.as_deref(), from.seq)?);
+                    }
                 }
                 rows
             }
@@ -255,7 +261,11 @@ impl Scope {
         let mut concerned = BTreeSet::new();
         match &self.objects {
             Some(objects) => concerned.extend(objects.iter().map(|row| (row.resource_id, Some(row.namespace.clone())))),
-            None => concerned.extend(self.resources.iter().map(|resource| (*resource, self.namespace.clone()))),
+            None => {
+                for namespace in &self.namespaces {
+                    concerned.extend(self.resources.iter().map(|resource| (*resource, namespace.clone())));
+                }
+            }
         }
         let names: BTreeMap<i64, String> =
             reader.resources()?.into_iter().map(|(id, resource)| (id, resource.full_name())).collect();

@@ -56,7 +56,7 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     let choice = filter.as_ref().filter(|filter| filter.asks_only_for(&ROW));
     let choice = choice.map(|filter| |line: &[u8]| filter.is_true_for(line));
     args.only.check(&mut reader)?;
-    let rows = object::find(&reader, "log", &args.object, args.only.namespace.as_deref())?;
+    let rows = object::find(&reader, "log", &args.object, &args.only.namespace)?;
     let root = object::only(&args.object, rows)?;
     if root.last == Seq(0) {
         return Err(Failure::no(object::not_yet(&mut reader, &root)?));
@@ -270,7 +270,7 @@ impl<'o> Printer<'o> {
                 let text = yaml::from_json(&stored.line).map_err(|error| object::damaged(stored.seq, &error))?;
                 self.out.bytes(text.as_bytes())
             }
-            Format::Line => self.line(stored, row, first),
+            Format::Line | Format::Wide | Format::Name => self.line(stored, row, first),
         }
     }
 

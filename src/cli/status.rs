@@ -24,7 +24,7 @@ pub fn main(_args: StatusArgs, global: &Global) -> Outcome {
     let status = Status::gather(&mut reader, &dir, Timestamp::now())?;
     let mut out = Out::new(global);
     match global.output.unwrap_or(Format::Line) {
-        Format::Line => {
+        Format::Line | Format::Wide | Format::Name => {
             for line in lines(&status, out.look) {
                 out.line(&line)?;
             }

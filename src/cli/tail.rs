@@ -94,7 +94,7 @@ impl Printer {
             Failure::new(Exit::Io, format!("entry {} is damaged ({why}); run `decklog verify`", entry.seq))
         };
         match self.format {
-            Format::Line => out.line(&self.lines.render(&entry.line).map_err(|error| damaged(&error))?),
+            Format::Line | Format::Wide | Format::Name => out.line(&self.lines.render(&entry.line).map_err(|error| damaged(&error))?),
             Format::Json => out.json(&entry.line),
             Format::Yaml => {
                 if !first {
