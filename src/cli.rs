@@ -31,6 +31,7 @@ pub mod replay;
 pub mod run;
 pub mod schema;
 pub mod select;
+pub mod show;
 pub mod sink;
 pub mod status;
 pub mod tail;
@@ -132,6 +133,8 @@ pub enum Command {
     Tail(tail::TailArgs),
     /// Print the history of an object, newest first
     Log(log::LogArgs),
+    /// Print one entry of the log
+    Show(show::ShowArgs),
     /// Print objects as they are, or as they were; -o wide and -o name as kubectl has them
     Get(get::GetArgs),
     /// Print what changed between two moments: of an object, a namespace, or everything
@@ -158,6 +161,8 @@ pub enum Command {
     Completions(completions::CompletionsArgs),
     /// Print the JSON Schema of config.toml, or of an entry
     Schema(schema::SchemaArgs),
+    /// Print the version
+    Version,
 }
 
 /// How the process ends.
@@ -367,6 +372,7 @@ impl Command {
             Self::Get(_) => &[Format::Line, Format::Wide, Format::Name, Format::Yaml, Format::Json],
             Self::Tail(_)
             | Self::Log(_)
+            | Self::Show(_)
             | Self::Diff(_)
             | Self::Blame(_)
             | Self::Churn(_)
@@ -375,7 +381,9 @@ impl Command {
             | Self::Verify(_) => &[Format::Line, Format::Yaml, Format::Json],
             Self::Schema(_) => &[Format::Yaml, Format::Json],
             Self::Rbac(_) => &[Format::Yaml],
-            Self::Run(_) | Self::Replay(_) | Self::Sink(_) | Self::Demo(_) | Self::Completions(_) => &[],
+            Self::Run(_) | Self::Replay(_) | Self::Sink(_) | Self::Demo(_) | Self::Completions(_) | Self::Version => {
+                &[]
+            }
         }
     }
 }
@@ -392,6 +400,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Run(args) => run::main(args, &global),
         Command::Tail(args) => tail::main(args, &global),
         Command::Log(args) => log::main(args, &global, &mut Out::new(&global)),
+        Command::Show(args) => show::main(args, &global),
         Command::Get(args) => get::main(args, &global, &mut Out::new(&global)),
         Command::Diff(args) => diff::main(args, &global),
         Command::Blame(args) => blame::main(args, &global, &mut Out::new(&global)),
@@ -405,6 +414,12 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Demo(args) => demo::main(args, &global),
         Command::Completions(args) => completions::main(args, &global),
         Command::Schema(args) => schema::main(args, &global),
+        Command::Version => {
+            let mut out = Out::new(&global);
+            out.line(concat!("decklog ", env!("CARGO_PKG_VERSION")))?;
+            out.flush()?;
+            Ok(Exit::Done)
+        }
     }
 }
 
@@ -451,6 +466,7 @@ mod tests {
                 "run",
                 "tail",
                 "log",
+                "show",
                 "get",
                 "diff",
                 "blame",
@@ -463,7 +479,8 @@ mod tests {
                 "sink",
                 "demo",
                 "completions",
-                "schema"
+                "schema",
+                "version"
             ]
         );
     }

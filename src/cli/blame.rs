@@ -8,6 +8,7 @@ use super::line::day_and_time;
 use super::names::{At, at};
 use super::object::{self, Moment};
 use super::output::{Ink, Out, Row, plural, printable};
+use super::path::{covered, object_and_paths, prune};
 use super::tree::{Node, Step, pointer};
 use super::who::{self, Writers};
 use super::yaml::{self, View};
@@ -23,6 +24,9 @@ pub struct BlameArgs {
     /// The object, as kubectl spells it: deploy/web, deployments.apps/web
     #[arg(value_name = "KIND/NAME")]
     pub object: String,
+    /// The fields to print: .spec.replicas, '.spec.template.spec.containers[*].image', /spec/replicas, image [default: all]
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<String>,
     /// Its namespace; not needed where only one namespace has such an object
     #[arg(short, long, value_name = "NS", value_delimiter = ',')]
     pub namespace: Vec<String>,
@@ -97,21 +101,33 @@ struct Blame<'a> {
 /// # Errors
 /// Exit 1 where the object did not exist, with when it came and went.
 pub fn main(args: BlameArgs, global: &Global, out: &mut Out) -> Outcome {
+    let (named, paths) = object_and_paths(&args.object, &args.paths).map_err(Failure::usage)?;
     let (mut reader, _) = global.reader()?;
-    let mut rows = object::find(&reader, "blame", &args.object, &args.namespace)?;
+    let mut rows = object::find(&reader, "blame", &named, &args.namespace)?;
     let place = args.at.map(|at| object::place_of(&mut reader, &mut rows, at)).transpose()?;
     if place.is_none() && rows.len() > 1 && rows.iter().any(|row| row.present) {
         rows.retain(|row| row.present);
     }
-    let row = object::only(&args.object, rows)?;
+    let row = object::only(&named, rows)?;
     if let Some(place) = place
         && let Some(doubt) = object::doubt(&mut reader, row.resource_id, Some(&row.namespace), place)?
     {
         complain(&format!("note: {doubt}"));
     }
-    let found = trace(&mut reader, &row, place)?;
+    let mut found = trace(&mut reader, &row, place)?;
     let mut node = Node::parse(found.object.as_bytes()).map_err(|error| object::damaged(row.last, &error))?;
     node.without(&[&["metadata", "managedFields"]]);
+    if !paths.is_empty() {
+        prune(&mut node, &paths);
+        found.fields.retain(|field| covered(&paths, &field.path));
+        if found.fields.is_empty() {
+            return Err(Failure::no(format!(
+                "{} has no {}; `decklog blame {named}` prints all that it has",
+                row.spell(),
+                args.paths.join(" or ")
+            )));
+        }
+    }
     node.number(&mut 0);
 
     match global.output.unwrap_or(Format::Line) {

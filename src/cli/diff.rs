@@ -23,8 +23,9 @@ use crate::wire::{Change, Entry, EntryGap};
 /// Arguments of `decklog diff`.
 #[derive(Args, Debug)]
 pub struct DiffArgs {
-    /// Resources and objects as kubectl spells them: deploy, deploy/web [default: everything]
-    #[arg(value_name = "KIND[/NAME]")]
+    /// Resources and objects as kubectl spells them: deploy, deploy/web [default: everything]; and the moments, instead of
+    /// --from and --to: 14..100, 10:00..10:30, 1h.., or 14 100
+    #[arg(value_name = "KIND[/NAME] or FROM..TO")]
     pub objects: Vec<String>,
     /// Only these namespaces: shop, or shop,pay
     #[arg(short, long, value_name = "NS", value_delimiter = ',')]
@@ -34,7 +35,7 @@ pub struct DiffArgs {
     pub all_namespaces: bool,
     /// The first moment: a time of day (10:00, UTC), a time (RFC 3339), so long ago (30m), or right after an entry (its seq)
     #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
-    pub from: At,
+    pub from: Option<At>,
     /// The second moment, likewise [default: now]
     #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
     pub to: Option<At>,
@@ -145,9 +146,15 @@ struct Difference {
 ///
 /// # Errors
 /// Exit 1 where the journal does not reach back to a moment or knows no such object.
-pub fn main(args: DiffArgs, global: &Global) -> Outcome {
+pub fn main(mut args: DiffArgs, global: &Global) -> Outcome {
+    args.take_moments()?;
+    let Some(from) = args.from else {
+        return Err(Failure::usage(
+            "diff compares two moments: name the first, such as `decklog diff 10:00..10:30`, `decklog diff 14..100`, or --from 1h for what changed since",
+        ));
+    };
     let (mut reader, _) = global.reader()?;
-    let from = begin(&mut reader, args.from)?;
+    let from = begin(&mut reader, from)?;
     let to = match args.to {
         Some(to) => place(&mut reader, to)?,
         None => {
@@ -169,6 +176,34 @@ pub fn main(args: DiffArgs, global: &Global) -> Outcome {
     }
     out.flush()?;
     Ok(Exit::Done)
+}
+
+impl DiffArgs {
+    /// Takes the moments out of what stands without a flag: `A..B`, `A..`, or `A B`.
+    fn take_moments(&mut self) -> Result<(), Failure> {
+        let (mut moments, mut objects) = (Vec::new(), Vec::new());
+        for word in std::mem::take(&mut self.objects) {
+            let read = |text: &str| at(text).map_err(|expected| Failure::usage(format!("{word}: {expected}")));
+            match word.split_once("..").filter(|_| !word.contains('/')) {
+                Some((from, "")) => moments.push(read(from)?),
+                Some((from, to)) => moments.extend([read(from)?, read(to)?]),
+                // No resource is called like a moment.
+                None => match at(&word) {
+                    Ok(moment) => moments.push(moment),
+                    Err(_) => objects.push(word),
+                },
+            }
+        }
+        self.objects = objects;
+        let flags = [self.from, self.to].iter().flatten().count();
+        if moments.len() > 2 || (!moments.is_empty() && flags > 0) {
+            return Err(Failure::usage("diff compares two moments; write FROM..TO, or --from and --to"));
+        }
+        let mut moments = moments.into_iter();
+        self.from = self.from.or(moments.next());
+        self.to = self.to.or(moments.next());
+        Ok(())
+    }
 }
 
 /// The first moment, which has to be one of which something is known.
@@ -483,7 +518,7 @@ fn yaml(out: &mut Out, found: &Differs, stored: &StoredEntry) -> Result<(), Fail
     let damaged = |error: serde_json::Error| object::damaged(stored.seq, &error);
     let object = entry.object.ok_or_else(|| object::damaged(stored.seq, &"it has no object"))?;
     let tree = Node::parse(object.get().as_bytes()).map_err(damaged)?;
-    let mut tree = match found.became {
+    let tree = match found.became {
         Became::Added | Became::FirstSeen => tree.added(),
         Became::Removed => tree.gone(),
         Became::Changed | Became::Replaced => {
@@ -496,6 +531,11 @@ fn yaml(out: &mut Out, found: &Differs, stored: &StoredEntry) -> Result<(), Fail
             tree
         }
     };
+    put_tree(out, tree)
+}
+
+/// The differences of a tree, without what every write moves.
+pub(super) fn put_tree(out: &mut Out, mut tree: Node<'_>) -> Result<(), Failure> {
     tree.without(&bookkeeping::PATHS);
     tree.without_empty(&["metadata", "annotations"]);
     if tree.differs() {

@@ -36,6 +36,9 @@ pub struct LogArgs {
     /// Only the newest so many
     #[arg(long, value_name = "COUNT", value_parser = how_many)]
     pub last: Option<usize>,
+    /// Oldest first
+    #[arg(short, long)]
+    pub reverse: bool,
 }
 
 /// Something to print.
@@ -68,10 +71,7 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     let events = events(&mut reader, &family, &args.only, most)?;
     let mut printer = Printer::new(out, global, &args, &family, reader.head()?);
     let mut left = args.last.unwrap_or(usize::MAX);
-    for (seq, event) in events.iter().rev() {
-        if left == 0 {
-            break;
-        }
+    let read = |reader: &mut Reader, seq: Seq, event: &Event| -> Result<Option<StoredEntry>, Failure> {
         let stored = match event {
             Event::Gap(stored) => Some(stored.clone()),
             // What is gone by now was among the oldest.
@@ -81,8 +81,32 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
                 one.entries.into_iter().next()
             }
         };
-        let keeps = |stored: &StoredEntry| filter.as_ref().is_none_or(|filter| filter.is_true_for(&stored.line));
-        let Some(stored) = stored.filter(keeps) else { continue };
+        Ok(stored.filter(|stored| filter.as_ref().is_none_or(|filter| filter.is_true_for(&stored.line))))
+    };
+    let retained = reader.retained()?;
+    let removed = format!("what was before entry {} was removed by retention", retained.oldest);
+    let mut order: Vec<_> = events.iter().rev().collect();
+    if args.reverse {
+        if chosen && args.last.is_some() {
+            let mut newest = Vec::new();
+            for (seq, event) in order {
+                if newest.len() < left && read(&mut reader, *seq, event)?.is_some() {
+                    newest.push((seq, event));
+                }
+            }
+            order = newest;
+        }
+        order.truncate(left);
+        order.reverse();
+        if order.len() < left && retained.removed > 0 {
+            printer.end(&removed)?;
+        }
+    }
+    for (seq, event) in order {
+        if left == 0 {
+            break;
+        }
+        let Some(stored) = read(&mut reader, *seq, event)? else { continue };
         left -= 1;
         let member = match event {
             Event::Gap(_) => None,
@@ -90,9 +114,8 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
         };
         printer.print(&stored, member)?;
     }
-    let retained = reader.retained()?;
-    if left > 0 && retained.removed > 0 {
-        printer.end(&format!("what was before entry {} was removed by retention", retained.oldest))?;
+    if !args.reverse && left > 0 && retained.removed > 0 {
+        printer.end(&removed)?;
     }
     if printer.first && args.last != Some(0) {
         complain(&format!("no entry of {} fits", printer.object));
@@ -253,7 +276,8 @@ impl<'o> Printer<'o> {
             seq_width: head.to_string().len().max(4),
             day: String::new(),
             object: family[0].spell(),
-            newest: family[0].uid.clone(),
+            // Oldest first, a gap comes before the incarnation that it is part of.
+            newest: if args.reverse { String::new() } else { family[0].uid.clone() },
             uid: String::new(),
             first: true,
         }

@@ -274,6 +274,23 @@ impl Selection {
         Ok((self.keep(page.entries), reached))
     }
 
+    /// As [`Selection::page`], of the entries before `before` and newest first; what it looked at begins with the seq that
+    /// it gives back, which is not above `after` where there is no more.
+    ///
+    /// # Errors
+    /// As [`Selection::page`].
+    pub fn page_back(
+        &self,
+        reader: &mut Reader,
+        after: Seq,
+        before: Seq,
+    ) -> Result<(Vec<StoredEntry>, Seq), Failure> {
+        let of_row = self.filter.as_ref().and_then(Wanted::of_row);
+        let page = reader.select(&self.position, after, Some(before), true, PAGE, of_row)?;
+        let reached = page.looked_at.filter(|_| page.looked == PAGE).map_or(after, |(_, last)| last);
+        Ok((self.keep(page.entries), reached))
+    }
+
     /// The last seq before the newest `count` entries that are selected after `after`.
     ///
     /// # Errors

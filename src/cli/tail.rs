@@ -25,6 +25,9 @@ pub struct TailArgs {
     /// Only the newest so many [default: 10, with --since all]
     #[arg(long, value_name = "COUNT", value_parser = how_many)]
     pub last: Option<usize>,
+    /// Newest first
+    #[arg(short, long, conflicts_with = "follow")]
+    pub reverse: bool,
 }
 
 /// Prints the log.
@@ -43,6 +46,21 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
 
     let begin = selection.begin(&reader)?;
     let count = args.last.or_else(|| select.only.since.is_none().then_some(LAST));
+    if args.reverse {
+        let mut left = count.unwrap_or(usize::MAX);
+        let mut before = reader.head()?.next();
+        while left > 0 && before > begin.next() {
+            let (entries, reached) = selection.page_back(&mut reader, begin, before)?;
+            for entry in entries.iter().take(left) {
+                printer.print(&mut out, entry)?;
+            }
+            left = left.saturating_sub(entries.len());
+            before = reached;
+        }
+        out.flush()?;
+        printer.nothing(args.last, reader.head()?);
+        return Ok(Exit::Done);
+    }
     let mut after = match count {
         Some(count) => selection.newest(&mut reader, begin, count)?,
         None => begin,
@@ -58,9 +76,7 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
         }
         out.flush()?;
         let Some(follow) = &mut follow else {
-            if printer.first && args.last != Some(0) {
-                complain(if head == Seq(0) { "the journal has no entries yet" } else { "no entry of the log fits" });
-            }
+            printer.nothing(args.last, head);
             return Ok(Exit::Done);
         };
         follow.wait(&reader)?;
@@ -86,6 +102,13 @@ impl Printer {
     fn new(out: &Out, global: &Global, head: Seq) -> Self {
         let format = global.output.unwrap_or(Format::Line);
         Self { format, lines: Lines::new(out.look, head.0), first: true }
+    }
+
+    /// Says so where nothing was printed.
+    fn nothing(&self, last: Option<usize>, head: Seq) {
+        if self.first && last != Some(0) {
+            complain(if head == Seq(0) { "the journal has no entries yet" } else { "no entry of the log fits" });
+        }
     }
 
     fn print(&mut self, out: &mut Out, entry: &StoredEntry) -> Result<(), Failure> {

@@ -82,3 +82,112 @@ async fn entries_are_chosen_by_labels_names_and_namespaces() {
     assert_eq!(seqs(&["cm", "-n", "pay,shop"]), [1, 2, 21, 32, 35]);
     assert_eq!(run(dir.path(), &["diff", "-n", "pay,shop", "--from", "1"]).out, run(dir.path(), &["diff", "--from", "1"]).out);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_is_shown_by_its_seq() {
+    let dir = shop().await;
+    let state = dir.path();
+    golden("show", &transcript(state, &[&["show", "16"], &["show", "19"], &["show", "25"], &["show", "32"], &["show", "26"]]));
+    let line = run(state, &["tail", "-o", "json", "--where", "seq == 16"]).out;
+    assert_eq!(run(state, &["show", "16", "-o", "json"]).out, line);
+    assert!(run(state, &["show", "16", "-o", "yaml"]).out.contains("\nseq: 16\n"));
+    assert_eq!(run(state, &["version"]).out, run(state, &["--version"]).out);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_moments_are_written_as_git_writes_them() {
+    let dir = shop().await;
+    let diff = |args: &[&str]| {
+        let answer = run(dir.path(), &[&["diff"], args].concat());
+        assert_eq!(answer.code, 0, "{args:?}: {answer:?}");
+        answer.out
+    };
+    let flags = diff(&["deploy/web", "--from", "10", "--to", "17"]);
+    assert!(flags.contains("replicas: 5"), "{flags}");
+    for args in [["10..17", "deploy/web"], ["deploy/web", "10..17"]] {
+        assert_eq!(diff(&args), flags, "{args:?}");
+    }
+    assert_eq!(diff(&["deploy/web", "10", "17"]), flags);
+    let day = "2026-11-20T";
+    let times = diff(&[&format!("{day}10:11:00Z..{day}10:37:00Z")]);
+    assert_eq!(times, diff(&["--from", "2026-11-20T10:11:00Z", "--to", "2026-11-20T10:37:00Z"]));
+    assert_eq!(diff(&["20..", "cm"]), diff(&["cm", "--from", "20"]));
+    assert_eq!(diff(&["cm", "20"]), diff(&["cm", "--from", "20"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_is_read_in_both_directions() {
+    let dir = shop().await;
+    for args in [
+        &["tail"][..],
+        &["tail", "--last", "100"],
+        &["tail", "pods", "--since", "2026-11-20T10:00:00Z"],
+        &["tail", "--where", "type == 'ADDED'", "--last", "3"],
+        &["log", "deploy/web"],
+        &["log", "deploy/web", "--last", "4"],
+        &["log", "deploy/web", "--type", "MODIFIED", "--last", "2"],
+        &["log", "deploy/web", "--touched", ".spec.replicas"],
+    ] {
+        let mut there = seqs(dir.path(), args);
+        assert!(there.len() > 1, "{args:?}: {there:?}");
+        there.reverse();
+        assert_eq!(seqs(dir.path(), &[args, &["-r"]].concat()), there, "{args:?}");
+    }
+    golden("log_reverse", &transcript(dir.path(), &[&["log", "deploy/web", "--reverse"], &["tail", "--reverse", "--last", "2"]]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_are_found_by_what_they_touch_and_what_they_say() {
+    let dir = shop().await;
+    let log = |args: &[&str]| seqs(dir.path(), &[&["log", "deploy/web", "-r"], args].concat());
+    // 3, 27 and 28 came and went with the field, and 25 is a gap.
+    assert_eq!(log(&["--touched", ".spec.replicas"]), [3, 16, 25, 27, 28]);
+    assert_eq!(log(&["--touched", "/spec/template/spec/containers/0/image"]), [3, 11, 25, 27, 28]);
+    // What came with a whole element as well.
+    assert_eq!(log(&["--touched", "image"]), [3, 11, 17, 25, 27, 28]);
+    assert_eq!(log(&["--touched", ".spec.template.spec.containers[*].image"]), log(&["--touched", "image"]));
+    assert_eq!(log(&["--touched", ".spec.paused", "--type", "MODIFIED"]), [29]);
+    assert_eq!(log(&["--touched", ".spec.nothing", "--type", "MODIFIED"]), Vec::<u64>::new());
+
+    let tail = |args: &[&str]| seqs(dir.path(), &[&["tail", "--last", "100"], args].concat());
+    assert_eq!(tail(&["--grep", "log (info|debug)"]), [1, 21]);
+    assert_eq!(tail(&["--grep", "LOG INFO"]), Vec::<u64>::new());
+    assert_eq!(tail(&["--grep", "(?i)LOG INFO"]), [1, 21]);
+    assert_eq!(tail(&["--grep", "\"type\":\"GAP\"", "pods"]), [22]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn blame_answers_for_the_fields_that_are_asked_for() {
+    let dir = shop().await;
+    golden(
+        "blame_paths",
+        &transcript(
+            dir.path(),
+            &[
+                &["blame", "deploy/web", ".spec.replicas", "--at", "26"],
+                &["blame", "deploy", "web", "/spec/replicas", "image", "--at", "26"],
+                &["blame", "deploy/web", ".spec.template.spec.containers[1]", "--at", "26"],
+                &["blame", "deploy/web", ".spec.replicas", "--at", "26", "-o", "json"],
+                &["blame", "deploy/web", ".spec.nothing"],
+                &["blame", "deploy/web", ".spec["],
+                &["blame", "deploy/web", ".spec.replicas", "--at", "18"],
+            ],
+        ),
+    );
+}
+
+/// Every command of the page is one that can be typed.
+#[tokio::test(start_paused = true)]
+async fn the_questions_of_the_documents_have_answers() {
+    let dir = shop().await;
+    let page = include_str!("../../docs/filters.md");
+    let mut text = String::new();
+    for command in page.lines().filter_map(|line| line.strip_prefix("$ decklog tail --where ")) {
+        let filter = command.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')).unwrap();
+        let answer = run(dir.path(), &["tail", "--last", "100", "-o", "json", "--where", filter]);
+        assert_eq!(answer.code, 0, "{answer:?}");
+        let found = seqs(dir.path(), &["tail", "--last", "100", "--where", filter]);
+        text.push_str(&format!("{filter}\n{found:?}\n"));
+    }
+    golden("filters", &text);
+}
