@@ -38,6 +38,7 @@ pub mod tail;
 pub mod verify;
 
 mod follow;
+mod hints;
 mod line;
 mod object;
 mod path;
@@ -350,9 +351,10 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
 /// Parses the command line, does what it says, and returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::telemetry::quiet_panics();
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(error) => return refused(&error).into(),
+        Err(error) => return refused(error, &args).into(),
     };
     match dispatch(cli) {
         Ok(exit) => exit.into(),
@@ -424,7 +426,7 @@ fn dispatch(cli: Cli) -> Outcome {
 }
 
 /// Prints help, the version, or what is wrong with the command line.
-fn refused(error: &clap::Error) -> Exit {
+fn refused(error: clap::Error, args: &[OsString]) -> Exit {
     if !error.use_stderr() {
         // A closed pipe is no news to someone who asked for help.
         drop(error.print());
@@ -434,8 +436,7 @@ fn refused(error: &clap::Error) -> Exit {
         drop(error.print());
         return Exit::Usage;
     }
-    let text = error.render().to_string();
-    complain(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    complain(&hints::explain(error, args));
     Exit::Usage
 }
 

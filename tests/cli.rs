@@ -387,6 +387,97 @@ async fn tail_f_sees_entries_as_they_come_and_ends_quietly_when_nobody_reads() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
+/// The first line that a child says on standard error, and the child goes on.
+fn first_said(child: &mut Child) -> (String, BufReader<std::process::ChildStderr>) {
+    let mut reader = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    (line, reader)
+}
+
+#[tokio::test]
+async fn tail_f_says_once_that_no_daemon_runs_and_waits_for_one() {
+    let dir = State::told().await.close();
+    let mut child = decklog(dir.path(), &["tail", "-f", "--last", "0", "-o", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (said, mut errors) = first_said(&mut child);
+    assert!(said.starts_with("decklog: note: no daemon is running on ") && said.contains("`decklog run`"), "{said}");
+    let (journal, thread) = Journal::open(dir.path()).unwrap();
+    let (source, _) =
+        journal.source(&spec(resource("deployments", "apps", "Deployment", "deploy", true))).await.unwrap();
+    source.append(vec![upsert("shop", "api", 70)]).await.unwrap();
+    let (line, reader) = first_line(&mut child);
+    assert_eq!(seqs(&line), [8]);
+    drop(reader);
+    let mut rest = String::new();
+    errors.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    drop((journal, source));
+    thread.join().unwrap();
+}
+
+#[tokio::test]
+async fn tail_f_says_what_it_waits_for_in_vain() {
+    let state = State::told().await;
+    for (args, says) in [
+        (&["-n", "shpo"][..], "the journal knows nothing in the namespace shpo; did you mean shop?"),
+        (&["-n", "5"], "the newest 5 entries are --last 5"),
+        (&["deploy/wbe"], "the journal knows no deploy/wbe; did you mean deployments.apps/web"),
+        (&["--where", "kind == 'Deploymnet'"], "the journal has seen no kind \"Deploymnet\"; did you mean Deployment?"),
+    ] {
+        let args = [&["tail", "-f", "--last", "1"], args].concat();
+        let mut child = state.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (said, errors) = first_said(&mut child);
+        assert!(said.starts_with("decklog: note: ") && said.contains(says), "{args:?}: {said}");
+        drop((child.stdout.take(), errors));
+        child.wait().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_filter_that_can_match_nothing_known_gets_the_nearest() {
+    let state = State::told().await;
+    let said = |filter: &str| state.run(&["tail", "--last", "100", "--where", filter]).err;
+    for (filter, says) in [
+        ("type == \"deleted\"", "note: --where: the journal has seen no type \"deleted\"; did you mean DELETED?"),
+        ("kind == \"Deploymnet\"", "no kind \"Deploymnet\"; did you mean Deployment?"),
+        ("resource in [\"deployments\", \"deploymnets\"]", "no resource \"deploymnets\"; did you mean deployments?"),
+        ("namespace == \"shpo\"", "no namespace \"shpo\"; did you mean shop?"),
+        ("!(\"nowhere\" == namespace)", "no namespace \"nowhere\"; it knows pay, shop"),
+    ] {
+        let text = said(filter);
+        assert!(text.starts_with("decklog: note: ") && text.contains(says), "{filter}: {text}");
+    }
+    for filter in ["type == 'DELETED' && kind == 'Deployment' && namespace in ['shop', 'pay']", "name == 'wbe' || true"]
+    {
+        assert_eq!(said(filter), "", "{filter}");
+    }
+    assert!(state.run(&["log", "deploy/api", "--where", "type == 'deleted'"]).err.contains("did you mean DELETED?"));
+}
+
+#[tokio::test]
+async fn status_has_an_exit_code_for_scripts() {
+    let state = State::told().await;
+    assert_eq!(state.run(&["status"]).code, 0);
+    let (audit, _) = state.journal.sink("audit", "file", SinkStart::Start).await.unwrap();
+    audit.dead_letter(decklog::model::Seq(2), bytes::Bytes::new(), "too large").await.unwrap();
+    let check = state.run(&["status", "--check"]);
+    assert_eq!((check.code, check.err.as_str()), (1, ""), "{check:?}");
+    assert!(check.out.lines().all(|line| line.starts_with("alarm ")), "{check:?}");
+    assert!(check.out.contains("alarm    sink-dead-letters audit"), "{check:?}");
+    let json = state.run(&["status", "--check", "-o", "json"]);
+    let alarms: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((json.code, alarms.as_array().unwrap().len()), (1, check.out.lines().count()));
+    drop(audit);
+    let dir = state.close();
+    let down = Answer::of(decklog(dir.path(), &["status", "--check"]).output().unwrap());
+    assert!(down.code == 1 && down.out.contains("daemon-down"), "{down:?}");
+}
+
 #[tokio::test]
 async fn tail_f_goes_on_when_the_daemon_comes_back() {
     let state = State::told().await;

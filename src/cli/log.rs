@@ -24,6 +24,9 @@ pub struct LogArgs {
     /// The object, as kubectl spells it: deploy/web, deployments.apps/web
     #[arg(value_name = "KIND/NAME")]
     pub object: String,
+    /// Its name, where the first word is its kind alone.
+    #[arg(hide = true)]
+    pub name: Option<String>,
     /// Which of its entries.
     #[command(flatten)]
     pub only: FilterArgs,
@@ -53,11 +56,17 @@ enum Event {
 ///
 /// # Errors
 /// Exit 1 where the journal has no entry of the object, and 64 where the name is that of several.
-pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
+pub fn main(mut args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
+    if let Some(name) = args.name.take() {
+        args.object = format!("{}/{name}", args.object);
+    }
     let (mut reader, _) = global.reader()?;
     let filter = args.only.compile()?;
     let choice = filter.as_ref().filter(|filter| filter.asks_only_for(&ROW));
     let choice = choice.map(|filter| |line: &[u8]| filter.is_true_for(line));
+    if let Some(filter) = &filter {
+        filter.look_for_typos(&reader)?;
+    }
     args.only.check(&mut reader)?;
     let rows = object::find(&reader, "log", &args.object, &args.only.namespace)?;
     let root = object::only(&args.object, rows)?;

@@ -107,14 +107,24 @@ pub(super) fn namespaces(reader: &Reader, namespaces: &[String]) -> Result<(), F
     if known.is_empty() {
         return Ok(());
     }
-    let hint = match nearest(wanted, known.iter().map(String::as_str)) {
+    if !wanted.is_empty() && wanted.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Failure::no(format!(
+            "the journal knows nothing in the namespace {wanted}; -n is the namespace, and the newest {wanted} entries are --last {wanted}"
+        )));
+    }
+    let hint = nearest_or_all(wanted, &known);
+    Err(Failure::no(format!("the journal knows nothing in the namespace {wanted}; {hint}")))
+}
+
+/// What was most likely meant, else what there is.
+pub(super) fn nearest_or_all(word: &str, known: &BTreeSet<String>) -> String {
+    match nearest(word, known.iter().map(String::as_str)) {
         Some(name) => format!("did you mean {name}?"),
-        None if known.len() <= NAMESPACES => {
+        None if known.len() <= NAMED => {
             format!("it knows {}", known.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
         }
         None => format!("it knows {} others", known.len()),
-    };
-    Err(Failure::no(format!("the journal knows nothing in the namespace {wanted}; {hint}")))
+    }
 }
 
 /// That a moment is not to come.
@@ -171,8 +181,8 @@ pub(super) fn several<'r>(text: &str, rows: impl Iterator<Item = &'r ObjectRow>)
     ))
 }
 
-/// So many namespaces are named where none is like the one asked for.
-const NAMESPACES: usize = 8;
+/// So many names are given where none is like the one asked for.
+const NAMED: usize = 8;
 
 /// A moment of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

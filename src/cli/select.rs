@@ -1,6 +1,6 @@
 //! Which entries a command is about: kubectl's spellings, namespaces, labels, types, moments, and what entries say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::names::{Spellings, ago};
 use super::path::{path, touches};
-use super::{Failure, object};
+use super::{Exit, Failure, complain, object};
 use crate::change::Pattern;
 use crate::filter::{Filter, Wanted};
 use crate::journal::{EntryQuery, Reader, StoredEntry};
@@ -90,6 +90,28 @@ impl Asked {
             && self.grep.as_ref().is_none_or(|grep| grep.is_match(line))
             && self.touched.as_ref().is_none_or(|path| touches(line, path))
             && self.labels.as_ref().is_none_or(|labels| is_labelled(line, labels))
+    }
+
+    /// Says so where an expression compares with what the journal has never seen, with what comes nearest.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub fn look_for_typos(&self, reader: &Reader) -> Result<(), Failure> {
+        for (key, text) in self.filter.iter().flat_map(Filter::compared) {
+            let known: BTreeSet<String> = match key.as_str() {
+                "type" => EntryType::ALL.iter().map(|kind| kind.as_str().to_owned()).collect(),
+                "kind" => reader.sources()?.into_iter().map(|source| source.resource.kind).collect(),
+                "resource" => reader.sources()?.into_iter().map(|source| source.resource.plural).collect(),
+                "namespace" => reader.namespaces()?,
+                _ => continue,
+            };
+            if text.is_empty() || known.is_empty() || known.contains(text) {
+                continue;
+            }
+            let hint = object::nearest_or_all(text, &known);
+            complain(&format!("note: --where: the journal has seen no {key} {text:?}; {hint}"));
+        }
+        Ok(())
     }
 
     fn wanted(self) -> Wanted {
@@ -185,6 +207,17 @@ fn entry_type(word: &str) -> Result<EntryType, String> {
     EntryType::parse(&word.to_ascii_uppercase()).ok_or_else(|| "expected ADDED, MODIFIED, DELETED or GAP".to_owned())
 }
 
+/// For whoever waits, what is not there yet may come: a note is enough.
+fn to_come(known: Result<(), Failure>, waits: bool) -> Result<(), Failure> {
+    match known {
+        Err(unknown) if waits && unknown.exit() == Exit::No => {
+            complain(&format!("note: {unknown}"));
+            Ok(())
+        }
+        known => known,
+    }
+}
+
 /// A selection of entries, ready to read with.
 #[derive(Debug)]
 pub struct Selection {
@@ -203,6 +236,9 @@ impl Selection {
     pub fn new(args: &SelectArgs, reader: &mut Reader) -> Result<Self, Failure> {
         let only = &args.only;
         let mut asked = only.compile()?;
+        if let Some(asked) = &asked {
+            asked.look_for_typos(reader)?;
+        }
         if let Some(labels) = args.selector.clone() {
             asked.get_or_insert_default().labels = Some(labels);
         }
@@ -213,15 +249,13 @@ impl Selection {
             let spellings = Spellings::load(reader)?;
             for text in args.objects.iter().flat_map(|text| text.split(',')) {
                 let named = spellings.read(text)?;
-                if named.name.is_some() && !args.waits {
-                    object::known(reader, text, &named, &only.namespace)?;
+                if named.name.is_some() {
+                    to_come(object::known(reader, text, &named, &only.namespace).map(drop), args.waits)?;
                 }
                 objects.extend(named.resources.iter().map(|(id, _)| (*id, named.name.clone())));
             }
         }
-        if !args.waits {
-            object::namespaces(reader, &only.namespace)?;
-        }
+        to_come(object::namespaces(reader, &only.namespace), args.waits)?;
         let position = EntryQuery {
             objects,
             namespaces: only.namespace.clone(),
@@ -279,12 +313,7 @@ impl Selection {
     ///
     /// # Errors
     /// As [`Selection::page`].
-    pub fn page_back(
-        &self,
-        reader: &mut Reader,
-        after: Seq,
-        before: Seq,
-    ) -> Result<(Vec<StoredEntry>, Seq), Failure> {
+    pub fn page_back(&self, reader: &mut Reader, after: Seq, before: Seq) -> Result<(Vec<StoredEntry>, Seq), Failure> {
         let of_row = self.filter.as_ref().and_then(Wanted::of_row);
         let page = reader.select(&self.position, after, Some(before), true, PAGE, of_row)?;
         let reached = page.looked_at.filter(|_| page.looked == PAGE).map_or(after, |(_, last)| last);

@@ -10,7 +10,11 @@ use crate::status::{Alarm, SinkStatus, SourceStatus, Status};
 
 /// Arguments of `decklog status`.
 #[derive(Args, Debug)]
-pub struct StatusArgs {}
+pub struct StatusArgs {
+    /// Print only the alarms, and exit with 1 where there is one: for cron, scripts and monitoring
+    #[arg(long)]
+    pub check: bool,
+}
 
 /// At most so many entries that a sink has refused are listed; JSON has them all.
 const REFUSED: usize = 5;
@@ -19,20 +23,26 @@ const REFUSED: usize = 5;
 ///
 /// # Errors
 /// Where the journal cannot be read.
-pub fn main(_args: StatusArgs, global: &Global) -> Outcome {
+pub fn main(args: StatusArgs, global: &Global) -> Outcome {
     let (mut reader, dir) = global.reader()?;
     let status = Status::gather(&mut reader, &dir, Timestamp::now())?;
     let mut out = Out::new(global);
     match global.output.unwrap_or(Format::Line) {
         Format::Line | Format::Wide | Format::Name => {
-            for line in lines(&status, out.look) {
+            let lines = if args.check { alarms(&status, out.look) } else { lines(&status, out.look) };
+            for line in lines {
                 out.line(&line)?;
             }
         }
+        format @ (Format::Json | Format::Yaml) if args.check => out.document(format, &status.alarms)?,
         format @ (Format::Json | Format::Yaml) => out.document(format, &status)?,
     }
     out.flush()?;
-    Ok(Exit::Done)
+    Ok(if args.check && !status.alarms.is_empty() { Exit::No } else { Exit::Done })
+}
+
+fn alarms(status: &Status, look: Look) -> Vec<String> {
+    status.alarms.iter().map(|alarm| alarm_line(alarm, status, look)).collect()
 }
 
 type Cell = (Option<Ink>, String);
@@ -44,7 +54,7 @@ fn plain(text: impl Into<String>) -> Cell {
 /// The status for people.
 fn lines(status: &Status, look: Look) -> Vec<String> {
     let mut lines = head(status, look);
-    lines.extend(status.alarms.iter().map(|alarm| alarm_line(alarm, status, look)));
+    lines.extend(alarms(status, look));
     if !status.sources.is_empty() {
         lines.push(String::new());
         // Only where something is left out of the log, which it is not unless it was asked for.

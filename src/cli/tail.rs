@@ -22,7 +22,7 @@ pub struct TailArgs {
     /// Go on with entries as they come
     #[arg(short, long, conflicts_with = "until")]
     pub follow: bool,
-    /// Only the newest so many [default: 10, with --since all]
+    /// Only the newest so many [default: 10; after --since all of them]
     #[arg(long, value_name = "COUNT", value_parser = how_many)]
     pub last: Option<usize>,
     /// Newest first
@@ -117,7 +117,9 @@ impl Printer {
             Failure::new(Exit::Io, format!("entry {} is damaged ({why}); run `decklog verify`", entry.seq))
         };
         match self.format {
-            Format::Line | Format::Wide | Format::Name => out.line(&self.lines.render(&entry.line).map_err(|error| damaged(&error))?),
+            Format::Line | Format::Wide | Format::Name => {
+                out.line(&self.lines.render(&entry.line).map_err(|error| damaged(&error))?)
+            }
             Format::Json => out.json(&entry.line),
             Format::Yaml => {
                 if !first {

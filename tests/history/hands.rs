@@ -51,6 +51,9 @@ async fn get_takes_what_kubectl_takes() {
     // KIND NAME is KIND/NAME, with one object as with several.
     let out = |args: &[&str]| run(dir.path(), &[&["get"], args].concat()).out;
     assert_eq!(out(&["deploy", "web"]), out(&["deploy/web"]));
+    for command in ["log", "blame"] {
+        assert_eq!(run(dir.path(), &[command, "deploy", "web"]).out, run(dir.path(), &[command, "deploy/web"]).out);
+    }
     assert_eq!(out(&["po", "web-7c9b-k8s7t", "web-7c9b-zzz42", "-o", "json"]).lines().count(), 2);
     assert_eq!(out(&["po", "-o", "json"]), out(&["po", "web-7c9b-k8s7t", "web-7c9b-zzz42", "-o", "json"]));
     assert_eq!(out(&["po,po/web-7c9b-zzz42", "-o", "name"]).lines().count(), 2);
@@ -72,7 +75,10 @@ async fn entries_are_chosen_by_labels_names_and_namespaces() {
     assert_eq!(seqs(&["secrets", "-l", "tier=data"]), [20]);
     assert_eq!(seqs(&["secrets", "-l", "!tier"]), [33, 34]);
     // Nobody knows of which objects a gap is, and what is deleted has its last labels.
-    assert_eq!(seqs(&["deploy", "--selector", "app in (web)", "--since", "2026-11-20T10:36:00Z"]), [25, 26, 27, 28, 29]);
+    assert_eq!(
+        seqs(&["deploy", "--selector", "app in (web)", "--since", "2026-11-20T10:36:00Z"]),
+        [25, 26, 27, 28, 29]
+    );
     assert_eq!(seqs(&["-l", "tier", "--where", "type == 'ADDED'"]), [18]);
 
     assert_eq!(seqs(&["pods/web-7c9b-*"]), [13, 22, 23, 24]);
@@ -80,14 +86,20 @@ async fn entries_are_chosen_by_labels_names_and_namespaces() {
     assert_eq!(seqs(&["cm", "-n", "pay"]), [2, 32, 35]);
     assert_eq!(seqs(&["cm", "-n", "pay", "-n", "shop"]), [1, 2, 21, 32, 35]);
     assert_eq!(seqs(&["cm", "-n", "pay,shop"]), [1, 2, 21, 32, 35]);
-    assert_eq!(run(dir.path(), &["diff", "-n", "pay,shop", "--from", "1"]).out, run(dir.path(), &["diff", "--from", "1"]).out);
+    assert_eq!(
+        run(dir.path(), &["diff", "-n", "pay,shop", "--from", "1"]).out,
+        run(dir.path(), &["diff", "--from", "1"]).out
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_entry_is_shown_by_its_seq() {
     let dir = shop().await;
     let state = dir.path();
-    golden("show", &transcript(state, &[&["show", "16"], &["show", "19"], &["show", "25"], &["show", "32"], &["show", "26"]]));
+    golden(
+        "show",
+        &transcript(state, &[&["show", "16"], &["show", "19"], &["show", "25"], &["show", "32"], &["show", "26"]]),
+    );
     let line = run(state, &["tail", "-o", "json", "--where", "seq == 16"]).out;
     assert_eq!(run(state, &["show", "16", "-o", "json"]).out, line);
     assert!(run(state, &["show", "16", "-o", "yaml"]).out.contains("\nseq: 16\n"));
@@ -133,7 +145,10 @@ async fn a_log_is_read_in_both_directions() {
         there.reverse();
         assert_eq!(seqs(dir.path(), &[args, &["-r"]].concat()), there, "{args:?}");
     }
-    golden("log_reverse", &transcript(dir.path(), &[&["log", "deploy/web", "--reverse"], &["tail", "--reverse", "--last", "2"]]));
+    golden(
+        "log_reverse",
+        &transcript(dir.path(), &[&["log", "deploy/web", "--reverse"], &["tail", "--reverse", "--last", "2"]]),
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,4 +205,47 @@ async fn the_questions_of_the_documents_have_answers() {
         text.push_str(&format!("{filter}\n{found:?}\n"));
     }
     golden("filters", &text);
+    // The story has nothing that was scaled down.
+    let up = "change.patch.exists(p, p.path == '/spec/replicas' && p.value > p.was)";
+    assert_eq!(seqs(dir.path(), &["tail", "--last", "100", "--where", up]), [16]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_habit_that_does_not_fit_gets_what_to_type_instead() {
+    let dir = shop().await;
+    let mut text = String::new();
+    for args in [
+        &["tail", "-n", "5"][..],
+        &["tail", "-n5"],
+        &["tail", "-5"],
+        &["tail", "--lines", "5"],
+        &["tail", "--lines=5"],
+        &["log", "deploy/web", "--tail", "5"],
+        &["tail", "--context", "prod"],
+        &["get", "deploy/web", "--kubeconfig=x"],
+        &["get", "deploy/web", "-w"],
+        &["get", "deploy", "--watch"],
+        &["log", "deploy/web", "-A"],
+        &["log", "deploy/web", "-l", "app=web"],
+        &["log", "deploy", "web", "api"],
+        &["tail", "-p"],
+        &["tail", "--untl", "1h"],
+        &["status", "-l"],
+        &["get", "deploy/web", "-o", "jsonpath={.spec.replicas}"],
+        &["describe", "deploy/web"],
+        &["events"],
+        &["history", "deploy/web"],
+        &["logs", "deploy/web"],
+        &["statsu"],
+        &["frobnicate"],
+    ] {
+        let answer = run(dir.path(), args);
+        assert!([1, 64].contains(&answer.code) && answer.out.is_empty(), "{args:?}: {answer:?}");
+        for misleading in ["to pass", "a similar", "tip:"] {
+            assert!(!answer.err.contains(misleading), "{args:?}: {answer:?}");
+        }
+        let first = answer.err.lines().next().unwrap_or_default();
+        text.push_str(&format!("$ decklog {}\n{} {first}\n", args.join(" "), answer.code));
+    }
+    golden("hints", &text);
 }
