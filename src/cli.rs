@@ -3,13 +3,13 @@
 //! Each command has one file below with its arguments and its `main`. Commands that only read the journal (`tail`,
 //! `get`, `status`, `verify`) need nothing but the state directory, and never hold the daemon up.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::config::{self, Config, Loaded, Problems};
 use crate::journal::{JournalError, Reader};
@@ -37,6 +37,7 @@ pub mod status;
 pub mod tail;
 pub mod verify;
 
+mod complete;
 mod follow;
 mod hints;
 mod line;
@@ -352,7 +353,11 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::telemetry::quiet_panics();
     let args: Vec<OsString> = args.into_iter().collect();
-    let cli = match Cli::try_parse_from(&args) {
+    if args.get(1).is_some_and(|word| word == complete::WORD) {
+        // Nobody reads errors while a word is being typed.
+        return complete::main(&args[2..]).unwrap_or_else(|failure| failure.exit).into();
+    }
+    let cli = match parse(&args) {
         Ok(cli) => cli,
         Err(error) => return refused(error, &args).into(),
     };
@@ -365,6 +370,17 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             failure.exit.into()
         }
     }
+}
+
+/// kubectl calls what it finds under this name for `kubectl decklog`.
+const PLUGIN: &str = "kubectl-decklog";
+
+fn parse(args: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut command = Cli::command();
+    if args.first().is_some_and(|path| Path::new(path).file_name() == Some(OsStr::new(PLUGIN))) {
+        command = command.bin_name("kubectl decklog");
+    }
+    Cli::from_arg_matches(&command.clone().try_get_matches_from(args)?).map_err(|error| error.format(&mut command))
 }
 
 impl Command {
@@ -448,8 +464,6 @@ pub fn complain(text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

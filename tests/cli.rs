@@ -431,9 +431,10 @@ async fn tail_f_says_what_it_waits_for_in_vain() {
     ] {
         let args = [&["tail", "-f", "--last", "1"], args].concat();
         let mut child = state.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (said, errors) = first_said(&mut child);
+        // It ends as soon as it waits.
+        drop(child.stdout.take());
+        let (said, _errors) = first_said(&mut child);
         assert!(said.starts_with("decklog: note: ") && said.contains(says), "{args:?}: {said}");
-        drop((child.stdout.take(), errors));
         child.wait().unwrap();
     }
 }
@@ -811,4 +812,85 @@ async fn smaller_payloads_are_compared_as_what_they_are() {
         let text = state.run(&["verify", "copy.jsonl"]).done();
         assert!(text.contains("every entry is byte for byte"), "{text}");
     }
+}
+
+/// What bash offers for the last word of a line.
+fn offered(state: &State, line: &str) -> Vec<String> {
+    let script = r#"
+        PATH="$1:$PATH"; source <(decklog completions bash)
+        read -ra COMP_WORDS <<< "$2"; [[ "$2" == *" " ]] && COMP_WORDS+=("")
+        COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        _decklog_journal decklog "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        printf '%s\n' "${COMPREPLY[@]}"
+    "#;
+    let programs = Path::new(env!("CARGO_BIN_EXE_decklog")).parent().unwrap();
+    let mut bash = Command::new("bash");
+    bash.args(["-c", script, "bash"]).arg(programs).arg(line).current_dir(state.dir.path());
+    let path = std::env::var_os("PATH").unwrap();
+    let answer = bash.env_clear().env("PATH", path).env("STATE_DIRECTORY", state.dir.path()).output().unwrap();
+    Answer::of(answer).done().lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn completions_offer_what_the_journal_has() {
+    let state = State::told().await;
+    drop(state.journal.sink("audit", "file", SinkStart::Start).await.unwrap());
+    for (line, expected) in [
+        ("decklog tail -n ", &["pay", "shop"][..]),
+        ("decklog tail deploy -n s", &["shop"]),
+        ("decklog tail -n pay,s", &["pay,shop"]),
+        ("decklog tail --type d", &["DELETED"]),
+        ("decklog tail --type ADDED,", &["ADDED,ADDED", "ADDED,MODIFIED", "ADDED,DELETED", "ADDED,GAP"]),
+        ("decklog get dep", &["deploy", "deployments", "deployments.apps"]),
+        ("decklog log deploy/", &["deploy/api", "deploy/web"]),
+        ("decklog log deploy/w", &["deploy/web"]),
+        ("decklog log -n pay deploy/", &["deploy/web"]),
+        ("decklog get deploy a", &["api"]),
+        ("decklog get -o json deploy ", &["api", "web"]),
+        ("decklog log deploy/web d", &[""]),
+        ("decklog replay --sink ", &["audit"]),
+        ("decklog sink init a", &["audit"]),
+        // What the journal does not know is completed as ever.
+        ("decklog versi", &["version"]),
+        ("decklog tail --untou", &[""]),
+        ("decklog tail --unt", &["--until"]),
+        ("decklog tail --color ne", &["never"]),
+    ] {
+        assert_eq!(offered(&state, line), expected, "{line:?}");
+    }
+    let named = format!("decklog --state {} tail -n p", state.dir.path().display());
+    assert_eq!(offered(&state, &named), ["pay"]);
+    // Nothing that a shell would obey is offered.
+    state.list(50, None, &[object("shop", "$(reboot)", 41)]).await;
+    assert_eq!(offered(&state, "decklog get deploy/$"), [""]);
+    let nowhere = state.run(&["__complete", "--state", "/nowhere", "tail", ""]);
+    assert_eq!((nowhere.out.as_str(), nowhere.err.as_str()), ("", ""));
+    for (shell, asks) in [("zsh", "compdef _decklog_journal decklog"), ("fish", "decklog __complete")] {
+        assert!(state.run(&["completions", shell]).done().contains(asks), "{shell}");
+    }
+}
+
+#[tokio::test]
+async fn as_a_plugin_it_calls_itself_what_is_typed() {
+    let state = State::told().await;
+    let plugin = state.dir.path().join("kubectl-decklog");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_decklog"), &plugin).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(&plugin);
+        command.current_dir(state.dir.path()).args(args).env_clear().env("STATE_DIRECTORY", state.dir.path());
+        Answer::of(command.output().unwrap())
+    };
+    assert!(run(&["tail", "-h"]).done().contains("Usage: kubectl decklog tail "));
+    assert!(run(&["tail", "--lines"]).err.contains("Usage: kubectl decklog tail"));
+    assert_eq!(run(&["tail", "-o", "json"]).done(), state.run(&["tail", "-o", "json"]).done());
+    assert!(state.run(&["tail", "-h"]).done().contains("Usage: decklog tail "));
+}
+
+#[tokio::test]
+async fn tail_reads_backwards_over_many_pages() {
+    let state = State::new().await;
+    state.list(10, None, &[]).await;
+    state.watch((0..200).map(|n| upsert("shop", "web", 100 + n)).collect()).await;
+    let back = seqs(&state.run(&["tail", "-r", "--last", "90", "-o", "json", "--where", "seq % 2 == 0"]).done());
+    assert_eq!(back, (11..=100).rev().map(|n| 2 * n).collect::<Vec<u64>>());
 }
