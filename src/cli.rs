@@ -3,7 +3,7 @@
 //! Each command has one file below with its arguments and its `main`. Commands that only read the journal (`tail`,
 //! `get`, `status`, `verify`) need nothing but the state directory, and never hold the daemon up.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -33,14 +33,18 @@ pub mod replay;
 pub mod run;
 pub mod schema;
 pub mod select;
+pub mod show;
 pub mod sink;
 pub mod status;
 pub mod tail;
 pub mod verify;
 
+mod complete;
 mod follow;
+mod hints;
 mod line;
 mod object;
+mod path;
 mod tree;
 mod what;
 mod who;
@@ -96,6 +100,12 @@ pub enum Format {
     Json,
     /// YAML
     Yaml,
+    /// Of `get`: a table with more columns, not cut
+    #[value(hide = true)]
+    Wide,
+    /// Of `get`: names alone
+    #[value(hide = true)]
+    Name,
 }
 
 impl Format {
@@ -106,6 +116,8 @@ impl Format {
             Self::Line => "line",
             Self::Json => "json",
             Self::Yaml => "yaml",
+            Self::Wide => "wide",
+            Self::Name => "name",
         }
     }
 }
@@ -131,7 +143,9 @@ pub enum Command {
     Tail(tail::TailArgs),
     /// Print the history of an object, newest first
     Log(log::LogArgs),
-    /// Print an object as it is, or as it was
+    /// Print one entry of the log
+    Show(show::ShowArgs),
+    /// Print objects as they are, or as they were; -o wide and -o name as kubectl has them
     Get(get::GetArgs),
     /// Print what changed between two moments: of an object, a namespace, or everything
     Diff(diff::DiffArgs),
@@ -157,6 +171,8 @@ pub enum Command {
     Completions(completions::CompletionsArgs),
     /// Print the JSON Schema of config.toml, or of an entry
     Schema(schema::SchemaArgs),
+    /// Print the version
+    Version,
 }
 
 /// How the process ends.
@@ -390,15 +406,17 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::telemetry::quiet_panics();
     let args: Vec<OsString> = args.into_iter().collect();
+    if args.get(1).is_some_and(|word| word == complete::WORD) {
+        // Nobody reads errors while a word is being typed.
+        return complete::main(&args[2..]).unwrap_or_else(|failure| failure.exit).into();
+    }
     // Moments are read while the command line is, so this has to be known before.
     if !args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--utc") {
         clock::be_local();
     }
-    let parsed = Cli::command().try_get_matches_from(args);
-    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
-    let (cli, matches) = match parsed {
+    let (cli, matches) = match parse(&args) {
         Ok(parsed) => parsed,
-        Err(error) => return refused(&error).into(),
+        Err(error) => return refused(error, &args).into(),
     };
     understood(&matches);
     match dispatch(cli) {
@@ -425,12 +443,55 @@ fn understood(matches: &ArgMatches) {
     }
 }
 
+/// kubectl calls what it finds under this name for `kubectl decklog`.
+const PLUGIN: &str = "kubectl-decklog";
+
+fn parse(args: &[OsString]) -> Result<(Cli, ArgMatches), clap::Error> {
+    let mut command = Cli::command();
+    if args.first().is_some_and(|path| Path::new(path).file_name() == Some(OsStr::new(PLUGIN))) {
+        command = command.bin_name("kubectl decklog");
+    }
+    let matches = command.clone().try_get_matches_from(args)?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    Ok((cli, matches))
+}
+
+impl Command {
+    /// The formats that it can print.
+    const fn formats(&self) -> &'static [Format] {
+        match self {
+            Self::Get(_) => &[Format::Line, Format::Wide, Format::Name, Format::Yaml, Format::Json],
+            Self::Tail(_)
+            | Self::Log(_)
+            | Self::Show(_)
+            | Self::Diff(_)
+            | Self::Blame(_)
+            | Self::Churn(_)
+            | Self::Status(_)
+            | Self::Check(_)
+            | Self::Verify(_) => &[Format::Line, Format::Yaml, Format::Json],
+            Self::Schema(_) => &[Format::Yaml, Format::Json],
+            Self::Rbac(_) => &[Format::Yaml],
+            Self::Run(_) | Self::Replay(_) | Self::Sink(_) | Self::Demo(_) | Self::Completions(_) | Self::Version => {
+                &[]
+            }
+        }
+    }
+}
+
 fn dispatch(cli: Cli) -> Outcome {
     let global = cli.global;
+    let formats = cli.command.formats();
+    if let Some(format) = global.output.filter(|format| !formats.contains(format)) {
+        let words: Vec<&str> = formats.iter().map(|format| format.as_str()).collect();
+        let can = if words.is_empty() { "leave it out".to_owned() } else { format!("it prints {}", words.join(", ")) };
+        return Err(Failure::usage(format!("this command does not print {}; {can}", format.as_str())));
+    }
     match cli.command {
         Command::Run(args) => run::main(args, &global),
         Command::Tail(args) => tail::main(args, &global),
         Command::Log(args) => log::main(args, &global, &mut Out::paged(&global)),
+        Command::Show(args) => show::main(args, &global),
         Command::Get(args) => get::main(args, &global, &mut Out::paged(&global)),
         Command::Diff(args) => diff::main(args, &global),
         Command::Blame(args) => blame::main(args, &global, &mut Out::paged(&global)),
@@ -444,11 +505,17 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Demo(args) => demo::main(args, &global),
         Command::Completions(args) => completions::main(args, &global),
         Command::Schema(args) => schema::main(args, &global),
+        Command::Version => {
+            let mut out = Out::new(&global);
+            out.line(concat!("decklog ", env!("CARGO_PKG_VERSION")))?;
+            out.flush()?;
+            Ok(Exit::Done)
+        }
     }
 }
 
 /// Prints help, the version, or what is wrong with the command line.
-fn refused(error: &clap::Error) -> Exit {
+fn refused(error: clap::Error, args: &[OsString]) -> Exit {
     if !error.use_stderr() {
         // A closed pipe is no news to someone who asked for help.
         drop(error.print());
@@ -458,8 +525,7 @@ fn refused(error: &clap::Error) -> Exit {
         drop(error.print());
         return Exit::Usage;
     }
-    let text = error.render().to_string();
-    complain(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    complain(&hints::explain(error, args));
     Exit::Usage
 }
 
@@ -488,6 +554,7 @@ mod tests {
                 "run",
                 "tail",
                 "log",
+                "show",
                 "get",
                 "diff",
                 "blame",
@@ -500,7 +567,8 @@ mod tests {
                 "sink",
                 "demo",
                 "completions",
-                "schema"
+                "schema",
+                "version"
             ]
         );
     }

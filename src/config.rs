@@ -102,14 +102,20 @@ impl Config {
     pub fn parse(text: &str, file: &str, environment: &[(String, String)], files: Files) -> Result<Loaded, Problems> {
         let schema = config_schema();
         let (mut root, mut problems) = tree::parse(text);
+        if let Some(problem) = problems.first().and_then(|_| tree::other_language(text)) {
+            return Err(Problems { file: file.to_owned(), list: vec![problem] });
+        }
         let broken: Vec<Option<usize>> = problems.iter().map(|problem| problem.place.line()).collect();
+        let homeless = tree::below_headers(text, &broken);
         problems.extend(environment::apply(&mut root, &schema, environment));
         expand(&mut root, "", environment, files, &mut problems);
         let reported: Vec<String> = problems.iter().map(|problem| problem.key.clone()).collect();
         problems.extend(check::check(&root, &schema, files).into_iter().filter(|problem| {
             // One mistake is reported once: not again for what could be read of a broken line or of a path without its
-            // directory, and not for keys that are missing because a broken line holds them.
-            let again = broken.contains(&problem.place.line()) || reported.contains(&problem.key);
+            // directory, not for keys below a broken header, and not for those that are missing because a broken line
+            // holds them.
+            let line = problem.place.line();
+            let again = broken.contains(&line) || reported.contains(&problem.key) || homeless.contains(&line);
             !again && (broken.is_empty() || problem.found != check::MISSING)
         }));
         if problems.is_empty() {

@@ -402,7 +402,10 @@ impl Running {
         // What the journal says is the cause of whatever else failed.
         joined?;
         match reason {
-            None => Ok(()),
+            None => {
+                tracing::info!("stopped");
+                Ok(())
+            }
             Some(Ended { name, result: Err(Failed::Error(error)) }) => Err(error.into_daemon(name)),
             Some(Ended { name, result: Err(panicked) }) => Err(DaemonError::Task { name, why: panicked.to_string() }),
             Some(Ended { name, result: Ok(()) }) => {

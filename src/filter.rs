@@ -91,6 +91,7 @@ struct Compiled {
     text: String,
     expression: Expression,
     need: Need,
+    compared: Vec<(String, String)>,
 }
 
 /// Filters are equal that say the same with the same letters.
@@ -162,16 +163,22 @@ impl Filter {
             thread.spawn_scoped(scope, parse).ok()?.join().ok()
         });
         let parsed = parsed.ok_or_else(|| first("the CEL parser cannot read this".to_owned()))?;
-        let (mut expression, positions) = parsed.map_err(|errors| names::parse_error(&errors))?;
+        let (mut expression, positions) = parsed.map_err(|errors| names::parse_error(text, &errors))?;
         let need = names::resolve(&mut expression, text, &positions)?;
-        types::check(&expression, text, &positions)?;
-        Ok(Self(Arc::new(Compiled { text: text.to_owned(), expression, need })))
+        let compared = types::check(&expression, text, &positions)?;
+        Ok(Self(Arc::new(Compiled { text: text.to_owned(), expression, need, compared })))
     }
 
     /// The text that it was compiled from.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0.text
+    }
+
+    /// The texts that keys of an entry are compared with: `("kind", "Pod")`.
+    #[must_use]
+    pub fn compared(&self) -> &[(String, String)] {
+        &self.0.compared
     }
 
     /// Whether it asks for nothing but these keys of an entry, so that they are all it has to be given.

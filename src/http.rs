@@ -74,6 +74,11 @@ pub enum BindError {
     /// What the configuration asks for cannot be had.
     #[error("{0}")]
     Refused(String),
+    /// Another process has it, such as one that is being stopped: trying again may help.
+    #[error(
+        "cannot listen on {0}: another process listens there; set another address in [http] listen, or stop that process"
+    )]
+    Taken(String),
     /// The machine may get the address later, by DHCP or another service that brings it up: trying again may help.
     #[error(
         "cannot listen on {0}: this machine does not have that address at the moment; bring it up, or set another in [http] listen"
@@ -91,14 +96,10 @@ pub async fn bind(listen: &Listen) -> Result<Bound, BindError> {
             if error.kind() == io::ErrorKind::AddrNotAvailable {
                 return BindError::Absent(*address);
             }
-            let why = if error.kind() == io::ErrorKind::AddrInUse {
-                "another process listens there".to_owned()
-            } else {
-                error.to_string()
-            };
-            BindError::Refused(format!(
-                "cannot listen on {address}: {why}; set another address in [http] listen, or stop that process"
-            ))
+            if error.kind() == io::ErrorKind::AddrInUse {
+                return BindError::Taken(address.to_string());
+            }
+            BindError::Refused(format!("cannot listen on {address}: {error}; set another address in [http] listen"))
         }),
         Listen::Unix(path) => {
             let failed = |error: io::Error| {
@@ -113,11 +114,10 @@ pub async fn bind(listen: &Listen) -> Result<Bound, BindError> {
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => {
                         std::fs::remove_file(path).map_err(failed)?;
                     }
-                    answer => {
-                        let what =
-                            if answer.is_ok() { "another process listens there" } else { "something else is there" };
+                    Ok(_) => return Err(BindError::Taken(format!("the unix socket {}", path.display()))),
+                    Err(_) => {
                         return Err(BindError::Refused(format!(
-                            "cannot listen on the unix socket {}: {what}; set another path in [http] listen",
+                            "cannot listen on the unix socket {}: something else is there; set another path in [http] listen",
                             path.display()
                         )));
                     }

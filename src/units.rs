@@ -128,7 +128,8 @@ impl Text for Period {
             return Ok(Self(Duration::ZERO));
         }
         match parse_duration(text) {
-            Ok(Duration::ZERO) => Err(Wrong::from(format!("{text:?}: a duration of zero")).near("off")),
+            // Who writes that may mean never, or all the time.
+            Ok(Duration::ZERO) => Err(format!("{text:?}: a duration of zero").into()),
             Ok(short) if short < Duration::from_secs(1) => {
                 Err(Wrong::from(format!("{text:?}: less than a second")).near("1s"))
             }

@@ -292,9 +292,13 @@ async fn get_shows_an_object_as_it_was() {
     assert!(state.run(&["get", "deploy/web", "--at", "2"]).done().contains("namespace: pay"));
     // After a gap is a moment as well.
     assert!(state.run(&["get", "deploy/web", "--at", "5"]).done().contains("replicas: 11"));
-    let other = state.run(&["get", "deploy/web", "-n", "shop", "--at", "2"]).refused(64);
-    assert!(other.contains("entry 2 is of deployments.apps/web in namespace pay"), "{other}");
-    assert!(other.contains("in namespace shop before it is 1: --at 1"), "{other}");
+    // The entry of another object is a moment as well.
+    let other = state.run(&["get", "deploy/web", "-n", "shop", "--at", "2"]);
+    assert!(other.code == 0 && other.out.contains("namespace: shop"), "{other:?}");
+    assert_eq!(
+        other.err,
+        "decklog: note: entry 2 is of deployments.apps/web in namespace pay; the last entry of deployments.apps/web in namespace shop before it is 1\n"
+    );
     let several = state.run(&["log", "deploy/web"]).refused(64);
     assert!(several.contains("in namespace pay") && several.contains("in namespace shop"), "{several}");
 
@@ -321,8 +325,6 @@ async fn get_shows_an_object_as_it_was() {
     let doubtful = state.run(&["get", "deploy/web", "-n", "shop", "--at", &inside]);
     assert!(doubtful.code == 0 && doubtful.out.contains("replicas: 11"), "{doubtful:?}");
     assert!(doubtful.err.contains("may be missing (GAP, entry 5)"), "{doubtful:?}");
-    state.run(&["get", "deploy"]).refused(64);
-    state.run(&["get", "deploy/api", "-o", "line"]).refused(64);
     state.run(&["get", "deploy/api", "--at", "noon"]).refused(64);
 }
 
@@ -395,6 +397,98 @@ async fn tail_f_sees_entries_as_they_come_and_ends_quietly_when_nobody_reads() {
     // Idle: it must notice without having anything to write.
     drop(reader);
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// The first line that a child says on standard error, and the child goes on.
+fn first_said(child: &mut Child) -> (String, BufReader<std::process::ChildStderr>) {
+    let mut reader = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    (line, reader)
+}
+
+#[tokio::test]
+async fn tail_f_says_once_that_no_daemon_runs_and_waits_for_one() {
+    let dir = State::told().await.close();
+    let mut child = decklog(dir.path(), &["tail", "-f", "--last", "0", "-o", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (said, mut errors) = first_said(&mut child);
+    assert!(said.starts_with("decklog: note: no daemon is running on ") && said.contains("`decklog run`"), "{said}");
+    let (journal, thread) = Journal::open(dir.path()).unwrap();
+    let (source, _) =
+        journal.source(&spec(resource("deployments", "apps", "Deployment", "deploy", true))).await.unwrap();
+    source.append(vec![upsert("shop", "api", 70)]).await.unwrap();
+    let (line, reader) = first_line(&mut child);
+    assert_eq!(seqs(&line), [8]);
+    drop(reader);
+    let mut rest = String::new();
+    errors.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    drop((journal, source));
+    thread.join().unwrap();
+}
+
+#[tokio::test]
+async fn tail_f_says_what_it_waits_for_in_vain() {
+    let state = State::told().await;
+    for (args, says) in [
+        (&["-n", "shpo"][..], "the journal knows nothing in the namespace shpo; did you mean shop?"),
+        (&["-n", "5"], "the newest 5 entries are --last 5"),
+        (&["deploy/wbe"], "the journal knows no deploy/wbe; did you mean deployments.apps/web"),
+        (&["--where", "kind == 'Deploymnet'"], "the journal has seen no kind \"Deploymnet\"; did you mean Deployment?"),
+    ] {
+        let args = [&["tail", "-f", "--last", "1"], args].concat();
+        let mut child = state.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // It ends as soon as it waits.
+        drop(child.stdout.take());
+        let (said, _errors) = first_said(&mut child);
+        assert!(said.starts_with("decklog: note: ") && said.contains(says), "{args:?}: {said}");
+        child.wait().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_filter_that_can_match_nothing_known_gets_the_nearest() {
+    let state = State::told().await;
+    let said = |filter: &str| state.run(&["tail", "--last", "100", "--where", filter]).err;
+    for (filter, says) in [
+        ("type == \"deleted\"", "note: --where: the journal has seen no type \"deleted\"; did you mean DELETED?"),
+        ("kind == \"Deploymnet\"", "no kind \"Deploymnet\"; did you mean Deployment?"),
+        ("resource in [\"deployments\", \"deploymnets\"]", "no resource \"deploymnets\"; did you mean deployments?"),
+        ("namespace == \"shpo\"", "no namespace \"shpo\"; did you mean shop?"),
+        ("!(\"nowhere\" == namespace)", "no namespace \"nowhere\"; it knows pay, shop"),
+    ] {
+        let text = said(filter);
+        assert!(text.starts_with("decklog: note: ") && text.contains(says), "{filter}: {text}");
+    }
+    for filter in ["type == 'DELETED' && kind == 'Deployment' && namespace in ['shop', 'pay']", "name == 'wbe' || true"]
+    {
+        assert_eq!(said(filter), "", "{filter}");
+    }
+    assert!(state.run(&["log", "deploy/api", "--where", "type == 'deleted'"]).err.contains("did you mean DELETED?"));
+}
+
+#[tokio::test]
+async fn status_has_an_exit_code_for_scripts() {
+    let state = State::told().await;
+    assert_eq!(state.run(&["status"]).code, 0);
+    let (audit, _) = state.journal.sink("audit", "file", SinkStart::Start).await.unwrap();
+    audit.dead_letter(decklog::model::Seq(2), bytes::Bytes::new(), "too large").await.unwrap();
+    let check = state.run(&["status", "--check"]);
+    assert_eq!((check.code, check.err.as_str()), (1, ""), "{check:?}");
+    assert!(check.out.lines().all(|line| line.starts_with("alarm ")), "{check:?}");
+    assert!(check.out.contains("alarm    sink-dead-letters audit"), "{check:?}");
+    let json = state.run(&["status", "--check", "-o", "json"]);
+    let alarms: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((json.code, alarms.as_array().unwrap().len()), (1, check.out.lines().count()));
+    drop(audit);
+    let dir = state.close();
+    let down = Answer::of(decklog(dir.path(), &["status", "--check"]).output().unwrap());
+    assert!(down.code == 1 && down.out.contains("daemon-down"), "{down:?}");
 }
 
 #[tokio::test]
@@ -758,4 +852,85 @@ async fn smaller_payloads_are_compared_as_what_they_are() {
         let text = state.run(&["verify", "copy.jsonl"]).done();
         assert!(text.contains("every entry is byte for byte"), "{text}");
     }
+}
+
+/// What bash offers for the last word of a line.
+fn offered(state: &State, line: &str) -> Vec<String> {
+    let script = r#"
+        PATH="$1:$PATH"; source <(decklog completions bash)
+        read -ra COMP_WORDS <<< "$2"; [[ "$2" == *" " ]] && COMP_WORDS+=("")
+        COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        _decklog_journal decklog "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        printf '%s\n' "${COMPREPLY[@]}"
+    "#;
+    let programs = Path::new(env!("CARGO_BIN_EXE_decklog")).parent().unwrap();
+    let mut bash = Command::new("bash");
+    bash.args(["-c", script, "bash"]).arg(programs).arg(line).current_dir(state.dir.path());
+    let path = std::env::var_os("PATH").unwrap();
+    let answer = bash.env_clear().env("PATH", path).env("STATE_DIRECTORY", state.dir.path()).output().unwrap();
+    Answer::of(answer).done().lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn completions_offer_what_the_journal_has() {
+    let state = State::told().await;
+    drop(state.journal.sink("audit", "file", SinkStart::Start).await.unwrap());
+    for (line, expected) in [
+        ("decklog tail -n ", &["pay", "shop"][..]),
+        ("decklog tail deploy -n s", &["shop"]),
+        ("decklog tail -n pay,s", &["pay,shop"]),
+        ("decklog tail --type d", &["DELETED"]),
+        ("decklog tail --type ADDED,", &["ADDED,ADDED", "ADDED,MODIFIED", "ADDED,DELETED", "ADDED,GAP"]),
+        ("decklog get dep", &["deploy", "deployments", "deployments.apps"]),
+        ("decklog log deploy/", &["deploy/api", "deploy/web"]),
+        ("decklog log deploy/w", &["deploy/web"]),
+        ("decklog log -n pay deploy/", &["deploy/web"]),
+        ("decklog get deploy a", &["api"]),
+        ("decklog get -o json deploy ", &["api", "web"]),
+        ("decklog log deploy/web d", &[""]),
+        ("decklog replay --sink ", &["audit"]),
+        ("decklog sink init a", &["audit"]),
+        // What the journal does not know is completed as ever.
+        ("decklog versi", &["version"]),
+        ("decklog tail --untou", &[""]),
+        ("decklog tail --unt", &["--until"]),
+        ("decklog tail --color ne", &["never"]),
+    ] {
+        assert_eq!(offered(&state, line), expected, "{line:?}");
+    }
+    let named = format!("decklog --state {} tail -n p", state.dir.path().display());
+    assert_eq!(offered(&state, &named), ["pay"]);
+    // Nothing that a shell would obey is offered.
+    state.list(50, None, &[object("shop", "$(reboot)", 41)]).await;
+    assert_eq!(offered(&state, "decklog get deploy/$"), [""]);
+    let nowhere = state.run(&["__complete", "--state", "/nowhere", "tail", ""]);
+    assert_eq!((nowhere.out.as_str(), nowhere.err.as_str()), ("", ""));
+    for (shell, asks) in [("zsh", "compdef _decklog_journal decklog"), ("fish", "decklog __complete")] {
+        assert!(state.run(&["completions", shell]).done().contains(asks), "{shell}");
+    }
+}
+
+#[tokio::test]
+async fn as_a_plugin_it_calls_itself_what_is_typed() {
+    let state = State::told().await;
+    let plugin = state.dir.path().join("kubectl-decklog");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_decklog"), &plugin).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(&plugin);
+        command.current_dir(state.dir.path()).args(args).env_clear().env("STATE_DIRECTORY", state.dir.path());
+        Answer::of(command.output().unwrap())
+    };
+    assert!(run(&["tail", "-h"]).done().contains("Usage: kubectl decklog tail "));
+    assert!(run(&["tail", "--lines"]).err.contains("Usage: kubectl decklog tail"));
+    assert_eq!(run(&["tail", "-o", "json"]).done(), state.run(&["tail", "-o", "json"]).done());
+    assert!(state.run(&["tail", "-h"]).done().contains("Usage: decklog tail "));
+}
+
+#[tokio::test]
+async fn tail_reads_backwards_over_many_pages() {
+    let state = State::new().await;
+    state.list(10, None, &[]).await;
+    state.watch((0..200).map(|n| upsert("shop", "web", 100 + n)).collect()).await;
+    let back = seqs(&state.run(&["tail", "-r", "--last", "90", "-o", "json", "--where", "seq % 2 == 0"]).done());
+    assert_eq!(back, (11..=100).rev().map(|n| 2 * n).collect::<Vec<u64>>());
 }

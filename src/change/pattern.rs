@@ -82,7 +82,8 @@ impl Pattern {
     }
 
     /// Whether the pattern matches what `pointer` names, or something above it.
-    pub(super) fn covers(&self, pointer: &str) -> bool {
+    #[must_use]
+    pub fn covers(&self, pointer: &str) -> bool {
         let mut at = Vec::new();
         self.start(&mut at);
         for name in pointer.split('/').skip(1) {

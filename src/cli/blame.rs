@@ -10,6 +10,7 @@ use super::clock::{Stamp, clock, moment};
 use super::names::{At, at};
 use super::object::{self, Moment};
 use super::output::{Ink, Out, Row, plural, printable};
+use super::path::{covered, object_and_paths, prune};
 use super::tree::{Node, Step, pointer};
 use super::who;
 use super::yaml::{self, View};
@@ -25,9 +26,12 @@ pub struct BlameArgs {
     /// The object, as kubectl spells it: deploy/web, deployments.apps/web
     #[arg(value_name = "KIND/NAME")]
     pub object: String,
+    /// The fields to print: .spec.replicas, '.spec.template.spec.containers[*].image', /spec/replicas, image [default: all]
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<String>,
     /// Its namespace; not needed where only one namespace has such an object
-    #[arg(short, long, value_name = "NS")]
-    pub namespace: Option<String>,
+    #[arg(short, long, value_name = "NS", value_delimiter = ',')]
+    pub namespace: Vec<String>,
     /// As it was: right after an entry (its seq), so long ago (10m), or at a time: 10:30, 'yesterday 10:30', '2026-11-21 10:30', RFC 3339
     #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
     pub at: Option<At>,
@@ -101,13 +105,14 @@ struct Blame<'a> {
 /// # Errors
 /// Exit 1 where the object did not exist, with when it came and went.
 pub fn main(args: BlameArgs, global: &Global, out: &mut Out) -> Outcome {
+    let (named, paths) = object_and_paths(&args.object, &args.paths).map_err(Failure::usage)?;
     let (mut reader, _) = global.reader()?;
-    let mut rows = object::find(&reader, "blame", &args.object, args.namespace.as_deref())?;
+    let mut rows = object::find(&reader, "blame", &named, &args.namespace)?;
     let place = args.at.map(|at| object::place_of(&mut reader, &mut rows, at)).transpose()?;
     if place.is_none() && rows.len() > 1 && rows.iter().any(|row| row.present) {
         rows.retain(|row| row.present);
     }
-    let row = object::only(&args.object, rows)?;
+    let row = object::only(&named, rows)?;
     if let Some(place) = place
         && let Some(doubt) = object::doubt(&mut reader, row.resource_id, Some(&row.namespace), place, moment)?
     {
@@ -123,13 +128,24 @@ pub fn main(args: BlameArgs, global: &Global, out: &mut Out) -> Outcome {
         }
         None => None,
     };
-    let found = trace(&mut reader, &row, place)?;
+    let mut found = trace(&mut reader, &row, place)?;
     let mut node = Node::parse(found.object.as_bytes()).map_err(|error| object::damaged(row.last, &error))?;
     node.without(&[&["metadata", "managedFields"]]);
+    if !paths.is_empty() {
+        prune(&mut node, &paths);
+        found.fields.retain(|field| covered(&paths, &field.path));
+        if found.fields.is_empty() {
+            return Err(Failure::no(format!(
+                "{} has no {}; `decklog blame {named}` prints all that it has",
+                row.spell(),
+                args.paths.join(" or ")
+            )));
+        }
+    }
     node.number(&mut 0);
 
     match global.output.unwrap_or(Format::Line) {
-        Format::Line => print(out, &node, &found.fields)?,
+        Format::Line | Format::Wide | Format::Name => print(out, &node, &found.fields)?,
         format @ (Format::Json | Format::Yaml) => out.document(
             format,
             &Blame {

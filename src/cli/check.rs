@@ -29,6 +29,8 @@ pub struct CheckArgs {}
 struct Finding {
     /// What part of decklog it is about.
     about: &'static str,
+    /// What was found, for programs: it stays where the sentence changes.
+    code: &'static str,
     /// Whether it is as it should be.
     ok: bool,
     /// Whether it is allowed, and yet worth a word.
@@ -42,16 +44,22 @@ struct Finding {
 struct Findings(Vec<Finding>);
 
 impl Findings {
-    fn good(&mut self, about: &'static str, text: impl Into<String>) {
-        self.0.push(Finding { about, ok: true, note: false, text: text.into() });
+    /// The first word of the code says what it is about.
+    fn add(&mut self, code: &'static str, ok: bool, note: bool, text: impl Into<String>) {
+        let about = code.split('-').next().unwrap_or(code);
+        self.0.push(Finding { about, code, ok, note, text: text.into() });
     }
 
-    fn bad(&mut self, about: &'static str, text: impl Into<String>) {
-        self.0.push(Finding { about, ok: false, note: false, text: text.into() });
+    fn good(&mut self, code: &'static str, text: impl Into<String>) {
+        self.add(code, true, false, text);
     }
 
-    fn note(&mut self, about: &'static str, text: impl Into<String>) {
-        self.0.push(Finding { about, ok: true, note: true, text: text.into() });
+    fn bad(&mut self, code: &'static str, text: impl Into<String>) {
+        self.add(code, false, false, text);
+    }
+
+    fn note(&mut self, code: &'static str, text: impl Into<String>) {
+        self.add(code, true, true, text);
     }
 }
 
@@ -63,9 +71,9 @@ pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
     let loaded = global.load()?;
     let config = &loaded.config;
     let mut found = Findings::default();
-    found.good("config", format!("{} is right", loaded.path.display()));
+    found.good("config-right", format!("{} is right", loaded.path.display()));
     for warning in &loaded.warnings {
-        found.note("config", warning.clone());
+        found.note("config-warning", warning.clone());
     }
     let running = state(config, &mut found);
     super::block_on(async {
@@ -82,9 +90,9 @@ pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
                         // It was made by this check; the daemon makes its own.
                         drop(fs::remove_file(path));
                     }
-                    found.good("http", "the address is free");
+                    found.good("http-free", "the address is free");
                 }
-                Err(error) => found.bad("http", error.to_string()),
+                Err(error) => found.bad("http-unusable", error.to_string()),
             }
         }
         Ok::<_, Failure>(())
@@ -97,7 +105,7 @@ fn print(found: &[Finding], global: &Global) -> Outcome {
     let mut out = Out::new(global);
     match global.output {
         Some(format @ (Format::Json | Format::Yaml)) => out.document(format, &found)?,
-        Some(Format::Line) | None => {
+        Some(Format::Line | Format::Wide | Format::Name) | None => {
             for finding in found {
                 let (ink, word) = match (finding.ok, finding.note) {
                     (false, _) => (Ink::Bad, "problem"),
@@ -126,34 +134,36 @@ fn state(config: &Config, found: &mut Findings) -> bool {
     match fs::metadata(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => match nearest(dir) {
             Some(parent) if writable(parent) => {
-                found.good("state", format!("{} will be made at the first start", dir.display()));
+                found.good("state-to-make", format!("{} will be made at the first start", dir.display()));
             }
-            _ => found
-                .bad("state", format!("{} is missing and cannot be made; make it, or set [state] path", dir.display())),
+            _ => found.bad(
+                "state-missing",
+                format!("{} is missing and cannot be made; make it, or set [state] path", dir.display()),
+            ),
         },
-        Err(error) => found.bad("state", format!("{} cannot be read: {error}", dir.display())),
+        Err(error) => found.bad("state-unreadable", format!("{} cannot be read: {error}", dir.display())),
         Ok(meta) if !meta.is_dir() => {
-            found.bad("state", format!("{} is no directory; set [state] path to one", dir.display()));
+            found.bad("state-no-directory", format!("{} is no directory; set [state] path to one", dir.display()));
         }
         Ok(_) if !writable(dir) => found.bad(
-            "state",
+            "state-not-writable",
             format!(
                 "{} is not writable for this user; run as the user of the service, or change its owner",
                 dir.display()
             ),
         ),
         Ok(_) => match Reader::open(dir).and_then(|reader| reader.head()) {
-            Ok(head) => found.good("state", format!("the journal in {} is at seq {head}", dir.display())),
+            Ok(head) => found.good("state-journal", format!("the journal in {} is at seq {head}", dir.display())),
             Err(JournalError::Missing(_)) => {
-                found.good("state", format!("{} is writable, and has no journal yet", dir.display()));
+                found.good("state-empty", format!("{} is writable, and has no journal yet", dir.display()));
             }
-            Err(error) => found.bad("state", error.to_string()),
+            Err(error) => found.bad("state-journal-unusable", error.to_string()),
         },
     }
     let daemon = status::daemon(dir);
     if daemon.running {
         let pid = daemon.pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
-        found.good("state", format!("a decklog{pid} is running on it"));
+        found.good("state-running", format!("a decklog{pid} is running on it"));
     }
     daemon.running
 }
@@ -173,58 +183,64 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
     let api = match Api::open(&config.cluster, Limits::default()).await {
         Ok(api) => api,
         Err(error) => {
-            found.bad("cluster", error.to_string());
+            found.bad("cluster-kubeconfig", error.to_string());
             return None;
         }
     };
     let version = match api.version().await {
         Ok(version) => version,
         Err(error) => {
-            found.bad("cluster", format!("{}: {error}", api.name()));
+            found.bad("cluster-unreachable", format!("{}: {error}", api.name()));
             return None;
         }
     };
-    found.good("cluster", format!("{} answers, version {version}", api.name()));
+    found.good("cluster-answers", format!("{} answers, version {version}", api.name()));
     let identity = match api.identity().await {
         Ok(cluster) if cluster.uid.is_empty() => {
             found.bad(
-                "rights",
+                "rights-identity",
                 "the namespace kube-system may not be read, so that another cluster under the same address would not be noticed; `decklog rbac` prints what is needed",
             );
             Some(cluster)
         }
         Ok(cluster) => Some(cluster),
         Err(error) => {
-            found.bad("cluster", format!("its identity cannot be read: {error}"));
+            found.bad("cluster-identity", format!("its identity cannot be read: {error}"));
             None
         }
     };
     let discovered = match Discoverer::default().discover(&api).await {
         Ok(discovered) => discovered,
         Err(error) => {
-            found.bad("cluster", format!("it does not say which resources there are: {error}"));
+            found.bad("cluster-discovery", format!("it does not say which resources there are: {error}"));
             return identity;
         }
     };
     for group in &discovered.uncertain {
-        found.bad("cluster", format!("the API group {group} does not answer at the moment; its resources wait"));
+        found.bad(
+            "cluster-group-silent",
+            format!("the API group {group} does not answer at the moment; its resources wait"),
+        );
     }
     let selection = select(&config.watch, &discovered);
     for problem in selection.problems {
-        found.bad("watch", problem);
+        found.bad("watch-unwatchable", problem);
     }
     for waiting in &selection.waiting {
         let meant = waiting.suggestion.as_ref().map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
-        found.bad("watch", format!("the cluster serves no {}{meant}; decklog waits for it to appear", waiting.name));
+        found.bad(
+            "watch-waiting",
+            format!("the cluster serves no {}{meant}; decklog waits for it to appear", waiting.name),
+        );
     }
     idle_rules(config, &selection.sources, found);
     match check_access(&api, &selection.sources).await {
-        Err(error) => found.bad("rights", format!("the API server does not say what is granted: {error}")),
+        Err(error) => found.bad("rights-unknown", format!("the API server does not say what is granted: {error}")),
         Ok(access) => {
             let denied: Vec<_> = access.iter().filter(|access| !access.allowed).collect();
             for access in &denied {
                 found.bad(
-                    "rights",
+                    "rights-denied",
                     format!(
                         "{} may not be {}ed; `decklog rbac | kubectl apply -f -` and a binding grant it",
                         access.source.name(),
@@ -234,8 +250,10 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
             }
             if denied.is_empty() {
                 let count = selection.sources.len();
-                found
-                    .good("rights", format!("{} may be listed and watched", plural(count as u64, "source", "sources")));
+                found.good(
+                    "rights-granted",
+                    format!("{} may be listed and watched", plural(count as u64, "source", "sources")),
+                );
             }
         }
     }
@@ -248,15 +266,15 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
 /// Whether the API server's own counters may be read.
 async fn counters(api: &Api, found: &mut Findings) {
     match api.can_i_read(apiserver_counters::PATH).await {
-        Ok(true) => found.good("rights", "the API server's request counters may be read"),
+        Ok(true) => found.good("rights-counters", "the API server's request counters may be read"),
         Ok(false) => found.bad(
-            "rights",
+            "rights-counters-denied",
             format!(
                 "{} may not be read, which [cluster] request_metrics asks for; `decklog rbac | kubectl apply -f -` and a binding grant it",
                 apiserver_counters::PATH
             ),
         ),
-        Err(error) => found.bad("rights", format!("the API server does not say what is granted: {error}")),
+        Err(error) => found.bad("rights-unknown", format!("the API server does not say what is granted: {error}")),
     }
 }
 
@@ -265,7 +283,10 @@ fn idle_rules(config: &Config, sources: &[SourceSpec], found: &mut Findings) {
     // What the rules match does not depend on the key.
     let Ok(redactor) = Redactor::new(&config.redact, [0; 32]) else { return };
     for (rule, resources) in redactor.idle(sources.iter().map(|source| &source.resource)) {
-        found.bad("redact", format!("rule {rule} is for {resources}, and none of that is watched: check its spelling"));
+        found.bad(
+            "redact-idle",
+            format!("rule {rule} is for {resources}, and none of that is watched: check its spelling"),
+        );
     }
 }
 
@@ -277,7 +298,10 @@ fn same_cluster(config: &Config, cluster: Option<&Cluster>, found: &mut Findings
         && !cluster.uid.is_empty()
         && known.uid != cluster.uid
     {
-        found.bad("state", JournalError::OtherCluster { ours: known.uid, theirs: cluster.uid.clone() }.to_string());
+        found.bad(
+            "state-other-cluster",
+            JournalError::OtherCluster { ours: known.uid, theirs: cluster.uid.clone() }.to_string(),
+        );
     }
 }
 
@@ -288,10 +312,10 @@ async fn sinks(config: &Config, running: bool, found: &mut Findings) {
             continue;
         }
         match config.open(&Cluster::default()) {
-            Err(text) => found.bad("sink", format!("{}: {text}", config.name)),
+            Err(text) => found.bad("sink-unusable", format!("{}: {text}", config.name)),
             Ok(mut sink) => match sink.check().await {
-                Ok(()) => found.good("sink", format!("{} can be delivered to", config.name)),
-                Err(error) => found.bad("sink", format!("{}: {error}", config.name)),
+                Ok(()) => found.good("sink-ready", format!("{} can be delivered to", config.name)),
+                Err(error) => found.bad("sink-not-ready", format!("{}: {error}", config.name)),
             },
         }
     }

@@ -43,7 +43,7 @@ pub fn main(args: ChurnArgs, global: &Global, out: &mut Out) -> Outcome {
     let (mut reader, _) = global.reader()?;
     let report = report(&args, &mut reader, Timestamp::now())?;
     match global.output.unwrap_or(Format::Line) {
-        Format::Line => {
+        Format::Line | Format::Wide | Format::Name => {
             for line in lines(&report, out.look) {
                 out.line(&line)?;
             }
@@ -133,7 +133,7 @@ fn time_of(line: &[u8]) -> Option<i64> {
 /// The API server counts by resource and verb, and knows nothing of what a narrower choice would ask for.
 fn comparable(select: &SelectArgs) -> Result<(), Failure> {
     let narrower = [
-        ("-n", select.only.namespace.is_some()),
+        ("-n", !select.only.namespace.is_empty()),
         ("--type", !select.only.types.is_empty()),
         ("--where", select.only.filter.is_some()),
         ("a NAME", select.objects.iter().any(|object| object.contains('/'))),

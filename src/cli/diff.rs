@@ -24,12 +24,13 @@ use crate::wire::{Change, Entry, EntryGap};
 /// Arguments of `decklog diff`.
 #[derive(Args, Debug)]
 pub struct DiffArgs {
-    /// Resources and objects as kubectl spells them: deploy, deploy/web [default: everything]
-    #[arg(value_name = "KIND[/NAME]")]
+    /// Resources and objects as kubectl spells them: deploy, deploy/web [default: everything]; and the moments, instead of
+    /// --from and --to: 14..100, 10:00..10:30, 1h.., or 14 100
+    #[arg(value_name = "KIND[/NAME] or FROM..TO")]
     pub objects: Vec<String>,
-    /// Only this namespace
-    #[arg(short, long, value_name = "NS")]
-    pub namespace: Option<String>,
+    /// Only these namespaces: shop, or shop,pay
+    #[arg(short, long, value_name = "NS", value_delimiter = ',')]
+    pub namespace: Vec<String>,
     /// All namespaces, which is the default
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
@@ -147,7 +148,8 @@ struct Difference {
 ///
 /// # Errors
 /// Exit 1 where the journal does not reach back to a moment or knows no such object.
-pub fn main(args: DiffArgs, global: &Global) -> Outcome {
+pub fn main(mut args: DiffArgs, global: &Global) -> Outcome {
+    args.take_moments()?;
     let (mut reader, _) = global.reader()?;
     let hour_ago = || clock().now.saturating_sub(HOUR).unwrap_or(clock().now);
     let from = begin(&mut reader, args.from.unwrap_or_else(|| At::Ago(hour_ago())))?;
@@ -169,7 +171,7 @@ pub fn main(args: DiffArgs, global: &Global) -> Outcome {
     let difference = scope.compare(&mut reader, from, to, spell)?;
     let mut out = Out::paged(global);
     match format {
-        Format::Line => print(&mut out, &difference, scope.objects.is_some())?,
+        Format::Line | Format::Wide | Format::Name => print(&mut out, &difference, scope.objects.is_some())?,
         format @ (Format::Json | Format::Yaml) => out.document(format, &difference)?,
     }
     out.flush()?;
@@ -178,6 +180,34 @@ pub fn main(args: DiffArgs, global: &Global) -> Outcome {
 
 /// How far it looks back by default.
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
+
+impl DiffArgs {
+    /// Takes the moments out of what stands without a flag: `A..B`, `A..`, or `A B`.
+    fn take_moments(&mut self) -> Result<(), Failure> {
+        let (mut moments, mut objects) = (Vec::new(), Vec::new());
+        for word in std::mem::take(&mut self.objects) {
+            let read = |text: &str| at(text).map_err(|expected| Failure::usage(format!("{word}: {expected}")));
+            match word.split_once("..").filter(|_| !word.contains('/')) {
+                Some((from, "")) => moments.push(read(from)?),
+                Some((from, to)) => moments.extend([read(from)?, read(to)?]),
+                // No resource is called like a moment.
+                None => match at(&word) {
+                    Ok(moment) => moments.push(moment),
+                    Err(_) => objects.push(word),
+                },
+            }
+        }
+        self.objects = objects;
+        let flags = [self.from, self.to].iter().flatten().count();
+        if moments.len() > 2 || (!moments.is_empty() && flags > 0) {
+            return Err(Failure::usage("diff compares two moments; write FROM..TO, or --from and --to"));
+        }
+        let mut moments = moments.into_iter();
+        self.from = self.from.or(moments.next());
+        self.to = self.to.or(moments.next());
+        Ok(())
+    }
+}
 
 /// The first moment, which has to be one of which something is known; where it was only said how long ago that is, the
 /// log may have begun later.
@@ -211,18 +241,22 @@ fn begin(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
 /// What is compared.
 struct Scope {
     resources: Vec<i64>,
-    namespace: Option<String>,
+    /// None for all of them.
+    namespaces: BTreeSet<Option<String>>,
     /// Only these.
     objects: Option<Vec<ObjectRow>>,
 }
 
 impl Scope {
     fn of(args: &DiffArgs, reader: &Reader) -> Result<Self, Failure> {
-        let namespace = args.namespace.clone();
-        object::namespace(reader, namespace.as_deref())?;
+        object::namespaces(reader, &args.namespace)?;
+        let mut namespaces: BTreeSet<_> = args.namespace.iter().cloned().map(Some).collect();
+        if namespaces.is_empty() {
+            namespaces.insert(None);
+        }
         if args.objects.is_empty() {
             let resources = reader.resources()?.into_iter().map(|(id, _)| id).collect();
-            return Ok(Self { resources, namespace, objects: None });
+            return Ok(Self { resources, namespaces, objects: None });
         }
         let spellings = Spellings::load(reader)?;
         let (mut resources, mut objects, mut all) = (BTreeSet::new(), Vec::new(), false);
@@ -230,7 +264,7 @@ impl Scope {
             let named = spellings.read(text)?;
             resources.extend(named.resources.iter().map(|(id, _)| *id));
             if named.name.is_some() {
-                objects.extend(object::find(reader, "diff", text, namespace.as_deref())?);
+                objects.extend(object::find(reader, "diff", text, &args.namespace)?);
             } else {
                 all = true;
             }
@@ -238,7 +272,7 @@ impl Scope {
         if all && !objects.is_empty() {
             return Err(Failure::usage("diff takes either resources or single objects, not both at once"));
         }
-        Ok(Self { resources: resources.into_iter().collect(), namespace, objects: (!all).then_some(objects) })
+        Ok(Self { resources: resources.into_iter().collect(), namespaces, objects: (!all).then_some(objects) })
     }
 
     fn compare(&self, reader: &mut Reader, from: Moment, to: Moment, spell: Spell) -> Result<Difference, Failure> {
@@ -247,7 +281,9 @@ impl Scope {
             None => {
                 let mut rows = Vec::new();
                 for resource in &self.resources {
-                    rows.extend(reader.objects_changed(*resource, self.namespace.as_deref(), from.seq)?);
+                    for namespace in &self.namespaces {
+                        rows.extend(reader.objects_changed(*resource, namespace.as_deref(), from.seq)?);
+                    }
                 }
                 rows
             }
@@ -277,7 +313,11 @@ impl Scope {
         let mut concerned = BTreeSet::new();
         match &self.objects {
             Some(objects) => concerned.extend(objects.iter().map(|row| (row.resource_id, Some(row.namespace.clone())))),
-            None => concerned.extend(self.resources.iter().map(|resource| (*resource, self.namespace.clone()))),
+            None => {
+                for namespace in &self.namespaces {
+                    concerned.extend(self.resources.iter().map(|resource| (*resource, namespace.clone())));
+                }
+            }
         }
         let names: BTreeMap<i64, String> =
             reader.resources()?.into_iter().map(|(id, resource)| (id, resource.full_name())).collect();
@@ -498,7 +538,7 @@ fn yaml(out: &mut Out, found: &Differs, stored: &StoredEntry) -> Result<(), Fail
     let damaged = |error: serde_json::Error| object::damaged(stored.seq, &error);
     let object = entry.object.ok_or_else(|| object::damaged(stored.seq, &"it has no object"))?;
     let tree = Node::parse(object.get().as_bytes()).map_err(damaged)?;
-    let mut tree = match found.became {
+    let tree = match found.became {
         Became::Added | Became::FirstSeen => tree.added(),
         Became::Removed => tree.gone(),
         Became::Changed | Became::Replaced => {
@@ -511,6 +551,11 @@ fn yaml(out: &mut Out, found: &Differs, stored: &StoredEntry) -> Result<(), Fail
             tree
         }
     };
+    put_tree(out, tree)
+}
+
+/// The differences of a tree, without what every write moves.
+pub(super) fn put_tree(out: &mut Out, mut tree: Node<'_>) -> Result<(), Failure> {
     tree.without(&bookkeeping::PATHS);
     tree.without_empty(&["metadata", "annotations"]);
     if tree.differs() {

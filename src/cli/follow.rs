@@ -9,13 +9,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 
-use super::{Exit, Failure};
+use super::{Exit, Failure, complain};
 use crate::journal::Reader;
+use crate::status;
 
 /// The first wait after a file was written …
 const SOON: Duration = Duration::from_millis(2);
@@ -29,6 +30,8 @@ pub(super) struct Follow {
     inotify: Option<OwnedFd>,
     inode: Option<u64>,
     version: i64,
+    /// When a daemon was last looked for, and whether there was one.
+    looked: Option<(Instant, bool)>,
 }
 
 impl Follow {
@@ -39,7 +42,7 @@ impl Follow {
         let events = inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE | inotify::WatchFlags::MOVED_TO;
         let inotify = inotify::init(flags).and_then(|fd| inotify::add_watch(&fd, dir, events).map(|_| fd)).ok();
         let version = reader.data_version()?;
-        Ok(Self { dir: dir.to_owned(), inotify, inode: inode(dir), version })
+        Ok(Self { dir: dir.to_owned(), inotify, inode: inode(dir), version, looked: None })
     }
 
     /// Returns after the next commit, which may have happened since the last call.
@@ -54,6 +57,7 @@ impl Follow {
                 self.version = version;
                 return Ok(());
             }
+            self.look_for_daemon();
             if self.sleep(pause)? {
                 pause = SOON;
             } else {
@@ -69,6 +73,21 @@ impl Follow {
                 ));
             }
         }
+    }
+
+    /// Says so where nobody writes to the journal, once until somebody does.
+    fn look_for_daemon(&mut self) {
+        if self.looked.is_some_and(|(at, _)| at.elapsed() < LATE) {
+            return;
+        }
+        let running = status::daemon(&self.dir).running;
+        if !running && self.looked.is_none_or(|(_, ran)| ran) {
+            complain(&format!(
+                "note: no daemon is running on {}, so nothing new comes until `decklog run` is started; waiting",
+                self.dir.display()
+            ));
+        }
+        self.looked = Some((Instant::now(), running));
     }
 
     /// Waits at most `pause`; says whether something was written.

@@ -27,6 +27,9 @@ pub struct LogArgs {
     /// The object, as kubectl spells it: deploy/web, deployments.apps/web
     #[arg(value_name = "KIND/NAME")]
     pub object: String,
+    /// Its name, where the first word is its kind alone.
+    #[arg(hide = true)]
+    pub name: Option<String>,
     /// Which of its entries.
     #[command(flatten)]
     pub only: FilterArgs,
@@ -45,6 +48,9 @@ pub struct LogArgs {
     /// Only the newest so many lines
     #[arg(long, value_name = "COUNT", value_parser = how_many)]
     pub last: Option<usize>,
+    /// Oldest first
+    #[arg(short, long)]
+    pub reverse: bool,
 }
 
 impl Run {
@@ -95,6 +101,24 @@ struct Run {
     objects: BTreeSet<usize>,
 }
 
+/// A line to print.
+enum Line {
+    /// An entry, read already or not, with the place of its object in the family.
+    One(Seq, Option<StoredEntry>, Option<usize>),
+    /// Several.
+    Run(Run),
+}
+
+impl Line {
+    /// Without what can be read again.
+    fn light(self) -> Self {
+        match self {
+            Self::One(seq, _, member) => Self::One(seq, None, member),
+            Self::Run(run) => Self::Run(run),
+        }
+    }
+}
+
 /// Something to print.
 enum Event {
     /// An entry of the object with this place in the family.
@@ -107,13 +131,19 @@ enum Event {
 ///
 /// # Errors
 /// Exit 1 where the journal has no entry of the object, and 64 where the name is that of several.
-pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
+pub fn main(mut args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
+    if let Some(name) = args.name.take() {
+        args.object = format!("{}/{name}", args.object);
+    }
     let (mut reader, _) = global.reader()?;
     let filter = args.only.compile()?;
     let choice = filter.as_ref().filter(|filter| filter.asks_only_for(&ROW));
     let choice = choice.map(|filter| |line: &[u8]| filter.is_true_for(line));
+    if let Some(filter) = &filter {
+        filter.look_for_typos(&reader)?;
+    }
     args.only.check(&mut reader)?;
-    let rows = object::find(&reader, "log", &args.object, args.only.namespace.as_deref())?;
+    let rows = object::find(&reader, "log", &args.object, &args.only.namespace)?;
     let root = object::only(&args.object, rows)?;
     if root.last == Seq(0) {
         return Err(Failure::no(object::not_yet(&mut reader, &root, None)?));
@@ -128,10 +158,7 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     let mut run: Option<Run> = None;
     let mut printer = Printer::new(out, global, &args, &family, reader.head()?);
     let mut left = args.last.unwrap_or(usize::MAX);
-    for (seq, event) in events.iter().rev() {
-        if left == 0 && run.is_none() {
-            break;
-        }
+    let read = |reader: &mut Reader, seq: Seq, event: &Event| -> Result<Option<StoredEntry>, Failure> {
         let stored = match event {
             Event::Gap(stored) => Some(stored.clone()),
             // What is gone by now was among the oldest.
@@ -141,8 +168,21 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
                 one.entries.into_iter().next()
             }
         };
-        let keeps = |stored: &StoredEntry| filter.as_ref().is_none_or(|filter| filter.is_true_for(&stored.line));
-        let Some(stored) = stored.filter(keeps) else { continue };
+        Ok(stored.filter(|stored| filter.as_ref().is_none_or(|filter| filter.is_true_for(&stored.line))))
+    };
+    let mut shown = Vec::new();
+    let mut show = |printer: &mut Printer<'_>, line: Line| -> Result<(), Failure> {
+        if args.reverse {
+            shown.push(line.light());
+            return Ok(());
+        }
+        printer.show(line, &family)
+    };
+    for (seq, event) in events.iter().rev() {
+        if left == 0 && run.is_none() {
+            break;
+        }
+        let Some(stored) = read(&mut reader, *seq, event)? else { continue };
         let entry = object::parse(&stored)?;
         let change = Change::of(&entry).map_err(|error| object::damaged(stored.seq, &error))?.unwrap_or_default();
         if !args.keeps(&entry, &change.areas) {
@@ -164,17 +204,33 @@ pub fn main(args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
             }
             continue;
         }
-        printer.fold(run.take(), &family)?;
+        if let Some(run) = run.take() {
+            show(&mut printer, Line::Run(run))?;
+        }
         if left == 0 {
             break;
         }
         left -= 1;
-        printer.print(&stored, member.map(|member| &family[member]))?;
+        show(&mut printer, Line::One(*seq, Some(stored), member))?;
     }
-    printer.fold(run, &family)?;
+    if let Some(run) = run {
+        show(&mut printer, Line::Run(run))?;
+    }
     let retained = reader.retained()?;
-    if left > 0 && retained.removed > 0 {
-        printer.end(&format!("what was before entry {} was removed by retention", retained.oldest))?;
+    let removed = format!("what was before entry {} was removed by retention", retained.oldest);
+    let removed = Some(removed).filter(|_| left > 0 && retained.removed > 0);
+    if let Some(removed) = removed.as_ref().filter(|_| args.reverse) {
+        printer.end(removed)?;
+    }
+    for line in shown.into_iter().rev() {
+        let line = match line {
+            Line::One(seq, None, member) => Line::One(seq, reader.entry(seq)?, member),
+            line => line,
+        };
+        printer.show(line, &family)?;
+    }
+    if let Some(removed) = removed.filter(|_| !args.reverse) {
+        printer.end(&removed)?;
     }
     if printer.first && args.last != Some(0) {
         complain(&format!("no entry of {} fits", printer.object));
@@ -362,7 +418,8 @@ impl<'o> Printer<'o> {
             seq_width: head.to_string().len().max(4),
             day: String::new(),
             object: family[0].spell(),
-            newest: family[0].uid.clone(),
+            // Oldest first, a gap comes before the incarnation that it is part of.
+            newest: if args.reverse { String::new() } else { family[0].uid.clone() },
             uid: String::new(),
             first: true,
         }
@@ -379,7 +436,7 @@ impl<'o> Printer<'o> {
                 let text = yaml::from_json(&stored.line).map_err(|error| object::damaged(stored.seq, &error))?;
                 self.out.bytes(text.as_bytes())
             }
-            Format::Line => self.line(stored, row, first),
+            Format::Line | Format::Wide | Format::Name => self.line(stored, row, first),
         }
     }
 
@@ -473,9 +530,17 @@ impl<'o> Printer<'o> {
         Ok(())
     }
 
+    fn show(&mut self, line: Line, family: &[ObjectRow]) -> Result<(), Failure> {
+        match line {
+            Line::One(_, Some(stored), member) => self.print(&stored, member.map(|member| &family[member])),
+            // It was removed meanwhile.
+            Line::One(_, None, _) => Ok(()),
+            Line::Run(run) => self.fold(&run, family),
+        }
+    }
+
     /// A run of changes, as one line; one alone as it is.
-    fn fold(&mut self, run: Option<Run>, family: &[ObjectRow]) -> Result<(), Failure> {
-        let Some(run) = run else { return Ok(()) };
+    fn fold(&mut self, run: &Run, family: &[ObjectRow]) -> Result<(), Failure> {
         let member = &family[run.member];
         if run.count == 1 {
             return self.print(&run.newest, Some(member));

@@ -124,8 +124,13 @@ impl Spellings {
         self.resources.iter().filter(|resource| best.is_some() && form(resource) == best).cloned().collect()
     }
 
+    /// The resources that have ever been watched.
+    pub fn watched(&self) -> impl Iterator<Item = &Resource> {
+        self.resources.iter().filter(|(id, _)| self.watched.contains(id)).map(|(_, resource)| resource)
+    }
+
     fn watched_names(&self) -> Vec<String> {
-        self.resources.iter().filter(|(id, _)| self.watched.contains(id)).map(|(_, r)| r.full_name()).collect()
+        self.watched().map(Resource::full_name).collect()
     }
 
     fn unknown(&self, kind: &str) -> Failure {

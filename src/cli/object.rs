@@ -1,10 +1,12 @@
 //! The one object that a command is about, and the moment.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
-use super::Failure;
 use super::clock::{clock, moment};
 use super::names::{At, Named, Spellings};
+use super::{Failure, complain};
 use crate::journal::{ObjectRow, Reader};
 use crate::model::{EntryType, Seq};
 use crate::spelling::{nearest, nearest_by};
@@ -21,7 +23,7 @@ pub(super) fn find(
     reader: &Reader,
     command: &str,
     text: &str,
-    namespace: Option<&str>,
+    namespaces: &[String],
 ) -> Result<Vec<ObjectRow>, Failure> {
     let named = Spellings::load(reader)?.read(text)?;
     if named.name.is_none() {
@@ -29,7 +31,7 @@ pub(super) fn find(
             "{command} takes KIND/NAME, such as {text}/web; `decklog tail {text}` prints what happened to all of them"
         )));
     }
-    known(reader, text, &named, namespace)
+    known(reader, text, &named, namespaces)
 }
 
 /// The objects that a spelling with a name can mean, at least one.
@@ -40,7 +42,7 @@ pub(super) fn known(
     reader: &Reader,
     text: &str,
     named: &Named,
-    namespace: Option<&str>,
+    namespaces: &[String],
 ) -> Result<Vec<ObjectRow>, Failure> {
     let name = named.name.as_deref().unwrap_or_default();
     let mut rows = Vec::new();
@@ -48,8 +50,8 @@ pub(super) fn known(
         rows.extend(reader.objects(*id, None, Some(name))?);
     }
     let elsewhere: Vec<String> = rows.iter().map(ObjectRow::spell).collect();
-    if let Some(namespace) = namespace {
-        rows.retain(|row| !row.resource.namespaced || row.namespace == namespace);
+    if !namespaces.is_empty() {
+        rows.retain(|row| !row.resource.namespaced || namespaces.contains(&row.namespace));
     }
     if !rows.is_empty() {
         return Ok(rows);
@@ -62,31 +64,67 @@ pub(super) fn known(
     }
     let mut rows = Vec::new();
     for (id, _) in &named.resources {
-        rows.extend(reader.objects(*id, namespace, None)?.into_iter().take(LIKE));
+        rows.extend(of_resource(reader, *id, namespaces, None)?.into_iter().take(LIKE));
     }
+    // Nothing is near to a pattern.
+    let name = if name.contains(['*', '?']) { "" } else { name };
     let nearest = nearest_by(name, rows, |row: &ObjectRow| row.name.clone());
     let hint = nearest.map_or_else(String::new, |row| format!("; did you mean {}?", row.spell()));
     Err(Failure::no(format!("the journal knows no {text}{hint}")))
 }
 
-/// That something is known of a namespace.
+/// The objects of a resource that have this name, or all of them, in these namespaces or in all. In a name `*` and `?`
+/// stand for other characters. What lives in no namespace is meant whatever the namespace, as kubectl has it.
+///
+/// # Errors
+/// Where the journal cannot be read.
+pub(super) fn of_resource(
+    reader: &Reader,
+    id: i64,
+    namespaces: &[String],
+    name: Option<&str>,
+) -> Result<Vec<ObjectRow>, Failure> {
+    if namespaces.is_empty() {
+        return Ok(reader.objects(id, None, name)?);
+    }
+    let mut rows = Vec::new();
+    for namespace in BTreeSet::from_iter(namespaces.iter().map(String::as_str).chain([""])) {
+        rows.extend(reader.objects(id, Some(namespace), name)?);
+    }
+    Ok(rows)
+}
+
+/// That something is known of each of these namespaces.
 ///
 /// # Errors
 /// Where nothing is, with what comes nearest.
-pub(super) fn namespace(reader: &Reader, namespace: Option<&str>) -> Result<(), Failure> {
-    let Some(wanted) = namespace else { return Ok(()) };
-    let known = reader.namespaces()?;
-    if known.is_empty() || known.contains(wanted) {
+pub(super) fn namespaces(reader: &Reader, namespaces: &[String]) -> Result<(), Failure> {
+    if namespaces.is_empty() {
         return Ok(());
     }
-    let hint = match nearest(wanted, known.iter().map(String::as_str)) {
+    let known = reader.namespaces()?;
+    let Some(wanted) = namespaces.iter().find(|namespace| !known.contains(*namespace)) else { return Ok(()) };
+    if known.is_empty() {
+        return Ok(());
+    }
+    if !wanted.is_empty() && wanted.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Failure::no(format!(
+            "the journal knows nothing in the namespace {wanted}; -n is the namespace, and the newest {wanted} entries are --last {wanted}"
+        )));
+    }
+    let hint = nearest_or_all(wanted, &known);
+    Err(Failure::no(format!("the journal knows nothing in the namespace {wanted}; {hint}")))
+}
+
+/// What was most likely meant, else what there is.
+pub(super) fn nearest_or_all(word: &str, known: &BTreeSet<String>) -> String {
+    match nearest(word, known.iter().map(String::as_str)) {
         Some(name) => format!("did you mean {name}?"),
-        None if known.len() <= NAMESPACES => {
+        None if known.len() <= NAMED => {
             format!("it knows {}", known.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
         }
         None => format!("it knows {} others", known.len()),
-    };
-    Err(Failure::no(format!("the journal knows nothing in the namespace {wanted}; {hint}")))
+    }
 }
 
 /// That a moment is not to come.
@@ -144,8 +182,8 @@ pub(super) fn several<'r>(text: &str, rows: impl Iterator<Item = &'r ObjectRow>)
     ))
 }
 
-/// So many namespaces are named where none is like the one asked for.
-const NAMESPACES: usize = 8;
+/// So many names are given where none is like the one asked for.
+const NAMED: usize = 8;
 
 /// How a moment is spelled: for people, or for programs.
 pub(super) type Spell = fn(Timestamp) -> String;
@@ -202,10 +240,11 @@ pub(super) fn place(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
     }
 }
 
-/// As [`place`], for these objects: of a seq it says which of them is meant, and that of another object is refused.
+/// As [`place`], for these objects: of a seq it says which of them is meant. That of another object is a moment as well,
+/// with a note.
 ///
 /// # Errors
-/// As [`place`], and where the entry is of another object.
+/// As [`place`].
 pub(super) fn place_of(reader: &mut Reader, rows: &mut Vec<ObjectRow>, at: At) -> Result<Moment, Failure> {
     let place = place(reader, at)?;
     let At::Seq(seq) = at else { return Ok(place) };
@@ -219,11 +258,10 @@ pub(super) fn place_of(reader: &mut Reader, rows: &mut Vec<ObjectRow>, at: At) -
         let step = reader.step(row, seq)?.filter(|step| step.kept);
         before = before.max(step.map(|step| (step.seq, row.spell())));
     }
-    let nearest = match before {
-        Some((step, name)) => format!("the last entry of {name} before it is {step}: --at {step}"),
-        None => format!("the journal has no entry of {} before it", rows[0].spell()),
-    };
-    Err(Failure::usage(format!("entry {seq} is of {}; {nearest}", owner.spell())))
+    if let Some((step, name)) = before {
+        complain(&format!("note: entry {seq} is of {}; the last entry of {name} before it is {step}", owner.spell()));
+    }
+    Ok(place)
 }
 
 /// What is not known of a moment: where it lies in a gap of the object's resource, the sentence that says so.

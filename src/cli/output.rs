@@ -137,7 +137,7 @@ impl Out {
         let json = serde_json::to_vec_pretty(value).map_err(bug)?;
         match format {
             Format::Yaml => self.bytes(yaml::from_json(&json).map_err(bug)?.as_bytes()),
-            Format::Json | Format::Line => self.json(&json),
+            Format::Json | Format::Line | Format::Wide | Format::Name => self.json(&json),
         }
     }
 

@@ -1,20 +1,32 @@
-//! Which entries a command is about: kubectl's spellings, namespaces, types, moments, and a CEL expression.
+//! Which entries a command is about: kubectl's spellings, namespaces, labels, types, moments, and what entries say.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
 use jiff::Timestamp;
+use regex::bytes::Regex;
+use serde::Deserialize;
 
 use super::names::{Spellings, ago};
-use super::{Failure, object};
+use super::path::{path, touches};
+use super::{Exit, Failure, complain, object};
+use crate::change::Pattern;
 use crate::filter::{Filter, Wanted};
 use crate::journal::{EntryQuery, Reader, StoredEntry};
 use crate::model::{EntryType, Seq};
+use crate::spelling::Text;
+use crate::spelling::kubernetes::LabelSelector;
+use crate::wire::{Entry, ROW};
 
 /// What `tail` and its siblings take to choose objects and entries.
 #[derive(Args, Clone, Debug, Default)]
 pub struct SelectArgs {
-    /// Resources and objects as kubectl spells them: deploy, deployments.apps, deploy/web [default: everything]
+    /// Resources and objects as kubectl spells them: deploy, deployments.apps, deploy/web, 'pods/web-*' [default: everything]
     #[arg(value_name = "KIND[/NAME]")]
     pub objects: Vec<String>,
+    /// Only objects with these labels, as the entry has them: app=web, 'env in (prod,qa)', '!legacy'
+    #[arg(short = 'l', long, value_name = "LABELS", value_parser = labels)]
+    pub selector: Option<LabelSelector>,
     /// All namespaces, which is the default
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
@@ -29,9 +41,9 @@ pub struct SelectArgs {
 /// What every command that prints entries takes to choose among them.
 #[derive(Args, Clone, Debug, Default)]
 pub struct FilterArgs {
-    /// Only this namespace
-    #[arg(short, long, value_name = "NS")]
-    pub namespace: Option<String>,
+    /// Only these namespaces: shop, or shop,pay
+    #[arg(short, long, value_name = "NS", value_delimiter = ',')]
+    pub namespace: Vec<String>,
     /// Only these types: ADDED, MODIFIED, DELETED, GAP
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = entry_type)]
     pub types: Vec<EntryType>,
@@ -44,16 +56,106 @@ pub struct FilterArgs {
     /// Only entries for which this CEL expression over the entry is true: 'type == "DELETED" && namespace == "shop"'
     #[arg(long = "where", value_name = "CEL")]
     pub filter: Option<String>,
+    /// Only entries that changed this field: .spec.replicas, '.spec.template.spec.containers[*].image', image
+    #[arg(long, value_name = "PATH", value_parser = path)]
+    pub touched: Option<Pattern>,
+    /// Only entries whose JSON, as -o json prints it, matches this regular expression: 'nginx:1\.2[89]', '(?i)oomkilled'
+    #[arg(long, value_name = "REGEX", value_parser = regex)]
+    pub grep: Option<Regex>,
+}
+
+/// What is asked of the entries themselves.
+#[derive(Debug, Default)]
+pub struct Asked {
+    filter: Option<Filter>,
+    touched: Option<Pattern>,
+    grep: Option<Regex>,
+    labels: Option<LabelSelector>,
+}
+
+impl Asked {
+    /// Whether it asks for nothing but these keys of an entry, so that they are all it has to be given.
+    #[must_use]
+    pub fn asks_only_for(&self, keys: &[&str]) -> bool {
+        self.touched.is_none()
+            && self.grep.is_none()
+            && self.labels.is_none()
+            && self.filter.as_ref().is_none_or(|filter| filter.asks_only_for(keys))
+    }
+
+    /// Whether an entry is one of those; where an expression has no answer for it, it is not.
+    #[must_use]
+    pub fn is_true_for(&self, line: &[u8]) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.is_true_for(line))
+            && self.grep.as_ref().is_none_or(|grep| grep.is_match(line))
+            && self.touched.as_ref().is_none_or(|path| touches(line, path))
+            && self.labels.as_ref().is_none_or(|labels| is_labelled(line, labels))
+    }
+
+    /// Says so where an expression compares with what the journal has never seen, with what comes nearest.
+    ///
+    /// # Errors
+    /// Where the journal cannot be read.
+    pub fn look_for_typos(&self, reader: &Reader) -> Result<(), Failure> {
+        for (key, text) in self.filter.iter().flat_map(Filter::compared) {
+            let known: BTreeSet<String> = match key.as_str() {
+                "type" => EntryType::ALL.iter().map(|kind| kind.as_str().to_owned()).collect(),
+                "kind" => reader.sources()?.into_iter().map(|source| source.resource.kind).collect(),
+                "resource" => reader.sources()?.into_iter().map(|source| source.resource.plural).collect(),
+                "namespace" => reader.namespaces()?,
+                _ => continue,
+            };
+            if text.is_empty() || known.is_empty() || known.contains(text) {
+                continue;
+            }
+            let hint = object::nearest_or_all(text, &known);
+            complain(&format!("note: --where: the journal has seen no {key} {text:?}; {hint}"));
+        }
+        Ok(())
+    }
+
+    fn wanted(self) -> Wanted {
+        if self.asks_only_for(&ROW) {
+            Wanted::by_row(move |line| self.is_true_for(line))
+        } else {
+            Wanted::by_entry(move |line| self.is_true_for(line))
+        }
+    }
+}
+
+/// Whether the object of an entry has these labels. A gap is of every object.
+fn is_labelled(line: &[u8], labels: &LabelSelector) -> bool {
+    Entry::parse(line).is_ok_and(|entry| match entry.object {
+        Some(object) => labels.takes(&labels_of(object.get().as_bytes())),
+        None => entry.gap.is_some(),
+    })
+}
+
+/// The labels of an object; none where it has none that can be read.
+pub(super) fn labels_of(object: &[u8]) -> BTreeMap<String, String> {
+    #[derive(Deserialize)]
+    struct Object {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        #[serde(default)]
+        labels: Option<BTreeMap<String, String>>,
+    }
+    serde_json::from_slice::<Object>(object).ok().and_then(|object| object.metadata.labels).unwrap_or_default()
 }
 
 impl FilterArgs {
-    /// The expression of `--where`.
+    /// What is asked of the entries themselves, where something is.
     ///
     /// # Errors
-    /// Where it is wrong.
-    pub fn compile(&self) -> Result<Option<Filter>, Failure> {
+    /// Where the expression of `--where` is wrong.
+    pub fn compile(&self) -> Result<Option<Asked>, Failure> {
         let filter = self.filter.as_deref().map(Filter::compile).transpose();
-        filter.map_err(|error| Failure::usage(format!("--where: {error}")))
+        let filter = filter.map_err(|error| Failure::usage(format!("--where: {error}")))?;
+        let asked = Asked { filter, touched: self.touched.clone(), grep: self.grep.clone(), labels: None };
+        let asks = asked.filter.is_some() || asked.touched.is_some() || asked.grep.is_some();
+        Ok(asks.then_some(asked))
     }
 }
 
@@ -81,8 +183,39 @@ pub fn how_many(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "expected a number such as 20".to_owned())
 }
 
+/// A label selector.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn labels(text: &str) -> Result<LabelSelector, String> {
+    LabelSelector::read(text).map_err(|wrong| match wrong.nearest {
+        Some(near) => format!("{}; did you mean {near}?", wrong.found),
+        None => format!("{}; expected {}", wrong.found, LabelSelector::EXPECTED),
+    })
+}
+
+fn regex(text: &str) -> Result<Regex, String> {
+    Regex::new(text).map_err(|error| {
+        let last = error.to_string();
+        // The regex crate draws the place above its last line.
+        let last = last.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        format!("no regular expression: {last}")
+    })
+}
+
 fn entry_type(word: &str) -> Result<EntryType, String> {
     EntryType::parse(&word.to_ascii_uppercase()).ok_or_else(|| "expected ADDED, MODIFIED, DELETED or GAP".to_owned())
+}
+
+/// For whoever waits, what is not there yet may come: a note is enough.
+fn to_come(known: Result<(), Failure>, waits: bool) -> Result<(), Failure> {
+    match known {
+        Err(unknown) if waits && unknown.exit() == Exit::No => {
+            complain(&format!("note: {unknown}"));
+            Ok(())
+        }
+        known => known,
+    }
 }
 
 /// A selection of entries, ready to read with.
@@ -102,26 +235,30 @@ impl Selection {
     /// Where the arguments name what the journal does not know, or the expression is wrong.
     pub fn new(args: &SelectArgs, reader: &mut Reader) -> Result<Self, Failure> {
         let only = &args.only;
-        // Where the expression has no answer for an entry, the entry was not selected.
-        let filter = only.compile()?.map(|filter| Wanted::new(filter, |_| false));
+        let mut asked = only.compile()?;
+        if let Some(asked) = &asked {
+            asked.look_for_typos(reader)?;
+        }
+        if let Some(labels) = args.selector.clone() {
+            asked.get_or_insert_default().labels = Some(labels);
+        }
+        let filter = asked.map(Asked::wanted);
         only.check(reader)?;
         let mut objects = Vec::new();
         if !args.objects.is_empty() {
             let spellings = Spellings::load(reader)?;
             for text in args.objects.iter().flat_map(|text| text.split(',')) {
                 let named = spellings.read(text)?;
-                if named.name.is_some() && !args.waits {
-                    object::known(reader, text, &named, only.namespace.as_deref())?;
+                if named.name.is_some() {
+                    to_come(object::known(reader, text, &named, &only.namespace).map(drop), args.waits)?;
                 }
                 objects.extend(named.resources.iter().map(|(id, _)| (*id, named.name.clone())));
             }
         }
-        if !args.waits {
-            object::namespace(reader, only.namespace.as_deref())?;
-        }
+        to_come(object::namespaces(reader, &only.namespace), args.waits)?;
         let position = EntryQuery {
             objects,
-            namespace: only.namespace.clone(),
+            namespaces: only.namespace.clone(),
             types: only.types.clone(),
             since: only.since.map(Timestamp::as_microsecond),
             until: only.until.map(Timestamp::as_microsecond),
@@ -168,6 +305,18 @@ impl Selection {
             self.filter.as_ref().and_then(Wanted::of_row),
         )?;
         let reached = page.looked_at.filter(|_| page.looked == PAGE).map_or(upto, |(_, last)| last);
+        Ok((self.keep(page.entries), reached))
+    }
+
+    /// As [`Selection::page`], of the entries before `before` and newest first; what it looked at begins with the seq that
+    /// it gives back, which is not above `after` where there is no more.
+    ///
+    /// # Errors
+    /// As [`Selection::page`].
+    pub fn page_back(&self, reader: &mut Reader, after: Seq, before: Seq) -> Result<(Vec<StoredEntry>, Seq), Failure> {
+        let of_row = self.filter.as_ref().and_then(Wanted::of_row);
+        let page = reader.select(&self.position, after, Some(before), true, PAGE, of_row)?;
+        let reached = page.looked_at.filter(|_| page.looked == PAGE).map_or(after, |(_, last)| last);
         Ok((self.keep(page.entries), reached))
     }
 

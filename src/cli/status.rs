@@ -24,6 +24,9 @@ pub struct StatusArgs {
     /// Print it again every two seconds, until Ctrl-C
     #[arg(short, long)]
     pub watch: bool,
+    /// Print only the alarms, and exit with 1 where there is one: for cron, scripts and monitoring
+    #[arg(long, conflicts_with = "watch")]
+    pub check: bool,
 }
 
 /// So many sources are listed each, and of more only those of which there is something to say.
@@ -50,20 +53,23 @@ pub fn main(args: StatusArgs, global: &Global) -> Outcome {
             status.sources.retain(|source| wanted.iter().any(|name| source.name.split('/').next() == Some(name)));
         }
         match global.output.unwrap_or(Format::Line) {
-            Format::Line => {
+            Format::Line | Format::Wide | Format::Name => {
                 if args.watch && out.look.terminal {
                     // From the top of an empty screen.
                     out.bytes(b"\x1b[H\x1b[2J")?;
                 }
-                for line in lines(&status, args.all || wanted.is_some(), out.look) {
+                let all = args.all || wanted.is_some();
+                let lines = if args.check { alarms(&status, out.look) } else { lines(&status, all, out.look) };
+                for line in lines {
                     out.line(&line)?;
                 }
             }
+            format @ (Format::Json | Format::Yaml) if args.check => out.document(format, &status.alarms)?,
             format @ (Format::Json | Format::Yaml) => out.document(format, &status)?,
         }
         out.flush()?;
         if !args.watch {
-            return Ok(Exit::Done);
+            return Ok(if args.check && !status.alarms.is_empty() { Exit::No } else { Exit::Done });
         }
         std::thread::sleep(AGAIN);
         if !out.look.terminal {
@@ -89,6 +95,10 @@ fn wanted(resources: &[String], reader: &Reader) -> Result<Option<Vec<String>>, 
     Ok(Some(wanted))
 }
 
+fn alarms(status: &Status, look: Look) -> Vec<String> {
+    status.alarms.iter().map(|alarm| alarm_line("alarm", Ink::Bad, alarm, status, look)).collect()
+}
+
 type Cell = (Option<Ink>, String);
 
 fn plain(text: impl Into<String>) -> Cell {
@@ -98,7 +108,7 @@ fn plain(text: impl Into<String>) -> Cell {
 /// The status for people.
 fn lines(status: &Status, all: bool, look: Look) -> Vec<String> {
     let mut lines = head(status, look);
-    lines.extend(status.alarms.iter().map(|alarm| alarm_line("alarm", Ink::Bad, alarm, status, look)));
+    lines.extend(alarms(status, look));
     lines.extend(status.notices.iter().map(|notice| alarm_line("notice", Ink::Change, notice, status, look)));
     let mut sources: Vec<&SourceStatus> = status.sources.iter().collect();
     // Those of which there is something to say come first, and where there are many they alone.

@@ -22,9 +22,12 @@ pub struct TailArgs {
     /// Go on with entries as they come
     #[arg(short, long, conflicts_with = "until")]
     pub follow: bool,
-    /// Only the newest so many [default: 10, with --since all]
+    /// Only the newest so many [default: 10; after --since all of them]
     #[arg(long, value_name = "COUNT", value_parser = how_many)]
     pub last: Option<usize>,
+    /// Newest first
+    #[arg(short, long, conflicts_with = "follow")]
+    pub reverse: bool,
 }
 
 /// Prints the log.
@@ -43,6 +46,21 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
 
     let begin = selection.begin(&reader)?;
     let count = args.last.or_else(|| select.only.since.is_none().then_some(LAST));
+    if args.reverse {
+        let mut left = count.unwrap_or(usize::MAX);
+        let mut before = reader.head()?.next();
+        while left > 0 && before > begin.next() {
+            let (entries, reached) = selection.page_back(&mut reader, begin, before)?;
+            for entry in entries.iter().take(left) {
+                printer.print(&mut out, entry)?;
+            }
+            left = left.saturating_sub(entries.len());
+            before = reached;
+        }
+        out.flush()?;
+        printer.nothing(args.last, reader.head()?);
+        return Ok(Exit::Done);
+    }
     let mut after = match count {
         Some(count) => selection.newest(&mut reader, begin, count)?,
         None => begin,
@@ -58,9 +76,7 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
         }
         out.flush()?;
         let Some(follow) = &mut follow else {
-            if printer.first && args.last != Some(0) {
-                complain(if head == Seq(0) { "the journal has no entries yet" } else { "no entry of the log fits" });
-            }
+            printer.nothing(args.last, head);
             return Ok(Exit::Done);
         };
         follow.wait(&reader)?;
@@ -90,13 +106,22 @@ impl Printer {
         Ok(Self { format, lines, first: true })
     }
 
+    /// Says so where nothing was printed.
+    fn nothing(&self, last: Option<usize>, head: Seq) {
+        if self.first && last != Some(0) {
+            complain(if head == Seq(0) { "the journal has no entries yet" } else { "no entry of the log fits" });
+        }
+    }
+
     fn print(&mut self, out: &mut Out, entry: &StoredEntry) -> Result<(), Failure> {
         let first = std::mem::replace(&mut self.first, false);
         let damaged = |why: &dyn std::fmt::Display| {
             Failure::new(Exit::Io, format!("entry {} is damaged ({why}); run `decklog verify`", entry.seq))
         };
         match self.format {
-            Format::Line => out.line(&self.lines.render(&entry.line).map_err(|error| damaged(&error))?),
+            Format::Line | Format::Wide | Format::Name => {
+                out.line(&self.lines.render(&entry.line).map_err(|error| damaged(&error))?)
+            }
             Format::Json => out.json(&entry.line),
             Format::Yaml => {
                 if !first {

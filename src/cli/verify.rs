@@ -250,7 +250,7 @@ fn answer(
     let whole = problems.is_empty() && verdict.whole;
     let mut out = Out::new(global);
     match global.output.unwrap_or(Format::Line) {
-        Format::Line => {
+        Format::Line | Format::Wide | Format::Name => {
             let whole_lines = Look { width: None, ..out.look };
             for line in summary {
                 out.line(&printable(line))?;

@@ -112,7 +112,11 @@ impl Checker<'_> {
                 let name = schema["format"].as_str().unwrap_or_default();
                 if let Err(wrong) = format::check(name, text, self.files) {
                     let expected = expected(self.schema, &schema);
-                    self.report_near(&node.place, path, wrong.found, expected, wrong.nearest);
+                    let nearest = match text.trim().parse::<u64>() {
+                        Ok(number) if has_units(name) => self.with_unit(number, &schema),
+                        _ => wrong.nearest,
+                    };
+                    self.report_near(&node.place, path, wrong.found, expected, nearest);
                 }
             }
             ("integer", Value::Integer(number)) => {
@@ -128,6 +132,12 @@ impl Checker<'_> {
                     Value::Text(text) if wanted == "integer" => text.parse::<i64>().ok().map(|n| n.to_string()),
                     Value::Text(text) if wanted == "boolean" => nearest(text, ["true", "false"]),
                     Value::Text(text) if wanted == "array" && !secret => Some(format!("[{text:?}]")),
+                    Value::Integer(number)
+                        if wanted == "string" && has_units(schema["format"].as_str().unwrap_or_default()) =>
+                    {
+                        let number = u64::try_from(*number).ok().and_then(|number| self.with_unit(number, &schema));
+                        number.map(|text| format!("{text:?}"))
+                    }
                     Value::Integer(number) if wanted == "string" && !secret => {
                         let name = schema["format"].as_str().unwrap_or_default();
                         match format::check(name, &number.to_string(), self.files) {
@@ -146,6 +156,13 @@ impl Checker<'_> {
                 self.report_near(&node.place, path, node.described(secret), expected(self.schema, &schema), nearest);
             }
         }
+    }
+
+    /// A bare number with the unit of the default: without one nobody knows what was meant.
+    fn with_unit(&self, number: u64, schema: &Json) -> Option<String> {
+        let default = schema["default"].as_str()?;
+        let text = format!("{number}{}", default.trim_start_matches(|c: char| c.is_ascii_digit()));
+        format::check(schema["format"].as_str()?, &text, self.files).is_ok().then_some(text)
     }
 
     /// One of some words, or something that is no word.
@@ -218,15 +235,18 @@ impl Checker<'_> {
                     self.header(&member.place, &member.node, &key, &member.key);
                 }
             } else {
-                let found = match variants.and_then(|variants| other_type(variants, &member.key)) {
-                    Some(other) => format!("a key of sinks of type {other}; this one is {:?}", tag_of(node)),
-                    None => match self.sections_with(&member.key).as_slice() {
-                        [] => "an unknown key".to_owned(),
-                        sections => format!("an unknown key here (it is one of {})", sections.join(" and ")),
-                    },
-                };
                 let names: Vec<&str> = properties.keys().map(String::as_str).collect();
                 let nearest = nearest(&member.key, names.iter().copied());
+                let found = match variants.and_then(|variants| other_type(variants, &member.key)) {
+                    Some(other) => format!("a key of sinks of type {other}; this one is {:?}", tag_of(node)),
+                    // What is near was meant, wherever else there is such a key.
+                    None => match self.sections_with(&member.key).as_slice() {
+                        sections if nearest.is_none() && !sections.is_empty() => {
+                            format!("an unknown key here (it is one of {})", sections.join(" and "))
+                        }
+                        _ => "an unknown key".to_owned(),
+                    },
+                };
                 self.report_near(&member.place, &key, found, format!("one of {}", names.join(", ")), nearest);
             }
         }
@@ -377,6 +397,11 @@ impl Checker<'_> {
             }
         }
     }
+}
+
+/// Whether texts of this format are numbers with a unit.
+fn has_units(format: &str) -> bool {
+    matches!(format, "time-span" | "period" | "size")
 }
 
 fn is_tagged(schema: &Json) -> bool {

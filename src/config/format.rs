@@ -118,7 +118,7 @@ mod tests {
             ("time-span", "99999999999999999999s", None),
             ("period", "5", Some("5s")),
             ("period", "999ms", Some("1s")),
-            ("period", "0s", Some("off")),
+            ("period", "0s", None),
             ("period", "never", None),
             ("size", "10gb", Some("10GiB")),
             ("size", "10", Some("10B")),

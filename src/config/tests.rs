@@ -195,8 +195,8 @@ resources = 'pods'
         .join("\n"),
         @r#"
         2:11 cluster: the string "x"
-        3:18 state.max_size: the integer 10 → "10B"
-        4:17 state.max_age: the integer 30 → "30s"
+        3:18 state.max_size: the integer 10 → "10GiB"
+        4:17 state.max_age: the integer 30 → "30d"
         5:19 redact.defaults: the string "ture" → true
         6:15 http.listen: the integer 9465 → "127.0.0.1:9465"
         7:14 log.format: an array
@@ -730,4 +730,46 @@ proptest! {
             prop_assert!(!problems.to_string().contains("please report this"), "{}\n{}", text, problems);
         }
     }
+}
+
+#[test]
+fn a_number_without_a_unit_gets_that_of_the_default_and_no_other() {
+    let text = format!(
+        "[state]\nmax_age = '30'\n[cluster]\naudit_every = '0s'\n[[sink]]\nname = 'a'\ntype = 'file'\npath = '/x'\nrotate_size = 100\n{LEAST}"
+    );
+    insta::assert_snapshot!(briefly(&text).join("\n"), @r#"
+    2:11 state.max_age: "30": no unit (units: w, d, h, m, s, ms) → 30d
+    4:15 cluster.audit_every: "0s": a duration of zero
+    9:15 sink[0].rotate_size: the integer 100
+    "#);
+}
+
+#[test]
+fn a_key_that_is_near_is_not_sought_elsewhere() {
+    let text = format!("{LEAST}[redact]\nrules = [{{ resources = ['configmaps'], path = ['/data/x'] }}]\n");
+    let found = briefly(&text);
+    assert!(found.contains(&"4:40 redact.rules[0].path: an unknown key → paths".to_owned()), "{found:#?}");
+}
+
+#[test]
+fn what_stands_below_a_broken_header_is_not_reported() {
+    insta::assert_snapshot!(briefly("[state]\nmax_size = 10\n[[watch]\nresources = ['pods']\n").join("\n"), @r#"
+    2:12 state.max_size: the integer 10 → "10GiB"
+    3:9 : unclosed array table
+    "#);
+}
+
+#[test]
+fn another_language_is_named() {
+    for (text, language) in [
+        ("# decklog\nwatch:\n  - resources: [pods]\n", "YAML"),
+        ("---\nwatch:\n", "YAML"),
+        ("state: {path: /x}\n", "YAML"),
+        ("{\"watch\": []}\n", "JSON"),
+    ] {
+        let wrong = report(text);
+        assert!(wrong.contains(&format!("found     what looks like {language}")), "{wrong}");
+        assert!(wrong.contains("expected  TOML") && wrong.ends_with("1 problem in the configuration"), "{wrong}");
+    }
+    assert!(!report("[state]\nmax_size = 1GiB\n").contains("looks like"));
 }

@@ -119,6 +119,41 @@ pub(super) fn parse(text: &str) -> (Node, Vec<Problem>) {
     (Node { place: SourceSpan::Whole, value: lines.table(table.get_ref()) }, problems)
 }
 
+/// What to say of a text that is in another language than TOML.
+pub(super) fn other_language(text: &str) -> Option<Problem> {
+    let (at, first) = text.lines().enumerate().find(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'))?;
+    let key = first.split_once(':').map(|(key, rest)| (key.trim(), rest.is_empty() || rest.starts_with(' ')));
+    let bare = |key: &str| key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-\"'".contains(&b));
+    let language = match key {
+        _ if first.trim_start().starts_with('{') => "JSON",
+        _ if first.trim_end() == "---" => "YAML",
+        Some((key, true)) if bare(key) => "YAML",
+        _ => return None,
+    };
+    Some(Problem {
+        place: SourceSpan::File { line: at + 1, column: 1 },
+        key: String::new(),
+        found: format!("what looks like {language}"),
+        expected: "TOML, such as [[watch]] on a line and resources = [\"pods\"] on the next".to_owned(),
+        nearest: None,
+    })
+}
+
+/// The lines between a broken header and the next one: nobody knows which table they are of.
+pub(super) fn below_headers(text: &str, broken: &[Option<usize>]) -> Vec<Option<usize>> {
+    let mut homeless = Vec::new();
+    let mut lost = false;
+    for (at, line) in text.lines().enumerate() {
+        let line_number = Some(at + 1);
+        if line.trim_start().starts_with('[') {
+            lost = broken.contains(&line_number);
+        } else if lost {
+            homeless.push(line_number);
+        }
+    }
+    homeless
+}
+
 /// The path of the key that a line sets, as far as a text that is not TOML shows it.
 fn key_of_line(text: &str, line: usize) -> String {
     let bare = |key: &str| !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));

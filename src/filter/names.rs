@@ -155,17 +155,29 @@ pub(super) fn check_nesting(text: &str) -> Result<(), FilterError> {
 }
 
 /// The first thing that the parser did not understand.
-pub(super) fn parse_error(errors: &ParseErrors) -> FilterError {
+pub(super) fn parse_error(text: &str, errors: &ParseErrors) -> FilterError {
     let error = errors.errors.first();
     let (line, column) = error.map_or((1, 1), |error| error.pos);
     let message = error.map_or("not a CEL expression", |error| error.msg.as_str());
     let message = message.strip_prefix("Syntax error: ").unwrap_or(message).replace(HIDDEN, NAMESPACE);
     // What could have stood there instead is a list of every token of the grammar: no help to a reader.
     let message = message.split(" expecting {").next().unwrap_or_default().trim();
-    FilterError::Compile {
-        line: usize::try_from(line).unwrap_or(1).max(1),
-        column: usize::try_from(column).unwrap_or(1).max(1),
-        message: format!("not a CEL expression: {message}"),
+    let line = usize::try_from(line).unwrap_or(1).max(1);
+    let column = usize::try_from(column).unwrap_or(1).max(1);
+    let at_error: String = text.lines().nth(line - 1).unwrap_or_default().chars().skip(column - 1).collect();
+    let hint = meant(&at_error).map_or_else(String::new, |meant| format!("; did you mean {meant:?}?"));
+    FilterError::Compile { line, column, message: format!("not a CEL expression: {message}{hint}") }
+}
+
+/// The operator of CEL for one of another language that a text begins with.
+fn meant(text: &str) -> Option<&'static str> {
+    let token = text.get(..token_length(text))?;
+    match token.to_ascii_lowercase().as_str() {
+        "=" => Some("=="),
+        "and" => Some("&&"),
+        "or" => Some("||"),
+        "not" => Some("!"),
+        _ => None,
     }
 }
 
@@ -358,8 +370,10 @@ impl Resolver<'_> {
         if self.bound.iter().any(|bound| bound == name) || TYPES.contains(&name) || VARIABLES.contains(&name) {
             return Ok(());
         }
-        let hint = nearest(name, VARIABLES)
-            .map_or_else(|| format!("it has {}", VARIABLES.join(", ")), |near| format!("did you mean {near:?}?"));
+        let hint = match nearest(name, VARIABLES) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("it has {}; a text stands in quotes, as in '{name}'", VARIABLES.join(", ")),
+        };
         Err(self.error(id, format!("an entry has no {name:?}; {hint}")))
     }
 

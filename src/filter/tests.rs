@@ -217,3 +217,34 @@ proptest! {
         prop_assert_eq!(names::hide_reserved(&text), text);
     }
 }
+
+#[test]
+fn what_keys_are_compared_with_is_known() {
+    let compared = |text: &str| {
+        let filter = Filter::compile(text).unwrap();
+        filter.compared().iter().map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        compared("type == 'ADDED' && !('pay' == namespace) || kind in ['Pod', 'Secret'] && resource != 'pods'"),
+        ["type ADDED", "namespace pay", "kind Pod", "kind Secret", "resource pods"]
+    );
+    assert_eq!(
+        compared("change.patch.exists(kind, kind.op == 'add' && kind != 'x') && name.startsWith('a')"),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn operators_of_other_languages_get_those_of_cel() {
+    for (text, meant) in [
+        ("type = 'ADDED'", "=="),
+        ("seq > 1\n  and kind == 'Pod'", "&&"),
+        ("kind == 'Pod' AND seq > 1", "&&"),
+        ("kind == 'Pod' or seq > 1", "||"),
+    ] {
+        let error = Filter::compile(text).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("; did you mean {meant:?}?")), "{text}: {error}");
+    }
+    let bare = Filter::compile("type == DELETED").unwrap_err().to_string();
+    assert!(bare.ends_with("a text stands in quotes, as in 'DELETED'"), "{bare}");
+}

@@ -27,15 +27,20 @@ const MEMBERS: [(&str, &[&str]); 3] = [
     ("gap", &["why", "from", "to", "since"]),
 ];
 
-/// Refuses an expression whose parts do not go together, or whose answer is no bool.
-pub(super) fn check(expression: &IdedExpr, text: &str, positions: &SourceInfo) -> Result<(), FilterError> {
+/// Refuses an expression whose parts do not go together, or whose answer is no bool. Gives back the texts that keys of an
+/// entry are compared with.
+pub(super) fn check(
+    expression: &IdedExpr,
+    text: &str,
+    positions: &SourceInfo,
+) -> Result<Vec<(String, String)>, FilterError> {
     let functions = Context::with_env(super::ENV.clone());
-    let mut checker = Checker { text, positions, functions, bound: Vec::new() };
+    let mut checker = Checker { text, positions, functions, bound: Vec::new(), compared: Vec::new() };
     match checker.of(expression)? {
         Some(answer) if answer.name != "bool" => {
             Err(checker.error(expression.id, format!("the answer is of type {}, not bool", answer.name)))
         }
-        _ => Ok(()),
+        _ => Ok(checker.compared),
     }
 }
 
@@ -45,6 +50,8 @@ struct Checker<'t> {
     functions: Context<'static, 'static>,
     /// The variables of the loops around.
     bound: Vec<(String, Known)>,
+    /// Keys of an entry, each with a text that it is compared with.
+    compared: Vec<(String, String)>,
 }
 
 impl Checker<'_> {
@@ -93,6 +100,9 @@ impl Checker<'_> {
 
     fn call(&mut self, call: &CallExpr, id: u64) -> Result<Known, FilterError> {
         let name = call.func_name.as_str();
+        if matches!(name, operators::EQUALS | operators::NOT_EQUALS | operators::IN) {
+            self.remember(&call.args);
+        }
         let target = call.target.as_deref().map(|target| self.of(target)).transpose()?;
         let args: Vec<Known> = call.args.iter().map(|arg| self.of(arg)).collect::<Result<_, _>>()?;
         match (name, args.as_slice()) {
@@ -146,6 +156,24 @@ impl Checker<'_> {
             ) => Err(self.mismatch(name, &samples.iter().collect::<Vec<_>>(), id)),
             // A mistake in the value, which is not that of an entry.
             Err(_) => Ok(None),
+        }
+    }
+
+    fn remember(&mut self, args: &[IdedExpr]) {
+        let [left, right] = args else { return };
+        for (key, value) in [(left, right), (right, left)] {
+            let Expr::Ident(name) = &key.expr else { continue };
+            let name = name.trim_start_matches('.');
+            if self.bound.iter().any(|(bound, _)| bound == name) {
+                continue;
+            }
+            let values =
+                if let Expr::List(list) = &value.expr { &list.elements[..] } else { std::slice::from_ref(value) };
+            for value in values {
+                if let Expr::Literal(LiteralValue::String(text)) = &value.expr {
+                    self.compared.push((name.to_owned(), text.inner().to_owned()));
+                }
+            }
         }
     }
 

@@ -1,6 +1,8 @@
 //! Texts that Kubernetes has a grammar for: resources as kubectl spells them, namespaces, selectors.
 
-use super::{Format, Wrong, is_dns_label, nearest, text_schema};
+use std::collections::BTreeMap;
+
+use super::{Format, Text, Wrong, is_dns_label, nearest, text_schema};
 
 /// The formats of these texts.
 pub const FORMATS: &[Format] = &[
@@ -14,11 +16,7 @@ pub const FORMATS: &[Format] = &[
         expected: "the name of a namespace: at most 63 lower-case letters, digits and \"-\"",
         check: namespace,
     },
-    Format {
-        name: "label-selector",
-        expected: "a label selector such as \"tier=web,env in (prod,qa),!legacy\"",
-        check: label_selector,
-    },
+    Format::of::<LabelSelector>(),
     Format {
         name: "field-selector",
         expected: "a field selector such as \"metadata.name=web,status.phase!=Running\"",
@@ -95,56 +93,108 @@ fn label_value(text: &str) -> Result<(), Wrong> {
     if is_label_value(text) { Ok(()) } else { Err(format!("the label value {text:?}").into()) }
 }
 
-/// Kubernetes' grammar: requirements with commas between them, all of which must hold; an empty text takes everything.
-fn label_selector(text: &str) -> Result<(), Wrong> {
-    if text.trim().is_empty() {
-        return Ok(());
-    }
-    let mut depth = 0_u32;
-    let mut start = 0;
-    let mut requirements = Vec::new();
-    for (at, c) in text.char_indices() {
-        match c {
-            '(' => depth += 1,
-            ')' => depth = depth.checked_sub(1).ok_or_else(|| format!("{text:?}: a \")\" without its \"(\""))?,
-            ',' if depth == 0 => {
-                requirements.push(&text[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    if depth > 0 {
-        return Err(format!("{text:?}: a \"(\" without its \")\"").into());
-    }
-    requirements.push(&text[start..]);
-    requirements.into_iter().try_for_each(|requirement| label_requirement(requirement.trim()))
+/// A label selector: requirements all of which must hold. Without any it takes everything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelSelector(Vec<Requirement>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Requirement {
+    key: String,
+    value: Value,
 }
 
-fn label_requirement(text: &str) -> Result<(), Wrong> {
+/// What a requirement asks of the value of a label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Value {
+    Any,
+    None,
+    In(Vec<String>),
+    /// Holds without the label as well.
+    NotIn(Vec<String>),
+    Less(i64),
+    Greater(i64),
+}
+
+impl LabelSelector {
+    /// Whether it takes an object with these labels.
+    #[must_use]
+    pub fn takes(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.iter().all(|Requirement { key, value }| {
+            let label = labels.get(key);
+            let number = || label.and_then(|label| label.parse::<i64>().ok());
+            match value {
+                Value::Any => label.is_some(),
+                Value::None => label.is_none(),
+                Value::In(values) => label.is_some_and(|label| values.contains(label)),
+                Value::NotIn(values) => label.is_none_or(|label| !values.contains(label)),
+                Value::Less(bound) => number().is_some_and(|number| number < *bound),
+                Value::Greater(bound) => number().is_some_and(|number| number > *bound),
+            }
+        })
+    }
+}
+
+impl Text for LabelSelector {
+    const FORMAT: &'static str = "label-selector";
+    const EXPECTED: &'static str = "a label selector such as \"tier=web,env in (prod,qa),!legacy\"";
+
+    /// Kubernetes' grammar: requirements with commas between them; an empty text takes everything.
+    fn read(text: &str) -> Result<Self, Wrong> {
+        if text.trim().is_empty() {
+            return Ok(Self(Vec::new()));
+        }
+        let mut depth = 0_u32;
+        let mut start = 0;
+        let mut requirements = Vec::new();
+        for (at, c) in text.char_indices() {
+            match c {
+                '(' => depth += 1,
+                ')' => depth = depth.checked_sub(1).ok_or_else(|| format!("{text:?}: a \")\" without its \"(\""))?,
+                ',' if depth == 0 => {
+                    requirements.push(&text[start..at]);
+                    start = at + 1;
+                }
+                _ => {}
+            }
+        }
+        if depth > 0 {
+            return Err(format!("{text:?}: a \"(\" without its \")\"").into());
+        }
+        requirements.push(&text[start..]);
+        let requirements = requirements.into_iter().map(|requirement| label_requirement(requirement.trim()));
+        requirements.collect::<Result<_, _>>().map(Self)
+    }
+}
+
+fn label_requirement(text: &str) -> Result<Requirement, Wrong> {
     if text.is_empty() {
         return Err("an empty requirement (a comma too many)".into());
     }
+    let requirement = |key: &str, value: Value| Ok(Requirement { key: key.to_owned(), value });
     if let Some(key) = text.strip_prefix('!') {
-        return label_key(key.trim());
+        label_key(key.trim())?;
+        return requirement(key.trim(), Value::None);
     }
     let (key, rest) = text.split_at(text.find([' ', '=', '!', '<', '>', '(', '\t']).unwrap_or(text.len()));
     label_key(key)?;
     let rest = rest.trim();
     if rest.is_empty() {
-        return Ok(());
+        return requirement(key, Value::Any);
     }
     for operator in ["==", "!=", "="] {
         if let Some(value) = rest.strip_prefix(operator) {
-            return label_value(value.trim());
+            label_value(value.trim())?;
+            let value = vec![value.trim().to_owned()];
+            return requirement(key, if operator == "!=" { Value::NotIn(value) } else { Value::In(value) });
         }
     }
     if let Some(number) = rest.strip_prefix(['<', '>']) {
         let number = number.trim();
-        return if number.parse::<i64>().is_ok() {
-            Ok(())
-        } else {
-            Err(format!("{number:?} where a number belongs").into())
+        return match number.parse() {
+            Ok(bound) => {
+                requirement(key, if rest.starts_with('<') { Value::Less(bound) } else { Value::Greater(bound) })
+            }
+            Err(_) => Err(format!("{number:?} where a number belongs").into()),
         };
     }
     let word = rest.split([' ', '(', '\t']).next().unwrap_or_default();
@@ -157,7 +207,9 @@ fn label_requirement(text: &str) -> Result<(), Wrong> {
     let Some(list) = list.strip_prefix('(').and_then(|list| list.strip_suffix(')')) else {
         return Err(format!("{text:?}: no list in parentheses after {word:?}").into());
     };
-    list.split(',').try_for_each(|value| label_value(value.trim()))
+    let values: Vec<String> = list.split(',').map(|value| value.trim().to_owned()).collect();
+    values.iter().try_for_each(|value| label_value(value))?;
+    requirement(key, if word == "in" { Value::In(values) } else { Value::NotIn(values) })
 }
 
 /// Kubernetes' grammar: `KEY=VALUE`, `==` or `!=`, with commas between; `\` escapes a comma, an equals sign, a backslash.
@@ -209,4 +261,46 @@ fn field_selector(text: &str) -> Result<(), Wrong> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_selector_takes_what_kubernetes_takes() {
+        let labels: BTreeMap<String, String> =
+            [("app", "web"), ("tier", "front"), ("n", "7")].map(|(key, value)| (key.into(), value.into())).into();
+        let takes = |text: &str| LabelSelector::read(text).unwrap().takes(&labels);
+        for text in [
+            "",
+            "app",
+            "!gone",
+            "app=web",
+            "app == web",
+            "app!=api",
+            "gone!=x",
+            "app in (api, web)",
+            "app notin (api)",
+            "gone notin (x)",
+            "app in (web),tier=front,!gone",
+            "n>6",
+            "n < 8",
+        ] {
+            assert!(takes(text), "{text:?} holds");
+        }
+        for text in [
+            "gone",
+            "!app",
+            "app=api",
+            "app!=web",
+            "app in (api)",
+            "app notin (web,api)",
+            "app,tier=back",
+            "n>7",
+            "app<8",
+        ] {
+            assert!(!takes(text), "{text:?} does not hold");
+        }
+    }
 }

@@ -36,6 +36,11 @@ async fn check_finds_everything_at_once_and_changes_nothing() {
     assert!(!daemon.state().exists() && !daemon.log().exists(), "a check begins nothing");
     let json: Value = serde_json::from_str(&daemon.command(&["check", "-o", "json"]).await.done()).unwrap();
     assert!(json.as_array().unwrap().iter().all(|finding| finding["ok"] == true), "{json}");
+    // What a finding is about is the first word of its code.
+    for finding in json.as_array().unwrap() {
+        let code = finding["code"].as_str().unwrap();
+        assert!(code.contains('-') && code.split('-').next() == finding["about"].as_str(), "{finding}");
+    }
 
     golden("check_good", &daemon, &[daemon.command(&["check"]).await, daemon.command(&["check", "-o", "json"]).await]);
 

@@ -94,6 +94,7 @@ async fn a_second_signal_ends_it_at_once() {
     daemon.knows(&sim, "configmaps", "default", "b").await;
     // Asked once, it gives the sink a moment, and then ends well.
     daemon.stop().await;
+    assert!(daemon.last_words().ends_with(": stopped"), "{}", daemon.last_words());
     daemon.consistent().await;
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod golden;
+mod hands;
 mod paging;
 mod past;
 mod story;

@@ -132,7 +132,7 @@ async fn a_choice_is_respected() {
     assert_eq!(choose(&|_| ()), 111);
     assert_eq!(choose(&|select| select.objects = vec!["configmaps".into()]), 26);
     assert_eq!(choose(&|select| select.objects = vec!["deployments.apps/web".into(), "nodes".into()]), 34);
-    assert_eq!(choose(&|select| select.only.namespace = Some("kube-node-lease".into())), 51);
+    assert_eq!(choose(&|select| select.only.namespace = vec!["kube-node-lease".into()]), 51);
     assert_eq!(choose(&|select| select.only.types = vec![crate::model::EntryType::Deleted]), 1);
     // Where there is no `change` the expression has no answer, and the entry is left out.
     assert_eq!(choose(&|select| select.only.filter = Some("'status' in change.areas".into())), 20);
@@ -164,7 +164,7 @@ async fn what_cannot_be_answered_is_said_in_one_sentence() {
         let text = failure.to_string();
         assert!(failure.exit() == exit && text.contains(says) && !text.contains('\n'), "{text}");
     };
-    refused(&|args| args.select.only.namespace = Some("shop".into()), Exit::Usage, "does not go with -n");
+    refused(&|args| args.select.only.namespace = vec!["shop".into()], Exit::Usage, "does not go with -n");
     refused(&|args| args.select.objects = vec!["deployments.apps/web".into()], Exit::Usage, "does not go with a NAME");
     refused(&|args| args.select.only.filter = Some("true".into()), Exit::Usage, "does not go with --where");
     refused(

@@ -310,6 +310,7 @@ impl Stage {
             Said::Churn(args) => churn::main(args, &global, &mut out)?,
             other @ (Said::Run(_)
             | Said::Tail(_)
+            | Said::Show(_)
             | Said::Diff(_)
             | Said::Status(_)
             | Said::Check(_)
@@ -319,7 +320,8 @@ impl Stage {
             | Said::Sink(_)
             | Said::Demo(_)
             | Said::Completions(_)
-            | Said::Schema(_)) => return Err(self.lost(&format!("no part of the story: {other:?}"))),
+            | Said::Schema(_)
+            | Said::Version) => return Err(self.lost(&format!("no part of the story: {other:?}"))),
         };
         if exit != Exit::Done {
             return Err(self.lost(&format!("{command} ended with {exit:?}")));

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, params, params_from_iter};
 
+use super::objects::asked;
 use super::pushdown::{COLUMNS, TABLES, chosen};
 use super::{EntryFilter, OLDEST, Page, Reader, Stored, StoredEntry, resource_of, sql, stored_row};
 use crate::journal::JournalError;
@@ -15,10 +16,10 @@ use crate::wire;
 /// Which entries a command asks for. Everything that is `None` or empty selects all.
 #[derive(Clone, Debug, Default)]
 pub struct EntryQuery {
-    /// Resources and, for each, the one name asked for.
+    /// Resources and, for each, the one name asked for, in which `*` and `?` stand for other characters.
     pub objects: Vec<(i64, Option<String>)>,
-    /// One namespace.
-    pub namespace: Option<String>,
+    /// Namespaces.
+    pub namespaces: Vec<String>,
     /// Types.
     pub types: Vec<EntryType>,
     /// Not before, in microseconds since 1970.
@@ -247,20 +248,24 @@ impl Reader {
                 values.push((*resource).into());
                 match name {
                     Some(name) => {
-                        any.push("(s.resource = ? AND (o.name = ? OR e.object IS NULL))");
-                        values.push(name.clone().into());
+                        let (is, name) = asked(name);
+                        any.push(format!("(s.resource = ? AND (o.name {is} ? OR e.object IS NULL))"));
+                        values.push(name.into_owned().into());
                     }
-                    None => any.push("s.resource = ?"),
+                    None => any.push("s.resource = ?".to_owned()),
                 }
             }
             text.push_str(&format!(" AND ({})", any.join(" OR ")));
         }
-        if let Some(namespace) = &query.namespace {
+        if !query.namespaces.is_empty() {
             // What is named and lives in no namespace is meant whatever the namespace, as kubectl has it.
             let nowhere = if query.objects.is_empty() { "" } else { "o.namespace = '' OR " };
-            text.push_str(&format!(" AND ({nowhere}o.namespace = ? OR (e.object IS NULL AND s.namespace IN ('', ?)))"));
-            values.push(namespace.clone().into());
-            values.push(namespace.clone().into());
+            let any = vec!["?"; query.namespaces.len()].join(", ");
+            text.push_str(&format!(
+                " AND ({nowhere}o.namespace IN ({any}) OR (e.object IS NULL AND s.namespace IN ('', {any})))"
+            ));
+            let namespaces = query.namespaces.iter().chain(&query.namespaces);
+            values.extend(namespaces.map(|namespace| namespace.clone().into()));
         }
         if query.types == [EntryType::Gap] {
             // As the index of gaps has it, which is found by nothing else.

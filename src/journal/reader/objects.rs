@@ -1,5 +1,6 @@
 //! Objects and their last known state.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
@@ -56,6 +57,11 @@ const NAMESPACES: &str = "WITH RECURSIVE found (namespace) AS (
     WHERE found.namespace IS NOT NULL)
     SELECT namespace FROM found";
 
+/// How SQLite asks for a name: `*` and `?` stand for other characters, as in a shell. No name of Kubernetes has them.
+pub(super) fn asked(name: &str) -> (&'static str, Cow<'_, str>) {
+    if name.contains(['*', '?']) { ("GLOB", name.replace('[', "[[]").into()) } else { ("=", name.into()) }
+}
+
 impl Reader {
     /// What discovery last said.
     ///
@@ -69,23 +75,25 @@ impl Reader {
         rows.collect::<Result<_, _>>().map_err(sql(what))
     }
 
-    /// Objects of one resource by name, in one namespace or in all.
+    /// Objects of one resource by name, in one namespace or in all. In a name `*` and `?` stand for other characters.
     ///
     /// # Errors
     /// Where the database cannot be read.
     pub fn objects(&self, resource: i64, namespace: Option<&str>, name: Option<&str>) -> Result<Vec<ObjectRow>> {
+        let name = name.map(asked);
         match (&namespace, &name) {
             (None, None) => self.object_rows("o.resource = ?1", &[&resource]),
             (Some(namespace), None) => {
                 self.object_rows("o.resource = ?1 AND o.namespace = ?2", &[&resource, namespace])
             }
-            (None, Some(name)) => self.object_rows(
-                &format!("o.resource = ?1 AND o.name = ?2 AND o.namespace IN ({NAMESPACES})"),
+            (None, Some((is, name))) => self.object_rows(
+                &format!("o.resource = ?1 AND o.name {is} ?2 AND o.namespace IN ({NAMESPACES})"),
                 &[&resource, name],
             ),
-            (Some(namespace), Some(name)) => {
-                self.object_rows("o.resource = ?1 AND o.namespace = ?2 AND o.name = ?3", &[&resource, namespace, name])
-            }
+            (Some(namespace), Some((is, name))) => self.object_rows(
+                &format!("o.resource = ?1 AND o.namespace = ?2 AND o.name {is} ?3"),
+                &[&resource, namespace, name],
+            ),
         }
     }
 
