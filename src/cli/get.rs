@@ -102,7 +102,12 @@ pub fn main(args: GetArgs, global: &Global, out: &mut Out) -> Outcome {
     let mut rows = wanted.rows;
     let place = match args.at {
         Some(at) if wanted.one => Some(object::place_of(&mut reader, &mut rows, at)?),
-        Some(at) => Some(object::place(&mut reader, at)?),
+        Some(at) => {
+            if let At::Time(time) = at {
+                object::not_before_all(&reader, time)?;
+            }
+            Some(object::place(&mut reader, at)?)
+        }
         None => None,
     };
     let mut printer = Printer { format, args: &args, table: Table::new(&mut reader, place)?, first: true };

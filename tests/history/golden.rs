@@ -145,6 +145,8 @@ async fn each_bad_input_gets_one_sentence_with_the_nearest_right_answer() {
         &["get", "deploy", "wbe"],
         &["get", "deploy/web", "cm"],
         &["get", "deploy", "-n", "pay"],
+        &["get", "deploy", "--at", "2026-11-20T09:00:00Z"],
+        &["get", "deploy", "--at", "2026-11-20T10:00:30Z"],
         &["get", "pods/wbe-*"],
         &["get", "pods", "-l", "app=nothing"],
         &["get", "pods", "-l", "app im (x)"],
