@@ -16,9 +16,10 @@ use crate::http;
 use crate::journal::{JournalError, Reader};
 use crate::model::{Cluster, SourceSpec};
 use crate::sink::registry::SinkKind;
+use crate::spelling;
 use crate::status;
 use crate::watch::discovery::Discoverer;
-use crate::watch::select::{check_access, select};
+use crate::watch::select::{check_access, check_selectors, select};
 
 /// Arguments of `decklog check`.
 #[derive(Args, Debug)]
@@ -218,6 +219,20 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
         found.bad("watch", format!("the cluster serves no {}{meant}; decklog waits for it to appear", waiting.name));
     }
     idle_rules(config, &selection.sources, found);
+    namespaces(config, &api, found).await;
+    match check_selectors(&api, &selection.sources).await {
+        Err(error) => {
+            found.bad("watch", format!("the API server does not say whether it takes the selectors: {error}"));
+        }
+        Ok(refused) => {
+            for (source, text) in refused {
+                found.bad(
+                    "watch",
+                    format!("{} cannot be selected like this: {text}; change its selectors", source.name()),
+                );
+            }
+        }
+    }
     match check_access(&api, &selection.sources).await {
         Err(error) => found.bad("rights", format!("the API server does not say what is granted: {error}")),
         Ok(access) => {
@@ -243,6 +258,30 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
         counters(&api, found).await;
     }
     identity
+}
+
+/// Whether there are the namespaces that are named. Who may not read them does not find out.
+async fn namespaces(config: &Config, api: &Api, found: &mut Findings) {
+    for (index, watch) in config.watch.iter().enumerate() {
+        for name in &watch.namespaces {
+            match api.has_namespace(name).await {
+                Ok(Some(true) | None) => {}
+                Ok(Some(false)) => {
+                    let known = api.namespaces().await.unwrap_or_default();
+                    let meant = spelling::nearest(name, known.iter().map(String::as_str));
+                    let meant = meant.map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
+                    let number = index + 1;
+                    found.bad(
+                        "watch",
+                        format!(
+                            "[[watch]] {number}: there is no namespace {name}{meant}; decklog waits for it to appear"
+                        ),
+                    );
+                }
+                Err(error) => found.bad("cluster", format!("the namespace {name} cannot be read: {error}")),
+            }
+        }
+    }
 }
 
 /// Whether the API server's own counters may be read.

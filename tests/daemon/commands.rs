@@ -80,6 +80,28 @@ async fn check_finds_everything_at_once_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_finds_namespaces_that_are_not_there_and_selectors_that_are_refused() {
+    let sim = cluster().await;
+    sim.create_namespace("shop").unwrap();
+    let watch = "resources = [\"configmaps\", \"secrets\"]\nnamespaces = [\"shpo\"]\nfield_selector = \"type=Opaque\"";
+    let more = "\n[[watch]]\nresources = [\"pods\"]\nfield_selector = \"status.phase=Running\"\nexclude_namespaces = [\"ci-*\"]\n";
+    let daemon = Daemon::with(&sim, watch, more);
+    let bad = daemon.command(&["check"]).await;
+    golden("check_scopes", &daemon, std::slice::from_ref(&bad));
+    for says in [
+        "[[watch]] 1: there is no namespace shpo (did you mean shop?)",
+        "configmaps/shpo cannot be selected like this: the API server answered 400: field label not supported: type",
+        "2 problems found",
+    ] {
+        assert!(bad.out.contains(says), "{says}: {bad:#?}");
+    }
+    // Who may not read namespaces cannot know.
+    sim.deny("get", "namespaces", None);
+    let blind = daemon.command(&["check"]).await;
+    assert!(!blind.out.contains("there is no namespace"), "{blind:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rbac_prints_what_kubectl_can_apply() {
     let sim = cluster().await;
     sim.create_namespace("shop").unwrap();
@@ -110,6 +132,11 @@ async fn rbac_prints_what_kubectl_can_apply() {
     let cluster_role = rules(find("ClusterRole"));
     assert!(cluster_role.contains("nodes") && cluster_role.contains("example.com"), "{text}");
     assert!(!cluster_role.contains("pods") && cluster_role.contains("kube-system"), "{text}");
+    // RBAC names what may be read, and nothing that may not.
+    daemon.configure(&daemon.config("resources = [\"pods\"]\nexclude_namespaces = [\"ci-*\"]", ""));
+    let everywhere = daemon.command(&["rbac"]).await;
+    assert!(everywhere.err.contains("because RBAC cannot leave any out"), "{everywhere:#?}");
+    assert!(!everywhere.out.contains("ci-"), "{everywhere:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,6 +7,7 @@
 mod churning;
 mod decklog;
 mod enduring;
+mod excluding;
 mod extensions;
 mod forgetting;
 mod harness;
@@ -29,7 +30,9 @@ macro_rules! against {
     ($module:ident, $version:ident) => {
         mod $module {
             use crate::harness::Version::$version;
-            use crate::{churning, extensions, forgetting, living, outages, quiet, recovering, returning, rights};
+            use crate::{
+                churning, excluding, extensions, forgetting, living, outages, quiet, recovering, returning, rights,
+            };
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_living_cluster_undisturbed_stopped_and_killed() {
@@ -79,6 +82,11 @@ macro_rules! against {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_quiet_resource_without_bookmarks_has_no_gap() {
                 Box::pin(quiet::scenario($version)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn namespaces_are_left_out_by_the_api_server() {
+                Box::pin(excluding::scenario($version)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
