@@ -22,6 +22,7 @@ pub mod completions;
 pub mod demo;
 pub mod diff;
 pub mod get;
+pub mod init;
 pub mod log;
 pub mod names;
 pub mod output;
@@ -133,6 +134,8 @@ pub enum Command {
     Churn(churn::ChurnArgs),
     /// Print every position: sources, head, sinks, lag, gaps, disk
     Status(status::StatusArgs),
+    /// Write a commented configuration for this cluster, by what it serves and what you may read
+    Init(init::InitArgs),
     /// Find everything that is wrong with config, cluster, permissions, state directory and sinks
     Check(check::CheckArgs),
     /// Print the least rights that this configuration needs, for `kubectl apply -f -`
@@ -278,6 +281,11 @@ impl Global {
         self.config.as_deref().filter(|path| !path.as_os_str().is_empty())
     }
 
+    /// Whether there is a configuration file, or one is named.
+    fn has_config(&self) -> bool {
+        self.config_file().is_some() || config::standard_file().is_some()
+    }
+
     /// The state directory: `--state`, else what the configuration says, else the default of a machine without one.
     ///
     /// # Errors
@@ -286,7 +294,7 @@ impl Global {
         if let Some(state) = &self.state {
             return Ok(state.clone());
         }
-        if self.config_file().is_some() || config::STANDARD_FILES.iter().any(|path| Path::new(path).exists()) {
+        if self.has_config() {
             return Ok(self.load_for_reading()?.config.state.path);
         }
         // An empty variable is as good as none.
@@ -316,7 +324,7 @@ fn configured<'l>(loaded: &'l Loaded, name: &str) -> Result<&'l crate::delivery:
     sinks.iter().find(|sink| sink.name == name).ok_or_else(|| {
         let known: Vec<&str> = sinks.iter().map(|sink| sink.name.as_str()).collect();
         let known = if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) };
-        Failure::new(Exit::Config, format!("{} has no sink named {name:?}; {known}", loaded.path.display()))
+        Failure::new(Exit::Config, format!("{} has no sink named {name:?}; {known}", loaded.name()))
     })
 }
 
@@ -362,6 +370,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Blame(args) => blame::main(args, &global, &mut Out::new(&global)),
         Command::Churn(args) => churn::main(args, &global, &mut Out::new(&global)),
         Command::Status(args) => status::main(args, &global),
+        Command::Init(args) => init::main(args, &global),
         Command::Check(args) => check::main(args, &global),
         Command::Rbac(args) => rbac::main(args, &global),
         Command::Verify(args) => verify::main(args, &global),
@@ -421,6 +430,7 @@ mod tests {
                 "blame",
                 "churn",
                 "status",
+                "init",
                 "check",
                 "rbac",
                 "verify",

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::output::{Ink, Look, Out, Row, plural, printable};
-use super::{Exit, Failure, Format, Global, Outcome};
+use super::{Exit, Failure, Format, Global, Outcome, init};
 use crate::apiserver_counters;
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Limits};
@@ -61,10 +61,13 @@ impl Findings {
 /// # Errors
 /// Where the configuration itself is wrong, exit 78.
 pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
-    let loaded = global.load()?;
+    let loaded = init::configuration(global)?;
     let config = &loaded.config;
     let mut found = Findings::default();
-    found.good("config", format!("{} is right", loaded.path.display()));
+    match loaded.path {
+        Some(_) => found.good("config", format!("{} is right", loaded.name())),
+        None => found.note("config", format!("there is no file, so `decklog run` watches {}", loaded.name())),
+    }
     for warning in &loaded.warnings {
         found.note("config", warning.clone());
     }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use kube::core::params::ListParams;
 
 use super::discovery::Discovered;
@@ -169,6 +170,9 @@ fn suggest(name: &str, discovered: &Discovered) -> Option<String> {
     nearest_by(name, spellings, |(word, _)| word.clone()).map(|(_, full)| full)
 }
 
+/// So many permissions are asked for at once.
+const AT_ONCE: usize = 8;
+
 /// A permission, and whether we have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
@@ -185,15 +189,13 @@ pub struct Access {
 /// # Errors
 /// Where the API server does not answer.
 pub async fn check_access(api: &Api, sources: &[SourceSpec]) -> Result<Vec<Access>, Failure> {
-    let mut found = Vec::new();
-    for source in sources {
-        for verb in ["list", "watch"] {
-            let Resource { group, plural, .. } = &source.resource;
-            let allowed = api.can_i(verb, group, plural, source.namespace.as_deref()).await?;
-            found.push(Access { verb, source: source.clone(), allowed });
-        }
-    }
-    Ok(found)
+    let questions = sources.iter().flat_map(|source| ["list", "watch"].map(|verb| (verb, source)));
+    let answers = stream::iter(questions).map(|(verb, source)| async move {
+        let Resource { group, plural, .. } = &source.resource;
+        let allowed = api.can_i(verb, group, plural, source.namespace.as_deref()).await?;
+        Ok(Access { verb, source: source.clone(), allowed })
+    });
+    answers.buffered(AT_ONCE).try_collect().await
 }
 
 /// What the API server says against the selectors of sources, where it does not take them.

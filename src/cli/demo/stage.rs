@@ -288,6 +288,7 @@ impl Stage {
             | Said::Tail(_)
             | Said::Diff(_)
             | Said::Status(_)
+            | Said::Init(_)
             | Said::Check(_)
             | Said::Rbac(_)
             | Said::Verify(_)
