@@ -189,6 +189,12 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
         }
     };
     found.good("cluster", format!("{} answers, version {version}", api.name()));
+    if api.runs_unasked() {
+        found.note(
+            "cluster",
+            "the program that the kubeconfig names for the credentials runs because you are at a terminal and the file is yours; a service runs it only with [cluster] allow_exec = true",
+        );
+    }
     let identity = match api.identity().await {
         Ok(cluster) if cluster.uid.is_empty() => {
             found.bad(

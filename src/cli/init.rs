@@ -31,7 +31,7 @@ pub struct InitArgs {
     pub context: Option<String>,
 }
 
-/// What `"*"` leaves out, unless somebody wants it: a [[watch]] that says why.
+/// What `"*"` leaves out, unless somebody wants it: a `[[watch]]` that says why.
 const LEFT_OUT: [(&[&str], &str); 3] = [
     (
         &["events", "events.events.k8s.io"],
@@ -50,6 +50,12 @@ const LEFT_OUT: [(&[&str], &str); 3] = [
          #[[watch]]\n#resources = [\"secrets\"]\n",
     ),
 ];
+
+/// What somebody has to know whose kubeconfig names a program.
+const PROGRAM: &str = "
+# The kubeconfig names a program that gives the credentials. It runs for you at a terminal; a service has to be allowed to.
+#allow_exec = true
+";
 
 /// Writes a configuration for this cluster.
 ///
@@ -139,6 +145,8 @@ struct Survey {
     cluster: cluster::Settings,
     state: PathBuf,
     name: String,
+    /// A program gives the credentials, which only a person at a terminal may have run.
+    runs_program: bool,
     /// What may be listed and watched, but for what is left out.
     watched: Vec<String>,
     /// What may not.
@@ -177,6 +185,7 @@ impl Survey {
             names.sort_unstable();
             names
         };
+        self.runs_program = api.runs_unasked();
         (self.name, self.watched, self.denied) = (api.name().to_owned(), names(watched), names(denied));
         if self.watched.is_empty() {
             return Err(failed(format!(
@@ -213,7 +222,7 @@ impl Survey {
              # How to reach it. Default: $KUBECONFIG, ~/.kube/config, the service account of the Pod that decklog runs in.\n\
              {}\n\
              # Which context of the kubeconfig to use. Default: its current context.\n\
-             {}\n\
+             {}{}\n\
              [state]\n\
              # The directory with the journal, on a local disk.\n\
              {}\n\
@@ -226,6 +235,7 @@ impl Survey {
             set("name", Some(self.name.clone()), ""),
             set("kubeconfig", kubeconfig, "/etc/decklog/kubeconfig"),
             set("context", self.cluster.context.clone(), "prod"),
+            if self.runs_program { PROGRAM } else { "" },
             set("path", Some(self.state.display().to_string()), ""),
         );
         if self.denied.len() > self.watched.len() {
@@ -320,7 +330,11 @@ mod tests {
         let mut survey = survey(&["pods"], &[]);
         survey.cluster.kubeconfig = Some("/home/me/c:\\x".into());
         survey.cluster.context = Some("eu".to_owned());
-        let cluster = parse(&survey.write()).cluster;
+        assert!(!survey.write().contains("allow_exec"), "nothing is to be allowed");
+        survey.runs_program = true;
+        assert!(survey.write().contains("\n\n# The kubeconfig names a program"));
+        let cluster = parse(&survey.write().replace("#allow_exec", "allow_exec")).cluster;
+        assert_eq!(cluster.allow_exec, Some(true));
         assert_eq!((cluster.kubeconfig, cluster.context), (survey.cluster.kubeconfig, survey.cluster.context));
     }
 
