@@ -23,6 +23,7 @@ pub mod completions;
 pub mod demo;
 pub mod diff;
 pub mod get;
+pub mod init;
 pub mod log;
 pub mod names;
 pub mod output;
@@ -155,6 +156,8 @@ pub enum Command {
     Churn(churn::ChurnArgs),
     /// Print every position: sources, head, sinks, lag, gaps, disk
     Status(status::StatusArgs),
+    /// Write a commented configuration for this cluster, by what it serves and what you may read
+    Init(init::InitArgs),
     /// Find everything that is wrong with config, cluster, permissions, state directory and sinks
     Check(check::CheckArgs),
     /// Print the least rights that this configuration needs, for `kubectl apply -f -`
@@ -302,6 +305,11 @@ impl Global {
         self.config.as_deref().filter(|path| !path.as_os_str().is_empty())
     }
 
+    /// Whether there is a configuration file, or one is named.
+    fn has_config(&self) -> bool {
+        self.config_file().is_some() || config::standard_file().is_some()
+    }
+
     /// The state directory: `--state`, else what the configuration says, else the default of a machine without one.
     ///
     /// # Errors
@@ -311,11 +319,10 @@ impl Global {
             return Ok(state.clone());
         }
         // That of the service is closed to most who may read its journal.
-        let is_open = |path: &&str| match std::fs::File::open(path) {
-            Ok(_) => true,
-            Err(error) => !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied),
-        };
-        if self.config_file().is_some() || config::STANDARD_FILES.iter().any(is_open) {
+        let closed =
+            |path: &Path| std::fs::File::open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        let standard = config::standard_file().filter(|path| !closed(Path::new(path)));
+        if self.config_file().is_some() || standard.is_some() {
             return Ok(self.load_for_reading()?.config.state.path);
         }
         // An empty variable is as good as none.
@@ -385,7 +392,7 @@ fn configured<'l>(loaded: &'l Loaded, name: &str) -> Result<&'l crate::delivery:
     sinks.iter().find(|sink| sink.name == name).ok_or_else(|| {
         let known: Vec<&str> = sinks.iter().map(|sink| sink.name.as_str()).collect();
         let known = if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) };
-        Failure::new(Exit::Config, format!("{} has no sink named {name:?}; {known}", loaded.path.display()))
+        Failure::new(Exit::Config, format!("{} has no sink named {name:?}; {known}", loaded.name()))
     })
 }
 
@@ -472,9 +479,13 @@ impl Command {
             | Self::Verify(_) => &[Format::Line, Format::Yaml, Format::Json],
             Self::Schema(_) => &[Format::Yaml, Format::Json],
             Self::Rbac(_) => &[Format::Yaml],
-            Self::Run(_) | Self::Replay(_) | Self::Sink(_) | Self::Demo(_) | Self::Completions(_) | Self::Version => {
-                &[]
-            }
+            Self::Run(_)
+            | Self::Init(_)
+            | Self::Replay(_)
+            | Self::Sink(_)
+            | Self::Demo(_)
+            | Self::Completions(_)
+            | Self::Version => &[],
         }
     }
 }
@@ -497,6 +508,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Blame(args) => blame::main(args, &global, &mut Out::paged(&global)),
         Command::Churn(args) => churn::main(args, &global, &mut Out::paged(&global)),
         Command::Status(args) => status::main(args, &global),
+        Command::Init(args) => init::main(args, &global),
         Command::Check(args) => check::main(args, &global),
         Command::Rbac(args) => rbac::main(args, &global),
         Command::Verify(args) => verify::main(args, &global),
@@ -560,6 +572,7 @@ mod tests {
                 "blame",
                 "churn",
                 "status",
+                "init",
                 "check",
                 "rbac",
                 "verify",

@@ -41,6 +41,9 @@ const MAX_FILE: u64 = 1 << 20;
 /// Where the file is looked for when nobody names it.
 pub const STANDARD_FILES: [&str; 2] = ["./config.toml", "/etc/decklog/config.toml"];
 
+/// What messages call a configuration of which there is no file.
+const MADE: &str = "what `decklog init` would write";
+
 /// The directories that systemd gives a service, by the variable that names them.
 const DIRECTORIES: [&str; 4] = ["STATE_DIRECTORY", "LOGS_DIRECTORY", "RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY"];
 
@@ -49,10 +52,18 @@ const DIRECTORIES: [&str; 4] = ["STATE_DIRECTORY", "LOGS_DIRECTORY", "RUNTIME_DI
 pub struct Loaded {
     /// What it says.
     pub config: Config,
-    /// The file.
-    pub path: PathBuf,
+    /// The file; none where there was none, and this was made for the cluster.
+    pub path: Option<PathBuf>,
     /// What is allowed and yet worth a word to who runs it, one sentence each.
     pub warnings: Vec<String>,
+}
+
+impl Loaded {
+    /// What messages call it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.path.as_ref().map_or_else(|| MADE.to_owned(), |path| path.display().to_string())
+    }
 }
 
 /// Whether files that the configuration names are read while it is checked.
@@ -91,8 +102,16 @@ impl Config {
         let path = find(path, environment)?;
         let text = read(&path)?;
         let mut loaded = Self::parse(&text, &path.display().to_string(), environment, files)?;
-        loaded.path = path;
+        loaded.path = Some(path);
         Ok(loaded)
+    }
+
+    /// Reads a configuration that decklog made itself, with what the environment overrides.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, at once.
+    pub fn made(text: &str) -> Result<Loaded, Problems> {
+        Self::parse(text, MADE, &environment(), Files::Check)
     }
 
     /// Reads a configuration out of a text. `file` is what messages call it.
@@ -127,7 +146,7 @@ impl Config {
                         config.state.path = directory.split(':').next().unwrap_or(directory).into();
                     }
                     let warnings = config.warnings();
-                    return Ok(Loaded { config, path: PathBuf::from(file), warnings });
+                    return Ok(Loaded { config, path: None, warnings });
                 }
                 Err(error) => {
                     // The checker and the types come from one description, so this is a bug; it is reported all the
@@ -176,6 +195,12 @@ fn variable<'e>(environment: &'e [(String, String)], name: &str) -> Option<&'e s
     environment.iter().find(|(known, value)| known == name && !value.is_empty()).map(|(_, value)| value.as_str())
 }
 
+/// The file that counts when nobody names one.
+#[must_use]
+pub fn standard_file() -> Option<PathBuf> {
+    STANDARD_FILES.iter().map(PathBuf::from).find(|path| path.exists())
+}
+
 fn find(path: Option<&Path>, environment: &[(String, String)]) -> Result<PathBuf, Problems> {
     if let Some(path) = path {
         return Ok(path.to_owned());
@@ -183,12 +208,12 @@ fn find(path: Option<&Path>, environment: &[(String, String)]) -> Result<PathBuf
     if let Some(path) = variable(environment, "DECKLOG_CONFIG") {
         return Ok(path.into());
     }
-    STANDARD_FILES.iter().map(PathBuf::from).find(|path| path.exists()).ok_or_else(|| {
+    standard_file().ok_or_else(|| {
         Problems::whole(
             "config.toml".to_owned(),
             format!("no file: $DECKLOG_CONFIG is not set, and there is no {}", STANDARD_FILES.join(" and no ")),
-            "a configuration. Copy config.toml from decklog's repository to one of these places, \
-             or name a file with --config FILE; `decklog demo` needs none"
+            "a configuration: `decklog init` writes one for your cluster, and --config FILE names one that is elsewhere; \
+             `decklog demo` needs none"
                 .to_owned(),
         )
     })

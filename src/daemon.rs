@@ -241,7 +241,7 @@ impl Running {
         }
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
-            config = %setting.loaded.path.display(),
+            config = %setting.loaded.name(),
             state = %config.state.path.display(),
             epoch = journal.epoch(),
             head = journal.head().borrow().0,

@@ -2,9 +2,11 @@
 //! No I/O and no JSON of entries here.
 
 use std::cmp::Ordering;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
+
+use crate::spelling::kubernetes::NamespacePattern;
 
 /// A position in the journal: dense, from 1, never reused. 0 means "before the first entry".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -303,6 +305,8 @@ pub struct SourceSpec {
     pub label_selector: String,
     /// Kubernetes field selector, empty for none.
     pub field_selector: String,
+    /// The namespaces that are left out. Where there are any, `namespace` names none, and the resource lives in namespaces.
+    pub exclude_namespaces: Vec<NamespacePattern>,
     /// Objects found on the first list are only remembered, not emitted.
     pub first_list_silent: bool,
     /// Presets of noise and patterns of JSON pointers: a MODIFIED that touches nothing else is not emitted.
@@ -317,6 +321,30 @@ impl SourceSpec {
             Some(namespace) => format!("{}/{namespace}", self.resource.full_name()),
             None => self.resource.full_name(),
         }
+    }
+
+    /// Whether it has selectors, so that objects can enter and leave it.
+    #[must_use]
+    pub fn selects(&self) -> bool {
+        !self.label_selector.is_empty() || !self.field_selector.is_empty()
+    }
+
+    /// Whether what is in this namespace is left out.
+    #[must_use]
+    pub fn leaves_out(&self, namespace: &str) -> bool {
+        self.exclude_namespaces.iter().any(|pattern| pattern.covers(namespace))
+    }
+
+    /// The field selector, and behind it a requirement for each of these namespaces that are left out. With all of them it
+    /// is what the journal knows of the scope: another text is another scope.
+    #[must_use]
+    pub fn fields(&self, which: impl Fn(&NamespacePattern) -> bool) -> String {
+        let mut fields = self.field_selector.trim().to_owned();
+        for pattern in self.exclude_namespaces.iter().filter(|pattern| which(pattern)) {
+            let comma = if fields.is_empty() { "" } else { "," };
+            write!(fields, "{comma}metadata.namespace!={pattern}").expect("a String takes all text");
+        }
+        fields
     }
 }
 

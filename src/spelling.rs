@@ -5,6 +5,7 @@
 //! JSON Schema need. A text that stays a text has a [`Format`] alone. The configuration checks both by the name that the
 //! schema has for them.
 
+pub mod glob;
 pub mod kubernetes;
 
 /// Why a text does not fit its format.

@@ -199,6 +199,7 @@ pub(super) fn spec(resource: Resource) -> SourceSpec {
         namespace: None,
         label_selector: String::new(),
         field_selector: String::new(),
+        exclude_namespaces: Vec::new(),
         first_list_silent: false,
         ignore: Vec::new(),
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::spelling::{Text, Wrong, text_value};
+use crate::spelling::{Text, Wrong, glob, text_value};
 
 use crate::json::pointer::{push_segment, unescape};
 
@@ -33,7 +33,7 @@ impl Segment {
     fn matches(&self, name: &str) -> bool {
         match self {
             Self::Literal(text) => text == name,
-            Self::Glob(glob) => glob_matches(glob.as_bytes(), name.as_bytes()),
+            Self::Glob(glob) => glob::fits(glob, name, |wanted, byte| wanted == byte),
             Self::AnyDepth => true,
         }
     }
@@ -169,27 +169,6 @@ impl Text for Pattern {
 }
 
 text_value!(Pattern);
-
-/// The classic walk with one way back: at most one step per pair of bytes.
-fn glob_matches(glob: &[u8], text: &[u8]) -> bool {
-    let (mut g, mut t) = (0, 0);
-    let mut star = None;
-    while t < text.len() {
-        if glob.get(g) == Some(&b'*') {
-            star = Some((g + 1, t));
-            g += 1;
-        } else if glob.get(g) == text.get(t) {
-            g += 1;
-            t += 1;
-        } else if let Some((after, from)) = star {
-            star = Some((after, from + 1));
-            (g, t) = (after, from + 1);
-        } else {
-            return false;
-        }
-    }
-    glob[g..].iter().all(|&byte| byte == b'*')
-}
 
 #[cfg(test)]
 mod tests {

@@ -60,6 +60,7 @@ impl Story {
                     namespace: None,
                     label_selector: String::new(),
                     field_selector: String::new(),
+                    exclude_namespaces: Vec::new(),
                     first_list_silent: false,
                     ignore: ignore.iter().map(|text| (*text).to_owned()).collect(),
                 };

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::output::{Ink, Look, Out, Row, plural, printable};
-use super::{Exit, Failure, Format, Global, Outcome};
+use super::{Exit, Failure, Format, Global, Outcome, init};
 use crate::apiserver_counters;
 use crate::change::redact::Redactor;
 use crate::cluster::{Api, Limits};
@@ -16,9 +16,10 @@ use crate::http;
 use crate::journal::{JournalError, Reader};
 use crate::model::{Cluster, SourceSpec};
 use crate::sink::registry::SinkKind;
+use crate::spelling;
 use crate::status;
 use crate::watch::discovery::Discoverer;
-use crate::watch::select::{check_access, select};
+use crate::watch::select::{check_access, check_selectors, select};
 
 /// Arguments of `decklog check`.
 #[derive(Args, Debug)]
@@ -68,10 +69,13 @@ impl Findings {
 /// # Errors
 /// Where the configuration itself is wrong, exit 78.
 pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
-    let loaded = global.load()?;
+    let loaded = init::configuration(global)?;
     let config = &loaded.config;
     let mut found = Findings::default();
-    found.good("config-right", format!("{} is right", loaded.path.display()));
+    match loaded.path {
+        Some(_) => found.good("config-right", format!("{} is right", loaded.name())),
+        None => found.note("config-none", format!("there is no file, so `decklog run` watches {}", loaded.name())),
+    }
     for warning in &loaded.warnings {
         found.note("config-warning", warning.clone());
     }
@@ -195,6 +199,12 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
         }
     };
     found.good("cluster-answers", format!("{} answers, version {version}", api.name()));
+    if api.runs_unasked() {
+        found.note(
+            "cluster-exec",
+            "the program that the kubeconfig names for the credentials runs because you are at a terminal and the file is yours; a service runs it only with [cluster] allow_exec = true",
+        );
+    }
     let identity = match api.identity().await {
         Ok(cluster) if cluster.uid.is_empty() => {
             found.bad(
@@ -234,6 +244,20 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
         );
     }
     idle_rules(config, &selection.sources, found);
+    namespaces(config, &api, found).await;
+    match check_selectors(&api, &selection.sources).await {
+        Err(error) => {
+            found.bad("watch-unknown", format!("the API server does not say whether it takes the selectors: {error}"));
+        }
+        Ok(refused) => {
+            for (source, text) in refused {
+                found.bad(
+                    "watch-selector",
+                    format!("{} cannot be selected like this: {text}; change its selectors", source.name()),
+                );
+            }
+        }
+    }
     match check_access(&api, &selection.sources).await {
         Err(error) => found.bad("rights-unknown", format!("the API server does not say what is granted: {error}")),
         Ok(access) => {
@@ -261,6 +285,30 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
         counters(&api, found).await;
     }
     identity
+}
+
+/// Whether there are the namespaces that are named. Who may not read them does not find out.
+async fn namespaces(config: &Config, api: &Api, found: &mut Findings) {
+    for (index, watch) in config.watch.iter().enumerate() {
+        for name in &watch.namespaces {
+            match api.has_namespace(name).await {
+                Ok(Some(true) | None) => {}
+                Ok(Some(false)) => {
+                    let known = api.namespaces().await.unwrap_or_default();
+                    let meant = spelling::nearest(name, known.iter().map(String::as_str));
+                    let meant = meant.map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
+                    let number = index + 1;
+                    found.bad(
+                        "watch-namespace",
+                        format!(
+                            "[[watch]] {number}: there is no namespace {name}{meant}; decklog waits for it to appear"
+                        ),
+                    );
+                }
+                Err(error) => found.bad("cluster", format!("the namespace {name} cannot be read: {error}")),
+            }
+        }
+    }
 }
 
 /// Whether the API server's own counters may be read.

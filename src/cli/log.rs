@@ -224,8 +224,8 @@ pub fn main(mut args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     }
     for line in shown.into_iter().rev() {
         let line = match line {
-            Line::One(seq, None, member) => Line::One(seq, reader.entry(seq)?, member),
-            line => line,
+            Line::One(seq, _, member) => Line::One(seq, reader.entry(seq)?, member),
+            run @ Line::Run(_) => run,
         };
         printer.show(line, &family)?;
     }
@@ -557,9 +557,13 @@ impl<'o> Printer<'o> {
         let names = run.managers.iter().map(|manager| manager.manager.as_str()).collect::<Vec<_>>().join(", ");
         let by = if names.is_empty() { String::new() } else { format!("by {names} ") };
         let (oldest, newest) = (clock().stamp(&run.since), clock().stamp(&entry.time));
-        let day = if oldest.date == newest.date { String::new() } else { format!("{} ", oldest.date) };
+        let since = match (self.out.look.terminal, oldest.date == newest.date) {
+            (false, _) => oldest.whole,
+            (true, true) => oldest.time,
+            (true, false) => format!("{} {}", oldest.date, oldest.time),
+        };
         row.put(None, &format!("{} status updates{of}", run.count));
-        row.flow(None, " ", &printable(&format!("{by}since {day}{}", oldest.time)));
+        row.flow(None, " ", &printable(&format!("{by}since {since}")));
         self.out.line(&row.finish())
     }
 

@@ -38,6 +38,11 @@ pub fn main(_args: RbacArgs, global: &Global) -> Outcome {
             "these are the rights for what the cluster serves now, because RBAC cannot leave `exclude` out of a wildcard; print them again when resources were added",
         );
     }
+    if config.watch.iter().any(|watch| watch.namespaces.is_empty() && !watch.exclude_namespaces.is_empty()) {
+        super::complain(
+            "these are rights in all namespaces, because RBAC cannot leave any out: what `exclude_namespaces` names may be read, and decklog does not",
+        );
+    }
     let mut out = Out::new(global);
     out.bytes(manifests(&rights).as_bytes())?;
     out.flush()?;

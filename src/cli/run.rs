@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use super::{Exit, Failure, Global, Outcome};
-use crate::config::{Config, Loaded};
+use super::{Exit, Failure, Global, Outcome, init};
+use crate::config::{self, Config, Loaded};
 use crate::daemon::{self, DaemonError, Setting};
 use crate::http::BindError;
 use crate::systemd::Notifier;
@@ -34,10 +34,17 @@ impl From<DaemonError> for Failure {
 /// # Errors
 /// What ended it otherwise.
 pub fn main(_args: RunArgs, global: &Global) -> Outcome {
-    let loaded = global.load()?;
+    let loaded = init::configuration(global)?;
     let telemetry = Telemetry::init(&loaded.config.log).map_err(|text| Failure::new(Exit::Config, text))?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
+    }
+    if loaded.path.is_none() {
+        let state = global.state.as_ref().map(|state| format!(" --state {}", state.display())).unwrap_or_default();
+        tracing::info!(
+            "there is no configuration file: decklog watches {}; read the log with `decklog{state} tail -f`",
+            loaded.name()
+        );
     }
     // Secrets pass through this process before they are redacted: no crash may write its memory to a disk.
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
@@ -49,9 +56,10 @@ pub fn main(_args: RunArgs, global: &Global) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// The same file, read again; the state directory stays, because its journal is open.
+/// The same file, read again, or one that is there by now; the state directory stays, because its journal is open.
 fn again(running: &Loaded) -> Result<Loaded, String> {
-    let mut loaded = Config::load(Some(&running.path)).map_err(|problems| problems.to_string())?;
+    let Some(path) = running.path.clone().or_else(config::standard_file) else { return Ok(running.clone()) };
+    let mut loaded = Config::load(Some(&path)).map_err(|problems| problems.to_string())?;
     loaded.config.state.path.clone_from(&running.config.state.path);
     Ok(loaded)
 }

@@ -68,6 +68,42 @@ impl Api {
         }
     }
 
+    /// Whether there is a namespace of this name. Nothing where we may not read it.
+    ///
+    /// # Errors
+    /// Where the API server does not answer.
+    pub async fn has_namespace(&self, name: &str) -> Result<Option<bool>, Failure> {
+        match self.brief(&format!("/api/v1/namespaces/{name}")).await {
+            Ok(_) => Ok(Some(true)),
+            Err(Failure::NotFound) => Ok(Some(false)),
+            Err(Failure::Forbidden(_)) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The names of some namespaces, in their order.
+    ///
+    /// # Errors
+    /// Where the API server does not answer, or we may not list them.
+    pub async fn namespaces(&self) -> Result<Vec<String>, Failure> {
+        #[derive(Deserialize)]
+        struct List {
+            items: Vec<Item>,
+        }
+        #[derive(Deserialize)]
+        struct Item {
+            metadata: Metadata,
+        }
+        #[derive(Deserialize)]
+        struct Metadata {
+            name: String,
+        }
+        let bytes = self.brief("/api/v1/namespaces?limit=500").await?;
+        let list: List = serde_json::from_slice(&bytes)
+            .map_err(|_| Failure::Undecodable("the list of namespaces cannot be read".to_owned()))?;
+        Ok(list.items.into_iter().map(|item| item.metadata.name).collect())
+    }
+
     /// The API server's version, such as `v1.36.0`.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout};
 
 use super::credentials::{Builder, Built, ClientSource, Current, LOOK};
+use super::kubeconfig::Caller;
 use super::{ClusterError, Failure, Limits, Settings, failure};
 
 /// Credentials that are not accepted are read again this often, at most, while no file has changed: a plugin may
@@ -35,6 +36,7 @@ pub(super) struct Inner {
     pub(super) name: String,
     /// The context that was found at first.
     context: Option<String>,
+    unasked: bool,
     pub(super) current: RwLock<Current>,
     /// Held while a client is built; when that was last tried.
     building: Mutex<Instant>,
@@ -52,7 +54,8 @@ impl Api {
     /// # Errors
     /// Where no usable configuration is found.
     pub async fn open(settings: &Settings, limits: Limits) -> Result<Self, ClusterError> {
-        Self::begin(ClientSource::Kubeconfig(settings.clone()), settings.name.clone(), limits).await
+        let source = ClientSource::Kubeconfig(settings.clone(), Caller::of_this_process());
+        Self::begin(source, settings.name.clone(), limits).await
     }
 
     /// For simulations: asks through a client that needs no configuration.
@@ -63,11 +66,11 @@ impl Api {
 
     async fn begin(source: ClientSource, name: Option<String>, limits: Limits) -> Result<Self, ClusterError> {
         let builder = Builder { source, limits, room: Arc::new(Semaphore::new(1)) };
-        let Built { client, bare, context, cluster, files } = builder.build(None).await?;
+        let Built { client, bare, context, cluster, unasked, files } = builder.build(None).await?;
         let name = name.unwrap_or(cluster);
         let now = Instant::now();
         let current = RwLock::new(Current { client, bare, generation: 0, built: now, looked: now, files });
-        let inner = Inner { builder, name, context, current, building: Mutex::new(now) };
+        let inner = Inner { builder, name, context, unasked, current, building: Mutex::new(now) };
         Ok(Self { inner: Arc::new(inner), pinned: None })
     }
 
@@ -86,6 +89,13 @@ impl Api {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
+    }
+
+    /// Whether a program gives the credentials that is run only because of who runs decklog: a service would need to be
+    /// allowed to.
+    #[must_use]
+    pub fn runs_unasked(&self) -> bool {
+        self.inner.unasked
     }
 
     /// How long the parts of a request may take.

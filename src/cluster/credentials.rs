@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout};
 
-use super::kubeconfig::{Found, Stamp, find, stamp};
+use super::kubeconfig::{Caller, Found, Stamp, find, stamp};
 use super::{ClusterError, Limits, Settings, failure, narrow};
 
 /// How often credential files are looked at, at most.
@@ -66,11 +66,17 @@ pub(super) struct Built {
     pub(super) bare: Client,
     pub(super) context: Option<String>,
     pub(super) cluster: String,
+    pub(super) unasked: bool,
     pub(super) files: Vec<(PathBuf, Stamp)>,
 }
 
-async fn build(settings: &Settings, context: Option<&str>, limits: Limits) -> Result<Built, ClusterError> {
-    let Found { mut config, file, context, cluster, plugin, files } = find(settings, context).await?;
+async fn build(
+    settings: &Settings,
+    caller: Caller,
+    context: Option<&str>,
+    limits: Limits,
+) -> Result<Built, ClusterError> {
+    let Found { mut config, file, context, cluster, plugin, unasked, files } = find(settings, caller, context).await?;
     // We retry ourselves: kube's own retries would hide for minutes what the API server says.
     config.default_retry = false;
     config.connect_timeout = Some(limits.connect);
@@ -91,7 +97,7 @@ async fn build(settings: &Settings, context: Option<&str>, limits: Limits) -> Re
     }
     let bare = connect(bare(&config)).map_err(|error| unusable(file.clone(), &error))?;
     let client = connect(config).map_err(|error| unusable(file, &error))?;
-    Ok(Built { client, bare, context, cluster, files })
+    Ok(Built { client, bare, context, cluster, unasked, files })
 }
 
 fn connect(config: Config) -> Result<Client, kube::Error> {
@@ -116,7 +122,8 @@ fn bare(config: &Config) -> Config {
 
 /// Where clients come from.
 pub(super) enum ClientSource {
-    Kubeconfig(Settings),
+    /// And who ran decklog when it began: a terminal may be closed.
+    Kubeconfig(Settings, Caller),
     /// Always the same one.
     Given(Client),
 }
@@ -133,11 +140,18 @@ impl Builder {
     /// its own. One that hangs is left alone, and no other is begun before it ends.
     pub(super) async fn build(&self, context: Option<&str>) -> Result<Built, ClusterError> {
         let failed = |why: &str| ClusterError::Client { file: "the credentials".to_owned(), why: why.to_owned() };
-        let settings = match &self.source {
-            ClientSource::Kubeconfig(settings) => settings.clone(),
+        let (settings, caller) = match &self.source {
+            ClientSource::Kubeconfig(settings, caller) => (settings.clone(), *caller),
             ClientSource::Given(client) => {
                 let (client, bare) = (client.clone(), client.clone());
-                return Ok(Built { client, bare, context: None, cluster: String::new(), files: Vec::new() });
+                return Ok(Built {
+                    client,
+                    bare,
+                    context: None,
+                    cluster: String::new(),
+                    unasked: false,
+                    files: Vec::new(),
+                });
             }
         };
         let (limits, context) = (self.limits, context.map(str::to_owned));
@@ -149,7 +163,7 @@ impl Builder {
             std::thread::Builder::new()
                 .name("credentials".to_owned())
                 .spawn(move || {
-                    let built = runtime.block_on(build(&settings, context.as_deref(), limits));
+                    let built = runtime.block_on(build(&settings, caller, context.as_deref(), limits));
                     // Nobody waits for it any more: the time is over.
                     drop(sender.send(built));
                     drop(room);

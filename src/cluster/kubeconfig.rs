@@ -1,5 +1,7 @@
 //! Kubeconfigs: which one counts, what of it has to be allowed first, and which files it names.
 
+use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -35,11 +37,40 @@ pub(super) struct Found {
     pub(super) cluster: String,
     /// The program that gives the credentials.
     pub(super) plugin: Option<String>,
+    /// The configuration does not say whether to run it; who runs decklog does.
+    pub(super) unasked: bool,
     pub(super) files: Vec<(PathBuf, Stamp)>,
 }
 
+/// Who runs decklog, as far as it is known: whether a kubeconfig may name programs where the configuration does not say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller {
+    /// systemd runs it.
+    pub(super) is_service: bool,
+    /// Somebody sees what it says, or can answer.
+    pub(super) at_terminal: bool,
+    pub(super) user: u32,
+}
+
+impl Caller {
+    /// Who runs this process.
+    pub(super) fn of_this_process() -> Self {
+        Self {
+            is_service: std::env::var_os("INVOCATION_ID").is_some(),
+            at_terminal: std::io::stdin().is_terminal() || std::io::stderr().is_terminal(),
+            user: rustix::process::geteuid().as_raw(),
+        }
+    }
+
+    /// Whether it is a person with kubeconfigs of their own: who runs kubectl with them runs these programs anyway.
+    fn owns(self, files: &[(PathBuf, Stamp)]) -> bool {
+        let is_own = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.uid() == self.user);
+        !self.is_service && self.at_terminal && files.iter().all(|(path, _)| is_own(path))
+    }
+}
+
 /// `context` is the one that was found before, and stays: another current context is often another cluster.
-pub(super) async fn find(settings: &Settings, context: Option<&str>) -> Result<Found, ClusterError> {
+pub(super) async fn find(settings: &Settings, caller: Caller, context: Option<&str>) -> Result<Found, ClusterError> {
     let (paths, looked) = candidates(settings);
     if paths.is_empty() {
         return match Config::incluster() {
@@ -49,6 +80,7 @@ pub(super) async fn find(settings: &Settings, context: Option<&str>) -> Result<F
                 context: None,
                 cluster: "in-cluster".to_owned(),
                 plugin: None,
+                unasked: false,
                 // kube reads the token and the authority again by itself.
                 files: Vec::new(),
             }),
@@ -80,7 +112,10 @@ pub(super) async fn find(settings: &Settings, context: Option<&str>) -> Result<F
     let user = user(&kubeconfig, &context);
     let plugin = user.and_then(|user| user.exec.as_ref()?.command.as_deref());
     let plugin = plugin.map(|program| program.rsplit('/').next().unwrap_or(program).to_owned());
-    if let Some(why) = forbidden(settings, &kubeconfig, &context) {
+    let gives_program = user.is_some_and(|user| user.exec.is_some() || user.auth_provider.is_some());
+    let unasked = settings.allow_exec.is_none() && gives_program;
+    let allow_exec = settings.allow_exec.unwrap_or_else(|| caller.owns(&files));
+    if let Some(why) = forbidden(allow_exec, settings, &kubeconfig, &context) {
         return Err(ClusterError::Kubeconfig { file, why });
     }
     files.extend(credential_files(&kubeconfig, &context).into_iter().map(stamped));
@@ -88,7 +123,7 @@ pub(super) async fn find(settings: &Settings, context: Option<&str>) -> Result<F
     let config = Config::from_custom_kubeconfig(kubeconfig, &options)
         .await
         .map_err(|error| ClusterError::Kubeconfig { file: file.clone(), why: kubeconfig_text(&error) })?;
-    Ok(Found { config, file, context: Some(wanted), cluster: context.cluster, plugin, files })
+    Ok(Found { config, file, context: Some(wanted), cluster: context.cluster, plugin, unasked, files })
 }
 
 /// The kubeconfig files to read, and for people where we looked. None: try the service account.
@@ -122,9 +157,14 @@ fn user<'a>(kubeconfig: &'a Kubeconfig, context: &kube::config::Context) -> Opti
 
 /// What a kubeconfig asks for that has to be allowed first: it may come from somebody else, and would run a program as
 /// our user, or hand our credentials to whoever answers. The names in it are quoted, its values never.
-fn forbidden(settings: &Settings, kubeconfig: &Kubeconfig, context: &kube::config::Context) -> Option<String> {
+fn forbidden(
+    allow_exec: bool,
+    settings: &Settings,
+    kubeconfig: &Kubeconfig,
+    context: &kube::config::Context,
+) -> Option<String> {
     let user = user(kubeconfig, context);
-    if !settings.allow_exec
+    if !allow_exec
         && let Some(what) = user.and_then(|user| match (&user.exec, &user.auth_provider) {
             (Some(_), _) => Some("exec"),
             (None, Some(_)) => Some("auth-provider"),

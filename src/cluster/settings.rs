@@ -21,8 +21,9 @@ pub struct Settings {
     pub context: Option<String>,
     /// Read the API server's own request counters, for `churn --requests`.
     pub request_metrics: bool,
-    /// Let the kubeconfig name a program that gives the credentials (exec, auth-provider), and run it.
-    pub allow_exec: bool,
+    /// Let the kubeconfig name a program that gives the credentials (exec, auth-provider), and run it. Default: only for a
+    /// person at a terminal who owns the kubeconfig.
+    pub allow_exec: Option<bool>,
     /// Let the kubeconfig do without TLS, or without a look at the API server's certificate.
     pub allow_insecure_tls: bool,
     /// How often, at least, each source is compared with what the API server has: not less than "1s"; "off" for never.
@@ -83,7 +84,7 @@ impl Default for Settings {
             kubeconfig: None,
             context: None,
             request_metrics: false,
-            allow_exec: false,
+            allow_exec: None,
             allow_insecure_tls: false,
             audit_every: Period::from_secs(600),
             recover: Recover::default(),

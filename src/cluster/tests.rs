@@ -1,6 +1,7 @@
 //! Kubeconfigs, plugins and clients.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use kube::client::Body;
 use tokio::time::{Instant, timeout};
 
 use super::credentials::LOOK;
+use super::kubeconfig::{Caller, find};
 use super::*;
 
 const TWO: &str = r#"
@@ -67,7 +69,38 @@ users:
 "#
     );
     std::fs::write(dir.join("config"), text).unwrap();
-    Settings { allow_exec: true, ..at(dir, None) }
+    Settings { allow_exec: Some(true), ..at(dir, None) }
+}
+
+/// systemd's, with a terminal and the files of its own user.
+const SERVICE: Caller = Caller { is_service: true, at_terminal: true, user: 0 };
+
+/// Fault 85: who runs kubectl with a kubeconfig of their own runs its programs anyway; a service, a program without anybody
+/// at a terminal, and who reads the kubeconfig of somebody else, does not.
+#[tokio::test]
+async fn a_person_at_a_terminal_runs_the_programs_of_their_own_kubeconfig() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { allow_exec: None, ..with_plugin(dir.path(), "exit 3") };
+    let user = std::fs::metadata(dir.path().join("config")).unwrap().uid();
+    let person = Caller { is_service: false, at_terminal: true, user };
+    let is_allowed = async |settings: &Settings, caller: Caller| match find(settings, caller, None).await {
+        Ok(_) => true,
+        Err(error) => {
+            assert!(error.to_string().contains("set [cluster] allow_exec = true"), "{error}");
+            false
+        }
+    };
+    assert!(is_allowed(&settings, person).await);
+    for stranger in [
+        Caller { is_service: true, ..person },
+        Caller { at_terminal: false, ..person },
+        Caller { user: user + 1, ..person },
+    ] {
+        assert!(!is_allowed(&settings, stranger).await, "{stranger:?}");
+        // What the configuration says counts, for everybody.
+        assert!(is_allowed(&Settings { allow_exec: Some(true), ..settings.clone() }, stranger).await);
+    }
+    assert!(!is_allowed(&Settings { allow_exec: Some(false), ..settings.clone() }, person).await);
 }
 
 /// Fault 85: a kubeconfig runs no program and does without TLS only where that is allowed.
@@ -82,12 +115,15 @@ async fn programs_and_missing_tls_have_to_be_allowed() {
     };
     let marker = dir.path().join("ran");
     let settings = with_plugin(dir.path(), &format!("echo hunter2 > {}", marker.display()));
-    let closed = Settings { allow_exec: false, ..settings };
+    let closed = Settings { allow_exec: Some(false), ..settings };
     refused(&closed, &["\"me\"", "exec", "[cluster] allow_exec = true"]).await;
     assert!(!marker.exists(), "nothing was run");
+    let unsaid = find(&Settings { allow_exec: None, ..closed.clone() }, SERVICE, None).await.err().unwrap();
+    assert!(unsaid.to_string().contains("[cluster] allow_exec = true"), "{unsaid}");
     let provider = TWO.replace("{tokenFile: token}", "{auth-provider: {name: gcp, config: {cmd-path: /bin/hunter2}}}");
     std::fs::write(dir.path().join("config"), provider).unwrap();
-    refused(&at(dir.path(), Some("prod")), &["auth-provider", "allow_exec = true"]).await;
+    let closed = Settings { allow_exec: Some(false), ..at(dir.path(), Some("prod")) };
+    refused(&closed, &["auth-provider", "allow_exec = true"]).await;
     std::fs::write(dir.path().join("token"), "hunter2").unwrap();
     for (from, to, says) in [
         ("http://127.0.0.1:1\"", "https://127.0.0.1:1\", insecure-skip-tls-verify: true", "insecure-skip-tls-verify"),

@@ -10,6 +10,7 @@ use super::{Files, format};
 use crate::http::Listen;
 use crate::sink::registry::{self, SinkKind};
 use crate::sink::settings::Clash;
+use crate::spelling::kubernetes::NamespacePattern;
 use crate::spelling::{Text, nearest};
 
 /// What is found where a key is missing.
@@ -26,6 +27,7 @@ pub(super) fn check(root: &Node, schema: &Json, files: Files) -> Vec<Problem> {
     checker.one_place_twice(root);
     checker.whole_objects(root);
     checker.one_resource_twice(root);
+    checker.nothing_left(root);
     checker.remote_listener(root);
     checker.problems
 }
@@ -368,6 +370,27 @@ impl Checker<'_> {
             let found = format!("{text:?}, which other machines can reach, without a password");
             let expected = "an address on loopback, a unix socket, or allow_remote = true beside it, and a firewall";
             self.report(&node.place, "http.listen", found, expected);
+        }
+    }
+
+    /// Namespaces that are watched and left out at once.
+    fn nothing_left(&mut self, root: &Node) {
+        for (index, watch) in root.get("watch").map_or(&[][..], Node::elements).iter().enumerate() {
+            let texts = |key: &str| -> Vec<(usize, &Node, &str)> {
+                let nodes = watch.get(key).map_or(&[][..], Node::elements);
+                nodes.iter().enumerate().filter_map(|(at, node)| Some((at, node, node.text()?))).collect()
+            };
+            let patterns = texts("exclude_namespaces").into_iter();
+            let left_out: Vec<_> =
+                patterns.filter_map(|(at, _, text)| Some((at, NamespacePattern::read(text).ok()?))).collect();
+            for (at, node, name) in texts("namespaces") {
+                if let Some((by, _)) = left_out.iter().find(|(_, pattern)| pattern.covers(name)) {
+                    let found = format!("{name:?}, which exclude_namespaces[{by}] leaves out");
+                    let expected =
+                        "a namespace that is not left out; where `namespaces` names any, nothing else is watched";
+                    self.report(&node.place, &format!("watch[{index}].namespaces[{at}]"), found, expected);
+                }
+            }
         }
     }
 

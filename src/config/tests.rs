@@ -79,7 +79,7 @@ level = 3
 "#), @r#"
 config.toml:3:1: state.max_sise
     found     an unknown key
-    expected  one of max_age, max_size, on_full, path
+    expected  one of max_age, max_size, on_full, path, readers
     nearest   max_size
 config.toml:7:18: watch[0].label_selector
     found     the operator "im" in "tier im (web)" (operators: =, ==, !=, in, notin, <, >)
@@ -134,6 +134,7 @@ on_full = "pause"
 resources = ["deployments.apps", "pods", "*.example.com"]
 exclude = ["leases.coordination.k8s.io", "events"]
 namespaces = ["shop", "pay"]
+exclude_namespaces = ["ci-*"]
 label_selector = "tier=web"
 field_selector = "metadata.name=x"
 first_list = "emit"
@@ -165,6 +166,7 @@ format = "text"
     );
     assert_eq!(config.redact.rules[0].mode, RedactMode::Hmac);
     assert_eq!(config.watch[0].namespaces, ["shop", "pay"]);
+    assert_eq!(config.watch[0].exclude_namespaces, ["ci-*".parse().unwrap()]);
 }
 
 #[test]
@@ -287,6 +289,25 @@ path = '{path}/.'
 }
 
 #[test]
+fn a_namespace_is_watched_or_left_out() {
+    let text = "
+[[watch]]
+resources = ['pods']
+namespaces = ['shop', 'ci-7', 'pay']
+exclude_namespaces = ['pay', 'ci-?', 'Kube_System', '*', 'a b']
+";
+    insta::assert_snapshot!(briefly(text).join("\n"), @r#"
+    4:23 watch[0].namespaces[1]: "ci-7", which exclude_namespaces[1] leaves out
+    4:31 watch[0].namespaces[2]: "pay", which exclude_namespaces[0] leaves out
+    5:38 watch[0].exclude_namespaces[2]: the string "Kube_System" → kube-system
+    5:53 watch[0].exclude_namespaces[3]: the string "*", which leaves out every namespace
+    5:58 watch[0].exclude_namespaces[4]: the string "a b"
+    "#);
+    let apart = "[[watch]]\nresources = ['pods']\nnamespaces = ['shop']\nexclude_namespaces = ['ci-*']\n";
+    parse(apart).unwrap();
+}
+
+#[test]
 fn a_key_of_another_section_is_reported_with_where_it_belongs() {
     insta::assert_snapshot!(
         report(&format!("listen = '127.0.0.1:1'\n{LEAST}where = 'true'\n")), @"
@@ -295,7 +316,7 @@ fn a_key_of_another_section_is_reported_with_where_it_belongs() {
             expected  one of cluster, http, log, redact, sink, state, watch
         config.toml:4:1: watch[0].where
             found     an unknown key here (it is one of [[sink]])
-            expected  one of exclude, field_selector, first_list, ignore, label_selector, namespaces, resources
+            expected  one of exclude, exclude_namespaces, field_selector, first_list, ignore, label_selector, namespaces, resources
         2 problems in the configuration
         ");
 }
@@ -412,6 +433,7 @@ fn the_environment_overrides_the_file() {
             ("DECKLOG_HTTP_LISTEN", "127.0.0.1:1"),
             ("DECKLOG_WATCH_0_NAMESPACES", "shop, pay"),
             ("DECKLOG_WATCH_0_EXCLUDE", "['events']"),
+            ("DECKLOG_WATCH_0_EXCLUDE_NAMESPACES", "kube-system, ci-*"),
             ("DECKLOG_WATCH_1_RESOURCES", "nodes"),
             ("DECKLOG_SINK_0_URL", "https://y.example/?a=1"),
             ("DECKLOG_SINK_0_FROM", "42"),
@@ -438,6 +460,7 @@ fn the_environment_overrides_the_file() {
         (&config.watch[0].namespaces[..], &config.watch[0].exclude[..]),
         (&["shop".to_owned(), "pay".to_owned()][..], &["events".to_owned()][..])
     );
+    assert_eq!(config.watch[0].exclude_namespaces, ["kube-system", "ci-*"].map(|text| text.parse().unwrap()));
     assert_eq!((config.watch[0].resources[0].as_str(), config.watch[1].resources[0].as_str()), ("pods", "nodes"));
     assert_eq!(config.sink[0].from, From::Seq(42));
     let SinkKind::Http(http) = &config.sink[0].kind else { panic!() };
@@ -566,7 +589,7 @@ fn files_that_cannot_be_read_say_what_to_do() {
     assert!(load(dir.path()).contains("Is a directory"));
     std::fs::write(&file, LEAST).unwrap();
     let named = [("DECKLOG_CONFIG".to_owned(), file.to_str().unwrap().to_owned())];
-    assert_eq!(Config::load_with(None, &named, Files::Check).unwrap().path, file);
+    assert_eq!(Config::load_with(None, &named, Files::Check).unwrap().path, Some(file));
     assert!(find(None, &named).is_ok());
 }
 

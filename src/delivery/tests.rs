@@ -51,6 +51,7 @@ impl World {
             namespace: None,
             label_selector: String::new(),
             field_selector: String::new(),
+            exclude_namespaces: Vec::new(),
             first_list_silent: false,
             ignore: Vec::new(),
         };

@@ -28,6 +28,7 @@ fn pods() -> SourceSpec {
         namespace: None,
         label_selector: String::new(),
         field_selector: String::new(),
+        exclude_namespaces: Vec::new(),
         first_list_silent: false,
         ignore: Vec::new(),
     }
@@ -744,7 +745,6 @@ async fn what_a_narrower_scope_leaves_out_is_recorded_as_gone() {
     let wide = Open::at(dir.path()).await;
     wide.list(10, None, &[pod("a", "u1", 1), pod_in("pay", "b", "u2", 2)]).await;
     wide.close();
-
     let narrow = Open::with(dir.path(), &one_namespace("shop")).await;
     assert_eq!((narrow.memory.why, narrow.memory.checkpoint.resume.clone()), (Some(Why::Scope), None));
     narrow.journal.narrow().await.unwrap();

@@ -41,7 +41,8 @@ pub(super) fn is_true(text: &str) -> bool {
 
 impl Options {
     pub(super) fn selector(&self, served: &Served) -> Result<Selector, Refusal> {
-        Selector::parse(&served.resource.plural, &self.label_selector, &self.field_selector)
+        let has_namespace = served.resource.namespaced || !served.custom;
+        Selector::parse(&served.resource.plural, has_namespace, &self.label_selector, &self.field_selector)
     }
 
     /// The revision asked for: `None` where there is none, 0 for any.

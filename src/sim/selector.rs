@@ -45,12 +45,13 @@ struct Labels {
 }
 
 impl Selector {
-    /// Reads the two selectors of a request for `resource`, the plural.
-    pub(super) fn parse(resource: &str, labels: &str, fields: &str) -> Result<Self, Refusal> {
+    /// Reads the two selectors of a request for `resource`, the plural; custom resources that live in no namespace have no
+    /// field for it.
+    pub(super) fn parse(resource: &str, has_namespace: bool, labels: &str, fields: &str) -> Result<Self, Refusal> {
         let fields = fields.split(',').map(str::trim).filter(|f| !f.is_empty());
         Ok(Self {
             labels: split_outside_parentheses(labels).map(Requirement::parse).collect::<Result<_, _>>()?,
-            fields: fields.map(|text| field(resource, text)).collect::<Result<_, _>>()?,
+            fields: fields.map(|text| field(resource, has_namespace, text)).collect::<Result<_, _>>()?,
         })
     }
 
@@ -132,7 +133,7 @@ fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
     .filter(|part| !part.is_empty())
 }
 
-fn field(resource: &str, text: &str) -> Result<(Field, bool, String), Refusal> {
+fn field(resource: &str, has_namespace: bool, text: &str) -> Result<(Field, bool, String), Refusal> {
     let (key, equal, value) = if let Some((key, value)) = text.split_once("!=") {
         (key, false, value)
     } else if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
@@ -142,7 +143,7 @@ fn field(resource: &str, text: &str) -> Result<(Field, bool, String), Refusal> {
     };
     let field = match (resource, key.trim()) {
         (_, "metadata.name") => Field::Name,
-        (_, "metadata.namespace") => Field::Namespace,
+        (_, "metadata.namespace") if has_namespace => Field::Namespace,
         ("pods" | "namespaces", "status.phase") => Field::At("/status/phase"),
         ("pods", "spec.nodeName") => Field::At("/spec/nodeName"),
         ("secrets", "type") => Field::At("/type"),
@@ -167,7 +168,7 @@ mod tests {
             "status": {"phase": "Running"},
         });
         let row = store.create(&pods, pod.into()).unwrap();
-        let holds = |labels: &str, fields: &str| Selector::parse("pods", labels, fields).unwrap().matches(&row);
+        let holds = |labels: &str, fields: &str| Selector::parse("pods", true, labels, fields).unwrap().matches(&row);
         for yes in [
             "",
             "app",
@@ -191,8 +192,10 @@ mod tests {
         assert!(holds("app", "status.phase=Running,spec.nodeName="));
         assert!(!holds("", "status.phase!=Running"));
         for wrong in ["=x", "a b", "app within (x)"] {
-            assert!(Selector::parse("pods", wrong, "").is_err(), "{wrong:?} is no label selector");
+            assert!(Selector::parse("pods", true, wrong, "").is_err(), "{wrong:?} is no label selector");
         }
-        assert!(Selector::parse("configmaps", "", "status.phase=Running").is_err());
+        assert!(Selector::parse("configmaps", true, "", "status.phase=Running").is_err());
+        assert!(!holds("", "metadata.namespace!=pay,metadata.namespace!=shop"));
+        assert!(Selector::parse("planets", false, "", "metadata.namespace!=pay").is_err());
     }
 }

@@ -1,8 +1,9 @@
 //! Texts that Kubernetes has a grammar for: resources as kubectl spells them, namespaces, selectors.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use super::{Format, Text, Wrong, is_dns_label, nearest, text_schema};
+use super::{Format, Text, Wrong, glob, is_dns_label, nearest, text_schema, text_value};
 
 /// The formats of these texts.
 pub const FORMATS: &[Format] = &[
@@ -16,6 +17,7 @@ pub const FORMATS: &[Format] = &[
         expected: "the name of a namespace: at most 63 lower-case letters, digits and \"-\"",
         check: namespace,
     },
+    Format::of::<NamespacePattern>(),
     Format::of::<LabelSelector>(),
     Format {
         name: "field-selector",
@@ -31,6 +33,51 @@ text_schema!(ResourceText, "resource");
 /// For the JSON Schema: the name of a namespace.
 pub struct NamespaceText;
 text_schema!(NamespaceText, "namespace");
+
+/// The name of a namespace, or a pattern of names: `*` stands for any run of characters, `?` for one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamespacePattern(String);
+
+impl NamespacePattern {
+    /// Whether it is a name, and of no other namespace.
+    #[must_use]
+    pub fn is_name(&self) -> bool {
+        !self.0.contains(['*', '?'])
+    }
+
+    /// Whether it is the name of this namespace, or fits it.
+    #[must_use]
+    pub fn covers(&self, namespace: &str) -> bool {
+        glob::fits(&self.0, namespace, |wanted, byte| wanted == b'?' || wanted == byte)
+    }
+}
+
+impl fmt::Display for NamespacePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Text for NamespacePattern {
+    const FORMAT: &'static str = "namespace-pattern";
+    const EXPECTED: &'static str =
+        "the name of a namespace, or a pattern such as \"ci-*\": * stands for any characters, ? for one";
+
+    fn read(text: &str) -> Result<Self, Wrong> {
+        let is_right = |text: &str| is_dns_label(&text.replace(['*', '?'], "x"));
+        if !text.is_empty() && text.bytes().all(|byte| byte == b'*') {
+            return Err(format!("the string {text:?}, which leaves out every namespace").into());
+        }
+        if is_right(text) {
+            return Ok(Self(text.to_owned()));
+        }
+        let wrong = Wrong::from(format!("the string {text:?}"));
+        let mended = text.trim().to_lowercase().replace('_', "-");
+        Err(if is_right(&mended) { wrong.near(mended) } else { wrong })
+    }
+}
+
+text_value!(NamespacePattern);
 
 fn resource(text: &str) -> Result<(), Wrong> {
     let (plural, group) = text.split_once('.').map_or((text, None), |(plural, group)| (plural, Some(group)));

@@ -21,7 +21,7 @@ use tokio::time::{MissedTickBehavior, timeout};
 use super::Shared;
 use super::decode;
 use super::frame::{Item, Items};
-use super::requests::{Stop, list_params, request, unbuilt};
+use super::requests::{Stop, list_params, request, selector, unbuilt};
 use crate::ambient::{self, watch};
 use crate::cluster::{Failure, next_part};
 use crate::journal::{Audit, JournalError, KnownObject, SourceId};
@@ -40,6 +40,8 @@ const PACE: Duration = Duration::from_millis(20);
 pub(super) struct Auditor {
     pub(super) shared: Arc<Shared>,
     pub(super) spec: SourceSpec,
+    /// The field selector that the API server takes.
+    pub(super) fields: String,
     pub(super) id: SourceId,
     /// Everything up to here was handed to the journal.
     pub(super) position: watch::Receiver<Option<ResourceVersion>>,
@@ -133,6 +135,7 @@ impl Auditor {
             let params = kube::core::params::ListParams {
                 limit: Some(shared.timings.page),
                 continue_token: token,
+                field_selector: selector(&self.fields),
                 ..list_params(&self.spec)
             };
             let uri = request(&self.spec).list(&params).map_err(unbuilt)?.uri().to_string();
@@ -151,6 +154,9 @@ impl Auditor {
                 items.push(&part, |item| -> Result<(), Failure> {
                     let (Item::Whole(item) | Item::Outline(item)) = item;
                     let object = decode::item(&self.spec.resource, item).map_err(Failure::Undecodable)?;
+                    if self.spec.leaves_out(&object.namespace) {
+                        return Ok(());
+                    }
                     let name = keys.hash_one((&*object.namespace, &*object.name));
                     listed.objects.insert(name, keys.hash_one((&*object.uid, &*object.version)));
                     Ok(())

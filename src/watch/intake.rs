@@ -47,8 +47,7 @@ pub(super) fn observed(shared: &Shared, resource: &Resource, object: decode::Obj
 }
 
 /// An object of a list that is too large: which one it is, and nothing of what it holds. Its last known state stays.
-pub(super) fn unread(resource: &Resource, item: &[u8]) -> Result<Observed, Failure> {
-    let object = decode::item(resource, item).map_err(Failure::Undecodable)?;
+pub(super) fn unread(resource: &Resource, object: decode::Object<'_>) -> Result<Observed, Failure> {
     if !object.is_one_of(resource) {
         return Err(Failure::Undecodable(OTHER_KIND.to_owned()));
     }

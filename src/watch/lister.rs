@@ -10,7 +10,7 @@ use super::decode;
 use super::frame::{Item, Items};
 use super::intake::{SLOW, caught, observed, unread};
 use super::machine::{Input, Machine};
-use super::requests::{Stop, list_params, request, unbuilt};
+use super::requests::{Stop, list_params, request, selector, unbuilt};
 use super::stats::SourceStats;
 use crate::ambient;
 use crate::cluster::{Api, Failure, next_part};
@@ -69,6 +69,8 @@ pub(super) struct Lister<'a> {
     pub(super) shared: &'a Shared,
     pub(super) api: &'a Api,
     pub(super) spec: &'a SourceSpec,
+    /// The field selector that the API server takes.
+    pub(super) fields: &'a str,
     pub(super) journal: &'a SourceJournal,
     pub(super) stats: &'a SourceStats,
 }
@@ -100,6 +102,12 @@ impl Lister<'_> {
             newer = self.glance(&some).await.is_ok_and(|(_, newer)| newer);
         }
         Ok(if newer { Input::Unrelated } else { Input::Latest(version) })
+    }
+
+    /// Whether the API server takes this field selector.
+    pub(super) async fn select(&self, fields: &str) -> Result<(), Failure> {
+        let params = ListParams { limit: Some(1), field_selector: selector(fields), ..list_params(self.spec) };
+        self.glance(&params).await.map(drop)
     }
 
     /// The version of a short list, and whether an object in it is newer.
@@ -139,8 +147,14 @@ impl Lister<'_> {
         let limit = paged.then_some(self.shared.timings.page);
         let version_match = at.is_some().then_some(VersionMatch::Exact);
         let resource_version = at.map(|at| at.0);
-        let params =
-            ListParams { limit, continue_token: token, version_match, resource_version, ..list_params(self.spec) };
+        let params = ListParams {
+            limit,
+            continue_token: token,
+            version_match,
+            resource_version,
+            field_selector: selector(self.fields),
+            ..list_params(self.spec)
+        };
         let uri = request(self.spec).list(&params).map_err(unbuilt)?.uri().to_string();
         self.shared.limiter.turn().await;
         let mut body = self.api.stream(&uri).await?;
@@ -152,23 +166,35 @@ impl Lister<'_> {
         let mut bytes = 0;
         while let Some(part) = next_part(&mut body, self.shared.api.limits().read).await? {
             self.stats.received(part.len());
-            let (shared, resource, before) = (self.shared, &self.spec.resource, staged.len());
+            let (shared, spec, mut count) = (self.shared, self.spec, 0);
             items.push(&part, |item| -> Result<(), Failure> {
-                let object = caught(|| match item {
-                    Item::Whole(item) => {
-                        let object = decode::item(resource, item).map_err(Failure::Undecodable)?;
+                count += 1;
+                let object = caught(|| {
+                    let is_whole = matches!(item, Item::Whole(_));
+                    let (Item::Whole(item) | Item::Outline(item)) = item;
+                    let object = decode::item(&spec.resource, item).map_err(Failure::Undecodable)?;
+                    if is_whole {
                         newest.meet(&object.version);
-                        observed(shared, resource, object)
                     }
-                    Item::Outline(item) => unread(resource, item),
+                    if spec.leaves_out(&object.namespace) {
+                        return Ok(None);
+                    }
+                    let read = if is_whole {
+                        observed(shared, &spec.resource, object)
+                    } else {
+                        unread(&spec.resource, object)
+                    };
+                    read.map(Some)
                 })?;
+                let Some(object) = object else { return Ok(()) };
                 bytes += object.body.bytes.len();
                 staged.push(object);
                 Ok(())
             })?;
             drop(part);
             let reported = listing.objects / PROGRESS;
-            listing.objects += (staged.len() - before) as u64;
+            // With those that are left out: an empty list is one that has nothing at all.
+            listing.objects += count;
             // What a large object holds goes with it, before anything more is read.
             if bytes >= STAGE_BYTES || share.is_holding() && !staged.is_empty() {
                 self.journal.list_page_held(std::mem::take(&mut staged), &mut share).await?;

@@ -115,6 +115,8 @@ pub(super) struct Recovery<'a> {
     /// Of the client that asks.
     pub(super) generation: u64,
     pub(super) spec: &'a SourceSpec,
+    /// The field selector that the API server takes.
+    pub(super) fields: &'a str,
     pub(super) id: SourceId,
     pub(super) journal: &'a SourceJournal,
     pub(super) stats: &'a SourceStats,

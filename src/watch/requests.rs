@@ -28,6 +28,8 @@ pub(super) fn request(spec: &SourceSpec) -> kube::core::Request {
     kube::core::Request::new(spec.resource.path(spec.namespace.as_deref()))
 }
 
+/// What selects the objects of a source, but for the namespaces that are left out: who asks for nothing but a version, or
+/// for one object, need not tell the API server about them.
 pub(super) fn list_params(spec: &SourceSpec) -> ListParams {
     ListParams {
         label_selector: selector(&spec.label_selector),

@@ -6,7 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::core::params::ListParams;
+
 use super::discovery::Discovered;
+use super::requests::{list_params, request, unbuilt};
 use super::settings::{FirstList, Settings};
 use crate::cluster::{Api, Failure};
 use crate::k8s::names::Spelling;
@@ -95,6 +99,10 @@ pub fn select(watches: &[Settings], discovered: &Discovered) -> Selection {
                 };
                 let (group, plural) = storage(resource);
                 let holders = taken.entry((group.to_owned(), plural.to_owned())).or_default();
+                // What lives in no namespace is in none of those that are left out.
+                let mut left_out = if resource.namespaced { watch.exclude_namespaces.clone() } else { Vec::new() };
+                left_out.sort_unstable();
+                left_out.dedup();
                 for scope in scopes {
                     let overlaps = |other: &Option<String>| *other == scope || other.is_none() || scope.is_none();
                     if let Some((_, holder)) = holders.iter().find(|(other, _)| overlaps(other)) {
@@ -109,9 +117,11 @@ pub fn select(watches: &[Settings], discovered: &Discovered) -> Selection {
                         continue;
                     }
                     holders.push((scope.clone(), number));
+                    let exclude_namespaces = if scope.is_none() { left_out.clone() } else { Vec::new() };
                     selection.sources.push(SourceSpec {
                         resource: resource.clone(),
                         namespace: scope,
+                        exclude_namespaces,
                         label_selector: watch.label_selector.clone(),
                         field_selector: watch.field_selector.clone(),
                         first_list_silent: watch.first_list == FirstList::Silent,
@@ -160,6 +170,9 @@ fn suggest(name: &str, discovered: &Discovered) -> Option<String> {
     nearest_by(name, spellings, |(word, _)| word.clone()).map(|(_, full)| full)
 }
 
+/// So many permissions are asked for at once.
+const AT_ONCE: usize = 8;
+
 /// A permission, and whether we have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
@@ -176,20 +189,38 @@ pub struct Access {
 /// # Errors
 /// Where the API server does not answer.
 pub async fn check_access(api: &Api, sources: &[SourceSpec]) -> Result<Vec<Access>, Failure> {
-    let mut found = Vec::new();
-    for source in sources {
-        for verb in ["list", "watch"] {
-            let Resource { group, plural, .. } = &source.resource;
-            let allowed = api.can_i(verb, group, plural, source.namespace.as_deref()).await?;
-            found.push(Access { verb, source: source.clone(), allowed });
+    let questions = sources.iter().flat_map(|source| ["list", "watch"].map(|verb| (verb, source)));
+    let answers = stream::iter(questions).map(|(verb, source)| async move {
+        let Resource { group, plural, .. } = &source.resource;
+        let allowed = api.can_i(verb, group, plural, source.namespace.as_deref()).await?;
+        Ok(Access { verb, source: source.clone(), allowed })
+    });
+    answers.buffered(AT_ONCE).try_collect().await
+}
+
+/// What the API server says against the selectors of sources, where it does not take them.
+///
+/// # Errors
+/// Where the API server does not answer.
+pub async fn check_selectors(api: &Api, sources: &[SourceSpec]) -> Result<Vec<(SourceSpec, String)>, Failure> {
+    let mut refused = Vec::new();
+    for source in sources.iter().filter(|source| source.selects()) {
+        let params = ListParams { limit: Some(1), ..list_params(source) };
+        let uri = request(source).list(&params).map_err(unbuilt)?.uri().to_string();
+        match api.stream(&uri).await {
+            Err(Failure::Refused(text)) => refused.push((source.clone(), text)),
+            // Permissions are looked at for themselves.
+            Ok(_) | Err(Failure::Forbidden(_)) => {}
+            Err(failure) => return Err(failure),
         }
     }
-    Ok(found)
+    Ok(refused)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spelling::kubernetes::NamespacePattern;
 
     fn served() -> Discovered {
         let one = |group: &str, version: &str, kind: &str, plural: &str, short: &[&str], namespaced| Resource {
@@ -305,6 +336,32 @@ mod tests {
         assert_eq!(found.problems.len(), 3, "{:?}", found.problems);
         assert_eq!(found.problems[0], "[[watch]] 2: pods in shop are watched by [[watch]] 1 already, which counts");
         assert!(select(&[watch(&["pods", "*", "po"])], &served()).problems.is_empty());
+    }
+
+    #[test]
+    fn namespaces_are_left_out_of_what_lives_in_any_and_is_watched_in_all() {
+        let left_out = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect::<Vec<_>>();
+        let mut all = watch(&["pods", "nodes"]);
+        all.exclude_namespaces = left_out(&["kube-system", "ci-*", "kube-system"]);
+        all.field_selector = "status.phase=Running".into();
+        let found = select(std::slice::from_ref(&all), &served()).sources;
+        assert_eq!(
+            found[0].exclude_namespaces,
+            left_out(&["ci-*", "kube-system"]),
+            "in any order, any number of times"
+        );
+        assert_eq!(
+            found[0].fields(|_| true),
+            "status.phase=Running,metadata.namespace!=ci-*,metadata.namespace!=kube-system"
+        );
+        assert_eq!(found[0].fields(NamespacePattern::is_name), "status.phase=Running,metadata.namespace!=kube-system");
+        assert_eq!(found[1].fields(|_| true), "status.phase=Running", "a node is in no namespace");
+        for (namespace, is_left_out) in [("ci-7", true), ("kube-system", true), ("ci", false), ("kube-system2", false)]
+        {
+            assert_eq!(found[0].leaves_out(namespace), is_left_out, "{namespace}");
+        }
+        all.namespaces = vec!["shop".into()];
+        assert!(select(&[all], &served()).sources.iter().all(|source| source.exclude_namespaces.is_empty()));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::change::Ignore;
-use crate::spelling::kubernetes::{NamespaceText, ResourceText};
+use crate::spelling::kubernetes::{NamespacePattern, NamespaceText, ResourceText};
 
 /// One selection of resources, with the scope in which they are watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -22,6 +22,9 @@ pub struct Settings {
     #[serde(default)]
     #[schemars(with = "Vec<NamespaceText>")]
     pub namespaces: Vec<String>,
+    /// Namespaces that are left out, by name or by a pattern with * and ?.
+    #[serde(default)]
+    pub exclude_namespaces: Vec<NamespacePattern>,
     /// A Kubernetes label selector; empty takes every object.
     #[serde(default)]
     #[schemars(extend("format" = "label-selector"))]

@@ -22,6 +22,7 @@ use crate::backoff::random_up_to;
 use crate::cluster::{Api, Failure};
 use crate::journal::{Inconsistency, JournalError, SourceId, SourceJournal, SourceMemory, SourceState};
 use crate::model::{ResourceVersion, SourceSpec, Why};
+use crate::spelling::kubernetes::NamespacePattern;
 
 /// How a source ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,9 @@ pub(super) enum Outcome {
 pub(super) struct Driver {
     shared: Arc<Shared>,
     spec: SourceSpec,
+    /// The field selector of what is asked for: with the namespaces that are left out by name, unless the API server does not
+    /// take that. Whatever it takes, nothing of them gets past us.
+    fields: String,
     id: SourceId,
     journal: SourceJournal,
     machine: Machine,
@@ -78,9 +82,11 @@ impl Driver {
         let rollbacks = shared.rollbacks.listen();
         let inconsistency = journal.inconsistency();
         let api = shared.api.clone();
+        let fields = spec.fields(NamespacePattern::is_name);
         Self {
             shared,
             spec,
+            fields,
             id,
             journal,
             machine,
@@ -258,8 +264,35 @@ impl Driver {
                 | Effect::Confirm
         );
         let verified = if asks { self.verify().await } else { Ok(()) };
-        let answer = match action {
-            _ if verified.is_err() => verified.map(|()| Input::Waited),
+        let unselected = self.unselected();
+        let again = (self.fields != unselected).then(|| action.clone());
+        let mut answer = match verified {
+            Ok(()) => self.answer(action).await,
+            Err(stop) => Err(stop),
+        };
+        if let (Err(Stop::Failure(Failure::Refused(_))), Some(action)) = (&answer, again)
+            && self.lister().select(&unselected).await.is_ok()
+        {
+            tracing::info!(
+                source = self.spec.name(),
+                "the API server does not select by metadata.namespace: decklog leaves the namespaces out by itself"
+            );
+            self.fields = unselected;
+            answer = self.answer(action).await;
+        }
+        match answer {
+            Ok(input) => Ok(input),
+            Err(Stop::Failure(failure)) => {
+                let failure = self.explain(failure);
+                self.settle_for(&failure);
+                Ok(Input::Failed(failure))
+            }
+            Err(Stop::Journal(error)) => Err(error),
+        }
+    }
+
+    async fn answer(&mut self, action: Effect) -> Result<Input, Stop> {
+        match action {
             Effect::Probe(version) => self.lister().probe(&version).await.map_err(Stop::from),
             Effect::AskLatest => self.lister().latest(&self.machine).await.map_err(Stop::from),
             Effect::List { token, paged, at } => {
@@ -286,15 +319,6 @@ impl Driver {
             | Effect::Bookmark(_)
             | Effect::Report(_)
             | Effect::Count(_) => Ok(Input::Waited),
-        };
-        match answer {
-            Ok(input) => Ok(input),
-            Err(Stop::Failure(failure)) => {
-                let failure = self.explain(failure);
-                self.settle_for(&failure);
-                Ok(Input::Failed(failure))
-            }
-            Err(Stop::Journal(error)) => Err(error),
         }
     }
 
@@ -365,17 +389,34 @@ impl Driver {
     }
 
     fn lister(&self) -> Lister<'_> {
-        Lister { shared: &self.shared, api: &self.api, spec: &self.spec, journal: &self.journal, stats: &self.stats }
+        Lister {
+            shared: &self.shared,
+            api: &self.api,
+            spec: &self.spec,
+            fields: &self.fields,
+            journal: &self.journal,
+            stats: &self.stats,
+        }
+    }
+
+    /// The field selector with which no namespace is left out by the API server.
+    fn unselected(&self) -> String {
+        self.spec.fields(|_| false)
     }
 
     /// Finds out what happened since the position was lost.
     async fn recover(&mut self, sure: bool) -> Result<Input, Stop> {
         let Some(bounds) = self.shared.timings.recover else { return Ok(Input::Unrecoverable) };
+        if self.fields != self.unselected() {
+            // Refused in a question about the past it would be a gap.
+            self.lister().select(&self.fields).await?;
+        }
         let recovery = Recovery {
             shared: &self.shared,
             api: &self.api,
             generation: self.generation.unwrap_or_default(),
             spec: &self.spec,
+            fields: &self.fields,
             id: self.id,
             journal: &self.journal,
             stats: &self.stats,

@@ -2,6 +2,7 @@
 
 mod audit;
 mod chaos;
+mod excluded;
 mod large;
 mod lies;
 mod outages;
@@ -306,6 +307,7 @@ pub(in crate::watch) fn spec(plural: &str) -> SourceSpec {
         namespace: None,
         label_selector: String::new(),
         field_selector: String::new(),
+        exclude_namespaces: Vec::new(),
         ignore: Vec::new(),
         first_list_silent: false,
     }

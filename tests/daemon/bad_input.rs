@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use decklog::sim::objects;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::support::{Daemon, cluster, decklog, free_address, http_get, scope, until};
 
@@ -255,6 +257,16 @@ async fn a_server_that_may_be_another_is_refused() {
     }
 }
 
+/// A terminal at which nobody types, and before it its other end, without which it would be hung up.
+fn terminal() -> (OwnedFd, fs::File) {
+    let leader = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&leader).unwrap();
+    unlockpt(&leader).unwrap();
+    let name = ptsname(&leader, Vec::new()).unwrap();
+    let follower = fs::File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    (leader, follower)
+}
+
 /// Fault 85: what a kubeconfig may not ask for is refused with exit 78, with the key that would allow it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_kubeconfig_may_not_ask_for_is_refused() {
@@ -290,8 +302,26 @@ async fn what_a_kubeconfig_may_not_ask_for_is_refused() {
         daemon.command(&["run"]).await.refused(78, &["kubeconfig", &format!("[cluster] {key} = true")]);
         assert!(!ran.exists(), "nothing was run");
     }
-    // Where it is allowed, it works, and the log says nothing of it.
+    // A person at a terminal, with a kubeconfig of their own, is not asked; whom systemd runs is.
     fs::write(daemon.path("kubeconfig"), plain.replace(&token, &exec)).unwrap();
+    let check = |invocation: &[(&str, &str)]| {
+        let (_leader, stderr) = terminal();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_decklog"));
+        command.args(["check", "-c"]).arg(daemon.path("config.toml")).current_dir(daemon.path(""));
+        command.env_clear().envs(invocation.iter().copied()).stdin(Stdio::null()).stderr(stderr);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let refused = check(&[("INVOCATION_ID", "7")]);
+    assert!(refused.contains("set [cluster] allow_exec = true") && !ran.exists(), "{refused}");
+    daemon.configure(&config.replace("[cluster]\n", "[cluster]\nallow_exec = false\n"));
+    let refused = check(&[]);
+    assert!(refused.contains("set [cluster] allow_exec = true") && !ran.exists(), "{refused}");
+    daemon.configure(&config);
+    let allowed = check(&[]);
+    assert!(allowed.contains("ok       cluster") && ran.exists(), "{allowed}");
+    assert!(allowed.contains("a service runs it only with [cluster] allow_exec = true"), "{allowed}");
+    fs::remove_file(&ran).unwrap();
+    // Where it is allowed, it works, and the log says nothing of it.
     daemon.configure(&config.replace("[cluster]\n", "[cluster]\nallow_exec = true\n"));
     let mut daemon = daemon;
     daemon.start();

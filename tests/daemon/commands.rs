@@ -1,13 +1,15 @@
 //! The commands that speak to the cluster and to sinks, as a user runs them.
 
 use std::fs;
+use std::process::Stdio;
 use std::time::Instant;
 
-use decklog::sim::objects;
+use decklog::sim::{Sim, objects};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::judge::Entry;
-use crate::support::{Answer, Daemon, cluster, decklog};
+use crate::support::{Answer, Daemon, cluster, decklog, until};
 
 /// What a command printed, but for the directory, which is another in each run.
 fn golden(name: &str, daemon: &Daemon, answers: &[Answer]) {
@@ -85,6 +87,127 @@ async fn check_finds_everything_at_once_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_finds_namespaces_that_are_not_there_and_selectors_that_are_refused() {
+    let sim = cluster().await;
+    sim.create_namespace("shop").unwrap();
+    let watch = "resources = [\"configmaps\", \"secrets\"]\nnamespaces = [\"shpo\"]\nfield_selector = \"type=Opaque\"";
+    let more = "\n[[watch]]\nresources = [\"pods\"]\nfield_selector = \"status.phase=Running\"\nexclude_namespaces = [\"ci-*\"]\n";
+    let daemon = Daemon::with(&sim, watch, more);
+    let bad = daemon.command(&["check"]).await;
+    golden("check_scopes", &daemon, std::slice::from_ref(&bad));
+    for says in [
+        "[[watch]] 1: there is no namespace shpo (did you mean shop?)",
+        "configmaps/shpo cannot be selected like this: the API server answered 400: field label not supported: type",
+        "2 problems found",
+    ] {
+        assert!(bad.out.contains(says), "{says}: {bad:#?}");
+    }
+    // Who may not read namespaces cannot know.
+    sim.deny("get", "namespaces", None);
+    let blind = daemon.command(&["check"]).await;
+    assert!(!blind.out.contains("there is no namespace"), "{blind:#?}");
+}
+
+/// A directory without a configuration, and with a kubeconfig in its place.
+fn unconfigured(sim: &Sim) -> (Daemon, String) {
+    let daemon = Daemon::new(sim, &["configmaps"]);
+    fs::remove_file(daemon.path("config.toml")).unwrap();
+    let kubeconfig = daemon.path("kubeconfig").display().to_string();
+    (daemon, kubeconfig)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn init_writes_a_configuration_that_works_and_overwrites_none() {
+    let sim = cluster().await;
+    let (daemon, kubeconfig) = unconfigured(&sim);
+    let (dir, file) = (daemon.path(""), daemon.path("config.toml"));
+    let environment = [("KUBECONFIG", kubeconfig.as_str())];
+    let run = async |arguments: &[&str]| decklog(&dir, arguments, &environment).await;
+    let printed = run(&["init", "-"]).await;
+    golden("init", &daemon, std::slice::from_ref(&printed));
+    assert!(!file.exists(), "it was only printed");
+    golden("init_written", &daemon, &[run(&["init"]).await]);
+    let written = fs::read_to_string(&file).unwrap();
+    assert_eq!(written, printed.done());
+    let checked = run(&["check"]).await.done();
+    assert!(checked.contains("config.toml is right") && !checked.contains("problem"), "{checked}");
+
+    run(&["init"]).await.refused(1, &["./config.toml is there already: `decklog init --force` writes over it"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), written);
+    // Who may not read everything gets what is left, and what was not the default is named.
+    sim.deny("watch", "nodes", None);
+    fs::rename(&kubeconfig, daemon.path("other")).unwrap();
+    let context = ["--kubeconfig", "other", "--context", "sim"];
+    run(&[&["init", "--force"][..], &context].concat()).await.done();
+    let written = fs::read_to_string(&file).unwrap();
+    let named = format!("\nkubeconfig = \"{}\"\n", daemon.path("other").display());
+    for says in ["    \"nodes\",\n", "may not list and watch nodes.\n", &named, "\ncontext = \"sim\"\n"] {
+        assert!(written.contains(says), "{says}: {written}");
+    }
+    let checked = run(&["check"]).await.done();
+    assert!(!checked.contains("problem"), "{checked}");
+    // Another place, as the other commands name it.
+    let elsewhere = daemon.path("x.toml").display().to_string();
+    run(&[&["init", "-c", &elsewhere][..], &context].concat()).await.done();
+    assert!(daemon.path("x.toml").exists());
+    sim.deny("list", "*", None);
+    run(&["init", "-", "--kubeconfig", "other"])
+        .await
+        .refused(78, &["may list and watch nothing in all namespaces of"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_configuration_it_watches_what_init_would_write() {
+    let sim = cluster().await;
+    sim.create("secrets", objects::secret("default", "s", &[])).unwrap();
+    let (daemon, kubeconfig) = unconfigured(&sim);
+    let dir = daemon.path("");
+    let environment = [("KUBECONFIG", kubeconfig.as_str())];
+    let run = async |arguments: &[&str]| decklog(&dir, arguments, &environment).await;
+    let checked = run(&["check"]).await.done();
+    assert!(
+        checked.contains("there is no file, so `decklog run` watches what `decklog init` would write"),
+        "{checked}"
+    );
+    let said = fs::File::create(daemon.path("said")).unwrap();
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_decklog"));
+    command.arg("run").current_dir(&dir).env_clear().env("KUBECONFIG", &kubeconfig).kill_on_drop(true);
+    let mut running = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn().unwrap();
+    let pid = Pid::from_raw(i32::try_from(running.id().unwrap()).unwrap()).unwrap();
+    let said = || fs::read_to_string(daemon.path("said")).unwrap();
+    sim.create("configmaps", objects::config_map("default", "seen", "1")).unwrap();
+    let status = until("every source to be ready", async || {
+        let status = run(&["status", "-o", "json"]).await;
+        let value: Value = serde_json::from_str(&status.out).map_err(|_| format!("{status:?} {}", said()))?;
+        if value["daemon"]["ready"] == true { Ok(value) } else { Err(status.out) }
+    })
+    .await;
+    until("an entry", async || {
+        let tail = run(&["tail", "configmaps"]).await;
+        if tail.out.contains("default/seen") { Ok(()) } else { Err(format!("{tail:?} {}", said())) }
+    })
+    .await;
+    let line = "there is no configuration file: decklog watches what `decklog init` would write; read the log with `decklog tail -f`";
+    assert_eq!(said().matches(line).count(), 1, "{}", said());
+    let sources: Vec<&str> =
+        status["sources"].as_array().unwrap().iter().filter_map(|one| one["name"].as_str()).collect();
+    assert!(sources.contains(&"deployments.apps"), "{status}");
+    for left_out in ["secrets", "events", "leases.coordination.k8s.io"] {
+        assert!(!sources.contains(&left_out), "{left_out}: {sources:?}");
+    }
+    // One that is written by now is taken up.
+    fs::write(daemon.path("config.toml"), "[[watch]]\nresources = [\"configmaps\"]\n").unwrap();
+    kill_process(pid, Signal::HUP).unwrap();
+    until("the file to be read", async || {
+        if said().contains("the configuration was read again") { Ok(()) } else { Err(said()) }
+    })
+    .await;
+    assert!(said().contains("[[watch]]: what is watched changed"), "{}", said());
+    kill_process(pid, Signal::TERM).unwrap();
+    assert!(running.wait().await.unwrap().success(), "{}", said());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rbac_prints_what_kubectl_can_apply() {
     let sim = cluster().await;
     sim.create_namespace("shop").unwrap();
@@ -115,6 +238,11 @@ async fn rbac_prints_what_kubectl_can_apply() {
     let cluster_role = rules(find("ClusterRole"));
     assert!(cluster_role.contains("nodes") && cluster_role.contains("example.com"), "{text}");
     assert!(!cluster_role.contains("pods") && cluster_role.contains("kube-system"), "{text}");
+    // RBAC names what may be read, and nothing that may not.
+    daemon.configure(&daemon.config("resources = [\"pods\"]\nexclude_namespaces = [\"ci-*\"]", ""));
+    let everywhere = daemon.command(&["rbac"]).await;
+    assert!(everywhere.err.contains("because RBAC cannot leave any out"), "{everywhere:#?}");
+    assert!(!everywhere.out.contains("ci-"), "{everywhere:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -121,6 +121,7 @@ fn database() -> Vec<u8> {
             namespace: None,
             label_selector: String::new(),
             field_selector: String::new(),
+            exclude_namespaces: Vec::new(),
             first_list_silent: false,
             ignore: Vec::new(),
         };

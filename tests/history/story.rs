@@ -67,6 +67,7 @@ impl Story {
                 namespace: None,
                 label_selector: String::new(),
                 field_selector: String::new(),
+                exclude_namespaces: Vec::new(),
                 first_list_silent: plural == "replicasets",
                 ignore: if plural == "pods" { vec!["/status/seen".to_owned()] } else { Vec::new() },
             };

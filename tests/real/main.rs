@@ -7,6 +7,7 @@
 mod churning;
 mod decklog;
 mod enduring;
+mod excluding;
 mod extensions;
 mod forgetting;
 mod harness;
@@ -31,7 +32,8 @@ macro_rules! against {
         mod $module {
             use crate::harness::Version::$version;
             use crate::{
-                churning, extensions, forgetting, living, outages, quiet, recovering, returning, rights, writing,
+                churning, excluding, extensions, forgetting, living, outages, quiet, recovering, returning, rights,
+                writing,
             };
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -87,6 +89,11 @@ macro_rules! against {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_quiet_resource_without_bookmarks_has_no_gap() {
                 Box::pin(quiet::scenario($version)).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn namespaces_are_left_out_by_the_api_server() {
+                Box::pin(excluding::scenario($version)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

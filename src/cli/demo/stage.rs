@@ -313,6 +313,7 @@ impl Stage {
             | Said::Show(_)
             | Said::Diff(_)
             | Said::Status(_)
+            | Said::Init(_)
             | Said::Check(_)
             | Said::Rbac(_)
             | Said::Verify(_)

@@ -82,10 +82,11 @@ impl Transaction<'_> {
         self.write_checkpoints()?;
         let resource = self.resource_id(&spec.resource)?;
         let namespace = spec.namespace.clone().unwrap_or_default();
+        let fields = spec.fields(|_| true);
         self.execute(
             what,
             "INSERT OR IGNORE INTO source (resource, namespace, label_selector, field_selector) VALUES (?, ?, ?, ?)",
-            params![resource, namespace, spec.label_selector, spec.field_selector],
+            params![resource, namespace, spec.label_selector, fields],
         )?;
         let id: i64 = self
             .conn
@@ -101,7 +102,7 @@ impl Transaction<'_> {
             "UPDATE source SET rescoped = (resume IS NOT NULL OR rescoped), given_up = coalesce(resume, given_up), resume = NULL,
                  label_selector = ?2, field_selector = ?3
              WHERE id = ?1 AND (label_selector <> ?2 OR field_selector <> ?3)",
-            params![id, spec.label_selector, spec.field_selector],
+            params![id, spec.label_selector, fields],
         )?;
         // Behind a list of an older version a position is known while the rest is recovered, so that a crash leaves a source that
         // resumes: what was recovered until then belongs to no gap that comes later.

@@ -38,6 +38,7 @@ fn spec() -> SourceSpec {
         namespace: None,
         label_selector: String::new(),
         field_selector: String::new(),
+        exclude_namespaces: Vec::new(),
         first_list_silent: false,
         ignore: Vec::new(),
     }

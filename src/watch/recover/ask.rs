@@ -18,7 +18,7 @@ use crate::watch::audit::METADATA;
 use crate::watch::decode::{self, Page};
 use crate::watch::frame::{Item, Items};
 use crate::watch::intake::{SLOW, caught, observed};
-use crate::watch::requests::{Stop, list_params, unbuilt};
+use crate::watch::requests::{Stop, list_params, selector, unbuilt};
 
 /// How often a question is asked again that fails in a way that passes.
 const TRIES: u32 = 3;
@@ -30,10 +30,11 @@ impl Recovery<'_> {
         match question {
             Question::Object(key, at) => {
                 let state = self.object(window, &key, at).await?;
-                let selects = !self.spec.label_selector.is_empty() || !self.spec.field_selector.is_empty();
                 let since = match state {
                     // It may be there and out of what is selected, since one of its versions.
-                    None if selects => self.outside(window, &key, at).await?.map_or(at, |outside| outside.version),
+                    None if self.spec.selects() => {
+                        self.outside(window, &key, at).await?.map_or(at, |outside| outside.version)
+                    }
                     Some(_) | None => at,
                 };
                 Ok(Answer::Object { key, at, since, state })
@@ -139,7 +140,7 @@ impl Recovery<'_> {
         Ok(found)
     }
 
-    /// Every object at a revision, by its metadata.
+    /// Every object at a revision that is not left out, by its metadata.
     pub(super) async fn list(
         &self,
         at: u64,
@@ -148,9 +149,16 @@ impl Recovery<'_> {
         let path = self.spec.resource.path(self.spec.namespace.as_deref());
         let mut token = None;
         loop {
-            let params =
-                ListParams { limit: Some(self.shared.timings.page), continue_token: token, ..list_params(self.spec) };
-            let page = self.page(&path, Some(at), params, &mut each).await?;
+            let params = ListParams {
+                limit: Some(self.shared.timings.page),
+                continue_token: token,
+                field_selector: selector(self.fields),
+                ..list_params(self.spec)
+            };
+            let each = |object: decode::Object<'_>| {
+                if self.spec.leaves_out(&object.namespace) { Ok(()) } else { each(object) }
+            };
+            let page = self.page(&path, Some(at), params, each).await?;
             token = page.next;
             if token.is_none() {
                 return Ok(());

@@ -38,6 +38,7 @@ impl Driver {
         let auditor = Auditor {
             shared: Arc::clone(&self.shared),
             spec: self.spec.clone(),
+            fields: self.fields.clone(),
             id: self.id,
             position: self.position.subscribe(),
         };

@@ -12,12 +12,12 @@ use crate::backoff::random_up_to;
 use crate::cluster::failure::{self, Failure};
 use crate::cluster::next_part;
 use crate::journal::{JournalError, Share, WatchChange};
-use crate::model::{Resource, ResourceVersion, Verb};
+use crate::model::{ResourceVersion, SourceSpec, Verb};
 use crate::watch::Shared;
 use crate::watch::decode::{self, Line};
 use crate::watch::frame::{Lines, Oversize};
 use crate::watch::intake::{SLOW, caught, observed};
-use crate::watch::machine::{End, Input};
+use crate::watch::machine::{Effect, End, Input};
 use crate::watch::requests::{Stop, request, selector, unbuilt};
 
 /// A watch may end this much before the time that it was opened for, as we see it.
@@ -35,7 +35,7 @@ impl Driver {
         let seconds = longest.map_or(seconds, |longest| seconds.min(longest));
         let params = WatchParams {
             label_selector: selector(&self.spec.label_selector),
-            field_selector: selector(&self.spec.field_selector),
+            field_selector: selector(&self.fields),
             timeout: Some(seconds),
             bookmarks: true,
             ..WatchParams::default()
@@ -132,7 +132,7 @@ impl Driver {
         lines: &mut Lines,
         share: &mut Share<'_>,
     ) -> Result<Result<(), Failure>, JournalError> {
-        let mut changes = Vec::new();
+        let mut changes = Batch::default();
         let mut result = Ok(());
         loop {
             let line = match lines.take() {
@@ -143,8 +143,16 @@ impl Driver {
                     break;
                 }
             };
-            match caught(|| news(&self.shared, &self.spec.resource, &line)) {
-                Ok(News::Change(change)) => changes.push(change),
+            match caught(|| news(&self.shared, &self.spec, &line)) {
+                Ok(News::Change(change)) => {
+                    changes.effects.extend(self.machine.changed(&change.object.version));
+                    changes.kept.push(change);
+                }
+                Ok(News::LeftOut(version, verb)) => {
+                    self.shared.revisions.note(self.id, std::iter::once((&version, verb == Verb::Delete)));
+                    changes.effects.extend(self.machine.changed(&version));
+                    changes.left_out = true;
+                }
                 Ok(News::Bookmark(version)) => {
                     self.append(&mut changes, share).await?;
                     self.step(Input::Bookmark(version)).await?;
@@ -160,35 +168,51 @@ impl Driver {
         Ok(result)
     }
 
-    async fn append(&mut self, changes: &mut Vec<WatchChange>, share: &mut Share<'_>) -> Result<(), JournalError> {
-        if changes.is_empty() {
+    async fn append(&mut self, changes: &mut Batch, share: &mut Share<'_>) -> Result<(), JournalError> {
+        let Batch { kept, left_out, effects } = std::mem::take(changes);
+        if kept.is_empty() && !left_out {
             return Ok(());
         }
-        let changes = std::mem::take(changes);
-        self.stats.changed(changes.len());
-        let seen = changes.iter().map(|change| (&change.object.version, change.verb == Verb::Delete));
-        self.shared.revisions.note(self.id, seen);
-        let mut effects = Vec::new();
-        for change in &changes {
-            effects.extend(self.machine.changed(&change.object.version));
+        if !kept.is_empty() {
+            self.stats.changed(kept.len());
+            let seen = kept.iter().map(|change| (&change.object.version, change.verb == Verb::Delete));
+            self.shared.revisions.note(self.id, seen);
+            self.journal.append_held(kept, share).await?;
         }
-        self.journal.append_held(changes, share).await?;
+        if left_out && let Some(position) = self.machine.position() {
+            // Of what is left out the journal hears nothing else, and a position that stands still is compacted.
+            self.journal.bookmark(position.clone()).await?;
+        }
         self.carry_out(effects).await.map(drop)
     }
+}
+
+/// What the lines that were ready at once bring.
+#[derive(Default)]
+struct Batch {
+    kept: Vec<WatchChange>,
+    /// Whether something was of a namespace that is left out.
+    left_out: bool,
+    effects: Vec<Effect>,
 }
 
 /// What a line of a watch brings.
 enum News {
     Change(WatchChange),
+    /// A change in a namespace that is left out.
+    LeftOut(ResourceVersion, Verb),
     Bookmark(ResourceVersion),
 }
 
-fn news(shared: &Shared, resource: &Resource, line: &[u8]) -> Result<News, Failure> {
+fn news(shared: &Shared, spec: &SourceSpec, line: &[u8]) -> Result<News, Failure> {
     let (verb, object) = match decode::line(line).map_err(Failure::Undecodable)? {
         Line::Upsert(object) => (Verb::Upsert, object),
         Line::Delete(object) => (Verb::Delete, object),
         Line::Bookmark(version) => return Ok(News::Bookmark(version)),
         Line::Error(status) => return Err(failure::error_event(status)),
     };
-    Ok(News::Change(WatchChange { verb, object: observed(shared, resource, object)? }))
+    if spec.leaves_out(&object.namespace) {
+        return Ok(News::LeftOut(ResourceVersion::new(object.version), verb));
+    }
+    Ok(News::Change(WatchChange { verb, object: observed(shared, &spec.resource, object)? }))
 }
