@@ -46,10 +46,8 @@ const HABITS: usize = 6;
 /// # Errors
 /// Where no loopback port or temporary directory can be had, or the story does not go as it should.
 pub fn main(args: DemoArgs, global: &Global) -> Outcome {
-    if global.output.is_some() || global.state.is_some() {
-        return Err(Failure::usage(
-            "demo tells a story for people, of a state directory of its own: leave out -o and --state; --keep DIR keeps its journal",
-        ));
+    if global.state.is_some() {
+        return Err(Failure::usage("demo has a state directory of its own; --keep DIR keeps it"));
     }
     let out = Out::new(global);
     super::block_on(async {
