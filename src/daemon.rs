@@ -201,7 +201,7 @@ impl Running {
             .bound(Bounds {
                 max_size: config.state.max_size.0,
                 max_age: *config.state.max_age,
-                forget: config.state.on_full == OnFull::DropOldest,
+                drop_oldest: config.state.on_full == OnFull::DropOldest,
             })
             .await?;
         sinks.start(&journal, &mut tasks);

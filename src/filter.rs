@@ -219,9 +219,9 @@ impl Filter {
         if let ExecutionError::NoSuchKey(key) = error {
             // A name that the expression spells out is not the entry's.
             return if self.0.text.contains(key.as_str()) {
-                format!("there is no member {key:?}; has(...) tells whether there is")
+                format!("there is no member {key:?}; has(...) says whether there is")
             } else {
-                "there is no such member; has(...) tells whether there is".to_owned()
+                "there is no such member; has(...) says whether there is".to_owned()
             };
         }
         if let ExecutionError::NoSuchOverload(error) = error {

@@ -35,6 +35,11 @@ pub(super) struct Lines {
     kinds: HashMap<String, String>,
 }
 
+/// Fewer gaps in a row than this have a line each.
+const FEW_GAPS: usize = 3;
+/// So many of their sources are named.
+const NAMED_GAPS: usize = 6;
+
 /// Names longer than this, or than a third of a terminal, push their own details to the right.
 const WIDEST_TARGET: usize = 44;
 
@@ -58,13 +63,12 @@ impl Lines {
         Ok(())
     }
 
-    /// The line of an entry, and before it the line of a new day.
-    pub(super) fn render(&mut self, line: &[u8]) -> Result<String, EntryError> {
-        let entry = Entry::parse(line)?;
+    /// The beginning of the line of an entry, its seq and its time, and before it the line of a new day.
+    fn begin(&mut self, entry: &Entry<'_>) -> (String, Row) {
         let mut out = String::new();
         let mut row = Row::new(self.look);
-        let late = object::late(&entry);
-        let stamp = shown(&self.clock, &entry, self.look);
+        let late = object::late(entry);
+        let stamp = shown(&self.clock, entry, self.look);
         let width = self.seq_width;
         if self.look.terminal {
             let day = stamp.day();
@@ -78,6 +82,44 @@ impl Lines {
         } else {
             row.put(Some(Ink::Faint), &format!("{:>width$} {}", entry.seq, stamp.whole));
         }
+        row.put(Some(Ink::Faint), if late.is_some() && self.look.terminal { LATE } else { " " });
+        (out, row)
+    }
+
+    /// One line for gaps of several sources for one reason, as after an outage. Nothing where there are few: then each
+    /// has its own.
+    ///
+    /// # Errors
+    /// Where one of the lines is no entry.
+    pub(super) fn gaps<'l>(&mut self, lines: impl Iterator<Item = &'l [u8]>) -> Result<Option<String>, EntryError> {
+        let entries = lines.map(Entry::parse).collect::<Result<Vec<_>, _>>()?;
+        let Some(first) = entries.first().filter(|_| entries.len() >= FEW_GAPS) else { return Ok(None) };
+        let (mut out, mut row) = self.begin(first);
+        row.uncut();
+        row.put(Some(Ink::Alarm), &format!("{:<8}", EntryType::Gap.as_str())).put(None, " ");
+        let seqs = entries.iter().map(|entry| entry.seq);
+        let (from, to) = (seqs.clone().min().unwrap_or_default(), seqs.max().unwrap_or_default());
+        let gaps: Vec<_> = entries.iter().filter_map(Entry::gap).collect();
+        let since = gaps.iter().filter_map(|gap| gap.since.as_deref()).min();
+        let since = since.map_or_else(String::new, |since| format!(", since {}", self.clock.stamp(since).time));
+        let why = gaps.first().map_or("", |gap| gap.why.as_str());
+        let mut names: Vec<String> = entries.iter().map(|entry| entry.full_resource()).collect();
+        names.sort();
+        names.dedup();
+        let more = names.len().saturating_sub(NAMED_GAPS);
+        names.truncate(NAMED_GAPS);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        row.put(None, &format!("{} sources ", entries.len()));
+        row.put(Some(Ink::Alarm), &printable(&format!("{why}: changes may be missing{since}")));
+        row.put(None, &printable(&format!(" (entries {from} to {to}): {}{more}", names.join(", "))));
+        out.push_str(&row.finish());
+        Ok(Some(out))
+    }
+
+    /// The line of an entry, and before it the line of a new day.
+    pub(super) fn render(&mut self, line: &[u8]) -> Result<String, EntryError> {
+        let entry = Entry::parse(line)?;
+        let (mut out, mut row) = self.begin(&entry);
         let kind = entry.op;
         if kind == EntryType::Gap {
             // Never cut: it says what the log does not know.
@@ -89,7 +131,6 @@ impl Lines {
             EntryType::Deleted => Ink::Bad,
             EntryType::Gap => Ink::Alarm,
         };
-        row.put(Some(Ink::Faint), if late.is_some() && self.look.terminal { LATE } else { " " });
         row.put(Some(ink), &format!("{:<8}", kind.as_str())).put(None, " ");
         let start = row.columns();
         row.hang(start + 2);

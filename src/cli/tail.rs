@@ -6,9 +6,10 @@ use super::follow::Follow;
 use super::line::Lines;
 use super::output::{Out, plural};
 use super::select::{SelectArgs, Selection, how_many};
-use super::{Exit, Failure, Format, Global, Outcome, complain, yaml};
+use super::{Exit, Failure, Format, Global, Outcome, complain, object, yaml};
 use crate::journal::{Reader, StoredEntry};
-use crate::model::Seq;
+use crate::model::{EntryType, Seq};
+use crate::wire::{Entry, EntryError};
 
 /// How many entries are printed by default.
 const LAST: usize = 10;
@@ -57,6 +58,7 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
             left = left.saturating_sub(entries.len());
             before = reached;
         }
+        printer.print_gaps(&mut out)?;
         out.flush()?;
         printer.nothing(args.last, reader.head()?);
         return Ok(Exit::Done);
@@ -74,6 +76,7 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
             }
             after = reached;
         }
+        printer.print_gaps(&mut out)?;
         out.flush()?;
         let Some(follow) = &mut follow else {
             printer.nothing(args.last, head);
@@ -96,6 +99,8 @@ struct Printer {
     format: Format,
     lines: Lines,
     first: bool,
+    /// Gaps of one reason, one after the other, that are not printed yet: an outage makes one of each source.
+    gaps: Vec<StoredEntry>,
 }
 
 impl Printer {
@@ -103,7 +108,7 @@ impl Printer {
         let format = global.output.unwrap_or(Format::Line);
         let mut lines = Lines::new(out.look, reader.head()?.0);
         lines.learn(reader)?;
-        Ok(Self { format, lines, first: true })
+        Ok(Self { format, lines, first: true, gaps: Vec::new() })
     }
 
     /// Says so where nothing was printed.
@@ -113,6 +118,19 @@ impl Printer {
         }
     }
 
+    /// Prints what was kept back.
+    fn print_gaps(&mut self, out: &mut Out) -> Result<(), Failure> {
+        let gaps = std::mem::take(&mut self.gaps);
+        let damaged = |why: EntryError| object::damaged(gaps[0].seq, &why);
+        if let Some(line) = self.lines.gaps(gaps.iter().map(|gap| &*gap.line)).map_err(damaged)? {
+            return out.line(&line);
+        }
+        for gap in &gaps {
+            out.line(&self.lines.render(&gap.line).map_err(damaged)?)?;
+        }
+        Ok(())
+    }
+
     fn print(&mut self, out: &mut Out, entry: &StoredEntry) -> Result<(), Failure> {
         let first = std::mem::replace(&mut self.first, false);
         let damaged = |why: &dyn std::fmt::Display| {
@@ -120,6 +138,17 @@ impl Printer {
         };
         match self.format {
             Format::Line | Format::Wide | Format::Name => {
+                // Elsewhere each line stands alone, to be searched and sorted.
+                if out.look.terminal
+                    && let Some(why) = gap_of(entry)
+                {
+                    if self.gaps.last().and_then(gap_of).is_some_and(|last| last != why) {
+                        self.print_gaps(out)?;
+                    }
+                    self.gaps.push(entry.clone());
+                    return Ok(());
+                }
+                self.print_gaps(out)?;
                 out.line(&self.lines.render(&entry.line).map_err(|error| damaged(&error))?)
             }
             Format::Json => out.json(&entry.line),
@@ -131,4 +160,10 @@ impl Printer {
             }
         }
     }
+}
+
+/// Why there is a gap, where an entry is one.
+fn gap_of(entry: &StoredEntry) -> Option<String> {
+    let entry = Entry::parse(&entry.line).ok().filter(|entry| entry.op == EntryType::Gap)?;
+    entry.gap().map(|gap| gap.why)
 }

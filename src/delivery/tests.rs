@@ -88,7 +88,7 @@ impl World {
 
     /// Truncates all but the newest entry.
     async fn truncate(&mut self) {
-        let bounds = |max_age| Bounds { max_size: 1 << 40, max_age, forget: true };
+        let bounds = |max_age| Bounds { max_size: 1 << 40, max_age, drop_oldest: true };
         self.journal.bound(bounds(Duration::ZERO)).await.unwrap();
         while self.journal.reader().unwrap().oldest().unwrap() < Seq(self.written) {
             self.journal.flush().await.unwrap();
@@ -419,7 +419,7 @@ impl Sink for Slow {
             }
             // Nothing waits for a sink that is not configured.
             self.journal.retire_sink("s").await.unwrap();
-            let bounds = Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false };
+            let bounds = Bounds { max_size: 1 << 40, max_age: Duration::ZERO, drop_oldest: false };
             self.journal.bound(bounds).await.unwrap();
             let newest = *self.journal.head().borrow();
             while self.journal.reader().unwrap().oldest().unwrap() < newest {

@@ -66,7 +66,7 @@ fn a_key_that_an_entry_lacks_is_null() {
 #[test]
 fn without_an_answer_there_is_an_error_that_quotes_nothing() {
     let answer = |filter: &str| ask(filter, ENTRY).unwrap_err();
-    assert_eq!(answer("object.spec.nothing > 1"), "there is no member \"nothing\"; has(...) tells whether there is");
+    assert_eq!(answer("object.spec.nothing > 1"), "there is no member \"nothing\"; has(...) says whether there is");
     assert_eq!(answer("object.spec.replicas"), "the answer is of type int, not bool");
     assert_eq!(answer("object.spec.replicas > name"), "\">\" does not go with values of type int and string");
     assert!(!answer("object[name] == 1").contains("web"));

@@ -16,7 +16,7 @@ pub struct Bounds {
     /// Entries older than this, and taken by every sink, are truncated.
     pub max_age: Duration,
     /// Whether entries that a sink has not taken may be truncated at `max_size`.
-    pub forget: bool,
+    pub drop_oldest: bool,
 }
 
 /// Why nothing is taken from the cluster.

@@ -53,7 +53,7 @@ pub(super) fn unread(resource: &Resource, object: decode::Object<'_>) -> Result<
     }
     let (namespace, name) = (object.namespace.into_owned(), object.name.into_owned());
     tracing::warn!(
-        "{} {namespace:?}/{name:?} is larger than decklog takes: it is not read, and the log tells a GAP",
+        "{} {namespace:?}/{name:?} is larger than decklog takes: it is not read, and the log has a GAP",
         resource.full_name()
     );
     let (uid, version) = (object.uid.into_owned(), ResourceVersion::new(object.version));

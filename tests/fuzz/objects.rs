@@ -135,6 +135,18 @@ fn apply(document: &mut Value, step: &Value) {
         *document = step["value"].clone();
         return;
     }
+    if op == "move" {
+        let place = |pointer: &str| {
+            let (list, index) = pointer.rsplit_once('/').unwrap();
+            (list.to_owned(), index.parse::<usize>().unwrap())
+        };
+        let (from, to) = (place(step["from"].as_str().unwrap()), place(path));
+        assert!(from.0 == to.0 && from.1 != to.1, "{step}");
+        let elements = document.pointer_mut(&to.0).unwrap().as_array_mut().unwrap();
+        let element = elements.remove(from.1);
+        elements.insert(to.1, element);
+        return;
+    }
     if op != "add" {
         assert_eq!(document.pointer(path), Some(&step["was"]), "{step}");
     }

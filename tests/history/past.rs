@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use decklog::journal::{Bounds, Reader, SinkStart};
-use decklog::model::Seq;
+use decklog::model::{Seq, Why};
 use serde_json::{Value, json};
 
-use crate::story::{Story, managed, owned, replicas, run, shop};
+use crate::story::{Story, managed, owned, replicas, run, run_on_terminal, shop};
 
 fn object(kind: &str, name: &str, n: u64) -> Value {
     json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "shop", "uid": format!("uid-{name}")}, "data": {"n": n, "same": "x"}})
@@ -53,7 +53,7 @@ async fn what_is_forgotten_is_said_to_be() {
     }
     let (sink, _) = story.journal.sink("s", "file", SinkStart::Start).await.unwrap();
     sink.acknowledge(Seq(4)).await.unwrap();
-    story.journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false }).await.unwrap();
+    story.journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, drop_oldest: false }).await.unwrap();
     // The age of entries is looked at once in a second of the clock, which stands still between these.
     let mut seconds = 0;
     while story.journal.reader().unwrap().retained().unwrap().oldest != 5 {
@@ -231,4 +231,34 @@ async fn runs_of_status_updates_are_one_line() {
     assert_eq!(seqs(&log(&["--only", "status"])), "98753 21".replace(' ', ""));
     let json = run(dir.path(), &["log", "deploy/web", "-o", "json"]).out;
     assert_eq!(json.lines().count(), 9, "programs get each entry");
+}
+
+/// An outage makes a gap of each source; a person reads one line, a program each.
+#[tokio::test(start_paused = true)]
+async fn gaps_of_one_outage_are_one_line() {
+    let mut story = Story::begin().await;
+    let sources = ["configmaps", "deployments", "pods", "secrets"];
+    for source in sources {
+        story.list("10:00:00", source, None, &[]).await;
+    }
+    for source in sources {
+        story.list("10:05:00", source, Some(Why::Expired), &[]).await;
+    }
+    story.put("10:06:00", "configmaps", &object("ConfigMap", "a", 0)).await;
+    for source in ["pods", "secrets"] {
+        story.list("10:07:00", source, Some(Why::Expired), &[]).await;
+    }
+    let dir = story.end().await;
+    let gaps = |args: &[&str]| {
+        let text = run_on_terminal(dir.path(), &[&["tail", "--color", "never"], args].concat(), 200).out;
+        text.lines().filter(|line| line.contains("GAP")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let folded = gaps(&[]);
+    assert_eq!(folded.len(), 3, "two gaps are two lines: {folded:#?}");
+    assert!(
+        folded[0].contains("4 sources expired: changes may be missing, since 10:00:00 (entries 1 to 4): configmaps, deployments.apps, pods, secrets"),
+        "{folded:#?}"
+    );
+    assert_eq!(gaps(&["-r"]).len(), 3);
+    assert_eq!(run(dir.path(), &["tail"]).out.matches(" GAP ").count(), 6);
 }

@@ -105,7 +105,7 @@ async fn journal(dir: &Path, seed: u64) {
     journal.flush().await.unwrap();
     let head = journal.head().borrow().0;
     sink.acknowledge(Seq(dice.below(head / 2))).await.unwrap();
-    journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false }).await.unwrap();
+    journal.bound(Bounds { max_size: 1 << 40, max_age: Duration::ZERO, drop_oldest: false }).await.unwrap();
     journal.flush().await.unwrap();
     drop((journal, sources, sink));
     thread.join().unwrap();

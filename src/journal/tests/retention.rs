@@ -49,7 +49,7 @@ fn put(object: Observed) -> WatchChange {
 type History = Vec<(u64, Option<Vec<u8>>)>;
 
 pub(super) fn by_age() -> Bounds {
-    Bounds { max_size: 1 << 40, max_age: Duration::ZERO, forget: false }
+    Bounds { max_size: 1 << 40, max_age: Duration::ZERO, drop_oldest: false }
 }
 
 /// Waits until it is so; nothing here takes long.
@@ -354,7 +354,7 @@ async fn at_its_size_it_pauses_and_goes_on_when_a_sink_takes_something() {
     let open = Open::at(dir.path()).await;
     open.journal.sink("s", "file", SinkStart::Start).await.unwrap();
     let max_size = 2 << 20;
-    open.journal.bound(Bounds { max_size, max_age: AGES, forget: false }).await.unwrap();
+    open.journal.bound(Bounds { max_size, max_age: AGES, drop_oldest: false }).await.unwrap();
     let scale = Scale::on(dir.path());
     let load = load(&open, 100, 1500);
     let mut paused = open.journal.paused();
@@ -394,7 +394,7 @@ async fn at_its_size_it_drops_the_oldest_where_that_is_configured() {
     let open = Open::at(dir.path()).await;
     open.journal.sink("dead", "file", SinkStart::Start).await.unwrap();
     let max_size = 2 << 20;
-    open.journal.bound(Bounds { max_size, max_age: AGES, forget: true }).await.unwrap();
+    open.journal.bound(Bounds { max_size, max_age: AGES, drop_oldest: true }).await.unwrap();
     let scale = Scale::on(dir.path());
     load(&open, 100, 1500).await.unwrap();
     let (whole, _) = scale.read();
@@ -435,7 +435,7 @@ async fn a_reader_that_does_not_end_pauses_the_reading_and_not_the_sinks() {
     open.journal.sink("s", "file", SinkStart::Start).await.unwrap();
     open.watch(vec![upsert("a", "u1", 50)]).await;
     let max_size = 16 << 20;
-    open.journal.bound(Bounds { max_size, max_age: AGES, forget: true }).await.unwrap();
+    open.journal.bound(Bounds { max_size, max_age: AGES, drop_oldest: true }).await.unwrap();
     let conn = Connection::open(dir.path().join("journal.db")).unwrap();
     conn.execute_batch("BEGIN; SELECT count(*) FROM entry;").unwrap();
     let scale = Scale::on(dir.path());
@@ -465,7 +465,7 @@ async fn verify_is_right_beside_a_daemon_that_writes_and_truncates() {
     let dir = tempfile::tempdir().unwrap();
     let open = Open::at(dir.path()).await;
     open.journal.sink("dead", "file", SinkStart::Start).await.unwrap();
-    open.journal.bound(Bounds { max_size: 2 << 20, max_age: AGES, forget: true }).await.unwrap();
+    open.journal.bound(Bounds { max_size: 2 << 20, max_age: AGES, drop_oldest: true }).await.unwrap();
     let load = load(&open, 100, 1500);
     let mut proofs = 0;
     while !load.is_finished() {

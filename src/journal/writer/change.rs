@@ -120,7 +120,11 @@ impl Transaction<'_> {
             }
             // What is damaged cannot be had again, but what follows it can be recorded.
             Err(JournalError::Corrupt(text)) => {
-                tracing::error!("{text}: the next change of {}/{} is told as a whole", object.namespace, object.name);
+                tracing::error!(
+                    "{text}: the next change of {}/{} is recorded as a whole",
+                    object.namespace,
+                    object.name
+                );
                 change::replaced(new)
             }
             Err(error) => return Err(error),
@@ -185,7 +189,7 @@ impl Transaction<'_> {
         let kind = EntryType::Deleted;
         let emitted = self.emit(source, Some(known.id), known.last, known.base, kind, evidence, object, None)?;
         self.execute(
-            "forget an object",
+            "remember that an object is gone",
             "UPDATE object SET version = ?, present = 0, last = ?, base = NULL, state = NULL, marks = NULL, pointers = NULL
              WHERE id = ?",
             params![object.version.as_str(), emitted.seq, known.id],
@@ -197,7 +201,7 @@ impl Transaction<'_> {
     pub(super) fn last_state(&mut self, source: i64, known: &Known, namespace: &str, name: &str) -> Result<Redacted> {
         match self.current_state(source, known) {
             Err(JournalError::Corrupt(text)) => {
-                tracing::error!("{text}: the last state of {namespace}/{name} is not told with its deletion");
+                tracing::error!("{text}: the last state of {namespace}/{name} is not recorded with its deletion");
                 let bytes = self.stub(source, known, namespace, name)?;
                 Ok(Redacted { bytes, pointers: Vec::new(), marks: Vec::new() })
             }

@@ -21,7 +21,7 @@ const SLICE: usize = 500;
 /// Compressed bytes of listed objects that one slice writes at most (and at least one object).
 const SLICE_BYTES: u64 = 512 << 10;
 /// `pending_told`: the gap is written.
-const GAP_TOLD: i64 = 1;
+const GAP_RECORDED: i64 = 1;
 /// `pending_told`: the deletions are written too. What is staged is needed for nothing else from here on.
 const DELETIONS_TOLD: i64 = 2;
 /// `pending_told`: likewise, and something of what was staged is damaged, so that the list is not all that there is.
@@ -84,9 +84,9 @@ impl Transaction<'_> {
             let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).map_err(sql(what))?;
             rows.collect::<Result<_, _>>().map_err(sql(what))?
         };
-        for (id, complete, told) in found {
+        for (id, complete, recorded) in found {
             self.load_source(id)?;
-            let work = match (complete, told) {
+            let work = match (complete, recorded) {
                 (false, _) => Work::Begin,
                 (true, DELETIONS_TOLD | DAMAGED) => Work::List(Step::Changes),
                 (true, _) => Work::List(Step::Gap),
@@ -132,7 +132,7 @@ impl Transaction<'_> {
             Work::Begin => (!self.clear(job.source)?).then_some(Work::Begin),
             Work::List(step) => self.step_of_list(job, step)?.map(Work::List),
             Work::Gone(step) => self.step_of_gone(job.source, step)?.map(Work::Gone),
-            Work::Narrow(retired, told) => self.step_of_narrowing(retired, *told)?,
+            Work::Narrow(retired, recorded) => self.step_of_narrowing(retired, *recorded)?,
         };
         let done = next.is_none();
         if let Some(reply) = job.reply.as_ref().filter(|_| done) {
@@ -142,9 +142,9 @@ impl Transaction<'_> {
         Ok(done)
     }
 
-    fn step_of_narrowing(&mut self, retired: &VecDeque<i64>, told: bool) -> Result<Option<Work>> {
+    fn step_of_narrowing(&mut self, retired: &VecDeque<i64>, recorded: bool) -> Result<Option<Work>> {
         let Some(id) = retired.front() else { return Ok(None) };
-        let left = self.narrow_slice(*id, told)?;
+        let left = self.narrow_slice(*id, recorded)?;
         let mut retired = retired.clone();
         if !left {
             retired.pop_front();
@@ -327,8 +327,8 @@ impl Transaction<'_> {
 
     /// Invariant 3: the gap comes before what follows it.
     fn record_gap(&mut self, id: i64) -> Result {
-        let (version, why, told) = self.pending(id)?;
-        if told >= GAP_TOLD {
+        let (version, why, recorded) = self.pending(id)?;
+        if recorded >= GAP_RECORDED {
             return Ok(());
         }
         let why = why.as_deref().and_then(Why::parse);
@@ -347,7 +347,7 @@ impl Transaction<'_> {
             self.gap(id, Why::Oversize, from, Some(version))?;
         }
         // In the same transaction, so that a crash does not record them again.
-        self.execute("write a list", "UPDATE source SET pending_told = ? WHERE id = ?", params![GAP_TOLD, id])?;
+        self.execute("write a list", "UPDATE source SET pending_told = ? WHERE id = ?", params![GAP_RECORDED, id])?;
         Ok(())
     }
 
@@ -475,8 +475,8 @@ impl Transaction<'_> {
     }
 
     fn end_list(&mut self, id: i64) -> Result {
-        let (version, _, told) = self.pending(id)?;
-        if told == DAMAGED {
+        let (version, _, recorded) = self.pending(id)?;
+        if recorded == DAMAGED {
             return self.end_damaged_list(id, version);
         }
         // What has changed since the list began is not in it.
@@ -625,7 +625,7 @@ impl Transaction<'_> {
         let resource = &self.source(id)?.facts.plural;
         let (namespace, name) = (&object.namespace, &object.name);
         tracing::error!(
-            "{text}: {resource} {namespace}/{name} is told after another list, behind a GAP; check the disk of the state directory"
+            "{text}: {resource} {namespace}/{name} is recorded after another list, behind a GAP; check the disk of the state directory"
         );
         let what = "unstage an object";
         self.execute(what, "UPDATE source SET pending_told = ? WHERE id = ?", params![DAMAGED, id])?;
@@ -664,7 +664,7 @@ impl Transaction<'_> {
     }
 
     /// Says whether there may be more.
-    fn narrow_slice(&mut self, id: i64, told: bool) -> Result<bool> {
+    fn narrow_slice(&mut self, id: i64, recorded: bool) -> Result<bool> {
         let what = "find what is not watched any more";
         let left: Vec<(Known, String, String)> = {
             let mut select = self
@@ -688,7 +688,7 @@ impl Transaction<'_> {
         if self.find_source(id).is_none() {
             self.load_source(id)?;
         }
-        if !told {
+        if !recorded {
             let from = self.last_good(id)?;
             self.gap(id, Why::Scope, from, None)?;
         }

@@ -329,9 +329,9 @@ impl Writer {
         }
         tracing::error!("reading the cluster is paused: {detail}; decklog then goes on by itself");
         let now = micros(ambient::now());
-        self.quota.paused.send_modify(|told| {
-            let since = told.as_ref().map_or(now, |before| before.since);
-            *told = Some(Pause { why, since, detail });
+        self.quota.paused.send_modify(|pause| {
+            let since = pause.as_ref().map_or(now, |before| before.since);
+            *pause = Some(Pause { why, since, detail });
         });
         self.quota.recorded = false;
     }

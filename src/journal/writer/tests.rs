@@ -123,7 +123,7 @@ impl Bench {
     }
 
     fn bound(&mut self, max_size: u64, max_age: Duration) {
-        self.hand_over(Command::Bounds(Bounds { max_size, max_age, forget: false }));
+        self.hand_over(Command::Bounds(Bounds { max_size, max_age, drop_oldest: false }));
         self.turn();
         // They count from the next turn on.
         self.turn();

@@ -75,7 +75,7 @@ impl Writer {
     /// what some have not. Invariant 6.
     pub(super) fn truncatable(&mut self) -> Result<Option<Truncatable>> {
         let Some(bounds) = self.quota.bounds else { return Ok(None) };
-        let what = "find what may be forgotten";
+        let what = "find what may be truncated";
         let newest = self.newest_to_truncate();
         let taken: Option<u64> = self
             .disk
@@ -85,7 +85,7 @@ impl Writer {
             .map_err(sql(what))?;
         let taken = taken.unwrap_or(newest).min(newest);
         let high = self.quota.is_high();
-        let upto = if high && bounds.forget { newest } else { taken };
+        let upto = if high && bounds.drop_oldest { newest } else { taken };
         if upto < self.committed.log_start {
             return Ok(None);
         }
@@ -118,7 +118,7 @@ impl Writer {
 impl Transaction<'_> {
     /// Truncates the log by one slice.
     fn truncate(&mut self, bound: Truncatable) -> Result {
-        let what = "forget entries";
+        let what = "truncate entries";
         let leaving = self.leaving(bound)?;
         let Some(last) = leaving.last().map(|row| row.seq) else {
             // Where rows are missing there is nothing to truncate but their numbers.
@@ -178,7 +178,7 @@ impl Transaction<'_> {
     }
 
     fn set_log_start(&mut self, log_start: u64) -> Result {
-        let what = "forget entries";
+        let what = "truncate entries";
         self.execute(what, "INSERT OR REPLACE INTO meta VALUES ('oldest', ?)", params![log_start.to_string()])?;
         self.changes.log_start = log_start;
         Ok(())
@@ -186,7 +186,7 @@ impl Transaction<'_> {
 
     /// The rows of one slice.
     fn leaving(&self, bound: Truncatable) -> Result<Vec<Leaving>> {
-        let what = "find what may be forgotten";
+        let what = "find what may be truncated";
         let most = SLICE_BYTES.min(self.quota.sizes.group as u64);
         let mut select = self
             .conn
@@ -234,13 +234,13 @@ impl Transaction<'_> {
                     .and_then(|entry| entry.gap().map_or_else(|| Some(entry.version().to_string()), |gap| gap.to)),
                 // What is damaged goes as everything else does; only where it ended is not known.
                 Err(JournalError::Corrupt(text)) => {
-                    tracing::error!("{text}: it is forgotten as it is");
+                    tracing::error!("{text}: it is truncated as it is");
                     None
                 }
                 Err(error) => return Err(error),
             };
             self.execute(
-                "forget entries",
+                "truncate entries",
                 "UPDATE source SET forgotten = ?, forgotten_version = ?, forgotten_at = ? WHERE id = ?",
                 params![seq, version, now, source],
             )?;
@@ -277,7 +277,7 @@ impl Transaction<'_> {
     /// The last that was kept of a dead object is truncated. Its row goes as well, where its source is past its last
     /// version, so that nothing of it can be recorded again.
     fn drop_object(&self, object: i64, row: &Leaving) -> Result {
-        let what = "forget an object";
+        let what = "drop the row of an object";
         type Known = (u64, bool, String, Option<String>, Option<String>);
         let known: Option<Known> = self
             .conn
