@@ -135,13 +135,7 @@ pub async fn run(setting: Setting) -> Result<(), DaemonError> {
     let started = Running::start(&setting, journal.clone(), live_file).await;
     drop(journal);
     match started {
-        Ok(running) => {
-            let ended = running.follow(thread, &setting, &mut signals).await;
-            if ended.is_ok() {
-                tracing::info!("stopped");
-            }
-            ended
-        }
+        Ok(running) => running.follow(thread, &setting, &mut signals).await,
         Err(error) => thread.join().map_err(DaemonError::from).and(Err(error)),
     }
 }

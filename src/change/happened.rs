@@ -9,8 +9,8 @@ use crate::json::tree::{Id, Kind, Tree};
 enum At {
     Member(&'static str),
     Element,
-    /// A member whose name ends so.
-    Ending(&'static str),
+    /// A member `last…Time`.
+    Last,
 }
 
 const DELETION: &[At] = &[At::Member("metadata"), At::Member("deletionTimestamp")];
@@ -20,7 +20,7 @@ const STAMPS: [&[At]; 4] = [
     &[At::Member("metadata"), At::Member("creationTimestamp")],
     DELETION,
     &[At::Member("metadata"), At::Member("managedFields"), At::Element, At::Member("time")],
-    &[At::Member("status"), At::Member("conditions"), At::Element, At::Ending("Time")],
+    &[At::Member("status"), At::Member("conditions"), At::Element, At::Last],
 ];
 
 /// The newest stamp of an object, to the second.
@@ -57,7 +57,7 @@ fn rest(way: &'static [At], pointer: &str) -> Option<&'static [At]> {
         let fits = match way.next()? {
             At::Member(name) => segment == *name,
             At::Element => true,
-            At::Ending(end) => unescape(segment).is_some_and(|name| name.ends_with(end)),
+            At::Last => unescape(segment).is_some_and(|name| is_last(&name)),
         };
         if !fits {
             return None;
@@ -77,9 +77,8 @@ fn look(object: &mut Tree<'_>, at: Id, way: &[At], newest: &mut Option<Timestamp
     object.read(at);
     let below: Vec<Id> = match (step, object.kind(at)) {
         (At::Member(name), Kind::Object) => object.member(at, name).into_iter().collect(),
-        (At::Ending(end), Kind::Object) => {
-            let ending = object.members(at).filter(|&(name, _)| object.string(name).ends_with(end));
-            ending.map(|(_, value)| value).collect()
+        (At::Last, Kind::Object) => {
+            object.members(at).filter(|&(name, _)| is_last(&object.string(name))).map(|(_, value)| value).collect()
         }
         (At::Element, Kind::Array) => object.elements(at).collect(),
         _ => Vec::new(),
@@ -87,6 +86,11 @@ fn look(object: &mut Tree<'_>, at: Id, way: &[At], newest: &mut Option<Timestamp
     for id in below {
         look(object, id, way, newest, deletion);
     }
+}
+
+/// `lastTransitionTime`, `lastHeartbeatTime`, …: others, such as when something expires, may be of the future.
+fn is_last(name: &str) -> bool {
+    name.starts_with("last") && name.ends_with("Time")
 }
 
 /// When the deletion was asked for: the stamp is when its grace ends.
@@ -102,7 +106,7 @@ mod tests {
     const POD: &str = r#"{"metadata":{"creationTimestamp":"2026-11-22T10:00:00Z","deletionTimestamp":"2026-11-22T10:05:30Z","deletionGracePeriodSeconds":30,
         "labels":{"time":"2030-01-01T00:00:00Z"},
         "managedFields":[{"manager":"a","time":"2026-11-22T10:00:00Z"},{"manager":"b","time":"2026-11-22T10:04:00Z"},{"manager":"c"}]},
-        "status":{"startTime":"2031-01-01T00:00:00Z","conditions":[{"type":"Ready","lastTransitionTime":"2026-11-22T10:06:00.5Z","lastProbeTime":null},{"type":"x","message":"2032-01-01T00:00:00Z"}]}}"#;
+        "status":{"startTime":"2031-01-01T00:00:00Z","conditions":[{"type":"Ready","lastTransitionTime":"2026-11-22T10:06:00.5Z","lastProbeTime":null,"expiryTime":"2033-01-01T00:00:00Z"},{"type":"x","message":"2032-01-01T00:00:00Z"}]}}"#;
 
     #[test]
     fn the_newest_stamp_that_a_change_moved_says_when_it_happened() {

@@ -81,6 +81,16 @@ impl Pattern {
         Ok(Self { text: text.to_owned(), segments })
     }
 
+    /// Whether it may match something in a top-level member.
+    #[must_use]
+    pub fn leads_into(&self, member: &str) -> bool {
+        match self.segments.first() {
+            Some(Segment::Literal(name)) => name == member,
+            Some(Segment::AnyDepth | Segment::Glob(_)) => true,
+            None => false,
+        }
+    }
+
     /// Whether the pattern matches what `pointer` names, or something above it.
     #[must_use]
     pub fn covers(&self, pointer: &str) -> bool {

@@ -305,7 +305,7 @@ async fn namespaces(config: &Config, api: &Api, found: &mut Findings) {
                         ),
                     );
                 }
-                Err(error) => found.bad("cluster", format!("the namespace {name} cannot be read: {error}")),
+                Err(error) => found.bad("cluster-namespace", format!("the namespace {name} cannot be read: {error}")),
             }
         }
     }

@@ -136,6 +136,9 @@ fn comparable(select: &SelectArgs) -> Result<(), Failure> {
         ("-n", !select.only.namespace.is_empty()),
         ("--type", !select.only.types.is_empty()),
         ("--where", select.only.filter.is_some()),
+        ("--grep", select.only.grep.is_some()),
+        ("--touched", select.only.touched.is_some()),
+        ("-l", select.selector.is_some()),
         ("a NAME", select.objects.iter().any(|object| object.contains('/'))),
     ];
     match narrower.into_iter().find(|(_, given)| *given) {

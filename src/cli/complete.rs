@@ -70,7 +70,9 @@ fn candidates(reader: &Reader, words: &[String], typed: &str) -> Result<Vec<Stri
 const COMMANDS: [&str; 8] = ["tail", "log", "get", "diff", "blame", "churn", "replay", "sink"];
 
 /// Flags whose values the journal does not know.
-const TAKE_A_VALUE: [&str; 17] = [
+const TAKE_A_VALUE: [&str; 19] = [
+    "--only",
+    "--top",
     "-o",
     "--output",
     "--color",

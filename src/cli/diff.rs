@@ -186,13 +186,21 @@ impl DiffArgs {
     fn take_moments(&mut self) -> Result<(), Failure> {
         let (mut moments, mut objects) = (Vec::new(), Vec::new());
         for word in std::mem::take(&mut self.objects) {
-            let read = |text: &str| at(text).map_err(|expected| Failure::usage(format!("{word}: {expected}")));
-            match word.split_once("..").filter(|_| !word.contains('/')) {
+            let read = |text: &str| {
+                let moment = at(text).map_err(|expected| Failure::usage(format!("{word}: {expected}")))?;
+                if let Some(understood) = clock().understood("the moment", text) {
+                    complain(&understood);
+                }
+                Ok::<_, Failure>(moment)
+            };
+            // A zone has a `/` too, and no object is called like a moment.
+            let is_moments = |(from, to): &(&str, &str)| !word.contains('/') || (at(from).is_ok() && at(to).is_ok());
+            match word.split_once("..").filter(is_moments) {
                 Some((from, "")) => moments.push(read(from)?),
                 Some((from, to)) => moments.extend([read(from)?, read(to)?]),
                 // No resource is called like a moment.
                 None => match at(&word) {
-                    Ok(moment) => moments.push(moment),
+                    Ok(_) => moments.push(read(&word)?),
                     Err(_) => objects.push(word),
                 },
             }

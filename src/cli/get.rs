@@ -103,7 +103,7 @@ pub fn main(args: GetArgs, global: &Global, out: &mut Out) -> Outcome {
     let place = match args.at {
         Some(at) if wanted.one => Some(object::place_of(&mut reader, &mut rows, at)?),
         Some(at) => {
-            if let At::Time(time) = at {
+            if let At::Time(time) | At::Ago(time) = at {
                 object::not_before_all(&reader, time)?;
             }
             Some(object::place(&mut reader, at)?)
@@ -326,7 +326,7 @@ fn look(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>, why: bool) 
         }
         Some(place) => {
             let (place, note) = object::happened_by(reader, row, place)?;
-            if let Some(note) = note {
+            if let Some(note) = note.filter(|_| why) {
                 complain(&format!("note: {note}"));
             }
             reader.entry_at(row, place.seq)?
@@ -336,6 +336,9 @@ fn look(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>, why: bool) 
         return Ok(Known::Not(if why { Some(object::not_yet(reader, row, place)?) } else { None }));
     };
     let entry = object::parse(&stored)?;
+    if entry.op == EntryType::Deleted && !why {
+        return Ok(Known::Not(None));
+    }
     if entry.op == EntryType::Deleted {
         let before = reader.step(row, Seq(stored.seq.0 - 1))?;
         let before = before.map_or_else(String::new, |step| format!("; --at {} shows it as it was before", step.seq));
@@ -347,7 +350,7 @@ fn look(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>, why: bool) 
         ))));
     }
     let redacted = entry.redacted.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-    let changed = Some((stored.seq, entry.time.parse().ok()));
+    let changed = Some((stored.seq, Some(object::when(&entry))));
     match entry.object {
         Some(object) => {
             let object = stored.line.slice_ref(object.get().as_bytes());

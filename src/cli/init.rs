@@ -10,6 +10,7 @@ use super::output::{Out, plural};
 use super::{Exit, Failure, Global, Outcome};
 use crate::cluster::{self, Api, Limits};
 use crate::config::{self, Config, Loaded, Problems};
+use crate::spelling::is_dns_label;
 use crate::watch;
 use crate::watch::discovery::Discoverer;
 use crate::watch::select::{check_access, select};
@@ -181,7 +182,10 @@ impl Survey {
         let is_denied = |source: &model::SourceSpec| access.iter().any(|one| !one.allowed && one.source == *source);
         let (denied, watched): (Vec<_>, Vec<_>) = sources.iter().partition(|source| is_denied(source));
         let names = |sources: Vec<&model::SourceSpec>| {
-            let mut names: Vec<String> = sources.iter().map(|source| source.resource.full_name()).collect();
+            // An aggregated API server may call what it serves anything; no API of Kubernetes takes other names.
+            let is_name = |name: &String| name.split('.').all(is_dns_label);
+            let mut names: Vec<String> =
+                sources.iter().map(|source| source.resource.full_name()).filter(is_name).collect();
             names.sort_unstable();
             names
         };

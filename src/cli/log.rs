@@ -19,6 +19,7 @@ use crate::journal::{EntryFilter, EntryQuery, ObjectRow, Reader, Step, StoredEnt
 use crate::k8s::bookkeeping;
 use crate::k8s::managed_fields::Manager;
 use crate::model::{EntryType, Seq};
+use crate::spelling::nearest;
 use crate::wire::{Change, Entry, ROW};
 
 /// Arguments of `decklog log`.
@@ -72,13 +73,26 @@ impl Run {
 }
 
 impl LogArgs {
-    /// Whether runs of changes that this is one of are one line: they are of the status alone, or of nothing that
-    /// anybody set.
+    /// Whether runs of changes that this is one of are one line: they are of the status alone, and nobody asked for
+    /// just these.
     fn folds(&self, entry: &Entry<'_>, areas: &[String]) -> bool {
-        let asked = self.all || self.areas.iter().any(|area| area == "status");
+        let asked = self.all || self.only.picks() || self.areas.iter().any(|area| area == "status");
         entry.op == EntryType::Modified
             && !asked
+            && areas.iter().any(|area| area == "status")
             && areas.iter().all(|area| area == "status" || area == "managedFields")
+    }
+
+    /// What to say of `--only` where nothing that was read has such a part.
+    fn no_such_area(&self, areas: &BTreeSet<String>) -> Option<String> {
+        let wanted = self.areas.iter().find(|wanted| !areas.contains(*wanted))?;
+        let known = || areas.iter().map(String::as_str);
+        let hint = match nearest(wanted, known()) {
+            Some(near) => format!("; did you mean {near}?"),
+            None if areas.is_empty() => String::new(),
+            None => format!("; what changed is {}", known().collect::<Vec<_>>().join(", ")),
+        };
+        Some(format!("note: --only: no change here is of {wanted}{hint}"))
     }
 
     /// Whether an entry is of what was asked for.
@@ -170,6 +184,7 @@ pub fn main(mut args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
         };
         Ok(stored.filter(|stored| filter.as_ref().is_none_or(|filter| filter.is_true_for(&stored.line))))
     };
+    let mut areas = BTreeSet::new();
     let mut shown = Vec::new();
     let mut show = |printer: &mut Printer<'_>, line: Line| -> Result<(), Failure> {
         if args.reverse {
@@ -185,6 +200,7 @@ pub fn main(mut args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
         let Some(stored) = read(&mut reader, *seq, event)? else { continue };
         let entry = object::parse(&stored)?;
         let change = Change::of(&entry).map_err(|error| object::damaged(stored.seq, &error))?.unwrap_or_default();
+        areas.extend(change.areas.iter().cloned());
         if !args.keeps(&entry, &change.areas) {
             continue;
         }
@@ -231,6 +247,9 @@ pub fn main(mut args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
     }
     if let Some(removed) = removed.filter(|_| !args.reverse) {
         printer.end(&removed)?;
+    }
+    if let Some(note) = args.no_such_area(&areas) {
+        complain(&note);
     }
     if printer.first && args.last != Some(0) {
         complain(&format!("no entry of {} fits", printer.object));
@@ -550,7 +569,7 @@ impl<'o> Printer<'o> {
         let (mut row, start) = self.begin(&entry, first)?;
         row.put(Some(Ink::Faint), "…").to(start);
         let of = match run.objects.len() {
-            1 if self.names.is_some() => format!(" of {}", name(member)),
+            1 if self.names.is_some() => format!(" of {}", printable(&name(member))),
             1 => String::new(),
             many => format!(" of {many} objects"),
         };

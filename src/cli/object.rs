@@ -385,10 +385,15 @@ pub(super) fn happened_by(
 ) -> Result<(Moment, Option<String>), Failure> {
     let Some(time) = place.time else { return Ok((place, None)) };
     let mut found = (place, None);
+    let known = reader.entry_at(row, place.seq)?;
+    let known = known.as_ref().map(parse).transpose()?;
+    let mut before = known.map_or(Timestamp::MIN, |entry| when(&entry));
     for step in reader.history(row, place.seq, Seq(u64::MAX), usize::MAX)?.iter().rev() {
         let Some(stored) = reader.entry_of(step)? else { break };
         let entry = parse(&stored)?;
-        let Some(happened) = late(&entry).filter(|happened| *happened <= time) else { break };
+        // A stamp from before the version before is not when this one came to be.
+        let Some(happened) = late(&entry).filter(|happened| (before..=time).contains(happened)) else { break };
+        before = happened;
         found.0.seq = step.seq;
         found.1 = Some(format!(
             "entry {} was journaled at {}, and happened at {}",
@@ -398,6 +403,11 @@ pub(super) fn happened_by(
         ));
     }
     Ok(found)
+}
+
+/// When it happened, where that is known and was earlier, else when it was journaled.
+pub(super) fn when(entry: &Entry<'_>) -> Timestamp {
+    late(entry).or_else(|| entry.time.parse().ok()).unwrap_or(Timestamp::MIN)
 }
 
 /// When an entry was journaled.

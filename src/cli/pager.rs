@@ -72,13 +72,17 @@ impl Pager {
 
     fn begin(&mut self) {
         let State::Waits(program) = &self.0 else { return };
-        // Ctrl-C is for the pager, which stays until it is told to go.
-        let ignored = tokio::runtime::Builder::new_current_thread().enable_io().build().and_then(|runtime| {
-            let _inside = runtime.enter();
-            signal(SignalKind::interrupt())
-        });
-        self.0 = match ignored.and_then(|_| program.command().stdin(Stdio::piped()).spawn()) {
-            Ok(child) => State::Runs(child),
+        self.0 = match program.command().stdin(Stdio::piped()).spawn() {
+            Ok(child) => {
+                // Ctrl-C is for the pager, which stays until it is asked to go.
+                let ignored = tokio::runtime::Builder::new_current_thread().enable_io().build().and_then(|runtime| {
+                    let _inside = runtime.enter();
+                    signal(SignalKind::interrupt())
+                });
+                // Without that Ctrl-C ends both, as it does without a pager.
+                drop(ignored);
+                State::Runs(child)
+            }
             Err(error) => {
                 if let Program::Asked(asked) = program {
                     super::complain(&format!("note: cannot run the pager {}: {error}", OsStr::display(asked)));

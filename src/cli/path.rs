@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use super::tree::{Body, Node, pointer};
 use crate::change::Pattern;
 use crate::json::pointer::push_segment;
-use crate::wire::{Change, Entry};
+use crate::wire::{Change, Entry, Op};
 
 /// A path: kubectl's spelling, a JSON pointer, or a field's name alone, wherever it stands. `*` stands for other
 /// characters, and `[*]` for every element of a list.
@@ -122,10 +122,12 @@ pub(super) fn touches(line: &[u8], path: &Pattern) -> bool {
         return true;
     }
     match (Change::of(&entry), entry.object) {
-        (Ok(Some(change)), _) => change
-            .patch
-            .iter()
-            .any(|op| [op.value, op.was].into_iter().flatten().any(|value| holds(value, &op.path, path))),
+        (Ok(Some(change)), _) => {
+            let shown =
+                |op: &Op<'_>| [op.value, op.was].into_iter().flatten().any(|value| holds(value, &op.path, path));
+            // Of a value that redaction drops nothing but its area shows that it changed.
+            change.patch.iter().any(shown) || change.dropped().any(|area| path.leads_into(area))
+        }
         (Ok(None), Some(object)) => holds(object, "", path),
         (Ok(None), None) | (Err(_), _) => false,
     }

@@ -73,6 +73,14 @@ pub struct Asked {
     labels: Option<LabelSelector>,
 }
 
+impl FilterArgs {
+    /// Whether entries are chosen by what they say.
+    #[must_use]
+    pub fn picks(&self) -> bool {
+        self.filter.is_some() || self.touched.is_some() || self.grep.is_some()
+    }
+}
+
 impl Asked {
     /// Whether it asks for nothing but these keys of an entry, so that they are all it has to be given.
     #[must_use]

@@ -140,7 +140,7 @@ fn lines(status: &Status, all: bool, look: Look) -> Vec<String> {
 
 /// Whether there is more to say of a source than that it watches.
 fn is_odd(source: &SourceStatus) -> bool {
-    source.active && (source.state != SourceState::Watching || source.gaps > 0)
+    source.active && source.state != SourceState::Watching
 }
 
 /// `55 sources, 54 of them watching, with 20,231 objects`

@@ -56,7 +56,9 @@ impl Caller {
     /// Who runs this process.
     pub(super) fn of_this_process() -> Self {
         Self {
-            is_service: std::env::var_os("INVOCATION_ID").is_some(),
+            // Terminals that systemd started hand both on; the second names the process that it started itself.
+            is_service: std::env::var_os("INVOCATION_ID").is_some()
+                && std::env::var("SYSTEMD_EXEC_PID").map_or(true, |pid| pid == std::process::id().to_string()),
             at_terminal: std::io::stdin().is_terminal() || std::io::stderr().is_terminal(),
             user: rustix::process::geteuid().as_raw(),
         }

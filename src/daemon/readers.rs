@@ -1,31 +1,37 @@
 //! Who else may read the journal: a group, where `[state] readers` names one.
+//!
+//! The daemon gives its files to the group at each start, after SQLite has made them. A service has few rights: it can
+//! do so with its own group alone (systemd's `PrivateUsers=`), so that is what the documents say to make it.
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
 use crate::{journal, status};
 
 /// Lets a group read what the reading commands read: the journal, its lock, and what the daemon says of itself. The key
-/// for redaction beside them stays closed. New files of the journal get the group from the directory.
+/// for redaction beside them stays closed.
 pub(super) fn admit(state: &Path, group: &str) -> Result<(), String> {
     let gid = gid_of(group)?;
     let failed = |error: io::Error| {
-        let why = if error.kind() == io::ErrorKind::PermissionDenied {
-            "decklog is not in that group; add it (SupplementaryGroups= of the service)".to_owned()
-        } else {
-            error.to_string()
-        };
-        format!("cannot let the group {group} read {}: {why}", state.display())
+        format!(
+            "cannot let the group {group} read {}: {error}; run decklog with it as its own group (Group={group} of the service)",
+            state.display()
+        )
     };
-    chown(state, None, Some(gid)).map_err(failed)?;
-    fs::set_permissions(state, Permissions::from_mode(0o2750)).map_err(failed)?;
+    let give = |path: &Path, mode: u32| {
+        // What is the group's already has not to be given, which may be forbidden.
+        if fs::metadata(path)?.gid() != gid {
+            chown(path, None, Some(gid))?;
+        }
+        fs::set_permissions(path, Permissions::from_mode(mode))
+    };
+    give(state, 0o750).map_err(failed)?;
     for name in journal::READ.iter().chain(&[status::LIVE]) {
         let path = state.join(name);
         if path.exists() {
-            chown(&path, None, Some(gid)).map_err(failed)?;
-            fs::set_permissions(&path, Permissions::from_mode(0o640)).map_err(failed)?;
+            give(&path, 0o640).map_err(failed)?;
         }
     }
     Ok(())
@@ -51,8 +57,6 @@ fn find(groups: &str, name: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use super::*;
 
     #[test]
@@ -75,7 +79,7 @@ mod tests {
         let own = fs::metadata(dir.path()).unwrap().gid();
         admit(dir.path(), &own.to_string()).unwrap();
         let mode = |name: &str| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o7777;
-        assert_eq!(mode(""), 0o2750);
+        assert_eq!(mode(""), 0o750);
         assert_eq!(
             ["journal.db", "journal.db-wal", "decklog.lock", "redact.key"].map(mode),
             [0o640, 0o640, 0o640, 0o600]

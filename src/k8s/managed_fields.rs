@@ -6,6 +6,7 @@
 //! nothing moves at all where a manager writes again what it has.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -88,15 +89,21 @@ fn entries(object: &mut Tree<'_>) -> Vec<Id> {
 pub(crate) fn moved(old: &mut Tree<'_>, new: &mut Tree<'_>) -> Vec<Id> {
     let (mut before, mut after) = (entries(old), entries(new));
     // Most stay as they are, and nothing of them has to be read.
-    let stays = |one: &[u8], others: &[Id], tree: &Tree<'_>| others.iter().any(|&other| tree.bytes(other) == one);
-    let all_after = after.clone();
-    after.retain(|&entry| !stays(new.bytes(entry), &before, old));
-    before.retain(|&entry| !stays(old.bytes(entry), &all_after, new));
+    let texts =
+        |tree: &Tree<'_>, entries: &[Id]| entries.iter().map(|&id| tree.bytes(id).to_vec()).collect::<HashSet<_>>();
+    let (was, is) = (texts(old, &before), texts(new, &after));
+    after.retain(|&entry| !was.contains(new.bytes(entry)));
+    before.retain(|&entry| !is.contains(old.bytes(entry)));
     before.iter().for_each(|&entry| old.read(entry));
     after.iter().for_each(|&entry| new.read(entry));
     let before = Books { view: old.view(), entries: before };
     let after = Books { view: new.view(), entries: after };
-    after.entries.iter().copied().filter(|&entry| after.wrote(entry, &before)).collect()
+    let mut known = HashMap::new();
+    for &entry in &before.entries {
+        known.entry(before.key(entry)).or_insert(entry);
+    }
+    let wrote = |&entry: &Id| after.wrote(entry, &before, known.get(&after.key(entry)).copied());
+    after.entries.iter().copied().filter(wrote).collect()
 }
 
 /// The entries of managedFields, in a text that is read as deep as they go.
@@ -119,13 +126,12 @@ impl<'a, 's> Books<'a, 's> {
         Self { view, entries }
     }
 
-    /// Whether an entry that was not there before just so says of a write.
-    fn wrote(&self, entry: Id, before: &Books<'_, '_>) -> bool {
+    /// Whether an entry that was not there before just so says of a write. `twin` is what it was before.
+    fn wrote(&self, entry: Id, before: &Books<'_, '_>, twin: Option<Id>) -> bool {
         if self.text(entry, "manager").is_some_and(|name| NOBODY.contains(&name)) {
             return false;
         }
-        let twin = before.entries.iter().find(|&&known| before.key(known) == self.key(entry));
-        let Some(&twin) = twin else { return true };
+        let Some(twin) = twin else { return true };
         self.text(entry, "time") != before.text(twin, "time")
             || match (before.fields(twin), self.fields(entry)) {
                 (Some(old), Some(new)) => grew((before.view, old), (self.view, new), DEEP),
@@ -201,9 +207,10 @@ fn grew(old: (View<'_, '_>, Id), new: (View<'_, '_>, Id), depth: usize) -> bool 
     if depth == 0 || after.kind(new) != Kind::Object || before.kind(old) != Kind::Object {
         return true;
     }
+    // An object may have as many as it has fields.
+    let known: HashMap<&[u8], Id> = before.members(old).map(|(key, set)| (before.bytes(key), set)).collect();
     after.members(new).any(|(key, set)| {
-        let known = before.members(old).find(|&(known, _)| before.bytes(known) == after.bytes(key));
-        known.is_none_or(|(_, known)| grew((before, known), (after, set), depth - 1))
+        known.get(after.bytes(key)).is_none_or(|&known| grew((before, known), (after, set), depth - 1))
     })
 }
 

@@ -13,6 +13,9 @@ use crate::journal::recent::{Line, Packed};
 use crate::model::{EntryType, Evidence, Gap, Observed, Redacted, ResourceVersion, Seq, Why};
 use crate::wire::{self, EntryBuilder};
 
+/// So far, in microseconds, the clock of the API server may be ahead of ours.
+const AHEAD: i64 = 600_000_000;
+
 /// The seq of a new entry, and that of the entry which the next version is stored as a difference of.
 #[derive(Clone, Copy)]
 pub(super) struct Emitted {
@@ -50,6 +53,9 @@ impl Transaction<'_> {
             (None, EntryType::Added) => change::newest_stamp(&object.body.bytes),
             (None, _) => None,
         };
+        // A stamp of the future, or of before the years that RFC 3339 has, says nothing of when it happened.
+        let latest = now.saturating_add(AHEAD);
+        let happened = happened.filter(|time| (0..=latest).contains(&time.as_microsecond()));
         let happened = happened.map(|time| time.to_string());
         let rendered = wire::render(&EntryBuilder {
             seq: Seq(seq),
