@@ -26,8 +26,11 @@ pub struct BlameArgs {
     /// The object, as kubectl spells it: deploy/web, deployments.apps/web
     #[arg(value_name = "KIND/NAME")]
     pub object: String,
-    /// The fields to print: .spec.replicas, '.spec.template.spec.containers[*].image', /spec/replicas, image [default: all]
-    #[arg(value_name = "PATH")]
+    /// The fields to print.
+    #[arg(
+        value_name = "PATH",
+        help = "The fields to print: .spec.replicas, '.spec.template.spec.containers[*].image', /spec/replicas, image [default: all]"
+    )]
     pub paths: Vec<String>,
     /// Its namespace; not needed where only one namespace has such an object
     #[arg(short, long, value_name = "NS", value_delimiter = ',')]

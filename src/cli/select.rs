@@ -56,11 +56,21 @@ pub struct FilterArgs {
     /// Only entries for which this CEL expression over the entry is true: 'type == "DELETED" && namespace == "shop"'
     #[arg(long = "where", value_name = "CEL")]
     pub filter: Option<String>,
-    /// Only entries that changed this field: .spec.replicas, '.spec.template.spec.containers[*].image', image
-    #[arg(long, value_name = "PATH", value_parser = path)]
+    /// Only entries that changed this field.
+    #[arg(
+        long,
+        value_name = "PATH",
+        value_parser = path,
+        help = "Only entries that changed this field: .spec.replicas, '.spec.template.spec.containers[*].image', image"
+    )]
     pub touched: Option<Pattern>,
-    /// Only entries whose JSON, as -o json prints it, matches this regular expression: 'nginx:1\.2[89]', '(?i)oomkilled'
-    #[arg(long, value_name = "REGEX", value_parser = regex)]
+    /// Only entries whose JSON matches this regular expression.
+    #[arg(
+        long,
+        value_name = "REGEX",
+        value_parser = regex,
+        help = r"Only entries whose JSON, as -o json prints it, matches this regular expression: 'nginx:1\.2[89]', '(?i)oomkilled'"
+    )]
     pub grep: Option<Regex>,
 }
 

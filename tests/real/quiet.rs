@@ -45,7 +45,8 @@ pub async fn scenario(version: Version) {
     })
     .await;
     assert_eq!(source.desyncs.load(Ordering::Relaxed), 0, "nothing has happened");
-    assert!(reading.entries().is_empty());
+    let entries = reading.entries();
+    assert!(entries.is_empty(), "{entries:?}");
 
     // What comes and goes around the ends of watches is told, each.
     for number in 0..8 {
