@@ -231,6 +231,11 @@ async fn runs_of_status_updates_are_one_line() {
     assert_eq!(seqs(&log(&["--only", "status"])), "98753 21".replace(' ', ""));
     let json = run(dir.path(), &["log", "deploy/web", "-o", "json"]).out;
     assert_eq!(json.lines().count(), 9, "programs get each entry");
+    // What somebody asks for is printed.
+    assert_eq!(seqs(&log(&["--touched", ".status.n"])), "9875321");
+    assert_eq!(seqs(&log(&["--where", "'status' in change.areas"])), "987532");
+    let typo = run(dir.path(), &["log", "deploy/web", "--only", "spce"]);
+    assert!(typo.err.contains("--only: no change here is of spce; did you mean spec?"), "{typo:?}");
 }
 
 /// An outage makes a gap of each source; a person reads one line, a program each.
@@ -261,4 +266,57 @@ async fn gaps_of_one_outage_are_one_line() {
     );
     assert_eq!(gaps(&["-r"]).len(), 3);
     assert_eq!(run(dir.path(), &["tail"]).out.matches(" GAP ").count(), 6);
+}
+
+/// A stamp that contradicts what was seen says nothing of when something happened.
+#[tokio::test(start_paused = true)]
+async fn a_stamp_that_cannot_be_is_not_believed() {
+    let mut story = Story::begin().await;
+    let pod = |ready: &str, since: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "shop", "uid": "p"},
+            "status": {"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": since}]}})
+    };
+    story.put("10:00:10", "pods", &pod("False", "2026-11-20T10:00:10Z")).await;
+    // Its controller says that it was so for two hours, and a watch has seen that it was not.
+    story.put("10:00:20", "pods", &pod("True", "2026-11-20T08:00:00Z")).await;
+    story.put("10:00:30", "pods", &pod("False", "2999-01-01T00:00:00Z")).await;
+    story.put("10:00:40", "pods", &pod("True", "-000100-01-01T00:00:00Z")).await;
+    let dir = story.end().await;
+    let then = run(dir.path(), &["get", "po/p", "-o", "json", "--at", "2026-11-20T10:00:15Z"]);
+    assert!(then.out.contains(r#""status":"False""#) && then.err.is_empty(), "{then:?}");
+    let entries = run(dir.path(), &["tail", "-o", "json"]).out;
+    let happened: Vec<Value> =
+        entries.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["happened"].take()).collect();
+    assert_eq!(json!(happened), json!(["2026-11-20T10:00:10Z", "2026-11-20T08:00:00Z", null, null]));
+}
+
+/// A name that no API server takes is shown and not obeyed, in a folded line as well.
+#[tokio::test(start_paused = true)]
+async fn a_folded_line_shows_hostile_names_and_does_not_obey_them() {
+    let mut story = Story::begin().await;
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop", "uid": "web"}});
+    story.put("10:00:00", "deployments", &web).await;
+    let name = "ev\u{1b}[31m\u{202e}il";
+    for n in 0..3 {
+        let pod = owned("Pod", name, "pod", ("Deployment", "web", "web"), &json!({"status": {"n": n}}));
+        story.put(&format!("10:00:0{}", n + 1), "pods", &pod).await;
+    }
+    let dir = story.end().await;
+    let tree = run(dir.path(), &["log", "--tree", "deploy/web"]).out;
+    assert!(tree.contains("2 status updates of pod/ev\\u{1b}[31m"), "{tree}");
+    assert!(!tree.contains('\u{1b}') && !tree.contains('\u{202e}'), "{tree:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_cannot_be_answered_as_it_was_asked_is_said_to_be() {
+    let dir = shop().await;
+    for filter in [&["-l", "app=web"][..], &["--grep", "x"], &["--touched", ".spec"]] {
+        let answer = run(dir.path(), &[&["churn", "--requests"], filter].concat());
+        assert!(answer.code == 64 && answer.err.contains("--requests does not go with"), "{answer:?}");
+    }
+    let before = run(dir.path(), &["get", "deploy", "--at", "5000d"]);
+    assert!(before.code == 1 && before.err.contains("the log begins at"), "{before:?}");
+    // Of a value that redaction drops nothing but its area shows that it changed.
+    let dropped = run(dir.path(), &["tail", "secrets", "--touched", ".data.token", "-o", "json"]).out;
+    assert!(dropped.contains(r#""seq":34,"#), "{dropped}");
 }

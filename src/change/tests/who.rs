@@ -189,3 +189,41 @@ fn what_is_not_as_the_api_server_writes_it_does_no_harm() {
     let change = compare(with(1).as_bytes(), with(2).as_bytes(), &[], &[]).unwrap();
     assert!(change.json.ends_with(r#""managers":[{"manager":"m","by":"moved"}]}"#), "{}", change.json);
 }
+
+/// Whoever may write one object may write one of a hundred thousand fields, and of thousands of managers.
+#[test]
+fn thousands_of_fields_and_managers_cost_no_more_than_their_number() {
+    let fields = |count: usize, from: usize| {
+        let names: Vec<String> = (from..count).map(|n| format!(r#""f:k{n:06}":{{}}"#)).collect();
+        format!(r#"{{"manager":"m","time":"t","fieldsV1":{{"f:data":{{{}}}}}}}"#, names.join(","))
+    };
+    let taken = |count: usize| {
+        // One field is another's now.
+        let with = |from: usize, x: u8| {
+            format!(r#"{{"metadata":{{"managedFields":[{}]}},"data":{{"k000000":{x}}}}}"#, fields(count, from))
+        };
+        (with(0, 1), with(1, 2))
+    };
+    let managers = |count: usize| {
+        let with = |time: u8| {
+            let entries: Vec<String> = (0..count)
+                .map(|n| {
+                    format!(r#"{{"manager":"m{n}","operation":"Apply","time":"{time}","fieldsV1":{{"f:a":{{}}}}}}"#)
+                })
+                .collect();
+            format!(r#"{{"metadata":{{"managedFields":[{}]}},"a":{time}}}"#, entries.join(","))
+        };
+        (with(1), with(2))
+    };
+    let cost = |(old, new): (String, String)| {
+        let once = || {
+            let begin = std::time::Instant::now();
+            compare(old.as_bytes(), new.as_bytes(), &[], &[]).unwrap();
+            begin.elapsed()
+        };
+        (0..3).map(|_| once()).min().unwrap()
+    };
+    // Eight times as many cost about eight times as much, and 64 times where each is looked for among all.
+    assert!(cost(taken(40_000)) < cost(taken(5_000)) * 24);
+    assert!(cost(managers(4_000)) < cost(managers(500)) * 24);
+}
