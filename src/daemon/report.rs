@@ -54,13 +54,18 @@ impl Running {
     /// Keeps what this process reports of itself as it is.
     pub(super) fn update_live(&self, stalled: Vec<String>, seen: Seen) {
         let files = descriptors::look();
+        // No lock is taken while `live` is: whoever scrapes the metrics holds theirs and reads it.
+        let ready = *self.sources.ready().borrow();
+        let waiting: Vec<String> = self.sources.overview().waiting.into_iter().map(|waiting| waiting.name).collect();
+        let tries = self.sinks.tries();
+        let paused = self.journal.paused().borrow().clone();
         let changed = self.live.send_if_modified(|live| {
             let mut now = Live {
-                ready: *self.sources.ready().borrow(),
+                ready,
                 stalled,
-                waiting: self.sources.overview().waiting.into_iter().map(|waiting| waiting.name).collect(),
-                tries: self.sinks.tries(),
-                paused: self.journal.paused().borrow().clone(),
+                waiting,
+                tries,
+                paused,
                 open_files: files.open,
                 open_files_limit: files.most,
                 ..live.clone()

@@ -41,19 +41,24 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn of(endpoints: &Endpoints) -> Self {
+        // Each lock is let go before the next is taken: the daemon takes them in its own order.
+        let live = endpoints.live.borrow().clone();
         let sources = endpoints.sources.overview().sources.into_iter().map(|view| {
             let namespace = view.spec.namespace.clone().unwrap_or_default();
             let labels = vec![("resource", view.spec.resource.full_name()), ("namespace", namespace)];
             (labels, view.stats, endpoints.backlog.of(view.id))
         });
-        let sinks = endpoints.sinks.lock().unwrap_or_else(PoisonError::into_inner);
-        let sinks = sinks.iter().map(|(name, (kind, stats))| {
-            (vec![("sink", name.clone()), ("type", (*kind).to_owned())], Arc::clone(stats))
-        });
+        let sinks = {
+            let sinks = endpoints.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+            let of = |(name, (kind, stats)): (&String, &(&'static str, Arc<SinkStats>))| {
+                (vec![("sink", name.clone()), ("type", (*kind).to_owned())], Arc::clone(stats))
+            };
+            sinks.iter().map(of).collect()
+        };
         Self {
-            live: endpoints.live.borrow().clone(),
+            live,
             sources: sources.collect(),
-            sinks: sinks.collect(),
+            sinks,
             unjournaled: endpoints.backlog.bytes(),
             churn: endpoints.churn.resources(),
             counts_requests: endpoints.counts_requests,
