@@ -63,8 +63,7 @@ impl Manager {
     /// Whether the two are one entry of managedFields, whenever they wrote.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
-        let key = |manager: &Self| (manager.manager.clone(), manager.operation.clone(), manager.subresource.clone());
-        key(self) == key(other)
+        (&self.manager, &self.operation, &self.subresource) == (&other.manager, &other.operation, &other.subresource)
     }
 }
 
@@ -89,8 +88,6 @@ fn entries(object: &mut Tree<'_>) -> Vec<Id> {
 pub(crate) fn moved(old: &mut Tree<'_>, new: &mut Tree<'_>) -> Vec<Id> {
     let (mut before, mut after) = (entries(old), entries(new));
     // Most stay as they are, and nothing of them has to be read.
-    let texts =
-        |tree: &Tree<'_>, entries: &[Id]| entries.iter().map(|&id| tree.bytes(id).to_vec()).collect::<HashSet<_>>();
     let (was, is) = (texts(old, &before), texts(new, &after));
     after.retain(|&entry| !was.contains(new.bytes(entry)));
     before.retain(|&entry| !is.contains(old.bytes(entry)));
@@ -104,6 +101,10 @@ pub(crate) fn moved(old: &mut Tree<'_>, new: &mut Tree<'_>) -> Vec<Id> {
     }
     let wrote = |&entry: &Id| after.wrote(entry, &before, known.get(&after.key(entry)).copied());
     after.entries.iter().copied().filter(wrote).collect()
+}
+
+fn texts<'a>(object: &Tree<'a>, entries: &[Id]) -> HashSet<&'a [u8]> {
+    entries.iter().map(|&entry| object.bytes(entry)).collect()
 }
 
 /// The entries of managedFields, in a text that is read as deep as they go.

@@ -96,6 +96,51 @@ fn elsewhere(owners: &[&str], within: &[&str], is: impl Fn(&str) -> bool) -> BTr
     found
 }
 
+/// The names in this code that may lock something: what is not at hand, and what locks by its name.
+fn locking(tokens: TokenStream) -> Vec<String> {
+    let locks = |name: &str| ["self", "lock", "borrow", "read", "write", "borrow_mut"].contains(&name);
+    tokens
+        .into_iter()
+        .flat_map(|token| match token {
+            TokenTree::Group(group) => locking(group.stream()),
+            TokenTree::Ident(ident) => Some(ident.to_string()).filter(|name| locks(name)).into_iter().collect(),
+            TokenTree::Literal(_) | TokenTree::Punct(_) => Vec::new(),
+        })
+        .collect()
+}
+
+/// Calls `look` with what stands in the parentheses of each call of these methods.
+fn calls(tokens: TokenStream, names: &[&str], look: &mut impl FnMut(TokenStream)) {
+    let (mut dot, mut named) = (false, false);
+    for token in tokens {
+        let is_dot = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == '.');
+        let is_named = dot && matches!(&token, TokenTree::Ident(ident) if names.iter().any(|name| ident == name));
+        if let TokenTree::Group(group) = token {
+            if named {
+                look(group.stream());
+            }
+            calls(group.stream(), names, look);
+        }
+        (dot, named) = (is_dot, is_named);
+    }
+}
+
+/// The value of a watch channel is locked while it is changed. Who took another lock there would wait for whoever holds
+/// that one and reads the channel, for ever: what is written is made before.
+#[test]
+fn nothing_else_is_locked_while_a_watch_channel_is_changed() {
+    let mut looked_at = 0;
+    let mut found = Vec::new();
+    for (module, code) in House::read(root()).code {
+        calls(code, &["send_modify", "send_if_modified"], &mut |inside| {
+            looked_at += 1;
+            found.extend(locking(inside).into_iter().map(|name| format!("{}: {name}", module.join("::"))));
+        });
+    }
+    assert!(looked_at > 5, "only {looked_at} are found");
+    assert_eq!(found, Vec::<String>::new());
+}
+
 /// Invariant 8. What a room other than these writes goes to another database than the journal.
 #[test]
 fn only_the_writer_writes() {
