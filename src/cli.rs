@@ -30,6 +30,7 @@ pub mod output;
 pub mod pager;
 pub mod progress;
 pub mod rbac;
+pub mod remote;
 pub mod replay;
 pub mod run;
 pub mod schema;
@@ -42,6 +43,7 @@ pub mod verify;
 
 mod complete;
 mod follow;
+mod guest;
 mod hints;
 mod line;
 mod object;
@@ -73,6 +75,9 @@ pub struct Global {
     /// Configuration [default: ./config.toml, then /etc/decklog/config.toml]
     #[arg(short, long, global = true, value_name = "FILE", env = "DECKLOG_CONFIG", hide_env_values = true, help_heading = COMMON)]
     pub config: Option<PathBuf>,
+    /// Where the log is read, if not on this machine.
+    #[command(flatten)]
+    pub server: remote::ServerArgs,
     /// State directory, instead of that of the configuration
     #[arg(long, global = true, value_name = "DIR", help_heading = COMMON)]
     pub state: Option<PathBuf>,
@@ -196,6 +201,21 @@ pub enum Exit {
     Held = 75,
     /// The configuration, or what it points to, is wrong.
     Config = 78,
+}
+
+impl Exit {
+    /// How a process has ended that gave this code.
+    const fn of(code: u8) -> Self {
+        match code {
+            0 => Self::Done,
+            1 => Self::No,
+            64 => Self::Usage,
+            74 => Self::Io,
+            75 => Self::Held,
+            78 => Self::Config,
+            _ => Self::Internal,
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
@@ -338,6 +358,9 @@ impl Global {
     /// # Errors
     /// Where there is none or it cannot be read.
     pub fn reader(&self) -> Result<(Reader, PathBuf), Failure> {
+        if let Some(guest) = guest::get() {
+            return Ok((Reader::open(&guest.state)?, guest.state.clone()));
+        }
         let dir = self.state_dir()?;
         let default = crate::journal::Settings::default().path;
         if dir == default
@@ -413,6 +436,9 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::telemetry::quiet_panics();
     let args: Vec<OsString> = args.into_iter().collect();
+    if let Err(failure) = guest::become_one() {
+        return failed(&failure).into();
+    }
     if args.get(1).is_some_and(|word| word == complete::WORD) {
         // Nobody reads errors while a word is being typed.
         return complete::main(&args[2..]).unwrap_or_else(|failure| failure.exit).into();
@@ -425,16 +451,23 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => return refused(error, &args).into(),
     };
-    understood(&matches);
-    match dispatch(cli) {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
-            if !failure.text.is_empty() {
-                complain(&failure.text);
-            }
-            failure.exit.into()
+    let done = match remote::asked(&cli, &matches) {
+        Ok(Some(server)) => server.run(&args, &mut cli.command.out(&cli.global)),
+        Ok(None) => {
+            understood(&matches);
+            dispatch(cli)
         }
+        Err(failure) => Err(failure),
+    };
+    done.unwrap_or_else(|failure| failed(&failure)).into()
+}
+
+/// Says what failed.
+fn failed(failure: &Failure) -> Exit {
+    if !failure.text.is_empty() {
+        complain(&failure.text);
     }
+    failure.exit
 }
 
 /// Says how the moments of the command line were understood, where that is more than what was written.
@@ -464,6 +497,38 @@ fn parse(args: &[OsString]) -> Result<(Cli, ArgMatches), clap::Error> {
 }
 
 impl Command {
+    /// Whether it reads the journal, and nothing else of this machine.
+    fn reads_the_log(&self) -> bool {
+        match self {
+            Self::Tail(_)
+            | Self::Log(_)
+            | Self::Show(_)
+            | Self::Get(_)
+            | Self::Diff(_)
+            | Self::Blame(_)
+            | Self::Churn(_)
+            | Self::Status(_) => true,
+            Self::Verify(args) => args.files.is_empty(),
+            Self::Run(_)
+            | Self::Init(_)
+            | Self::Check(_)
+            | Self::Rbac(_)
+            | Self::Replay(_)
+            | Self::Sink(_)
+            | Self::Demo(_)
+            | Self::Completions(_)
+            | Self::Schema(_)
+            | Self::Version => false,
+        }
+    }
+
+    /// Where it prints what comes from a server: through a pager what has an end and may be long.
+    fn out(&self, global: &Global) -> Out {
+        let ends = matches!(self, Self::Log(_) | Self::Get(_) | Self::Diff(_) | Self::Blame(_) | Self::Churn(_));
+        let paged = ends || matches!(self, Self::Status(args) if !args.watch);
+        if paged { Out::paged(global) } else { Out::new(global) }
+    }
+
     /// The formats that it can print.
     const fn formats(&self) -> &'static [Format] {
         match self {
@@ -491,6 +556,9 @@ impl Command {
 }
 
 fn dispatch(cli: Cli) -> Outcome {
+    if guest::get().is_some() && !cli.command.reads_the_log() {
+        return Err(Failure::usage("a server runs nothing but what reads its log"));
+    }
     let global = cli.global;
     let formats = cli.command.formats();
     if let Some(format) = global.output.filter(|format| !formats.contains(format)) {

@@ -183,7 +183,7 @@ impl Running {
         let redactor = redaction::redactor(&config)?;
         let api = Api::open(&config.cluster, Limits::default()).await?;
         let bound = match &config.http {
-            Some(section) => Some(http::bind(&section.listen).await?),
+            Some(section) => Some(http::bind(section).await?),
             None => None,
         };
         let mut tasks = Supervisor::new(CancellationToken::new());

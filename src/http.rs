@@ -1,20 +1,24 @@
 //! What the daemon answers over HTTP: is it alive, is it ready, how is it doing.
 //!
-//! Meant for loopback or a unix socket: there is no authentication, and nothing here shows the content of an object.
-//! Only GET and HEAD are answered, and everything about a request is bounded: its head, its time, how many there are.
-//! Where there are too many connections, a new one takes the place of the oldest that has asked for nothing yet.
+//! Meant for loopback or a unix socket: nobody is asked for a password, and nothing here shows the content of an object,
+//! but for [`reading`], which is off unless it is asked for and has a gate of its own. Everything about a request is
+//! bounded: its head, its time, how many there are. Where there are too many connections, a new one takes the place of
+//! the oldest that has asked for nothing yet.
 
+pub mod frames;
 mod metrics;
+pub mod reading;
 mod settings;
+mod tls;
 
 pub use settings::{FORMATS, Listen, Settings};
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,12 +26,13 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -39,6 +44,8 @@ use crate::delivery::SinkCounters;
 use crate::journal::{Backlog, JournalError, Reader, SourceState};
 use crate::status::{Live, Status};
 use crate::watch::SourceManagerHandle;
+use reading::{Gate, MOST_COMMANDS, Peer, Reading};
+use tls::Identity;
 
 /// What the endpoints read.
 #[derive(Clone, Debug)]
@@ -59,12 +66,19 @@ pub struct Endpoints {
     pub counts_requests: bool,
 }
 
-/// A socket that is bound, before anything is served on it.
+/// A socket that is bound, before anything is served on it, and who may do what there.
 #[derive(Debug)]
-pub enum Bound {
-    /// TCP.
+pub struct Bound {
+    socket: Socket,
+    /// Where TLS is spoken.
+    identity: Option<Identity>,
+    /// Where the log may be read.
+    gate: Option<Gate>,
+}
+
+#[derive(Debug)]
+enum Socket {
     Tcp(TcpListener),
-    /// A unix socket.
     Unix(UnixListener),
 }
 
@@ -90,9 +104,19 @@ pub enum BindError {
 ///
 /// # Errors
 /// What is in the way.
-pub async fn bind(listen: &Listen) -> Result<Bound, BindError> {
+pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
+    let refused = |text: String| BindError::Refused(format!("[http]: {text}"));
+    let gate = Gate::of(settings).await.map_err(refused)?;
+    let identity = Identity::of(settings);
+    if let Some(identity) = &identity {
+        identity.acceptor().await.map_err(refused)?;
+    }
+    Ok(Bound { socket: listen_on(&settings.listen).await?, identity, gate })
+}
+
+async fn listen_on(listen: &Listen) -> Result<Socket, BindError> {
     match listen {
-        Listen::Tcp(address) => TcpListener::bind(address).await.map(Bound::Tcp).map_err(|error| {
+        Listen::Tcp(address) => TcpListener::bind(address).await.map(Socket::Tcp).map_err(|error| {
             if error.kind() == io::ErrorKind::AddrNotAvailable {
                 return BindError::Absent(*address);
             }
@@ -123,7 +147,7 @@ pub async fn bind(listen: &Listen) -> Result<Bound, BindError> {
                     }
                 }
             }
-            UnixListener::bind(path).map(Bound::Unix).map_err(failed)
+            UnixListener::bind(path).map(Socket::Unix).map_err(failed)
         }
     }
 }
@@ -137,13 +161,16 @@ fn is_socket(path: &std::path::Path) -> bool {
 /// # Errors
 /// Where the socket fails.
 pub async fn serve(bound: Bound, endpoints: Endpoints, stop: CancellationToken) -> io::Result<()> {
+    let Bound { socket, identity, gate } = bound;
+    let reading = Reading::new(Arc::clone(&endpoints.state), gate);
     let router = Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
         .route("/status", get(show_status))
-        .with_state(Served { endpoints, reads: Arc::new(Semaphore::new(MOST_READS)) });
-    answer_all(bound, router, LIMITS, stop).await
+        .with_state(Served { endpoints, reads: Arc::new(Semaphore::new(MOST_READS)) })
+        .route("/read", post(reading::read).with_state(Arc::new(reading)));
+    answer_all(socket, identity.map(Arc::new), router, LIMITS, stop).await
 }
 
 /// What the handlers have.
@@ -173,26 +200,54 @@ const HEAD_BYTES: usize = 16 << 10;
 /// How long nothing is accepted after that has failed.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
 
+/// How far a connection is.
+#[derive(Clone, Debug, Default)]
+struct Stage(Arc<AtomicU8>);
+
+impl Stage {
+    /// Its request is here.
+    const ASKED: u8 = 1;
+    /// A command reads for it, for as long as its client likes.
+    const STREAMS: u8 = 2;
+
+    fn asked(&self) {
+        self.0.store(Self::ASKED, Ordering::Relaxed);
+    }
+
+    fn streams(&self) {
+        self.0.store(Self::STREAMS, Ordering::Relaxed);
+    }
+
+    fn is(&self, stage: u8) -> bool {
+        self.0.load(Ordering::Relaxed) == stage
+    }
+}
+
 /// A connection that is open.
 struct Connection {
     task: AbortHandle,
-    /// Its request is here.
-    asked: Arc<AtomicBool>,
+    stage: Stage,
 }
 
 /// Nobody who only holds on to connections keeps a request out, /livez least of all: there is always room for one more.
-async fn answer_all(bound: Bound, router: Router, limits: Limits, stop: CancellationToken) -> io::Result<()> {
+async fn answer_all(
+    socket: Socket,
+    identity: Option<Arc<Identity>>,
+    router: Router,
+    limits: Limits,
+    stop: CancellationToken,
+) -> io::Result<()> {
     let mut tasks = JoinSet::new();
     let mut connections: VecDeque<Connection> = VecDeque::new();
     loop {
-        let stream = tokio::select! {
+        let accepted = tokio::select! {
             () = stop.cancelled() => return Ok(()),
             Some(_ended) = tasks.join_next() => continue,
             // One that had to go is still among them until it has gone, so that there are no more descriptors than that.
-            stream = bound.accept(), if tasks.len() <= MOST_CONNECTIONS => stream,
+            accepted = socket.accept(), if tasks.len() <= MOST_CONNECTIONS + MOST_COMMANDS => accepted,
         };
-        let stream = match stream {
-            Ok(stream) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             // One that its client gave up, or no descriptor left: neither ends the daemon.
             Err(error) => {
                 tracing::debug!(%error, "a connection to the HTTP endpoints was not taken");
@@ -200,39 +255,91 @@ async fn answer_all(bound: Bound, router: Router, limits: Limits, stop: Cancella
                 continue;
             }
         };
-        let asked = Arc::new(AtomicBool::new(false));
-        let service = {
-            let (asked, router) = (Arc::clone(&asked), TowerToHyperService::new(router.clone()));
-            service_fn(move |request: hyper::Request<Incoming>| {
-                asked.store(true, Ordering::Relaxed);
-                router.call(request)
-            })
-        };
-        let connection = hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.head)
-            .max_buf_size(HEAD_BYTES)
-            .keep_alive(false)
-            .serve_connection(TokioIo::new(stream), service);
-        // What goes wrong with a connection is its client's business.
-        let task = tasks.spawn(async move { drop(tokio::time::timeout(limits.connection, connection).await) });
+        let stage = Stage::default();
+        let connection = serve_one(stream, peer, identity.clone(), router.clone(), limits, stage.clone());
+        let bounded = bounded(connection, stage.clone(), limits.connection);
+        let task = tasks.spawn(bounded);
         connections.retain(|connection| !connection.task.is_finished());
-        if connections.len() >= MOST_CONNECTIONS {
+        // Those for which a command reads are few, and are in nobody's way.
+        let short = || connections.iter().enumerate().filter(|(_, connection)| !connection.stage.is(Stage::STREAMS));
+        if short().count() >= MOST_CONNECTIONS {
             // The oldest that has asked for nothing yet goes, or else the oldest.
-            let idle = connections.iter().position(|connection| !connection.asked.load(Ordering::Relaxed));
-            if let Some(connection) = connections.remove(idle.unwrap_or(0)) {
+            let idle = short().find(|(_, connection)| !connection.stage.is(Stage::ASKED)).or_else(|| short().next());
+            let idle = idle.map(|(at, _)| at);
+            if let Some(connection) = idle.and_then(|at| connections.remove(at)) {
                 connection.task.abort();
             }
         }
-        connections.push_back(Connection { task, asked });
+        connections.push_back(Connection { task, stage });
     }
 }
 
-impl Bound {
-    async fn accept(&self) -> io::Result<Either<TcpStream, UnixStream>> {
+/// A connection has so long, but where a command reads for it.
+async fn bounded(connection: impl Future<Output = ()>, stage: Stage, limit: Duration) {
+    let mut connection = std::pin::pin!(connection);
+    if tokio::time::timeout(limit, &mut connection).await.is_err() && stage.is(Stage::STREAMS) {
+        connection.await;
+    }
+}
+
+/// Answers the request of a connection. What goes wrong with it is its client's business.
+async fn serve_one(
+    stream: Either<TcpStream, UnixStream>,
+    peer: Peer,
+    identity: Option<Arc<Identity>>,
+    router: Router,
+    limits: Limits,
+    stage: Stage,
+) {
+    let stream = match (stream, identity) {
+        (stream, None) => return answer_one(stream, peer, router, limits, stage).await,
+        (stream, Some(identity)) => match identity.acceptor().await {
+            Ok(acceptor) => tokio::time::timeout(limits.head, acceptor.accept(stream)).await,
+            Err(text) => return tracing::warn!("{text}; nobody can connect to the HTTP endpoints"),
+        },
+    };
+    let Ok(Ok(stream)) = stream else { return };
+    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).map(|shown| shown.to_vec());
+    let peer = match peer {
+        Peer::Tcp(address, _) => Peer::Tcp(address, shown),
+        unix @ Peer::Unix(_) => unix,
+    };
+    answer_one(stream, peer, router, limits, stage).await;
+}
+
+async fn answer_one<S>(stream: S, peer: Peer, router: Router, limits: Limits, stage: Stage)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        stage.asked();
+        request.extensions_mut().insert(peer.clone());
+        request.extensions_mut().insert(stage.clone());
+        router.call(request)
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head)
+        .max_buf_size(HEAD_BYTES)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    drop(connection.await);
+}
+
+impl Socket {
+    async fn accept(&self) -> io::Result<(Either<TcpStream, UnixStream>, Peer)> {
         match self {
-            Self::Tcp(listener) => listener.accept().await.map(|(stream, _)| Either::Left(stream)),
-            Self::Unix(listener) => listener.accept().await.map(|(stream, _)| Either::Right(stream)),
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                let address: IpAddr = address.ip().to_canonical();
+                Ok((Either::Left(stream), Peer::Tcp(address, None)))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+                Ok((Either::Right(stream), Peer::Unix(uid)))
+            }
         }
     }
 }
@@ -331,7 +438,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut server = JoinSet::new();
-        server.spawn(answer_all(Bound::Tcp(listener), router, PATIENT, CancellationToken::new()));
+        server.spawn(answer_all(Socket::Tcp(listener), None, router, PATIENT, CancellationToken::new()));
         (address, released, server)
     }
 
@@ -367,6 +474,19 @@ mod tests {
         // The oldest of all has asked, and stays.
         released.notify_one();
         assert!(answer(asked).await.ends_with("done"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_reads_the_log_may_take_long() {
+        let long = || tokio::time::sleep(Duration::from_secs(3600));
+        for (name, begin, lasts) in
+            [("idle", (|_| ()) as fn(&Stage), 10), ("asked", Stage::asked, 10), ("reads", Stage::streams, 3600)]
+        {
+            let (stage, begun) = (Stage::default(), tokio::time::Instant::now());
+            begin(&stage);
+            bounded(long(), stage, Duration::from_secs(10)).await;
+            assert_eq!(begun.elapsed().as_secs(), lasts, "{name}");
+        }
     }
 
     #[tokio::test]

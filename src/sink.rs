@@ -4,7 +4,7 @@
 //! failure: it only says of which sort it is ([`SinkError`]), and delivery retries, asks for the position again, dead-letters or halts.
 
 mod connect;
-mod credential_files;
+pub(crate) mod credential_files;
 pub mod elasticsearch;
 pub mod file;
 pub mod http;
@@ -15,7 +15,7 @@ pub mod kafka;
 #[cfg(not(feature = "kafka"))]
 #[path = "sink/kafka/settings.rs"]
 pub mod kafka;
-mod link;
+pub(crate) mod link;
 #[cfg(feature = "nats")]
 pub mod nats;
 #[cfg(not(feature = "nats"))]
@@ -42,7 +42,7 @@ pub mod settings;
 pub mod stdout;
 pub mod syslog;
 mod template;
-mod tls;
+pub(crate) mod tls;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,7 +1,20 @@
-//! What a terminal must not get. Names, values and messages come from others, and some characters move the cursor, clear
+//! What a terminal shows, and what it must not get. Names, values and messages come from others, and some characters move the cursor, clear
 //! the screen or turn text around.
 
 use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+/// How lines may look where they are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Look {
+    /// With colours.
+    pub color: bool,
+    /// Whether a terminal shows them.
+    pub terminal: bool,
+    /// Columns, on a terminal that says how many it has.
+    pub width: Option<usize>,
+}
 
 /// Whether a terminal obeys this character, or it turns the direction of text: the least that no message may hold. It
 /// leaves what is merely invisible, which some scripts need.

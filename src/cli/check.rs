@@ -87,7 +87,7 @@ pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
         if let Some(section) = &config.http
             && !running
         {
-            match http::bind(&section.listen).await {
+            match http::bind(section).await {
                 Ok(bound) => {
                     drop(bound);
                     if let http::Listen::Unix(path) = &section.listen {

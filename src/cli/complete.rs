@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use super::names::Spellings;
 use super::output::Out;
-use super::{Exit, Failure, Global, Outcome, object};
+use super::{Exit, Failure, Global, Outcome, guest, object, remote};
 use crate::journal::Reader;
 use crate::model::EntryType;
 
@@ -23,15 +23,29 @@ pub(super) fn main(words: &[OsString]) -> Outcome {
     // bash makes words of their own of equals signs.
     let words = words.iter().map(|word| word.to_string_lossy().into_owned()).filter(|word| word != "=");
     let mut words: Vec<String> = words.collect();
-    let typed = words.pop().unwrap_or_default();
     let mut global = Global { config: std::env::var_os("DECKLOG_CONFIG").map(Into::into), ..Global::default() };
+    let mut here = false;
     for pair in words.windows(2) {
         match pair[0].as_str() {
-            "--state" => global.state = Some((&pair[1]).into()),
-            "-c" | "--config" => global.config = Some((&pair[1]).into()),
+            "--state" => (global.state, here) = (Some((&pair[1]).into()), true),
+            "-c" | "--config" => (global.config, here) = (Some((&pair[1]).into()), true),
+            "--server" => global.server.server = Some(pair[1].clone()),
+            "--token-file" => global.server.token_file = Some((&pair[1]).into()),
+            "--ca-file" => global.server.ca_file = Some((&pair[1]).into()),
+            "--cert-file" => global.server.cert_file = Some((&pair[1]).into()),
+            "--key-file" => global.server.key_file = Some((&pair[1]).into()),
             _ => {}
         }
     }
+    if !here
+        && guest::get().is_none()
+        && let Some(server) = remote::named(&global.server)?
+    {
+        let words = words.iter().map(OsString::from);
+        let line: Vec<OsString> = ["decklog", WORD].map(OsString::from).into_iter().chain(words).collect();
+        return server.run(&line, &mut Out::new(&global));
+    }
+    let typed = words.pop().unwrap_or_default();
     let (reader, _) = global.reader()?;
     let mut out = Out::new(&global);
     for candidate in candidates(&reader, &words, &typed)?.into_iter().filter(|word| is_safe(word)).take(MOST) {

@@ -116,6 +116,14 @@ impl Follow {
     }
 }
 
+/// Whether standard output is a pipe whose reader has gone.
+pub(super) fn nobody_reads() -> bool {
+    let stdout = io::stdout();
+    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
 fn inode(dir: &Path) -> Option<u64> {
     fs::metadata(dir.join("journal.db")).ok().map(|meta| meta.ino())
 }

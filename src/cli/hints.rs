@@ -16,8 +16,8 @@ const FLAGS: &[(&[&str], &str)] = &[
     (&["-A", "--all-namespaces"], "all namespaces are the default; leave it out"),
     (&["-l", "--selector"], "`decklog tail` and `decklog get` choose by labels"),
     (
-        &["--context", "--kubeconfig", "--cluster", "--user", "--server", "-s", "--token", "--as"],
-        "reading commands need no cluster: they read the journal that --state or --config names",
+        &["--context", "--kubeconfig", "--cluster", "--user", "-s", "--token", "--as"],
+        "reading commands need no cluster: they read the journal that --state, --config or --server names",
     ),
     (
         &["--since-time", "--after", "-S"],

@@ -11,9 +11,9 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use super::pager::Pager;
-use super::{Color, Failure, Format, Global, yaml};
+use super::{Color, Failure, Format, Global, guest, yaml};
 use crate::terminal::json_text;
-pub use crate::terminal::{printable, printable_text};
+pub use crate::terminal::{Look, printable, printable_text};
 
 /// Standard output, buffered, with what is known of whoever reads it.
 #[derive(Debug)]
@@ -31,17 +31,6 @@ enum Writer {
     Memory(Vec<u8>),
 }
 
-/// How lines may look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
-    /// With colours.
-    pub color: bool,
-    /// Whether a terminal shows them.
-    pub terminal: bool,
-    /// Columns, on a terminal that says how many it has.
-    pub width: Option<usize>,
-}
-
 /// So many bytes are written at once.
 const BUFFER: usize = 64 << 10;
 
@@ -52,6 +41,7 @@ impl Out {
         let mut out = Self::new(global);
         if out.look.terminal
             && !global.no_pager
+            && guest::get().is_none()
             && let Some(pager) = Pager::of_environment()
         {
             out.writer = Writer::Paged(BufWriter::with_capacity(BUFFER, pager));
@@ -63,6 +53,10 @@ impl Out {
     #[must_use]
     pub fn new(global: &Global) -> Self {
         let stdout = io::stdout();
+        let writer = Writer::Stdout(BufWriter::with_capacity(BUFFER, stdout.lock()));
+        if let Some(guest) = guest::get() {
+            return Self { writer, look: guest.look };
+        }
         let terminal = stdout.is_terminal();
         let color = match global.color {
             Color::Always => true,
@@ -72,8 +66,13 @@ impl Out {
         };
         let width = terminal.then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
         let width = width.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
-        let writer = Writer::Stdout(BufWriter::with_capacity(BUFFER, stdout.lock()));
         Self { writer, look: Look { color, terminal, width } }
+    }
+
+    /// Whether a pager shows it, which takes all of it at its end.
+    #[must_use]
+    pub const fn is_paged(&self) -> bool {
+        matches!(self.writer, Writer::Paged(_))
     }
 
     /// Memory, for text of which only a part is shown.

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use super::problem::{Problem, SourceSpan};
 use super::tree::{Node, Value};
 use super::{Files, format};
-use crate::http::Listen;
+use crate::http::{self, Listen};
 use crate::sink::registry::{self, SinkKind};
 use crate::sink::settings::Clash;
 use crate::spelling::kubernetes::NamespacePattern;
@@ -364,12 +364,59 @@ impl Checker<'_> {
     /// Whoever can connect can read which objects there are: other machines only where that is said.
     fn remote_listener(&mut self, root: &Node) {
         let Some(http) = root.get("http") else { return };
-        let allowed = http.get("allow_remote").is_some_and(|node| matches!(node.value, Value::Boolean(true)));
-        let Some((node, text)) = http.get("listen").and_then(|node| Some((node, node.text()?))) else { return };
-        if !allowed && Listen::read(text).is_ok_and(|listen| !listen.is_local()) {
+        let is_on = |key: &str| http.get(key).is_some_and(|node| matches!(node.value, Value::Boolean(true)));
+        let named = http.get("listen").and_then(|node| Some((node, node.text()?)));
+        let listen = match named.map(|(_, text)| Listen::read(text)) {
+            None => http::Settings::default().listen,
+            Some(Ok(listen)) => listen,
+            Some(Err(_)) => return,
+        };
+        if let Some((node, text)) = named.filter(|_| !is_on("allow_remote") && !listen.is_local()) {
             let found = format!("{text:?}, which other machines can reach, without a password");
             let expected = "an address on loopback, a unix socket, or allow_remote = true beside it, and a firewall";
             self.report(&node.place, "http.listen", found, expected);
+        }
+        self.reading(http, &listen, is_on("reading"));
+    }
+
+    /// Whoever may read the log sees objects: a person has to say who that is, and nothing secret goes over a network
+    /// in clear.
+    fn reading(&mut self, http: &Node, listen: &Listen, reading: bool) {
+        let mut report = |key: &str, found: &str, expected: &str| {
+            if let Some(node) = http.get(key) {
+                self.report(&node.place, &format!("http.{key}"), found.to_owned(), expected);
+            }
+        };
+        let has = |key: &str| http.get(key).is_some();
+        for (one, other) in [("tls_cert_file", "tls_key_file"), ("tls_key_file", "tls_cert_file")] {
+            if !has(other) {
+                report(one, &format!("no {other} beside it"), "both: a certificate, and its private key");
+            }
+        }
+        if !has("tls_cert_file") {
+            report(
+                "client_ca_file",
+                "no TLS, which alone shows certificates",
+                "tls_cert_file and tls_key_file beside it",
+            );
+        }
+        if matches!(listen, Listen::Unix(_)) {
+            for key in ["tls_cert_file", "token_file"] {
+                let found = "a unix socket, whose own rights say who may open it";
+                report(key, found, "an address and port in http.listen, or no such key");
+            }
+            return;
+        }
+        if !reading {
+            return;
+        }
+        if !has("token_file") && !has("client_ca_file") {
+            let found = "true, and everybody who can connect would read what objects hold";
+            report("reading", found, "token_file or client_ca_file beside it, or a unix socket in http.listen");
+        }
+        if !listen.is_local() && !has("tls_cert_file") {
+            let found = "true on an address that other machines can reach, without TLS";
+            report("reading", found, "tls_cert_file and tls_key_file beside it, so that nobody reads along");
         }
     }
 

@@ -19,13 +19,37 @@ pub const FORMATS: &[Format] = &[Format::of::<Listen>()];
 pub struct Settings {
     /// Where /livez, /readyz, /metrics and /status are served: IP:PORT, or the path of a unix socket.
     pub listen: Listen,
-    /// Let `listen` be an address that other machines reach. Nobody is asked for a password there.
+    /// Let `listen` be an address that other machines reach. Nobody is asked for a password there, but for `reading`.
     pub allow_remote: bool,
+    /// Let `decklog --server` read the log here: who may open the unix socket, or shows a token of `token_file`, or a
+    /// certificate of `client_ca_file`.
+    pub reading: bool,
+    /// A file with the tokens that may read, one in each line, each of 16 characters at least. It is read anew for each
+    /// command.
+    #[schemars(extend("format" = "readable-file"))]
+    pub token_file: Option<PathBuf>,
+    /// A PEM file with the certificate that the endpoints show, and what it was signed with: all of them speak TLS then.
+    #[schemars(extend("format" = "readable-file"))]
+    pub tls_cert_file: Option<PathBuf>,
+    /// A PEM file with the private key of `tls_cert_file`.
+    #[schemars(extend("format" = "readable-file"))]
+    pub tls_key_file: Option<PathBuf>,
+    /// A PEM file with the authorities whose client certificates may read.
+    #[schemars(extend("format" = "readable-file"))]
+    pub client_ca_file: Option<PathBuf>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { listen: Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 9465))), allow_remote: false }
+        Self {
+            listen: Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 9465))),
+            allow_remote: false,
+            reading: false,
+            token_file: None,
+            tls_cert_file: None,
+            tls_key_file: None,
+            client_ca_file: None,
+        }
     }
 }
 

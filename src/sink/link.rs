@@ -488,7 +488,7 @@ pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
 
 /// What is at the bottom of an error, in one line, and what to do where it is TLS that fails: what libraries lay over
 /// it helps nobody.
-pub(super) fn cause(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
     let bottom = all(error).last().unwrap_or(error);
     advised(words(bottom), error)
 }

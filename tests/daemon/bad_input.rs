@@ -152,7 +152,7 @@ impl Drop for Tls<'_> {
     }
 }
 
-fn openssl(dir: &Path, arguments: &str) {
+pub(crate) fn openssl(dir: &Path, arguments: &str) {
     let output = Command::new("openssl").args(arguments.split(' ')).current_dir(dir).output().unwrap();
     assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }

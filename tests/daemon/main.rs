@@ -27,6 +27,7 @@ mod memory;
 mod operation;
 #[path = "../real/ports.rs"]
 mod ports;
+mod reading;
 mod restarts;
 mod scopes;
 mod secrets;
