@@ -27,16 +27,23 @@ impl Decklog {
     /// A daemon that is not started yet, which reads the cluster as the user of its own name. `watch` is what stands
     /// below `[[watch]]` in its configuration.
     pub fn new(cluster: &Cluster, name: &str, watch: &str) -> Self {
+        Self::configured(cluster, name, |dir| {
+            format!(
+                "[cluster]\nname = \"test\"\nkubeconfig = {kubeconfig:?}\naudit_every = \"off\"\n\n[state]\npath = {state:?}\n\n[[watch]]\n{watch}\n\n\
+                 [[sink]]\nname = \"file\"\ntype = \"file\"\npath = {log:?}\n\n[log]\nlevel = \"debug\"\n",
+                kubeconfig = cluster.kubeconfig(name),
+                state = dir.join("state"),
+                log = dir.join("log.jsonl"),
+            )
+        })
+    }
+
+    /// The same with a configuration of its own, which keeps the state in `state` and the log in `log.jsonl` of the directory
+    /// that it is given.
+    pub fn configured(cluster: &Cluster, name: &str, config: impl FnOnce(&Path) -> String) -> Self {
         let dir = cluster.path(&format!("decklog-{name}"));
         fs::create_dir(&dir).unwrap();
-        let config = format!(
-            "[cluster]\nname = \"test\"\nkubeconfig = {kubeconfig:?}\naudit_every = \"off\"\n\n[state]\npath = {state:?}\n\n[[watch]]\n{watch}\n\n\
-             [[sink]]\nname = \"file\"\ntype = \"file\"\npath = {log:?}\n\n[log]\nlevel = \"debug\"\n",
-            kubeconfig = cluster.kubeconfig(name),
-            state = dir.join("state"),
-            log = dir.join("log.jsonl"),
-        );
-        fs::write(dir.join("config.toml"), config).unwrap();
+        fs::write(dir.join("config.toml"), config(&dir)).unwrap();
         let notify = UnixDatagram::bind(dir.join("notify")).unwrap();
         notify.set_nonblocking(true).unwrap();
         Self { name: name.to_owned(), dir, notify, told: String::new(), running: None, entries: Vec::new(), read: 0 }

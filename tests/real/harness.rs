@@ -168,13 +168,16 @@ const USERS: &str = "admin-token,admin,1,\"system:masters\"\n\
     restricted-token,restricted,5\n\
     confined-token,confined,6\n";
 
+/// The user that the chart's service account is.
+pub const SERVICE_ACCOUNT: &str = "system:serviceaccount:logs:decklog";
+
 /// What the audit log has: the reads of the daemons.
 const AUDIT: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
 rules:
 - level: Metadata
-  users: [calm, paused, killed, restricted, confined]
+  users: [calm, paused, killed, restricted, confined, 'system:serviceaccount:logs:decklog']
 - level: None
 ";
 
@@ -209,7 +212,7 @@ impl Cluster {
         let output = Command::new("openssl").args(["genrsa", "-out"]).arg(&key).arg("2048").output().unwrap();
         assert!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
         for user in ["admin", "calm", "paused", "killed", "restricted", "confined"] {
-            fs::write(cluster.kubeconfig(user), cluster.kubeconfig_text(user, cluster.port)).unwrap();
+            cluster.kubeconfig_of_token(user, &format!("{user}-token"));
         }
         cluster.start_etcd(None).await;
         cluster.start_api().await;
@@ -229,14 +232,21 @@ impl Cluster {
         self.path(&format!("{user}.kubeconfig"))
     }
 
-    fn kubeconfig_text(&self, user: &str, port: u16) -> String {
+    /// The kubeconfig of whoever has this token, made anew.
+    pub fn kubeconfig_of_token(&self, user: &str, token: &str) -> PathBuf {
+        let path = self.kubeconfig(user);
+        fs::write(&path, self.kubeconfig_text(user, token, self.port)).unwrap();
+        path
+    }
+
+    fn kubeconfig_text(&self, user: &str, token: &str, port: u16) -> String {
         let ca = self.path("certs/apiserver.crt");
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
             "clusters": [{"name": "test", "cluster": {
                 "server": format!("https://127.0.0.1:{port}"), "certificate-authority": ca,
             }}],
-            "users": [{"name": user, "user": {"token": format!("{user}-token")}}],
+            "users": [{"name": user, "user": {"token": token}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
         })
         .to_string()
@@ -314,9 +324,11 @@ impl Cluster {
     /// Starts another API server over the same etcd, to which the daemons of these users talk from now on.
     pub async fn start_second(&self, users: &[&str]) {
         for user in users {
-            fs::write(self.kubeconfig(user), self.kubeconfig_text(user, self.second_port)).unwrap();
+            fs::write(self.kubeconfig(user), self.kubeconfig_text(user, &format!("{user}-token"), self.second_port))
+                .unwrap();
         }
-        fs::write(self.path("second.kubeconfig"), self.kubeconfig_text("admin", self.second_port)).unwrap();
+        fs::write(self.path("second.kubeconfig"), self.kubeconfig_text("admin", "admin-token", self.second_port))
+            .unwrap();
         self.start_second_again().await;
     }
 

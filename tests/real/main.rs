@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that cannot go on says why and fails")]
 #![allow(unreachable_pub, missing_docs, reason = "nobody else can reach into a test")]
 
+mod charted;
 mod churning;
 mod decklog;
 mod enduring;
@@ -110,6 +111,12 @@ async fn the_judge_agrees_with_a_plain_client() {
 }
 
 mod kubernetes_1_36_alone {
+    /// The chart at a real API server, decklog as it starts it there, and what Prometheus finds of that.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_chart_is_installed_and_watched_over() {
+        Box::pin(crate::charted::scenario(crate::harness::Version::V1_36)).await;
+    }
+
     /// Fault 3, 5, 83: the API server is stopped for a minute; it forgets; its certificates are of a new authority.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_control_plane_frozen_killed_and_without_twenty_thousand_objects() {

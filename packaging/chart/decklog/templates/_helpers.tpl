@@ -1,0 +1,89 @@
+{{- define "decklog.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* 52 characters: a StatefulSet adds a hash to it in a label of its Pods, which has 63. */}}
+{{- define "decklog.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else if contains (include "decklog.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "decklog.name" .) | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A role that is not bound to a namespace has the release's in its name: two releases of one name are two. */}}
+{{- define "decklog.clusterName" -}}
+{{- printf "%s-%s" .Release.Namespace (include "decklog.fullname" .) -}}
+{{- end -}}
+
+{{- define "decklog.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "decklog.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "decklog.selector" -}}
+app.kubernetes.io/name: {{ include "decklog.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "decklog.labels" -}}
+{{ include "decklog.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* The configuration, with what the chart decides. */}}
+{{- define "decklog.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- $state := merge (dict "path" "/var/lib/decklog") (default dict $config.state) -}}
+{{- $http := merge (dict "listen" (printf "0.0.0.0:%v" .Values.service.port) "allow_remote" true) (default dict $config.http) -}}
+{{- $toml := toToml (merge (dict "state" $state "http" $http) $config) -}}
+{{- /* Helm takes every number for a float; no key of decklog's is one. */ -}}
+{{- regexReplaceAll "(?m)^(\\s*[a-z_]+ = -?[0-9]+)[.]0$" $toml "${1}" -}}
+{{- end -}}
+
+{{- define "decklog.scheme" -}}
+{{- if dig "http" "tls_cert_file" "" .Values.config }}HTTPS{{ else }}HTTP{{ end -}}
+{{- end -}}
+
+{{/*
+Rules, as YAML, for the watches in `watches`; what `decklog rbac` prints for them. A name without a group is one of the core
+group's: no other can be told from here, where the cluster is not asked.
+*/}}
+{{- define "decklog.rules" -}}
+{{- $core := list "configmaps" "endpoints" "events" "limitranges" "namespaces" "nodes" "persistentvolumeclaims" "persistentvolumes" "pods" "podtemplates" "replicationcontrollers" "resourcequotas" "secrets" "serviceaccounts" "services" -}}
+{{- $groups := dict -}}
+{{- range $watch := .watches -}}
+{{- range $name := $watch.resources -}}
+{{- $group := "" -}}
+{{- $plural := regexReplaceAll "[.].*$" $name "" -}}
+{{- if eq $plural "*" -}}
+  {{- if and $watch.exclude (not $.wildcard) -}}
+    {{- fail (printf "config.watch: RBAC cannot leave `exclude` out of the wildcard %q. Name the resources instead, or give rbac.rules what `decklog rbac` prints, or set rbac.wildcard=true to grant all of it" $name) -}}
+  {{- end -}}
+  {{- $group = ternary "*" (trimPrefix "*." $name) (eq $name "*") -}}
+{{- else if contains "." $name -}}
+  {{- $group = trimPrefix (printf "%s." $plural) $name -}}
+{{- else if not (has $name $core) -}}
+  {{- fail (printf "config.watch: %q is no resource of the core group: write PLURAL.GROUP, such as deployments.apps. `kubectl api-resources -o name` has them" $name) -}}
+{{- end -}}
+{{- $_ := set $groups $group (append (default list (get $groups $group)) $plural | uniq | sortAlpha) -}}
+{{- end -}}
+{{- end -}}
+{{- /* A wildcard says the rest. */ -}}
+{{- if has "*" (default list (get $groups "*")) -}}
+{{- $groups = dict "*" (list "*") -}}
+{{- end -}}
+{{- range $group, $plurals := $groups }}
+{{- if has "*" $plurals }}{{ $plurals = list "*" }}{{ end }}
+- apiGroups: [{{ $group | quote }}]
+  resources: {{ toJson $plurals }}
+  verbs: ["list", "watch"]
+{{- end -}}
+{{- end -}}
