@@ -1,10 +1,13 @@
-//! `decklog __complete`: what the journal has for the word that is being typed, for the scripts of `completions`.
+//! `decklog __complete`: what there is for the word that is being typed, for the scripts of `completions`: what the journal
+//! has, and the values that a flag takes. The flags themselves are in the scripts.
 
 use std::ffi::OsString;
 
+use clap::{Arg, Command, CommandFactory};
+
 use super::names::Spellings;
 use super::output::Out;
-use super::{Exit, Failure, Global, Outcome, guest, object, remote};
+use super::{Cli, Exit, Failure, Global, Outcome, guest, object, remote};
 use crate::journal::Reader;
 use crate::model::EntryType;
 
@@ -15,17 +18,18 @@ pub(super) const WORD: &str = "__complete";
 const MOST: usize = 1000;
 
 /// Prints the candidates, one per line, given the words after the command's name, the last of which is being typed;
-/// nothing where the journal has none to say.
+/// nothing where there is none to say.
 ///
 /// # Errors
 /// Where the journal cannot be read.
 pub(super) fn main(words: &[OsString]) -> Outcome {
     // bash makes words of their own of equals signs.
+    let empty = words.last().is_some_and(|word| word == "=").then(String::new);
     let words = words.iter().map(|word| word.to_string_lossy().into_owned()).filter(|word| word != "=");
-    let mut words: Vec<String> = words.collect();
+    let mut words: Vec<String> = words.chain(empty).collect();
     let mut global = Global { config: std::env::var_os("DECKLOG_CONFIG").map(Into::into), ..Global::default() };
     let mut here = false;
-    for pair in words.windows(2) {
+    for pair in apart(&words).windows(2) {
         match pair[0].as_str() {
             "--state" => (global.state, here) = (Some((&pair[1]).into()), true),
             "-c" | "--config" => (global.config, here) = (Some((&pair[1]).into()), true),
@@ -45,14 +49,22 @@ pub(super) fn main(words: &[OsString]) -> Outcome {
         let line: Vec<OsString> = ["decklog", WORD].map(OsString::from).into_iter().chain(words).collect();
         return server.run(&line, &mut Out::new(&global));
     }
-    let typed = words.pop().unwrap_or_default();
-    let (reader, _) = global.reader()?;
     let mut out = Out::new(&global);
-    for candidate in candidates(&reader, &words, &typed)?.into_iter().filter(|word| is_safe(word)).take(MOST) {
-        out.line(&candidate)?;
+    let typed = words.pop().unwrap_or_default();
+    for candidate in candidates(&global, &words, &typed)?.iter().take(MOST) {
+        out.line(candidate)?;
     }
     out.flush()?;
     Ok(Exit::Done)
+}
+
+/// The words, with `--flag=value` as two.
+fn apart(words: &[String]) -> Vec<String> {
+    let split = |word: &String| match word.split_once('=') {
+        Some((flag, value)) if flag.starts_with("--") => vec![flag.to_owned(), value.to_owned()],
+        _ => vec![word.clone()],
+    };
+    words.iter().flat_map(split).collect()
 }
 
 /// Whether a shell takes a word for itself, whatever it does with it: names come from the cluster.
@@ -60,58 +72,89 @@ fn is_safe(word: &str) -> bool {
     word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./:,".contains(c))
 }
 
-fn candidates(reader: &Reader, words: &[String], typed: &str) -> Result<Vec<String>, Failure> {
-    let Some(command) = words.iter().position(|word| COMMANDS.contains(&word.as_str())) else { return Ok(Vec::new()) };
-    let (name, words) = (words[command].as_str(), &words[command + 1..]);
-    let previous = words.last().map(String::as_str).unwrap_or_default();
-    if typed.starts_with('-') {
+fn candidates(global: &Global, words: &[String], typed: &str) -> Result<Vec<String>, Failure> {
+    let mut words = apart(words);
+    let (mut before, mut typed) = (String::new(), typed);
+    if let Some((flag, value)) = typed.split_once('=').filter(|(flag, _)| flag.starts_with("--")) {
+        words.push(flag.to_owned());
+        (before, typed) = (format!("{flag}="), value);
+    } else if typed.starts_with('-') {
         return Ok(Vec::new());
     }
+    let line = Line::new(&words);
     let (done, part) = typed.rsplit_once(',').map_or(("", typed), |(done, part)| (&typed[..=done.len()], part));
-    let known: Vec<String> = match (name, previous) {
-        (_, "-n" | "--namespace") => reader.namespaces()?.into_iter().collect(),
-        (_, "--type") => EntryType::ALL.iter().map(|kind| kind.as_str().to_owned()).collect(),
-        ("replay", "--sink") | ("sink", "init") => reader.sinks()?.into_iter().map(|sink| sink.name).collect(),
-        ("replay" | "sink", _) => Vec::new(),
-        (_, flag) if TAKE_A_VALUE.contains(&flag) => Vec::new(),
-        _ => objects(reader, name, words, part)?,
-    };
-    let fits = |word: &String| word.to_lowercase().starts_with(&part.to_lowercase());
-    Ok(known.into_iter().filter(fits).map(|word| format!("{done}{word}")).collect())
+    let known = line.known(global, part)?;
+    let fits = |word: &String| is_safe(word) && word.to_lowercase().starts_with(&part.to_lowercase());
+    Ok(known.into_iter().filter(fits).map(|word| format!("{before}{done}{word}")).collect())
 }
 
-/// Commands of which the journal knows what they take.
-const COMMANDS: [&str; 8] = ["tail", "log", "get", "diff", "blame", "churn", "replay", "sink"];
+/// What was typed before the word that is being typed.
+struct Line<'w> {
+    cli: Command,
+    /// The name of the command, where there is one yet.
+    name: &'w str,
+    /// What stands after it.
+    words: &'w [String],
+    /// The word before.
+    previous: &'w str,
+}
 
-/// Flags whose values the journal does not know.
-const TAKE_A_VALUE: [&str; 19] = [
-    "--only",
-    "--top",
-    "-o",
-    "--output",
-    "--color",
-    "-c",
-    "--config",
-    "--state",
-    "-l",
-    "--selector",
-    "--since",
-    "--until",
-    "--where",
-    "--touched",
-    "--grep",
-    "--last",
-    "--at",
-    "--from",
-    "--to",
-];
+impl<'w> Line<'w> {
+    fn new(words: &'w [String]) -> Self {
+        let cli = Cli::command();
+        let command = words.iter().position(|word| cli.find_subcommand(word).is_some());
+        let name = command.map_or("", |at| words[at].as_str());
+        let after = command.map_or(&[][..], |at| &words[at + 1..]);
+        Self { cli, name, words: after, previous: words.last().map_or("", String::as_str) }
+    }
+
+    /// The flag that a word is, where it takes a value.
+    fn takes_value(&self, word: &str) -> Option<&Arg> {
+        let is = |arg: &&Arg| match word.strip_prefix("--") {
+            Some(long) => arg.get_long() == Some(long),
+            None => arg.get_short().is_some_and(|short| word == format!("-{short}")),
+        };
+        let mut args =
+            self.cli.find_subcommand(self.name).into_iter().chain([&self.cli]).flat_map(Command::get_arguments);
+        args.find(is).filter(|arg| arg.get_action().takes_values())
+    }
+
+    /// All that the word can be, as far as anybody knows.
+    fn known(&self, global: &Global, part: &str) -> Result<Vec<String>, Failure> {
+        let journal = || global.reader().map(|(reader, _)| reader);
+        let flag = self.takes_value(self.previous);
+        Ok(match (self.name, flag.and_then(Arg::get_long)) {
+            (_, Some("namespace")) => journal()?.namespaces()?.into_iter().collect(),
+            (_, Some("type")) => EntryType::ALL.iter().map(|kind| kind.as_str().to_owned()).collect(),
+            ("replay", Some("sink")) => sinks(&journal()?)?,
+            (_, Some(_)) => flag.map_or_else(Vec::new, values),
+            ("sink", None) if self.previous == "init" => sinks(&journal()?)?,
+            ("tail" | "log" | "get" | "diff" | "blame" | "churn", None) => objects(&journal()?, self, part)?,
+            (name, None) => {
+                let place = self.cli.find_subcommand(name).and_then(|command| command.get_positionals().next());
+                place.filter(|_| self.words.is_empty()).map_or_else(Vec::new, values)
+            }
+        })
+    }
+}
+
+/// The words that an argument takes, where it is not free.
+fn values(arg: &Arg) -> Vec<String> {
+    let shown = arg.get_possible_values().into_iter().filter(|value| !value.is_hide_set());
+    shown.map(|value| value.get_name().to_owned()).collect()
+}
+
+fn sinks(reader: &Reader) -> Result<Vec<String>, Failure> {
+    Ok(reader.sinks()?.into_iter().map(|sink| sink.name).collect())
+}
 
 /// Kinds, or the names of a kind.
-fn objects(reader: &Reader, command: &str, words: &[String], typed: &str) -> Result<Vec<String>, Failure> {
+fn objects(reader: &Reader, line: &Line<'_>, typed: &str) -> Result<Vec<String>, Failure> {
+    let (command, words) = (line.name, line.words);
     let spellings = Spellings::load(reader)?;
     // `get deploy web`: the words before that are no flags and no values of flags.
     let mut before = words.iter().enumerate().filter(|(at, word)| {
-        let value = *at > 0 && words[at - 1].starts_with('-') && words[at - 1].len() > 1 && takes_value(&words[at - 1]);
+        let value = *at > 0 && line.takes_value(&words[at - 1]).is_some();
         !word.starts_with('-') && !value
     });
     let first = before.next().map(|(_, word)| word.as_str());
@@ -150,8 +193,4 @@ fn objects(reader: &Reader, command: &str, words: &[String], typed: &str) -> Res
     names.sort();
     names.dedup();
     Ok(names)
-}
-
-fn takes_value(flag: &str) -> bool {
-    TAKE_A_VALUE.contains(&flag) || matches!(flag, "-n" | "--namespace" | "--type")
 }

@@ -52,7 +52,15 @@ complete -c decklog -n "__fish_decklog_using_subcommand tail log get diff blame 
 complete -c decklog -n "__fish_decklog_using_subcommand tail log get diff blame churn" -s n -l namespace -x -a "(__decklog_journal)"
 complete -c decklog -n "__fish_decklog_using_subcommand tail log churn" -l type -x -a "(__decklog_journal)"
 complete -c decklog -n "__fish_decklog_using_subcommand replay" -l sink -x -a "(__decklog_journal)"
-complete -c decklog -n "__fish_decklog_using_subcommand sink" -f -a "(__decklog_journal)"
+complete -c decklog -n "__fish_decklog_using_subcommand sink completions schema" -f -a "(__decklog_journal)"
+"#;
+
+const ELVISH: &str = r#"
+var decklog-flags = $edit:completion:arg-completer[decklog]
+set edit:completion:arg-completer[decklog] = {|@words|
+    var found = [(try { e:decklog __complete (drop 1 $words) 2>/dev/null | from-lines } catch e { nop })]
+    if (> (count $found) 0) { put $@found } else { $decklog-flags $@words }
+}
 "#;
 
 /// Prints the completions for one shell.
@@ -63,8 +71,9 @@ pub fn main(args: CompletionsArgs, _global: &Global) -> Outcome {
     // Into memory first: clap_complete panics where its writer fails, such as on a closed pipe.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "decklog", &mut script);
-    if let Some((_, journal)) =
-        [(Shell::Bash, BASH), (Shell::Zsh, ZSH), (Shell::Fish, FISH)].iter().find(|(shell, _)| *shell == args.shell)
+    if let Some((_, journal)) = [(Shell::Bash, BASH), (Shell::Zsh, ZSH), (Shell::Fish, FISH), (Shell::Elvish, ELVISH)]
+        .iter()
+        .find(|(shell, _)| *shell == args.shell)
     {
         script.extend_from_slice(journal.as_bytes());
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod completing;
 mod verifying;
 
 use std::fs;
@@ -665,62 +666,6 @@ async fn what_is_watched_no_more_is_not_told_as_present() {
     for command in [&["diff", "--from", "1"][..], &["diff", "deploy/api", "--from", "1"]] {
         let answer = state.run(command);
         assert!(answer.code == 0 && (answer.out.clone() + &answer.err).contains(says), "{answer:?}");
-    }
-}
-
-/// What bash offers for the last word of a line.
-fn offered(state: &State, line: &str) -> Vec<String> {
-    let script = r#"
-        PATH="$1:$PATH"; source <(decklog completions bash)
-        read -ra COMP_WORDS <<< "$2"; [[ "$2" == *" " ]] && COMP_WORDS+=("")
-        COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-        _decklog_journal decklog "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
-        printf '%s\n' "${COMPREPLY[@]}"
-    "#;
-    let programs = Path::new(env!("CARGO_BIN_EXE_decklog")).parent().unwrap();
-    let mut bash = Command::new("bash");
-    bash.args(["-c", script, "bash"]).arg(programs).arg(line).current_dir(state.dir.path());
-    let path = std::env::var_os("PATH").unwrap();
-    let answer = bash.env_clear().env("PATH", path).env("STATE_DIRECTORY", state.dir.path()).output().unwrap();
-    Answer::of(answer).done().lines().map(str::to_owned).collect()
-}
-
-#[tokio::test]
-async fn completions_offer_what_the_journal_has() {
-    let state = State::told().await;
-    drop(state.journal.sink("audit", "file", SinkStart::Start).await.unwrap());
-    for (line, expected) in [
-        ("decklog tail -n ", &["pay", "shop"][..]),
-        ("decklog tail deploy -n s", &["shop"]),
-        ("decklog tail -n pay,s", &["pay,shop"]),
-        ("decklog tail --type d", &["DELETED"]),
-        ("decklog tail --type ADDED,", &["ADDED,ADDED", "ADDED,MODIFIED", "ADDED,DELETED", "ADDED,GAP"]),
-        ("decklog get dep", &["deploy", "deployments", "deployments.apps"]),
-        ("decklog log deploy/", &["deploy/api", "deploy/web"]),
-        ("decklog log deploy/w", &["deploy/web"]),
-        ("decklog log -n pay deploy/", &["deploy/web"]),
-        ("decklog get deploy a", &["api"]),
-        ("decklog get -o json deploy ", &["api", "web"]),
-        ("decklog log deploy/web d", &[""]),
-        ("decklog replay --sink ", &["audit"]),
-        ("decklog sink init a", &["audit"]),
-        // What the journal does not know is completed as ever.
-        ("decklog versi", &["version"]),
-        ("decklog tail --untou", &[""]),
-        ("decklog tail --unt", &["--until"]),
-        ("decklog tail --color ne", &["never"]),
-    ] {
-        assert_eq!(offered(&state, line), expected, "{line:?}");
-    }
-    let named = format!("decklog --state {} tail -n p", state.dir.path().display());
-    assert_eq!(offered(&state, &named), ["pay"]);
-    // Nothing that a shell would obey is offered.
-    state.list(50, None, &[object("shop", "$(reboot)", 41)]).await;
-    assert_eq!(offered(&state, "decklog get deploy/$"), [""]);
-    let nowhere = state.run(&["__complete", "--state", "/nowhere", "tail", ""]);
-    assert_eq!((nowhere.out.as_str(), nowhere.err.as_str()), ("", ""));
-    for (shell, asks) in [("zsh", "compdef _decklog_journal decklog"), ("fish", "decklog __complete")] {
-        assert!(state.run(&["completions", shell]).done().contains(asks), "{shell}");
     }
 }
 
