@@ -43,6 +43,10 @@ const COMMANDS: &[(&[&str], &str)] = &[
     ),
     (&["history", "rollout", "reflog"], "`decklog log KIND/NAME` prints the history of an object"),
     (
+        &["who"],
+        "`decklog log KIND/NAME` prints who changed an object and when, `decklog blame KIND/NAME` who set each field",
+    ),
+    (
         &["logs"],
         "`decklog log KIND/NAME` prints the history of an object; what its containers print has `kubectl logs`",
     ),

@@ -149,6 +149,9 @@ impl Spellings {
             .min_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.cmp(y)))
             .filter(|(distance, spelling)| *distance <= spelling.len().max(3) / 3);
         let hint = match nearest {
+            _ if lower == "all" => {
+                "name the kinds, such as deploy,rs,pods; `decklog tail` without any is about everything".to_owned()
+            }
             Some((_, spelling)) => format!("did you mean {spelling}?"),
             None => "`decklog status` lists what is watched".to_owned(),
         };

@@ -174,12 +174,20 @@ pub(super) fn only(text: &str, mut rows: Vec<ObjectRow>) -> Result<ObjectRow, Fa
 }
 
 /// One spelling, several objects.
-pub(super) fn several<'r>(text: &str, rows: impl Iterator<Item = &'r ObjectRow>) -> Failure {
-    let names: Vec<String> = rows.map(ObjectRow::spell).collect();
-    Failure::usage(format!(
-        "{text} is several objects: {}; say which with -n, or with the resource's full name",
-        names.join("; ")
-    ))
+pub(super) fn several<'r>(text: &str, rows: impl ExactSizeIterator<Item = &'r ObjectRow>) -> Failure {
+    let count = rows.len();
+    let mut names: Vec<String> = rows.take(NAMED).map(ObjectRow::spell).collect();
+    if count > names.len() {
+        names.push(format!("and {} more", count - names.len()));
+    }
+    let names = names.join("; ");
+    Failure::usage(if text.contains(['*', '?']) {
+        format!(
+            "{text} is {count} objects, and this command takes one: {names}; `decklog tail '{text}'` prints what happened to all of them, `decklog get '{text}'` lists them"
+        )
+    } else {
+        format!("{text} is several objects: {names}; say which with -n, or with the resource's full name")
+    })
 }
 
 /// So many names are given where none is like the one asked for.
