@@ -17,7 +17,7 @@ use super::names::kind;
 use super::output::{Ink, Look, Row, printable};
 use super::what::Described;
 use super::{Failure, object};
-use crate::journal::Reader;
+use crate::journal::{Reader, StoredEntry};
 use crate::model::EntryType;
 use crate::wire::{Entry, EntryError};
 
@@ -36,7 +36,7 @@ pub(super) struct Lines {
 }
 
 /// Fewer gaps in a row than this have a line each.
-const FEW_GAPS: usize = 3;
+pub(super) const FEW_GAPS: usize = 3;
 /// So many of their sources are named.
 const NAMED_GAPS: usize = 6;
 
@@ -97,21 +97,7 @@ impl Lines {
         let (mut out, mut row) = self.begin(first);
         row.uncut();
         row.put(Some(Ink::Alarm), &format!("{:<8}", EntryType::Gap.as_str())).put(None, " ");
-        let seqs = entries.iter().map(|entry| entry.seq);
-        let (from, to) = (seqs.clone().min().unwrap_or_default(), seqs.max().unwrap_or_default());
-        let gaps: Vec<_> = entries.iter().filter_map(Entry::gap).collect();
-        let since = gaps.iter().filter_map(|gap| gap.since.as_deref()).min();
-        let since = since.map_or_else(String::new, |since| format!(", since {}", self.clock.stamp(since).time));
-        let why = gaps.first().map_or("", |gap| gap.why.as_str());
-        let mut names: Vec<String> = entries.iter().map(|entry| entry.full_resource()).collect();
-        names.sort();
-        names.dedup();
-        let more = names.len().saturating_sub(NAMED_GAPS);
-        names.truncate(NAMED_GAPS);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        row.put(None, &format!("{} sources ", entries.len()));
-        row.put(Some(Ink::Alarm), &printable(&format!("{why}: changes may be missing{since}")));
-        row.put(None, &printable(&format!(" (entries {from} to {to}): {}{more}", names.join(", "))));
+        put_gaps(&mut row, &entries, &self.clock);
         out.push_str(&row.finish());
         Ok(Some(out))
     }
@@ -227,6 +213,31 @@ pub(super) fn put_gap(row: &mut Row, entry: &Entry<'_>, clock: &Clock) {
         }
     });
     row.put(Some(Ink::Alarm), &format!("{}: changes may be missing{range}{since}", printable(&gap.why)));
+}
+
+/// What gaps of several sources for one reason say together.
+pub(super) fn put_gaps(row: &mut Row, entries: &[Entry<'_>], clock: &Clock) {
+    let seqs = entries.iter().map(|entry| entry.seq);
+    let (from, to) = (seqs.clone().min().unwrap_or_default(), seqs.max().unwrap_or_default());
+    let gaps: Vec<_> = entries.iter().filter_map(Entry::gap).collect();
+    let since = gaps.iter().filter_map(|gap| gap.since.as_deref()).min();
+    let since = since.map_or_else(String::new, |since| format!(", since {}", clock.stamp(since).time));
+    let why = gaps.first().map_or("", |gap| gap.why.as_str());
+    let mut names: Vec<String> = entries.iter().map(|entry| entry.full_resource()).collect();
+    names.sort();
+    names.dedup();
+    let more = names.len().saturating_sub(NAMED_GAPS);
+    names.truncate(NAMED_GAPS);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    row.put(None, &format!("{} sources ", entries.len()));
+    row.put(Some(Ink::Alarm), &printable(&format!("{why}: changes may be missing{since}")));
+    row.put(None, &printable(&format!(" (entries {from} to {to}): {}{more}", names.join(", "))));
+}
+
+/// Why there is a gap, where an entry is one.
+pub(super) fn gap_of(entry: &StoredEntry) -> Option<String> {
+    let entry = Entry::parse(&entry.line).ok().filter(|entry| entry.op == EntryType::Gap)?;
+    entry.gap().map(|gap| gap.why)
 }
 
 #[cfg(test)]

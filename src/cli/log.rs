@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::clock::clock;
-use super::line::{LATE, put_gap, put_late, shown};
+use super::line::{FEW_GAPS, LATE, gap_of, put_gap, put_gaps, put_late, shown};
 use super::names::kind;
 use super::output::{Ink, Out, Row, printable};
 use super::select::{FilterArgs, how_many};
@@ -245,6 +245,7 @@ pub fn main(mut args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
         };
         printer.show(line, &family)?;
     }
+    printer.print_gaps()?;
     if let Some(removed) = removed.filter(|_| !args.reverse) {
         printer.end(&removed)?;
     }
@@ -424,6 +425,8 @@ struct Printer<'o> {
     /// The uid of the incarnation that is being printed.
     uid: String,
     first: bool,
+    /// Gaps of one reason, one after the other, that are not printed yet: an outage makes one of each source.
+    gaps: Vec<StoredEntry>,
 }
 
 impl<'o> Printer<'o> {
@@ -441,6 +444,7 @@ impl<'o> Printer<'o> {
             newest: if args.reverse { String::new() } else { family[0].uid.clone() },
             uid: String::new(),
             first: true,
+            gaps: Vec::new(),
         }
     }
 
@@ -550,12 +554,41 @@ impl<'o> Printer<'o> {
     }
 
     fn show(&mut self, line: Line, family: &[ObjectRow]) -> Result<(), Failure> {
+        // As `tail` has it; one object has gaps of one source.
+        if let Line::One(_, Some(stored), None) = &line
+            && self.format == Format::Line
+            && self.names.is_some()
+            && self.out.look.terminal
+            && let Some(why) = gap_of(stored)
+        {
+            if self.gaps.last().and_then(gap_of).is_some_and(|last| last != why) {
+                self.print_gaps()?;
+            }
+            self.gaps.push(stored.clone());
+            return Ok(());
+        }
+        self.print_gaps()?;
         match line {
             Line::One(_, Some(stored), member) => self.print(&stored, member.map(|member| &family[member])),
             // It was removed meanwhile.
             Line::One(_, None, _) => Ok(()),
             Line::Run(run) => self.fold(&run, family),
         }
+    }
+
+    /// Prints what was kept back.
+    fn print_gaps(&mut self) -> Result<(), Failure> {
+        let gaps = std::mem::take(&mut self.gaps);
+        if gaps.len() < FEW_GAPS {
+            return gaps.iter().try_for_each(|gap| self.print(gap, None));
+        }
+        let entries = gaps.iter().map(object::parse).collect::<Result<Vec<_>, _>>()?;
+        let first = std::mem::replace(&mut self.first, false);
+        let (mut row, start) = self.begin(&entries[0], first)?;
+        row.uncut();
+        row.put(Some(Ink::Alarm), EntryType::Gap.as_str()).to(start);
+        put_gaps(&mut row, &entries, clock());
+        self.out.line(&row.finish())
     }
 
     /// A run of changes, as one line; one alone as it is.

@@ -3,13 +3,13 @@
 use clap::Args;
 
 use super::follow::Follow;
-use super::line::Lines;
+use super::line::{Lines, gap_of};
 use super::output::{Out, plural};
 use super::select::{SelectArgs, Selection, how_many};
 use super::{Exit, Failure, Format, Global, Outcome, complain, object, yaml};
 use crate::journal::{Reader, StoredEntry};
-use crate::model::{EntryType, Seq};
-use crate::wire::{Entry, EntryError};
+use crate::model::Seq;
+use crate::wire::EntryError;
 
 /// How many entries are printed by default.
 const LAST: usize = 10;
@@ -160,10 +160,4 @@ impl Printer {
             }
         }
     }
-}
-
-/// Why there is a gap, where an entry is one.
-fn gap_of(entry: &StoredEntry) -> Option<String> {
-    let entry = Entry::parse(&entry.line).ok().filter(|entry| entry.op == EntryType::Gap)?;
-    entry.gap().map(|gap| gap.why)
 }

@@ -140,6 +140,44 @@ async fn nothing_is_blamed_on_an_object_that_had_the_name_before() {
     assert!(log.contains("data.n 2 → 3"), "{log}");
 }
 
+/// An outage makes a gap of each source, and a person looks for what they did.
+#[tokio::test(start_paused = true)]
+async fn gaps_of_one_cause_are_one_line_of_a_tree() {
+    let mut story = Story::begin().await;
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop", "uid": "web"}});
+    let set = owned("ReplicaSet", "web-1", "set", ("Deployment", "web", "web"), &json!({}));
+    let pod = owned("Pod", "web-1-a", "pod", ("ReplicaSet", "web-1", "set"), &json!({}));
+    let mut known = Vec::new();
+    for (source, object) in [("deployments", &web), ("replicasets", &set), ("pods", &pod)] {
+        story.put("10:00:00", source, object).await;
+        known.push((source, story.observed.clone()));
+    }
+    for (source, object) in &known {
+        story.relist("10:10:00", source, Why::Expired, object).await;
+    }
+    for (source, object) in &known[..2] {
+        story.relist("10:20:00", source, Why::Audit, object).await;
+    }
+    let dir = story.end().await;
+    let gaps = |args: &[&str], terminal: bool| -> Vec<String> {
+        let args = [&["log", "--tree", "deploy/web", "--color", "never"], args].concat();
+        let answer = if terminal { run_on_terminal(dir.path(), &args, 200) } else { run(dir.path(), &args) };
+        answer.out.lines().filter(|line| line.contains(" GAP ")).map(str::to_owned).collect()
+    };
+    let newest = gaps(&[], true);
+    assert_eq!(newest.len(), 3, "{newest:#?}");
+    let all = "GAP      3 sources expired: changes may be missing, since 10:00:00 (entries 4 to 6): deployments.apps, pods, replicasets.apps";
+    assert!(newest[2].contains(all), "{newest:#?}");
+    // Few have a line each, and nobody takes one cause for another.
+    assert!(newest[..2].iter().all(|line| line.contains(" audit: ")), "{newest:#?}");
+    let oldest = gaps(&["-r"], true);
+    assert!(oldest.len() == 3 && oldest[0].contains(all), "{oldest:#?}");
+    // The oldest may be the last that is printed.
+    assert_eq!(gaps(&["--type", "GAP", "--until", "2026-11-20T10:15:00Z"], true).len(), 1);
+    // Elsewhere each line stands alone.
+    assert_eq!(gaps(&[], false).len(), 5);
+}
+
 /// What happened while nobody watched is journaled later, the watch of one resource after that of the other.
 #[tokio::test(start_paused = true)]
 async fn after_an_outage_the_past_is_told_as_it_happened() {

@@ -40,7 +40,7 @@ pub(crate) struct Story {
     sources: BTreeMap<&'static str, SourceJournal>,
     version: u64,
     /// The last that was observed.
-    observed: Option<Observed>,
+    pub(crate) observed: Option<Observed>,
 }
 
 impl Story {
@@ -134,7 +134,7 @@ impl Story {
     }
 
     /// A list after a gap, with what has not changed.
-    async fn relist(&mut self, time: &str, source: &str, why: Why, same: &Option<Observed>) {
+    pub(crate) async fn relist(&mut self, time: &str, source: &str, why: Why, same: &Option<Observed>) {
         self.at(time);
         let journal = self.sources[source].clone();
         self.version += 1;
