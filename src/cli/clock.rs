@@ -10,6 +10,7 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Timestamp, Zoned};
 
+use super::complain;
 use super::output::{plural, printable};
 use crate::units::parse_signed;
 
@@ -38,11 +39,19 @@ pub fn clock() -> &'static Clock {
     })
 }
 
-/// The zone that `TZ` or the system names; UTC where none is known.
+/// The zone that `TZ` or the system names; UTC where none is known, which is said where `TZ` names one.
 fn system() -> TimeZone {
+    let named = std::env::var("TZ").ok().filter(|name| !name.is_empty());
     // As libc has it: a daylight-saving time without rules keeps to these.
-    let ruled = || TimeZone::posix(&format!("{},M3.2.0,M11.1.0", std::env::var("TZ").ok()?)).ok();
-    TimeZone::try_system().ok().or_else(ruled).unwrap_or(TimeZone::UTC)
+    let ruled = || TimeZone::posix(&format!("{},M3.2.0,M11.1.0", named.as_ref()?)).ok();
+    TimeZone::try_system().ok().or_else(ruled).unwrap_or_else(|| {
+        if let Some(name) = &named {
+            complain(&format!(
+                "note: times are in UTC: $TZ is {name:?}, of which this machine knows no time zone (a zone is called Europe/Berlin, and comes with the package tzdata)"
+            ));
+        }
+        TimeZone::UTC
+    })
 }
 
 /// A moment to the second, with its offset: RFC 3339, as it can be typed again.

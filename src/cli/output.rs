@@ -148,9 +148,9 @@ impl Out {
         match &mut self.writer {
             Writer::Stdout(stdout) => stdout.flush().map_err(|error| Failure::stdout(&error)),
             Writer::Paged(pager) => {
-                let flushed = pager.flush().map_err(|error| Failure::stdout(&error));
-                pager.get_mut().end();
-                flushed
+                let flushed = pager.flush();
+                let ended = pager.get_mut().end();
+                flushed.and(ended).map_err(|error| Failure::stdout(&error))
             }
             Writer::Memory(_) => Ok(()),
         }

@@ -15,10 +15,43 @@ pub struct Pager(State);
 enum State {
     /// Nothing was printed yet.
     Waits(Program),
-    Runs(Child),
+    Runs(Running),
     /// It has ended, or there is none.
     Plain,
 }
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    /// What it was given, as long as a pipe may hold all of that and nobody have read it.
+    sent: Option<Vec<u8>>,
+}
+
+/// No pipe holds more, unless root widens it.
+const PIPE: usize = 1 << 20;
+
+impl Running {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let pipe = self.child.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        let count = pipe.write(bytes)?;
+        self.sent = self.sent.take().filter(|sent| sent.len() <= PIPE);
+        if let Some(sent) = &mut self.sent {
+            sent.extend_from_slice(&bytes[..count]);
+        }
+        Ok(count)
+    }
+
+    /// Waits for its end, and gives back what nobody has read because a shell found no such program.
+    fn unread(&mut self) -> Option<Vec<u8>> {
+        // It closes the pipe, too. A pager that fails has said so itself.
+        let code = self.child.wait().ok()?.code()?;
+        self.sent.take().filter(|_| [NOT_RUN, NOT_FOUND].contains(&code))
+    }
+}
+
+/// How a shell ends that found a program which cannot be run, and how one that found none.
+const NOT_RUN: i32 = 126;
+const NOT_FOUND: i32 = 127;
 
 #[derive(Debug, PartialEq, Eq)]
 enum Program {
@@ -81,7 +114,7 @@ impl Pager {
                 });
                 // Without that Ctrl-C ends both, as it does without a pager.
                 drop(ignored);
-                State::Runs(child)
+                State::Runs(Running { child, sent: Some(Vec::new()) })
             }
             Err(error) => {
                 if let Program::Asked(asked) = program {
@@ -92,22 +125,35 @@ impl Pager {
         };
     }
 
-    /// Waits until whoever reads has seen enough. What is printed from here on goes to standard output.
-    pub fn end(&mut self) {
-        if let State::Runs(mut child) = std::mem::replace(&mut self.0, State::Plain) {
-            // It closes the pipe, too. A pager that fails has said so itself.
-            drop(child.wait());
+    /// Waits until whoever reads has seen enough. What is printed from here on goes to standard output, and so does what
+    /// was printed already, where there was no such program.
+    ///
+    /// # Errors
+    /// Where that cannot be written.
+    pub fn end(&mut self) -> io::Result<()> {
+        if let State::Runs(mut running) = std::mem::replace(&mut self.0, State::Plain)
+            && let Some(unread) = running.unread()
+        {
+            super::complain("note: there is no such pager ($DECKLOG_PAGER, $PAGER), so nothing is held back");
+            io::stdout().write_all(&unread)?;
         }
+        Ok(())
     }
 }
 
 impl Write for Pager {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.begin();
-        match &mut self.0 {
-            State::Runs(Child { stdin: Some(pipe), .. }) => pipe.write(bytes),
-            State::Runs(_) | State::Waits(_) | State::Plain => io::stdout().write(bytes),
-        }
+        let State::Runs(running) = &mut self.0 else { return io::stdout().write(bytes) };
+        let gone = match running.send(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => error,
+            sent => return sent,
+        };
+        // Who has seen enough reads no more. But there may have been nobody.
+        let Some(unread) = running.unread() else { return Err(gone) };
+        running.sent = Some(unread);
+        self.end()?;
+        io::stdout().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -120,7 +166,8 @@ impl Write for Pager {
 
 impl Drop for Pager {
     fn drop(&mut self) {
-        self.end();
+        // Nobody is left to tell.
+        drop(self.end());
     }
 }
 

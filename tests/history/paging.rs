@@ -87,9 +87,15 @@ async fn the_environment_says_which_pager_and_whether_any() {
         assert_eq!(log(&[("PAGER", pager.as_str()), ("DECKLOG_PAGER", off)]).out, whole);
     }
     let missing = log(&[("DECKLOG_PAGER", "/nowhere/pager")]);
-    assert_eq!((missing.code, missing.out), (0, whole));
+    assert_eq!((missing.code, missing.out), (0, whole.clone()));
     assert!(missing.err.contains("note: cannot run the pager /nowhere/pager: "), "{}", missing.err);
     assert_eq!(pager.took(), None);
+    // A shell runs what has arguments.
+    for words in ["/nowhere/pager -S", "/ -S"] {
+        let missing = log(&[("DECKLOG_PAGER", words)]);
+        assert_eq!((missing.code, &missing.out), (0, &whole), "{words}: {}", missing.err);
+        assert!(missing.err.contains("note: there is no such pager"), "{}", missing.err);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,6 +115,10 @@ async fn the_end_of_the_command_is_its_own() {
     };
     // Who has seen enough.
     assert_eq!(get("head -n 1 > seen", "cm/long"), (0, String::new(), Some("apiVersion: v1\n".to_owned())));
+    // What is more than a pipe takes is printed whole, though nobody reads it.
+    let missing = on_terminal(dir.path(), &["get", "cm/long"], &[("DECKLOG_PAGER", "/nowhere/pager -S")]);
+    let plain = on_terminal(dir.path(), &["get", "cm/long", "--no-pager"], &[]);
+    assert!(missing.out == plain.out && missing.code == 0, "{} bytes of {}", missing.out.len(), plain.out.len());
     // Ctrl-C goes to both, and the pager says when it is over.
     let (code, err, seen) = get("cat > seen; kill -INT $PPID; echo after >> seen; exit 3", "cm/long");
     assert_eq!((code, err.as_str()), (0, ""));

@@ -63,7 +63,14 @@ async fn people_read_local_time_and_programs_utc() {
     assert!(ended.contains("was deleted at 2026-11-20T11:45:00+01:00 (entry 32)"), "{ended}");
     // What names no zone is none.
     for none in ["No/Where", "Europe/", ""] {
-        assert_eq!(run_in(state, &["tail"], &[("TZ", none)]).out, run(state, &["tail"]).out);
+        let answer = run_in(state, &["log", "deploy/web", "--since", "2026-11-20 10:00"], &[("TZ", none)]);
+        assert_eq!(answer.out, run(state, &["log", "deploy/web", "--since", "2026-11-20 10:00"]).out);
+        // Who set it so on purpose wants UTC.
+        assert_eq!(
+            answer.err.matches("note: times are in UTC: $TZ is ").count(),
+            usize::from(!none.is_empty()),
+            "{none}: {answer:?}"
+        );
     }
     // As libc has it, without a rule.
     let ruleless = run_in(state, &["tail"], &[("TZ", "CET-1CEST")]).out;
