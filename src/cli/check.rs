@@ -290,20 +290,26 @@ async fn cluster(config: &Config, found: &mut Findings) -> Option<Cluster> {
 /// Whether there are the namespaces that are named. Who may not read them does not find out.
 async fn namespaces(config: &Config, api: &Api, found: &mut Findings) {
     for (index, watch) in config.watch.iter().enumerate() {
-        for name in &watch.namespaces {
-            match api.has_namespace(name).await {
+        let number = index + 1;
+        // A pattern is for namespaces to come as well.
+        let left_out = watch.exclude_namespaces.iter().filter(|pattern| pattern.is_name()).map(ToString::to_string);
+        let named = watch.namespaces.iter().map(|name| (name.clone(), false)).chain(left_out.map(|name| (name, true)));
+        for (name, left_out) in named {
+            match api.has_namespace(&name).await {
                 Ok(Some(true) | None) => {}
                 Ok(Some(false)) => {
                     let known = api.namespaces().await.unwrap_or_default();
-                    let meant = spelling::nearest(name, known.iter().map(String::as_str));
+                    let meant = spelling::nearest(&name, known.iter().map(String::as_str));
                     let meant = meant.map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
-                    let number = index + 1;
-                    found.bad(
-                        "watch-namespace",
-                        format!(
-                            "[[watch]] {number}: there is no namespace {name}{meant}; decklog waits for it to appear"
-                        ),
-                    );
+                    let missing = format!("[[watch]] {number}: there is no namespace {name}{meant}");
+                    if left_out {
+                        found.note(
+                            "watch-exclude-namespace",
+                            format!("{missing}, so exclude_namespaces leaves nothing out by this name"),
+                        );
+                    } else {
+                        found.bad("watch-namespace", format!("{missing}; decklog waits for it to appear"));
+                    }
                 }
                 Err(error) => found.bad("cluster-namespace", format!("the namespace {name} cannot be read: {error}")),
             }

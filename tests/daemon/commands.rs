@@ -91,17 +91,20 @@ async fn check_finds_namespaces_that_are_not_there_and_selectors_that_are_refuse
     let sim = cluster().await;
     sim.create_namespace("shop").unwrap();
     let watch = "resources = [\"configmaps\", \"secrets\"]\nnamespaces = [\"shpo\"]\nfield_selector = \"type=Opaque\"";
-    let more = "\n[[watch]]\nresources = [\"pods\"]\nfield_selector = \"status.phase=Running\"\nexclude_namespaces = [\"ci-*\"]\n";
+    let more = "\n[[watch]]\nresources = [\"pods\"]\nfield_selector = \"status.phase=Running\"\nexclude_namespaces = [\"ci-*\", \"shp\", \"shop\"]\n";
     let daemon = Daemon::with(&sim, watch, more);
     let bad = daemon.command(&["check"]).await;
     golden("check_scopes", &daemon, std::slice::from_ref(&bad));
     for says in [
         "[[watch]] 1: there is no namespace shpo (did you mean shop?)",
         "configmaps/shpo cannot be selected like this: the API server answered 400: field label not supported: type",
+        "note     watch   [[watch]] 2: there is no namespace shp (did you mean shop?), so exclude_namespaces leaves nothing out by this name",
         "2 problems found",
     ] {
         assert!(bad.out.contains(says), "{says}: {bad:#?}");
     }
+    let json = daemon.command(&["check", "-o", "json"]).await;
+    assert!(json.out.contains("\"watch-exclude-namespace\""), "{json:#?}");
     // Who may not read namespaces cannot know.
     sim.deny("get", "namespaces", None);
     let blind = daemon.command(&["check"]).await;
