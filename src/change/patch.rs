@@ -116,7 +116,9 @@ pub(super) fn managers(new: &mut Tree<'_>, wrote: &[Id], set: &[String]) -> Vec<
     }
     let entries = managed_fields::read(new);
     let books = Books::of(new.view(), entries);
-    let owners = |path: &Vec<_>| books.owners(path, |step, key| managed_fields::leads(new.view(), step, key));
+    let owners = |path: &Vec<_>| {
+        books.owners(path, |set, step| books.below(set, |key| managed_fields::leads(new.view(), step, key)))
+    };
     let mut owners: Vec<Vec<Id>> = paths.iter().map(owners).filter(|owners| !owners.is_empty()).collect();
     owners.sort_by_key(Vec::len);
     let Some((first, others)) = owners.split_first() else { return out };

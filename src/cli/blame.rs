@@ -289,18 +289,19 @@ fn trace(reader: &mut Reader, row: &ObjectRow, place: Option<Moment>) -> Result<
     tree.settle();
     let gaps = reader.gaps(row.resource_id, Some(&row.namespace), oldest)?;
     let gaps = gaps.iter().filter(|gap| gap.seq <= upto).count();
-    let fields = tree.leaves().iter().map(|leaf| field(&origins, leaf.node, &leaf.path)).collect::<Result<_, _>>();
+    let fields = tree.leaves().iter().map(|leaf| field(&mut origins, leaf.node, &leaf.path)).collect::<Result<_, _>>();
     Ok(Found { uid, fields: fields.map_err(damaged(row.last))?, gaps, object: text })
 }
 
-fn field(origins: &[Origin], node: &Node<'_>, path: &[Step<'_, '_>]) -> Result<Field, serde_json::Error> {
-    let origin = &origins[node.origin.unwrap_or(origins.len() - 1)];
+fn field(origins: &mut [Origin], node: &Node<'_>, path: &[Step<'_, '_>]) -> Result<Field, serde_json::Error> {
+    let last = origins.len() - 1;
+    let origin = &mut origins[node.origin.unwrap_or(last)];
     let mut time = origin.time.clone();
     let managers = match &origin.changed[..] {
         // One version is one write.
         [one] if origin.set == Set::At => vec![one.clone()],
         changed => {
-            let mut owners = who::owners(&origin.books, path);
+            let mut owners = who::owners(&mut origin.books, path);
             let wrote = changed.iter().filter(|changed| owners.iter().any(|owner| owner.is(changed)));
             let wrote: Vec<Manager> = wrote.cloned().collect();
             // Whoever owns a field of an object that came to be has made it.

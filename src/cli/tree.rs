@@ -28,6 +28,8 @@ pub(super) struct Node<'a> {
     pub(super) origin: Option<usize>,
     /// Where an element stood in its list when that was read.
     home: Option<usize>,
+    /// Where the member stands that was looked for last; the end, before and where one was added.
+    near: usize,
 }
 
 /// What a value is. Texts and numbers stand as they came.
@@ -71,7 +73,7 @@ pub(super) struct Difference<'t, 'a> {
 
 impl<'a> Node<'a> {
     fn of(body: Body<'a>) -> Self {
-        Self { body, mark: Mark::Same, there: true, origin: None, home: None }
+        Self { body, mark: Mark::Same, there: true, origin: None, home: None, near: usize::MAX }
     }
 
     /// Something that is not looked into.
@@ -263,7 +265,7 @@ impl<'a> Node<'a> {
                 known.there = false;
                 if matches!(known.mark, Mark::Gone) {
                     // It came and went, all of it later than what the tree goes back to.
-                    at.remove(place);
+                    at.forget(place);
                     return None;
                 }
                 known.mark = Mark::Added;
@@ -285,6 +287,16 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Takes something out that was not there before it came.
+    fn forget(&mut self, place: usize) {
+        match &mut self.body {
+            // It is gone either way, and what stands behind it stays where it is: there may be thousands.
+            Body::Object(members) => members[place].1.there = false,
+            Body::Array(items) => drop(items.remove(place)),
+            Body::Leaf(_) => {}
+        }
+    }
+
     fn remove(&mut self, place: usize) -> Option<Self> {
         match &mut self.body {
             Body::Object(members) => Some(members.remove(place).1),
@@ -296,7 +308,10 @@ impl<'a> Node<'a> {
     /// Puts what a patch took from under a name or an index back there.
     fn put_back(&mut self, step: String, node: Self) {
         match &mut self.body {
-            Body::Object(members) => members.push((Cow::Owned(step), node)),
+            Body::Object(members) => {
+                self.near = usize::MAX;
+                members.push((Cow::Owned(step), node));
+            }
             Body::Array(items) => {
                 let Ok(index) = step.parse::<usize>() else { return };
                 // Before whatever has come in the same place.
@@ -314,13 +329,27 @@ impl<'a> Node<'a> {
     }
 
     /// Where what is there now under a name or an index stands in the body.
-    fn place(&self, step: &str) -> Option<usize> {
+    fn place(&mut self, step: &str) -> Option<usize> {
         // Inside of what took the place of another there is nothing of the other.
         if matches!(self.mark, Mark::Was(_) | Mark::Gone) {
             return None;
         }
         match &self.body {
-            Body::Object(members) => members.iter().rposition(|(key, node)| node.there && key == step),
+            Body::Object(members) => {
+                let is_it = |place: &usize| {
+                    #[cfg(test)]
+                    tests::LOOKED.with(|looked| looked.set(looked.get() + 1));
+                    let (key, node) = &members[*place];
+                    node.there && key == step
+                };
+                // What a patch names stands near to what it named before, on either side.
+                let near = self.near.min(members.len());
+                let outward =
+                    |away: usize| [near.checked_sub(away + 1), Some(near + away).filter(|at| *at < members.len())];
+                let found = (0..members.len()).flat_map(outward).flatten().find(is_it)?;
+                self.near = found;
+                Some(found)
+            }
             Body::Array(items) => {
                 let mut there = items.iter().enumerate().filter(|(_, item)| item.there);
                 match step {
@@ -553,6 +582,33 @@ mod tests {
 
     use super::*;
     use crate::wire::Change;
+
+    thread_local! {
+        /// So many members were looked at to find some.
+        pub(super) static LOOKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+
+    /// Members, from one to another of which nothing has to be looked through again.
+    #[test]
+    fn large_objects_are_taken_back_member_by_member() {
+        const MANY: usize = 5_000;
+        let data = |range: std::ops::Range<usize>, text: &str| -> String {
+            let members: serde_json::Map<_, _> = range.map(|n| (format!("key-{n:05}"), text.into())).collect();
+            serde_json::json!({"data": members}).to_string()
+        };
+        // All changed, all but one came, all went and came.
+        let versions = [data(0..1, "a"), data(0..MANY, "a"), data(0..1, "a"), data(0..MANY, "a"), data(0..MANY, "b")];
+        let last = versions.len() - 1;
+        let mut tree = Node::parse(versions[last].as_bytes()).unwrap();
+        LOOKED.set(0);
+        for at in (1..=last).rev() {
+            let json = change(&versions[at - 1], &versions[at]);
+            tree.revert_to(&serde_json::from_str::<Change<'_>>(&json).unwrap().patch, at);
+        }
+        tree.credit(0);
+        assert!(tree.leaves().iter().all(|leaf| leaf.node.origin == Some(last)) && tree.leaves().len() == MANY);
+        assert!(LOOKED.get() < 20 * MANY, "{} looks for {MANY} members", LOOKED.get());
+    }
 
     fn object() -> impl Strategy<Value = serde_json::Value> {
         let leaf = prop_oneof![

@@ -1,18 +1,14 @@
 //! Who wrote a value, as managedFields has it: a hint, not proof.
 
-use std::borrow::Cow;
-
 use super::output::printable;
-use super::tree::Step;
-use crate::k8s::managed_fields::{By, ManagedFields, Manager, names};
+use super::tree::{Node, Step};
+use crate::k8s::managed_fields::{By, ManagedFields, Manager};
 
 /// Those who own a value of an object.
-pub(super) fn owners(books: &ManagedFields, path: &[Step<'_, '_>]) -> Vec<Manager> {
-    books.owners(path, |step, key| match step {
-        Step::Key(name) => key.strip_prefix("f:") == Some(name),
-        Step::Element(_, _, node) => {
-            names(key, |name| node.member(name).map(|value| Cow::Owned(value.json())), || Cow::Owned(node.json()))
-        }
+pub(super) fn owners(books: &mut ManagedFields, path: &[Step<'_, '_>]) -> Vec<Manager> {
+    books.owners(path, |set, step| match step {
+        Step::Key(name) => set.member(name),
+        Step::Element(_, _, node) => set.element(|name| node.member(name).map(Node::json), || node.json()),
     })
 }
 
@@ -53,7 +49,7 @@ pub(super) fn short(managers: &[Manager]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::tree::Node;
+    use crate::json::tree::LOOKED;
 
     const OBJECT: &str = r#"{"metadata":{"name":"web","managedFields":[
         {"manager":"kubectl","operation":"Apply","time":"2026-11-21T10:00:00Z","fieldsV1":{"f:spec":{"f:replicas":{},"f:containers":{"k:{\"name\":\"a\"}":{".":{},"f:image":{},"f:args":{}}},"f:finalizers":{"v:\"x\"":{}}}}},
@@ -64,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_value_is_owned_by_whoever_lists_it_or_what_holds_it() {
-        let (books, tree) = (ManagedFields::of(OBJECT.as_bytes()), Node::parse(OBJECT.as_bytes()).unwrap());
+        let (mut books, tree) = (ManagedFields::of(OBJECT.as_bytes()), Node::parse(OBJECT.as_bytes()).unwrap());
         let unmarked = |managers: Vec<Manager>| -> Vec<Manager> {
             managers.into_iter().map(|manager| Manager { by: None, ..manager }).collect()
         };
@@ -72,7 +68,7 @@ mod tests {
             .leaves()
             .iter()
             .filter(|leaf| !matches!(leaf.path[0], Step::Key("metadata")))
-            .map(|leaf| (leaf.node.json(), spell(&unmarked(owners(&books, &leaf.path)), true)))
+            .map(|leaf| (leaf.node.json(), spell(&unmarked(owners(&mut books, &leaf.path)), true)))
             .collect();
         let found: Vec<_> = found.iter().map(|(value, owner)| (value.as_str(), owner.as_str())).collect();
         assert_eq!(
@@ -92,5 +88,30 @@ mod tests {
         );
         assert_eq!(spell(&books.all(), false), "kubectl, kubelet");
         assert!(ManagedFields::of(b"[]").all().is_empty());
+    }
+
+    /// Every key of a set is read once, however many values are asked for.
+    #[test]
+    fn owners_of_every_value_of_a_large_object_are_found_in_one_reading() {
+        const MANY: usize = 2_000;
+        let json = |of: &dyn Fn(usize) -> String| (0..MANY).map(of).collect::<Vec<_>>().join(",");
+        let object = format!(
+            r#"{{"metadata":{{"managedFields":[{{"manager":"m","fieldsV1":{{"f:data":{{{}}},"f:ports":{{{}}},"f:names":{{{}}}}}}}]}},"data":{{{}}},"ports":[{}],"names":[{}]}}"#,
+            json(&|n| format!(r#""f:k{n}":{{}}"#)),
+            json(&|n| format!(r#""k:{{\"port\":{n},\"protocol\":\"TCP\"}}":{{".":{{}},"f:name":{{}}}}"#)),
+            json(&|n| format!(r#""v:\"n{n}\"":{{}}"#)),
+            json(&|n| format!(r#""k{n}":"x""#)),
+            json(&|n| format!(r#"{{"name":"p","port":{n},"protocol":"TCP"}}"#)),
+            json(&|n| format!(r#""n{n}""#)),
+        );
+        let (mut books, mut tree) = (ManagedFields::of(object.as_bytes()), Node::parse(object.as_bytes()).unwrap());
+        tree.without(&[&["metadata"]]);
+        LOOKED.set(0);
+        let leaves = tree.leaves();
+        let owned = leaves.iter().filter(|leaf| spell(&owners(&mut books, &leaf.path), false) == "owner m");
+        // Nobody has the numbers of the ports.
+        assert_eq!(owned.count(), 3 * MANY);
+        // Some for what each owner is called.
+        assert!(LOOKED.get() < 20 * leaves.len(), "{} looks for {} values", LOOKED.get(), leaves.len());
     }
 }

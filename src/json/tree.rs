@@ -292,6 +292,12 @@ impl<'a> Tree<'a> {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// So many members were looked at in this thread.
+    pub(crate) static LOOKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// A text and where its values stand, for looking only.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a, 's> {
@@ -373,6 +379,8 @@ impl<'a, 's> View<'a, 's> {
         std::iter::from_fn(move || {
             let name = at;
             (name < end).then(|| {
+                #[cfg(test)]
+                LOOKED.with(|looked| looked.set(looked.get() + 1));
                 at = self.next(name + 1);
                 (name, name + 1)
             })

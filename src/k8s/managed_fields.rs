@@ -140,11 +140,11 @@ impl<'a, 's> Books<'a, 's> {
             }
     }
 
-    /// Those who own a value. `leads` says whether a key of FieldsV1 stands for a step of the way to it.
+    /// Those who own a value. `find` gives what a set has below it for a step of the way to the value.
     ///
     /// A set that ends above the value owns it as part of a whole, such as a list that is replaced at once; but not
     /// where another set goes into its parts: there the empty set is what is left of one that had some.
-    pub(crate) fn owners<S>(&self, path: &[S], leads: impl Fn(&S, &str) -> bool) -> Vec<Id> {
+    pub(crate) fn owners<S>(&self, path: &[S], mut find: impl FnMut(Id, &S) -> Option<Id>) -> Vec<Id> {
         let mut sets: Vec<(Id, Id)> =
             self.entries.iter().filter_map(|&entry| Some((entry, self.fields(entry)?))).collect();
         let mut whole = Vec::new();
@@ -156,15 +156,19 @@ impl<'a, 's> Books<'a, 's> {
             } else if !ends.is_empty() {
                 whole = ends;
             }
-            let below = |(entry, set): (Id, Id)| {
-                let mut members = self.view.members(set);
-                let (_, below) = members.find(|&(key, _)| leads(step, &self.view.string(key)))?;
+            let mut below = |(entry, set): (Id, Id)| {
+                let below = find(set, step)?;
                 (self.view.kind(below) == Kind::Object).then_some((entry, below))
             };
-            sets = parts.into_iter().filter_map(below).collect();
+            sets = parts.into_iter().filter_map(&mut below).collect();
         }
         let owners = if sets.is_empty() { whole } else { sets };
         owners.into_iter().map(|(entry, _)| entry).collect()
+    }
+
+    /// What a set has below the first key that `leads` takes.
+    pub(crate) fn below(&self, set: Id, leads: impl Fn(&str) -> bool) -> Option<Id> {
+        self.view.members(set).find(|&(key, _)| leads(&self.view.string(key))).map(|(_, below)| below)
     }
 
     /// Whom an entry belongs to.
@@ -285,6 +289,75 @@ pub struct ManagedFields {
     json: Vec<u8>,
     shape: Option<Shape>,
     entries: Vec<Id>,
+    /// Of sets that were asked for.
+    indexes: HashMap<Id, Index>,
+}
+
+/// A set in which a key is found without a look at each: who asks for the owners of every value of an object asks it as
+/// often as it has keys.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    /// By the name of a member.
+    members: HashMap<String, Id>,
+    /// By the values of some members of an element, whose names stand before them. Mostly there is one such list of names.
+    keyed: Vec<(Vec<String>, HashMap<Vec<String>, Id>)>,
+    /// By the value of an element.
+    values: HashMap<String, Id>,
+}
+
+impl Index {
+    fn of(view: View<'_, '_>, set: Id) -> Self {
+        let mut index = Self::default();
+        for (key, below) in view.members(set) {
+            let key = view.string(key);
+            if let Some(name) = key.strip_prefix("f:") {
+                index.members.entry(name.to_owned()).or_insert(below);
+            } else if let Some(value) = key.strip_prefix("v:") {
+                index.values.entry(plain(value)).or_insert(below);
+            } else if let Some(members) = key.strip_prefix("k:")
+                && let Ok(named) = Tree::parse(members.as_bytes())
+                && named.kind(Tree::ROOT) == Kind::Object
+            {
+                let members = named.members(Tree::ROOT);
+                let (names, values) =
+                    members.map(|(name, value)| (named.string(name).into_owned(), plain(named.raw(value)))).unzip();
+                let known = index.keyed.iter().position(|(known, _)| *known == names);
+                let place = known.unwrap_or_else(|| {
+                    index.keyed.push((names, HashMap::new()));
+                    index.keyed.len() - 1
+                });
+                index.keyed[place].1.entry(values).or_insert(below);
+            }
+        }
+        index
+    }
+
+    /// What stands below the key of a member.
+    pub(crate) fn member(&self, name: &str) -> Option<Id> {
+        self.members.get(name).copied()
+    }
+
+    /// What stands below the first key that [`names`] an element.
+    pub(crate) fn element(
+        &self,
+        member: impl Fn(&str) -> Option<String>,
+        value: impl FnOnce() -> String,
+    ) -> Option<Id> {
+        let keyed = self.keyed.iter().filter_map(|(names, keyed)| {
+            let values: Option<Vec<String>> = names.iter().map(|name| member(name).map(|json| plain(&json))).collect();
+            keyed.get(&values?).copied()
+        });
+        let valued = Some(&self.values).filter(|values| !values.is_empty());
+        let valued = valued.and_then(|values| values.get(&plain(&value())).copied());
+        keyed.chain(valued).min()
+    }
+}
+
+/// A JSON text with no escape that it can do without, so that texts are alike which say the [`same`].
+fn plain(json: &str) -> String {
+    let read = |json: &str| serde_json::from_str::<serde_json::Value>(json).ok();
+    let read = Some(json).filter(|json| json.contains('\\')).and_then(read);
+    read.map_or_else(|| json.to_owned(), |value| value.to_string())
 }
 
 impl ManagedFields {
@@ -298,7 +371,7 @@ impl ManagedFields {
         let json = list.unwrap_or_default();
         let tree = Tree::parse(&json).ok();
         let entries = tree.as_ref().map_or_else(Vec::new, |tree| tree.elements(Tree::ROOT).collect());
-        Self { shape: tree.map(Tree::into_full_shape), entries, json }
+        Self { shape: tree.map(Tree::into_full_shape), entries, json, indexes: HashMap::new() }
     }
 
     /// Whoever has a field.
@@ -310,12 +383,17 @@ impl ManagedFields {
         })
     }
 
-    /// Those who own a value. `leads` is as in [`Books::owners`].
-    pub(crate) fn owners<S>(&self, path: &[S], leads: impl Fn(&S, &str) -> bool) -> Vec<Manager> {
-        self.with(|books| {
-            let owners = books.owners(path, leads);
+    /// Those who own a value. `find` gives what a set has below it for a step of the way to the value.
+    pub(crate) fn owners<S>(&mut self, path: &[S], find: impl Fn(&Index, &S) -> Option<Id>) -> Vec<Manager> {
+        let mut indexes = std::mem::take(&mut self.indexes);
+        let owners = self.with(|books| {
+            let view = books.view;
+            let owners =
+                books.owners(path, |set, step| find(indexes.entry(set).or_insert_with(|| Index::of(view, set)), step));
             owners.into_iter().map(|entry| books.manager(entry, Some(By::Owner))).collect()
-        })
+        });
+        self.indexes = indexes;
+        owners
     }
 
     fn with(&self, ask: impl FnOnce(Books<'_, '_>) -> Vec<Manager>) -> Vec<Manager> {
