@@ -72,15 +72,23 @@ impl Run {
     }
 }
 
+/// Where the controller of Deployments keeps its books, such as the revision.
+const NOTED: &str = "/metadata/annotations/deployment.kubernetes.io~1";
+
 impl LogArgs {
     /// Whether runs of changes that this is one of are one line: they are of the status alone, and nobody asked for
-    /// just these.
-    fn folds(&self, entry: &Entry<'_>, areas: &[String]) -> bool {
+    /// just these. What the controller of Deployments notes in annotations comes with every rollout, and is no more.
+    fn folds(&self, entry: &Entry<'_>, change: &Change<'_>) -> bool {
         let asked = self.all || self.only.picks() || self.areas.iter().any(|area| area == "status");
+        let is_noted =
+            |path: &str| !path.starts_with("/metadata/") || path.starts_with(NOTED) || bookkeeping::is_book(path);
+        let notes = || change.patch.iter().all(|op| is_noted(&op.path));
+        let areas = || change.areas.iter().map(String::as_str);
+        let is_status = |area: &str| area == "status" || area == "metadata" && notes();
         entry.op == EntryType::Modified
             && !asked
-            && areas.iter().any(|area| area == "status")
-            && areas.iter().all(|area| area == "status" || area == "managedFields")
+            && areas().any(is_status)
+            && areas().all(|area| area == "managedFields" || is_status(area))
     }
 
     /// What to say of `--only` where nothing that was read has such a part.
@@ -208,7 +216,7 @@ pub fn main(mut args: LogArgs, global: &Global, out: &mut Out) -> Outcome {
             Event::Gap(_) => None,
             Event::Entry(member) => Some(*member),
         };
-        if let Some(member) = member.filter(|_| folds && args.folds(&entry, &change.areas)) {
+        if let Some(member) = member.filter(|_| folds && args.folds(&entry, &change)) {
             match &mut run {
                 Some(run) => run.add(member, &entry.time, change.managers),
                 None if left == 0 => break,

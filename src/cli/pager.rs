@@ -134,7 +134,7 @@ impl Pager {
         if let State::Runs(mut running) = std::mem::replace(&mut self.0, State::Plain)
             && let Some(unread) = running.unread()
         {
-            super::complain("note: there is no such pager ($DECKLOG_PAGER, $PAGER), so nothing is held back");
+            super::complain("note: there is no such pager ($DECKLOG_PAGER, $PAGER), so all of it is printed at once");
             io::stdout().write_all(&unread)?;
         }
         Ok(())

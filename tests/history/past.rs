@@ -276,6 +276,32 @@ async fn runs_of_status_updates_are_one_line() {
     assert!(typo.err.contains("--only: no change here is of spce; did you mean spec?"), "{typo:?}");
 }
 
+/// With each rollout the controller of Deployments notes a revision between what it writes of the status.
+#[tokio::test(start_paused = true)]
+async fn what_a_rollout_notes_breaks_no_run() {
+    let mut story = Story::begin().await;
+    let mut web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop", "uid": "web",
+        "annotations": {"deployment.kubernetes.io/revision": "1", "note": "a"}}, "spec": {"replicas": 1}, "status": {"n": 0}});
+    story.put("10:00:00", "deployments", &web).await;
+    let annotation = |name: &str| format!("/metadata/annotations/{}", name.replace('/', "~1"));
+    let revision = annotation("deployment.kubernetes.io/revision");
+    let note = annotation("note");
+    for (minute, path) in
+        ["/spec/replicas", "/status/n", &revision, "/status/n", &note, "/status/n"].into_iter().enumerate()
+    {
+        let text = minute.to_string();
+        *web.pointer_mut(path).unwrap() = if path.contains("annotations") { text.into() } else { minute.into() };
+        story.put(&format!("10:1{minute}:00"), "deployments", &web).await;
+    }
+    let dir = story.end().await;
+    let out = run(dir.path(), &["log", "deploy/web"]).out;
+    let shown: Vec<&str> = out.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    // What a person annotates is printed.
+    assert_eq!(shown, ["7", "6", "5", "2", "1"], "{out}");
+    assert!(out.contains("3 status updates since 2026-11-20T10:11:00"), "{out}");
+    assert_eq!(run(dir.path(), &["log", "deploy/web", "--all"]).out.lines().count(), 8);
+}
+
 /// An outage makes a gap of each source; a person reads one line, a program each.
 #[tokio::test(start_paused = true)]
 async fn gaps_of_one_outage_are_one_line() {
