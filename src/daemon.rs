@@ -291,6 +291,7 @@ impl Running {
                     let seen = clock.look(Timestamp::now(), Instant::now());
                     self.report_time(seen);
                     self.update_live(stalled, seen);
+                    self.sources.log_news();
                     // Where the writer has stopped, that is reported elsewhere.
                     drop(tokio::time::timeout(PING, self.journal.settle_left()).await);
                     if let Err(error) = self.journal.check_place() {
@@ -379,6 +380,7 @@ impl Running {
             if !late.is_empty() {
                 tracing::warn!(tasks = late.join(", "), "did not end in time");
             }
+            sources.log_news();
             // What is copied from here on is known by its mark. It is no reason to stay.
             drop(tokio::time::timeout(MARK_LIMIT, journal.renew_mark()).await);
             drop((sinks, sources, journal));

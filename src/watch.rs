@@ -22,6 +22,7 @@ mod limiter;
 mod lister;
 pub mod machine;
 mod manager;
+mod news;
 mod prober;
 mod recover;
 mod requests;
@@ -54,6 +55,7 @@ use crate::model::Resource;
 use discovery::{Discovered, Discoverer};
 use limiter::Limiter;
 use machine::Thresholds;
+use news::News;
 use prober::Prober;
 use recover::Revisions;
 use verified::Verified;
@@ -150,6 +152,7 @@ struct Shared {
     rollbacks: Signal,
     /// Notified at the moments after which no open connection is trusted: a suspended machine, a stopped process.
     reconnects: Signal,
+    news: News,
 }
 
 impl Shared {

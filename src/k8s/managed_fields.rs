@@ -293,6 +293,9 @@ pub struct ManagedFields {
     indexes: HashMap<Id, Index>,
 }
 
+/// Elements, by the values of the members that are their key.
+type ByValues = HashMap<Vec<String>, Id>;
+
 /// A set in which a key is found without a look at each: who asks for the owners of every value of an object asks it as
 /// often as it has keys.
 #[derive(Debug, Default)]
@@ -300,7 +303,7 @@ pub(crate) struct Index {
     /// By the name of a member.
     members: HashMap<String, Id>,
     /// By the values of some members of an element, whose names stand before them. Mostly there is one such list of names.
-    keyed: Vec<(Vec<String>, HashMap<Vec<String>, Id>)>,
+    keyed: Vec<(Vec<String>, ByValues)>,
     /// By the value of an element.
     values: HashMap<String, Id>,
 }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::discovery::{Discovered, Discoverer};
 use super::limiter::Limiter;
+use super::news::News;
 use super::requests::Stop;
 use super::select::{Selection, Waiting, select};
 use super::source::{Driver, Outcome};
@@ -82,6 +83,7 @@ pub struct SourceManagerHandle {
     overview: Arc<Mutex<Overview>>,
     progress: Signal,
     reconnects: Signal,
+    news: News,
 }
 
 impl SourceManagerHandle {
@@ -104,6 +106,11 @@ impl SourceManagerHandle {
     #[must_use]
     pub fn ready(&self) -> watch::Receiver<bool> {
         self.ready.clone()
+    }
+
+    /// Writes what has happened to sources since the last time into the log, one line for what happened to several.
+    pub fn log_news(&self) {
+        self.news.log();
     }
 
     /// What the sources are doing.
@@ -200,8 +207,9 @@ impl SourceManager {
             counting: Arc::new(tokio::sync::Semaphore::new(1)),
             rollbacks: Signal::default(),
             reconnects: Signal::default(),
+            news: News::default(),
         });
-        let reconnects = shared.reconnects.clone();
+        let (reconnects, news) = (shared.reconnects.clone(), shared.news.clone());
         let (plan_sender, plan) = watch::channel(plan);
         let (in_force, in_force_receiver) = watch::channel(None);
         let (ready, ready_receiver) = watch::channel(false);
@@ -213,6 +221,7 @@ impl SourceManager {
             overview: Arc::clone(&overview),
             progress,
             reconnects,
+            news,
         };
         let manager = Self {
             api,
@@ -420,6 +429,7 @@ impl SourceManager {
                 counting: Arc::clone(&self.shared.counting),
                 rollbacks: self.shared.rollbacks.clone(),
                 reconnects: self.shared.reconnects.clone(),
+                news: self.shared.news.clone(),
             });
         }
         Arc::clone(&self.shared)

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::Shared;
 use super::lister::{ListRequest, Lister, Listing};
 use super::machine::{Anomaly, Effect, End, Input, Machine};
+use super::news::Event;
 use super::recover::{self, Recovery, Spent};
 use super::requests::Stop;
 use super::stats::SourceStats;
@@ -197,11 +198,7 @@ impl Driver {
             }
             Anomaly::Desync(_) | Anomaly::Inconsistent => {
                 let why = if let Anomaly::Desync(why) = anomaly { why } else { Why::Audit };
-                tracing::warn!(
-                    source = self.spec.name(),
-                    why = why.as_str(),
-                    "changes may be missing: asking for them, and the log gets a GAP where they cannot be had"
-                );
+                self.shared.news.tell(self.spec.name(), Event::Lost(why.as_str()));
             }
         }
         Ok(())
@@ -228,12 +225,12 @@ impl Driver {
     async fn report(&mut self, state: SourceState) -> Result<(), JournalError> {
         match &state {
             SourceState::Degraded(text) => {
-                tracing::warn!(source = self.spec.name(), "{text}");
+                self.shared.news.tell(self.spec.name(), Event::Degraded(text.clone()));
             }
             SourceState::Watching => {
-                // Of many sources the daemon says in one line that they watch; that one does again is news.
+                // That all watch after the start the daemon says in a line of its own.
                 if matches!(self.stats.state(), SourceState::Degraded(_)) {
-                    tracing::info!(source = self.spec.name(), "watching again");
+                    self.shared.news.tell(self.spec.name(), Event::Again);
                 } else {
                     tracing::debug!(source = self.spec.name(), "watching");
                 }
@@ -428,11 +425,13 @@ impl Driver {
         let source = self.spec.name();
         Ok(match outcome {
             recover::Outcome::Done(version) => {
-                tracing::info!(source, %version, "nothing is missing: what the watch missed is recovered");
+                tracing::debug!(source, %version, "what the watch missed is recovered");
+                self.shared.news.tell(source, Event::Recovered);
                 Input::Recovered(version)
             }
             recover::Outcome::Compacted(version) => {
-                tracing::warn!(source, %version, "what happened before this version is compacted: the log gets a GAP");
+                tracing::debug!(source, %version, "what happened before this version is compacted");
+                self.shared.news.tell(source, Event::Compacted);
                 Input::Compacted(version)
             }
             recover::Outcome::Hopeless(text) => {

@@ -95,6 +95,43 @@ async fn a_silent_first_list_is_only_remembered() {
     daemon.consistent().await;
 }
 
+/// Of what meets all sources at once the daemon's own log has a line, and not one for each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_of_all_sources_is_no_line_for_each() {
+    let sim = cluster().await;
+    let mut daemon = Daemon::with(&sim, "resources = [\"*\"]", "");
+    daemon.start();
+    daemon.ready().await;
+    let sources = daemon.status().await["sources"].as_array().unwrap().len();
+    assert!(sources > 8, "{sources} sources are few for this");
+    daemon.stop().await;
+    sim.create("configmaps", objects::config_map("default", "new", "1")).unwrap();
+    sim.compact_all();
+    let before = daemon.said().len();
+    daemon.start();
+    // The lines that say this, and the sources that they speak of.
+    let told = |daemon: &Daemon, what: &str| {
+        let said = daemon.said().split_off(before);
+        let lines: Vec<&str> = said.lines().filter(|line| line.contains(what)).collect();
+        let speaks_of = |line: &&str| {
+            let named = line.split_once("sources=\"").unwrap().1.split_once('"').unwrap().0;
+            let (named, more) = named.split_once(" and ").unwrap_or((named, "0 more"));
+            named.split(", ").count() + more.trim_end_matches(" more").parse::<usize>().unwrap()
+        };
+        (lines.len(), lines.iter().map(speaks_of).sum::<usize>())
+    };
+    let lines = crate::support::until("the daemon to speak of each source", async || {
+        match told(&daemon, "changes may be missing") {
+            (lines, met) if met == sources => Ok(lines),
+            other => Err(format!("{other:?} of {sources}")),
+        }
+    })
+    .await;
+    daemon.stop().await;
+    // The daemon looks every two seconds, and the sources begin together.
+    assert!(lines <= 3, "{}", daemon.said());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_ignored_moves_state_and_position_and_is_not_told() {
     let sim = cluster().await;

@@ -350,7 +350,10 @@ pub async fn stops(version: Version) {
         overflow(&cluster).await;
         daemon.start();
         same(&mut daemon, &mut witness).await;
-        assert!(lost(&daemon) > before, "no position was lost");
+        until("the daemon to say that a position was lost", LIMIT, async || {
+            if lost(&daemon) > before { Ok(()) } else { Err(daemon.last_words()) }
+        })
+        .await;
         assert_eq!(gaps(&mut daemon).len(), 0, "nothing was compacted: {:?}", gaps(&mut daemon));
     }
 

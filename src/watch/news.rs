@@ -1,0 +1,76 @@
+//! What many sources have to say at once is one line of the daemon's log: a cluster has sixty of them, and an outage meets
+//! all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// So many sources are named in a line.
+const NAMED: usize = 3;
+
+/// What has become of a source, in the order in which that happens.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    /// It needs a person, or the API server does.
+    Degraded(String),
+    /// It has lost its position.
+    Lost(&'static str),
+    /// What it missed is compacted.
+    Compacted,
+    /// What it missed is recovered.
+    Recovered,
+    /// It watches after it was degraded.
+    Again,
+}
+
+/// What has happened since the last line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct News(Arc<Mutex<BTreeMap<Event, BTreeSet<String>>>>);
+
+impl News {
+    /// A source has this to say.
+    pub(super) fn tell(&self, source: String, event: Event) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(event).or_default().insert(source);
+    }
+
+    /// Writes what has happened into the log.
+    pub(super) fn log(&self) {
+        let news = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for (event, sources) in news {
+            let sources = names(&sources);
+            match event {
+                Event::Degraded(text) => tracing::warn!(sources, "{text}"),
+                Event::Lost(why) => tracing::warn!(
+                    sources,
+                    why,
+                    "changes may be missing: asking for them, and the log gets a GAP where they cannot be had"
+                ),
+                Event::Compacted => {
+                    tracing::warn!(sources, "what was missed is compacted in part: the log gets a GAP");
+                }
+                Event::Recovered => tracing::info!(sources, "nothing is missing: what the watch missed is recovered"),
+                Event::Again => tracing::info!(sources, "watching again"),
+            }
+        }
+    }
+}
+
+/// The first of them by name, and how many there are beside.
+fn names(sources: &BTreeSet<String>) -> String {
+    let named: Vec<&str> = sources.iter().take(NAMED).map(String::as_str).collect();
+    match sources.len() - named.len() {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_are_counted_and_few_are_named() {
+        let of = |count: usize| names(&(1..=count).map(|number| format!("s{number}")).collect());
+        assert_eq!((of(1).as_str(), of(3).as_str()), ("s1", "s1, s2, s3"));
+        assert_eq!(of(56), "s1, s10, s11 and 53 more");
+    }
+}
