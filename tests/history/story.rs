@@ -113,7 +113,7 @@ impl Story {
         self.tell(time, source, Verb::Upsert, object).await;
     }
 
-    async fn put_redacted(&mut self, time: &str, source: &str, object: &Value, pointers: &[&str], mark: u8) {
+    pub(crate) async fn put_redacted(&mut self, time: &str, source: &str, object: &Value, pointers: &[&str], mark: u8) {
         let object = self.observe(object, pointers, mark);
         self.tell(time, source, Verb::Upsert, object).await;
     }
@@ -403,13 +403,17 @@ pub(crate) fn run_on_terminal(state: &Path, args: &[&str], columns: u16) -> Answ
 
 /// Runs it on a terminal, with more in its environment.
 pub(crate) fn run_on_terminal_in(state: &Path, args: &[&str], columns: u16, environment: &[(&str, &str)]) -> Answer {
+    on_terminal(decklog(state, args, environment), columns)
+}
+
+/// Runs a program on a terminal with so many columns.
+pub(crate) fn on_terminal(mut command: Command, columns: u16) -> Answer {
     let leader = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&leader).unwrap();
     unlockpt(&leader).unwrap();
     let path = ptsname(&leader, Vec::new()).unwrap();
     let follower = File::options().read(true).write(true).open(path.to_str().unwrap()).unwrap();
     tcsetwinsize(&follower, Winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-    let mut command = decklog(state, args, environment);
     let mut child = command.stdout(follower).stderr(Stdio::piped()).spawn().unwrap();
     // Only the child has the terminal now, so that its end is the end of the text.
     drop(command);

@@ -1,0 +1,372 @@
+//! The book and the README against the code: what they show is what is printed, what they name is there, and nothing is left
+//! out. `DECKLOG_BOOK=write cargo test --all-features --test book` writes what is generated anew: the pages of commands and
+//! keys, the tables of keys in the sinks' pages, the output of the story's blocks, and the picture of the README.
+
+mod generated;
+mod pages;
+mod picture;
+mod rendered;
+#[path = "../history/story.rs"]
+#[expect(dead_code, reason = "the book tells a story of its own")]
+mod story;
+mod tale;
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use clap::Parser;
+use decklog::cli::Cli;
+use decklog::config::{Config, Files};
+
+use pages::{Block, Page, all, book, hold, read, root, words, writes};
+
+/// The columns of the terminal in the book.
+const COLUMNS: u16 = 100;
+
+#[test]
+fn the_readme_is_short() {
+    let lines = read("README.md").lines().count();
+    assert!(lines <= 150, "README.md has {lines} lines, and 150 are enough: the book has room");
+}
+
+#[test]
+fn every_page_is_in_the_table_of_contents() {
+    let summary = Page { path: "docs/SUMMARY.md".to_owned(), text: read("docs/SUMMARY.md") };
+    let listed: Vec<String> = summary.links().iter().map(|target| format!("docs/{target}")).collect();
+    let there: BTreeSet<String> = book().into_iter().map(|page| page.path).collect();
+    let named: BTreeSet<String> = listed.iter().cloned().collect();
+    assert_eq!(named.len(), listed.len(), "a page is in docs/SUMMARY.md twice");
+    assert_eq!(named.difference(&there).collect::<Vec<_>>(), Vec::<&String>::new(), "no page of that name");
+    assert_eq!(there.difference(&named).collect::<Vec<_>>(), Vec::<&String>::new(), "not in docs/SUMMARY.md");
+}
+
+/// Every link leads somewhere: to a page, a heading of one, or a file. A page of the book is read without the repository, so
+/// it links to nothing outside of the book.
+#[test]
+fn links_lead_somewhere() {
+    let pages = all();
+    let mut broken = String::new();
+    for page in &pages {
+        let below = Path::new(&page.path).parent().unwrap();
+        for link in page.links().iter().filter(|link| !link.contains("://")) {
+            let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let path = if target.is_empty() { page.path.clone() } else { plain(&below.join(target)) };
+            let leaves = page.path.starts_with("docs/") && !path.starts_with("docs/");
+            let found = pages.iter().find(|page| page.path == path);
+            let wrong = match found {
+                _ if leaves => "leaves the book",
+                _ if !root().join(&path).is_file() => "no such file",
+                Some(page) if !anchor.is_empty() && !page.anchors().iter().any(|known| known == anchor) => "no such heading",
+                _ => continue,
+            };
+            writeln!(broken, "{}: {link}: {wrong}", page.path).unwrap();
+        }
+    }
+    assert_eq!(broken, "");
+}
+
+/// `a/../b` is `b`.
+fn plain(path: &Path) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.iter().map(|part| part.to_str().unwrap()) {
+        match part {
+            ".." => drop(parts.pop()),
+            "." => {}
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+const SECTIONS: [&str; 8] =
+    ["What it promises", "Configure", "Keys", "What arrives", "Set it up", "Read it", "Limits", "Errors"];
+
+#[test]
+fn the_sinks_have_one_pattern() {
+    let types: Vec<generated::Section> =
+        generated::sections().into_iter().filter(|section| !generated::TABLES.contains(&section.name.as_str())).collect();
+    let overview = read("docs/sinks.md");
+    for section in &types {
+        let page = Page { path: format!("docs/sinks/{}.md", section.name), text: read(&format!("docs/sinks/{}.md", section.name)) };
+        let has: Vec<String> =
+            page.prose().lines().filter_map(|line| line.strip_prefix("## ")).map(str::to_owned).collect();
+        let wanted: Vec<&str> = SECTIONS.into_iter().filter(|section| has.iter().any(|had| had == section)).collect();
+        assert_eq!(has, wanted, "{}: its sections are some of {SECTIONS:?}, in this order", page.path);
+        for needed in ["What it promises", "Configure", "Keys", "What arrives", "Limits"] {
+            assert!(has.iter().any(|had| had == needed), "{}: no section {needed:?}", page.path);
+        }
+        assert!(page.blocks().iter().any(|block| block.language == "toml"), "{}: no example of a configuration", page.path);
+        let row = format!("[`{0}`](sinks/{0}.md)", section.name);
+        assert!(overview.contains(&row), "docs/sinks.md has no row for {row}");
+    }
+    let pages = book().into_iter().filter(|page| page.path.starts_with("docs/sinks/")).count();
+    assert_eq!(pages, types.len(), "a page for each type of sink, and no other");
+}
+
+#[test]
+fn what_is_made_of_the_code_is_up_to_date() {
+    hold("docs/commands.md", &generated::commands());
+    hold("docs/keys.md", &generated::keys());
+    for section in generated::sections().iter().filter(|section| !generated::TABLES.contains(&section.name.as_str())) {
+        let path = format!("docs/sinks/{}.md", section.name);
+        let text = read(&path);
+        let (begin, end) = ("<!-- keys: made by tests/book -->\n", "<!-- end of keys -->");
+        let Some((before, rest)) = text.split_once(begin) else {
+            assert!(section.keys.is_empty(), "{path}: no place for its keys ({})", begin.trim());
+            continue;
+        };
+        let (_, after) = rest.split_once(end).unwrap_or_else(|| panic!("{path}: no {end}"));
+        hold(&path, &format!("{before}{begin}{}{end}{after}", generated::keys_of(section)));
+    }
+}
+
+/// What a console block shows below each command line is what decklog prints on the journal of the story.
+#[tokio::test(start_paused = true)]
+async fn blocks_of_the_story_are_what_is_printed() {
+    let dir = tale::friday().await;
+    let copy = printed(dir.path(), "decklog tail --last 1000 -o json");
+    std::fs::write(dir.path().join("events.jsonl"), copy).unwrap();
+    let mut shown = 0;
+    for page in all() {
+        let mut text = page.text.clone();
+        // From the end, so that what stands before keeps its place.
+        for block in page.blocks().into_iter().rev().filter(|block| block.story) {
+            assert_eq!(block.language, "console", "{}:{}: a story is told in a console", page.path, block.line);
+            let mut told = String::new();
+            for line in block.body.lines().filter_map(|line| line.strip_prefix("$ ")) {
+                write!(told, "$ {line}\n{}", printed(dir.path(), line)).unwrap();
+                shown += 1;
+            }
+            text.replace_range(block.start..block.start + block.body.len(), &told);
+        }
+        hold(&page.path, &text);
+    }
+    assert!(shown >= 20, "only {shown} commands of the story are shown");
+}
+
+/// What a command line prints, both streams as a terminal has them.
+fn printed(state: &Path, line: &str) -> String {
+    let answer = story::on_terminal(shell(state, line), COLUMNS);
+    assert!([0, 1].contains(&answer.code), "{line}: {answer:?}");
+    // On a terminal lines may be filled up to its width.
+    let lines = answer.out.lines().map(str::trim_end);
+    lines.chain(answer.err.lines()).fold(String::new(), |text, line| text + line + "\n")
+}
+
+/// A shell that finds decklog and the journal, and nothing of this machine's settings.
+fn shell(state: &Path, line: &str) -> Command {
+    let here = Path::new(env!("CARGO_BIN_EXE_decklog")).parent().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).current_dir(state).env_clear().stdin(Stdio::null());
+    command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", here.display()));
+    command.env("STATE_DIRECTORY", state).env("TZ", "UTC").env("NO_COLOR", "1").env("DECKLOG_PAGER", "cat");
+    command
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_picture_of_the_readme_is_what_is_printed() {
+    let dir = tale::friday().await;
+    let mut screen = String::new();
+    for line in picture::LINES {
+        let mut command = shell(dir.path(), &format!("{line} --color always"));
+        command.env_remove("NO_COLOR");
+        let answer = story::on_terminal(command, COLUMNS);
+        assert_eq!(answer.code, 0, "{line}: {answer:?}");
+        writeln!(screen, "\u{1b}[1m$ {line}\u{1b}[0m\n{}", answer.out).unwrap();
+    }
+    hold("docs/answer.svg", &picture::svg(&screen, usize::from(COLUMNS)));
+}
+
+/// The command lines of a block, continued lines joined.
+fn lines_of(block: &Block) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for line in block.body.replace("\\\n", "").lines() {
+        let typed = line.strip_prefix("$ ").or_else(|| line.strip_prefix("# "));
+        if ["console", "sh"].contains(&block.language.as_str())
+            && let Some(line) = typed.or_else(|| (block.language == "sh").then_some(line))
+        {
+            lines.push(line.to_owned());
+        }
+    }
+    lines
+}
+
+/// The decklog commands of a line: `sudo -u decklog decklog tail | jq …` has one.
+fn commands_in(line: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for (at, _) in line.match_indices("decklog ") {
+        let before = line[..at].trim_end();
+        let begins = before.is_empty() || ["|", "$(", "<(", "-u decklog", "&&", "kubectl"].iter().any(|end| before.ends_with(end));
+        let own = line[..at].is_empty() || line[..at].ends_with([' ', '(', '`']);
+        let words = words(line[at..].split([')', '`']).next().unwrap_or_default());
+        if begins && own && words.get(1).is_some_and(|word| word != "decklog") {
+            found.push(words);
+        }
+    }
+    found
+}
+
+#[test]
+fn every_command_line_can_be_typed() {
+    let mut wrong = String::new();
+    let mut shown: BTreeSet<String> = BTreeSet::new();
+    for page in all() {
+        for block in page.blocks() {
+            for line in lines_of(&block) {
+                for words in commands_in(&line) {
+                    if page.path != "docs/commands.md" {
+                        shown.extend(words.iter().skip(1).find(|word| !word.starts_with('-')).cloned());
+                    }
+                    if let Err(error) = Cli::try_parse_from(&words)
+                        && error.use_stderr()
+                    {
+                        let why = error.to_string();
+                        writeln!(wrong, "{}:{}: {line}\n  {}", page.path, block.line, why.lines().next().unwrap_or_default()).unwrap();
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(wrong, "");
+    let cli = generated::cli();
+    let all: BTreeSet<String> = cli.get_subcommands().map(|command| command.get_name().to_owned()).filter(|name| name != "help").collect();
+    let never: Vec<&String> = all.difference(&shown).collect();
+    assert!(never.is_empty(), "no example shows {never:?}");
+}
+
+/// Flags of other programs that the pages name.
+const FOREIGN_FLAGS: &[&str] = &[
+    "--locked", "--release", "--path", "--all-features", "--features", "--kubeconfig", "--server-side", "--etcd-compaction-interval",
+    "--etcd-servers-overrides", "--rm", "--read-only", "--raw", "--value", "--system", "--create", "--now", "--namespace",
+];
+
+#[test]
+fn every_command_and_flag_that_is_named_is_there() {
+    let cli = generated::cli();
+    let mut flags: BTreeSet<String> = ["--help".to_owned(), "--version".to_owned()].into();
+    let mut commands: BTreeSet<String> = BTreeSet::new();
+    let mut rest: Vec<&clap::Command> = vec![&cli];
+    while let Some(command) = rest.pop() {
+        flags.extend(command.get_arguments().filter_map(|arg| arg.get_long()).map(|long| format!("--{long}")));
+        rest.extend(command.get_subcommands());
+    }
+    commands.extend(cli.get_subcommands().map(|command| command.get_name().to_owned()));
+    let mut wrong = String::new();
+    let mut named = String::new();
+    for page in all() {
+        for code in page.code() {
+            let mut parts = code.split_whitespace();
+            if parts.next() == Some("decklog")
+                && let Some(word) = parts.next()
+                && word.chars().all(|c| c.is_ascii_lowercase())
+                && !commands.contains(word)
+            {
+                writeln!(wrong, "{}: `{code}`: no such command", page.path).unwrap();
+            }
+            for word in code.split([' ', '=', '[', ']', '\'', '"', ',', ')']).filter(|word| word.starts_with("--") && word.len() > 2) {
+                if !flags.contains(word) && !FOREIGN_FLAGS.contains(&word) {
+                    writeln!(wrong, "{}: `{code}`: no such flag", page.path).unwrap();
+                }
+            }
+            named.push_str(&code);
+            named.push('\n');
+        }
+    }
+    assert_eq!(wrong, "");
+    let named: BTreeSet<&str> = named.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).collect();
+    let missing: Vec<&String> = flags.iter().filter(|flag| !named.contains(flag.as_str()) && *flag != "--version").collect();
+    assert!(missing.is_empty(), "no page has {missing:?}");
+}
+
+/// `key = value` in code that is no key of decklog's configuration.
+const FOREIGN_KEYS: &[&str] = &["pool_mode", "synchronous_commit", "storage", "discard", "LogRateLimitIntervalSec", "max_payload", "RestartSec"];
+
+#[test]
+fn every_key_is_in_the_book_and_every_key_of_the_book_is_there() {
+    let sections = generated::sections();
+    let known: BTreeSet<&str> = sections.iter().flat_map(|section| &section.keys).flat_map(|key| key.name.split(['.', '['])).collect();
+    let mut wrong = String::new();
+    for page in all() {
+        for code in page.code() {
+            // `[state] max_age`, `[cluster] recover = "off"`.
+            if let Some((table, rest)) = code.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+                let table = table.trim_matches(['[', ']']);
+                let key = rest.trim_start_matches(']').split([' ', '=']).find(|word| !word.is_empty());
+                let section = sections.iter().find(|section| section.name == table);
+                match (section, key) {
+                    (None, _) if table.chars().all(|c| c.is_ascii_lowercase()) && table.len() > 1 && generated_word(table) => {
+                        writeln!(wrong, "{}: `{code}`: no such table", page.path).unwrap();
+                    }
+                    (Some(section), Some(key)) if !section.keys.iter().any(|known| known.name == key) => {
+                        writeln!(wrong, "{}: `{code}`: no such key", page.path).unwrap();
+                    }
+                    _ => {}
+                }
+            } else if let Some((key, _)) = code.split_once(" = ")
+                && !key.is_empty()
+                && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+                && !known.contains(key)
+                && !FOREIGN_KEYS.contains(&key)
+            {
+                writeln!(wrong, "{}: `{code}`: no such key", page.path).unwrap();
+            }
+        }
+        for block in page.blocks().iter().filter(|block| block.language == "toml") {
+            if let Err(problems) = configuration(&block.body) {
+                writeln!(wrong, "{}:{}: {problems}", page.path, block.line).unwrap();
+            }
+        }
+    }
+    assert_eq!(wrong, "");
+    // The reference is compared with the schema elsewhere; it is here that every key has a place in it.
+    let page = read("docs/keys.md");
+    for key in sections.iter().flat_map(|section| &section.keys) {
+        assert!(page.contains(&format!("| `{}` |", key.name)), "docs/keys.md has no {}", key.name);
+    }
+}
+
+/// Whether a word in brackets is meant as a table of the configuration, and not as a pattern.
+fn generated_word(word: &str) -> bool {
+    !["default", "name", "web", "item", "unit", "service"].contains(&word)
+}
+
+/// Whether a block is a configuration, or a part of one.
+fn configuration(text: &str) -> Result<(), String> {
+    let mut text = text.to_owned();
+    if !text.contains("[[watch]]") {
+        text.push_str("\n[[watch]]\nresources = [\"pods\"]\n");
+    }
+    let directories = ["STATE", "LOGS", "RUNTIME", "CREDENTIALS"].map(|name| (format!("{name}_DIRECTORY"), "/run".to_owned()));
+    Config::parse(&text, "block", &directories, Files::Ignore).map(drop).map_err(|problems| problems.to_string())
+}
+
+/// Hosts that a page may name: placeholders, this machine, and those whose names are facts.
+fn allowed(host: &str) -> bool {
+    let host = host.split(['/', ':', '?', '#']).next().unwrap_or_default();
+    let host = host.rsplit('@').next().unwrap_or_default();
+    let placeholder = host.ends_with(".example") || host.ends_with(".invalid") || host == "example.com" || host.ends_with(".example.com");
+    let here = host.starts_with("127.") || host.starts_with("0.0.0.0") || ["localhost", "", "…", "HOST", "loki", "USER"].contains(&host);
+    placeholder || here || !host.contains('.') || ["kubernetes.io", "cel.dev", "www.w3.org"].contains(&host)
+}
+
+#[test]
+fn no_page_names_a_host_of_somebody_else() {
+    let mut wrong = String::new();
+    for page in all() {
+        for (at, _) in page.text.match_indices("://") {
+            let host = page.text[at + 3..].split([' ', ')', '`', '"', '\'', '>', '\n', ',', '…']).next().unwrap_or_default();
+            if !allowed(host) {
+                writeln!(wrong, "{}: {host}", page.path).unwrap();
+            }
+        }
+    }
+    assert_eq!(wrong, "");
+}
+
+/// Nothing is written by accident: the writing of generated pages is asked for by a person.
+#[test]
+fn what_is_generated_is_compared_in_the_test_command() {
+    assert!(!writes() || std::env::var_os("CI").is_none(), "DECKLOG_BOOK=write is for a person");
+}
