@@ -1,4 +1,4 @@
-//! Tables, as they stand in the README.
+//! Tables, as they stand in docs/performance.md.
 
 /// Rows of what was measured.
 pub(super) struct Table {

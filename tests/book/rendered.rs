@@ -56,7 +56,7 @@ fn loads(name: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_book_is_built_and_loads_nothing_from_elsewhere() {
+fn mdbook_builds_the_book_and_it_loads_nothing_from_elsewhere() {
     let out = tempfile::tempdir().unwrap();
     let book = out.path().join("book");
     let run = Command::new(mdbook()).arg("build").arg(root()).arg("--dest-dir").arg(&book).output();

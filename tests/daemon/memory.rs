@@ -1,7 +1,7 @@
 //! Bounded memory, whatever the size of the cluster, of an object, or of a backlog.
 //!
 //! The binary runs under a limit of the kernel, and the most that it ever had resident is compared with the bound that
-//! the README states. `DECKLOG_TEST_MEMORY=full` takes the counts of the README: 100,000 Pods, a million small objects;
+//! docs/guarantees.md states. `DECKLOG_TEST_MEMORY=full` takes the counts of docs/sizing.md: 100,000 Pods, a million small objects;
 //! in a release build (`cargo test --release --test daemon memory::`, or `DECKLOG_TEST_BINARY` with the path of one) that
 //! is a matter of minutes.
 
@@ -16,7 +16,7 @@ use decklog::sim::{Object, objects};
 use crate::hostile::peak_mib;
 use crate::support::{Daemon, LIMIT, cluster_with, until};
 
-/// What decklog has resident at most, in MiB, as the README says.
+/// What decklog has resident at most, in MiB, as docs/guarantees.md says.
 const BOUND: u64 = 256;
 /// What the kernel lets it have at all, in MiB: its data, whether resident or not, with the stacks of its threads.
 const GIVEN: u64 = 448;

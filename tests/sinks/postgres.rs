@@ -304,7 +304,7 @@ async fn postgres_objects_are_the_cluster_also_for_another_journal() {
     trial.daemon.ready().await;
     trial.write(3);
     objects_become_right(&mut trial).await;
-    // The queries of docs/sinks.md.
+    // The queries of docs/sinks/postgres.md.
     let json = "SELECT objects.json(line)->'object'->'data'->>'value' FROM objects.objects WHERE name = 'm0'";
     assert_eq!(trial.far.audit(json).await.len(), usize::from(trial.sim.get("configmaps", "default", "m0").is_ok()));
     let life = "SELECT type, objects.json(line)->'change'->'areas' FROM objects.entries WHERE resource = 'configmaps' AND name = 'lasting' ORDER BY epoch, seq";
