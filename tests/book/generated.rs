@@ -8,7 +8,7 @@ use decklog::cli::Cli;
 use decklog::config::config_schema;
 use serde_json::Value;
 
-const MADE: &str = "<!-- made by tests/book: DECKLOG_BOOK=write cargo test --all-features --test book -->\n";
+const MADE: &str = "<!-- made by tests/book: see tests/README.md -->\n";
 
 /// The command line, as `decklog` reads it.
 pub(crate) fn cli() -> Command {
@@ -37,8 +37,12 @@ fn spelled(arg: &Arg) -> String {
 
 fn meaning(arg: &Arg) -> String {
     let mut text = arg.get_help().map(ToString::to_string).unwrap_or_default();
-    let values: Vec<String> =
-        arg.get_possible_values().iter().filter(|value| !value.is_hide_set()).map(|value| format!("`{}`", value.get_name())).collect();
+    let values: Vec<String> = arg
+        .get_possible_values()
+        .iter()
+        .filter(|value| !value.is_hide_set())
+        .map(|value| format!("`{}`", value.get_name()))
+        .collect();
     if !values.is_empty() && matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) {
         write!(text, ": {}", values.join(", ")).unwrap();
     }
@@ -123,6 +127,8 @@ pub(crate) struct Key {
 pub(crate) struct Section {
     /// `cluster`, `sink`, or the word of `type`.
     pub(crate) name: String,
+    /// Whether it is a type of sink, and no table.
+    pub(crate) is_type: bool,
     about: String,
     pub(crate) keys: Vec<Key>,
 }
@@ -215,7 +221,8 @@ impl Schema {
             });
             // A table below: its keys with their way.
             let inner = self.resolve(schema);
-            let tables = [inner].into_iter().chain(inner["anyOf"].as_array().into_iter().flatten());
+            let several = ["anyOf", "oneOf"].into_iter().flat_map(|word| inner[word].as_array().into_iter().flatten());
+            let tables = [inner].into_iter().chain(several);
             for table in tables.map(|table| self.resolve(table)).filter(|table| table["properties"].is_object()) {
                 for mut key in self.keys(table, default.unwrap_or(&Value::Null)) {
                     key.name = format!("{name}.{}", key.name);
@@ -244,18 +251,24 @@ pub(crate) fn sections() -> Vec<Section> {
         let many = of["type"] == "array";
         let of = schema.resolve(if many { schema.resolve(&of["items"]) } else { of });
         let default = &schema.0["properties"][name]["default"];
-        sections.push(Section { name: name.clone(), about, keys: schema.keys(of, default) });
+        sections.push(Section { name: name.clone(), is_type: false, about, keys: schema.keys(of, default) });
         for kind in of["oneOf"].as_array().into_iter().flatten() {
             let about = schema.about(kind);
             let word = text_of(&kind["properties"]["type"], "const").to_owned();
             let own = kind["$ref"].as_str().map_or(kind, |_| schema.resolve(kind));
             let mut keys = schema.keys(own, &Value::Null);
-            keys.extend(own["allOf"].as_array().into_iter().flatten().flat_map(|part| schema.keys(schema.resolve(part), &Value::Null)));
+            keys.extend(
+                own["allOf"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .flat_map(|part| schema.keys(schema.resolve(part), &Value::Null)),
+            );
             if kind["properties"].is_object() && kind["$ref"].is_string() {
                 keys.extend(schema.keys(kind, &Value::Null));
             }
             keys.retain(|key| key.name != "type");
-            types.push(Section { name: word, about, keys });
+            types.push(Section { name: word, is_type: true, about, keys });
         }
     }
     types.sort_by(|a, b| a.name.cmp(&b.name));
@@ -284,9 +297,6 @@ pub(crate) fn keys_of(section: &Section) -> String {
     text
 }
 
-/// The sections that are no type of sink.
-pub(crate) const TABLES: [&str; 7] = ["cluster", "state", "watch", "redact", "sink", "http", "log"];
-
 /// `docs/keys.md`.
 pub(crate) fn keys() -> String {
     let mut page = format!("{MADE}\n# Keys of the configuration\n\n");
@@ -295,10 +305,9 @@ pub(crate) fn keys() -> String {
          [Configuration](configuration.md) explains them, and the `config.toml` of the repository has each with its reason.\n\n",
     );
     for section in sections() {
-        let is_type = !TABLES.contains(&section.name.as_str());
         let title = match section.name.as_str() {
+            name if section.is_type => format!("Sinks of type `{name}`"),
             "watch" | "sink" => format!("`[[{}]]`", section.name),
-            name if is_type => format!("Sinks of type `{name}`"),
             name => format!("`[{name}]`"),
         };
         writeln!(page, "## {title}\n\n{}\n", section.about).unwrap();
@@ -309,7 +318,7 @@ pub(crate) fn keys() -> String {
             page.push_str(&table);
             page.push('\n');
         }
-        if is_type {
+        if section.is_type {
             writeln!(page, "[More about it](sinks/{}.md)\n", section.name).unwrap();
         }
     }

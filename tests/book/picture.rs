@@ -3,11 +3,8 @@
 use std::fmt::Write;
 
 /// What is asked in it.
-pub(crate) const LINES: [&str; 3] = [
-    "decklog log deploy/web",
-    "decklog blame deploy/web .spec.replicas image",
-    "decklog diff deploy/web --from 2026-11-20T10:00:00Z",
-];
+pub(crate) const LINES: [&str; 3] =
+    ["decklog log deploy/web", "decklog blame deploy/web .spec.replicas image", "decklog diff deploy/web --from 3"];
 
 /// Of a character, in pixels; of a line; of the margin.
 const CHARACTER: usize = 8;
@@ -62,15 +59,29 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
+/// What stands between runs of spaces, which SVG makes one, each with its column.
+fn pieces(text: &str) -> Vec<(usize, &str)> {
+    let mut pieces = Vec::new();
+    let mut column = 0;
+    for piece in text.split("  ") {
+        let bare = piece.trim_start();
+        if !bare.is_empty() {
+            pieces.push((column + piece.chars().count() - bare.chars().count(), bare.trim_end()));
+        }
+        column += piece.chars().count() + 2;
+    }
+    pieces
+}
+
 /// A screen with its escape codes as a picture of `columns`.
 pub(crate) fn svg(screen: &str, columns: usize) -> String {
     let lines: Vec<&str> = screen.trim_end().lines().collect();
     let (width, height) = (columns * CHARACTER + 2 * MARGIN, lines.len() * LINE + 2 * MARGIN);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n\
-         <!-- made by tests/book: DECKLOG_BOOK=write cargo test --all-features --test book -->\n\
+         <!-- made by tests/book: see tests/README.md -->\n\
          <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"{GROUND}\"/>\n\
-         <g font-family=\"ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace\" font-size=\"13\" fill=\"{TEXT}\" xml:space=\"preserve\">\n"
+         <g font-family=\"ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace\" font-size=\"13\" fill=\"{TEXT}\">\n"
     );
     let mut style = Style::default();
     for (n, line) in lines.iter().enumerate() {
@@ -83,15 +94,14 @@ pub(crate) fn svg(screen: &str, columns: usize) -> String {
                 style.obey(codes);
                 text = rest;
             }
-            let count = text.chars().count();
-            if !text.trim().is_empty() {
+            let attributes = style.attributes();
+            for (at, piece) in pieces(text) {
                 // Placed and stretched by columns, so that every font keeps them.
-                let x = MARGIN + column * CHARACTER;
-                let length = count * CHARACTER;
-                let attributes = style.attributes();
-                writeln!(svg, "<text x=\"{x}\" y=\"{y}\" textLength=\"{length}\"{attributes}>{}</text>", escaped(text)).unwrap();
+                let (x, length) = (MARGIN + (column + at) * CHARACTER, piece.chars().count() * CHARACTER);
+                let piece = escaped(piece);
+                writeln!(svg, "<text x=\"{x}\" y=\"{y}\" textLength=\"{length}\"{attributes}>{piece}</text>").unwrap();
             }
-            column += count;
+            column += text.chars().count();
         }
     }
     svg.push_str("</g>\n</svg>\n");

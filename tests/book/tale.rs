@@ -81,7 +81,8 @@ pub(crate) async fn friday() -> TempDir {
     web["metadata"]["managedFields"] = managed(&[apply("web", true), controller("09:15:20")]);
     let mut search =
         deployment("search", "shop", "3c9b7d10-8f42-4e6e-b0c1-6d5a4f3e2d1c", "registry.example/shop/search:2.0.3", 3);
-    search["metadata"]["managedFields"] = managed(&[("argocd-controller", "Apply", "", "09:20:00", applied("search", true))]);
+    search["metadata"]["managedFields"] =
+        managed(&[("argocd-controller", "Apply", "", "09:20:00", applied("search", true))]);
     let mut ledger =
         deployment("ledger", "pay", "a4f1e2d3-c4b5-4a69-8778-695a4b3c2d1e", "registry.example/pay/ledger:7.1.0", 2);
     ledger["metadata"]["managedFields"] = managed(&[("helm", "Update", "", "08:30:00", applied("ledger", true))]);
@@ -115,7 +116,8 @@ pub(crate) async fn friday() -> TempDir {
     web["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/shop/web:1.5.0".into();
     web["metadata"]["managedFields"] = managed(&[apply("web", true), controller("09:15:20"), set("10:12:00")]);
     story.put("10:12:00", "deployments", &web).await;
-    let mut next = owned("ReplicaSet", "web-7c9b", NEW_SET, ("Deployment", "web", WEB), &json!({"spec": {"replicas": 3}}));
+    let mut next =
+        owned("ReplicaSet", "web-7c9b", NEW_SET, ("Deployment", "web", WEB), &json!({"spec": {"replicas": 3}}));
     next["metadata"]["managedFields"] = managed(&[("kube-controller-manager", "Update", "", "10:12:00", replicas())]);
     story.put("10:12:00.1", "replicasets", &next).await;
     let mut pod = owned(
@@ -131,10 +133,8 @@ pub(crate) async fn friday() -> TempDir {
     story.put("10:12:00.3", "pods", &pod).await;
     let kubelet = |time| ("kubelet", "Update", "status", time, json!({"f:status": {}}));
     pod["status"] = json!({"phase": "Running", "conditions": ready(false, "10:12:03")});
-    pod["metadata"]["managedFields"] = managed(&[
-        ("kube-controller-manager", "Update", "", "10:12:00", json!({"f:spec": {}})),
-        kubelet("10:12:03"),
-    ]);
+    pod["metadata"]["managedFields"] =
+        managed(&[("kube-controller-manager", "Update", "", "10:12:00", json!({"f:spec": {}})), kubelet("10:12:03")]);
     story.put("10:12:03", "pods", &pod).await;
     for (at, count) in [("10:12:04", 1), ("10:12:06", 2), ("10:12:09", 3)] {
         web["status"]["updatedReplicas"] = count.into();
@@ -146,13 +146,15 @@ pub(crate) async fn friday() -> TempDir {
     story.delete("10:12:11", "pods", &old).await;
 
     // Two managers that do not agree.
+    let mut synced = "09:20:00";
     for (n, at) in ["10:15:00", "10:15:30", "10:16:00", "10:16:30", "10:17:00", "10:17:30"].into_iter().enumerate() {
         let (manager, count) = if n % 2 == 0 { ("horizontal-pod-autoscaler", 5) } else { ("argocd-controller", 3) };
         search["spec"]["replicas"] = count.into();
-        let others = ("argocd-controller", "Apply", "", "09:20:00", applied("search", false));
+        let others = ("argocd-controller", "Apply", "", synced, applied("search", false));
         search["metadata"]["managedFields"] = if n % 2 == 0 {
             managed(&[others, (manager, "Update", "", at, replicas())])
         } else {
+            synced = at;
             managed(&[(manager, "Apply", "", at, applied("search", true))])
         };
         story.put(at, "deployments", &search).await;
@@ -169,12 +171,15 @@ pub(crate) async fn friday() -> TempDir {
         ]);
         story.put(at, "deployments", &web).await;
         if count == 5 {
-            story.put_redacted("10:22:30", "secrets", &secret(&digest("93d0a1f47be258c6")), &["/data/password"], 2).await;
+            story
+                .put_redacted("10:22:30", "secrets", &secret(&digest("93d0a1f47be258c6")), &["/data/password"], 2)
+                .await;
             let edit = ("kubectl-edit", "Update", "", "10:25:00", json!({"f:data": {"f:app.conf": {}}}));
             let text = conf.replace("info", "debug").replace("retries 3\n", "");
             story.put("10:25:00", "configmaps", &settings(&text, &managed(&[edit]))).await;
             ledger["metadata"]["labels"]["team"] = "payments".into();
-            let label = ("kubectl-label", "Update", "", "10:28:00", json!({"f:metadata": {"f:labels": {"f:team": {}}}}));
+            let label =
+                ("kubectl-label", "Update", "", "10:28:00", json!({"f:metadata": {"f:labels": {"f:team": {}}}}));
             ledger["metadata"]["managedFields"] =
                 managed(&[("helm", "Update", "", "08:30:00", applied("ledger", true)), label]);
             story.put("10:28:00", "deployments", &ledger).await;
@@ -188,7 +193,13 @@ pub(crate) async fn friday() -> TempDir {
             "shop",
             "f3b6c8d2-1a40-4f7e-8b95-c0d1e2f30415",
             &json!({"value": "checkout-v2"}),
-            &managed(&[("flag-operator", "Update", "", time, json!({"f:data": {}, "f:metadata": {"f:annotations": {}}}))]),
+            &managed(&[(
+                "flag-operator",
+                "Update",
+                "",
+                time,
+                json!({"f:data": {}, "f:metadata": {"f:annotations": {}}}),
+            )]),
         );
         flags["metadata"]["annotations"] = json!({"flags.example/last-seen": format!("2026-11-20T{time}Z")});
         flags
@@ -207,10 +218,8 @@ pub(crate) async fn friday() -> TempDir {
     );
     third["metadata"]["labels"] = json!({"app": "web"});
     pod["status"]["conditions"] = ready(true, "10:12:05");
-    pod["metadata"]["managedFields"] = managed(&[
-        ("kube-controller-manager", "Update", "", "10:12:00", json!({"f:spec": {}})),
-        kubelet("10:12:05"),
-    ]);
+    pod["metadata"]["managedFields"] =
+        managed(&[("kube-controller-manager", "Update", "", "10:12:00", json!({"f:spec": {}})), kubelet("10:12:05")]);
     story.list("10:35:00", "pods", Some(Why::Expired), &[pod.clone(), third]).await;
 
     // The accident, and the repair.
@@ -218,7 +227,8 @@ pub(crate) async fn friday() -> TempDir {
     let mut again =
         deployment("search", "shop", "77b1c0de-5a4f-4c3b-9e2d-1f0a9b8c7d6e", "registry.example/shop/search:2.0.3", 3);
     again["metadata"]["creationTimestamp"] = "2026-11-20T10:42:00Z".into();
-    again["metadata"]["managedFields"] = managed(&[("kubectl-create", "Update", "", "10:42:00", applied("search", true))]);
+    again["metadata"]["managedFields"] =
+        managed(&[("kubectl-create", "Update", "", "10:42:00", applied("search", true))]);
     story.put("10:42:00", "deployments", &again).await;
     story.delete("10:45:00", "configmaps", &rates).await;
     story.end().await
