@@ -19,6 +19,7 @@ use std::process::{Command, Stdio};
 use clap::Parser;
 use decklog::cli::Cli;
 use decklog::config::{Config, Files};
+use decklog::filter::Filter;
 
 use pages::{Block, Page, all, book, hold, read, root, words, writes};
 
@@ -211,7 +212,7 @@ fn commands_in(line: &str) -> Vec<Vec<String>> {
         let begins = before.is_empty()
             || ["|", "$(", "<(", "-u decklog", "&&", "kubectl"].iter().any(|end| before.ends_with(end));
         let own = line[..at].is_empty() || line[..at].ends_with([' ', '(', '`']);
-        let words = words(line[at..].split([')', '`']).next().unwrap_or_default());
+        let words = words(&line[at..]);
         if begins && own && !line.starts_with("alias ") && words.get(1).is_some_and(|word| word != "decklog") {
             found.push(words);
         }
@@ -229,6 +230,10 @@ fn every_command_line_can_be_typed() {
                 for words in commands_in(&line) {
                     if page.path != "docs/commands.md" {
                         shown.extend(words.iter().skip(1).find(|word| !word.starts_with('-')).cloned());
+                    }
+                    let filter = words.iter().skip_while(|word| *word != "--where").nth(1);
+                    if let Some(Err(why)) = filter.map(|filter| Filter::compile(filter)) {
+                        writeln!(wrong, "{}:{}: {line}\n  {why}", page.path, block.line).unwrap();
                     }
                     // A time of day may lie ahead while this runs.
                     if let Err(error) = Cli::try_parse_from(&words)

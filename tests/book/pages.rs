@@ -191,7 +191,7 @@ pub(crate) fn words(line: &str) -> Vec<String> {
             (Some(_), c) => word.push(c),
             (None, '\'' | '"') => (quote, begun) = (Some(c), true),
             (None, '\\') => word.extend(chars.next()),
-            (None, '|' | ';' | '>' | '&') => break,
+            (None, '|' | ';' | '>' | '&' | ')' | '`') => break,
             (None, '#') if word.is_empty() && !begun => break,
             (None, c) if c.is_whitespace() => {
                 if begun || !word.is_empty() {
