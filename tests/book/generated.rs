@@ -24,7 +24,7 @@ fn cell(text: &str) -> String {
 /// As the help spells it: `-n, --namespace <NAMESPACE>`.
 fn spelled(arg: &Arg) -> String {
     let names: Vec<String> = arg.get_value_names().unwrap_or_default().iter().map(ToString::to_string).collect();
-    let value = names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" ");
+    let value = names.join(" ");
     if arg.is_positional() {
         let many = arg.get_num_args().is_some_and(|range| range.max_values() > 1);
         return format!("`{value}{}`", if many { "…" } else { "" });

@@ -2,6 +2,8 @@
 //! out. `DECKLOG_BOOK=write cargo test --all-features --test book` writes what is generated anew: the pages of commands and
 //! keys, the tables of keys in the sinks' pages, the output of the story's blocks, and the picture of the README.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod generated;
 mod pages;
 mod picture;
@@ -21,7 +23,7 @@ use decklog::cli::Cli;
 use decklog::config::{Config, Files};
 use decklog::filter::Filter;
 
-use pages::{Block, Page, all, book, hold, read, root, words, writes};
+use pages::{Block, Page, all, book, find, hold, read, root, words, writes};
 
 /// The columns of the terminal in the book.
 const COLUMNS: u16 = 100;
@@ -225,6 +227,10 @@ fn every_command_line_can_be_typed() {
     let mut wrong = String::new();
     let mut shown: BTreeSet<String> = BTreeSet::new();
     for page in all() {
+        if page.path != "docs/commands.md" {
+            let inline = page.code().into_iter().filter_map(|code| code.strip_prefix("decklog ").map(str::to_owned));
+            shown.extend(inline.filter_map(|code| code.split(' ').next().map(str::to_owned)));
+        }
         for block in page.blocks() {
             for line in lines_of(&block) {
                 for words in commands_in(&line) {
@@ -232,7 +238,7 @@ fn every_command_line_can_be_typed() {
                         shown.extend(words.iter().skip(1).find(|word| !word.starts_with('-')).cloned());
                     }
                     let filter = words.iter().skip_while(|word| *word != "--where").nth(1);
-                    if let Some(Err(why)) = filter.map(|filter| Filter::compile(filter)) {
+                    if let Some(Err(why)) = filter.map(|filter| Filter::compile(filter.as_str())) {
                         writeln!(wrong, "{}:{}: {line}\n  {why}", page.path, block.line).unwrap();
                     }
                     // A time of day may lie ahead while this runs.
@@ -273,6 +279,8 @@ const FOREIGN_FLAGS: &[&str] = &[
     "--server-side",
     "--etcd-compaction-interval",
     "--etcd-servers-overrides",
+    "--manifest",
+    "--archive",
     "--alter",
     "--entity-type",
     "--entity-name",
@@ -425,6 +433,32 @@ fn no_page_names_a_host_of_somebody_else() {
         }
     }
     assert_eq!(wrong, "");
+}
+
+/// The tests that `docs/guarantees.md` names.
+#[test]
+fn every_guarantee_names_tests_that_are_there() {
+    let mut sources = Vec::new();
+    for dir in ["src", "tests"] {
+        find(&root().join(dir), "rs", &mut sources);
+    }
+    let code: Vec<String> = sources.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let page = Page { path: "docs/guarantees.md".to_owned(), text: read("docs/guarantees.md") };
+    let (mut wrong, mut count) = (String::new(), 0);
+    for name in page.code() {
+        let is_file = name.starts_with("tests/") || name.starts_with("src/");
+        let there = match name.rsplit_once("::") {
+            Some((_, test)) => code.iter().any(|text| text.contains(&format!("fn {test}("))),
+            None if is_file => root().join(&name).exists(),
+            None => continue,
+        };
+        count += 1;
+        if !there {
+            writeln!(wrong, "{name}").unwrap();
+        }
+    }
+    assert_eq!(wrong, "");
+    assert!(count > 15, "only {count} tests are named");
 }
 
 /// Nothing is written by accident: the writing of generated pages is asked for by a person.

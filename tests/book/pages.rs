@@ -45,12 +45,13 @@ pub(crate) fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn find(dir: &Path, found: &mut Vec<PathBuf>) {
+/// Every file below `dir` with this extension.
+pub(crate) fn find(dir: &Path, wanted: &str, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            find(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "md") {
+            find(&path, wanted, found);
+        } else if path.extension().is_some_and(|extension| extension == wanted) {
             found.push(path);
         }
     }
@@ -59,7 +60,7 @@ fn find(dir: &Path, found: &mut Vec<PathBuf>) {
 /// Every page of the book but its table of contents.
 pub(crate) fn book() -> Vec<Page> {
     let mut found = Vec::new();
-    find(&root().join("docs"), &mut found);
+    find(&root().join("docs"), "md", &mut found);
     found.sort();
     let pages = found.iter().map(|path| path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned());
     pages.filter(|path| path != "docs/SUMMARY.md").map(|path| Page { text: read(&path), path }).collect()
