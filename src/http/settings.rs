@@ -24,7 +24,7 @@ pub struct Settings {
     /// Let `decklog --server` read the log here: who may open the unix socket, or shows a token of `token_file`, or a
     /// certificate of `client_ca_file`.
     pub reading: bool,
-    /// A file with the tokens that may read, one in each line, each of 16 characters at least. It is read anew for each
+    /// A file with the tokens that may read, one in each line, each of 16 characters at least. It is read again for each
     /// command.
     #[schemars(extend("format" = "readable-file"))]
     pub token_file: Option<PathBuf>,

@@ -86,7 +86,7 @@ pub struct Clash {
     pub expected: &'static str,
 }
 
-/// Whom a sink trusts, and what it shows of itself, over TLS. The files are PEM and are read anew when they change.
+/// TLS: whom a sink trusts, and its own certificate. The files are PEM and are read again when they change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tls {
     /// A PEM file with the certificate authorities to trust. Default: the system's.

@@ -35,19 +35,19 @@ pub struct Settings {
     /// The user, for the password in `password_file`.
     #[serde(default)]
     pub user: Option<String>,
-    /// A file with the password of `user`; read anew when it changes.
+    /// A file with the password of `user`; read again when it changes.
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub password_file: Option<PathBuf>,
-    /// A file with an API key in the form that is sent, `base64(id:key)`; read anew when it changes.
+    /// A file with an API key in the form that is sent, `base64(id:key)`; read again when it changes.
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub api_key_file: Option<PathBuf>,
-    /// A file with further headers, one `Name: value` a line; read anew when it changes.
+    /// A file with further headers, one `Name: value` a line; read again when it changes.
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub headers_file: Option<PathBuf>,
-    /// Whom it trusts, and what it shows of itself.
+    /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
     /// How long one request may take.

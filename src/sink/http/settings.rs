@@ -37,22 +37,22 @@ pub struct Settings {
     #[serde(default)]
     #[schemars(extend("format" = "headers", "writeOnly" = true))]
     pub headers: BTreeMap<String, String>,
-    /// A file with further headers, one `Name: value` a line; read anew when it changes.
+    /// A file with further headers, one `Name: value` a line; read again when it changes.
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub headers_file: Option<PathBuf>,
-    /// A file with the bearer token; read anew when it changes.
+    /// A file with the bearer token; read again when it changes.
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub bearer_file: Option<PathBuf>,
-    /// A file with the keys that requests are signed with, one a line; read anew when it changes. Default: no signature.
+    /// A file with the keys that requests are signed with, one a line; read again when it changes. Default: no signature.
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub signing_key_file: Option<PathBuf>,
     /// The networks that it may connect to, whatever the name in `url` resolves to. Default: all but link-local ones.
     #[serde(default)]
     pub allow_networks: Vec<Network>,
-    /// Whom it trusts, and what it shows of itself.
+    /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
     /// How long one request may take.

@@ -23,7 +23,7 @@ const FORMATS: &[Format] = &[
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "KafkaSink")]
 pub struct Settings {
-    /// Where it asks for the cluster: some of its brokers, each HOST:PORT.
+    /// Some of the brokers, each HOST:PORT.
     #[schemars(with = "Vec<BrokerText>", length(min = 1))]
     pub brokers: Vec<String>,
     /// The topic, which may have fields of the entry.
@@ -57,16 +57,16 @@ pub struct Settings {
     /// Whether to connect over TLS.
     #[serde(default)]
     pub tls: bool,
-    /// Whom it trusts, and what it shows of itself.
+    /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls_files: Tls,
-    /// How it says who it is. Default: not at all, but for a certificate.
+    /// How decklog authenticates. Default: not at all, but for a certificate.
     #[serde(default)]
     pub sasl: Option<Sasl>,
     /// The user for `sasl`.
     #[serde(default)]
     pub user: Option<String>,
-    /// A file with the password for `sasl`; read anew when it changes.
+    /// A file with the password for `sasl`; read again when it changes.
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub password_file: Option<PathBuf>,

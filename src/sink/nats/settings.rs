@@ -37,22 +37,22 @@ pub struct Settings {
     /// The subject of an entry.
     #[serde(default = "subject")]
     pub subject: Subject,
-    /// A file with credentials as `nsc` makes them (.creds); read anew when it changes.
+    /// A file with credentials as `nsc` makes them (.creds); read again when it changes.
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub credentials_file: Option<PathBuf>,
     /// The user that `password_file` is of.
     #[serde(default)]
     pub user: Option<String>,
-    /// A file with the password of `user`; read anew when it changes.
+    /// A file with the password of `user`; read again when it changes.
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub password_file: Option<PathBuf>,
-    /// A file with a token; read anew when it changes.
+    /// A file with a token; read again when it changes.
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub token_file: Option<PathBuf>,
-    /// Whom it trusts, and what it shows of itself.
+    /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
     /// How many entries are under way at once.

@@ -34,15 +34,15 @@ pub struct Settings {
     #[serde(default)]
     #[schemars(extend("format" = "headers", "writeOnly" = true))]
     pub headers: BTreeMap<String, String>,
-    /// A file with further headers, one `Name: value` a line; read anew when it changes.
+    /// A file with further headers, one `Name: value` a line; read again when it changes.
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub headers_file: Option<PathBuf>,
-    /// A file with the bearer token; read anew when it changes.
+    /// A file with the bearer token; read again when it changes.
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub bearer_file: Option<PathBuf>,
-    /// Whom it trusts, and what it shows of itself.
+    /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
     /// How long one request may take.

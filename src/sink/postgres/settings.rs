@@ -28,7 +28,7 @@ pub struct Settings {
     /// Whether the connection is encrypted, and what is verified.
     #[serde(default)]
     pub sslmode: SslMode,
-    /// A file with the password; read anew when it changes.
+    /// A file with the password; read again when it changes.
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub password_file: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub struct Settings {
     #[serde(default = "transaction_size")]
     #[schemars(range(min = 1, max = 10_000))]
     pub batch_size: usize,
-    /// Whom it trusts, and what it shows of itself.
+    /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
     /// How long one transaction may take.

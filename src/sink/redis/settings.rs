@@ -34,7 +34,7 @@ pub struct Settings {
     /// The user of the server's access control list. Default: its default user.
     #[serde(default)]
     pub user: Option<String>,
-    /// A file with the password; read anew when it changes.
+    /// A file with the password; read again when it changes.
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub password_file: Option<PathBuf>,
@@ -42,7 +42,7 @@ pub struct Settings {
     #[serde(default = "batch_size")]
     #[schemars(range(min = 1, max = 10_000))]
     pub batch_size: usize,
-    /// Whom it trusts, and what it shows of itself.
+    /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
     /// How long one exchange may take.

@@ -24,7 +24,7 @@ pub struct Settings {
     /// The region. Default: $AWS_REGION, else us-east-1.
     #[serde(default)]
     pub region: Option<String>,
-    /// A file with an access key as the AWS programs have it; read anew when it changes.
+    /// A file with an access key as the AWS programs have it; read again when it changes.
     #[serde(default)]
     #[schemars(extend("format" = "readable-file"))]
     pub credentials_file: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub struct Settings {
     /// A segment is closed when its first entry has waited so long.
     #[serde(default = "segment_age")]
     pub segment_age: Span,
-    /// Whom it trusts, and what it shows of itself.
+    /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
     /// How long one request may take.

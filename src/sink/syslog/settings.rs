@@ -58,7 +58,7 @@ pub struct Settings {
     /// The longest message that the server takes whole.
     #[serde(default = "max_message_size")]
     pub max_message_size: ByteSize,
-    /// Whom it trusts, and what it shows of itself.
+    /// TLS: whom decklog trusts, and its own certificate.
     #[serde(flatten)]
     pub tls: Tls,
     /// How long the server may take nothing.
