@@ -23,7 +23,7 @@ use decklog::cli::Cli;
 use decklog::config::{Config, Files};
 use decklog::filter::Filter;
 
-use pages::{Block, Page, all, book, find, hold, read, root, words, writes};
+use pages::{Block, Page, all, book, find, hold, plain, read, root, words, writes};
 
 /// The columns of the terminal in the book.
 const COLUMNS: u16 = 100;
@@ -70,19 +70,6 @@ fn links_lead_somewhere() {
         }
     }
     assert_eq!(broken, "");
-}
-
-/// `a/../b` is `b`.
-fn plain(path: &Path) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.iter().map(|part| part.to_str().unwrap()) {
-        match part {
-            ".." => drop(parts.pop()),
-            "." => {}
-            part => parts.push(part),
-        }
-    }
-    parts.join("/")
 }
 
 const SECTIONS: [&str; 8] =

@@ -208,3 +208,16 @@ pub(crate) fn words(line: &str) -> Vec<String> {
     }
     words
 }
+
+/// `a/../b` is `b`.
+pub(crate) fn plain(path: &Path) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.iter().map(|part| part.to_str().unwrap()) {
+        match part {
+            ".." => drop(parts.pop()),
+            "." => {}
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}

@@ -1,10 +1,11 @@
 //! The book as mdBook makes it: it builds, and nothing in it is loaded from elsewhere.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::pages::root;
+use crate::pages::{plain, root};
 
 /// mdBook, which `tests/run` installs.
 fn mdbook() -> PathBuf {
@@ -55,6 +56,32 @@ fn loads(name: &str, text: &str) -> Vec<String> {
     found
 }
 
+/// What stands in this attribute, wherever it is in a page.
+fn attribute<'p>(page: &'p str, name: &str) -> Vec<&'p str> {
+    let begin = format!(" {name}=\"");
+    page.split(begin.as_str()).skip(1).map(|rest| rest.split('"').next().unwrap_or_default()).collect()
+}
+
+/// Links of the rendered pages that lead nowhere: to no file, or to no place in a page.
+fn broken(pages: &BTreeMap<String, String>, book: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, page) in pages.iter().filter(|(name, _)| !["print.html", "404.html"].contains(&name.as_str())) {
+        for link in attribute(page, "href").into_iter().filter(|link| !link.contains("://") && !link.is_empty()) {
+            let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let below = Path::new(name).parent().unwrap();
+            let path = if target.is_empty() { name.clone() } else { plain(&below.join(target)) };
+            let leads = match pages.get(&path) {
+                Some(page) => anchor.is_empty() || attribute(page, "id").contains(&anchor),
+                None => book.join(&path).exists(),
+            };
+            if !leads {
+                found.push(format!("{name}: {link}"));
+            }
+        }
+    }
+    found
+}
+
 #[test]
 fn mdbook_builds_the_book_and_it_loads_nothing_from_elsewhere() {
     let out = tempfile::tempdir().unwrap();
@@ -69,18 +96,22 @@ fn mdbook_builds_the_book_and_it_loads_nothing_from_elsewhere() {
     let mut found = Vec::new();
     files(&book, &mut found);
     let mut wrong = String::new();
-    let mut pages = 0;
+    let mut pages = BTreeMap::new();
     for path in found {
         let name = path.strip_prefix(&book).unwrap().to_str().unwrap().to_owned();
         if name.ends_with(".html") || name.ends_with(".css") || name.ends_with(".svg") {
-            pages += usize::from(name.ends_with(".html"));
-            for target in loads(&name, &std::fs::read_to_string(&path).unwrap()) {
+            let text = std::fs::read_to_string(&path).unwrap();
+            for target in loads(&name, &text) {
                 writeln!(wrong, "{name}: {target}").unwrap();
+            }
+            if name.ends_with(".html") {
+                pages.insert(name, text);
             }
         }
     }
     assert_eq!(wrong, "");
-    assert!(pages > 30, "only {pages} pages were built");
+    assert_eq!(broken(&pages, &book), Vec::<String>::new());
+    assert!(pages.len() > 30, "only {} pages were built", pages.len());
 }
 
 #[test]
