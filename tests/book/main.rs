@@ -195,6 +195,9 @@ fn lines_of(block: &Block) -> Vec<String> {
 
 /// The decklog commands of a line: `sudo -u decklog decklog tail | jq …` has one.
 fn commands_in(line: &str) -> Vec<Vec<String>> {
+    // The runbook's alias.
+    let spelled = line.strip_prefix("d ").map(|rest| format!("decklog {rest}"));
+    let line = spelled.as_deref().unwrap_or(line);
     let mut found = Vec::new();
     for (at, _) in line.match_indices("decklog ") {
         let before = line[..at].trim_end();
@@ -446,6 +449,25 @@ fn every_guarantee_names_tests_that_are_there() {
     }
     assert_eq!(wrong, "");
     assert!(count > 15, "only {count} tests are named");
+}
+
+#[test]
+fn every_metric_that_is_named_is_there() {
+    let mut sources = Vec::new();
+    find(&root().join("src"), "rs", &mut sources);
+    let code: String = sources.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let mut wrong = BTreeSet::new();
+    for page in all() {
+        for (at, begin) in page.text.match_indices("decklog_") {
+            let rest = &page.text[at + begin.len()..];
+            let name = rest.split(|c: char| !(c.is_ascii_lowercase() || c == '_')).next().unwrap_or_default();
+            let bare = name.strip_suffix("_total").unwrap_or(name);
+            if !code.contains(&format!("\"{bare}\"")) && !code.contains(&format!("\"decklog_{bare}\"")) {
+                wrong.insert(format!("{}: decklog_{name}", page.path));
+            }
+        }
+    }
+    assert_eq!(wrong, BTreeSet::new());
 }
 
 /// Nothing is written by accident: the writing of generated pages is asked for by a person.
