@@ -250,6 +250,15 @@ fn every_command_line_can_be_typed() {
             }
         }
     }
+    // The README's recipes stand in a table.
+    let readme = Page { path: "README.md".to_owned(), text: read("README.md") };
+    for code in readme.code().iter().filter(|code| code.starts_with("decklog ")) {
+        if let Err(error) = Cli::try_parse_from(words(code))
+            && !error.to_string().contains("still to come today")
+        {
+            writeln!(wrong, "README.md: {code}\n  {}", error.to_string().lines().next().unwrap_or_default()).unwrap();
+        }
+    }
     assert_eq!(wrong, "");
     let cli = generated::cli();
     let all: BTreeSet<String> =
