@@ -168,10 +168,10 @@ fn timings(cluster: &cluster::Settings) -> Timings {
 async fn goes_on(journal: &Journal) -> Result<(), JournalError> {
     if journal.is_copy()? {
         let epoch = journal.begin_epoch(None).await?;
-        tracing::warn!(epoch, "the state directory is a copy, or was put back from one: a new epoch begins");
+        tracing::warn!(epoch, "the state directory is a copy, or was restored from one: a new epoch begins");
     }
     if let Err(error) = journal.renew_mark().await {
-        tracing::warn!("{error}; only the outputs show whether the state directory is put back from a copy");
+        tracing::warn!("{error}; only the outputs show whether the state directory is restored from a copy");
     }
     Ok(())
 }
@@ -311,7 +311,7 @@ impl Running {
             setting.notifier.reloading();
         }
         match self.try_reload(setting).await {
-            Ok(()) => tracing::info!("SIGHUP: the configuration was read again, and files are opened anew"),
+            Ok(()) => tracing::info!("SIGHUP: the configuration was read again, and files are opened again"),
             Err(text) => {
                 tracing::error!("SIGHUP: the new configuration is refused and the running one kept:\n{text}");
             }

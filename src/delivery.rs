@@ -561,7 +561,7 @@ impl Driver {
             after = after.0,
             epoch,
             "the output of this sink holds another timeline: {}, and what follows goes there under {} epoch",
-            "the journal was put back from an older copy, or another decklog wrote there",
+            "the journal was restored from an older copy, or another decklog wrote there",
             if begins { "a new" } else { "a later" },
         );
         if after.next() < before {

@@ -121,7 +121,7 @@ async fn play(out: Out, forever: bool, keep: Option<PathBuf>) -> Result<(), Fail
     ))?;
     stage.blank()?;
     stage.say(
-        "The daemon is killed again. A ConfigMap is deleted and made anew under the same name, etcd is compacted, as it is\nevery few minutes, and the ConfigMap is changed once more:",
+        "The daemon is killed again. A ConfigMap is deleted and made again under the same name, etcd is compacted, as it is\nevery few minutes, and the ConfigMap is changed once more:",
     )?;
     stage.kill_daemon().await?;
     let from = stage.seen();

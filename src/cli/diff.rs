@@ -38,7 +38,7 @@ pub struct DiffArgs {
     /// entry (its seq) [default: an hour ago]
     #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
     pub from: Option<At>,
-    /// The second moment, likewise [default: now]
+    /// The second moment, as for --from [default: now]
     #[arg(long, value_name = "TIME or SEQ", value_parser = at)]
     pub to: Option<At>,
 }

@@ -50,7 +50,7 @@ pub struct FilterArgs {
     /// Not before: so long ago (10m, 1h30m, 2d), or a time: 10:30, yesterday, '2026-11-21 10:30', RFC 3339
     #[arg(long, value_name = "WHEN", value_parser = ago)]
     pub since: Option<Timestamp>,
-    /// Not after: likewise
+    /// Not after: as for --since
     #[arg(long, value_name = "WHEN", value_parser = ago)]
     pub until: Option<Timestamp>,
     /// Only entries for which this CEL expression over the entry is true: 'type == "DELETED" && namespace == "shop"'

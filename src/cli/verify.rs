@@ -178,13 +178,13 @@ fn verdict(names: &str, found: &Copied) -> Verdict {
     };
     let open = match (found.begin_proved, found.end_proved) {
         (true, true) => String::new(),
-        (true, false) => "; nothing tells whether more belongs after that".to_owned(),
+        (true, false) => "; nothing shows whether more belongs after that".to_owned(),
         (false, true) if found.epochs.first().is_some_and(|part| part.first > 1) => {
             "; what came before that is in no file that was given: the sink began later, or rotation has removed it"
                 .to_owned()
         }
-        (false, true) => "; nothing tells whether more belongs before that".to_owned(),
-        (false, false) => "; nothing tells whether more belongs to it".to_owned(),
+        (false, true) => "; nothing shows whether more belongs before that".to_owned(),
+        (false, false) => "; nothing shows whether more belongs to it".to_owned(),
     };
     let all = match &found.sink {
         Some(sink) if found.end_proved => format!(", the last that the sink {sink} took"),

@@ -28,7 +28,7 @@ pub struct Settings {
     pub allow_insecure_tls: bool,
     /// How often, at least, each source is compared with what the API server has: not less than "1s"; "off" for never.
     pub audit_every: Period,
-    /// What may be spent on reading from the API server's own history what a watch missed; "off" for nothing: then that
+    /// What may be spent on reading from the API server's own history what a watch missed; with "off" nothing, and then that
     /// is a GAP.
     pub recover: Recover,
 }

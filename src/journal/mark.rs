@@ -20,6 +20,7 @@ use crate::model::Seq;
 /// What it is called in the state directory.
 const FILE: &str = "journal.mark";
 
+/// How it begins. A mark that begins otherwise is none, so this never changes: the directory would be taken for a copy.
 const TEXT: &str = "decklog tells by this file whether its state directory is a copy. Leave it where it is.\n";
 
 /// What stands before how far the journal is.

@@ -392,7 +392,7 @@ impl NatsSink {
     }
 
     fn lost(&self) -> SinkError {
-        SinkError::lost(format!("the stream {} does not end where it did: it was put back, or made anew", self.stream))
+        SinkError::lost(format!("the stream {} does not end where it did: it was restored, or made again", self.stream))
     }
 
     /// Publishes entries one after the other without waiting in between: each is only stored right after the one before

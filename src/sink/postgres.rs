@@ -316,7 +316,7 @@ impl PostgresSink {
             };
             if less {
                 return Err(SinkError::lost(format!(
-                    "{shown} holds less than before: it was put back to an earlier state, and gets the rest again"
+                    "{shown} holds less than before: it was restored to an earlier state, and gets the rest again"
                 )));
             }
             return Err(SinkError::halt(format!(

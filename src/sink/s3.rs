@@ -364,7 +364,7 @@ impl S3Sink {
             return Err(self.another());
         }
         Err(SinkError::lost(format!(
-            "{} holds less than before: it was put back to an earlier state, or something else is mounted there, and gets the rest again",
+            "{} holds less than before: it was restored to an earlier state, or something else is mounted there, and gets the rest again",
             self.store.shown
         )))
     }

@@ -124,7 +124,7 @@ fn daemon(status: &Status) -> Vec<Alarm> {
             alarm: DESCRIPTORS_LOW,
             about: String::new(),
             since: None,
-            what: format!("{open} of {most} file descriptors are in use: soon no watch can be opened anew"),
+            what: format!("{open} of {most} file descriptors are in use: soon no watch can be opened again"),
             remedy: "raise LimitNOFILE of the service (`systemctl edit decklog`) and restart it".to_owned(),
         });
     }

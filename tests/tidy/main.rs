@@ -179,6 +179,43 @@ fn only_wire_knows_entries() {
     assert_eq!(found, BTreeMap::new(), "only wire knows the JSON of entries");
 }
 
+/// The words that CONTRIBUTING.md asks not to use, where people read them.
+#[test]
+fn people_read_one_word_for_one_thing() {
+    let read = |path: &Path| fs::read_to_string(path).unwrap();
+    let rules = read(&root().join("CONTRIBUTING.md"));
+    let (_, list) = rules.split_once("| not | but |\n|---|---|\n").unwrap();
+    let rows = list.lines().map_while(|line| line.strip_prefix("| ")?.split_once(" | "));
+    let words: Vec<&str> = rows.flat_map(|(not, _)| not.split(", ")).collect();
+    assert!(words.len() > 8, "{words:?}");
+    let uses = |text: &str| {
+        let text: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '-').collect();
+        let text = format!(" {} ", text.join(" ").to_lowercase());
+        words.iter().find(|word| text.contains(&format!(" {word} "))).copied()
+    };
+    let mut found = Vec::new();
+    for (module, code) in House::read(root()).code {
+        // What a simulation prints, its makers read; and the text of the mark is a format, which old state directories have.
+        if module[0] == "sim" || module.ends_with(&["journal".to_owned(), "mark".to_owned()]) {
+            continue;
+        }
+        literals(code, &mut |literal| {
+            let text = literal.to_string();
+            found.extend(uses(&text).map(|word| format!("{word}: {} {text}", module.join("::"))));
+        });
+    }
+    let mut pages = vec![root().join("README.md"), root().join("config.toml")];
+    for dir in ["docs", "docs/sinks"] {
+        pages.extend(fs::read_dir(root().join(dir)).unwrap().map(|entry| entry.unwrap().path()));
+    }
+    for page in pages.iter().filter(|page| page.extension().is_some_and(|kind| kind == "md" || kind == "toml")) {
+        for (number, line) in read(page).lines().enumerate() {
+            found.extend(uses(line).map(|word| format!("{word}: {}:{} {line}", page.display(), number + 1)));
+        }
+    }
+    assert!(found.is_empty(), "CONTRIBUTING.md has other words for these:\n{}", found.join("\n"));
+}
+
 #[test]
 fn files_are_short() {
     let mut long = Vec::new();

@@ -20,7 +20,7 @@ pub(super) fn meaning(code: RDKafkaErrorCode, text: &str, doing: &str, settings:
     #[allow(clippy::wildcard_enum_match_arm, reason = "every other code may heal")]
     match code {
         Code::Fenced | Code::ProducerFenced | Code::InvalidProducerEpoch => SinkError::halt(format!(
-            "another producer has taken over the transactional_id {id:?}: stop the other decklog or give it a transactional_id of its own, and send SIGHUP to go on here (brokers that were put back and lost nothing of it look the same)"
+            "another producer has taken over the transactional_id {id:?}: stop the other decklog or give it a transactional_id of its own, and send SIGHUP to go on here (brokers that were restored and lost nothing of it look the same)"
         )),
         Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidRecord => SinkError::Refused {
             text: format!(

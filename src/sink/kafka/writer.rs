@@ -171,7 +171,7 @@ impl Writer {
 
     /// Writes without a transaction: what was taken before the first that was not is there for good.
     fn send_on(&mut self, records: &[Record], patience: &Patience) -> Result<(), Failure> {
-        let producer = self.producer.as_ref().expect("whoever writes has connected before");
+        let producer = self.producer.as_ref().expect("a writer has connected before");
         let context = producer.client().context();
         context.begin();
         let (sent, mut fault) = self.send(producer, records, patience);
@@ -224,7 +224,7 @@ impl Writer {
                         "a transaction was not ended in time, and the brokers gave it up; {text}"
                     )),
                     SinkError::Halt { .. } if self.is_behind(patience) => SinkError::lost(
-                        "Kafka no longer holds the position that was committed: the brokers were put back to an earlier state",
+                        "Kafka no longer holds the position that was committed: the brokers were restored to an earlier state",
                     ),
                     SinkError::Halt { .. }
                     | SinkError::Retry { .. }
@@ -266,7 +266,7 @@ impl Writer {
 
     fn try_transact(&self, records: &[Record], patience: &Patience) -> Result<LogPosition, SinkError> {
         let settings = &self.settings;
-        let producer = self.producer.as_ref().expect("whoever writes has connected before");
+        let producer = self.producer.as_ref().expect("a writer has connected before");
         let context = producer.client().context();
         context.begin();
         let failed = |error: &KafkaError| fault::of(error, "writing in a transaction", settings);
