@@ -25,6 +25,7 @@ pub mod diff;
 pub mod get;
 pub mod init;
 pub mod log;
+pub mod man;
 pub mod names;
 pub mod output;
 pub mod pager;
@@ -177,6 +178,8 @@ pub enum Command {
     Demo(demo::DemoArgs),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
+    /// Print a man page: of a command, or of config.toml
+    Man(man::ManArgs),
     /// Print the JSON Schema of config.toml, or of an entry
     Schema(schema::SchemaArgs),
     /// Print the version
@@ -517,6 +520,7 @@ impl Command {
             | Self::Sink(_)
             | Self::Demo(_)
             | Self::Completions(_)
+            | Self::Man(_)
             | Self::Schema(_)
             | Self::Version => false,
         }
@@ -550,6 +554,7 @@ impl Command {
             | Self::Sink(_)
             | Self::Demo(_)
             | Self::Completions(_)
+            | Self::Man(_)
             | Self::Version => &[],
         }
     }
@@ -584,6 +589,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Sink(args) => sink::main(args, &global),
         Command::Demo(args) => demo::main(args, &global),
         Command::Completions(args) => completions::main(args, &global),
+        Command::Man(args) => man::main(args, &global),
         Command::Schema(args) => schema::main(args, &global),
         Command::Version => {
             let mut out = Out::new(&global);
@@ -648,6 +654,7 @@ mod tests {
                 "sink",
                 "demo",
                 "completions",
+                "man",
                 "schema",
                 "version"
             ]

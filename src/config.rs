@@ -26,6 +26,7 @@ mod check;
 mod environment;
 mod format;
 mod problem;
+mod reference;
 mod schema;
 mod tree;
 
@@ -33,6 +34,7 @@ mod tree;
 mod tests;
 
 pub use problem::{Problem, Problems, SourceSpan};
+pub use reference::{Key, Table, reference};
 pub use schema::config_schema;
 
 /// A configuration file has at most this many bytes: more is some other file.

@@ -494,7 +494,7 @@ fn renamed<'a>(text: &str, mut words: impl Iterator<Item = &'a str>) -> Option<S
 }
 
 /// The word of a variant's `type`.
-fn tag(variant: &Json) -> Option<&str> {
+pub(super) fn tag(variant: &Json) -> Option<&str> {
     variant["properties"]["type"]["const"].as_str()
 }
 
@@ -521,7 +521,7 @@ fn join(mut parts: Vec<String>) -> String {
 }
 
 /// What a schema takes, for people.
-fn expected(root: &Json, schema: &Json) -> String {
+pub(super) fn expected(root: &Json, schema: &Json) -> String {
     let schema = resolve(root, schema);
     if is_tagged(&schema) {
         return "a table".to_owned();

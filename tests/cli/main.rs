@@ -192,6 +192,7 @@ async fn a_wrong_command_line_exits_64_and_help_0() {
         &["diff", "--from", "noon"],
         &["replay", "--sink", "x"],
         &["completions", "klingon"],
+        &["man", "klingon"],
         &["tail", "-o", "xml"],
         &["verify", "--where", "true"],
     ] {
@@ -531,6 +532,7 @@ async fn a_closed_pipe_is_a_quiet_end() {
         &["tail", "--since", "2026-01-01T00:00:00Z", "-o", "json"],
         &["diff", "--from", "1"],
         &["completions", "zsh"],
+        &["man", "log"],
     ] {
         let mut child = state.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (line, reader) = first_line(&mut child);

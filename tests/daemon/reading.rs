@@ -316,6 +316,7 @@ async fn a_server_runs_nothing_but_what_reads_its_log() {
         "schema",
         "sink init file",
         "completions bash",
+        "man --dir /etc",
         "verify /etc/passwd",
         "version",
     ] {

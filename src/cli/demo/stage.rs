@@ -321,6 +321,7 @@ impl Stage {
             | Said::Sink(_)
             | Said::Demo(_)
             | Said::Completions(_)
+            | Said::Man(_)
             | Said::Schema(_)
             | Said::Version) => return Err(self.lost(&format!("no part of the story: {other:?}"))),
         };
