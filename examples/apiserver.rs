@@ -1,0 +1,59 @@
+//! The simulated API server as a program, for tests of what is installed and for trying things by hand:
+//!
+//! ```text
+//! cargo run --example apiserver -- KUBECONFIG
+//! ```
+//!
+//! It writes a kubeconfig for itself, and prints a line for each list and watch that it is asked for. The ConfigMap `shop/count`
+//! counts from 1 on, five times a second. It ends with its standard input.
+#![allow(clippy::print_stdout, reason = "what it is asked is for whoever runs it")]
+
+use std::error::Error;
+use std::io::{Read, stdin};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use decklog::sim::faults::Asked;
+use decklog::sim::{Sim, objects};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let kubeconfig = PathBuf::from(std::env::args_os().nth(1).ok_or("usage: apiserver KUBECONFIG")?);
+    let sim = Sim::start().await?;
+    sim.create_namespace("shop")?;
+    sim.create("deployments.apps", objects::deployment("shop", "web", 2, "nginx:1.29"))?;
+    sim.create("configmaps", objects::config_map("shop", "count", "1"))?;
+    sim.write_kubeconfig(&kubeconfig)?;
+    let mut beat = tokio::time::interval(Duration::from_millis(200));
+    let (ends, mut end) = oneshot::channel();
+    std::thread::spawn(move || {
+        // However it ends, it has.
+        drop(stdin().read_to_end(&mut Vec::new()));
+        ends.send(()).unwrap_or_default();
+    });
+    let (mut printed, mut count) = (0, 1);
+    loop {
+        tokio::select! {
+            _ = beat.tick() => {}
+            _ = &mut end => return Ok(()),
+        }
+        count += 1;
+        sim.patch("configmaps", "shop", "count", &json!({"data": {"value": count.to_string()}}))?;
+        let requests = sim.requests();
+        for seen in &requests[printed..] {
+            let resource = seen.resource.as_deref().unwrap_or_default();
+            match seen.asked {
+                // One object, not older than what is known: whether the server has a version already. It is asked before a watch.
+                Asked::List if seen.param("limit").as_deref() == Some("1") && seen.query.contains("NotOlderThan") => {
+                    println!("probe {resource}");
+                }
+                Asked::List => println!("list {resource}"),
+                Asked::Watch => println!("watch {resource}"),
+                Asked::Get | Asked::Write | Asked::Other => {}
+            }
+        }
+        printed = requests.len();
+    }
+}
