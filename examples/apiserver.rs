@@ -28,11 +28,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     sim.write_kubeconfig(&kubeconfig)?;
     let mut beat = tokio::time::interval(Duration::from_millis(200));
     let (ends, mut end) = oneshot::channel();
-    std::thread::spawn(move || {
+    std::thread::Builder::new().name("end".to_owned()).spawn(move || {
         // However it ends, it has.
         drop(stdin().read_to_end(&mut Vec::new()));
         ends.send(()).unwrap_or_default();
-    });
+    })?;
     let (mut printed, mut count) = (0, 1);
     loop {
         tokio::select! {

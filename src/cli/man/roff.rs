@@ -130,7 +130,7 @@ pub(super) fn italic(text: &str) -> String {
 fn marked(text: &str) -> String {
     let parts: Vec<&str> = text.split('`').collect();
     // One that has no partner is a backtick.
-    if parts.len() % 2 == 0 {
+    if parts.len().is_multiple_of(2) {
         return escaped(text);
     }
     parts.iter().enumerate().map(|(at, part)| if at % 2 == 1 { bold(part) } else { escaped(part) }).collect()
