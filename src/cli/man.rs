@@ -127,7 +127,7 @@ fn whole(command: &mut Command, date: &str) -> String {
     examples(&mut page, "");
     let others: Vec<String> =
         every(command, "").iter().map(|(name, _)| format!("decklog-{}(1)", name.replace(' ', "-"))).collect();
-    see_also(&mut page, others.iter().map(String::as_str).chain(["decklog-config(5)", "kubectl(1)"]));
+    page.see_also(others.iter().map(String::as_str).chain(["decklog-config(5)", "kubectl(1)"]));
     page.done()
 }
 
@@ -156,7 +156,7 @@ fn of_command(command: &mut Command, name: &str, date: &str) -> String {
     page.section("EXIT STATUS");
     page.paragraph("0 when it is done, 1 when the answer is no. decklog(1) has all of them.");
     examples(&mut page, &name["decklog-".len()..]);
-    see_also(&mut page, ["decklog(1)", "decklog-config(5)"]);
+    page.see_also(["decklog(1)", "decklog-config(5)"]);
     page.done()
 }
 
@@ -248,11 +248,6 @@ fn examples(page: &mut Page, name: &str) {
         page.paragraph(says);
         page.example(line);
     }
-}
-
-fn see_also<'n>(page: &mut Page, names: impl IntoIterator<Item = &'n str>) {
-    page.section("SEE ALSO");
-    page.paragraph(&names.into_iter().collect::<Vec<_>>().join(", "));
 }
 
 #[cfg(test)]

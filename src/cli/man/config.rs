@@ -1,7 +1,6 @@
 //! decklog-config(5): every key of `config.toml`.
 
 use super::roff::{Page, bold, escaped, italic};
-use super::see_also;
 use crate::config::{self, Key, STANDARD_FILES};
 
 /// A configuration that shows what most of them hold.
@@ -53,7 +52,7 @@ pub(super) fn page(date: &str) -> String {
     page.section("EXAMPLES");
     page.paragraph("The log of a whole cluster, also in a file:");
     page.example(EXAMPLE);
-    see_also(&mut page, ["decklog(1)", "decklog-init(1)", "decklog-check(1)", "decklog-schema(1)"]);
+    page.see_also(["decklog(1)", "decklog-init(1)", "decklog-check(1)", "decklog-schema(1)"]);
     page.done()
 }
 

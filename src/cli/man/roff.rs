@@ -79,6 +79,11 @@ impl Page {
         self.fresh = false;
     }
 
+    pub(super) fn see_also<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
+        self.section("SEE ALSO");
+        self.paragraph(&names.into_iter().collect::<Vec<_>>().join(", "));
+    }
+
     pub(super) fn done(self) -> String {
         self.text
     }
