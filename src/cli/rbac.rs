@@ -137,7 +137,7 @@ fn rights(watches: &[watch::Settings], discovered: &Discovered) -> Rights {
 
 fn manifests(rights: &Rights) -> String {
     let mut out = String::from(
-        "# The least rights that this configuration needs. Bind them to whoever decklog runs as, for example\n\
+        "# The least rights that this configuration needs. Bind them to the user that decklog runs as, for example\n\
          #   kubectl create clusterrolebinding decklog --clusterrole=decklog --serviceaccount=NAMESPACE:NAME\n",
     );
     if !rights.namespaces.is_empty() {

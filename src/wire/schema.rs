@@ -26,7 +26,7 @@ pub fn entry_schema() -> Value {
                 "type": "integer", "minimum": 1,
                 "description": "The place in the journal: from 1, dense, never reused.",
             },
-            "epoch": text("Names this journal; a new one begins when a journal is created again or found behind what a sink already holds."),
+            "epoch": text("Names this journal; a new one begins when a journal is created, or found behind what a sink already holds."),
             "id": text("Names the change, equal in every resend and on every decklog that watched it: UID.RESOURCEVERSION.TYPE; for a GAP: EPOCH.SEQ. It may come again: drop repeats by epoch and seq, which together name the entry."),
             "time": {
                 "type": "string", "format": "date-time",

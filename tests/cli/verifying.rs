@@ -87,8 +87,8 @@ async fn verify_says_how_much_of_a_copy_it_has_proved() {
     };
     // Nothing tells which sink writes it.
     for (part, says) in [
-        (&lines[..], "copy.jsonl is whole and unaltered from entry 1 to 7; nothing tells whether more belongs to it"),
-        (&lines[2..5], "copy.jsonl is whole and unaltered from entry 3 to 5; nothing tells whether more belongs to it"),
+        (&lines[..], "copy.jsonl is whole and unaltered from entry 1 to 7; nothing shows whether more belongs to it"),
+        (&lines[2..5], "copy.jsonl is whole and unaltered from entry 3 to 5; nothing shows whether more belongs to it"),
     ] {
         let text = check(part).done();
         assert_eq!(text.lines().last().unwrap(), says);
@@ -140,7 +140,7 @@ async fn verify_says_how_much_of_a_copy_it_has_proved() {
     sink.acknowledge(decklog::model::Seq(7)).await.unwrap();
     state.journal.begin_epoch(None).await.unwrap();
     let text = check(&lines).done();
-    assert!(text.ends_with("from entry 1 to 7; nothing tells whether more belongs to it\n"), "{text}");
+    assert!(text.ends_with("from entry 1 to 7; nothing shows whether more belongs to it\n"), "{text}");
     state.watch(vec![upsert("shop", "api", 50)]).await;
     sink.acknowledge(decklog::model::Seq(8)).await.unwrap();
     let answer = check(&lines);

@@ -196,7 +196,9 @@ fn people_read_one_word_for_one_thing() {
     let mut found = Vec::new();
     for (module, code) in House::read(root()).code {
         // What a simulation prints, its makers read; and the text of the mark is a format, which old state directories have.
-        if module[0] == "sim" || module.ends_with(&["journal".to_owned(), "mark".to_owned()]) {
+        if module.first().is_some_and(|room| room == "sim")
+            || module.ends_with(&["journal".to_owned(), "mark".to_owned()])
+        {
             continue;
         }
         literals(code, &mut |literal| {

@@ -29,7 +29,7 @@ pub(super) const SIGNALS: [Said; 2] = [
     ("SIGTERM, SIGINT", "Stop, with every position kept. A second one stops at once."),
     (
         "SIGHUP",
-        "Read the configuration again and open files anew. A wrong configuration is refused, and the old one kept.",
+        "Read the configuration again and open files again. A wrong configuration is refused, and the old one kept.",
     ),
 ];
 
