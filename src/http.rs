@@ -16,14 +16,14 @@ pub use settings::{FORMATS, Listen, Settings};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -111,7 +111,13 @@ pub async fn bind(settings: &Settings) -> Result<Bound, BindError> {
     if let Some(identity) = &identity {
         identity.acceptor().await.map_err(refused)?;
     }
-    Ok(Bound { socket: listen_on(&settings.listen).await?, identity, gate })
+    let socket = listen_on(&settings.listen).await?;
+    if let (Listen::Unix(path), Some(_)) = (&settings.listen, &gate) {
+        // Whoever is in the daemon's own group may read, whatever its umask is.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
+            .map_err(|error| refused(format!("cannot let others read over {}: {error}", path.display())))?;
+    }
+    Ok(Bound { socket, identity, gate })
 }
 
 async fn listen_on(listen: &Listen) -> Result<Socket, BindError> {
@@ -169,7 +175,10 @@ pub async fn serve(bound: Bound, endpoints: Endpoints, stop: CancellationToken) 
         .route("/metrics", get(scrape))
         .route("/status", get(show_status))
         .with_state(Served { endpoints, reads: Arc::new(Semaphore::new(MOST_READS)) })
-        .route("/read", post(reading::read).with_state(Arc::new(reading)));
+        .route(
+            "/read",
+            post(reading::read).layer(DefaultBodyLimit::max(reading::MOST_ASKED)).with_state(Arc::new(reading)),
+        );
     answer_all(socket, identity.map(Arc::new), router, LIMITS, stop).await
 }
 

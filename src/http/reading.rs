@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, FromRequest, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -38,6 +38,12 @@ pub const MEMORY: u64 = 256 << 20;
 
 /// Where nothing is printed for so long, a frame says that the connection lives.
 pub const ALIVE_EVERY: Duration = Duration::from_secs(15);
+
+/// A request has at most so many bytes: it is a command line.
+pub(super) const MOST_ASKED: usize = 64 << 10;
+
+/// What may be asked for, as far as the log of the daemon names it.
+const COMMANDS: [&str; 10] = ["tail", "log", "show", "get", "diff", "blame", "churn", "status", "verify", "__complete"];
 
 /// A token is this long at least.
 const SHORTEST_TOKEN: usize = 16;
@@ -103,16 +109,21 @@ impl Gate {
         let mut file = Followed::new(path);
         file.refresh().await.map_err(|error| error.to_string())?;
         let text = file.text().map_err(|error| error.to_string())?;
-        let short = tokens(text).position(|token| token.len() < SHORTEST_TOKEN);
-        match short {
-            Some(at) => Err(format!(
-                "token {} in {} has less than {SHORTEST_TOKEN} characters, and can be guessed; `openssl rand -hex 32` makes a good one",
-                at + 1,
-                path.display()
-            )),
-            None if tokens(text).next().is_none() => Err(format!("{} holds no token", path.display())),
-            None => Ok(Some(Self { tokens: Some(Mutex::new(file)) })),
+        let at = path.display();
+        for (number, token) in tokens(text).enumerate().map(|(number, token)| (number + 1, token)) {
+            if token.len() < SHORTEST_TOKEN {
+                return Err(format!(
+                    "token {number} in {at} has less than {SHORTEST_TOKEN} characters, and can be guessed; `openssl rand -hex 32` makes a good one"
+                ));
+            }
+            if token.contains(char::is_whitespace) {
+                return Err(format!("token {number} in {at} has a space in it: write one token in each line"));
+            }
         }
+        if tokens(text).next().is_none() {
+            return Err(format!("{at} holds no token"));
+        }
+        Ok(Some(Self { tokens: Some(Mutex::new(file)) }))
     }
 
     /// Who that is, for the log; nothing where it may not read.
@@ -132,8 +143,12 @@ impl Gate {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return None;
         }
-        // One that cannot be read for a moment leaves what was read last.
-        drop(file.refresh().await);
+        // A file that is gone lets nobody in: what was read last may be what somebody took back.
+        file.forget();
+        if let Err(error) = file.refresh().await {
+            tracing::warn!("{error}; nobody reads the log with a token until it can be read");
+            return None;
+        }
         // Digests are compared: how long that takes says nothing of the tokens.
         let shown = Sha256::digest(shown.trim());
         let known = tokens(file.text().ok()?).filter(|token| token.len() >= SHORTEST_TOKEN);
@@ -144,7 +159,7 @@ impl Gate {
 }
 
 fn tokens(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().map(str::trim).filter(|line| !line.is_empty())
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 impl Reading {
@@ -153,13 +168,12 @@ impl Reading {
     }
 }
 
-/// Runs a command for somebody elsewhere.
+/// Runs a command for somebody elsewhere. Who may not read costs a look at the head of the request, and no more.
 pub(super) async fn read(
     State(reading): State<Arc<Reading>>,
     Extension(peer): Extension<Peer>,
     Extension(stage): Extension<Stage>,
-    headers: HeaderMap,
-    Json(ask): Json<Ask>,
+    request: Request,
 ) -> Response {
     let refuse = |status: StatusCode, text: &str| (status, format!("{text}\n")).into_response();
     let Some(gate) = &reading.gate else {
@@ -168,20 +182,23 @@ pub(super) async fn read(
             "this decklog lets nobody read its log over HTTP; set [http] reading = true there",
         );
     };
-    let Some(who) = gate.admits(&peer, &headers).await else {
+    let Some(who) = gate.admits(&peer, request.headers()).await else {
         let text = "show a token of its [http] token_file, or a certificate that its client_ca_file knows";
         let mut answer = refuse(StatusCode::UNAUTHORIZED, text);
         answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
         return answer;
+    };
+    let ask = match Json::<Ask>::from_request(request, &()).await {
+        Ok(Json(ask)) => ask,
+        Err(rejection) => return rejection.into_response(),
     };
     let Ok(turn) = Arc::clone(&reading.turns).try_acquire_owned() else {
         let text = format!("{MOST_COMMANDS} commands are reading already; try again when one has ended");
         return refuse(StatusCode::SERVICE_UNAVAILABLE, &text);
     };
     // What is asked for may hold values of objects, and this log never does.
-    let command =
-        ask.args.iter().find(|arg| !arg.starts_with('-')).filter(|word| word.bytes().all(|b| b.is_ascii_lowercase()));
-    tracing::info!(who, command = command.map_or("?", String::as_str), "somebody reads the log over HTTP");
+    let command = ask.args.iter().find_map(|arg| COMMANDS.into_iter().find(|command| command == arg));
+    tracing::info!(who, command = command.unwrap_or("?"), "somebody reads the log over HTTP");
     match start(&ask, &reading.state) {
         Ok(child) => {
             stage.streams();
@@ -292,11 +309,12 @@ mod tests {
 
     use super::*;
 
-    async fn gate(tokens: &str) -> Result<Option<Gate>, String> {
+    /// With its file, which has to stay.
+    async fn gate(tokens: &str) -> Result<(Gate, tempfile::NamedTempFile), String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, tokens).unwrap();
         let settings = Settings { reading: true, token_file: Some(file.path().to_owned()), ..Settings::default() };
-        Gate::of(&settings).await
+        Gate::of(&settings).await.map(|gate| (gate.unwrap(), file))
     }
 
     fn shows(text: &str) -> HeaderMap {
@@ -305,7 +323,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_who_shows_a_token_reads() {
-        let gate = gate("0123456789abcdef\n\n  fedcba9876543210  \n").await.unwrap().unwrap();
+        let (gate, file) = gate("0123456789abcdef\n\n  fedcba9876543210  \n").await.unwrap();
         let peer = Peer::Tcp([127, 0, 0, 1].into(), None);
         for (shown, who) in [
             ("Bearer 0123456789abcdef", Some("127.0.0.1, token 1")),
@@ -321,6 +339,9 @@ mod tests {
         }
         assert_eq!(gate.admits(&peer, &HeaderMap::new()).await, None);
         assert_eq!(gate.admits(&Peer::Unix(Some(7)), &HeaderMap::new()).await.as_deref(), Some("uid 7"));
+        // Whoever takes the file away takes all tokens back.
+        file.close().unwrap();
+        assert_eq!(gate.admits(&peer, &shows("Bearer 0123456789abcdef")).await, None);
     }
 
     #[tokio::test]
@@ -335,7 +356,11 @@ mod tests {
     #[tokio::test]
     async fn tokens_that_can_be_guessed_are_refused() {
         assert!(gate("0123456789abcdef\nshort\n").await.unwrap_err().contains("token 2"));
-        assert!(gate(" \n").await.unwrap_err().contains("holds no token"));
+        assert!(gate(" \n# only a comment\n").await.unwrap_err().contains("holds no token"));
+        assert!(gate("0123456789abcdef\nfour words are no token").await.unwrap_err().contains("token 2"));
+        let peer = Peer::Tcp([127, 0, 0, 1].into(), None);
+        let (commented, _file) = gate("# of the platform team\n0123456789abcdef\n").await.unwrap();
+        assert_eq!(commented.admits(&peer, &shows("Bearer # of the platform team")).await, None);
         assert!(Gate::of(&Settings::default()).await.unwrap().is_none());
     }
 

@@ -23,6 +23,8 @@ struct Files {
     key: Followed,
     clients: Option<Followed>,
     made: Option<Arc<ServerConfig>>,
+    /// They have changed since that was made. A connection that is given up in between leaves it to the next one.
+    stale: bool,
 }
 
 impl Identity {
@@ -30,7 +32,13 @@ impl Identity {
     pub(super) fn of(settings: &Settings) -> Option<Self> {
         let (cert, key) = (settings.tls_cert_file.as_deref()?, settings.tls_key_file.as_deref()?);
         let clients = settings.client_ca_file.as_deref().map(Followed::new);
-        Some(Self(Mutex::new(Files { cert: Followed::new(cert), key: Followed::new(key), clients, made: None })))
+        Some(Self(Mutex::new(Files {
+            cert: Followed::new(cert),
+            key: Followed::new(key),
+            clients,
+            made: None,
+            stale: true,
+        })))
     }
 
     /// What takes a connection, by the files as they are now.
@@ -39,14 +47,13 @@ impl Identity {
     /// What is wrong with them, where they were never right.
     pub(super) async fn acceptor(&self) -> Result<TlsAcceptor, String> {
         let mut files = self.0.lock().await;
-        let mut other = files.made.is_none();
-        let Files { cert, key, clients, .. } = &mut *files;
+        let Files { cert, key, clients, stale, .. } = &mut *files;
         for file in [cert, key].into_iter().chain(clients) {
-            other |= file.refresh().await.map_err(|error| error.to_string())?;
+            *stale |= file.refresh().await.map_err(|error| error.to_string())?;
         }
-        if other {
+        if files.stale {
             match files.make() {
-                Ok(made) => files.made = Some(Arc::new(made)),
+                Ok(made) => (files.made, files.stale) = (Some(Arc::new(made)), false),
                 Err(text) if files.made.is_none() => return Err(text),
                 // A certificate and its key are replaced one after the other.
                 Err(text) => tracing::warn!("{text}; the endpoints go on showing the certificate that they had"),

@@ -229,6 +229,12 @@ async fn only_those_read_who_may() {
     let mut shows = std::process::Command::new("openssl");
     let shown = shows.args(["s_client", "-connect", &address]).stdin(Stdio::null()).output().unwrap();
     assert!(String::from_utf8_lossy(&shown.stdout).contains("CN = later"), "the new certificate is shown");
+    with(&[("token-file", "good")]).await.done();
+    let word = ["--color", "never", "-o", "json", "show", "1"];
+    let flags = ["--ca-file", &ca, "--token-file", &path("good")];
+    from_elsewhere(&at, &[&word[..], &flags].concat(), &[]).await.done();
+    fs::remove_file(path("tokens")).unwrap();
+    with(&[("token-file", "good")]).await.refused(78, &["does not let you read"]);
     // It says who has read, and what is secret is not in that.
     daemon.says("somebody reads the log over HTTP").await;
     let said = daemon.said();
@@ -236,7 +242,7 @@ async fn only_those_read_who_may() {
         said.contains("token 2") && said.contains("certificate sha256:") && said.contains("command=\"show\""),
         "{said}"
     );
-    assert!(!said.contains("token-of-"), "no token is logged");
+    assert!(!said.contains("token-of-") && !said.contains("command=\"never\""), "nothing of the request is logged");
     daemon.stop().await;
 }
 
@@ -246,6 +252,8 @@ async fn nobody_reads_where_reading_is_off() {
     let sim = cluster().await;
     let mut daemon = daemon(&sim, "listen = \"unix:http.sock\"").await;
     from_elsewhere(&unix(&daemon), &["tail"], &[]).await.refused(78, &["set [http] reading = true"]);
+    // Nothing of what a stranger sends is read.
+    assert_eq!(post(&daemon, "Content-Type: application/json\r\n", &vec![b'['; 1 << 20]).0, 403);
     daemon.stop().await;
     let address = free_address();
     let beside = |more: &str| daemon.config(WATCH, &format!("[http]\nlisten = {address:?}\n{more}"));
@@ -344,7 +352,7 @@ async fn a_server_runs_nothing_but_what_reads_its_log() {
         (json, b"not json", 400),
         ("", b"{\"args\":[\"tail\"]}", 415),
         ("Content-Type: text/plain\r\n", b"{\"args\":[\"tail\"]}", 415),
-        (json, &vec![b' '; 3 << 20], 413),
+        (json, &vec![b' '; 65 << 10], 413),
     ] {
         assert_eq!(post(&daemon, head, body).0, status, "{head} {:?}", &body[..body.len().min(20)]);
     }
@@ -468,7 +476,10 @@ async fn an_answer_that_is_cut_is_not_whole() {
         }
     }
     for (answer, says) in [
-        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "so it is no decklog that lets its log be read: hello"),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            "so it is not a decklog that lets its log be read: hello",
+        ),
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "404 Not Found"),
         ("HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n", "302 Found"),
     ] {
