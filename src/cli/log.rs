@@ -82,7 +82,11 @@ impl LogArgs {
         let asked = self.all || self.only.picks() || self.areas.iter().any(|area| area == "status");
         let is_noted =
             |path: &str| !path.starts_with("/metadata/") || path.starts_with(NOTED) || bookkeeping::is_book(path);
-        let notes = || change.patch.iter().all(|op| is_noted(&op.path));
+        // Where redaction has dropped what changed, nothing here says what that was.
+        let notes = || {
+            let mut paths = change.patch.iter().map(|op| &*op.path);
+            paths.clone().any(|path| path.starts_with(NOTED)) && paths.all(is_noted)
+        };
         let areas = || change.areas.iter().map(String::as_str);
         let is_status = |area: &str| area == "status" || area == "metadata" && notes();
         entry.op == EntryType::Modified

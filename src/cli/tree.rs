@@ -136,7 +136,10 @@ impl<'a> Node<'a> {
     /// Puts elements that a patch moved back to where they stand in the object, with what went from behind each of them.
     pub(super) fn settle(&mut self) {
         match &mut self.body {
-            Body::Object(members) => members.iter_mut().for_each(|(_, node)| node.settle()),
+            Body::Object(members) => {
+                members.retain(|(_, node)| !node.is_forgotten());
+                members.iter_mut().for_each(|(_, node)| node.settle());
+            }
             Body::Array(items) => {
                 items.iter_mut().for_each(Self::settle);
                 if !items.iter().filter_map(|item| item.home).is_sorted() {
@@ -291,10 +294,21 @@ impl<'a> Node<'a> {
     fn forget(&mut self, place: usize) {
         match &mut self.body {
             // It is gone either way, and what stands behind it stays where it is: there may be thousands.
-            Body::Object(members) => members[place].1.there = false,
+            Body::Object(members) => {
+                members[place].1.there = false;
+                // An object of which nothing is left has nothing in it, and somebody has set that.
+                while members.last().is_some_and(|(_, node)| node.is_forgotten()) {
+                    members.pop();
+                }
+            }
             Body::Array(items) => drop(items.remove(place)),
             Body::Leaf(_) => {}
         }
+    }
+
+    /// Whether it came and went, all of it later than what the tree goes back to.
+    fn is_forgotten(&self) -> bool {
+        !self.there && matches!(self.mark, Mark::Gone)
     }
 
     fn remove(&mut self, place: usize) -> Option<Self> {
@@ -608,6 +622,23 @@ mod tests {
         tree.credit(0);
         assert!(tree.leaves().iter().all(|leaf| leaf.node.origin == Some(last)) && tree.leaves().len() == MANY);
         assert!(LOOKED.get() < 20 * MANY, "{} looks for {MANY} members", LOOKED.get());
+    }
+
+    /// An object that is empty again was set by who set it, also where members came and went since.
+    #[test]
+    fn an_object_that_is_empty_again_is_somebodys() {
+        let versions = [r#"{"data":{}}"#, r#"{"data":{"x":"1"}}"#, r#"{"data":{"x":"1","y":"2"}}"#, r#"{"data":{}}"#];
+        let last = versions.len() - 1;
+        let mut tree = Node::parse(versions[last].as_bytes()).unwrap();
+        for at in (1..=last).rev() {
+            let json = change(versions[at - 1], versions[at]);
+            tree.revert_to(&serde_json::from_str::<Change<'_>>(&json).unwrap().patch, at);
+        }
+        tree.credit(0);
+        tree.settle();
+        let leaves = tree.leaves();
+        assert_eq!(leaves.len(), 1, "{leaves:?}");
+        assert!(leaves[0].node.origin == Some(0) && tree.is_credited(), "{leaves:?}");
     }
 
     fn object() -> impl Strategy<Value = serde_json::Value> {
