@@ -10,11 +10,11 @@
 //! the line below. Everywhere else each line has its whole time and full names, so that it can be searched and sorted
 //! alone.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::clock::{Clock, Stamp, clock, moment};
 use super::names::kind;
-use super::output::{Ink, Look, Row, printable};
+use super::output::{Ink, Look, Row, plural, printable};
 use super::what::Described;
 use super::{Failure, object};
 use crate::journal::{Reader, StoredEntry};
@@ -229,7 +229,9 @@ pub(super) fn put_gaps(row: &mut Row, entries: &[Entry<'_>], clock: &Clock) {
     let more = names.len().saturating_sub(NAMED_GAPS);
     names.truncate(NAMED_GAPS);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    row.put(None, &format!("{} sources ", entries.len()));
+    let sources: BTreeSet<_> = entries.iter().map(|entry| (entry.full_resource(), entry.namespace.clone())).collect();
+    let gaps = if sources.len() == entries.len() { String::new() } else { format!("{} gaps of ", entries.len()) };
+    row.put(None, &format!("{gaps}{} ", plural(sources.len() as u64, "source", "sources")));
     row.put(Some(Ink::Alarm), &printable(&format!("{why}: changes may be missing{since}")));
     row.put(None, &printable(&format!(" (entries {from} to {to}): {}{more}", names.join(", "))));
 }

@@ -1,14 +1,14 @@
 //! What many sources have to say at once is one line of the daemon's log: a cluster has sixty of them, and an outage meets
 //! all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// So many sources are named in a line.
 const NAMED: usize = 3;
 
-/// What has become of a source, in the order in which that happens.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// What has become of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// It needs a person, or the API server does.
     Degraded(String),
@@ -22,14 +22,27 @@ pub(super) enum Event {
     Again,
 }
 
-/// What has happened since the last line.
+/// What has happened since the last line, in its order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct News(Arc<Mutex<BTreeMap<Event, BTreeSet<String>>>>);
+pub(super) struct News(Arc<Mutex<Told>>);
+
+type Told = Vec<(Event, BTreeSet<String>)>;
 
 impl News {
     /// A source has this to say.
     pub(super) fn tell(&self, source: String, event: Event) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(event).or_default().insert(source);
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Beside those of which it is true as well, but never before what the source has said since.
+        for (known, sources) in told.iter_mut().rev() {
+            if *known == event {
+                sources.insert(source);
+                return;
+            }
+            if sources.contains(&source) {
+                break;
+            }
+        }
+        told.push((event, BTreeSet::from([source])));
     }
 
     /// Writes what has happened into the log.
@@ -42,10 +55,10 @@ impl News {
                 Event::Lost(why) => tracing::warn!(
                     sources,
                     why,
-                    "changes may be missing: asking for them, and the log gets a GAP where they cannot be had"
+                    "changes may be missing: decklog asks for them, and records a GAP where it cannot get them"
                 ),
                 Event::Compacted => {
-                    tracing::warn!(sources, "what was missed is compacted in part: the log gets a GAP");
+                    tracing::warn!(sources, "etcd has compacted a part of what was missed: decklog records a GAP");
                 }
                 Event::Recovered => tracing::info!(sources, "nothing is missing: what the watch missed is recovered"),
                 Event::Again => tracing::info!(sources, "watching again"),
@@ -66,6 +79,34 @@ fn names(sources: &BTreeSet<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_happened_last_is_said_last() {
+        let news = News::default();
+        for (source, event) in [
+            ("a", Event::Lost("expired")),
+            ("b", Event::Again),
+            ("a", Event::Recovered),
+            ("b", Event::Lost("expired")),
+            ("b", Event::Degraded("refused".to_owned())),
+            ("a", Event::Again),
+        ] {
+            news.tell(source.to_owned(), event);
+        }
+        let told = news.0.lock().unwrap();
+        let told: Vec<_> = told.iter().map(|(event, sources)| (event.clone(), names(sources))).collect();
+        assert_eq!(
+            told,
+            [
+                (Event::Lost("expired"), "a".to_owned()),
+                (Event::Again, "b".to_owned()),
+                (Event::Recovered, "a".to_owned()),
+                (Event::Lost("expired"), "b".to_owned()),
+                (Event::Degraded("refused".to_owned()), "b".to_owned()),
+                (Event::Again, "a".to_owned()),
+            ]
+        );
+    }
 
     #[test]
     fn many_are_counted_and_few_are_named() {
