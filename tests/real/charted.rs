@@ -166,6 +166,10 @@ fn wrong_values_are_refused() {
         ("persistence.size=5", "size"),
         ("service.port=http", "port"),
         ("replicas=2", "replicas"),
+        (
+            "serviceMonitor.enabled=true,config.http.tls_cert_file=/x,config.http.tls_key_file=/y",
+            "serviceMonitor.tlsConfig",
+        ),
     ] {
         let refused = render(&nothing, &["--set", wrong]);
         let said = String::from_utf8_lossy(&refused.stderr);
@@ -210,6 +214,18 @@ fn what_is_rendered_is_what_was_asked_for() {
             );
         }
     }
+    // Names that YAML would read as numbers stay names.
+    let digits = ["template", "1234", chart().to_str().unwrap(), "--namespace", "567", "--kube-version", "1.36"]
+        .map(str::to_owned);
+    let digits = helm(&digits.each_ref().map(String::as_str));
+    assert!(digits.status.success(), "{digits:?}");
+    let text = String::from_utf8(digits.stdout).unwrap();
+    for document in serde_yaml_ng::Deserializer::from_str(&text) {
+        let object = Value::deserialize(document).unwrap();
+        let meta = &object["metadata"];
+        assert!(meta["name"].is_string() && !meta["namespace"].is_number(), "{object}");
+        assert_eq!(meta["labels"]["app.kubernetes.io/instance"], "1234", "{object}");
+    }
     let (_, objects) = rendered(&value_sets()["everything"]);
     let rules = of_kind(&objects, "PrometheusRule").next().unwrap();
     let own: Value = serde_yaml_ng::from_str(&fs::read_to_string(repository("docs/alerts.yaml")).unwrap()).unwrap();
@@ -223,7 +239,7 @@ pub async fn scenario(version: Version) {
         operators(&cluster, plural, kind).await;
     }
     let restricted = json!({"pod-security.kubernetes.io/enforce": "restricted"});
-    for name in [NAMESPACE, "shop", "pay"] {
+    for name in [NAMESPACE, "shop", "pay", "123", "on"] {
         cluster.create("/api/v1/namespaces", &json!({"metadata": {"name": name, "labels": restricted}})).await;
     }
     for (name, values) in value_sets() {
@@ -294,6 +310,7 @@ async fn installed(cluster: &Cluster) {
             .replace("/var/lib/decklog/log.jsonl", dir.join("log.jsonl").to_str().unwrap())
             .replace("/var/lib/decklog", dir.join("state").to_str().unwrap())
             .replace("${CREDENTIALS_DIRECTORY}", credentials.to_str().unwrap())
+            .replace("/var/lib/decklog/late.jsonl", dir.join("late.jsonl").to_str().unwrap())
             .replace("https://collector.example/", "http://127.0.0.1:9/")
             .replace("0.0.0.0:9465", &format!("127.0.0.1:{port}"))
             .replace("[cluster]\n", &format!("[cluster]\nkubeconfig = {kubeconfig:?}\naudit_every = \"off\"\n"))

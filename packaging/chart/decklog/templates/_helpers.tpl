@@ -27,8 +27,8 @@
 {{- end -}}
 
 {{- define "decklog.selector" -}}
-app.kubernetes.io/name: {{ include "decklog.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "decklog.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "decklog.labels" -}}
@@ -38,14 +38,28 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{/* Helm takes every number of a values file for a float, and no key of decklog's is one. */}}
+{{- define "decklog.integers" -}}
+{{- $map := . -}}
+{{- range $key, $value := $map -}}
+{{- if kindIs "map" $value -}}
+{{- include "decklog.integers" $value -}}
+{{- else if kindIs "slice" $value -}}
+{{- range $value -}}{{- if kindIs "map" . -}}{{- include "decklog.integers" . -}}{{- end -}}{{- end -}}
+{{- else if kindIs "float64" $value -}}
+{{- $_ := set $map $key (int64 $value) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The configuration, with what the chart decides. */}}
 {{- define "decklog.config" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $state := merge (dict "path" "/var/lib/decklog") (default dict $config.state) -}}
 {{- $http := merge (dict "listen" (printf "0.0.0.0:%v" .Values.service.port) "allow_remote" true) (default dict $config.http) -}}
-{{- $toml := toToml (merge (dict "state" $state "http" $http) $config) -}}
-{{- /* Helm takes every number for a float; no key of decklog's is one. */ -}}
-{{- regexReplaceAll "(?m)^(\\s*[a-z_]+ = -?[0-9]+)[.]0$" $toml "${1}" -}}
+{{- $config = merge (dict "state" $state "http" $http) $config -}}
+{{- include "decklog.integers" $config -}}
+{{- toToml $config -}}
 {{- end -}}
 
 {{- define "decklog.scheme" -}}
