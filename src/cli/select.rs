@@ -38,6 +38,16 @@ pub struct SelectArgs {
     pub waits: bool,
 }
 
+impl SelectArgs {
+    /// Whether only some entries are asked for.
+    #[must_use]
+    pub fn picks(&self) -> bool {
+        let only = &self.only;
+        let objects = !self.objects.is_empty() || self.selector.is_some() || !only.namespace.is_empty();
+        objects || !only.types.is_empty() || only.picks()
+    }
+}
+
 /// What every command that prints entries takes to choose among them.
 #[derive(Args, Clone, Debug, Default)]
 pub struct FilterArgs {
@@ -184,7 +194,7 @@ impl FilterArgs {
     /// Where it is to come, was before the log began, or ends before it begins.
     pub fn check(&self, reader: &mut Reader) -> Result<(), Failure> {
         if self.since.zip(self.until).is_some_and(|(since, until)| since > until) {
-            return Err(Failure::usage("--since is after --until; exchange them"));
+            return Err(Failure::usage("--since is after --until; swap them"));
         }
         if let Some(since) = self.since {
             object::not_to_come(reader, since)?;
@@ -342,8 +352,7 @@ impl Selection {
     ///
     /// # Errors
     /// As [`Selection::page`].
-    pub fn newest(&self, reader: &mut Reader, after: Seq, count: usize) -> Result<Seq, Failure> {
-        let head = reader.head()?;
+    pub fn newest(&self, reader: &mut Reader, after: Seq, head: Seq, count: usize) -> Result<Seq, Failure> {
         let (mut before, mut left) = (head.next(), count);
         while left > 0 {
             let page = PAGE.min(if self.filter.is_some() { PAGE } else { left });

@@ -14,6 +14,10 @@ use crate::wire::EntryError;
 /// How many entries are printed by default.
 const LAST: usize = 10;
 
+/// What is said where there may be more of what was asked for.
+const CUT: &str =
+    "note: these are the newest 10 that fit; --since WHEN prints all of them since then, --last COUNT so many";
+
 /// Arguments of `decklog tail`.
 #[derive(Args, Debug)]
 pub struct TailArgs {
@@ -46,29 +50,37 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
     let mut printer = Printer::new(&out, global, &reader)?;
 
     let begin = selection.begin(&reader)?;
+    // What comes while the newest are counted is not among them.
+    let mut head = reader.head()?;
     let count = args.last.or_else(|| select.only.since.is_none().then_some(LAST));
+    // Who asks for some entries may take what is printed for all of them.
+    let cuts = args.last.is_none() && count.is_some() && select.picks();
     if args.reverse {
         let mut left = count.unwrap_or(usize::MAX);
-        let mut before = reader.head()?.next();
+        let (mut before, mut more) = (head.next(), false);
         while left > 0 && before > begin.next() {
             let (entries, reached) = selection.page_back(&mut reader, begin, before)?;
             for entry in entries.iter().take(left) {
                 printer.print(&mut out, entry)?;
             }
+            more = entries.len() > left || reached > begin.next();
             left = left.saturating_sub(entries.len());
             before = reached;
         }
         printer.print_gaps(&mut out)?;
         out.flush()?;
-        printer.nothing(args.last, reader.head()?);
+        printer.nothing(args.last, head);
+        if cuts && left == 0 && more {
+            complain(CUT);
+        }
         return Ok(Exit::Done);
     }
     let mut after = match count {
-        Some(count) => selection.newest(&mut reader, begin, count)?,
+        Some(count) => selection.newest(&mut reader, begin, head, count)?,
         None => begin,
     };
+    let cut = cuts && after > begin;
     loop {
-        let head = reader.head()?;
         while after < head {
             let (entries, reached) = selection.page(&mut reader, after, head)?;
             for entry in &entries {
@@ -80,6 +92,9 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
         out.flush()?;
         let Some(follow) = &mut follow else {
             printer.nothing(args.last, head);
+            if cut {
+                complain(CUT);
+            }
             return Ok(Exit::Done);
         };
         follow.wait(&reader)?;
@@ -91,6 +106,7 @@ pub fn main(args: TailArgs, global: &Global) -> Outcome {
                 oldest.0 - 1
             ));
         }
+        head = reader.head()?;
     }
 }
 

@@ -127,6 +127,25 @@ async fn two_moments_are_written_as_git_writes_them() {
     assert_eq!(diff(&["cm", "20"]), diff(&["cm", "--from", "20"]));
 }
 
+/// Who asks for some entries is not left to take the newest ten for all of them.
+#[tokio::test(start_paused = true)]
+async fn what_a_default_cuts_off_is_said() {
+    let dir = shop().await;
+    let cut = "these are the newest 10 that fit";
+    for (args, says) in [
+        (&["tail", "-n", "shop"][..], true),
+        (&["tail", "--type", "MODIFIED", "-r"], true),
+        (&["tail"], false),
+        (&["tail", "-n", "shop", "--last", "10"], false),
+        (&["tail", "-n", "shop", "--since", "2026-11-20T00:00:00Z"], false),
+        (&["tail", "-n", "pay"], false),
+    ] {
+        let answer = run(dir.path(), args);
+        assert_eq!(answer.err.contains(cut), says, "{args:?}: {answer:?}");
+        assert!(!says || answer.out.lines().count() >= 10, "{answer:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_log_is_read_in_both_directions() {
     let dir = shop().await;
