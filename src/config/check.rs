@@ -309,8 +309,10 @@ impl Checker<'_> {
     /// right of it.
     fn one_place_twice(&mut self, root: &Node) {
         let sinks = root.get("sink").map_or(&[][..], Node::elements);
+        let wrong = self.wrong_keys_of_sinks();
+        let wrong = |index| wrong.get(&index).map_or(&[][..], Vec::as_slice);
         let kinds: Vec<Option<SinkKind>> =
-            sinks.iter().enumerate().map(|(index, sink)| self.right_part(index, sink)).collect();
+            sinks.iter().enumerate().map(|(index, sink)| right_part(sink, wrong(index))).collect();
         for (index, own) in kinds.iter().enumerate() {
             let others = kinds[..index].iter().enumerate();
             let clash = own.as_ref().and_then(|own| {
@@ -325,17 +327,17 @@ impl Checker<'_> {
         }
     }
 
-    /// What the keys of a sink say that nothing was found wrong with; none where one is missing then.
-    fn right_part(&self, index: usize, sink: &Node) -> Option<SinkKind> {
-        let mut keys = sink.to_json();
-        let path = format!("sink[{index}].");
+    /// The keys with which something was found wrong, by the number of the sink. Problems are looked through once, and not
+    /// for each sink: a file may have thousands of both.
+    fn wrong_keys_of_sinks(&self) -> HashMap<usize, Vec<String>> {
+        let mut wrong: HashMap<usize, Vec<String>> = HashMap::new();
         for problem in &self.problems {
-            let key = problem.key.strip_prefix(&path).and_then(|key| key.split(['.', '[']).next());
-            if let (Some(key), Some(keys)) = (key, keys.as_object_mut()) {
-                keys.remove(key);
+            let key = problem.key.strip_prefix("sink[").and_then(|rest| rest.split_once("]."));
+            if let Some((Ok(index), key)) = key.map(|(index, key)| (index.parse(), key)) {
+                wrong.entry(index).or_default().extend(key.split(['.', '[']).next().map(str::to_owned));
             }
         }
-        serde_json::from_value(keys).ok()
+        wrong
     }
 
     /// A sink that keeps the objects that there are has to get everything.
@@ -567,4 +569,13 @@ fn limit(schema: &Json) -> i64 {
 fn quoted(key: &str) -> String {
     let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
     if bare { key.to_owned() } else { format!("{key:?}") }
+}
+
+/// What the keys of a sink say that nothing was found wrong with; none where one is missing then.
+fn right_part(sink: &Node, wrong: &[String]) -> Option<SinkKind> {
+    let mut keys = sink.to_json();
+    if let Some(keys) = keys.as_object_mut() {
+        keys.retain(|key, _| !wrong.contains(key));
+    }
+    serde_json::from_value(keys).ok()
 }
