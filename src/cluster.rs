@@ -52,7 +52,7 @@ impl Default for Limits {
 pub enum ClusterError {
     /// Nothing says where the API server is.
     #[error(
-        "no kubeconfig was found: looked at {}, and this is no pod with a service account; name the file in [cluster] kubeconfig",
+        "no kubeconfig was found: looked at {}, and this is no pod with a service account; set $KUBECONFIG, or [cluster] kubeconfig in the configuration",
         looked.join(", ")
     )]
     NoKubeconfig {

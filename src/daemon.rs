@@ -311,7 +311,7 @@ impl Running {
             setting.notifier.reloading();
         }
         match self.try_reload(setting).await {
-            Ok(()) => tracing::info!("SIGHUP: the configuration was read again, and files are opened again"),
+            Ok(()) => tracing::info!("SIGHUP: the configuration was read again, and the files are reopened"),
             Err(text) => {
                 tracing::error!("SIGHUP: the new configuration is refused and the running one kept:\n{text}");
             }
@@ -331,7 +331,7 @@ impl Running {
             ("[log] format", self.config.log.format != config.log.format),
         ] {
             if changed {
-                tracing::warn!("{section} has changed: that takes effect when decklog is started again");
+                tracing::warn!("{section} has changed: restart decklog to apply that");
             }
         }
         // Other rules are another redactor, and every source begins anew with it; the same rules are the same one.

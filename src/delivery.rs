@@ -336,7 +336,7 @@ impl Driver {
                 tracing::warn!(
                     sink = name,
                     after = to.0,
-                    "the output holds less than it was given, and gets the rest again"
+                    "the output holds less than it was given: decklog delivers the rest again"
                 );
                 journal.reset_cursor(to).await?;
                 Input::Done
@@ -606,7 +606,7 @@ impl Driver {
                 sink = name,
                 after = after.0,
                 first,
-                "the journal has forgotten entries that this sink has not: it gets a GAP for them"
+                "the journal dropped entries before this sink had received them: it gets a GAP for them"
             );
         }
         (self.batch, self.whole, self.own) = (batch.items, batch.whole, batch.own);

@@ -307,7 +307,7 @@ pub trait Sink: Send {
     /// Makes what [`Sink::provisioning_script`] says, for `decklog sink init`. What exists already stays. Gives a sentence about what
     /// was made.
     fn provision(&mut self) -> BoxFuture<'_, Result<String, SinkError>> {
-        std::future::ready(Ok("nothing has to be made for it".to_owned())).boxed()
+        std::future::ready(Ok("it needs nothing to be made".to_owned())).boxed()
     }
 
     /// What would keep it from working, for `decklog check`. Delivers nothing and changes nothing.

@@ -138,7 +138,7 @@ impl RulePath {
             tracing::warn!(
                 path = %self.pattern,
                 resources = rule.resources.join(", "),
-                "a path in [redact] rules has matched nothing in {tried} objects: check its spelling, it hides nothing"
+                "a path in [redact] rules has matched nothing in {tried} objects, so it hides nothing: check its spelling"
             );
         }
     }

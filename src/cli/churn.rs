@@ -59,7 +59,7 @@ fn report(args: &ChurnArgs, reader: &mut Reader, now: Timestamp) -> Result<Repor
     let since = args.select.only.since.unwrap_or_else(|| until.saturating_sub(HOUR).unwrap_or(until));
     if since > until {
         super::object::not_to_come(reader, since)?;
-        return Err(Failure::usage("--since is after --until; exchange them"));
+        return Err(Failure::usage("--since is after --until; swap them"));
     }
     args.select.only.check(reader)?;
     if args.requests {

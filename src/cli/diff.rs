@@ -163,7 +163,7 @@ pub fn main(mut args: DiffArgs, global: &Global) -> Outcome {
         }
     };
     if from.seq > to.seq || from.time.zip(to.time).is_some_and(|(from, to)| from > to) {
-        return Err(Failure::usage("--from is after --to; exchange them"));
+        return Err(Failure::usage("--from is after --to; swap them"));
     }
     let scope = Scope::of(&args, &reader)?;
     let format = global.output.unwrap_or(Format::Line);

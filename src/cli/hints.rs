@@ -14,7 +14,7 @@ const FLAGS: &[(&[&str], &str)] = &[
     (&["-w", "--watch", "--watch-only"], "`decklog tail -f KIND/NAME` prints changes as they come"),
     (&["-f", "--follow"], "`decklog tail -f` follows the log"),
     (&["-A", "--all-namespaces"], "all namespaces are the default; leave it out"),
-    (&["-l", "--selector"], "`decklog tail` and `decklog get` choose by labels"),
+    (&["-l", "--selector"], "`decklog tail` and `decklog get` select by labels"),
     (
         &["--context", "--kubeconfig", "--cluster", "--user", "-s", "--token", "--as"],
         "reading commands need no cluster: they read the journal that --state, --config or --server names",
@@ -48,7 +48,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     ),
     (
         &["logs"],
-        "`decklog log KIND/NAME` prints the history of an object; what its containers print has `kubectl logs`",
+        "`decklog log KIND/NAME` prints the history of an object; `kubectl logs` prints the output of its containers",
     ),
     (&["watch", "follow"], "`decklog tail -f` follows the log"),
     (&["ls", "list"], "`decklog get KIND` lists objects"),

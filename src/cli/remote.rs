@@ -222,7 +222,7 @@ impl Server {
             StatusCode::SERVICE_UNAVAILABLE => Failure::new(Exit::Io, format!("{at}: {said}")),
             _ => Failure::new(
                 Exit::Config,
-                format!("{at} answered {status}, so it is no decklog that lets its log be read: {said}"),
+                format!("{at} answered {status}, so it is not a decklog that lets its log be read: {said}"),
             ),
         })
     }

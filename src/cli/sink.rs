@@ -44,7 +44,7 @@ pub fn main(args: SinkArgs, global: &Global) -> Outcome {
     let mut sink = config.open(&Cluster::default()).map_err(|text| Failure::new(Exit::Config, wrong(text)))?;
     if args.print {
         let needs =
-            sink.provisioning_script().ok_or_else(|| Failure::no(wrong("nothing has to be made for it".to_owned())))?;
+            sink.provisioning_script().ok_or_else(|| Failure::no(wrong("it needs nothing to be made".to_owned())))?;
         Out::new(global).bytes(needs.as_bytes())?;
         return Ok(Exit::Done);
     }

@@ -41,11 +41,11 @@ impl Running {
             Seen::Jumped(jump) => tracing::warn!(
                 seconds = jump.seconds,
                 "the clock has jumped: it was set, or the machine was suspended; the order of entries is their seq, and \
-                 every watch is opened again"
+                 decklog reopens every watch"
             ),
             Seen::StoodStill(passed) => tracing::warn!(
                 seconds = passed.as_secs(),
-                "this process did not run for a while: it was stopped, or the machine was; every watch is opened again"
+                "this process did not run for a while: it was stopped, or the machine was; decklog reopens every watch"
             ),
         }
         self.sources.reconnect();
@@ -78,7 +78,7 @@ impl Running {
                 tracing::error!(
                     open = files.open,
                     most = files.most,
-                    "nearly all file descriptors are in use: soon no watch can be opened again; raise LimitNOFILE of the service"
+                    "nearly all file descriptors are in use: decklog will soon be unable to open watches; raise LimitNOFILE of the service"
                 );
             }
             // The number of files alone is no news for a disk.

@@ -103,8 +103,9 @@ fn daemon(status: &Status) -> Vec<Alarm> {
             alarm: DAEMON_DOWN,
             about: String::new(),
             since: None,
-            what: "no daemon holds this state directory: nothing is read and nothing is delivered".to_owned(),
-            remedy: "start it (`systemctl start decklog`); `journalctl -u decklog` says why it ended".to_owned(),
+            what: "no daemon runs on this state directory, so nothing is recorded and nothing is delivered".to_owned(),
+            remedy: "start it (`systemctl start decklog`, or `decklog run`); `journalctl -u decklog` says why it ended"
+                .to_owned(),
         });
     }
     if !status.daemon.stalled.is_empty() {
@@ -113,7 +114,7 @@ fn daemon(status: &Status) -> Vec<Alarm> {
             about: String::new(),
             since: None,
             what: format!("no progress in: {}", status.daemon.stalled.join(", ")),
-            remedy: "systemd ends and starts it by its watchdog; without systemd, restart it. A slow disk is the usual cause"
+            remedy: "systemd's watchdog restarts decklog; without systemd, restart it yourself. A slow disk is the usual cause"
                 .to_owned(),
         });
     }
@@ -124,7 +125,7 @@ fn daemon(status: &Status) -> Vec<Alarm> {
             alarm: DESCRIPTORS_LOW,
             about: String::new(),
             since: None,
-            what: format!("{open} of {most} file descriptors are in use: soon no watch can be opened again"),
+            what: format!("{open} of {most} file descriptors are in use: decklog will soon be unable to open watches"),
             remedy: "raise LimitNOFILE of the service (`systemctl edit decklog`) and restart it".to_owned(),
         });
     }
@@ -157,7 +158,7 @@ fn journal(status: &Status) -> Vec<Alarm> {
             since: Some(jump.at),
             what: format!("the clock went {way} by {} s: it was set, or the machine was suspended", jump.seconds.abs()),
             remedy:
-                "nothing, where that was meant; the order of entries is their seq, and their `time` follows the clock"
+                "if somebody set the clock on purpose, do nothing: entries stay in the order of their seq, and their `time` follows the clock"
                     .to_owned(),
         });
     }
@@ -169,7 +170,7 @@ fn journal(status: &Status) -> Vec<Alarm> {
             about: String::new(),
             since: paused.since,
             what: format!("reading the cluster is paused: {}", paused.detail),
-            remedy: "make room as it says: decklog then goes on by itself, and what etcd has compacted meanwhile becomes a GAP `paused`"
+            remedy: "make room as it says: decklog then resumes by itself, and records a GAP `paused` for what etcd has compacted until then"
                 .to_owned(),
         });
     }
@@ -183,7 +184,7 @@ fn journal(status: &Status) -> Vec<Alarm> {
             since: None,
             what: format!("{} MiB are free on the disk of {}", free >> 20, journal.path.display()),
             remedy:
-                "free some space, or give the journal a larger disk: on a full one reading pauses until there is space, and what is journaled is kept"
+                "free some space, or give the journal a larger disk: when it is full, decklog stops reading until there is space, and keeps what is journaled"
                     .to_owned(),
         });
     }
@@ -192,8 +193,8 @@ fn journal(status: &Status) -> Vec<Alarm> {
             alarm: WAL_LARGE,
             about: String::new(),
             since: None,
-            what: format!("the write-ahead log has {} MiB", journal.wal_bytes >> 20),
-            remedy: "find what reads the journal for so long (`fuser -v` on journal.db), and end it".to_owned(),
+            what: format!("the write-ahead log has grown to {} MiB", journal.wal_bytes >> 20),
+            remedy: "a program keeps the journal open: find it (`fuser -v` on journal.db), and end it".to_owned(),
         });
     }
     all
@@ -214,23 +215,23 @@ fn sources(status: &Status) -> Vec<Alarm> {
             (SourceState::Degraded(text), _) => all.push(alarm(
                 SOURCE_DEGRADED,
                 text.clone(),
-                "do what it says; decklog tries again by itself, and the other sources go on",
+                "do what it says; decklog retries by itself, and the other sources are not affected",
             )),
             (SourceState::Watching, Some(lag)) if lag > SILENT && lasts(FIRST_BOOKMARK) => all.push(alarm(
                 SOURCE_SILENT,
                 format!("watched, but nothing has come for {lag} s, not even a bookmark"),
-                "compare with `kubectl get --raw` of the same resource; an API without bookmarks that is not audited is silent when nothing changes",
+                "compare with `kubectl get --raw` of the same resource; an API without bookmarks that is not audited is also silent when nothing changes",
             )),
             (state @ (SourceState::Waiting | SourceState::Listing(_) | SourceState::Recovering), _) if lasts(STARTING) => all.push(alarm(
                 SOURCE_STARTING,
                 match state {
-                    SourceState::Recovering => "what its watch missed is still being recovered".to_owned(),
+                    SourceState::Recovering => "decklog is still recovering what its watch missed".to_owned(),
                     SourceState::Waiting => "it has not begun".to_owned(),
                     SourceState::Listing(_) | SourceState::Watching | SourceState::Degraded(_) | SourceState::Gone => {
                         state.detail().into_owned()
                     }
                 },
-                "where the number of objects grows, wait; otherwise look at the API server and the network",
+                "if the number of objects grows, wait; otherwise look at the API server and the network",
             )),
             _ => {}
         }
@@ -258,7 +259,7 @@ pub(super) fn gaps(status: &Status) -> Option<Alarm> {
         about: last.resource.clone(),
         since: Some(last.place.time),
         what: format!("changes may be missing ({}), recorded by entry {}", last.gap.why, last.place.seq),
-        remedy: "nothing brings them back; the net difference follows in the log (`decklog tail --type GAP`)"
+        remedy: "decklog cannot bring them back; the net difference follows the GAP in the log (`decklog tail --since today`)"
             .to_owned(),
     })
 }
@@ -279,15 +280,17 @@ fn sinks(status: &Status) -> Vec<Alarm> {
                 all.push(alarm(
                     SINK_HALTED,
                     format!("{why} ({lag})"),
-                    "do what it says, then SIGHUP (`systemctl reload decklog`) makes it try again; nothing is lost"
+                    "do what it says, and then `systemctl reload decklog` (SIGHUP) makes it retry; the journal keeps the entries"
                         .to_owned(),
                 ));
             } else if sink.lag_seconds > BEHIND {
-                let why = Some(sink.state.detail()).filter(|why| !why.is_empty()).unwrap_or("it takes less than comes");
+                let why = Some(sink.state.detail())
+                    .filter(|why| !why.is_empty())
+                    .unwrap_or("it is slower than the changes come");
                 all.push(alarm(
                     SINK_BEHIND,
                     format!("{lag}: {why}"),
-                    "bring the receiver back, or make it faster; decklog tries again by itself, and keeps what it lacks"
+                    "bring the receiver back, or make it faster; decklog retries by itself, and keeps the entries that it has not received"
                         .to_owned(),
                 ));
             }
@@ -297,8 +300,8 @@ fn sinks(status: &Status) -> Vec<Alarm> {
                 since: Some(last),
                 ..alarm(
                     SINK_MISSED,
-                    format!("{} in all were dropped before it had taken them", plural(sink.missed_entries)),
-                    "nothing brings them back, and a GAP says which they were; bring the receiver back, or raise [state] max_size"
+                    format!("decklog dropped {} in all before it had received them", plural(sink.missed_entries)),
+                    "they cannot come back, and a GAP names them; bring the receiver back, or raise [state] max_size"
                         .to_owned(),
                 )
             });
@@ -312,7 +315,7 @@ fn sinks(status: &Status) -> Vec<Alarm> {
                     first.reason
                 ),
                 format!(
-                    "when it takes them: `decklog replay --sink {} --from {} --to {}`",
+                    "when the cause is gone: `decklog replay --sink {} --from {} --to {}`",
                     sink.name, first.seq, last.seq
                 ),
             ));
@@ -491,7 +494,7 @@ mod tests {
         let mut status = well();
         status.sources[0].state = SourceState::Recovering;
         let raised: Vec<(&str, String)> = alarms(&status).into_iter().map(|alarm| (alarm.alarm, alarm.what)).collect();
-        assert_eq!(raised, [(SOURCE_STARTING, "what its watch missed is still being recovered".to_owned())]);
+        assert_eq!(raised, [(SOURCE_STARTING, "decklog is still recovering what its watch missed".to_owned())]);
         let mut status = well();
         status.daemon = DaemonStatus::default();
         status.sources[0].state = SourceState::Degraded(String::new());
