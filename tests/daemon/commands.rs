@@ -382,7 +382,7 @@ async fn a_demo_that_is_kept_can_be_read() {
     }
     // Nothing is written over.
     let again = decklog(dir.path(), &["demo", "--keep", "kept"], &environment).await;
-    again.refused(74, &["cannot make the directory", "kept", "exists"]);
+    again.refused(64, &["kept", "exists already"]);
     decklog(dir.path(), &["demo", "-o", "json"], &environment).await.refused(64, &["does not print json"]);
     decklog(dir.path(), &["demo", "--state", "x"], &environment).await.refused(64, &["--keep DIR"]);
 }

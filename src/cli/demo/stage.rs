@@ -84,12 +84,12 @@ impl Stage {
         let failed =
             |error: std::io::Error| Failure::io(format!("cannot make the directory {}", path.display()), &error);
         // What is there already is nobody's to write over.
-        fs::DirBuilder::new().mode(0o700).create(&path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::AlreadyExists => {
+        fs::DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
+            if error.kind() == std::io::ErrorKind::AlreadyExists {
                 let text = format!("{} exists already; name a new directory, or remove this one first", path.display());
-                Failure::usage(text)
+                return Failure::usage(text);
             }
-            _ => failed(error),
+            failed(error)
         })?;
         let dir = Scratch { path: path.clone(), goes: keep.is_none() };
         sim.write_kubeconfig(&dir.path.join("kubeconfig")).map_err(failed)?;
