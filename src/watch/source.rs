@@ -425,7 +425,7 @@ impl Driver {
         let source = self.spec.name();
         Ok(match outcome {
             recover::Outcome::Done(version) => {
-                tracing::debug!(source, %version, "what the watch missed is recovered");
+                tracing::debug!(source, %version, "this source has recovered what its watch missed");
                 self.shared.news.tell(source, Event::Recovered);
                 Input::Recovered(version)
             }

@@ -99,7 +99,7 @@ pub async fn scenario(version: Version) {
     // An etcd that is put back: what was told after the copy never happened, and other things did.
     let copy = cluster.path("etcd-copy");
     cluster.with_etcd_stopped(|data| copy_dir(data, &copy)).await;
-    let recovered = |daemon: &Decklog| daemon.said().matches("nothing is missing").count();
+    let recovered = |daemon: &Decklog| daemon.said().matches("this source has recovered").count();
     let before = recovered(&daemon);
     // Far enough that the restored server does not get there before the daemon has asked it: that could not be seen.
     for _ in 0..300 {
