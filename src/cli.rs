@@ -82,7 +82,7 @@ pub struct Global {
     /// State directory, instead of that of the configuration
     #[arg(long, global = true, value_name = "DIR", help_heading = COMMON)]
     pub state: Option<PathBuf>,
-    /// How to print
+    /// Output format
     #[arg(short, long, global = true, value_name = "FORMAT", help_heading = COMMON)]
     pub output: Option<Format>,
     /// When to use colours; NO_COLOR switches them off too

@@ -336,7 +336,7 @@ impl Driver {
                 tracing::warn!(
                     sink = name,
                     after = to.0,
-                    "the output holds less than it was given: decklog delivers the rest again"
+                    "the output has less than decklog delivered to it, so decklog delivers the rest again"
                 );
                 journal.reset_cursor(to).await?;
                 Input::Done

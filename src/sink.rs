@@ -292,8 +292,8 @@ pub trait Sink: Send {
     /// The operator asks to open files anew (SIGHUP). Takes effect with the next use.
     fn reopen(&mut self);
 
-    /// Whose log it gets: the name of the sink, and the cluster as far as it is known. Sinks that share a place with
-    /// others keep what is theirs apart by it.
+    /// Called before the first use, with the sink's name and the cluster as far as it is known. Sinks that share a place
+    /// with others keep what is theirs apart by it.
     fn bind(&mut self, _sink: &str, _cluster: &Cluster) {}
 
     /// What follows is a replay: it repeats what may be there already, and moves no position that is kept there.

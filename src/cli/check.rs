@@ -73,7 +73,7 @@ pub fn main(_args: CheckArgs, global: &Global) -> Outcome {
     let config = &loaded.config;
     let mut found = Findings::default();
     match loaded.path {
-        Some(_) => found.good("config-right", format!("{} is right", loaded.name())),
+        Some(_) => found.good("config-right", format!("{} is valid", loaded.name())),
         None => found.note("config-none", format!("there is no file, so `decklog run` watches {}", loaded.name())),
     }
     for warning in &loaded.warnings {

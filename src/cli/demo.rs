@@ -100,7 +100,7 @@ async fn play(out: Out, forever: bool, keep: Option<PathBuf>) -> Result<(), Fail
     stage.print_to(&sim).await?;
     let again = listed(&sim) - lists;
     stage.say(&format!(
-        "Not one change is missing or repeated, and nothing was listed again: {}.",
+        "No change was lost or repeated, and decklog did not list anything again: {}.",
         plural(again, "list", "lists")
     ))?;
 

@@ -239,7 +239,7 @@ fn begin(reader: &mut Reader, at: At) -> Result<Moment, Failure> {
     }
     match begin {
         Some(begin) => Err(Failure::no(format!(
-            "nothing is known of {from}: the log begins at {} (entry 1); --from 1 is the earliest",
+            "the log begins at {} (entry 1), after {from}; --from 1 is the earliest",
             moment(begin)
         ))),
         None => Err(Failure::no("the journal has no entries yet")),

@@ -153,7 +153,7 @@ impl Spellings {
                 "name the kinds, such as deploy,rs,pods; `decklog tail` without any is about everything".to_owned()
             }
             Some((_, spelling)) => format!("did you mean {spelling}?"),
-            None => "`decklog status` lists what is watched".to_owned(),
+            None => "write KIND or KIND/NAME, such as deploy/web; `decklog status` lists what is watched".to_owned(),
         };
         Failure::usage(format!("the cluster has no resource {kind:?}; {hint}"))
     }

@@ -102,12 +102,15 @@ pub(super) fn namespaces(reader: &Reader, namespaces: &[String]) -> Result<(), F
     if namespaces.is_empty() {
         return Ok(());
     }
+    if namespaces.iter().any(String::is_empty) {
+        return Err(Failure::usage("--namespace is empty; leave it out for all namespaces"));
+    }
     let known = reader.namespaces()?;
     let Some(wanted) = namespaces.iter().find(|namespace| !known.contains(*namespace)) else { return Ok(()) };
     if known.is_empty() {
         return Ok(());
     }
-    if !wanted.is_empty() && wanted.bytes().all(|byte| byte.is_ascii_digit()) {
+    if wanted.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Failure::no(format!(
             "the journal knows nothing in the namespace {wanted}; -n is the namespace, and the newest {wanted} entries are --last {wanted}"
         )));
@@ -150,10 +153,10 @@ pub(super) fn not_before_all(reader: &Reader, time: Timestamp) -> Result<(), Fai
     let retained = reader.retained()?;
     match retained.oldest_time.filter(|begin| time.as_microsecond() < *begin) {
         Some(begin) => Err(Failure::no(format!(
-            "nothing is known of {}: the log begins at {} (entry {})",
-            moment(time),
+            "the log begins at {} (entry {}), after {}",
             spell_micros(begin, moment),
-            retained.oldest
+            retained.oldest,
+            moment(time)
         ))),
         None => Ok(()),
     }
@@ -345,14 +348,16 @@ pub(super) fn not_yet(reader: &mut Reader, row: &ObjectRow, place: Option<Moment
         && let Some(asked) = place.time
         && let Err(before_all) = not_before_all(reader, asked)
     {
-        return Ok(format!("{before_all}, and {name} was first seen at {time} (entry {seq})"));
+        return Ok(format!("{before_all}; decklog first saw {name} at {time} (entry {seq})"));
     }
     Ok(match (entry.op, entry.evidence.as_deref()) {
         (EntryType::Added, Some("watched" | "recovered")) => {
             format!("{name} did not exist {at}: it came to be at {time} (entry {seq})")
         }
-        (EntryType::Added, _) => format!("nothing is known of {name} {at}: it was first seen at {time} (entry {seq})"),
-        _ => format!("nothing is known of {name} {at}: what the journal keeps of it begins at {time} (entry {seq})"),
+        (EntryType::Added, _) => {
+            format!("no state of {name} is known {at}: decklog first saw it at {time} (entry {seq})")
+        }
+        _ => format!("no state of {name} is known {at}: the journal keeps entries of it from {time} (entry {seq}) on"),
     })
 }
 

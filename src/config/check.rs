@@ -14,7 +14,7 @@ use crate::spelling::kubernetes::NamespacePattern;
 use crate::spelling::{Text, nearest};
 
 /// What is found where a key is missing.
-pub(super) const MISSING: &str = "no such key";
+pub(super) const MISSING: &str = "missing";
 
 /// What words were called before the first release, and are called now.
 const RENAMED: [(&str, &str); 2] = [("forget", "drop_oldest"), ("set_aside", "dead_letter")];
@@ -405,7 +405,7 @@ impl Checker<'_> {
         if matches!(listen, Listen::Unix(_)) {
             for key in ["tls_cert_file", "token_file"] {
                 let found = "a unix socket, whose own rights say who may open it";
-                report(key, found, "an address and port in http.listen, or no such key");
+                report(key, found, "an address and port in http.listen, or leave it out");
             }
             return;
         }

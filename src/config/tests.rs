@@ -350,7 +350,7 @@ fn a_filter_that_is_no_cel_is_reported_with_its_place() {
 fn an_empty_file_wants_a_watch() {
     insta::assert_snapshot!(report(""), @"
     config.toml: watch
-        found     no such key
+        found     missing
         expected  at least one [[watch]] with the resources to watch
     1 problem in the configuration
     ");

@@ -203,7 +203,7 @@ fn reading(registry: &mut Registry, process: &Process) {
     let desyncs: Count = register(
         registry,
         "source_desyncs",
-        "Positions lost since the start: what happened since is recovered, or makes a list and a GAP",
+        "Times the source lost its resume position since the start: the changes since are recovered, or are a GAP",
     );
     let replays: Count =
         register(registry, "source_replays", "Changes that came again since the start, as after every resume");

@@ -269,6 +269,7 @@ fn every_command_line_can_be_typed() {
 
 /// Flags of other programs that the pages name.
 const FOREIGN_FLAGS: &[&str] = &[
+    "--arch",
     "--locked",
     "--release",
     "--path",

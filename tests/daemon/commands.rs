@@ -133,7 +133,7 @@ async fn init_writes_a_configuration_that_works_and_overwrites_none() {
     let written = fs::read_to_string(&file).unwrap();
     assert_eq!(written, printed.done());
     let checked = run(&["check"]).await.done();
-    assert!(checked.contains("config.toml is right") && !checked.contains("problem"), "{checked}");
+    assert!(checked.contains("config.toml is valid") && !checked.contains("problem"), "{checked}");
 
     run(&["init"]).await.refused(1, &["./config.toml is there already: `decklog init --force` writes over it"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), written);
@@ -314,7 +314,7 @@ async fn the_demo_ends_by_itself_and_leaves_nothing() {
         "demo --keep DIR",
         "A living cluster",
         "A restart",
-        "nothing was listed again: 0 lists",
+        "did not list anything again: 0 lists",
         "GAP",
         "DELETED",
         "The proof",

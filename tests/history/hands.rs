@@ -256,6 +256,8 @@ async fn a_habit_that_does_not_fit_gets_what_to_type_instead() {
         &["history", "deploy/web"],
         &["who", "deploy/web"],
         &["get", "all"],
+        &["log", "web"],
+        &["tail", "-n", ""],
         &["log", "pods/web-*"],
         &["blame", "pods", "web-7c9b-*"],
         &["logs", "deploy/web"],

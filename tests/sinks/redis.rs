@@ -578,7 +578,7 @@ async fn redis_restored() {
             trial.daemon.start();
         }
         trial.judged().await;
-        assert!(trial.daemon.said().contains("the output holds less than it was given"));
+        assert!(trial.daemon.said().contains("the output has less than decklog delivered to it"));
     }
 }
 

@@ -53,9 +53,9 @@ kepp = 3
     );
     insta::assert_snapshot!(briefly(&text).join("\n"), @r#"
     8:1 sink[0].rotate_size: a key of sinks of type "file"; this one is "http"
-    9:1 sink[1].path: no such key
+    9:1 sink[1].path: missing
     15:1 sink[2].topic: a key of sinks of type "kafka"; this one is "nats"
-    18:1 sink[3].type: no such key
+    18:1 sink[3].type: missing
     21:1 sink[3].kepp: an unknown key → keep
     "#);
 }

@@ -29,7 +29,7 @@ pub(super) enum Relist {
     /// Watches are well, or have not failed for long. Goes on to `Due`.
     #[default]
     No,
-    /// Watches bring nothing for so long that what is new has to be listed, once there is anything. Goes on to `Made`.
+    /// Watches have failed for so long that a list is due, once there is anything new. Goes on to `Made`.
     Due,
     /// Watches bring nothing, although what was new has been listed. Ends with a watch that is well.
     Made {
