@@ -20,7 +20,7 @@ use crate::change::redact;
 use crate::net::is_loopback;
 use crate::spelling::nearest;
 use crate::units::ByteSize;
-use crate::{cluster, delivery, http, journal, telemetry, watch};
+use crate::{cluster, delivery, ha, http, journal, telemetry, watch};
 
 mod check;
 mod environment;
@@ -296,6 +296,9 @@ pub struct Config {
     /// Where the log is delivered; none means the journal alone.
     #[serde(default)]
     pub sink: Vec<delivery::Settings>,
+    /// A log that outlives its machine, and a second decklog that takes over; absent means off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ha: Option<ha::Settings>,
     /// The HTTP endpoints; absent means off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<http::Settings>,

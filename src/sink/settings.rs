@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Sink, Template};
+use crate::shared_log::SharedLog;
 use crate::spelling::{Format, Text, Wrong, text_value};
 use crate::units::Span;
 
@@ -36,6 +37,14 @@ pub trait SinkSettings {
     /// # Errors
     /// A sentence, where it can never work.
     fn open(&self) -> Result<Box<dyn Sink>, String>;
+
+    /// The shared log beside what this sink delivers, of the cluster with this name; none where the type has none.
+    ///
+    /// # Errors
+    /// A sentence, where it can never work.
+    fn shared_log(&self, _sink: &str, _cluster: &str) -> Option<Result<Box<dyn SharedLog>, String>> {
+        None
+    }
 
     /// The URL that credentials are sent to; none where there are none.
     fn credentials_to(&self) -> Option<&Url> {

@@ -1,0 +1,105 @@
+//! The shared log: what a journal holds, kept in an engine that outlives the machine, one *unit* after the other.
+//!
+//! A unit is everything that one transaction of the journal brings: entries, the objects' states, checkpoints and cursors.
+//! Units are numbered without a hole, and a unit is appended only where the one before it is the newest. That is all the
+//! safety there is: whoever leads reads the log to its end and appends a unit that says so; whoever led before finds its
+//! next number taken. An engine knows nothing of leaders, and a unit is bytes to it.
+//!
+//! A *base* is the whole journal behind the unit with its number, in parts. It stands in the place of all units up to that
+//! one, which may then be removed, so the log does not grow for ever.
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+/// About how many bytes a part of a base has, and how many bytes of units are read at once.
+pub const PART_BYTES: usize = 4 << 20;
+
+/// Why an engine did not do what it was asked. The texts are for people and say what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// It may work later.
+    #[error("{0}")]
+    Retry(String),
+    /// Nothing works before an operator has acted.
+    #[error("{0}")]
+    Halt(String),
+}
+
+/// What became of an append.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Appended {
+    /// The unit is there for good. Also where it was there already, to the byte: the answer to an earlier try was lost.
+    Done,
+    /// Another unit has this number: somebody else leads.
+    Taken,
+    /// The newest is this one, which is not the one before: the engine was restored to an earlier state.
+    Behind(u64),
+}
+
+/// What an engine holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// The oldest unit that is there; none where there is no unit.
+    pub oldest: Option<u64>,
+    /// The newest unit or base; 0 where there is nothing. Numbers begin with 1.
+    pub newest: u64,
+    /// The bases that are whole, the oldest first.
+    pub bases: Vec<Base>,
+}
+
+/// A base that is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// The unit behind which it is the journal.
+    pub number: u64,
+    /// How many parts it has, numbered from 0.
+    pub parts: u32,
+}
+
+/// A unit as it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numbered {
+    /// Its number.
+    pub number: u64,
+    /// What it says.
+    pub bytes: Bytes,
+}
+
+/// An engine. Every future may be dropped at any await, and the engine is used again afterwards; what was asked for may then
+/// be done or not.
+pub trait SharedLog: Send {
+    /// What it is called in a sentence: the place, without secrets.
+    fn shown(&self) -> String;
+
+    /// What is there. Asked at a start, and by whoever takes over.
+    fn extent(&mut self) -> BoxFuture<'_, Result<Extent, LogError>>;
+
+    /// Keeps everybody out who appended before, where the engine does not refuse by number alone. Called once by whoever takes
+    /// over, before it reads to the end.
+    fn fence(&mut self) -> BoxFuture<'_, Result<(), LogError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Appends one unit, atomically and durably, where `number - 1` is the newest unit or base.
+    fn append(&mut self, number: u64, bytes: Bytes) -> BoxFuture<'_, Result<Appended, LogError>>;
+
+    /// The units after this one, in order, without a hole, as far as they are there: about `bytes` of them, and one at least
+    /// where there is one. Nothing where the next one is not there: yet, or any more.
+    fn read(&mut self, after: u64, bytes: usize) -> BoxFuture<'_, Result<Vec<Numbered>, LogError>>;
+
+    /// Stores a part of a base. It is nothing before [`SharedLog::finish_base`]; written again it is replaced.
+    fn put_part(&mut self, number: u64, part: u32, bytes: Bytes) -> BoxFuture<'_, Result<(), LogError>>;
+
+    /// All parts of a base are stored: it is whole from here on. From then on a unit may follow it, also where the
+    /// units before it are not there.
+    fn finish_base(&mut self, base: Base) -> BoxFuture<'_, Result<(), LogError>>;
+
+    /// A part of a base that is whole.
+    fn part(&mut self, number: u64, part: u32) -> BoxFuture<'_, Result<Bytes, LogError>>;
+
+    /// Removes units up to this one, and bases of before it. What is gone already is no error.
+    fn truncate(&mut self, upto: u64) -> BoxFuture<'_, Result<(), LogError>>;
+
+    /// What would keep it from working, for `decklog check`. Changes nothing.
+    fn check(&mut self) -> BoxFuture<'_, Result<(), LogError>>;
+}
