@@ -287,9 +287,12 @@ impl From<JournalError> for Failure {
     fn from(error: JournalError) -> Self {
         let exit = match &error {
             JournalError::Locked { .. } => Exit::Held,
-            JournalError::Newer { .. } | JournalError::Missing(_) | JournalError::OtherCluster { .. } => Exit::Config,
+            JournalError::Newer { .. }
+            | JournalError::Missing(_)
+            | JournalError::OtherCluster { .. }
+            | JournalError::Foreign(_) => Exit::Config,
             JournalError::Io { .. } | JournalError::Sqlite { .. } | JournalError::Corrupt(_) => Exit::Io,
-            JournalError::Stopped(_) => Exit::Internal,
+            JournalError::Stopped(_) | JournalError::Superseded(_) => Exit::Internal,
         };
         Self::new(exit, error.to_string())
     }
