@@ -29,6 +29,8 @@ pub struct Sharing {
     pub key: String,
     /// How often a standby looks for what is new.
     pub poll: Duration,
+    /// Units are worth a new base when they have so many bytes, and as many as the last base.
+    pub worth_a_base: u64,
 }
 
 impl std::fmt::Debug for Sharing {

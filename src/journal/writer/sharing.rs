@@ -22,8 +22,6 @@ use crate::shared_log::{Appended, Base, LogError, SharedLog};
 
 /// How long to wait between two tries at an engine that does not answer.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), most: Duration::from_secs(2) };
-/// Units are worth a new base when they have so many bytes, and as many as the last base.
-const WORTH_A_BASE: u64 = 64 << 20;
 /// How long a base that could not be stored waits for its next try.
 const BASE_PAUSE: Duration = Duration::from_secs(60);
 
@@ -68,6 +66,7 @@ pub(super) struct Link {
     pub(super) key: String,
     pub(super) backlog_limit: u64,
     pub(super) poll: Duration,
+    worth_a_base: u64,
     pub(super) tables: Vec<Table>,
     pub(super) place: Place,
     pub(super) state: watch::Sender<Shared>,
@@ -92,7 +91,7 @@ impl Link {
         state: watch::Sender<Shared>,
         step_down: watch::Receiver<bool>,
     ) -> Result<Self> {
-        let Sharing { log, identity, backlog, key, poll } = sharing;
+        let Sharing { log, identity, backlog, key, poll, worth_a_base } = sharing;
         let tables = rows::tables(conn)?;
         rows::begin(conn, &tables)?;
         conn.set_prepared_statement_cache_capacity(128);
@@ -106,6 +105,7 @@ impl Link {
             key,
             backlog_limit: backlog,
             poll,
+            worth_a_base,
             tables,
             place,
             state,
@@ -321,7 +321,7 @@ impl Writer {
         }
         let Some(link) = &mut self.link else { return Ok(false) };
         if link.snapshot.is_none() {
-            let due = link.since_base > WORTH_A_BASE.max(link.base.1) && tokio::time::Instant::now() >= link.next_base;
+            let due = link.since_base > link.worth_a_base.max(link.base.1) && tokio::time::Instant::now() >= link.next_base;
             if !due {
                 return Ok(false);
             }
@@ -334,7 +334,7 @@ impl Writer {
                 let Some(link) = &mut self.link else { return Ok(false) };
                 tracing::warn!("a base of the shared log in {} cannot be stored: {error}; it is tried again", link.shown);
                 link.snapshot = None;
-                link.since_base += WORTH_A_BASE.max(link.base.1);
+                link.since_base += link.worth_a_base.max(link.base.1);
                 link.next_base = tokio::time::Instant::now() + BASE_PAUSE;
                 Ok(false)
             }
