@@ -5,6 +5,7 @@
 
 mod changes;
 mod clock;
+mod control;
 mod descriptors;
 mod readers;
 mod redaction;
@@ -15,11 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::apiserver_counters;
 use crate::change::redact::Redactor;
 use crate::churn::Meter;
 use crate::cluster::{self, Api, ClusterError, Limits, Recover};
@@ -32,8 +31,12 @@ use crate::supervise::{Ended, Failed, Supervisor};
 use crate::systemd::{Notifier, Watchdog};
 use crate::telemetry::Telemetry;
 use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
+use crate::{ambient, apiserver_counters};
 use clock::ClockWatch;
+use control::{Reload, Signals};
 use sinks::Sinks;
+
+pub use control::{Asker, Control, control};
 
 /// How long an end may wait for another mark of the state directory.
 const MARK_LIMIT: Duration = Duration::from_secs(2);
@@ -102,27 +105,42 @@ impl TaskError {
     }
 }
 
-/// What the outside gives to a daemon.
+/// What the outside gives to the daemon of one cluster.
+#[derive(Debug)]
 pub struct Setting {
     /// The configuration it begins with.
     pub loaded: Loaded,
     /// Where systemd listens.
     pub notifier: Notifier,
-    /// Reads the configuration anew, on SIGHUP.
-    pub reload: fn(&Loaded) -> Result<Loaded, String>,
     /// decklog's own log, which takes a new level.
     pub telemetry: Telemetry,
 }
 
-/// Runs until SIGTERM or SIGINT.
+/// Runs until SIGTERM or SIGINT; on SIGHUP the configuration is read again by `read_again`.
 ///
 /// # Errors
 /// What ended it otherwise.
-pub async fn run(setting: Setting) -> Result<(), DaemonError> {
-    let mut signals = Signals::new().map_err(|error| DaemonError::Io(format!("cannot watch for signals: {error}")))?;
+pub async fn run(setting: Setting, read_again: fn(&Loaded) -> Result<Loaded, String>) -> Result<(), DaemonError> {
+    let signals = Signals::new().map_err(|error| DaemonError::Io(format!("cannot watch for signals: {error}")))?;
+    let (control, asker) = control();
+    let running = setting.loaded.clone();
+    tokio::select! {
+        biased;
+        ended = run_one(setting, control) => ended,
+        never = signals.pass_on(asker, move || read_again(&running)) => never,
+    }
+}
+
+/// Runs the daemon of one cluster until it is asked to stop.
+///
+/// # Errors
+/// What ended it otherwise.
+pub async fn run_one(setting: Setting, mut control: Control) -> Result<(), DaemonError> {
     let config = &setting.loaded.config;
-    // The journal comes first: its lock is what keeps a second daemon out, and nothing else happens before.
-    let (journal, thread) = Journal::open(&config.state.path)?;
+    // The journal comes first: its lock is what keeps a second daemon out, and nothing else happens before. A disk that
+    // does not answer holds up no other cluster of this process.
+    let state = config.state.path.clone();
+    let (journal, thread) = ambient::blocking(move || Journal::open(&state)).await?;
     // Next, what a daemon that is gone has left of itself: this one may have its very process id, as in a container.
     let live_file = Live::file(&config.state.path)
         .inspect_err(|error| tracing::warn!("`decklog status` will say less of this process: {error}"))
@@ -135,8 +153,8 @@ pub async fn run(setting: Setting) -> Result<(), DaemonError> {
     let started = Running::start(&setting, journal.clone(), live_file).await;
     drop(journal);
     match started {
-        Ok(running) => running.follow(thread, &setting, &mut signals).await,
-        Err(error) => thread.join().map_err(DaemonError::from).and(Err(error)),
+        Ok(running) => running.follow(thread, &setting, &mut control).await,
+        Err(error) => ambient::blocking(move || thread.join()).await.map_err(DaemonError::from).and(Err(error)),
     }
 }
 
@@ -248,7 +266,7 @@ impl Running {
         mut self,
         mut writer: WriterThread,
         setting: &Setting,
-        signals: &mut Signals,
+        control: &mut Control,
     ) -> Result<(), DaemonError> {
         let notifier = &setting.notifier;
         let mut ready = self.sources.ready();
@@ -265,9 +283,8 @@ impl Running {
                     Some(ended) => break Some(ended),
                 },
                 () = writer.ended() => break None,
-                _ = signals.terminate.recv() => { tracing::info!("SIGTERM: stopping"); break None; }
-                _ = signals.interrupt.recv() => { tracing::info!("SIGINT: stopping"); break None; }
-                _ = signals.hang_up.recv() => self.reload(setting, reported_ready).await,
+                () = control.stop.cancelled() => break None,
+                Some(reload) = control.reloads.recv() => self.reload(reload, setting, reported_ready).await,
                 Ok(_) = ready.wait_for(|ready| *ready), if !reported_ready => {
                     reported_ready = true;
                     self.report_ready();
@@ -301,16 +318,20 @@ impl Running {
             }
         };
         notifier.stopping();
-        self.end(reason, writer, signals).await
+        self.end(reason, writer, control).await
     }
 
     /// Takes a new configuration, or refuses it and goes on with the old one; files are opened anew either way.
-    async fn reload(&mut self, setting: &Setting, reported_ready: bool) {
+    async fn reload(&mut self, Reload { loaded, done }: Reload, setting: &Setting, reported_ready: bool) {
         // Before READY, systemd would take the end of the reload for the end of the start.
         if reported_ready {
             setting.notifier.reloading();
         }
-        match self.try_reload(setting).await {
+        let taken = match loaded {
+            Ok(loaded) => self.take(loaded.config, setting).await,
+            Err(text) => Err(text),
+        };
+        match &taken {
             Ok(()) => tracing::info!("SIGHUP: the configuration was read again, and the files are reopened"),
             Err(text) => {
                 tracing::error!("SIGHUP: the new configuration is refused and the running one kept:\n{text}");
@@ -320,10 +341,11 @@ impl Running {
         if reported_ready {
             setting.notifier.ready();
         }
+        // Who asked may have gone.
+        drop(done.send(taken));
     }
 
-    async fn try_reload(&mut self, setting: &Setting) -> Result<(), String> {
-        let config = (setting.reload)(&setting.loaded)?.config;
+    async fn take(&mut self, config: Config, setting: &Setting) -> Result<(), String> {
         for (section, changed) in [
             ("[cluster]", self.config.cluster != config.cluster),
             ("[state]", self.config.state != config.state),
@@ -367,7 +389,7 @@ impl Running {
         self,
         reason: Option<Ended<TaskError>>,
         writer: WriterThread,
-        signals: &mut Signals,
+        control: &Control,
     ) -> Result<(), DaemonError> {
         let Self { journal, tasks, sinks, sources, .. } = self;
         let ending = async move {
@@ -392,8 +414,7 @@ impl Running {
         };
         let joined = tokio::select! {
             joined = ending => joined,
-            _ = signals.terminate.recv() => return Err(DaemonError::Hurried),
-            _ = signals.interrupt.recv() => return Err(DaemonError::Hurried),
+            () = control.hurry.cancelled() => return Err(DaemonError::Hurried),
         };
         // What the journal says is the cause of whatever else failed.
         joined?;
@@ -408,21 +429,5 @@ impl Running {
                 Err(DaemonError::Task { name, why: "it ended unasked; this is a bug".to_owned() })
             }
         }
-    }
-}
-
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
     }
 }

@@ -51,8 +51,8 @@ pub fn main(_args: RunArgs, global: &Global) -> Outcome {
     if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Core, none) {
         tracing::warn!(%error, "a crash of decklog may leave a core file, with what it held in memory");
     }
-    let setting = Setting { loaded, notifier: Notifier::of_this_process(), reload: again, telemetry };
-    super::block_on(async move { daemon::run(setting).await.map_err(Failure::from) })?;
+    let setting = Setting { loaded, notifier: Notifier::of_this_process(), telemetry };
+    super::block_on(async move { daemon::run(setting, again).await.map_err(Failure::from) })?;
     Ok(Exit::Done)
 }
 
