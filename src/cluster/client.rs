@@ -240,6 +240,15 @@ impl Api {
         self.read(body, limit).await
     }
 
+    /// Sends an object, and reads the answer, which is the object as it is then and has at most `limit` bytes.
+    ///
+    /// # Errors
+    /// As [`Api::get`]. Where no whole answer came, nobody knows what became of it.
+    pub async fn write(&self, method: Method, path: &str, object: Vec<u8>, limit: usize) -> Result<Bytes, Failure> {
+        let body = self.send(method, path, "application/json", object).await?.into_body();
+        self.read(body, limit).await
+    }
+
     /// As [`Api::get`], where `etag` is that of the answer which the caller has.
     ///
     /// # Errors

@@ -8,12 +8,19 @@ use std::path::Path;
 use super::Files;
 use crate::sink::registry;
 use crate::spelling::{Format, Wrong, kubernetes};
-use crate::{change, filter, http, telemetry, units};
+use crate::{change, filter, ha, http, telemetry, units};
 
 /// The format of this name.
 fn format(name: &str) -> Option<&'static Format> {
-    let rooms =
-        [units::FORMATS, kubernetes::FORMATS, change::FORMATS, filter::FORMATS, http::FORMATS, telemetry::FORMATS];
+    let rooms = [
+        units::FORMATS,
+        kubernetes::FORMATS,
+        change::FORMATS,
+        filter::FORMATS,
+        ha::FORMATS,
+        http::FORMATS,
+        telemetry::FORMATS,
+    ];
     rooms.into_iter().flatten().chain(registry::formats()).find(|format| format.name == name)
 }
 

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::LeaseName;
+use crate::ambient;
 use crate::units::ByteSize;
 
 /// A log that outlives its machine, and a second decklog that takes over.
@@ -16,7 +18,7 @@ pub struct Settings {
     pub log: String,
     /// The Lease that says who leads: NAMESPACE/NAME. Default: decklog/ and the name of the cluster.
     #[serde(default)]
-    pub lease: Option<String>,
+    pub lease: Option<LeaseName>,
     /// What this decklog is called in the Lease. Default: the name of the host and a random part.
     #[serde(default)]
     #[schemars(extend("format" = "name"))]
@@ -24,6 +26,24 @@ pub struct Settings {
     /// How much a standby keeps of changes that the shared log does not have yet.
     #[serde(default = "backlog")]
     pub backlog: ByteSize,
+}
+
+impl Settings {
+    /// The Lease, where the cluster has this name.
+    #[must_use]
+    pub fn lease(&self, cluster: &str) -> LeaseName {
+        self.lease.clone().unwrap_or_else(|| LeaseName::of_cluster(cluster))
+    }
+
+    /// What this process is called in the Lease. Without an `identity` it is another name each time.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        self.identity.clone().unwrap_or_else(|| {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            let host = if host.is_empty() { "decklog" } else { &host };
+            format!("{host}_{:08x}", ambient::random() & 0xffff_ffff)
+        })
+    }
 }
 
 const fn backlog() -> ByteSize {

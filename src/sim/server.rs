@@ -505,6 +505,8 @@ async fn write(
         Method::POST => {
             let mut object = Object::parse(&text)?;
             if let Some(namespace) = namespace {
+                let namespaces = store.resource("namespaces")?;
+                store.find(&namespaces, "", namespace)?;
                 object.metadata.insert("namespace".to_owned(), namespace.into());
             }
             reply(201, &*store.create(served, object)?)

@@ -111,7 +111,7 @@ fn namespace(text: &str) -> Result<(), Wrong> {
 }
 
 /// DNS labels with dots between them, at most 253 characters.
-fn is_dns_subdomain(text: &str) -> bool {
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_label)
 }
 
