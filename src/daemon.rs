@@ -3,6 +3,7 @@
 //! It opens the journal, connects the cluster and the sinks to it, reports to systemd how it is doing, and ends in order:
 //! the reading and the delivery, then the journal's thread, which commits what it was given.
 
+mod candidate;
 mod changes;
 mod clock;
 mod control;
@@ -23,6 +24,7 @@ use crate::change::redact::Redactor;
 use crate::churn::Meter;
 use crate::cluster::{self, Api, ClusterError, Limits, Recover};
 use crate::config::{Config, Loaded};
+use crate::ha::Standing;
 use crate::delivery::DeliveryError;
 use crate::http::{self, BindError, Endpoints};
 use crate::journal::{Bounds, Journal, JournalError, OnFull, WriterThread};
@@ -32,6 +34,7 @@ use crate::systemd::{Notifier, Watchdog};
 use crate::telemetry::Telemetry;
 use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
 use crate::{ambient, apiserver_counters};
+use candidate::{AGAIN, Candidate, Patience, Taking};
 use clock::ClockWatch;
 use control::{Reload, Signals};
 use sinks::Sinks;
@@ -45,6 +48,8 @@ const MARK_LIMIT: Duration = Duration::from_secs(2);
 const RELOAD_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the tasks may take to end when the daemon is asked to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
+/// How long the shared log may take for the last of it.
+const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 /// How often progress is looked at, for systemd's watchdog and its status line.
 const LOOK: Duration = Duration::from_secs(2);
 /// How long the journal's thread may take to answer before its turns alone have to prove that it lives.
@@ -136,11 +141,44 @@ pub async fn run(setting: Setting, read_again: fn(&Loaded) -> Result<Loaded, Str
 /// # Errors
 /// What ended it otherwise.
 pub async fn run_one(setting: Setting, mut control: Control) -> Result<(), DaemonError> {
-    let config = &setting.loaded.config;
+    let mut config = setting.loaded.config.clone();
+    let candidate = Candidate::begin(&config).await?;
+    let ended = loop {
+        let ended = run_part(&setting, &mut config, candidate.as_ref(), &mut control).await;
+        match ended {
+            Err(DaemonError::Journal(JournalError::Superseded(why))) if candidate.is_some() => {
+                if control.stop.is_cancelled() {
+                    tracing::warn!("stopped: {why}");
+                    break Ok(());
+                }
+                tracing::warn!("{why}: this decklog stands by");
+                tokio::time::sleep(AGAIN).await;
+            }
+            ended => break ended,
+        }
+    };
+    if let Some(candidate) = candidate {
+        candidate.end().await;
+    }
+    ended
+}
+
+/// Runs until it is asked to stop, or leads no more.
+async fn run_part(
+    setting: &Setting,
+    config: &mut Config,
+    candidate: Option<&Candidate>,
+    control: &mut Control,
+) -> Result<(), DaemonError> {
     // The journal comes first: its lock is what keeps a second daemon out, and nothing else happens before. A disk that
     // does not answer holds up no other cluster of this process.
     let state = config.state.path.clone();
-    let (journal, thread) = ambient::blocking(move || Journal::open(&state)).await?;
+    let sharing = candidate.map(|candidate| candidate.sharing(config)).transpose()?;
+    let (journal, thread) = ambient::blocking(move || match sharing {
+        Some(sharing) => Journal::open_shared(&state, sharing),
+        None => Journal::open(&state),
+    })
+    .await?;
     // Next, what a daemon that is gone has left of itself: this one may have its very process id, as in a container.
     let live_file = Live::file(&config.state.path)
         .inspect_err(|error| tracing::warn!("`decklog status` will say less of this process: {error}"))
@@ -150,10 +188,14 @@ pub async fn run_one(setting: Setting, mut control: Control) -> Result<(), Daemo
     {
         tracing::warn!("{why}");
     }
-    let started = Running::start(&setting, journal.clone(), live_file).await;
+    let started = Running::start(setting, config.clone(), journal.clone(), live_file).await;
     drop(journal);
     match started {
-        Ok(running) => running.follow(thread, &setting, &mut control).await,
+        Ok(running) => {
+            let (ended, newest) = running.follow(thread, setting, candidate, control).await;
+            *config = newest;
+            ended
+        }
         Err(error) => ambient::blocking(move || thread.join()).await.map_err(DaemonError::from).and(Err(error)),
     }
 }
@@ -194,9 +236,33 @@ async fn goes_on(journal: &Journal) -> Result<(), JournalError> {
     Ok(())
 }
 
+/// Begins to deliver.
+async fn deliver(
+    config: &Config,
+    journal: &Journal,
+    sinks: &mut Sinks,
+    tasks: &mut Supervisor<TaskError>,
+) -> Result<(), DaemonError> {
+    sinks.open(&config.sink, journal).await?;
+    // Every sink has its cursor by now, so that nothing is truncated that one of them still needs.
+    journal
+        .bound(Bounds {
+            max_size: config.state.max_size.0,
+            max_age: *config.state.max_age,
+            drop_oldest: config.state.on_full == OnFull::DropOldest,
+        })
+        .await?;
+    sinks.start(journal, tasks);
+    Ok(())
+}
+
 impl Running {
-    async fn start(setting: &Setting, journal: Journal, live_file: Option<std::fs::File>) -> Result<Self, DaemonError> {
-        let config = setting.loaded.config.clone();
+    async fn start(
+        setting: &Setting,
+        config: Config,
+        journal: Journal,
+        live_file: Option<std::fs::File>,
+    ) -> Result<Self, DaemonError> {
         descriptors::raise();
         let redactor = redaction::redactor(&config)?;
         let api = Api::open(&config.cluster, Limits::default()).await?;
@@ -206,18 +272,11 @@ impl Running {
         };
         let mut tasks = Supervisor::new(CancellationToken::new());
         let mut sinks = Sinks::default();
-        goes_on(&journal).await?;
-        sinks.open(&config.sink, &journal).await?;
-        // Every sink has its cursor by now, so that nothing is truncated that one of them still needs.
-        journal
-            .bound(Bounds {
-                max_size: config.state.max_size.0,
-                max_age: *config.state.max_age,
-                drop_oldest: config.state.on_full == OnFull::DropOldest,
-            })
-            .await?;
-        sinks.start(&journal, &mut tasks);
-        sinks.asked().await;
+        if !journal.is_standby() {
+            goes_on(&journal).await?;
+            deliver(&config, &journal, &mut sinks, &mut tasks).await?;
+            sinks.asked().await;
+        }
         let plan = Plan { watch: config.watch.clone(), redactor: Arc::clone(&redactor) };
         let counted = config.cluster.request_metrics.then(|| api.clone());
         let (manager, handle) = SourceManager::new(api, journal.clone(), plan, timings(&config.cluster));
@@ -266,8 +325,9 @@ impl Running {
         mut self,
         mut writer: WriterThread,
         setting: &Setting,
+        candidate: Option<&Candidate>,
         control: &mut Control,
-    ) -> Result<(), DaemonError> {
+    ) -> (Result<(), DaemonError>, Config) {
         let notifier = &setting.notifier;
         let mut ready = self.sources.ready();
         let mut reported_ready = false;
@@ -276,7 +336,19 @@ impl Running {
         let watchdog = Watchdog::new(notifier);
         let mut clock = ClockWatch::new(Timestamp::now(), Instant::now());
         let (reading, writing) = (watchdog.watch(Part::Reading.name()), watchdog.watch(Part::Writing.name()));
+        let mut standing = candidate.map(|candidate| candidate.standing.clone());
+        let mut taking: Option<Taking> = None;
+        let mut patience = Patience::default();
+        let mut failure = None;
         let reason = loop {
+            if let Some(standing) = &standing {
+                let leads = matches!(*standing.borrow(), Standing::Leads { .. });
+                if leads && taking.is_none() && self.journal.is_standby() {
+                    taking = Some(Taking::begin(self.journal.clone()));
+                } else if !leads && taking.is_none() && !self.journal.is_standby() {
+                    break Some(candidate::gives_up("the Lease is another one's, or could not be renewed"));
+                }
+            }
             tokio::select! {
                 Some(ended) = self.tasks.ended() => match self.sinks.ended(ended) {
                     None => {}
@@ -285,6 +357,24 @@ impl Running {
                 () = writer.ended() => break None,
                 () = control.stop.cancelled() => break None,
                 Some(reload) = control.reloads.recv() => self.reload(reload, setting, reported_ready).await,
+                () = candidate::moves(standing.as_mut()) => {}
+                led = candidate::led(taking.as_mut()) => {
+                    match led {
+                        Ok(Ok(())) => {
+                            taking = None;
+                            if let Err(error) = deliver(&self.config, &self.journal, &mut self.sinks, &mut self.tasks).await {
+                                failure = Some(error);
+                                break None;
+                            }
+                        }
+                        Ok(Err(why)) => {
+                            tracing::warn!("this decklog cannot lead yet: {why}");
+                            taking = Some(Taking::later(self.journal.clone()));
+                        }
+                        // The writer has ended, and says why.
+                        Err(_) => break None,
+                    }
+                }
                 Ok(_) = ready.wait_for(|ready| *ready), if !reported_ready => {
                     reported_ready = true;
                     self.report_ready();
@@ -310,15 +400,26 @@ impl Running {
                     self.update_live(stalled, seen);
                     self.sources.log_news();
                     // Where the writer has stopped, that is reported elsewhere.
-                    drop(tokio::time::timeout(PING, self.journal.settle_left()).await);
+                    if !self.journal.is_standby() {
+                        drop(tokio::time::timeout(PING, self.journal.settle_left()).await);
+                    }
+                    if let Some(candidate) = candidate {
+                        let away = self.journal.shared().borrow().problem.is_some();
+                        candidate.handle.abstain(patience.is_over(away));
+                    }
                     if let Err(error) = self.journal.check_place() {
                         break Some(Ended { name: Part::Writing.name().to_owned(), result: Err(Failed::Error(error.into())) });
                     }
                 }
             }
         };
-        notifier.stopping();
-        self.end(reason, writer, control).await
+        drop(taking);
+        let newest = self.config.clone();
+        if control.stop.is_cancelled() || candidate.is_none() {
+            notifier.stopping();
+        }
+        let ended = self.end(reason, writer, control).await;
+        (ended.and(failure.map_or(Ok(()), Err)), newest)
     }
 
     /// Takes a new configuration, or refuses it and goes on with the old one; files are opened anew either way.
@@ -349,6 +450,7 @@ impl Running {
         for (section, changed) in [
             ("[cluster]", self.config.cluster != config.cluster),
             ("[state]", self.config.state != config.state),
+            ("[ha]", self.config.ha != config.ha),
             ("[http]", self.config.http != config.http),
             ("[log] format", self.config.log.format != config.log.format),
         ] {
@@ -405,9 +507,19 @@ impl Running {
             sources.log_news();
             // What is copied from here on is known by its mark. It is no reason to stay.
             drop(tokio::time::timeout(MARK_LIMIT, journal.renew_mark()).await);
+            let step_down = journal.step_down();
             drop((sinks, sources, journal));
             // The last handle is gone: the thread commits what it was given, and ends.
-            match tokio::task::spawn_blocking(move || writer.join()).await {
+            let mut joining = tokio::task::spawn_blocking(move || writer.join());
+            let joined = match tokio::time::timeout(SETTLE_LIMIT, &mut joining).await {
+                Ok(joined) => joined,
+                Err(_elapsed) => {
+                    // An engine that is away is not waited for.
+                    step_down.ask();
+                    joining.await
+                }
+            };
+            match joined {
                 Ok(result) => result.map_err(DaemonError::from),
                 Err(error) => Err(DaemonError::Task { name: "journal".to_owned(), why: error.to_string() }),
             }

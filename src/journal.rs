@@ -100,7 +100,7 @@ struct Inner {
     at_hand: AtHand,
     inconsistent: watch::Receiver<BTreeSet<SourceId>>,
     shared: watch::Receiver<Shared>,
-    step_down: watch::Sender<bool>,
+    step_down: Arc<watch::Sender<bool>>,
 }
 
 /// How many changes of each source are handed over and not on disk yet.
@@ -160,6 +160,17 @@ impl Backlog {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.1.held()
+    }
+}
+
+/// Asks a writer that leads to wait for no engine any more.
+#[derive(Clone, Debug)]
+pub struct StepDown(Arc<watch::Sender<bool>>);
+
+impl StepDown {
+    /// Asks it. The writer ends with [`JournalError::Superseded`] where it has to give something up.
+    pub fn ask(&self) {
+        self.0.send_replace(true);
     }
 }
 
@@ -304,7 +315,7 @@ impl Journal {
             at_hand,
             inconsistent,
             shared,
-            step_down,
+            step_down: Arc::new(step_down),
         };
         Ok((Self { inner: Arc::new(inner) }, writing))
     }
@@ -465,10 +476,10 @@ impl Journal {
         self.ask(Command::Lead).await
     }
 
-    /// Leads no more, whatever waits for the engine. The writer ends with [`JournalError::Superseded`] where it had to give
-    /// something up.
-    pub fn step_down(&self) {
-        self.inner.step_down.send_replace(true);
+    /// What asks the writer to wait for no engine any more. It does not keep the journal open.
+    #[must_use]
+    pub fn step_down(&self) -> StepDown {
+        StepDown(Arc::clone(&self.inner.step_down))
     }
 
     /// Returns when a source of a standby may resume from another position than this one, or does not stand by any more.

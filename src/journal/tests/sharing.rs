@@ -43,7 +43,7 @@ async fn leader(dir: &Path, engine: &Engine) -> Open {
 
 /// Every row of every table, but for what stays with a journal.
 fn rows(dir: &Path) -> Vec<String> {
-    let conn = crate::journal::schema::open_reader(dir).unwrap();
+    let conn = schema::open_reader(dir).unwrap();
     let mut all = Vec::new();
     let names: Vec<String> = {
         let mut select = conn.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'backlog'").unwrap();
@@ -182,7 +182,7 @@ async fn what_the_engine_does_not_have_is_not_seen() {
     *away.lock().unwrap() = true;
     one.source.append(vec![upsert("a", "ua", 7)]).await.unwrap();
     until(&one.journal, |shared| shared.problem.is_some()).await;
-    one.journal.step_down();
+    one.journal.step_down().ask();
     drop((one.journal, one.source));
     assert!(matches!(one.thread.join(), Err(JournalError::Superseded(_))));
 }

@@ -165,7 +165,14 @@ impl Link {
     }
 }
 
-/// Ends where it is asked to step down.
+/// Returns when it is asked to step down. Where nobody is left who could ask, that is never.
+async fn asked(step_down: &mut watch::Receiver<bool>) {
+    if step_down.wait_for(|asked| *asked).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The end of a writer that was asked to step down.
 fn stepped_down() -> JournalError {
     JournalError::Superseded("it was asked to step down".to_owned())
 }
@@ -226,7 +233,7 @@ impl Writer {
             let answer = tokio::select! {
                 biased;
                 answer = link.log().append(place.number, unit.clone()) => answer,
-                _ = step_down.wait_for(|asked| *asked) => return Err(stepped_down()),
+                () = asked(&mut step_down) => return Err(stepped_down()),
             };
             match link.answered(answer) {
                 Ok(Appended::Done) => {
@@ -251,7 +258,7 @@ impl Writer {
                     self.turns.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     tokio::select! {
                         biased;
-                        _ = step_down.wait_for(|asked| *asked) => return Err(stepped_down()),
+                        () = asked(&mut step_down) => return Err(stepped_down()),
                         () = tokio::time::sleep(BACKOFF.wait(failures)) => {}
                     }
                 }
@@ -306,7 +313,7 @@ impl Writer {
                     let mut step_down = link.step_down.clone();
                     tokio::select! {
                         biased;
-                        _ = step_down.wait_for(|asked| *asked) => return Err(stepped_down()),
+                        () = asked(&mut step_down) => return Err(stepped_down()),
                         () = tokio::time::sleep(BACKOFF.wait(failures)) => {}
                     }
                 }
