@@ -70,7 +70,9 @@ impl Candidate {
         let wrong = |text: String| DaemonError::Config(text);
         let key = config.redact.read_key().map_err(|error| wrong(format!("cannot read [redact] key_file: {error}")))?;
         let Some(key) = key else {
-            return Err(wrong("[ha] needs [redact] key_file: every decklog of one log redacts with the same key".to_owned()));
+            return Err(wrong(
+                "[ha] needs [redact] key_file: every decklog of one log redacts with the same key".to_owned(),
+            ));
         };
         let key: String = Sha256::new_with_prefix("decklog shared log\n")
             .chain_update(key)

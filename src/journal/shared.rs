@@ -35,7 +35,10 @@ pub struct Sharing {
 
 impl std::fmt::Debug for Sharing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sharing").field("log", &self.log.shown()).field("identity", &self.identity).finish_non_exhaustive()
+        f.debug_struct("Sharing")
+            .field("log", &self.log.shown())
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
     }
 }
 

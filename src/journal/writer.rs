@@ -22,18 +22,18 @@ mod truncate;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 use tokio::time::Instant;
 
+use super::codec::Codec;
 use super::error::Result;
 use super::recent::AtHand;
 use super::retention::{Bounds, Pause};
-use super::codec::Codec;
 use super::shared::{Shared, Sharing};
 use super::{JournalError, Settled, SourceId, Waiting};
 use crate::ambient::{self, watch};

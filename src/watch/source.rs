@@ -125,10 +125,8 @@ impl Driver {
                 input = Input::Ended(End::Cut("nothing to do".to_owned()));
                 continue;
             };
-            let writes = matches!(
-                action,
-                Effect::List { .. } | Effect::Recover { .. } | Effect::Commit { .. } | Effect::Gone
-            );
+            let writes =
+                matches!(action, Effect::List { .. } | Effect::Recover { .. } | Effect::Commit { .. } | Effect::Gone);
             if writes && self.shared.journal.is_standby() {
                 self.shared.journal.other_position(&self.spec, self.began_at).await?;
                 return Ok(Outcome::Elsewhere);

@@ -34,7 +34,8 @@ pub(in crate::journal) struct Table {
 /// The tables that travel. What others refer to stands first.
 pub(in crate::journal) fn tables(conn: &Connection) -> Result<Vec<Table>> {
     let read = || -> rusqlite::Result<Vec<Table>> {
-        let mut select = conn.prepare("SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")?;
+        let mut select =
+            conn.prepare("SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")?;
         let names: Vec<String> = select.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
         let mut tables = Vec::new();
         for name in names.into_iter().filter(|name| !OWN_TABLES.contains(&name.as_str())) {
@@ -96,7 +97,8 @@ pub(in crate::journal) fn begin(conn: &Connection, tables: &[Table]) -> Result {
 /// Forgets what was touched: it is in the shared log already.
 pub(in crate::journal) fn forget(conn: &Connection, tables: &[Table]) -> Result {
     for Table { name, .. } in tables {
-        let forgotten = conn.prepare_cached(&format!("DELETE FROM temp.touched_{name}")).and_then(|mut delete| delete.execute([]));
+        let forgotten =
+            conn.prepare_cached(&format!("DELETE FROM temp.touched_{name}")).and_then(|mut delete| delete.execute([]));
         forgotten.map_err(sql(PUT))?;
     }
     Ok(())
@@ -172,7 +174,11 @@ impl Rows {
                 Some(after) => format!("({key}) > ({})", vec!["?"; after.len()].join(", ")),
                 None => "true".to_owned(),
             };
-            let text = format!("SELECT {key}, t.* FROM main.{} t WHERE {behind} AND {} ORDER BY {key}", table.name, table.travels("t"));
+            let text = format!(
+                "SELECT {key}, t.* FROM main.{} t WHERE {behind} AND {} ORDER BY {key}",
+                table.name,
+                table.travels("t")
+            );
             let mut select = conn.prepare_cached(&text)?;
             let mut found = select.query(params_from_iter(after.unwrap_or_default()))?;
             while let Some(row) = found.next()? {
@@ -238,7 +244,8 @@ impl Rows {
             } else {
                 format!("INSERT OR REPLACE INTO main.{name} VALUES ({})", vec!["?"; row.table.columns].join(", "))
             };
-            let put = conn.prepare_cached(&text).and_then(|mut statement| statement.execute(params_from_iter(row.values)));
+            let put =
+                conn.prepare_cached(&text).and_then(|mut statement| statement.execute(params_from_iter(row.values)));
             put.map_err(sql(PUT))?;
         }
         Ok(())
@@ -292,7 +299,8 @@ fn value(rest: &mut &[u8]) -> Option<Value> {
 /// Empties every table, before a base is put in.
 pub(in crate::journal) fn clear(conn: &Connection, tables: &[Table]) -> Result {
     for table in tables.iter().rev() {
-        conn.execute_batch(&format!("DELETE FROM main.{} AS t WHERE {}", table.name, table.travels("t"))).map_err(sql(PUT))?;
+        conn.execute_batch(&format!("DELETE FROM main.{} AS t WHERE {}", table.name, table.travels("t")))
+            .map_err(sql(PUT))?;
     }
     Ok(())
 }

@@ -64,7 +64,8 @@ pub(in crate::journal) fn encode(head: &Head, rows: &Rows, codec: &mut Codec) ->
 /// The inverse.
 pub(in crate::journal) fn decode(unit: &[u8], codec: &mut Codec) -> Result<(Head, Rows)> {
     let damaged = |why: &str| JournalError::Corrupt(format!("a unit of the shared log cannot be read: {why}"));
-    let end = unit.iter().take(LONGEST_HEAD).position(|byte| *byte == b'\n').ok_or_else(|| damaged("it has no head"))?;
+    let end =
+        unit.iter().take(LONGEST_HEAD).position(|byte| *byte == b'\n').ok_or_else(|| damaged("it has no head"))?;
     let head: Head = serde_json::from_slice(&unit[..end]).map_err(|error| damaged(&error.to_string()))?;
     if head.v != VERSION {
         return Err(damaged(&format!("its format is {}, and this decklog knows {VERSION}", head.v)));

@@ -41,6 +41,14 @@ async fn leader(dir: &Path, engine: &Engine) -> Open {
     one
 }
 
+fn shown(value: rusqlite::types::ValueRef<'_>) -> String {
+    match value {
+        rusqlite::types::ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        rusqlite::types::ValueRef::Blob(blob) => crate::journal::shared::unit::digest(blob),
+        other => format!("{other:?}"),
+    }
+}
+
 /// Every row of every table, but for what stays with a journal.
 fn rows(dir: &Path) -> Vec<String> {
     let conn = schema::open_reader(dir).unwrap();
@@ -54,7 +62,7 @@ fn rows(dir: &Path) -> Vec<String> {
         let mut select = conn.prepare(&format!("SELECT * FROM {name} {own}")).unwrap();
         let columns = select.column_count();
         let found = select.query_map([], |row| {
-            Ok((0..columns).map(|at| format!("{:?}", row.get_ref(at).unwrap())).collect::<Vec<_>>().join(" "))
+            Ok((0..columns).map(|at| shown(row.get_ref(at).unwrap())).collect::<Vec<_>>().join(" "))
         });
         all.extend(found.unwrap().map(|row| format!("{name}: {}", row.unwrap())));
     }
@@ -89,18 +97,28 @@ async fn a_standby_is_a_copy_row_by_row() {
 async fn what_is_built_from_the_log_is_what_was_lost() {
     let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let engine = Engine::default();
-    let (journal, thread) = Journal::open_shared(a.path(), Sharing { worth_a_base: 2000, ..sharing(&engine, "one") }).unwrap();
+    let (journal, thread) =
+        Journal::open_shared(a.path(), Sharing { worth_a_base: 2000, ..sharing(&engine, "one") }).unwrap();
     journal.lead().await.unwrap().unwrap();
     let (source, memory) = journal.source(&pods()).await.unwrap();
     let one = Open { journal, thread, source, memory };
     one.list(5, None, &[pod("a", "ua", 3), pod("b", "ub", 4)]).await;
     for version in 6..200 {
-        one.watch(vec![upsert(if version % 3 == 0 { "a" } else { "new" }, if version % 3 == 0 { "ua" } else { "un" }, version)]).await;
+        one.watch(vec![upsert(
+            if version % 3 == 0 { "a" } else { "new" },
+            if version % 3 == 0 { "ua" } else { "un" },
+            version,
+        )])
+        .await;
     }
     let expected = one.log();
     one.close();
     let held = engine.held();
-    assert!(held.bases.len() > 1 && held.bases.keys().next().unwrap() > &1, "units that a base stands for are gone: {:?}", held.bases);
+    assert!(
+        held.bases.len() > 1 && held.bases.keys().next().unwrap() > &1,
+        "units that a base stands for are gone: {:?}",
+        held.bases
+    );
     assert!(held.units.keys().next().unwrap() > &1);
     let (two, thread) = open(b.path(), &engine, "two");
     let newest = *held.units.keys().next_back().unwrap();
@@ -253,7 +271,8 @@ async fn a_log_of_its_own_or_another_key_is_refused() {
     let Err(JournalError::Foreign(why)) = thread.join() else { panic!("it is taken") };
     assert!(why.contains("move the directory away"), "{why}");
     drop(two);
-    let (three, thread) = Journal::open_shared(c.path(), Sharing { key: "other".into(), ..sharing(&engine, "three") }).unwrap();
+    let (three, thread) =
+        Journal::open_shared(c.path(), Sharing { key: "other".into(), ..sharing(&engine, "three") }).unwrap();
     let Err(JournalError::Foreign(why)) = thread.join() else { panic!("it is taken") };
     assert!(why.contains("key_file"), "{why}");
     drop(three);

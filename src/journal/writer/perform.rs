@@ -80,7 +80,10 @@ impl Transaction<'_> {
             self.begin()?;
         }
         // What it brings stands behind something that a standby could not keep: nothing counts until it is registered again.
-        if self.is_shared() && self.find_source(id).is_none() && matches!(command, OfSource::Changes(_) | OfSource::Bookmark(_)) {
+        if self.is_shared()
+            && self.find_source(id).is_none()
+            && matches!(command, OfSource::Changes(_) | OfSource::Bookmark(_))
+        {
             if let OfSource::Changes(changes) = command {
                 self.take(id, changes.len());
             }

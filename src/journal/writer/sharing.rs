@@ -51,9 +51,12 @@ impl Place {
 
     /// In the transaction that is open.
     pub(super) fn write(&self, conn: &Connection) -> Result {
-        conn.execute("INSERT OR REPLACE INTO meta VALUES ('shared', ?)", params![format!("{} {}", self.number, self.digest)])
-            .map(drop)
-            .map_err(sql(PLACE))
+        conn.execute(
+            "INSERT OR REPLACE INTO meta VALUES ('shared', ?)",
+            params![format!("{} {}", self.number, self.digest)],
+        )
+        .map(drop)
+        .map_err(sql(PLACE))
     }
 }
 
@@ -218,6 +221,14 @@ impl Writer {
             })?;
         }
         let held = self.link.as_mut().map(|link| std::mem::take(&mut link.held)).unwrap_or_default();
+        if let Some(link) = &self.link {
+            let (number, now) = (link.place.number, ambient::now());
+            link.change(|state| {
+                if state.number != number {
+                    (state.number, state.caught_up) = (number, Some(now));
+                }
+            });
+        }
         for heard in held {
             self.tell(heard);
         }
@@ -238,9 +249,7 @@ impl Writer {
             match link.answered(answer) {
                 Ok(Appended::Done) => {
                     link.since_base += unit.len() as u64;
-                    let (number, now) = (place.number, ambient::now());
                     link.place = place;
-                    link.change(|state| (state.number, state.caught_up) = (number, Some(now)));
                     return Ok(());
                 }
                 Ok(Appended::Taken) => {
@@ -286,8 +295,10 @@ impl Writer {
             self.store_base().await?;
         }
         let Some(link) = &mut self.link else { return Ok(()) };
-        let identity = link.identity.clone();
-        link.change(|state| (state.role, state.term, state.leader) = (Role::Leader, term, identity));
+        let (identity, number) = (link.identity.clone(), link.place.number);
+        link.change(|state| {
+            (state.role, state.term, state.leader, state.number) = (Role::Leader, term, identity, number);
+        });
         self.disk.surround();
         Ok(())
     }
@@ -328,7 +339,8 @@ impl Writer {
         }
         let Some(link) = &mut self.link else { return Ok(false) };
         if link.snapshot.is_none() {
-            let due = link.since_base > link.worth_a_base.max(link.base.1) && tokio::time::Instant::now() >= link.next_base;
+            let due =
+                link.since_base > link.worth_a_base.max(link.base.1) && tokio::time::Instant::now() >= link.next_base;
             if !due {
                 return Ok(false);
             }
@@ -339,7 +351,10 @@ impl Writer {
             Ok(more) => Ok(more),
             Err(error) => {
                 let Some(link) = &mut self.link else { return Ok(false) };
-                tracing::warn!("a base of the shared log in {} cannot be stored: {error}; it is tried again", link.shown);
+                tracing::warn!(
+                    "a base of the shared log in {} cannot be stored: {error}; it is tried again",
+                    link.shown
+                );
                 link.snapshot = None;
                 link.since_base += link.worth_a_base.max(link.base.1);
                 link.next_base = tokio::time::Instant::now() + BASE_PAUSE;

@@ -67,9 +67,7 @@ fn position(conn: &Connection, spec: &SourceSpec) -> Result<Option<(i64, Checkpo
     .and_then(|mut select| {
         let namespace = spec.namespace.clone().unwrap_or_default();
         let (group, plural) = (&spec.resource.group, &spec.resource.plural);
-        select
-            .query_row(params![group, plural, namespace, spec.label_selector, spec.fields(|_| true)], read)
-            .optional()
+        select.query_row(params![group, plural, namespace, spec.label_selector, spec.fields(|_| true)], read).optional()
     })
     .map_err(sql("read a source"))
 }
@@ -336,15 +334,15 @@ impl Writer {
         rows::forget(&self.disk.conn, &link.tables)?;
         self.disk.conn.execute_batch("COMMIT").map_err(sql("commit"))?;
         link.place = place;
-        if let Some(head) = newest {
+        self.refresh(standby)?;
+        standby.answer_waiting(&self.disk.conn)?;
+        if let Some((head, link)) = newest.zip(self.link.as_ref()) {
             let (number, backlog) = (link.place.number, standby.bytes);
             link.change(|state| {
                 (state.number, state.term, state.backlog) = (number, head.term, backlog);
                 state.leader.clone_from(&head.leader);
             });
         }
-        self.refresh(standby)?;
-        standby.answer_waiting(&self.disk.conn)?;
         Ok(Applied::Done)
     }
 
@@ -415,11 +413,13 @@ impl Writer {
         }
         if let Some(link) = &mut self.link {
             link.place = place;
-            link.change(|state| state.number = base.number);
         }
         self.disk.forget();
         self.refresh(standby)?;
         standby.answer_waiting(&self.disk.conn)?;
+        if let Some(link) = &self.link {
+            link.change(|state| state.number = base.number);
+        }
         Ok(Some(true))
     }
 
@@ -452,13 +452,17 @@ impl Writer {
                 Command::Source(SourceId(id), OfSource::Bookmark(version)) => {
                     keep_rows(standby, *id, [(version, insert_bookmark(conn, *id, at, version))].into_iter())
                 }
-                Command::Source(..) | Command::Sink(..) | Command::Resources(_) | Command::Requests(_) | Command::Bounds(_) => {
-                    Ok(())
-                }
+                Command::Source(..)
+                | Command::Sink(..)
+                | Command::Resources(_)
+                | Command::Requests(_)
+                | Command::Bounds(_) => Ok(()),
                 Command::Register(spec, reply) => {
                     let found = position(conn, spec)?;
                     let (id, checkpoint) = found.unwrap_or_else(|| (0, Checkpoint::default()));
-                    standby.specs.retain(|(known, _)| (&known.resource, &known.namespace) != (&spec.resource, &spec.namespace));
+                    standby
+                        .specs
+                        .retain(|(known, _)| (&known.resource, &known.namespace) != (&spec.resource, &spec.namespace));
                     standby.specs.push(((**spec).clone(), id));
                     let dropped = standby.drop_of(conn, id, false);
                     if id != 0 {
@@ -520,7 +524,9 @@ impl Writer {
             let limit = self.link.as_ref().map_or(u64::MAX, |link| link.backlog_limit);
             while standby.bytes > limit {
                 // The one with the most has the least chance to be of use.
-                let Some(id) = standby.ahead.iter().max_by_key(|(_, ahead)| ahead.bytes).map(|(id, _)| *id) else { break };
+                let Some(id) = standby.ahead.iter().max_by_key(|(_, ahead)| ahead.bytes).map(|(id, _)| *id) else {
+                    break;
+                };
                 standby.drop_of(conn, id, true)?;
                 self.inconsistent.send_if_modified(|sources| sources.insert(SourceId(id)));
                 overflows += 1;
@@ -685,7 +691,8 @@ impl Writer {
                         marks: marks_of(row.get(9)?),
                     };
                     let version = ResourceVersion(row.get(7)?);
-                    let object = Observed { namespace: row.get(4)?, name: row.get(5)?, uid: row.get(6)?, version, body };
+                    let object =
+                        Observed { namespace: row.get(4)?, name: row.get(5)?, uid: row.get(6)?, version, body };
                     let blob: Option<Vec<u8>> = row.get(8)?;
                     Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, object, blob.unwrap_or_default()))
                 };
@@ -705,9 +712,9 @@ impl Writer {
                 bytes += size;
                 let change = WatchChange { verb: if verb == 0 { Verb::Upsert } else { Verb::Delete }, object };
                 match commands.last_mut() {
-                    Some(Queued { command: Command::Source(of, OfSource::Changes(changes)), at: when, bytes, .. })
-                        if *of == source && *when == at =>
-                    {
+                    Some(Queued {
+                        command: Command::Source(of, OfSource::Changes(changes)), at: when, bytes, ..
+                    }) if *of == source && *when == at => {
                         changes.push(change);
                         *bytes += size;
                     }
@@ -815,9 +822,11 @@ fn insert(
 }
 
 fn insert_bookmark(conn: &Connection, id: i64, at: i64, version: &ResourceVersion) -> Result<(i64, u64)> {
-    conn.prepare_cached("INSERT INTO backlog (source, at, verb, namespace, name, uid, version) VALUES (?, ?, 2, '', '', '', ?)")
-        .and_then(|mut insert| insert.execute(params![id, at, version.as_str()]))
-        .map_err(sql(KEEP))?;
+    conn.prepare_cached(
+        "INSERT INTO backlog (source, at, verb, namespace, name, uid, version) VALUES (?, ?, 2, '', '', '', ?)",
+    )
+    .and_then(|mut insert| insert.execute(params![id, at, version.as_str()]))
+    .map_err(sql(KEEP))?;
     Ok((conn.last_insert_rowid(), 100))
 }
 
