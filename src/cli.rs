@@ -33,6 +33,7 @@ pub mod progress;
 pub mod rbac;
 pub mod remote;
 pub mod replay;
+pub mod restore;
 pub mod run;
 pub mod schema;
 pub mod select;
@@ -172,6 +173,8 @@ pub enum Command {
     Verify(verify::VerifyArgs),
     /// Deliver entries to a sink again, with the same ids
     Replay(replay::ReplayArgs),
+    /// Build the state directory from the shared log that [ha] keeps beside a sink
+    Restore(restore::RestoreArgs),
     /// Make what a sink needs where it delivers, such as tables, topics and streams
     Sink(sink::SinkArgs),
     /// See all of it at work on a simulated cluster
@@ -520,6 +523,7 @@ impl Command {
             | Self::Check(_)
             | Self::Rbac(_)
             | Self::Replay(_)
+            | Self::Restore(_)
             | Self::Sink(_)
             | Self::Demo(_)
             | Self::Completions(_)
@@ -554,6 +558,7 @@ impl Command {
             Self::Run(_)
             | Self::Init(_)
             | Self::Replay(_)
+            | Self::Restore(_)
             | Self::Sink(_)
             | Self::Demo(_)
             | Self::Completions(_)
@@ -589,6 +594,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Rbac(args) => rbac::main(args, &global),
         Command::Verify(args) => verify::main(args, &global),
         Command::Replay(args) => replay::main(args, &global),
+        Command::Restore(args) => restore::main(args, &global),
         Command::Sink(args) => sink::main(args, &global),
         Command::Demo(args) => demo::main(args, &global),
         Command::Completions(args) => completions::main(args, &global),
@@ -654,6 +660,7 @@ mod tests {
                 "rbac",
                 "verify",
                 "replay",
+                "restore",
                 "sink",
                 "demo",
                 "completions",

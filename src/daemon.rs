@@ -34,6 +34,7 @@ use crate::systemd::{Notifier, Watchdog};
 use crate::telemetry::Telemetry;
 use crate::watch::{Plan, SourceManager, SourceManagerError, SourceManagerHandle, Timings};
 use crate::{ambient, apiserver_counters};
+pub use candidate::sharing;
 use candidate::{AGAIN, Candidate, Patience, Taking};
 use clock::ClockWatch;
 use control::{Reload, Signals};

@@ -16,6 +16,7 @@ mod error;
 mod mark;
 mod reader;
 mod recent;
+mod restore;
 mod retention;
 mod schema;
 mod settings;
@@ -45,6 +46,7 @@ pub use reader::{
     DeadLetter, EntryFilter, EntryQuery, KnownObject, Lost, ObjectRow, Page, Reader, Requests, SinkRow, SourceRow,
     Step, StoredEntry, Verified,
 };
+pub use restore::{RestoreError, restore};
 pub use retention::{Bounds, Pause, PauseReason, Retained};
 pub use schema::READ;
 pub use settings::{OnFull, Settings};

@@ -13,7 +13,7 @@ use super::{DaemonError, TaskError};
 use crate::ambient::watch;
 use crate::cluster::{Api, Limits};
 use crate::config::Config;
-use crate::ha::{Elector, ElectorHandle, LeaseName, Settings, Standing};
+use crate::ha::{Elector, ElectorHandle, LeaseName, Standing};
 use crate::journal::{Journal, JournalError, Sharing};
 use crate::shared_log::SharedLog;
 use crate::supervise::{Ended, Failed};
@@ -47,7 +47,7 @@ impl Candidate {
         let cluster = api.name().to_owned();
         let (lease, identity) = (ha.lease(&cluster), ha.identity());
         // A wrong configuration ends the start before anybody is a candidate.
-        drop(engine(config, ha, &cluster)?);
+        drop(engine(config, &ha.log, &cluster)?);
         let (elector, standing, handle) = Elector::new(api, lease.clone(), identity.clone());
         // Not before it has something to lead with.
         handle.abstain(true);
@@ -67,27 +67,7 @@ impl Candidate {
         let Some(ha) = &config.ha else {
             return Err(DaemonError::Config("[ha] is gone from the configuration: restart decklog".to_owned()));
         };
-        let wrong = |text: String| DaemonError::Config(text);
-        let key = config.redact.read_key().map_err(|error| wrong(format!("cannot read [redact] key_file: {error}")))?;
-        let Some(key) = key else {
-            return Err(wrong(
-                "[ha] needs [redact] key_file: every decklog of one log redacts with the same key".to_owned(),
-            ));
-        };
-        let key: String = Sha256::new_with_prefix("decklog shared log\n")
-            .chain_update(key)
-            .finalize()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        Ok(Sharing {
-            log: engine(config, ha, &self.cluster)?,
-            identity: self.identity.clone(),
-            backlog: ha.backlog.0,
-            key,
-            poll: POLL,
-            worth_a_base: WORTH_A_BASE,
-        })
+        share(config, &ha.log, &self.cluster, self.identity.clone(), ha.backlog.0)
     }
 
     /// Gives the Lease back, where it has it.
@@ -97,14 +77,45 @@ impl Candidate {
     }
 }
 
+/// The shared log beside what a sink delivers, for who only reads it.
+///
+/// # Errors
+/// Where the configuration has no such sink, or its type no shared log.
+pub async fn sharing(config: &Config, sink: &str) -> Result<Sharing, DaemonError> {
+    let cluster = match &config.cluster.name {
+        Some(name) => name.clone(),
+        None => Api::open(&config.cluster, Limits::default()).await?.name().to_owned(),
+    };
+    share(config, sink, &cluster, "restore".to_owned(), u64::MAX)
+}
+
+fn share(config: &Config, sink: &str, cluster: &str, identity: String, backlog: u64) -> Result<Sharing, DaemonError> {
+    let wrong = DaemonError::Config;
+    let key = config.redact.read_key().map_err(|error| wrong(format!("cannot read [redact] key_file: {error}")))?;
+    let Some(key) = key else {
+        return Err(wrong(
+            "the shared log needs [redact] key_file: every decklog of one log redacts with the same key".to_owned(),
+        ));
+    };
+    let digest = Sha256::new_with_prefix("decklog shared log\n").chain_update(key).finalize();
+    Ok(Sharing {
+        log: engine(config, sink, cluster)?,
+        identity,
+        backlog,
+        key: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        poll: POLL,
+        worth_a_base: WORTH_A_BASE,
+    })
+}
+
 /// The engine of the shared log, which is not connected yet.
-fn engine(config: &Config, ha: &Settings, cluster: &str) -> Result<Box<dyn SharedLog>, DaemonError> {
-    let wrong = |text: String| DaemonError::Config(format!("[ha] log: {text}"));
+fn engine(config: &Config, log: &str, cluster: &str) -> Result<Box<dyn SharedLog>, DaemonError> {
+    let wrong = |text: String| DaemonError::Config(format!("the shared log: {text}"));
     let sink = config
         .sink
         .iter()
-        .find(|sink| sink.name == ha.log)
-        .ok_or_else(|| wrong(format!("there is no sink {:?}", ha.log)))?;
+        .find(|sink| sink.name == log)
+        .ok_or_else(|| wrong(format!("the configuration has no sink {log:?}")))?;
     let opened = sink.kind.settings().shared_log(&sink.name, cluster);
     opened.ok_or_else(|| wrong(format!("a sink of type {} has no shared log", sink.kind.word())))?.map_err(wrong)
 }

@@ -71,6 +71,8 @@ pub struct Shared {
     pub backlog: u64,
     /// How often the backlog was full, and something of it was dropped.
     pub overflows: u64,
+    /// The unit that follows, where the engine has later ones, and neither that one nor a base in its place.
+    pub missing: Option<u64>,
     /// Why the engine does not do what it is asked, while that is so.
     pub problem: Option<String>,
 }

@@ -44,7 +44,7 @@ async fn leader(dir: &Path, engine: &Engine) -> Open {
 fn shown(value: rusqlite::types::ValueRef<'_>) -> String {
     match value {
         rusqlite::types::ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
-        rusqlite::types::ValueRef::Blob(blob) => crate::journal::shared::unit::digest(blob),
+        rusqlite::types::ValueRef::Blob(blob) => shared::unit::digest(blob),
         other => format!("{other:?}"),
     }
 }
@@ -308,4 +308,49 @@ async fn a_backlog_that_is_full_costs_a_resume_and_nothing_else() {
     drop((two, source, one.journal, one.source));
     thread.join().unwrap();
     drop(one.thread.join());
+}
+
+/// What cannot be given back whole is refused, and leaves nothing behind.
+#[tokio::test]
+async fn a_restore_is_whole_or_says_what_is_missing() {
+    let a = tempfile::tempdir().unwrap();
+    let engine = Engine::default();
+    let fresh = || tempfile::tempdir().unwrap();
+    let told = async |dir: &Path| {
+        let restored = restore(dir, sharing(&engine, "restore"), |_, _| ()).await;
+        restored.map_err(|error| error.to_string())
+    };
+    let empty = fresh();
+    assert!(told(empty.path()).await.unwrap_err().contains("no shared log"));
+    let one = leader(a.path(), &engine).await;
+    for version in 6..30 {
+        one.watch(vec![upsert("a", "ua", version)]).await;
+    }
+    let expected = one.log();
+    one.close();
+    let whole = engine.held();
+    let newest = *whole.units.keys().next_back().unwrap();
+    let b = fresh();
+    assert_eq!(told(b.path()).await, Ok(newest));
+    assert_eq!(rows(a.path()), rows(b.path()));
+    assert_eq!(log(&mut Reader::open(b.path()).unwrap()), expected);
+    assert!(told(b.path()).await.unwrap_err().contains("a journal in"));
+    for cut in [3, newest - 1] {
+        let mut held = whole.clone();
+        held.units.remove(&cut).unwrap();
+        engine.restore(held);
+        let dir = fresh();
+        assert!(told(dir.path()).await.unwrap_err().contains(&format!("unit {cut} ")), "{cut}");
+        assert!(!dir.path().join("journal.db").exists());
+    }
+    let mut held = whole.clone();
+    held.bases.clear();
+    engine.restore(held);
+    assert!(told(fresh().path()).await.unwrap_err().contains("no base"));
+    // Of another log: it does not follow.
+    let mut held = whole;
+    let other = held.units[&5].clone();
+    held.units.insert(6, other);
+    engine.restore(held);
+    assert!(told(fresh().path()).await.is_err());
 }

@@ -75,6 +75,8 @@ pub(super) struct Link {
     pub(super) state: watch::Sender<Shared>,
     /// Asks for an end that waits for no engine.
     pub(super) step_down: watch::Receiver<bool>,
+    /// Behind which unit it found that what follows does not follow, and which base was the newest then.
+    pub(super) astray: Option<(u64, u64)>,
     /// What is to be heard of transactions when the shared log has them.
     held: Vec<Heard>,
     /// A base in the making.
@@ -113,6 +115,7 @@ impl Link {
             place,
             state,
             step_down,
+            astray: None,
             held: Vec::new(),
             snapshot: None,
             next_base: tokio::time::Instant::now(),

@@ -239,7 +239,10 @@ impl Writer {
                 // What comes next is gone: a base stands in its place.
                 Read::Nothing => match extent.bases.last().filter(|base| base.number > self.number()) {
                     Some(base) => self.load(standby, queue, *base).await,
-                    None => Ok(Some(true)),
+                    None => {
+                        self.misses(extent.newest);
+                        Ok(Some(true))
+                    }
                 },
             },
         }
@@ -287,6 +290,12 @@ impl Writer {
             return Ok(Read::Ended);
         };
         let Some(base) = answer.ok().and_then(|extent| extent.bases.last().copied()) else { return Ok(Read::Failed) };
+        let astray = (self.number(), base.number);
+        if self.link.as_mut().and_then(|link| link.astray.replace(astray)) == Some(astray) {
+            // Built from this very base it came to the same: what follows does not follow.
+            self.misses(astray.0 + 1);
+            return Ok(Read::Failed);
+        }
         tracing::warn!("this journal is not what the shared log has: it is built from the newest base");
         Ok(match self.load(standby, queue, base).await? {
             Some(true) => Read::Applied,
@@ -295,8 +304,23 @@ impl Writer {
         })
     }
 
+    /// What follows is in no unit and in no base, although there are later units.
+    fn misses(&self, newest: u64) {
+        let Some(link) = &self.link else { return };
+        let missing = link.place.number + 1;
+        if link.state.borrow().missing != Some(missing) {
+            tracing::error!(
+                "the shared log in {} has unit {newest} and not unit {missing}: something was deleted there; until a base comes after it, this decklog cannot take over",
+                link.shown
+            );
+        }
+        link.change(|state| state.missing = Some(missing));
+    }
+
     fn caught_up(&self) {
-        if let Some(link) = &self.link {
+        if let Some(link) = &self.link
+            && link.state.borrow().missing.is_none()
+        {
             let now = ambient::now();
             link.change(|state| state.caught_up = Some(now));
         }
@@ -339,7 +363,7 @@ impl Writer {
         if let Some((head, link)) = newest.zip(self.link.as_ref()) {
             let (number, backlog) = (link.place.number, standby.bytes);
             link.change(|state| {
-                (state.number, state.term, state.backlog) = (number, head.term, backlog);
+                (state.number, state.term, state.backlog, state.missing) = (number, head.term, backlog, None);
                 state.leader.clone_from(&head.leader);
             });
         }
@@ -418,7 +442,7 @@ impl Writer {
         self.refresh(standby)?;
         standby.answer_waiting(&self.disk.conn)?;
         if let Some(link) = &self.link {
-            link.change(|state| state.number = base.number);
+            link.change(|state| (state.number, state.missing) = (base.number, None));
         }
         Ok(Some(true))
     }
