@@ -84,7 +84,15 @@ pub(in crate::journal) fn begin(conn: &Connection, tables: &[Table]) -> Result {
             let when = table.travels(rows[0]);
             let notes: String = rows
                 .iter()
-                .map(|row| format!("INSERT OR IGNORE INTO touched_{name} VALUES ({});", table.key_of(row)))
+                .map(|row| {
+                    // Not `OR IGNORE`: an upsert, which sets this off, would have its own way with what is there already.
+                    let there: Vec<String> = table.key.iter().map(|column| format!("{column} = {row}.{column}")).collect();
+                    format!(
+                        "INSERT INTO touched_{name} SELECT {} WHERE NOT EXISTS (SELECT 1 FROM touched_{name} WHERE {});",
+                        table.key_of(row),
+                        there.join(" AND ")
+                    )
+                })
                 .collect();
             text.push_str(&format!(
                 "CREATE TEMP TRIGGER touch_{name}_{event} AFTER {event} ON main.{name} WHEN {when} BEGIN {notes} END;\n"

@@ -79,6 +79,8 @@ async fn a_standby_is_a_copy_row_by_row() {
     one.watch(vec![upsert("a", "ua", 6), delete("b", "ub", 7), upsert("c", "uc", 8)]).await;
     one.source.bookmark(rv(20)).await.unwrap();
     one.journal.flush().await.unwrap();
+    drop(one.sink("s").await);
+    // A second time it is an upsert of what is there.
     let sink = one.sink("s").await;
     sink.acknowledge(Seq(2)).await.unwrap();
     drop(sink);
