@@ -19,7 +19,7 @@ use super::Endpoints;
 use crate::churn::OfResource;
 use crate::delivery::SinkStats;
 use crate::journal::{JournalError, PauseReason, Reader, Requests, SinkRow, SinkState, SourceState};
-use crate::status::{ALARMS, Live, Part, Status};
+use crate::status::{ALARMS, HaView, Live, Part, Role, Status};
 use crate::watch::SourceStats;
 
 type Labels = Vec<(&'static str, String)>;
@@ -82,6 +82,9 @@ pub(super) fn render(reader: &Reader, status: &Status, process: &Process) -> Res
         alarms.get_or_create(&vec![("alarm", name.to_owned())]).set(int(raised as u64));
     }
     daemon(&mut registry, &process.live);
+    if let Some(view) = &process.live.ha {
+        ha(&mut registry, view);
+    }
     let head = reader.head()?;
     let retained = reader.retained()?;
     let oldest: Gauge<i64, AtomicI64> = register(&mut registry, "journal_oldest_seq", "The oldest entry that is kept");
@@ -128,6 +131,44 @@ fn daemon(registry: &mut Registry, live: &Live) {
     let jumps: Counter =
         register(registry, "clock_jumps", "Times that the clock was set or the machine suspended, since the start");
     jumps.inc_by(live.clock_jumps);
+}
+
+/// Only with `[ha]`.
+fn ha(registry: &mut Registry, view: &HaView) {
+    let number = |registry: &mut Registry, name, help, value: u64| {
+        let gauge: Gauge<i64, AtomicI64> = register(registry, name, help);
+        gauge.set(int(value));
+    };
+    let is = |is: bool| u64::from(is);
+    number(registry, "ha_leader", "1 where this decklog leads, 0 where it follows", is(view.role == Role::Leader));
+    number(registry, "ha_term", "The term of the shared log: it grows with each leader", view.term);
+    let behind: One = register(
+        registry,
+        "ha_behind_seconds",
+        "Age of the oldest unit of the shared log that is not in this journal yet",
+    );
+    behind.set(view.behind_seconds);
+    number(registry, "ha_behind_units", "Units of the shared log that are not in this journal yet", view.behind_units);
+    number(
+        registry,
+        "ha_backlog_bytes",
+        "What this standby keeps of changes that the shared log does not have yet",
+        view.backlog_bytes,
+    );
+    number(
+        registry,
+        "ha_unreachable",
+        "1 where the shared log cannot be read or written",
+        is(view.unreachable.is_some()),
+    );
+    number(
+        registry,
+        "ha_problem",
+        "1 where this decklog cannot take over, or stops leading",
+        is(view.problem.is_some()),
+    );
+    let overflows: Counter = register(registry, "ha_overflows", "Times since the start that the backlog had no room");
+    overflows.inc_by(view.overflows);
 }
 
 fn journal(registry: &mut Registry, status: &Status, head: u64) {
