@@ -412,3 +412,41 @@ fn seconds_since(micros: i64, now: Timestamp) -> f64 {
     let elapsed = now.as_microsecond().saturating_sub(micros).max(0);
     std::time::Duration::from_micros(elapsed.unsigned_abs()).as_secs_f64()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Alone, because only a daemon with a shared log exposes them.
+    #[test]
+    fn a_decklog_with_a_shared_log_exposes_its_part_in_it() {
+        let mut registry = Registry::with_prefix("decklog");
+        let view = HaView {
+            role: Role::Leader,
+            term: 7,
+            behind_units: 2,
+            behind_seconds: 0.5,
+            backlog_bytes: 1000,
+            overflows: 3,
+            problem: Some("denied".to_owned()),
+            ..HaView::default()
+        };
+        ha(&mut registry, &view);
+        let mut text = String::new();
+        encode_registry(&mut text, &registry).unwrap();
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            samples,
+            [
+                "decklog_ha_leader 1",
+                "decklog_ha_term 7",
+                "decklog_ha_behind_seconds 0.5",
+                "decklog_ha_behind_units 2",
+                "decklog_ha_backlog_bytes 1000",
+                "decklog_ha_unreachable 0",
+                "decklog_ha_problem 1",
+                "decklog_ha_overflows_total 3",
+            ]
+        );
+    }
+}
